@@ -336,7 +336,6 @@ _ALL_DOCUMENTS: Mapping[str, Document] = {
         "sensitivity --json",
         _of_sibling("quantizer.search.sensitivity", "Sensitivities"),
         1,
-        {"keep_float": _NAMES},
     ),
     "tuning": Document(
         "tune --json",

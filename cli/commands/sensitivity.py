@@ -1,9 +1,8 @@
-"""`qprof sensitivity`: how sensitive the outputs are to each quantized node."""
+"""`qprof sensitivity`: the noise that each quantized node adds."""
 
 from __future__ import annotations
 
 import math
-import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,7 +29,7 @@ from ..options import (
 )
 
 if TYPE_CHECKING:
-    from ...quantizer.search.sensitivity import Effect, Sensitivities
+    from ...quantizer.search.sensitivity import Sensitivities
 
 
 @click.command(
@@ -52,16 +51,9 @@ if TYPE_CHECKING:
     help="Measure this plan instead of making one.",
 )
 @setting_options
-@option("--worst", group="Basic", type=click.IntRange(min=1), metavar="N", help="Only the N most sensitive.")
+@option("--worst", group="Basic", type=click.IntRange(min=1), metavar="N", help="Only the first N nodes.")
 @option("--plot", group="Files", type=NEW, metavar="FILE.svg|FILE.html", help="Draw the ranking.")
-@record_options(EvaluationOptions, "class_axis", "provider")
-@option(
-    "--threads",
-    group="Speed",
-    type=click.IntRange(min=0),
-    metavar="N",
-    help="Threads of onnxruntime; 0 for all cores.  [default: 0]",
-)
+@record_options(EvaluationOptions, "provider")
 @json_option
 def command(
     model: Path,
@@ -75,8 +67,9 @@ def command(
 ) -> None:
     """Rank the quantized nodes by the noise that each adds.
 
-    Ranked by the SQNR of the outputs with only this node quantized; beside it the dB that are recovered when
-    only this node is kept float, and --keep-float options to copy. 8 samples unless --limit says otherwise.
+    The plan is the one that quantize writes of the profile. Groups of neighbouring nodes are quantized alone
+    and run, and those with the most noise in ever smaller parts; within a part the estimate shares it out.
+    8 samples unless --limit says otherwise.
 
     \b
     Example:
@@ -87,64 +80,48 @@ def command(
     if plot is not None and plot.suffix.lower() not in (".svg", ".html"):
         raise ConfigError(f"{plot}: a plot is written as .svg or .html; choose a name that ends so")
     recipe = take_recipe(options)
-    with progress("measuring") as shown:
-        result = sensitivity(model, profile, data, config=recipe, progress=shown, **given_options(options))
+    with progress("measuring"):
+        result = sensitivity(model, profile, data, config=recipe, **given_options(options))
     if plot is not None:
         write_plot(result, plot, worst)
     if as_json:
-        worst_nodes = replace(result, nodes=result.nodes[:worst])
-        echo(document("sensitivity", 1, worst_nodes, keep_float=result.keep_float))
+        echo(document("sensitivity", 1, replace(result, nodes=result.nodes[:worst])))
     else:
         echo(sensitivity_text(result, worst))
 
 
 HEADERS = (
-    ("", "", "", "SQNR dB with", "worst", "", "SQNR dB with", "recovered"),
-    ("node", "operator", "kind", "only this quantized", "group dB", "agreement", "only this float", "dB"),
+    ("", "", "", "share of", "SQNR dB with", "saves"),
+    ("node", "operator", "kind", "the noise", "only this quantized", "us"),
 )
 
 
 def sensitivity_text(result: Sensitivities, worst: int | None) -> str:
-    """Return the ranking as a table between a line about the whole plan and options to copy."""
-    from ...quantizer.search.sensitivity import MIN_RECOVERED_DB
-
-    whole = result.quantized
+    """Return the ranking as a table, after a line about the whole plan."""
     lines = [
         f"{result.model}: {len(result.nodes)} quantized nodes, {result.samples} samples; all quantized: "
-        f"SQNR {_decibels(whole.worst_sqnr)} dB, worst group {_decibels(whole.worst_group_sqnr)} dB, "
-        f"agreement {_agreement_text(whole)}",
-        "",
+        f"SQNR {_decibels(result.sqnr)} dB"
     ]
     rows = [
         (
-            *(node.node, node.op_type, node.kind),
-            _decibels(node.only_quantized.worst_sqnr),
-            _decibels(node.only_quantized.worst_group_sqnr),
-            _agreement_text(node.only_quantized),
-            _decibels(node.left_float.worst_sqnr),
-            "-" if node.recovered is None else f"{node.recovered:+.2f}",
+            *(node.nodes[-1], ", ".join(node.op_types), node.kind),
+            f"{100.0 * node.share:.1f} %",
+            _decibels(node.sqnr),
+            "-" if node.microseconds is None else f"{node.microseconds:.0f}",
         )
         for node in result.nodes[:worst]
     ]
     if rows:
-        lines += table([*HEADERS, *rows], left=(0, 1, 2))
+        lines += ["", *table([*HEADERS, *rows], left=(0, 1, 2))]
     if len(rows) < len(result.nodes):
-        lines.append(f"... and {len(result.nodes) - len(rows)} that are less sensitive")
-    lines.append("")
-    if result.keep_float:
-        options = " ".join(f"--keep-float {shlex.quote(name)}" for name in result.keep_float)
-        lines += ["to keep float the nodes that recover most (each measured by itself):", f"  {options}"]
-    else:
-        lines.append(f"no node recovers {MIN_RECOVERED_DB:g} dB or more when only that node is kept float")
-    return "\n".join([*lines, *(finding.line for finding in result.findings)])
+        left = result.nodes[len(rows) :]
+        share = 100.0 * sum(node.share for node in left)
+        lines.append(f"... and {len(left)} more, with {share:.1f} % of the noise")
+    return "\n".join(lines)
 
 
 def _decibels(value: float | None) -> str:
     return "-" if value is None else decibel_text(value)
-
-
-def _agreement_text(effect: Effect) -> str:
-    return "-" if effect.agreement is None else f"{100 * effect.agreement:.2f} %"
 
 
 ROW_HEIGHT, LABEL_WIDTH, BAR_WIDTH = 18, 330, 560
@@ -184,15 +161,13 @@ def write_plot(result: Sensitivities, path: Path, worst: int | None) -> None:
         add_text(x, 2 * ROW_HEIGHT - 4, str(mark), "middle")
     for index, node in enumerate(shown):
         y = ROW_HEIGHT * (index + 2) + 4
-        sqnr = node.only_quantized.worst_sqnr
-        value = math.inf if sqnr is None else sqnr
+        value = math.inf if node.sqnr is None else node.sqnr
         length = BAR_WIDTH * min(max(value, 0.0), TOP_DB) / TOP_DB
         colour = "#c0392b" if value < 20 else "#e0a030" if value < 40 else "#4a8f5c"
         bar = {"x": str(LABEL_WIDTH), "y": str(y), "width": f"{length:.1f}", "height": str(ROW_HEIGHT - 4)}
         ElementTree.SubElement(svg, "rect", {**bar, "fill": colour})
-        add_text(LABEL_WIDTH - 6, y + 11, f"{node.op_type}  {node.node}"[-46:], "end")
-        recovered = "" if node.recovered is None else f"  (recovered {node.recovered:+.2f})"
-        add_text(LABEL_WIDTH + length + 4, y + 11, _decibels(sqnr) + recovered)
+        add_text(LABEL_WIDTH - 6, y + 11, f"{', '.join(node.op_types)}  {node.nodes[-1]}"[-46:], "end")
+        add_text(LABEL_WIDTH + length + 4, y + 11, f"{_decibels(node.sqnr)}  ({100.0 * node.share:.1f} %)")
 
     drawing = ElementTree.tostring(svg, encoding="unicode")
     if path.suffix.lower() == ".html":

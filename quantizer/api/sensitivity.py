@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from ...profiles.base.errors import PlanError
-from ...profiles.base.progress import asked_for, stages
-from ...profiles.runtime.states import model_samples
+from ...profiles.runtime.providers import check_provider
 from ...profiles.samples.objects import DataSource
 from ..model.files import ModelLike, temporary_folder
 from ..model.folders import quantized_name
@@ -32,7 +32,7 @@ def sensitivity(
     judge: Judge | None = None,
     **keywords: Any,
 ) -> Sensitivities:
-    """Measure how sensitive the outputs are to each quantized node, and rank the nodes, those of bodies too.
+    """Measure the noise that each quantized node adds at the outputs, and rank the nodes.
 
     With a profile the plan is the very one that `quantize` writes, run on the profile's check samples.
 
@@ -43,38 +43,27 @@ def sensitivity(
         plan: path or object: the plan to measure instead of the one that the settings give.
         config: as in `quantize`.
         judge: how samples are read and the model is run; labels, metric and limits are for `evaluate`.
-        keywords: settings as in `quantize`, and of `Judge` `limit`, `threads` (by default one for each core),
-            `provider`, `class_axis`, `transform`, `preprocess`, `progress`.
+        keywords: settings as in `quantize`, and of `Judge` `limit`, `provider`, `transform`, `preprocess`.
 
     Raises:
         ModelError, ProfileError, PlanError, DataError: what is wrong, where, and what to do.
         ConfigError: a keyword or its value is not allowed.
     """
     settings, others = split_settings(keywords)
-    threads = others.pop("threads", 0) if judge is None else judge.threads
     judge = judge or Judge(limit=DEFAULT_SAMPLES)
-    judge = with_keywords("sensitivity", judge, others, only=OF_LAYERS | {"class_axis"}, besides=SETTINGS)
-    with opened(model) as path:
+    judge = with_keywords("sensitivity", judge, others, only=OF_LAYERS, besides=SETTINGS)
+    with opened(model) as file:
         source = samples_of(data, judge.transform, judge.preprocess)
         recipe = recipe_of(config, settings)
-        prepared = path.prepared
         if plan is not None:
-            planned = open_plan(prepared, read_plan(plan), plan_name(plan))
+            planned = open_plan(file.prepared, read_plan(plan), plan_name(plan))
         elif profile is not None:
             recipe = recipe or load_recipe()
             check_without_samples(recipe.config)
             with temporary_folder() as folder:  # the very plan that quantize writes, run on check samples
-                written = folder / quantized_name(path.path.name)
-                planned = write_quantized(path, profile, written, recipe=recipe).planned
+                written = write_quantized(file, profile, folder / quantized_name(file.name), recipe=recipe)
+            planned = replace(written.planned, facts=written.facts)
         else:
-            raise PlanError(f"{path}: a profile or a plan is needed; make a profile with qprof dump-profile")
-        samples = model_samples(source, prepared.model, judge.limit)
-        return sensitivity_of(
-            planned.model,
-            planned.plan,
-            list(samples),
-            threads=threads,
-            class_axis=judge.class_axis,
-            provider=judge.provider,
-            progress=stages(asked_for(judge.progress))("measuring"),
-        )
+            raise PlanError(f"{file}: a profile or a plan is needed; make a profile with qprof dump-profile")
+        provider = check_provider(judge.provider)
+        return sensitivity_of(file, planned, source, limit=judge.limit or DEFAULT_SAMPLES, provider=provider)

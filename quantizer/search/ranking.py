@@ -2,10 +2,10 @@
 takes. Measured for groups of neighbours, estimated within a group.
 
 How much noise a node adds is known from the estimate, which can be wrong by orders of magnitude where the
-energy of an output says nothing about its use. To measure each node by itself (`sensitivity`) takes a session
-for each. So groups of neighbouring nodes are measured, each quantized alone, in the worst group of channels
-of the worst output; those with the most noise are split and measured again. Within a group the estimate
-shares out what was measured.
+energy of an output says nothing about its use. To measure each node by itself takes a session for each. So
+groups of neighbouring nodes are measured, each quantized alone, in the worst group of channels of the worst
+output; those with the most noise are split and measured again. Within a group the estimate shares out the
+measured noise. Nodes inside an If, a Loop or a Scan are measured as all others, in the node that runs them.
 
     16 groups of all nodes; twice: the worst 6 of those with a tenth of the noise or more in 4 parts each
 
@@ -51,6 +51,7 @@ def ranked_nodes(
     planned: PlannedModel,
     samples: ScoringSamples,
     *,
+    most: int = RANKING_SAMPLES,
     provider: str = CPU,
     goes_on: Callable[[], bool] = lambda: True,
     noise: NoiseOf | None = None,
@@ -60,7 +61,8 @@ def ranked_nodes(
 
     Args:
         planned: the plan, with the facts that it was made from.
-        samples: of which the first `RANKING_SAMPLES` are run.
+        samples: of which the first are run.
+        most: of them.
         provider: full name of the execution provider.
         goes_on: whether there is time to split groups once more, asked before each round.
         noise: of outputs; None for that of the worst group of channels of the worst output.
@@ -71,7 +73,7 @@ def ranked_nodes(
     found = node_groups(nodes, planned.plan)
     units = [group.names for group in found]
     spans = {group.names: group.places for group in found}
-    few = samples.subset(range(min(RANKING_SAMPLES, len(samples.samples))))
+    few = samples.subset(range(min(most, len(samples.samples))))
     axes, outputs = class_axes(planned.model), tuple(few.float_outputs[0])
 
     def noise_of(walk: SampleWalk, first: int, end: int, names: Collection[str]) -> float:

@@ -18,6 +18,7 @@ from qprof_onnx.cli.options import data_option
 from qprof_onnx.profiles.samples.objects import PreprocessedData
 from qprof_onnx.quantizer.api import evaluate as evaluation
 from qprof_onnx.quantizer.api import quantize as quantizing
+from qprof_onnx.quantizer.api import sensitivity as ranking
 from qprof_onnx.quantizer.api import tune as tuning
 
 from ..profiles.runner.dask_processes import dask_cluster, wait_for_workers
@@ -138,7 +139,7 @@ def test_every_function_with_data_takes_a_recipe(
         (quantizing, "quantize_from_samples"),
         (evaluation, "evaluate_files"),
         (evaluation.layers, "compare_layers"),
-        (evaluation, "model_samples"),
+        (ranking, "sensitivity_of"),
         (tuning.search, "tune"),
     ):
         monkeypatch.setattr(module, name, stand_in)

@@ -12,7 +12,7 @@ import onnx_ir as ir
 import onnxruntime as ort
 import pytest
 from onnx import numpy_helper, parser, shape_inference
-from qprof_onnx import profile, quantize, sensitivity
+from qprof_onnx import profile, quantize
 from qprof_onnx.profiles.records.profile import pooled_noise
 from qprof_onnx.quantizer.evaluation.layers import compare_layers
 from qprof_onnx.quantizer.noise.mask_fillers import (
@@ -250,22 +250,6 @@ def test_layers_of_masked_attention_are_compared_without_fillers(tmp_path: Path)
     assert scores is not None
     assert masked is not None
     assert scores.sqnr - 6.0 < masked.sqnr < scores.sqnr + 1.0
-
-
-def test_sensitivity_before_a_softmax_is_measured_without_fillers(tmp_path: Path) -> None:
-    file = tmp_path / "m.onnx"
-    text = """<ir_version: 8, opset_import: ["" : 17]> net (float[n, 32] x) => (float[n, 32] y)
-        { s = MatMul(x, wq) m = Add(s, mask) y = Softmax<axis = -1>(m) }"""
-    model = parser.parse_model(text)
-    mask = np.where(np.arange(WIDTH) % 2, LOWEST, 0.0).astype(np.float32)
-    for name, array in (("wq", WEIGHTS["wq"]), ("mask", mask)):
-        model.graph.initializer.append(numpy_helper.from_array(array, name))
-    onnx.save(model, file)
-    samples = [{"x": RNG.normal(size=(4, WIDTH)).astype(np.float32)} for _ in range(4)]
-    quantize(file, profile(file, samples), tmp_path / "q.onnx", target=TARGET, save_plan=tmp_path / "p.yaml")
-    found = sensitivity(file, None, samples, plan=tmp_path / "p.yaml")
-    assert found.quantized.worst_sqnr is not None
-    assert found.quantized.worst_sqnr < 60.0
 
 
 @pytest.mark.parametrize(

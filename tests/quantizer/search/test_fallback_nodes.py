@@ -189,7 +189,7 @@ def test_sensitivity_measures_the_plan_in_which_such_a_node_is_float(
     assert list(facts.unfit) == ["second"]
     assert planned.plan.nodes["second"].kind is Kind.FLOAT
     measured = sensitivity(tmp_path / "model.onnx", profile, samples, config=recipe)
-    assert [node.node for node in measured.nodes] == ["first"]
+    assert [node.nodes for node in measured.nodes] == [("first",)]
 
 
 def test_a_plan_that_is_given_is_not_changed(
