@@ -1,10 +1,7 @@
-"""The engine of the searches: a candidate's settings become a plan, and the plan a model that is run.
+"""The engine of `tune`: a candidate's settings become a plan, and the plan a model that is run.
 
-    candidate ─► planned ─► predicted     what its objective will be, before anything is run
-                    └─────► attempts      its model is written; the search runs it, and says what it is worth
-
-`fixes` tries with it what could make a poor model good, with a budget of seconds; `tune` looks for the best
-plan that meets a target. They differ in the candidates, in how a model is judged, and in when they stop.
+candidate ─► planned ─► predicted     its objective, before anything is run
+                └─────► attempts      its model is written and judged
 """
 
 from __future__ import annotations

@@ -8,7 +8,8 @@ worth, and the rule `keeps` whether it takes the place of the best. The searches
     closed_loop     nearer to float on check samples at a price worth it, or faster with noise to spare
     speed_check     faster by the clock
     fixes           better on held-out samples
-    tune            meets a target, with the best objective
+
+`tune` makes and judges its plans with an engine of its own.
 """
 
 from __future__ import annotations

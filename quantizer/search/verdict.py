@@ -1,7 +1,7 @@
 """The verdict on a quantized model: how good, how large, how fast, why, and what to try. Pure.
 
 `verdict_of` grades what was measured (`grades`), with what the model consists of and costs; `with_fixes` adds
-what to try (`proposals`, tried by `fixes`).
+what to try (`fixes`).
 """
 
 from __future__ import annotations
