@@ -232,6 +232,9 @@ def saving_time(planned: PlannedModel, facts: PlanningFacts, floats: FloatReason
         return planned
     if config.keep_16bit or TYPES[config.activation_type].bits == 16:
         return planned
+    in_int8 = [name for name, entry in planned.plan.nodes.items() if entry.kind.counts_as_quantized]
+    if not in_int8:
+        return planned
     plan = with_padding(planned.plan, costs)
     predicted = predicted_time(file_costs, costs, plan)
     if min(predicted.float_us, predicted.planned_us) <= 0.0:
@@ -239,7 +242,6 @@ def saving_time(planned: PlannedModel, facts: PlanningFacts, floats: FloatReason
     reason = saves_too_little(prepared_costs, costs, plan, predicted)
     if reason is None:
         return planned
-    in_int8 = [name for name, entry in plan.nodes.items() if entry.kind.counts_as_quantized]
     return first_plan(facts, {**floats, **_float_nodes(plan), **dict.fromkeys(in_int8, reason)})
 
 
