@@ -391,7 +391,7 @@ class Bench:
 
     def __init__(self, name: str, work: Path) -> None:
         from qprof_onnx.quantizer.api.profiling import profile_model
-        from qprof_onnx.quantizer.exchange.profiles import read_profile
+        from qprof_onnx.quantizer.plan.documents import read_profile
         from qprof_onnx.quantizer.prepare.prepare import open_prepared
         from qprof_onnx.quantizer.targets.loading import load_recipe
 
