@@ -55,6 +55,7 @@ def _measured_times() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def train() -> ModuleType:
     """Import examples/digits/train.py."""
+    pytest.importorskip("sklearn", reason="of the extra examples")
     spec = importlib.util.spec_from_file_location("digits_train", DIGITS / "train.py")
     assert spec is not None
     assert spec.loader is not None
