@@ -127,7 +127,7 @@ def _notes_of(run: CommandRun) -> int:
 
 
 def tell_waiting_findings() -> None:
-    """Print the findings that wait for what else the command prints."""
+    """Print the findings that wait for the other output of the command."""
     run = current_run()
     waiting, run.waiting = run.waiting, []
     for finding in waiting:
@@ -164,7 +164,7 @@ class NotesHandler(logging.Handler):
 
 @contextmanager
 def printing_notes(debug: bool = False) -> Iterator[None]:
-    """Print what the library notes (`note`) while a command runs, and at its end what it left out.
+    """Print the findings of the library (`note`) while a command runs, and at its end the steps left out.
 
     Notes that wait are dropped where an error ends the command.
 
@@ -201,7 +201,7 @@ def check_streams() -> str | None:
 
 
 def abandon(stream: Any) -> None:
-    """Send what a stream still holds to nobody: Python writes it once more at its exit."""
+    """Send the rest of a stream to nobody: Python writes it once more at its exit."""
     with suppress(OSError, ValueError, AttributeError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, stream.fileno())
@@ -209,7 +209,7 @@ def abandon(stream: Any) -> None:
 
 
 def shown_arguments() -> tuple[str, ...]:
-    """Return the words of the command line without what is secret in URLs: reports are passed on."""
+    """Return the words of the command line without secrets in URLs: reports are passed on."""
     from ..profiles.samples.storage import is_url, shown_location
 
     def shown(word: str) -> str:
@@ -311,7 +311,7 @@ def document(name: str, version: int, result: object, **more: Any) -> str:
 
 
 def format_of(name: str, version: int) -> str:
-    """Return what the key `format` of a document says."""
+    """Return the value of the key `format` of a document."""
     return f"qprof-{name}/{version}"
 
 
@@ -359,7 +359,7 @@ class Stages:
         self._open.close()
 
     def __call__(self, name: str) -> Progress:
-        """Begin a stage, and return what is called after each of its units."""
+        """Begin a stage, and return a function that is called after each of its units."""
         self._end()
         unit = "fix" if name == "trying" else "sample"
         self._shown = self._open.enter_context(progress(name, unit))

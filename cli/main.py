@@ -32,10 +32,10 @@ COMMAND_GROUPS = {
     "Everyday": {
         "quantize": "Quantize a model, from samples or from its profile.",
         "evaluate": "Compare a quantized model with its float one.",
-        "report": "Write a page about a quantized model, and what to try.",
+        "report": "Write a page about a quantized model, with changes to try.",
     },
     "Profile once": {
-        "dump-profile": "Run a model on samples and record what flows through it.",
+        "dump-profile": "Run a model on samples and record the ranges and histograms of its tensors.",
         "merge": "Merge profiles of parts of the data into one of all.",
         "diff": "Compare two profiles of a model, the largest drift first.",
         "show": "Print a profile or a plan as a table.",
@@ -60,7 +60,7 @@ COMMAND_GROUPS = {
     "Reference": {
         "targets": "List the runtimes that qprof can quantize for.",
         "rules": "Print how each operator is handled on a target.",
-        "measure-target": "Measure what the kernels of TARGET cost on this machine.",
+        "measure-target": "Measure the kernel times of TARGET on this machine.",
         "schema": "Print the JSON Schema of a file or of a result.",
         "instrument": "Write a model that records its own activations.",
     },
@@ -241,7 +241,7 @@ def tell_failure(error: Exception) -> int:
 
 
 def usage_message(error: click.ClickException) -> str:
-    """Return what a user reads about wrong usage: one line, or the help where no command was given."""
+    """Return the message about wrong usage: one line, or the help where no command was given."""
     text = error.format_message()
     ctx = getattr(error, "ctx", None)
     if ctx is None or text == ctx.get_help():

@@ -164,7 +164,7 @@ class RecipeRead(StringParamType):
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
-        """Return the built-in recipes that begin with what was typed, or the request to complete files."""
+        """Return the built-in recipes that begin with the typed text, or the request to complete files."""
         from ..profiles.samples.preprocessing import BUILT_IN
 
         fitting = [name for name in BUILT_IN if name.startswith(incomplete)]
@@ -252,7 +252,7 @@ class Name(StringParamType):
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
-        """Return the names that begin with what was typed."""
+        """Return the names that begin with the typed text."""
         return [CompletionItem(name) for name in self.names() if name.startswith(incomplete)]
 
 
@@ -282,7 +282,7 @@ RECIPE = RecipeRead()
 
 
 class FileCommand(click.Command):
-    """A command that refuses, before any work, to write over what it reads; and has --verbose."""
+    """A command that refuses, before any work, to write over its inputs; and has --verbose."""
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         super().__init__(*arguments, **settings)

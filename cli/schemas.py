@@ -46,7 +46,7 @@ from .console import format_of
 
 @dataclass(frozen=True)
 class Speed:
-    """What --check-speed measured.
+    """The figures of --check-speed.
 
     Attributes:
         min_speedup: the gate, null for none.
@@ -78,7 +78,7 @@ class Speed:
 
 @dataclass(frozen=True)
 class Quantization:
-    """What `qprof quantize` prints.
+    """The JSON of `qprof quantize`.
 
     Attributes:
         model: file that was written.
@@ -130,7 +130,7 @@ def _fields_of(record: type, result: object, **others: object) -> Mapping[str, o
 
 @dataclass(frozen=True)
 class Operators:
-    """What `qprof rules` prints: a target, and what becomes of each operator there."""
+    """The JSON of `qprof rules`: a target, and the kinds of each operator there."""
 
     target: str
     operators: tuple[OperatorReference, ...]
@@ -153,14 +153,14 @@ class TargetRecord:
 
 @dataclass(frozen=True)
 class Targets:
-    """What `qprof targets` prints."""
+    """The JSON of `qprof targets`."""
 
     targets: tuple[TargetRecord, ...]
 
 
 @dataclass(frozen=True)
 class Profiling:
-    """What `qprof dump-profile` prints.
+    """The JSON of `qprof dump-profile`.
 
     Attributes:
         profile: file that was written.
@@ -186,7 +186,7 @@ class Profiling:
 
 @dataclass(frozen=True)
 class ShownProfile:
-    """What `qprof show PROFILE` prints: the profile in the words of its file, with counts as lists.
+    """The JSON of `qprof show PROFILE`: the profile in the words of its file, with counts as lists.
 
     Attributes:
         file_format: of the profile file.

@@ -87,7 +87,7 @@ def command(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Run a model on samples and record what flows through it.
+    """Run a model on samples and record the ranges and histograms of its tensors.
 
     The profile holds the exact range and a histogram of every floating-point activation, and the per-channel
     range, mean and power of the inputs of weighted layers. Quantizing needs the profile and no
@@ -145,7 +145,7 @@ def command(
 
 
 def check_samples_line(count: int, output: Path) -> str:
-    """Return which file holds so many samples as they are, or that none does, and what follows from that."""
+    """Return which file holds so many samples as they are, or that none does, and the advice."""
     from ...profiles.records.check_samples import samples_file
 
     if not count:

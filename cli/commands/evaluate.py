@@ -134,7 +134,7 @@ def evaluation_json(result: Evaluation) -> str:
 
 
 def evaluation_text(result: Evaluation, *, verbose: bool = True) -> str:
-    """Return the evaluation for people: what the task says, size and speed, a table of the outputs, gates.
+    """Return the evaluation for people: scores, size and speed, a table of the outputs, gates.
 
     `verbose` adds figures of channels, and how the score and the latency were found.
     """

@@ -110,7 +110,7 @@ def _tensor_lines(explanation: TensorExplanation) -> Iterator[str]:
 
 
 def _node_lines(explanation: NodeExplanation) -> Iterator[str]:
-    """Yield what the node is and why, then its inputs and outputs."""
+    """Yield the node with its kind and reason, then its inputs and outputs."""
     operator = "" if explanation.operator is None else f" ({explanation.operator})"
     kind = "stays float" if explanation.kind == "float" else explanation.kind
     written = f", implementation {explanation.implementation}" if explanation.implementation else ""

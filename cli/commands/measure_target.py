@@ -23,7 +23,7 @@ from ..options import NEW, FileCommand
     help="Threads inside an operator; a table holds for one number of them.",
 )
 def command(target: str, output: Path, threads: int) -> None:
-    """Measure what the kernels of TARGET cost on this machine.
+    """Measure the kernel times of TARGET on this machine.
 
     Small networks of one operator each are run in float and quantized, with onnxruntime's profiler. The times
     go into a table, from which quantize predicts what each node and conversion will cost. It takes a few

@@ -172,7 +172,7 @@ def _refuse_options_of_judging(asked: Mapping[str, Any], *, check_speed: bool) -
 
 
 def summary_text(result: QuantizeResult, arguments: Sequence[str], *, verbose: bool) -> str:
-    """Return what a result is for people: a line for each thing, its name in front.
+    """Return a result for people: a line for each fact, its name in front.
 
     Of a result that was judged the verdict comes first, and what to try, with `arguments` as the words of the
     command line. `verbose` adds what else is known: why nodes stay float, outputs, fixes, remarks.
@@ -251,7 +251,7 @@ def _lines_of_unjudged(result: QuantizeResult, verbose: bool) -> Iterator[tuple[
 
 
 def _speed_lines(speed: SpeedCheck, predicted: float | None, verbose: bool) -> Iterator[tuple[str, str]]:
-    """Yield the latencies, what fell back to float, and whether float is faster or a gate failed."""
+    """Yield the latencies, the float fallbacks, and whether float is faster or a gate failed."""
     now = speed.after
     times = f"float {now.float_ms:.3g} ms, quantized {now.quantized_ms:.3g} ms"
     made_up = ", on made-up samples" if speed.options.data is None else ""

@@ -66,7 +66,7 @@ from .evaluate import comparing_options
 def command(
     model: Path, plan: Path, profile: Path, report_folder: Path, *, config: Path | None, **options: Any
 ) -> None:
-    """Write a page about a quantized model, and what to try.
+    """Write a page about a quantized model, with changes to try.
 
     From model, plan and profile alone it shows all that is estimated; with --quantized and --data what is
     measured too, and the gates. DIR gets report.html (one file, which loads nothing), report.md, junit.xml

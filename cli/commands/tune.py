@@ -142,7 +142,7 @@ def trial_text(number: int, trial: Trial, resumed: bool, target: QualityTarget) 
 
 
 def tune_text(result: TuneResult, output: Path | None, *, verbose: bool) -> str:
-    """Return the result for people: whether the target is met, the best plan, its scores, what limited it.
+    """Return the result for people: whether the target is met, the best plan, its scores, its limits.
 
     Args:
         result: of the tuning.
@@ -186,7 +186,7 @@ def tune_text(result: TuneResult, output: Path | None, *, verbose: bool) -> str:
 
 
 def _candidate_text(candidate: Candidate) -> str:
-    """Return what a candidate is, in a few words."""
+    """Return a candidate in a few words."""
     count = len(candidate.keep_float)
     return candidate.base.name + (f", {count} node{'s' if count > 1 else ''} float" if count else "")
 

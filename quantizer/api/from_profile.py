@@ -287,7 +287,7 @@ def _specs_of_batches(
 def _run_on_samples(
     planned: PlannedModel, prepared: PreparedModel, source: ProfileLike, model: Path
 ) -> PlannedModel:
-    """Return a plan that was read, with what the check samples of a profile show of it."""
+    """Return a plan that was read, with its figures on the check samples of a profile."""
     profile = read_profile(source, prepared.model, prepared.identity)
     check, joined, not_run = _check_samples(profile, source, prepared, planned.plan.config)
     if check is None:

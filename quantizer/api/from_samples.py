@@ -111,7 +111,7 @@ ON_SAMPLES = (
 
 @dataclass(frozen=True)
 class KeptProfile:
-    """A profile, what it looks like, and where it is kept.
+    """A profile, its findings, and the place where it is kept.
 
     Attributes:
         file: None for nowhere.
@@ -127,7 +127,7 @@ class KeptProfile:
 
 @dataclass(frozen=True, eq=False)
 class _Task:
-    """What does not change from one quantization of a call to the next.
+    """The part of a call that is the same in each of its quantizations.
 
     Attributes:
         model: file of the float model.
@@ -288,7 +288,7 @@ def quantize_from_samples(
 
 
 def _check_judging(options: QuantizeOptions, *, in_order: bool = False) -> None:
-    """Check what a model is judged on.
+    """Check the samples and the truth that a model is judged on.
 
     Args:
         options: of the call.

@@ -33,7 +33,7 @@ MIN_HELD_OUT_SAMPLES = 4
 
 @dataclass(frozen=True)
 class SampleDigests:
-    """Samples that were read, and what they are told apart by.
+    """Samples that were read, and the digests by which they are told apart.
 
     Attributes:
         data: the samples.
@@ -69,7 +69,7 @@ class SampleDigests:
 
 @dataclass(frozen=True)
 class SampleSplit:
-    """What each sample is used for.
+    """The use of each sample.
 
     Attributes:
         profiled: samples that the profile is made from.
@@ -174,7 +174,7 @@ def split_samples(
     profile: DataId | None = None,
     has_rows: bool = True,
 ) -> SampleSplit:
-    """Return what each sample is used for.
+    """Return the use of each sample.
 
     A quarter is held out, and the rest is profiled; a single sample is used for both. With other samples
     these are held out, and all are profiled. With the profile of other data all samples are held out; where

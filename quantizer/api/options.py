@@ -138,7 +138,7 @@ PRECISION_NAMES = (*PRECISIONS, MIXED)
 
 
 def precision_named(name: str, max_size: str | None, where: str) -> Precision:
-    """Return what a word stands for.
+    """Return the precision that a word stands for.
 
     Args:
         name: one of `PRECISION_NAMES`.
@@ -192,7 +192,7 @@ def settings_with(meant: Mapping[str, Any], given: Mapping[str, Any], name: str)
 
 @dataclass(frozen=True, kw_only=True)
 class Judge(EvaluationOptions):
-    """What a quantized model is judged by: samples, truth, metric, limits, and how both models are run.
+    """The means by which a quantized model is judged: samples, truth, metric, limits, how models are run.
 
     Attributes:
         labels: the truth that the metric reads, a file or folder; without a metric, or for "top-1", the class
@@ -235,7 +235,7 @@ class Judge(EvaluationOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class ReportOptions(Judge):
-    """What `report` takes besides models, plan, profile and samples.
+    """The options of `report` besides models, plan, profile and samples.
 
     Attributes:
         measure_layers: whether the layers of both models are timed too.
@@ -250,7 +250,7 @@ class ReportOptions(Judge):
 
 @dataclass(frozen=True, kw_only=True)
 class QuantizeOptions(Judge):
-    """What `quantize` takes besides model, profile, samples, and the settings of `QuantConfig`.
+    """The options of `quantize` besides model, profile, samples, and the settings of `QuantConfig`.
 
     Attributes:
         labels: the truth that the metric reads, as in `evaluate`: of the data, or of `holdout_data`.

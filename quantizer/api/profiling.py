@@ -226,7 +226,7 @@ def settings_for(graph: Graph, settings: RunSettings, hidden: Collection[str] = 
 
 
 class _ProgressSoFar:
-    """A progress callback that knows what was reported last, so that a further step can go on from there."""
+    """A progress callback that knows its last report, so that a further step can go on from there."""
 
     def __init__(self, progress: Progress | None) -> None:
         """Begin with nothing done; `progress` is told of everything."""
@@ -239,7 +239,7 @@ class _ProgressSoFar:
             self._progress(done, total)
 
     def further(self, count: int) -> Callable[[int], None]:
-        """Return what reports how many of `count` more samples are done."""
+        """Return a function that reports how many of `count` more samples are done."""
         before = self._done
         return lambda done: self(before + done, before + count)
 

@@ -131,7 +131,7 @@ def quantize(
 
 @dataclass(frozen=True, eq=False)
 class _Call:
-    """What does not change from one configuration of a call to the next."""
+    """The part of a call that is the same in each of its configurations."""
 
     model: ModelLike
     profile: ProfileLike | None

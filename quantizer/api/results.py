@@ -36,7 +36,7 @@ from ..targets.machine import elsewhere_measured, installed, processor
 
 @dataclass(frozen=True)
 class Summary:
-    """What became of the nodes.
+    """Numbers of nodes by kind.
 
     Attributes:
         counts: number of nodes of each kind ("quantized", "lookup-table", "float", ...), zeros left out.
@@ -80,7 +80,7 @@ class QuantizedResult(Protocol):
 
 @dataclass(frozen=True, repr=False)
 class QuantizeResult(Presented):
-    """What `quantize` did.
+    """The result of `quantize`.
 
     Attributes:
         plan: the plan that was applied.
@@ -114,12 +114,12 @@ class QuantizeResult(Presented):
 
     @property
     def verdict(self) -> Verdict | None:
-        """How good the model is, and what to try; None where there were no samples to see it on."""
+        """The grade of the model, and fixes to try; None where there were no samples to see it on."""
         return None if self.judged is None else self.judged.verdict
 
     @property
     def checks(self) -> tuple[OutputCheck, ...]:
-        """What was measured of the outputs on check samples before the model was written, the worst first;
+        """The figures of the outputs on check samples before the model was written, the worst first;
         () where it was not run."""
         return tuple(
             sorted(
@@ -142,7 +142,7 @@ class QuantizeResult(Presented):
 
     @property
     def predicted(self) -> PredictedTime | None:
-        """What a run is predicted to take; None where nothing is known of it."""
+        """The predicted time of a run; None where nothing is known of it."""
         return self.plan.origin.time
 
     @property
@@ -152,14 +152,14 @@ class QuantizeResult(Presented):
 
     @property
     def composition(self) -> Composition:
-        """What computes in integers, and why the rest does not."""
+        """The nodes that compute in integers, and why the others do not."""
         profile = None if self.facts is None or not len(self.facts.measured) else self.facts.measured
         return composition_of(self.plan, self.planned.graph, profile)
 
     @property
     def prediction(self) -> str:
-        """What a run is predicted to take, in words, and in what this machine differs from the one that was
-        measured; "" where nothing is known of it."""
+        """The predicted time of a run, in words, and how this machine differs from the measured one; "" where
+        nothing is known of it."""
         if self.predicted is None:
             return ""
         doubt = elsewhere_measured(self.predicted.table, processor(), installed())
@@ -226,7 +226,7 @@ class QuantizeResult(Presented):
 
 
 def summarize(plan: QuantPlan) -> Summary:
-    """Count what became of the nodes, and why those that stay float do."""
+    """Count the nodes by kind, and the reasons of those that stay float."""
     counts = Counter(node.kind.value for node in plan.nodes.values())
     return Summary(
         {kind.value: counts[kind.value] for kind in Kind if counts[kind.value]},

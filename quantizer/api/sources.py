@@ -30,7 +30,7 @@ Transform: TypeAlias = Callable[[Any], object]
 def samples_of(
     data: DataSource, transform: Transform | None, preprocess: str | os.PathLike[str] | None = None
 ) -> DataLike:
-    """Return data with what makes samples of its items.
+    """Return data with the functions that make samples of its items.
 
     Raises:
         ConfigError: a recipe for what is no folder or file, or a recipe and a function.

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class TuneOptions(QualityTarget, Judge):
-    """The quality that a tuned model has to keep, how the search for it is run, and what it writes.
+    """The quality that a tuned model has to keep, how the search for it is run, and the files it writes.
 
     Attributes:
         state: file from which an interrupted tuning is resumed.

@@ -35,7 +35,7 @@ FORMAT = "qprof-card/1"
 
 @dataclass(frozen=True)
 class FileDigest:
-    """A file by what is in it.
+    """A file by the digest of its content.
 
     Attributes:
         name: without its folder.
@@ -96,7 +96,7 @@ def this_machine(runtime: str) -> Machine:
 
 @dataclass(frozen=True)
 class Asked:
-    """How the samples were read and the models were run: what a repetition needs besides the files.
+    """How the samples were read and the models were run: all that a repetition needs besides the files.
 
     Attributes:
         data: name of the samples.
@@ -119,7 +119,7 @@ class Asked:
 
 @dataclass(frozen=True, repr=False)
 class Card(Presented):
-    """What a quantized model was measured to be worth.
+    """The measured figures of a quantized model, with the digests of all that they rest on.
 
     Attributes:
         tool: name and version of the program that measured it.
@@ -146,7 +146,7 @@ class Card(Presented):
         return self.evaluation.headline()
 
     def presentation(self) -> Presentation:
-        """Return what the evaluation shows, and what identifies models and samples."""
+        """Return the figures of the evaluation, and the digests of models and samples."""
         shown, subject = self.evaluation.presentation(), self.evaluation.subject
         facts = [
             ("float model", f"sha256 {self.float_model[0].sha256}"),

@@ -56,7 +56,7 @@ class Difference:
 
 @dataclass(frozen=True, eq=False)
 class Sums:
-    """What `Difference` needs, for each channel; float64 and int64 arrays of shape [channels].
+    """The sums of `Difference`, for each channel; float64 and int64 arrays of shape [channels].
 
     Attributes:
         signal, energy: sums of f**2 and of q**2.
@@ -298,7 +298,7 @@ class OutputResult:
 
 @dataclass(frozen=True, eq=False)
 class OutputSums:
-    """What is kept of one output; `OutputSums(classes)` before the first sample.
+    """The sums of one output; `OutputSums(classes)` before the first sample.
 
     Attributes:
         classes: where the output has its classes.

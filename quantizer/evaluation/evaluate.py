@@ -68,7 +68,7 @@ from .tokens import (
 
 @dataclass(frozen=True)
 class Subject:
-    """Digests of what was compared on what: evaluations of the same can be held against each other.
+    """Digests of models and data: evaluations of the same can be held against each other.
 
     Attributes:
         float_model: of the float model's graph and weights.
@@ -169,7 +169,7 @@ class Evaluation(Presented):
         return min(known, default=None)
 
     def headline(self) -> str:
-        """Return what the task says of both models, and the worst SQNR of an output."""
+        """Return the scores of both models, and the worst SQNR of an output."""
         figures = [f"{name} {text}" for name, text in self._task()]
         if self.worst_sqnr is not None:
             figures.append(f"{decibels(self.worst_sqnr)} dB")
@@ -177,7 +177,7 @@ class Evaluation(Presented):
         return f"{pair}: {', '.join(figures)}" if figures else pair
 
     def _task(self) -> Iterator[tuple[str, str]]:
-        """Yield the names of accuracy and metric, and what both models have."""
+        """Yield the names of accuracy and metric, and the scores of both models."""
         if self.accuracy is not None:
             a = self.accuracy
             yield "accuracy", f"{a.float_percent:.2f} % float, {a.quantized_percent:.2f} % quantized"
@@ -244,7 +244,7 @@ class Pair:
         return dict(zip(self.outputs, values, strict=True))
 
     def programs(self, samples: Sequence[Sample]) -> tuple[Run, Run]:
-        """Return what runs the float and the quantized model on the sample of a number, to be timed.
+        """Return functions that run the float and the quantized model on a sample by number, to be timed.
 
         A quantized model that takes integers gets them as a program has them, without a conversion.
         """

@@ -67,7 +67,7 @@ def excerpt_of(
     values: tuple[npt.NDArray[Any], npt.NDArray[Any]],
     classes: ClassAxis,
 ) -> Excerpt:
-    """Return what is shown of a sample: the row of it on which an output differs most.
+    """Return the excerpt of a sample: the row of it on which an output differs most.
 
     Args:
         sample: what both models were given.
@@ -130,7 +130,7 @@ def _input_excerpt(arrays: Mapping[str, npt.NDArray[Any]], row: int, rows: int |
 
 
 def _pixels(array: npt.NDArray[Any]) -> npt.NDArray[np.uint8] | None:
-    """Return an array as a picture of shape [height, width] or [height, width, 3]; None for what is none.
+    """Return an array as a picture of shape [height, width] or [height, width, 3]; None for any other.
 
     Channels are first or last, 1, 3 or 4 of them; a matrix, such as a spectrogram, is grey. Normalised values
     are stretched over all channels together, which keeps the colours nearly.

@@ -338,7 +338,7 @@ def truth_doubts(accuracy: Accuracy | None, score: Score | None, *, counts_rows:
 
 
 def _unfit_truth(scores: Accuracy | Score) -> str:
-    """Return what speaks against the truth where the float model is at chance."""
+    """Return the sign that the truth is wrong where the float model is at chance."""
     if isinstance(scores, Accuracy):
         return _few_right(scores, scores.float_percent) if scores.float_right else WORTHLESS
     worst = scores.float_score <= 0.0 if scores.higher_is_better else scores.float_score >= 100.0

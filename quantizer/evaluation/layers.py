@@ -51,7 +51,7 @@ from .runtimes import open_session, run
 
 @dataclass(frozen=True)
 class LayerComparison:
-    """One activation of the prepared float model and what became of it in the quantized one.
+    """One activation of the prepared float model beside the same one of the quantized model.
 
     Attributes:
         tensor: its name.
@@ -358,7 +358,7 @@ def _function_after(graph: Graph, name: str, opset: int) -> _FunctionAfter | Non
 
 @dataclass(frozen=True, eq=False)
 class _TensorSums:
-    """What is kept of one tensor.
+    """The sums of one tensor.
 
     Attributes:
         match: where it is in the quantized model.

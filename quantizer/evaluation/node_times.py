@@ -45,7 +45,7 @@ class ExecutedNode:
 def node_times(
     models: Mapping[str, Path], samples: Sequence[Inputs], *, threads: int = 1, seconds: float = 3.0
 ) -> tuple[tuple[ExecutedNode, ...], ...]:
-    """Run models in turns on the same samples and return what each executes, in its order, with times.
+    """Run models in turns on the same samples and return the nodes that each executes, with times.
 
     Args:
         models: what errors call each model, and its file.

@@ -38,7 +38,7 @@ def output_fault(
     are_scores: bool = False,
     width: float = 0.0,
 ) -> str:
-    """Return what is broken in an output, "" for nothing.
+    """Return the fault of an output, "" for none.
 
     Args:
         floats, quantized: what both models gave, sample by sample.

@@ -94,7 +94,7 @@ OTHER_LENGTH = "it has another length than the float model's"
 
 
 class Measure(StrEnum):
-    """What is measured of an output."""
+    """The measures of an output."""
 
     MOVED = "moved probability"
     COSINES = "noise of cosines"
@@ -166,7 +166,7 @@ class OutputShift:
 
     @property
     def figures(self) -> str:
-        """Return what was measured, and what is wanted."""
+        """Return the measured figure, and the wanted one."""
         if self.fault:
             return self.fault
         if self.incomparable:
@@ -216,8 +216,8 @@ def worst_error(typical: float) -> float:
 
 
 def wanted() -> tuple[tuple[str, str, str, str], ...]:
-    """Return what is wanted of outputs, for people: what they are, what is measured of them, up to which
-    figure they are good, and the SQNR that they are planned with."""
+    """Return the limits of outputs, for people: their kind, their measure, the figure up to which they are
+    good, and the SQNR that they are planned with."""
     planned = {kind: f"{decibels:.0f} dB" for kind, (decibels, _) in LIMITS.items()}
     signal = LIMITS["signal"][0] - 10.0 * math.log10(NOISE_SLACK)
 
@@ -258,7 +258,7 @@ def wanted() -> tuple[tuple[str, str, str, str], ...]:
 
 @dataclass(frozen=True, eq=False)
 class _Values:
-    """What two models gave for one output.
+    """The values of both models for one output.
 
     Attributes:
         floats, quantized: float64 arrays, sample by sample; of columns that are the last axis where rows were
@@ -323,7 +323,7 @@ SEQUENCE_RANK = 3
 
 @dataclass(eq=False)
 class JudgedSamples:
-    """The first samples of a stream, as far as there is room, with what both models gave.
+    """The first samples of a stream, as far as there is room, with the outputs of both models.
 
     Attributes:
         axes: where outputs have their classes.
@@ -376,8 +376,8 @@ def _fault(
 
 
 def _finite(floats: npt.NDArray[Any], quantized: npt.NDArray[Any]) -> tuple[Floats, Floats]:
-    """Return values of both models as float64; where float is not finite, as what is masked with -inf, both
-    have its least or largest finite value."""
+    """Return values of both models as float64; where float is not finite, as under a mask of -inf, both have
+    its least or largest finite value."""
     f, q = np.asarray(floats, np.float64), np.asarray(quantized, np.float64)
     finite = np.isfinite(f)
     if finite.all() or not finite.any():
@@ -534,8 +534,8 @@ def _are_logs(values: Sequence[Floats]) -> bool:
 
 
 def _scores_of(values: Sequence[Floats]) -> Reading | None:
-    """Return what takes the channels that are within 0 to 1 on all samples, from boxes and scores that stand
-    beside each other along axis 1 or the last; None where no channel is, or all are."""
+    """Return a function that takes the channels within 0 to 1 on all samples, from boxes and scores that
+    stand beside each other along axis 1 or the last; None where no channel is, or all are."""
     rank = values[0].ndim
     for axis in dict.fromkeys((rank - 1, 1)):
         if not 0 < axis < rank or len({v.shape[axis] for v in values}) != 1:
@@ -656,7 +656,7 @@ def _column_axis(
 
 
 def _column_errors(values: _Values, *, relative: bool) -> tuple[Floats, Floats]:
-    """Return the error of each column that varies, over what varies in it, and that; of few rows that of all
+    """Return the error of each column that varies, over its spread, and that; of few rows that of all
     elements.
 
     A value of which the error is relative counts by that, or by what varies in its logarithm where that is

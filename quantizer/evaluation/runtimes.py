@@ -110,7 +110,7 @@ def open_session(
 
 
 def _float_bytes(model: str | bytes, dequantized: bool) -> int:
-    """Return the bytes of the float weights that a session copies; 0 of what onnxruntime refuses."""
+    """Return the bytes of the float weights that a session copies; 0 of a model that onnxruntime refuses."""
     if isinstance(model, bytes):  # without external data, and below the limit of a protobuf
         return 0
     try:
@@ -169,7 +169,7 @@ class FloatBorders:
     """
 
     def __init__(self, session: ort.InferenceSession, borders: Mapping[str, FloatBorder]) -> None:
-        """Take the session, and what its inputs and outputs that are integers mean, by name."""
+        """Take the session, and the scales of its inputs and outputs that are integers, by name."""
         self.session, self.borders = session, borders
 
     def __getattr__(self, name: str) -> Any:
@@ -281,7 +281,7 @@ class ExecutionPlace:
     provider: str
 
     def open(self, path: str, name: str, threads: int, *, timed: bool = False) -> Session:
-        """Return a session; `name` is what messages call the model, `timed` as in `open_session`.
+        """Return a session; `name` is the model's in messages, `timed` as in `open_session`.
 
         Raises:
             ModelError: the runtime refuses the model. ConfigError: it would run it elsewhere.
@@ -349,7 +349,7 @@ def _type(value: Any) -> str:
 
 
 def _reason(error: Exception) -> str:
-    """Return what OpenVINO says is wrong, on one line: without places in its source and headings."""
+    """Return OpenVINO's error on one line: without places in its source and headings."""
     lines = [line.strip() for line in str(error).splitlines()]
     said = [n for n in lines if n and not n.startswith(("Exception from", "Check '")) and not n.endswith(":")]
     return "; ".join(line.lstrip("- ").rstrip(".") for line in said[:2])[:300] or type(error).__name__

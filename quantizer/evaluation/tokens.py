@@ -81,7 +81,7 @@ class TokenSpeed:
 
 @dataclass(frozen=True)
 class StateMemory:
-    """What the state of a text takes in memory, besides the weights.
+    """The memory that the state of a text takes, besides the weights.
 
     Attributes:
         float_bytes, quantized_bytes: for each token, of both models.
@@ -93,7 +93,7 @@ class StateMemory:
 
 @dataclass(frozen=True)
 class TokenSums:
-    """What is kept of texts, sample by sample; `TokenSums()` before the first.
+    """The sums of texts, sample by sample; `TokenSums()` before the first.
 
     Attributes:
         text: whether the tokens of the sequence so far were the same, at each position of its text.
@@ -159,7 +159,7 @@ class TokenSums:
         return TokenAgreement(answers, same, total, len(sequences), firsts)
 
     def memory(self) -> StateMemory | None:
-        """Return what the state takes for each token; None where it does not grow with them."""
+        """Return the memory that the state takes for each token; None where it does not grow with them."""
         return StateMemory(self.float_bytes, self.quantized_bytes) if self.float_bytes else None
 
 

@@ -66,7 +66,7 @@ class Verification(Presented):
 
     @property
     def passed(self) -> bool:
-        """Whether nothing that was checked differs from what the card says, or is worse."""
+        """Whether everything checked is as on the card, and nothing is worse."""
         return all(check.result not in REFUTING for check in self.checks)
 
     @property
@@ -139,7 +139,7 @@ def checks_of_unread(keys: Mapping[str, str]) -> Iterator[Check]:
 
 
 def checks_without_figures(card: Card, why: str) -> Iterator[Check]:
-    """Yield what of a card is not checked where nothing is measured.
+    """Yield the parts of a card that are not checked where nothing is measured.
 
     Args:
         card: the card.
@@ -166,7 +166,7 @@ MISSING = object()
 
 @dataclass(frozen=True)
 class _Scope:
-    """What tolerances follow from.
+    """The facts that tolerances follow from.
 
     Attributes:
         found: the card that is made now.
@@ -526,7 +526,7 @@ def _name_of(place: Place) -> str:
 
 
 def _figures_with_a_name(card: Card) -> Mapping[Place, tuple[str, str]]:
-    """Return the places of the figures that everybody looks at, with what they are called and their unit."""
+    """Return the places of the figures that everybody looks at, with their names and units."""
     e = card.evaluation
     at: dict[Place, tuple[str, str]] = {
         ("evaluation", "outputs", number, "difference", "sqnr"): (f"SQNR of output '{output.name}'", " dB")
@@ -556,7 +556,7 @@ OF_FILES = (
 
 
 def checks_of_statements(card: Card, found: Card, slack: Slack, unscored: str) -> Iterator[Check]:
-    """Yield whether what a card says is what is found now; each value on it is in one of the checks.
+    """Yield a check of each statement on a card; each value on it is in one of them.
 
     A figure that is better than on the card differs as well. A score may differ by a row besides the slack,
     as float sums of another processor may turn one. On another machine times are not checked, and neither is

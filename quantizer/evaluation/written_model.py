@@ -84,7 +84,7 @@ def write_checked(
 def load_and_run(
     file: Path, size: int, original: Path, name: str, elements: Mapping[str, float]
 ) -> Finding | None:
-    """Load a model in onnxruntime and run it once; return a finding on what could not be checked.
+    """Load a model in onnxruntime and run it once; return a finding where it could not be checked.
 
     Args:
         file: of the quantized model.

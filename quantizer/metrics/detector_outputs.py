@@ -352,7 +352,7 @@ def _by_picture(rows: Array) -> list[Array]:
 
 
 def _whole_numbers(values: Array) -> npt.NDArray[np.int64]:
-    """Return numbers of classes or pictures; what is not finite is 0."""
+    """Return numbers of classes or pictures; 0 for those that are not finite."""
     return np.asarray(np.clip(np.nan_to_num(values), -1e9, 1e9), np.float64).astype(np.int64)
 
 

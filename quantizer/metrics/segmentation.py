@@ -68,7 +68,7 @@ def mean_iou(source: MetricSource) -> Metric:
 
 
 def _classes(source: MetricSource) -> tuple[int | None, float, tuple[str, ...]]:
-    """Return the axis of the classes, or None and the threshold of a mask of two; and what was assumed."""
+    """Return the axis of the classes, or None and the threshold of a mask of two; and the assumptions."""
     output = source.output_name
     values, given = source.first_outputs[output], source.metric.options["threshold"]
     channels = values.shape[1] if values.ndim == 4 else 1

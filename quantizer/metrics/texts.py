@@ -134,7 +134,7 @@ def _metric(source: MetricSource, units: Callable[[str], list[str]]) -> Metric:
 
 
 def _reader(source: MetricSource) -> tuple[Reader, tuple[str, ...]]:
-    """Return how the output becomes texts, and what was assumed of it."""
+    """Return how the output becomes texts, and the assumptions made."""
     output, metric = source.output_name, source.metric
     values = source.first_outputs[output]
     for name, words in OPTION_VALUES.items():

@@ -122,7 +122,7 @@ class _Category:
 
 @dataclass(frozen=True)
 class _Coco:
-    """Of a COCO file what is read of it."""
+    """The parts of a COCO file that are read."""
 
     images: tuple[_Image, ...]
     annotations: tuple[_Annotation, ...]

@@ -161,7 +161,7 @@ def kernel_times(net: Net, target: Target, threads: int) -> Iterator[KernelTime]
 
 
 def _fused_time(node: Node, graph: Graph, times: Mapping[str, float]) -> float:
-    """Return the microseconds of a fused node: what it adds to a convolution, where that has its time."""
+    """Return the microseconds that a fused node adds to a convolution, where that has its time."""
     maker = graph.producer(node.input(0))
     if maker is None or maker.op_type != "Conv" or node.op_type == "Mul" or times.get(node.name):
         return times.get(node.name, 0.0)
@@ -201,7 +201,7 @@ def uniform_plan(graph: Graph, target: Target, net: Net) -> QuantPlan:
 
 
 def _node_plan(node: Node, graph: Graph, target: Target, net: Net) -> NodePlan:
-    """Return what becomes of a node where all is quantized that can be."""
+    """Return the plan of a node where all is quantized that can be."""
     rule, op = node.rule, node.op_type
     if op in net.float_operators or rule is None or rule.refusal(node, graph):
         return NodePlan(Kind.FLOAT, "measured in float")
@@ -220,7 +220,7 @@ def _node_plan(node: Node, graph: Graph, target: Target, net: Net) -> NodePlan:
 
 
 def weight_times(target: Target, threads: int) -> Iterator[KernelTime]:
-    """Yield what reading a megabyte of weights adds to a product, in microseconds.
+    """Yield the time that reading a megabyte of weights adds to a product, in microseconds.
 
     The sizes are the rows of the product and the megabytes of all weights of the model: those of a small
     model stay in a cache, which are the times of the other networks.
@@ -324,7 +324,7 @@ def product_model(inner: int, columns: int, kind: str, copies: int) -> onnx.Mode
 
 
 def call_time(threads: int) -> float:
-    """Return the microseconds that a node costs beyond what the profiler says of it.
+    """Return the microseconds that a node costs beyond the profiler's reading of it.
 
     Calling it costs something; but the profiler itself takes longer, and its times have that in them.
     """

@@ -15,7 +15,7 @@ from .kernel_times import measured_costs
 def measure_target(
     target: ConfigLike, output: PathLike, *, threads: int = 1, progress: Progress | None = None
 ) -> CostTable:
-    """Measure what the kernels of a target cost on this machine, and write the table.
+    """Measure the times of a target's kernels on this machine, and write the table.
 
     Networks of one operator each are run in float and quantized. It takes a few minutes, during which nothing
     else should run.

@@ -46,7 +46,7 @@ FIELDS_OF: dict[str, tuple[str, ...]] = {}
 
 
 def derived_from(*fields: str) -> Callable[[Callable[[PlanningFacts], T]], cached_property[T]]:
-    """Return a decorator for what follows from some fields of `PlanningFacts`: it is computed once, and kept
+    """Return a decorator for facts that follow from some fields of `PlanningFacts`: computed once, and kept
     by `PlanningFacts.with_derived_of` as long as these fields are the same."""
 
     def decorated(function: Callable[[PlanningFacts], T]) -> cached_property[T]:

@@ -283,7 +283,7 @@ def is_dear_to_read(node: Node, facts: PlanningFacts) -> bool:
 
 
 def _multiplies_activations(graph: Graph, name: str, longest: int) -> bool:
-    """Whether the entries of a table become factors of what a product computed, as the cosines and sines of
+    """Whether the entries of a table become factors of activations of a product, as the cosines and sines of
     rotary positions: their errors are those of every activation that they turn, and they are small. Entries
     that are multiplied with what is made of entries alone, as by a normalisation, are no such factors."""
     for reader, index in graph.consumers(name) if longest else ():

@@ -94,7 +94,7 @@ def make_plan(
 
 
 def _with_estimates(facts: PlanningFacts, plan: QuantPlan) -> QuantPlan:
-    """Return a plan with what is estimated of its outputs, and a note of each that keeps less than was asked
+    """Return a plan with the estimates of its outputs, and a note of each that keeps less than was asked
     for."""
     graph, profile, limits = facts.graph, facts.profile, facts.noise_limits
     estimator, gains = facts.noise_estimator, facts.noise_gains
@@ -241,7 +241,7 @@ class Rounding:
 def roundings(
     estimator: NoiseEstimator, plan: QuantPlan, flow: NoiseFlow, place: int, allowed: float
 ) -> Iterator[Rounding]:
-    """Yield what is rounded, with the nodes of which one has to be quantized for it.
+    """Yield the roundings, with the nodes of which one has to be quantized for it.
 
     Args:
         estimator: of the model's noise.

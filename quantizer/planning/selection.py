@@ -207,7 +207,7 @@ def _unfit_tensor(node: Node, facts: PlanningFacts) -> FloatReason | None:
 
 
 def is_compute_bound(node: Node, facts: PlanningFacts) -> bool:
-    """Whether quantization starts at a node: the rule says so, or what the target says of products.
+    """Whether quantization starts at a node, by the rule or by the target's word on products.
 
     Where time is no matter, at every product with a weight.
     """
@@ -315,7 +315,7 @@ class _Spread:
         return inputs
 
     def _joins(self, node: Node) -> bool:
-        """Whether a memory-bound node is better off quantized, its neighbours being what they are now."""
+        """Whether a memory-bound node is better off quantized, its neighbours being as they are now."""
         rule, inputs = node.rule, self.inputs(node)
         assert rule is not None
         if not inputs.floating:

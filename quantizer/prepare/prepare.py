@@ -302,7 +302,7 @@ class ModelFile(os.PathLike[str]):
 
     @cached_property
     def loaded(self) -> LoadedModel:
-        """The model as read, and what was mended; raises ModelError where it cannot be read."""
+        """The model as read, with its repairs; raises ModelError where it cannot be read."""
         return read_model(self.path)
 
     @property

@@ -70,7 +70,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Results:
-    """Results of commands that a report is made of; None, or empty, for what was not run.
+    """Results of commands that a report is made of; None, or empty, for those that were not run.
 
     Attributes:
         evaluation: of the quantized model on samples.
@@ -90,7 +90,7 @@ class Results:
 
 
 def make_report(analysis: Analysis | None, results: Results, names: FileNames) -> Report:
-    """Return what a report says.
+    """Return the report of an analysis and of results.
 
     A section that fails by a fault of qprof is left empty, with a note.
 
@@ -300,7 +300,7 @@ def _outputs(
 
 
 def _facts(evaluation: Evaluation) -> Iterator[Fact]:
-    """Yield what an evaluation says besides outputs, sizes and latency."""
+    """Yield the facts of an evaluation besides outputs, sizes and latency."""
     yield Fact("samples", str(evaluation.samples))
     a = evaluation.accuracy
     if a is not None:
@@ -315,7 +315,7 @@ def _facts(evaluation: Evaluation) -> Iterator[Fact]:
 
 
 def _task_score(evaluation: Evaluation) -> TaskScore | None:
-    """Return what labels or a metric say of both models; None without either."""
+    """Return the scores of both models by labels or a metric; None without either."""
     a, score = evaluation.accuracy, evaluation.score
     if score is not None:
         sign = -1.0 if score.higher_is_better else 1.0
@@ -365,7 +365,7 @@ def _limits(limits: Gate | DriftLimits, failures: Sequence[GateFailure]) -> Iter
 
 
 def _gate_result(failures: Sequence[GateFailure]) -> Literal["passed", "failed", "not proven"]:
-    """Return what one gate comes to: an output that was measured to be worse decides over an unproven one."""
+    """Return the result of one gate: a measured failure decides over an unproven one."""
     if any(failure.result == "failed" for failure in failures):
         return "failed"
     return "not proven" if failures else "passed"
@@ -500,8 +500,8 @@ def _level(grade: Grade, gates: tuple[GateResult, ...]) -> str:
 
 
 def _missed_gates(gates: tuple[GateResult, ...]) -> Iterator[str]:
-    """Yield the names of the gates that failed, and of those that are not proven; their limits, and what was
-    measured, stand beside the gates."""
+    """Yield the names of the gates that failed, and of those that are not proven; their limits and figures
+    stand beside the gates."""
     for result in ("failed", "not proven"):
         names = dict.fromkeys(gate.name for gate in gates if gate.result == result)
         if names:

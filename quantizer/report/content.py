@@ -176,7 +176,7 @@ class NodeRecord:
 
 @dataclass(frozen=True)
 class RunTime:
-    """Microseconds of one run: of all of it, and of what no layer has.
+    """Microseconds of one run: of all of it, and outside of all layers.
 
     Attributes:
         how: "predicted" from a table of kernels, or "measured" by the runtime's profiler.
@@ -209,7 +209,7 @@ class RunTime:
 
 @dataclass(frozen=True)
 class NoisePart:
-    """What one node adds to the noise at an output.
+    """The noise that one node adds at an output.
 
     Attributes:
         node: its name.
@@ -367,7 +367,7 @@ class DriftRecord:
 
 @dataclass(frozen=True)
 class Fact:
-    """A name and what is said of it.
+    """A name and a text.
 
     Attributes:
         name: of the fact.
@@ -380,7 +380,7 @@ class Fact:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What to think of the model.
+    """The grade of the model, with its reasons.
 
     Attributes:
         level: "failed" where a gate failed, "not proven" where one is not proven; else the grade, or without
@@ -491,7 +491,7 @@ def file_name(path: str) -> str:
 
 @dataclass(frozen=True)
 class GateResult:
-    """One limit, held against what was measured.
+    """One limit, held against the measured figure.
 
     Attributes:
         name: of the option, as in "--min-sqnr".
@@ -595,7 +595,7 @@ class TrialRecord:
 
 @dataclass(frozen=True)
 class TaskScore:
-    """What the model is for, in figures of both models.
+    """The task of the model, in figures of both models.
 
     Attributes:
         name: of the metric.
@@ -626,7 +626,7 @@ def score_figure(score: float) -> str:
 
 @dataclass(frozen=True, repr=False)
 class Report(Presented):
-    """Everything that a report shows; what is not known is empty or None.
+    """Everything that a report shows; unknown parts are empty or None.
 
     Attributes:
         title: names of the models.
@@ -689,7 +689,7 @@ class Report(Presented):
         return f"{self.title}: {self.verdict.words}, {self.verdict.sentence}"
 
     def presentation(self) -> Presentation:
-        """Return the outputs, the gates and what to try."""
+        """Return the outputs, the gates and the changes to try."""
         outputs = tuple((o.name, decibels(o.estimated), decibels(o.measured)) for o in self.outputs)
         gates = tuple((g.name, g.result, "; ".join(g.failures)) for g in self.gates)
         changes = tuple(

@@ -153,7 +153,7 @@ class NoiseAnalysis:
 def analyse(
     model: str | os.PathLike[str], plan: PlanLike, profile: ProfileLike, recipe: Recipe | None = None
 ) -> Analysis:
-    """Read what a report of estimates needs.
+    """Read the files of a report of estimates.
 
     Args:
         model: the float model.
@@ -566,7 +566,7 @@ def clipped_share(tensor: TensorProfile, params: QuantParams) -> float:
 def _calibrator_choices(
     name: str, analysis: Analysis, params: QuantParams, effective: tuple[float, float], *, with_kl: bool
 ) -> Iterator[CalibratorChoice]:
-    """Yield what each calibrator chooses for a tensor that is quantized, in its type."""
+    """Yield the choice of each calibrator for a tensor that is quantized, in its type."""
     plan, tensor = analysis.plan, analysis.profile[name]
     own = plan.config.calibrator.partition(":")[0]
     schema = SCHEMAS[plan.config.schema]

@@ -117,7 +117,7 @@ def _asset(path: str) -> str:
 
 @cache
 def _environment() -> Environment:
-    """Return what renders the templates: everything that a template prints is escaped and made visible."""
+    """Return the environment of the templates: everything that one prints is escaped and made visible."""
     environment = Environment(
         autoescape=True,
         finalize=lambda value: visible(value) if type(value) is str else value,  # Markup is escaped already
@@ -303,7 +303,7 @@ class LayerTable:
 
 
 def layer_table(nodes: Sequence[NodeRecord], run_times: Sequence[RunTime]) -> LayerTable:
-    """Return the table of layers: bars are of what was measured, else of what is predicted."""
+    """Return the table of layers: bars are of measured times, else of predicted ones."""
     order = sorted(nodes, key=lambda node: (-(node.noise or 0.0), -(node.planned_us or 0.0)))
     rows = layer_rows(nodes, {node.name for node in order[:MAX_LAYER_ROWS]})
     if not any(row.is_module for row in rows):
@@ -330,7 +330,7 @@ def slowest_first(
 
 
 def drift_distance(tensor: TensorDriftRecord) -> float:
-    """Return how far new values are from old ones, 0 to 1; what could not be measured is far."""
+    """Return how far new values are from old ones, 0 to 1; unmeasured ones are far."""
     return 1.0 if tensor.distance is None else tensor.distance
 
 

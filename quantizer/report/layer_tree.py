@@ -105,7 +105,7 @@ class _Module:
 
     @property
     def only(self) -> _Module | NodeRecord | None:
-        """What it has where that is but one thing."""
+        """Its part where that is but one thing."""
         return next(iter(self.children.values())) if len(self.children) == 1 else None
 
     def is_frame_of(self, count: int) -> bool:
@@ -119,7 +119,7 @@ def _layers(child: _Module | NodeRecord) -> tuple[NodeRecord, ...]:
 
 
 def layer_rows(nodes: Sequence[NodeRecord], shown: Collection[str]) -> list[LayerRow]:
-    """Return the rows, each module before what it has, in graph order.
+    """Return the rows, each module before its parts, in graph order.
 
     A module that frames most of the model has no row, its children take its place; one with a single layer is
     the row of that layer. Layers of no module are one row where many follow each other between modules.

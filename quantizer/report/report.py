@@ -59,7 +59,7 @@ def report(
     options: ReportOptions | None = None,
     **keywords: Any,
 ) -> Report:
-    """Return the report of a quantized model: noise, tensors, graph, prices, and what to try.
+    """Return the report of a quantized model: noise, tensors, graph, prices, and changes to try.
 
     Args:
         model: the float model: path, `onnx.ModelProto` or `onnx_ir.Model`.
@@ -144,7 +144,7 @@ def _timed_nodes(
     measuring: EvaluationOptions,
     latency: Latency | None,
 ) -> TimedNodes:
-    """Return what the nodes of a plan take in the prepared model and in the quantized one, in turns."""
+    """Return the times of a plan's nodes in the prepared model and in the quantized one, in turns."""
     prepared, plan = analysis.prepared, analysis.plan
     limit = min(measuring.limit or QUICK.samples, QUICK.samples)
     samples = [sample.arrays for sample in model_samples(data, prepared.model, limit, notes=False)]

@@ -212,7 +212,7 @@ def junit(report: Report) -> str:
 
 
 def _xml_text(text: str) -> str:
-    """Return a text without what XML has no sign for."""
+    """Return a text without the characters that XML has no sign for."""
 
     def is_allowed(code: int) -> bool:
         return code in (9, 10, 13) or 0x20 <= code < 0xD800 or 0xE000 <= code < 0xFFFE or code > 0xFFFF

@@ -50,7 +50,7 @@ def top_k(source: MetricSource) -> Metric:
 def labelled_rows(
     values: npt.NDArray[Any], classes: ClassAxis, true: npt.NDArray[np.int64], where: str
 ) -> Rows:
-    """Return what a model says of the rows of a sample, and whether it has them right.
+    """Return a model's answers for the rows of a sample, and whether they are right.
 
     An output with another number of rows has none of them right. Scores are kept of a matrix of floats alone:
     of pixels there are too many.

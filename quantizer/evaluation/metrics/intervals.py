@@ -105,7 +105,7 @@ UNKNOWN = Interval(-math.inf, math.inf, math.inf)
 
 
 def drop_interval(drops: Floats, largest_drop: float = 100.0) -> Interval:
-    """Return the 95 % interval of the mean of what rows or samples lose, in their unit: Student's.
+    """Return the 95 % interval of the mean loss of rows or samples, in their unit: Student's.
 
     Where rows are right or wrong (drops of 0 and of `largest_drop`), or too few of them differ (`is_few`),
     the spread of a few rows tells nothing of the rows to come. It is then the interval with two rows more

@@ -38,7 +38,7 @@ Inputs = Mapping[str, npt.NDArray[Any]]
 
 @dataclass(frozen=True, eq=False)
 class Figures:
-    """What a metric computes from the outputs of one model on all samples.
+    """The figures of a metric from the outputs of one model on all samples.
 
     Attributes:
         units: rows, samples or pictures that are scored.
@@ -135,7 +135,7 @@ class Metric:
 
 @dataclass(frozen=True, eq=False)
 class MetricSource:
-    """What a metric of the table is opened with.
+    """The request that a metric of the table is opened with.
 
     Attributes:
         metric: its name, options and entry in the table.

@@ -38,7 +38,7 @@ def relative_metric(first: Outputs, axes: Mapping[str, ClassAxis]) -> Metric:
 
 
 def are_answers(outputs: Outputs, axes: Mapping[str, ClassAxis]) -> bool:
-    """Return whether agreement says what there is to say: every float output has answers, or none is float.
+    """Return whether agreement tells all: every float output has answers, or none is float.
 
     Integer outputs beside float ones (a length, a mask) hardly ever change, so they are not counted.
     """

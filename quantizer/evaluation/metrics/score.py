@@ -245,7 +245,7 @@ class OtherRows:
         self._rows = 0
 
     def scored(self, metric: Metric, truth: Any, floats: Outputs) -> Any:
-        """Return what a metric keeps of a sample with the truth of other rows.
+        """Return the part of a sample that a metric keeps, with the truth of other rows.
 
         None where there was no other row yet, and for a metric that has no truth for each row, or exchanges
         it itself (`Metric.at_random`).
@@ -309,7 +309,7 @@ def figures_at_random(
 
 
 class ScoreRun:
-    """What a metric keeps of both models' outputs, sample by sample.
+    """The outputs of both models as a metric keeps them, sample by sample.
 
     Args:
         open_with: the first sample and the float model's outputs on it -> the metric with its truth.

@@ -126,7 +126,7 @@ class ScoreShift:
 
     @property
     def advice(self) -> Iterator[str]:
-        """What to change, a sentence for each threshold that is worth changing."""
+        """The change that is worth it, a sentence for each threshold."""
         for one in self.thresholds:
             if one.pays:
                 figure, of_float, unchanged, moved = max(
@@ -256,7 +256,7 @@ def confidences(values: npt.NDArray[np.generic], axis: int) -> Confidences:
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """What one model says of the rows of a sample.
+    """The answers of one model for the rows of a sample.
 
     Attributes:
         right: whether it has the row right, bool of shape [rows].

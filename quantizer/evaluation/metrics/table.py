@@ -284,7 +284,7 @@ def named_metric(text: str) -> NamedMetric | None:
 
 
 def check_metric(text: str) -> None:
-    """Check what a metric needs before data are read.
+    """Check the packages and options of a metric before data are read.
 
     Raises:
         ConfigError: the text is neither in the table nor names a function, or its library is not installed.

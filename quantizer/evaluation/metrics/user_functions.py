@@ -70,7 +70,7 @@ def user_metric(metric: str | MetricFunction) -> Metric:
 
 
 def _code(function: Callable[..., object]) -> bytes:
-    """Return the source of the module that a function is defined in, or else what is known of its code.
+    """Return the source of the module that a function is defined in, or else its compiled code.
 
     What it imports, and the values that it closes over, are not in it.
     """
@@ -87,7 +87,7 @@ def _code(function: Callable[..., object]) -> bytes:
 
 
 def _instructions(code: object) -> object:
-    """Return what a compiled function does; anything else as it is."""
+    """Return the instructions of a compiled function; anything else as it is."""
     if not isinstance(code, CodeType):
         return code
     return (code.co_code, code.co_names, [_instructions(constant) for constant in code.co_consts])
