@@ -97,8 +97,25 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield folder
 
 
+LIBRARIES = {
+    "how-to/data.md": "pyarrow",
+    "how-to/language-models.md": "tokenizers",
+    "how-to/metrics.md": "pycocotools",
+    "index.md": "PIL",
+    "quick-start.md": "PIL",
+}
+"""Libraries of extras that the blocks of a page use."""
+
+
+def skip_without_library(page: Path) -> None:
+    """Skip the test of a page whose blocks need a library that is not installed."""
+    if (library := LIBRARIES.get(name_of(page))) is not None:
+        pytest.importorskip(library, reason="of the extra test-all")
+
+
 @pytest.mark.parametrize("page", EXECUTED, ids=name_of)
 def test_console_blocks_print_what_the_page_tells(page: Path, workshop: Path) -> None:
+    skip_without_library(page)
     left = False
     for step in steps(page.read_text(encoding="utf-8")):
         printed = run(step, workshop)
@@ -115,6 +132,7 @@ def test_console_blocks_print_what_the_page_tells(page: Path, workshop: Path) ->
 def test_python_blocks_run_and_print_what_follows_them(
     page: Path, workshop: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    skip_without_library(page)
     names: dict[str, object] = {"__name__": "page"}
     left = False
     pattern = r"^```python\n(.*?)^```(?:\n\n```text\n(.*?)^```)?"
