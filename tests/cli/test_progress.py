@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from qprof_onnx.cli.console import Stages, progress
 from qprof_onnx.profiles.base import progress as progress_lines
+from qprof_onnx.profiles.base.findings import Code, Finding
 
 
 def test_progress_goes_to_stderr_and_is_plain_without_a_terminal(
@@ -41,7 +42,7 @@ def test_a_stage_ends_the_one_before_and_a_remark_is_not_in_a_bar(
     with Stages() as stage:
         report = stage("reading")
         report(1, 2)
-        stage.note("said in between")
+        stage.note(Finding(Code.OUTPUT_KIND, "said in between"))
         report(2, 2)
         stage("planning")
     captured = capsys.readouterr().err
