@@ -35,7 +35,7 @@ COMMAND_GROUPS = {
         "report": "Write a page about a quantized model, with changes to try.",
     },
     "Profile once": {
-        "dump-profile": "Run a model on samples and record the ranges and histograms of its tensors.",
+        "dump-profile": "Run a model on samples and record the values of its tensors.",
         "merge": "Merge profiles of parts of the data into one of all.",
         "diff": "Compare two profiles of a model, the largest drift first.",
         "show": "Print a profile or a plan as a table.",

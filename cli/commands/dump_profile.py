@@ -87,7 +87,7 @@ def command(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Run a model on samples and record the ranges and histograms of its tensors.
+    """Run a model on samples and record the values of its tensors.
 
     The profile holds the exact range and a histogram of every floating-point activation, and the per-channel
     range, mean and power of the inputs of weighted layers. Quantizing needs the profile and no

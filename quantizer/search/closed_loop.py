@@ -227,7 +227,7 @@ def plan_held_on_samples(
     of: str = "calibration samples",
     joined: int = 0,
 ) -> tuple[PlanningFacts, PlannedModel]:
-    """Return the plan whose outputs hold as measured, or the best that was found, with what was measured.
+    """Return the plan whose outputs hold as measured, or the best that was found, with its figures.
 
     Args:
         facts: of the model.
@@ -262,7 +262,7 @@ def plan_held_on_samples(
 def measured_on_samples(
     planned: PlannedModel, limits: NoiseLimits, model: Path, data: DataLike, joined: int = 0
 ) -> PlannedModel:
-    """Return a plan that was read, with what was measured of its outputs on check samples; it stays as it is.
+    """Return a plan that was read, with the figures of its outputs on check samples; it stays as it is.
 
     Args:
         planned: the plan.
@@ -454,7 +454,7 @@ class _CheckedPlans:
             yield Proposal(replace(facts, config=config).with_derived_of(facts), "without bias correction")
 
     def _with_tighter_budgets(self, first: _MeasuredPlan) -> Callable[[_MeasuredPlan], Iterator[Proposal]]:
-        """Return what proposes tighter noise budgets: than those of the first plan, unless noise is spread
+        """Return a proposer of tighter noise budgets: than those of the first plan, unless noise is spread
         over nodes that are not worth it, and than those of a plan that gained on it, but does not hold."""
 
         def proposer(best: _MeasuredPlan) -> Iterator[Proposal]:
@@ -594,7 +594,7 @@ def _time(planned: PlannedModel, facts: PlanningFacts) -> float:
 
 
 def _checked(planned: PlannedModel, shifts: Sequence[OutputShift], samples: int) -> PlannedModel:
-    """Return a plan with what was measured of its outputs, in place of what was expected."""
+    """Return a plan with the measured figures of its outputs, in place of the expected ones."""
     plan = planned.plan
     checks = tuple(
         OutputCheck(

@@ -82,7 +82,7 @@ def plan_that_runs(facts: PlanningFacts, original: Path) -> tuple[PlannedModel, 
 
 
 def with_fallback_nodes(facts: PlanningFacts, attempt: Callable[[PlanningFacts], T]) -> T:
-    """Return what an attempt to plan and write a model returns, with more nodes in float where it fails.
+    """Return the result of an attempt to plan and write a model, with more nodes in float where it fails.
 
     Raises:
         UnfitNodesError, ModelError: onnxruntime refused too many models, or one with all nodes in float.
@@ -102,7 +102,7 @@ def with_fallback_nodes(facts: PlanningFacts, attempt: Callable[[PlanningFacts],
 
 
 def _by_halving(facts: PlanningFacts, attempt: Callable[[PlanningFacts], T], error: RefusedModelError) -> T:
-    """Return what an attempt returns with few nodes in float, those that its error is due to among them.
+    """Return the result of an attempt with few nodes in float, those that its error is due to among them.
 
     Raises:
         RefusedModelError: the error, which does not go away when all nodes are float.

@@ -83,12 +83,12 @@ class OutputGrade:
 
     @property
     def margin(self) -> float:
-        """DB above what is needed; below 0 for an output that is not good by its SQNR."""
+        """DB above the needed SQNR; below 0 for an output that is not good by its SQNR."""
         return -inf if self.sqnr is None else self.sqnr - self.needed
 
     @property
     def text(self) -> str:
-        """Return what was measured, and what is needed."""
+        """Return the measured figure, and the needed one."""
         if self.figures:
             shares = {"answers": self.agreement, "sequences": self.sequences}
             equal = [f"{100 * share:.1f} % of the {of}" for of, share in shares.items() if share is not None]
@@ -183,7 +183,7 @@ def _grade_in_unit(result: OutputResult, kind: OutputKind, shift: OutputShift) -
 
 
 def _at_best(grade: Grade, same: Agreement | None) -> Grade:
-    """Return the better of a grade and what equal answers show; few, or very different ones, show nothing."""
+    """Return the better of a grade and that of equal answers; few, or very different ones, show nothing."""
     if same is None or same.total < LEAST_ANSWERS or same.ratio < SAME_FAIR:
         return grade
     return min(grade, "good" if same.ratio >= SAME_GOOD else "fair", key=lambda one: ORDER[one])

@@ -69,7 +69,7 @@ class Loop(Generic[P, M, T]):
     trials: list[T] = field(default_factory=list)
 
     def begin(self, made: M, trial: T) -> T:
-        """Return the trial of what was made and judged before, which is not judged again."""
+        """Return the trial of a plan that was made and judged before, which is not judged again."""
         self.tried.add(self.digest(made))
         self.trials.append(trial)
         return trial

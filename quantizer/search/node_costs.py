@@ -112,7 +112,7 @@ class RuntimeOverride:
 def find_runtime_overrides(
     graph: Graph, plan: QuantPlan, executed: Sequence[ExecutedNode], names: WrittenNames
 ) -> tuple[RuntimeOverride, ...]:
-    """Return what is executed otherwise than planned, the longest first.
+    """Return the nodes that are executed otherwise than planned, the longest first.
 
     Args:
         graph: the model that the plan is of.
@@ -228,7 +228,7 @@ class _Charged:
         return ""
 
     def _product(self, node: Node, executed: str) -> Node:
-        """Return the node that has the time: a product may carry the name of what was fused into it."""
+        """Return the node that has the time: a product may carry the name of a node fused into it."""
         wanted = next((op for op in PRODUCTS if executed in (op, f"Fused{op}", f"QLinear{op}")), "")
         here = [node]
         for _ in range(FUSED):
@@ -274,7 +274,7 @@ class _Charged:
 
 
 def _stems(name: str) -> Iterator[str]:
-    """Yield a name, and what it was before each thing that onnxruntime appended to it."""
+    """Yield a name, and its beginnings before each suffix that onnxruntime appended to it."""
     while name:
         yield name
         shorter = _ADDED.sub("", name)

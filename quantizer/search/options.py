@@ -149,7 +149,7 @@ class TuneFiles:
 
 @dataclass(frozen=True)
 class SpeedCheckOptions:
-    """What the speed of a quantized model is checked on, and what is asked of it (`--check-speed`).
+    """The samples and limits of the check of a quantized model's speed (`--check-speed`).
 
     Attributes:
         data: folder of samples, "module:function", or an object of Python (`model_samples`); None for samples

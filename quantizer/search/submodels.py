@@ -92,7 +92,7 @@ def splittable_model(model: ir.Model, watched: Sequence[str] = ()) -> Splittable
 
 
 def _reads(node: ir.Node) -> Iterator[ir.Value]:
-    """Yield what a node reads, its subgraphs included."""
+    """Yield the inputs of a node, those of its subgraphs included."""
     outer = [v for g in graph_attributes(node) for v in g.outputs]
     for reader in (node, *_inner_nodes(node)):
         yield from (value for value in reader.inputs if value is not None)

@@ -89,12 +89,12 @@ class ScoringSamples:
 
     @cached_property
     def float_figures(self) -> Figures:
-        """What the metric finds in the float model's outputs."""
+        """The metric's figures of the float model's outputs."""
         return self.metric.figures(self.float_scored)
 
     @cached_property
     def figures_at_random(self) -> tuple[Figures, Figures] | None:
-        """What it finds with the truth of the rows, and with that of other rows, as `score_of` takes it."""
+        """Its figures with the truth of the rows, and with that of other rows, as `score_of` takes them."""
         return figures_at_random(self.metric, self.float_scored, self.scored_at_random)
 
 
