@@ -38,7 +38,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def estimated(files: Path, timed: Recipe) -> Report:
     """Return the report of the estimates."""
-    return report(DIGITS / "model.onnx", files / "plan.yaml", files / "profile.yaml", target=timed)
+    return report(DIGITS / "model.onnx", files / "plan.yaml", files / "profile.yaml", config=timed)
 
 
 @pytest.fixture(scope="session")
@@ -57,5 +57,5 @@ def whole(files: Path, timed: Recipe) -> Report:
         latency=False,
         measure_layers=True,
         history=nights,
-        target=timed,
+        config=timed,
     )
