@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from qprof_onnx.quantizer.report.content import Report
+from qprof_onnx.quantizer.report.content import Report, WhatIf
 from qprof_onnx.quantizer.report.html import page as html_of
 
 from .test_files import hostile
@@ -142,8 +142,9 @@ def test_of_a_good_model_the_first_sections_alone_are_open(
     browser: Browser, estimated: Report, whole: Report, tmp_path: Path
 ) -> None:
     assert estimated.verdict.level == "good"
+    tried = WhatIf("another calibrator", "qprof quantize --set calibrator=kl", "logits", 41.0, 1.0, None)
     file = tmp_path / "report.html"
-    file.write_text(html_of(estimated), encoding="utf-8")
+    file.write_text(html_of(replace(estimated, what_ifs=(tried,))), encoding="utf-8")
     page = open_page(browser, file, state="attached").page
     assert page.is_visible("#try")
     assert page.is_visible("#provenance")
