@@ -59,7 +59,8 @@ def command(
     inputs less that of its output, in dB. "!" marks drops of 6 dB and more that leave less than 30 dB. A
     tensor that only an activation function reads is compared after it ("after Relu"), for what the function
     clips does not matter; JSON has the figures before it too ("difference"). In JSON an infinite SQNR (no
-    difference at all) is the string "inf".
+    difference at all) is the string "inf". Tensors inside If, Loop and Scan come before what these make, with
+    all their passes together.
 
     \b
     Example:
@@ -91,7 +92,7 @@ def layers_text(report: LayerReport, layers: Sequence[LayerComparison]) -> str:
     for layer in layers:
         drop = "" if layer.sqnr_drop is None else f"{layer.sqnr_drop:.2f}"
         if layer.effective is None:
-            measured = ("-", "-", drop, f"another shape in {layer.shape_mismatches} samples")
+            measured = ("-", "-", drop, layer.state or f"another shape in {layer.shape_mismatches} samples")
         else:
             sqnr = layer.effective.sqnr
             bar = "#" * int(min(max(sqnr, 0.0), 60.0) / 4.0)

@@ -98,8 +98,8 @@ def typed_activations(model: ir.Model) -> tuple[tuple[ir.Value, ir.DataType], ..
     return tuple((v, dtype) for v, dtype in typed if dtype is not None and dtype in FLOAT_TYPES)
 
 
-def _may_be_float(value: ir.Value) -> bool:
-    return value.type is None or (isinstance(value.type, ir.TensorType) and value.dtype in FLOAT_TYPES)
+def _may_be_float(value: ir.Value, types: Collection[ir.DataType] = FLOAT_TYPES) -> bool:
+    return value.type is None or (isinstance(value.type, ir.TensorType) and value.dtype in types)
 
 
 def dtype_name(dtype: ir.DataType) -> str:
@@ -126,7 +126,7 @@ SEQUENCE_OPERATORS = ("Loop", "If")
 
 @dataclass(frozen=True, eq=False)
 class SubgraphTensor:
-    """A floating-point tensor of a subgraph.
+    """A tensor of a subgraph.
 
     Attributes:
         value: the tensor.
@@ -146,8 +146,11 @@ class SubgraphTensor:
         return sum(owner.op_type == "Scan" for owner in self.owners)
 
 
-def subgraph_tensors(model: ir.Model) -> tuple[SubgraphTensor, ...]:
-    """Return the floating-point tensors of all subgraphs: their inputs, then the outputs of their nodes."""
+def subgraph_tensors(
+    model: ir.Model, types: Collection[ir.DataType] = FLOAT_TYPES
+) -> tuple[SubgraphTensor, ...]:
+    """Return the tensors of all subgraphs that have one of some types or none that is known, by default the
+    floating-point ones: the inputs of each subgraph, then the outputs of its nodes."""
     counts = Counter(str(value.name) for graph in model.graphs() for value in activations_of(graph))
     # The named dimensions that no iteration of a Scan changes: of its inputs and the model's.
     inputs = list(model.graph.inputs)
@@ -160,7 +163,7 @@ def subgraph_tensors(model: ir.Model) -> tuple[SubgraphTensor, ...]:
         SubgraphTensor(value, value.dtype, owners, _hidden(value, owners, counts[str(value.name)], constant))
         for owners, graph in nested_graphs(model.graph)
         for value in activations_of(graph)
-        if value.name and _may_be_float(value)
+        if value.name and _may_be_float(value, types)
     )
 
 

@@ -37,9 +37,9 @@ def expose_subgraph_tensors(model: ir.Model, names: Collection[str]) -> dict[str
 
     Args:
         model: its names are unique over all graphs.
-        names: of `subgraph_tensors` that are not hidden.
+        names: of `subgraph_tensors` of any type that are not hidden.
     """
-    wanted = [inner for inner in subgraph_tensors(model) if inner.value.name in names]
+    wanted = [inner for inner in subgraph_tensors(model, tuple(ir.DataType)) if inner.value.name in names]
     if not wanted:
         return {}
     imports = model.opset_imports

@@ -1,7 +1,8 @@
 """Float against quantized, tensor by tensor in graph order: where SQNR is lost.
 
 Of each pair of tensors sums are kept, of the tensor itself and after its following activation function: the
-error of what that function clips or flattens never reaches another node.
+error of what that function clips or flattens never reaches another node. A tensor inside a body (a branch of
+If, the body of Loop or Scan) is collected as it is for a profile, and compared over all passes together.
 """
 
 from __future__ import annotations
@@ -23,14 +24,15 @@ from ...profiles.base.errors import DataError, ModelError, PlanError
 from ...profiles.base.findings import Code, Finding, gravest_first, listed
 from ...profiles.base.presentation import Presentation, Presented, Table, decibels
 from ...profiles.base.tool import Progress
-from ...profiles.instrumentation.subgraphs import FLOAT_TYPES
+from ...profiles.instrumentation.subgraphs import FLOAT_TYPES, SubgraphTensor, subgraph_tensors
+from ...profiles.instrumentation.tensor_outputs import expose_subgraph_tensors
 from ...profiles.runtime.providers import check_provider
 from ...profiles.runtime.states import model_samples
 from ...profiles.samples.objects import DataLike
 from ...profiles.samples.values import Sample
 from ..adjustments.equalization import apply_equalization, equalized_name
 from ..lowering.lowered import read_equalization, read_padded_channels, read_recorded_tensors
-from ..model.graph import name_of, output_name
+from ..model.graph import name_of, output_name, subgraphs
 from ..model.saving import save_model
 from ..noise.activation_ranges import find_following_or_clip
 from ..noise.estimate_check import EstimateCheck, check_estimates, expected_sqnr, too_good
@@ -48,6 +50,13 @@ from .doubts import check_not_instrumented, doubts, other_graph, other_plan
 from .options import EvaluationOptions
 from .runtimes import open_session, run
 
+NOT_RUN = "not run on these samples"
+"""State of a tensor in a branch that no sample took, or in the body of a loop without a pass."""
+
+FIRST_OPSET = 13
+"""The first opset of models whose bodies are read: collecting their tensors takes `SEQUENCE_OPSET`, which is
+the same to models from here on."""
+
 
 @dataclass(frozen=True)
 class LayerComparison:
@@ -55,7 +64,7 @@ class LayerComparison:
 
     Attributes:
         tensor: its name.
-        node, op_type: what makes it; "" and "input" for a graph input.
+        node, op_type: what makes it; "" and "input" for an input of the graph or of a body.
         kind: of that node in the plan; "" when no plan was given.
         type: "quantized" when it is an integer tensor (dequantized here), "float" when it stayed float.
         difference: of the tensor itself over all samples; None when nothing could be compared.
@@ -66,6 +75,7 @@ class LayerComparison:
         after: operators of the activation function or clip that all readers of the tensor together compute of
             it, such as "Relu", or "Sigmoid, Mul" for SiLU; of a float tensor inside it too. "" for none.
         difference_after: of both tensors after that function; None without one.
+        state: why a tensor inside a body could not be compared, such as `NOT_RUN`; "" for any other.
     """
 
     tensor: str
@@ -78,6 +88,7 @@ class LayerComparison:
     shape_mismatches: int
     after: str
     difference_after: Difference | None
+    state: str = ""
 
     @property
     def effective(self) -> Difference | None:
@@ -94,7 +105,7 @@ class LayerReport(Presented):
         samples: how many were run.
         layers: in graph order.
         missing: activations that the quantized model does not have, in graph order: inputs of a clip that is
-            part of the operator before it, tensors inside a look-up table.
+            part of the operator before it, tensors inside a look-up table; those of bodies too.
         findings: signs that the models are not a float one and its quantized form, or that the plan is that
             of another model (`doubts`), and estimates that were too good.
         estimates: SQNR as it was estimated when the model was quantized, and as measured here, of the outputs
@@ -124,7 +135,7 @@ class LayerReport(Presented):
                 layer.type,
                 "-" if layer.effective is None else decibels(layer.effective.sqnr),
                 "" if layer.sqnr_drop is None else f"{layer.sqnr_drop:.2f}",
-                layer.after,
+                layer.state or layer.after,
             )
             for layer in self.layers
         )
@@ -148,7 +159,8 @@ def compare_layers(
 ) -> LayerReport:
     """Run both models with their activations as outputs and return how each tensor compares.
 
-    A tensor that only an activation function reads is compared after that function too, and that counts.
+    A tensor that only an activation function reads is compared after that function too, and that counts. Each
+    pass of a body counts as much as any other.
 
     A quantized tensor is read as integers and dequantized here, so the runtime's integer kernels stay fused
     as they are in use. A tensor that stayed float is read as it is, which may keep the runtime from fusing it
@@ -194,22 +206,27 @@ def compare_layers(
             "compare a model with its own quantized form"
         )
     graph, opset, samples = index(prepared), prepared.graph.opset_imports.get("", 1), 0
+    quantized = _with_types(quantized, graph, pairs)
+    bodies, quantized_bodies = _in_bodies(prepared), _in_bodies(quantized)
     sums = {
         m.tensor: _TensorSums(
             m,
             _function_after(graph, m.tensor, opset),
             filler_rows=filler_rows(graph.values[m.tensor]),
+            hidden=_hidden(prepared, bodies.get(m.tensor))
+            or _hidden(quantized, quantized_bodies.get(m.exposed)),
         )
         for m in pairs
     }
+    pairs = tuple(m for m in pairs if not sums[m.tensor].hidden)
     source = model_samples(data, prepared, measuring.limit)
     with (
         _exposing(prepared, [m.tensor for m in pairs], str(float_path), threads, provider) as run_float,
         _exposing(quantized, [m.exposed for m in pairs], str(quantized_path), threads, provider) as run_int,
     ):
         for samples, sample in enumerate(source, 1):
-            values = zip(sums.items(), run_float(sample), run_int(sample), strict=True)
-            sums = {tensor: s.added(f, q) for (tensor, s), f, q in values}
+            values = zip(pairs, run_float(sample), run_int(sample), strict=True)
+            sums |= {m.tensor: sums[m.tensor].added(floats, exposed) for m, floats, exposed in values}
             if progress is not None:
                 progress(samples, source.total)
     if not samples:
@@ -241,14 +258,19 @@ def compare_layers(
 @contextmanager
 def _exposing(
     model: ir.Model, names: Sequence[str], model_name: str, threads: int, provider: str
-) -> Iterator[Callable[[Sample], list[Any]]]:
-    """Yield a function that runs a model on a sample and returns the tensors with some names."""
+) -> Iterator[Callable[[Sample], list[list[npt.NDArray[Any]]]]]:
+    """Yield a function that runs a model on a sample and returns the arrays of the tensors with some names.
+
+    A tensor of the main graph has one array, a tensor inside a body one for each pass, in order.
+    """
     copy = model.clone()
+    scan_axes = {name: inner.scan_axes for name, inner in _in_bodies(copy).items()}
+    sources = expose_subgraph_tensors(copy, {name for name in names if name in scan_axes})
     outputs = {value.name for value in copy.graph.outputs}
     by_name = {value.name: value for value in _values_of(copy.graph)}
     # An input cannot be an output; it is taken from the sample.
     inputs = {value.name for value in copy.graph.inputs}
-    fetched = [n for n in dict.fromkeys(names) if n not in inputs]
+    fetched = [sources.get(n, n) for n in dict.fromkeys(names) if n not in inputs]
     copy.graph.outputs.extend(by_name[n] for n in fetched if n not in outputs)
     with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
         save_model(copy, Path(folder) / "model.onnx")
@@ -258,17 +280,90 @@ def _exposing(
             where = f"{model_name}, sample {sample.name}"
             # Of no names onnxruntime returns all outputs.
             arrays = run(session, fetched, sample.arrays, where) if fetched else []
-            values = dict(zip(fetched, arrays, strict=True))
-            return [sample.arrays[n] if n in inputs else values[n] for n in names]
+            values: dict[str, Any] = dict(zip(fetched, arrays, strict=True))
+            return [
+                _passes(sample.arrays[n] if n in inputs else values[sources.get(n, n)], scan_axes.get(n, 0))
+                for n in names
+            ]
 
         yield run_on
 
 
+def _passes(value: npt.NDArray[Any] | list[npt.NDArray[Any]], scan_axes: int) -> list[npt.NDArray[Any]]:
+    """Return the arrays of the passes, in order.
+
+    Args:
+        value: an array, or one for each pass.
+        scan_axes: how many axes in front count the passes of Scans.
+    """
+    arrays = value if isinstance(value, list) else [value]
+    if not scan_axes:
+        return arrays
+    shapes = ((math.prod(array.shape[:scan_axes]), *array.shape[scan_axes:]) for array in arrays)
+    return [one for array, shape in zip(arrays, shapes, strict=True) for one in array.reshape(shape)]
+
+
 def _values_of(graph: ir.Graph) -> Iterator[ir.Value]:
-    """Yield the inputs of a graph, then the outputs of its nodes, in graph order."""
+    """Yield the inputs of a graph, then the outputs of its nodes, in graph order; those of the bodies that a
+    node runs come before its outputs."""
     yield from graph.inputs
     for node in graph:
+        for body in subgraphs(node):
+            yield from _values_of(body)
         yield from node.outputs
+
+
+def _in_bodies(model: ir.Model) -> dict[str, SubgraphTensor]:
+    """Return the tensors of any type inside bodies, by name."""
+    return {name_of(inner.value): inner for inner in subgraph_tensors(model, tuple(ir.DataType))}
+
+
+def _hidden(model: ir.Model, inner: SubgraphTensor | None) -> str:
+    """Return why a tensor inside a body cannot be read, "" where it can; None stands for one of no body."""
+    if inner is None:
+        return ""
+    opset = model.opset_imports.get("", 1)
+    if opset < FIRST_OPSET:
+        return f"in {inner.owners[-1].op_type} at opset {opset}; tensors there are read from {FIRST_OPSET} on"
+    return inner.hidden
+
+
+def _with_types(quantized: ir.Model, graph: Graph, pairs: Sequence[Match]) -> ir.Model:
+    """Return the quantized model with types and shapes of the tensors inside its bodies.
+
+    Where a file leaves them out they are those of the float model, or the type of the zero point. The model
+    itself is not changed, and is returned where nothing is left out.
+    """
+    bodies = _in_bodies(quantized)
+    incomplete = {n for n, inner in bodies.items() if inner.dtype is None or inner.value.shape is None}
+    if not incomplete & {m.exposed for m in pairs}:
+        return quantized
+    copy = quantized.clone()
+    bodies = _in_bodies(copy)
+    for match in pairs:
+        if match.exposed not in incomplete:
+            continue
+        value, original = bodies[match.exposed].value, graph.values[match.tensor]
+        dtype = original.dtype if match.scale is None else match.dtype
+        if value.dtype is None and dtype is not None:
+            value.type = ir.TensorType(dtype)
+        if value.shape is None and match.channels is None:
+            value.shape = original.shape
+    return copy
+
+
+def _read_by(value: ir.Value) -> Iterator[ir.Value]:
+    """Yield the values that an output of a node is computed from, none for an input of a graph.
+
+    They are the results of the bodies of an If, Loop or Scan, and the inputs of any other node.
+    """
+    node, place = value.producer(), value.index()
+    if node is None or place is None:
+        return
+    bodies = subgraphs(node)
+    place += node.op_type == "Loop"  # whose body's first result is the condition
+    yield from (body.outputs[place] for body in bodies)
+    yield from (one for one in node.inputs if one is not None and not bodies)
 
 
 def _layers(
@@ -287,8 +382,7 @@ def _layers(
     layers = []
     for value in _values_of(graph):
         name, node = name_of(value), value.producer()
-        inputs = () if node is None else (name_of(one) for one in node.inputs if one is not None)
-        lowest = min((sqnr[one] for one in inputs if one in sqnr), default=None)
+        lowest = min((sqnr[read] for one in _read_by(value) if (read := name_of(one)) in sqnr), default=None)
         if name not in sums:
             if lowest is not None:
                 sqnr[name] = lowest
@@ -313,6 +407,7 @@ def _layers(
                 shape_mismatches=tensor.shape_mismatches,
                 after=operators,
                 difference_after=difference_after,
+                state=tensor.state,
             )
         )
     return tuple(layers)
@@ -368,6 +463,7 @@ class _TensorSums:
         shape_mismatches: samples for which the shapes differed.
         filler_rows: where the fillers of masks are not compared, as the reader makes zeros of them; None for
             no fillers.
+        hidden: why its values cannot be read; "" where they can.
     """
 
     match: Match
@@ -376,6 +472,12 @@ class _TensorSums:
     sums_after: Sums | None = None
     shape_mismatches: int = 0
     filler_rows: Rows | None = None
+    hidden: str = ""
+
+    @property
+    def state(self) -> str:
+        """The state of a tensor that could not be compared, other than for its shapes."""
+        return self.hidden or ("" if self.sums is not None or self.shape_mismatches else NOT_RUN)
 
     @property
     def difference(self) -> Difference | None:
@@ -390,11 +492,18 @@ class _TensorSums:
         after = self.sums_after.difference()
         return None if after.non_finite > self.sums.difference().non_finite else after
 
-    def added(self, floats: npt.NDArray[Any], exposed: npt.NDArray[Any]) -> _TensorSums:
-        """Return the sums with one sample more: values of the float model, and of the exposed tensor."""
-        quantized = self.match.dequantized(exposed)
-        if floats.shape != quantized.shape:
+    def added(self, floats: Sequence[npt.NDArray[Any]], exposed: Sequence[npt.NDArray[Any]]) -> _TensorSums:
+        """Return the sums with one sample more: the arrays of the float model, and of the exposed tensor."""
+        quantized = [self.match.dequantized(array) for array in exposed]
+        if [array.shape for array in floats] != [array.shape for array in quantized]:
             return replace(self, shape_mismatches=self.shape_mismatches + 1)
+        added = self
+        for pair in zip(floats, quantized, strict=True):
+            added = added._with_pass(*pair)
+        return added
+
+    def _with_pass(self, floats: npt.NDArray[Any], quantized: npt.NDArray[Any]) -> _TensorSums:
+        """Return the sums with one pair of arrays of one shape more."""
         if self.filler_rows is not None:
             floats, quantized = fillers_as_infinities(floats, quantized, self.filler_rows)
         (sums,) = sums_along(floats, quantized, (None,))
@@ -430,6 +539,7 @@ class Match:
         scale: float32, None when `exposed` is float.
         zero_point: as many integers.
         axis: of `scale`, when it has more than one element.
+        dtype: element type of the exposed tensor where the model says it; None for a float one.
         channels: how many the activation has in the float model, where the exposed tensor has more: the first
             ones along axis 1 are compared. None where both have as many.
     """
@@ -439,6 +549,7 @@ class Match:
     scale: npt.NDArray[np.float32] | None = None
     zero_point: npt.NDArray[np.integer] | None = None
     axis: int = 1
+    dtype: ir.DataType | None = None
     channels: int | None = None
 
     def dequantized(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -469,7 +580,7 @@ def matches(prepared: ir.Model, quantized: ir.Model) -> tuple[Match, ...]:
         quantized: a quantized model of it, written by any tool.
     """
     values = {value.name: value for value in _values_of(quantized.graph)}
-    nodes = {node.name: node for node in quantized.graph if node.name}
+    nodes = {node.name: node for node in quantized.graph.all_nodes() if node.name}
     record = read_recorded_tensors(quantized)
     pairs: list[Match] = []
     for original in _values_of(prepared.graph):
@@ -484,7 +595,8 @@ def matches(prepared: ir.Model, quantized: ir.Model) -> tuple[Match, ...]:
         elif name in record and record[name].name in values:
             entry = record[name]
             scale, zero_point = np.array(entry.scale, np.float32), np.array(entry.zero_point, np.int64)
-            pairs.append(Match(name, entry.name, scale, zero_point, entry.axis or 0))
+            dtype = values[entry.name].dtype
+            pairs.append(Match(name, entry.name, scale, zero_point, entry.axis or 0, dtype))
         elif (match := _after_its_node(original, nodes)) is not None:
             pairs.append(match)
     sizes = read_padded_channels(quantized)
@@ -533,7 +645,9 @@ def _quantized_match(name: str, value: ir.Value, node: ir.Node) -> Match | None:
         return None
     zeros = np.broadcast_to(zero_point.astype(np.int64).reshape(-1), scale.size)
     axis = node.attributes.get_int("axis", 1)
-    return Match(name, name_of(value), scale.astype(np.float32).reshape(-1), zeros, axis)
+    # Without a zero point QuantizeLinear makes uint8.
+    dtype = value.dtype or (ir.DataType.UINT8 if point is None else point.dtype)
+    return Match(name, name_of(value), scale.astype(np.float32).reshape(-1), zeros, axis, dtype)
 
 
 def _constant(value: ir.Value | None) -> npt.NDArray[Any] | None:
