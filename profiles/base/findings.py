@@ -503,9 +503,9 @@ class Finding:
 
     @property
     def label(self) -> str:
-        """The severity as people read it: an alarm in capitals, that of a gate as its result."""
-        if self.code in _RESULTS:
-            return _RESULTS[self.code]
+        """The severity as people read it: an alarm in capitals, that of a gate as its result; or "cause"."""
+        if self.code in _LABELS:
+            return _LABELS[self.code]
         return self.severity.upper() if self.severity is Severity.ALARM else self.severity.value
 
     @property
@@ -517,7 +517,11 @@ class Finding:
         return self.text
 
 
-_RESULTS: Mapping[Code, str] = {Code.GATE_FAILED: "FAILED", Code.GATE_NOT_PROVEN: "NOT PROVEN"}
+_LABELS: Mapping[Code, str] = {
+    Code.GATE_FAILED: "FAILED",
+    Code.GATE_NOT_PROVEN: "NOT PROVEN",
+    Code.MAIN_CAUSE: "cause",
+}
 
 
 def gravest_first(findings: Iterable[Finding]) -> tuple[Finding, ...]:

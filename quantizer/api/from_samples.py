@@ -407,7 +407,7 @@ def _judge_and_fix(task: _Task) -> QuantizeResult:
     cause, fixes, verdict = _cause_in_input(first.verdict, task.profile), tuple[Fix, ...](), first.verdict
     left_out: tuple[Finding, ...] = ()
     if cause:
-        verdict = replace(verdict, cause=cause)
+        verdict = replace(verdict, findings=gravest_first([*verdict.findings, *cause]))
     elif verdict.grade in ("fair", "poor") or verdict.speaks_against:
         verdict, left_out = improved("search for fixes", lambda: _tried_fixes(task, first), verdict)
         fixes = verdict.fixes
@@ -418,8 +418,9 @@ def _judge_and_fix(task: _Task) -> QuantizeResult:
     words = " ".join(fix.options)
     task.note(Finding(Code.FIX_TRIED, f"fix: {words}", words))
     fixed = _attempt(task, with_settings(task.recipe, fix.settings, "fix"), check_speed or fix.check_speed)
-    verdict = replace(fixed.verdict, applied=fix, cause=_cause_in_input(fixed.verdict, task.profile))
-    verdict = replace(verdict, findings=gravest_first([*verdict.findings, CHOSEN_ON_HELD_OUT]))
+    cause = _cause_in_input(fixed.verdict, task.profile)
+    findings = gravest_first([*fixed.verdict.findings, *cause, CHOSEN_ON_HELD_OUT])
+    verdict = replace(fixed.verdict, applied=fix, findings=findings)
     return _with_verdict(fixed, verdict, task.profile)
 
 
@@ -436,8 +437,8 @@ def _worth_writing(task: _Task, first: _Attempt, verdict: Verdict) -> tuple[_Att
         weights = _attempt(task, with_settings(task.recipe, {"keep_float": ("*",)}, "float"))
     instead = Finding(Code.FALLBACK_TAKEN, chosen.reason)
     task.note(instead)
-    findings = gravest_first([instead, *weights.verdict.findings])
-    return weights, replace(weights.verdict, cause=verdict.cause, fixes=verdict.fixes, findings=findings)
+    findings = gravest_first([instead, *weights.verdict.findings, *verdict.cause])
+    return weights, replace(weights.verdict, fixes=verdict.fixes, findings=findings)
 
 
 def _attempt(task: _Task, recipe: Recipe, check_speed: bool = False) -> _Attempt:
@@ -614,21 +615,23 @@ def _ranking(task: _Task, planned: PlannedModel, goes_on: Callable[[], bool]) ->
     return ranked_nodes(planned, samples, provider=provider, goes_on=goes_on)
 
 
-def _cause_in_input(verdict: Verdict, profile: KeptProfile | None) -> str:
-    """Return that a model that is not good may have got unscaled pixels; "" where its profile does not look
-    so, or where the float model does well on labels, as some networks take pixels as they are."""
+def _cause_in_input(verdict: Verdict, profile: KeptProfile | None) -> tuple[Finding, ...]:
+    """Return the finding that a model that is not good may have got unscaled pixels; () where its profile
+    does not look so, or where the float model does well on labels: some networks take pixels as they are."""
     labelled = verdict.score is not None or verdict.accuracy is not None
     fits = labelled and not truth_doubts(verdict.accuracy, verdict.score, counts_rows=False)
     if profile is None or verdict.grade == "good" or fits:
-        return ""
-    return next((one.text for one in profile.findings if one.code is Code.PIXELS), "")
+        return ()
+    pixels = [one for one in profile.findings if one.code is Code.PIXELS][:1]
+    return tuple(replace(one, code=Code.MAIN_CAUSE) for one in pixels)
 
 
 def _with_verdict(attempt: _Attempt, verdict: Verdict, profile: KeptProfile | None) -> QuantizeResult:
     """Return the result of an attempt with its verdict, to which findings on its samples are added."""
     if profile is None:
         return replace(attempt.result, judged=Judged(verdict, attempt.evaluation))
-    of_samples = [one for one in profile.findings if one.code in ON_SAMPLES and one.text != verdict.cause]
+    causes = [one.text for one in verdict.cause]
+    of_samples = [one for one in profile.findings if one.code in ON_SAMPLES and one.text not in causes]
     verdict = replace(verdict, findings=gravest_first([*verdict.findings, *of_samples]))
     file = "" if profile.file is None else str(profile.file)
     return replace(attempt.result, judged=Judged(verdict, attempt.evaluation, file, profile.is_reused))

@@ -434,10 +434,8 @@ DOMINANT = 0.2
 def _held_out_verdict(judgement: Judgement, gates: tuple[GateResult, ...]) -> Verdict:
     """Return the verdict of `quantize --data`, which stands, as a report has it."""
     words = judgement.sentence.partition(": ")[2]
-    cause = [Finding(Code.MAIN_CAUSE, judgement.cause)] if judgement.cause else []
     sentence = "; ".join([*_missed_gates(gates), words])
-    findings = gravest_first([*cause, *judgement.findings])
-    return Verdict(_level(judgement.grade, gates), sentence, findings, judgement.grade)
+    return Verdict(_level(judgement.grade, gates), sentence, judgement.findings, judgement.grade)
 
 
 def _verdict(

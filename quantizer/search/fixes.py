@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import inf, log10
 
+from ...profiles.base.findings import Code, Finding
 from ..targets.config import FEW_BITS, WITH_SAMPLES, QuantConfig
 from .candidates import RankedNode
 from .grades import ORDER
@@ -143,8 +144,11 @@ def sqnr_without_noise(sqnr: float, total: float, noise: float) -> float | None:
     return None if not 0.0 < rest < total else sqnr + 10.0 * log10(total / rest)
 
 
-def cause_of(failing: Failing, ranking: Sequence[RankedNode], sqnr_of: Callable[[Fix], float | None]) -> str:
-    """Return the share of the noise that the worst node adds, and its cost where it was kept float.
+def cause_of(
+    failing: Failing, ranking: Sequence[RankedNode], sqnr_of: Callable[[Fix], float | None]
+) -> tuple[Finding, ...]:
+    """Return the finding on the share of the noise that the worst node adds, and its cost where it was kept
+    float; () where no node is the cause.
 
     Args:
         failing: the model.
@@ -153,14 +157,18 @@ def cause_of(failing: Failing, ranking: Sequence[RankedNode], sqnr_of: Callable[
     """
     total = sum(one.noise for one in ranking)
     if not 0.0 < total < inf or failing.verdict.sqnr is None:
-        return ""
+        return ()
     worst = max(ranking, key=lambda one: (one.noise, one.nodes))
-    share, before = f"{100 * worst.noise / total:.0f} % of the noise", failing.verdict.sqnr
+    node, percent, before = worst.nodes[-1], 100 * worst.noise / total, failing.verdict.sqnr
+    share, figures = f"{percent:.0f} % of the noise", {"percent": percent}
     without = sqnr_of(Fix({"keep_float": worst.nodes}))
+    if without is not None and without <= before:  # without it the model is no better
+        return ()
     if without is None:
-        return f"{worst.nodes[-1]} adds {share}"
-    if without <= before:  # without it the model is no better
-        return ""
-    if without < before + MIN_GAIN_DB:
-        return f"{worst.nodes[-1]} adds {share}, and its neighbours round the same values"
-    return f"{worst.nodes[-1]} alone costs {without - before:.1f} dB ({share})"
+        sentence = f"{node} adds {share}"
+    elif without < before + MIN_GAIN_DB:
+        sentence = f"{node} adds {share}, and its neighbours round the same values"
+    else:
+        sentence = f"{node} alone costs {without - before:.1f} dB ({share})"
+        figures["db"] = without - before
+    return (Finding(Code.MAIN_CAUSE, sentence, node, figures),)

@@ -333,9 +333,9 @@ class Verdict(Presented):
         latency: None where it was not measured, or says nothing of the target.
         predicted: times as fast as float, by the target's times of kernels; None where it has none.
         composition: what computes in integers, and why the rest does not.
-        findings: what else to know, the gravest first: nothing quantized, larger or slower than float,
-            measured with kernels that saturate; why there is no verdict; samples that are few or were seen.
-        cause: what costs most, where the model is not good; "" elsewhere.
+        findings: what else to know, the gravest first: what costs most (`main-cause`) where the model is not
+            good, nothing quantized, larger or slower than float, measured with kernels that saturate; why
+            there is no verdict; samples that are few or were seen.
         fixes: what to try, and what it brings, the best first.
         applied: the fix that was applied (`--fix auto`); None for none.
     """
@@ -353,9 +353,13 @@ class Verdict(Presented):
     predicted: float | None
     composition: Composition
     findings: tuple[Finding, ...] = ()
-    cause: str = ""
     fixes: tuple[Fix, ...] = ()
     applied: Fix | None = None
+
+    @property
+    def cause(self) -> tuple[Finding, ...]:
+        """The finding on what costs most; () where the model is good, or nothing is the main cause."""
+        return tuple(finding for finding in self.findings if finding.code is Code.MAIN_CAUSE)
 
     @property
     def speaks_against(self) -> bool:
@@ -412,7 +416,7 @@ class Verdict(Presented):
         return " (weights only, not faster)" if vain else " (weights only)"
 
     def facts(self) -> Iterator[tuple[str, str]]:
-        """Yield name and text of what stands below the sentence: size, speed, share of int8, the cause."""
+        """Yield name and text of what stands below the sentence: size, speed, share of int8, findings."""
         sizes = f"{size_text(self.float_bytes)} -> {size_text(self.quantized_bytes)}"
         yield "size", f"{sizes}, {size_change(self.float_bytes, self.quantized_bytes)}"
         if self.latency is not None:
@@ -424,8 +428,6 @@ class Verdict(Presented):
             yield "speed", f"not measured{known}"
         yield "int8", self.composition.text
         yield from listed(finding for finding in self.findings if finding.text not in self.sentence)
-        if self.cause:
-            yield "cause", self.cause
 
     def headline(self) -> str:
         """Return the sentence."""
@@ -547,21 +549,23 @@ def with_cause_of_good_estimates(evaluation: Evaluation, profile: Profile) -> Ev
 
 def no_verdict(verdict: Verdict, *reasons: Finding) -> Verdict:
     """Return a verdict that there is none, and why."""
-    findings = gravest_first([*reasons, *verdict.findings])
-    return replace(verdict, grade="none", findings=findings, cause="", fixes=())
+    others = [finding for finding in verdict.findings if finding not in verdict.cause]
+    return replace(verdict, grade="none", findings=gravest_first([*reasons, *others]), fixes=())
 
 
-def with_fixes(verdict: Verdict, cause: str, fixes: Sequence[Fix], tried: int = 0, left: str = "") -> Verdict:
+def with_fixes(
+    verdict: Verdict, cause: Sequence[Finding], fixes: Sequence[Fix], tried: int = 0, left: str = ""
+) -> Verdict:
     """Return a verdict with its cause and fixes; where there is none, with the sentence about that.
 
     Args:
         verdict: on the model.
-        cause: of its noise.
+        cause: of its noise; () where none is known.
         fixes: that were tried and are better, the best first.
         tried: how many other plans were made and judged.
         left: why no more were tried; "" where nothing is left to try.
     """
-    verdict = replace(verdict, cause=cause, fixes=tuple(fixes))
+    verdict = replace(verdict, findings=gravest_first([*verdict.findings, *cause]), fixes=tuple(fixes))
     vain = verdict.speaks_against and brings_nothing(verdict.composition, verdict.cost)
     if fixes or not (vain or verdict.grade in ("fair", "poor")):
         return verdict

@@ -68,7 +68,7 @@ def test_int8_brings_nothing_where_it_is_neither_smaller_nor_faster() -> None:
 
 
 def test_where_nothing_is_quantized_the_verdict_is_fair_at_best_and_says_to_keep_float() -> None:
-    found = with_fixes(verdict_of(evaluation(), LIMITS, FLOAT, HELD_OUT), "", ())
+    found = with_fixes(verdict_of(evaluation(), LIMITS, FLOAT, HELD_OUT), (), ())
     assert found.grade == "fair"
     assert found.findings[1].text.startswith("keep the float model (100 B, int8 50 B, ")
     assert verdict_of(evaluation(), LIMITS, HALF, HELD_OUT).grade == "good"

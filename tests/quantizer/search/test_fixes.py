@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from qprof_onnx.profiles.base.findings import Code
 from qprof_onnx.quantizer.search.candidates import RankedNode
 from qprof_onnx.quantizer.search.fixes import (
     Failing,
@@ -122,14 +123,19 @@ def test_of_fixes_of_a_grade_the_fastest_is_the_best() -> None:
 
 
 def test_the_cause_is_the_worst_node_with_its_cost_where_it_was_kept_float() -> None:
-    assert cause_of(failing(), RANKING, lambda fix: None) == "a adds 90 % of the noise"
-    assert cause_of(failing(), RANKING, lambda fix: 21.0) == "a alone costs 9.0 dB (90 % of the noise)"
-    assert cause_of(failing(), RANKING, lambda fix: 12.1).endswith("its neighbours round the same values")
-    assert cause_of(failing(), RANKING, lambda fix: 11.0) == ""
+    def cause(sqnr: float | None) -> str:
+        (found,) = cause_of(failing(), RANKING, lambda fix: sqnr)
+        assert (found.code, found.subject) == (Code.MAIN_CAUSE, "a")
+        return found.text
+
+    assert cause(None) == "a adds 90 % of the noise"
+    assert cause(21.0) == "a alone costs 9.0 dB (90 % of the noise)"
+    assert cause(12.1).endswith("its neighbours round the same values")
+    assert cause_of(failing(), RANKING, lambda fix: 11.0) == ()
 
 
 def test_where_nothing_that_was_tried_is_better_the_float_model_is_to_be_kept() -> None:
-    (found,) = with_fixes(verdict(5.0, "poor"), "", (), 3).findings
+    (found,) = with_fixes(verdict(5.0, "poor"), (), (), 3).findings
     assert found.text.startswith(
         "keep the float model (100 B, int8 25 B, 2.00 times as fast as predicted, output"
     )
@@ -137,7 +143,7 @@ def test_where_nothing_that_was_tried_is_better_the_float_model_is_to_be_kept() 
 
 
 def test_where_nothing_was_tried_the_reason_is_told() -> None:
-    (found,) = with_fixes(verdict(5.0, "poor"), "", (), 0, "there was no time").findings
+    (found,) = with_fixes(verdict(5.0, "poor"), (), (), 0, "there was no time").findings
     assert found.text == "no other settings were tried: there was no time"
 
 
