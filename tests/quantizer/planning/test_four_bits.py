@@ -116,3 +116,22 @@ def test_weights_that_cannot_have_4_bits_have_8_beside_others_and_are_named(tmp_
     assert {name: result.plan.tensors[name].qtype.bits for name in ("w", "v")} == {"w": 8, "v": 4}
     assert "8 bits instead of 4 in 1 of 2 weights" in result.composition.text
     assert "'w'" in result.composition.text
+
+
+def test_an_output_below_0_db_has_its_estimate_too(tmp_path: Path) -> None:
+    """The difference of two products that are nearly equal is smaller than the noise of 4 bits in each."""
+    model = parser.parse_model(
+        """<ir_version: 8, opset_import: ["": 17]> g (float[n, 128] x) => (float[n, 64] y) {
+        a = MatMul (x, w) b = MatMul (x, v) y = Sub (a, b) }"""
+    )
+    rng = np.random.default_rng(1)
+    weight = rng.normal(size=(128, 64)).astype(np.float32)
+    other = weight + rng.normal(size=weight.shape).astype(np.float32) * 1e-3
+    for name, array in (("w", weight), ("v", other)):
+        model.graph.initializer.append(numpy_helper.from_array(array, name))
+    onnx.save(model, tmp_path / "net.onnx")
+    samples = [{"x": rng.normal(size=(4, 128)).astype(np.float32)} for _ in range(8)]
+    facts = qprof.profile(tmp_path / "net.onnx", samples)
+    result = qprof.quantize(tmp_path / "net.onnx", facts, check_outputs="off", **FOUR_BITS)  # type: ignore[arg-type]
+    (expected,) = result.expected
+    assert expected.estimated < 0.0
