@@ -138,6 +138,21 @@ class Graph:
         """Return the node of the main graph that runs a node of a subgraph; any other node itself."""
         return self.holders.get(node.name, node)
 
+    @cached_property
+    def runners(self) -> Mapping[ir.Graph, Node]:
+        """The If, Loop or Scan that runs each subgraph."""
+        return {body: node for node in self.nodes for body in subgraphs(node.ir_node)}
+
+    def bodies_around(self, name: str) -> tuple[tuple[Node, ir.Graph], ...]:
+        """Return the subgraphs around a value with the nodes that run them, the outermost first."""
+        around: list[tuple[Node, ir.Graph]] = []
+        body = self.values[name].graph
+        while isinstance(body, ir.Graph) and body in self.runners:
+            runner = self.runners[body]
+            around.insert(0, (runner, body))
+            body = runner.ir_node.graph
+        return tuple(around)
+
     def producer(self, name: str) -> Node | None:
         """Return the node that makes the value, None for a graph input or an initialiser."""
         return self.producers.get(name)

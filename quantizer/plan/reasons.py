@@ -42,6 +42,7 @@ class ReasonCode(StrEnum):
     NOT_FLOAT32 = "not-float32"
     NO_PROFILE = "no-profile"
     NOT_OBSERVED = "not-observed"
+    BODY_NOT_RUN = "body-not-run"
     BELOW_SQNR_LIMIT = "below-sqnr-limit"
     COARSE_STEP = "coarse-step"
     NOISE_BUDGET = "noise-budget"
@@ -90,6 +91,7 @@ _SENTENCES: Mapping[ReasonCode, str] = {
     ReasonCode.NOT_FLOAT32: "tensor '{tensor}' is {type}; only float32 is quantized",
     ReasonCode.NO_PROFILE: "tensor '{tensor}' has no profile",
     ReasonCode.NOT_OBSERVED: "tensor '{tensor}' was not observed during calibration",
+    ReasonCode.BODY_NOT_RUN: "it is in {part} of '{node}' ({operator}) that no sample took",
     ReasonCode.BELOW_SQNR_LIMIT: "quantizing '{tensor}' to {type} would leave it an SQNR of "
     "{sqnr:.1f} dB, below the limit of {limit:g} dB",
     ReasonCode.COARSE_STEP: "8 bits of '{tensor}' have a step of {step}, and what '{result}' takes of it "
@@ -142,6 +144,7 @@ _SUMMARIES: Mapping[ReasonCode, str] = {
     ReasonCode.NOT_FLOAT32: "a tensor is {type}; only float32 is quantized: {tensor}",
     ReasonCode.NO_PROFILE: "a tensor has no profile: {tensor}",
     ReasonCode.NOT_OBSERVED: "a tensor was not observed during calibration: {tensor}",
+    ReasonCode.BODY_NOT_RUN: "in {part} of {node} ({operator}) that no sample took",
     ReasonCode.BELOW_SQNR_LIMIT: "a tensor would have an SQNR of {sqnr:.1f} dB in {type}, below the limit of "
     "{limit:g} dB",
     ReasonCode.COARSE_STEP: "a tensor would be lost in 8 bits, as what is taken of it varies by less than a "

@@ -72,6 +72,9 @@ MIN_RECURRENT_ELEMENTS = tuned(
     chosen_on="single LSTMs, AVX512-VNNI, one thread, one and eight sequences",
 )
 """Elements of both weights of an LSTM from which it is dynamic unasked."""
+_NOISE_UNKNOWN = (ReasonCode.NOT_OBSERVED, ReasonCode.BODY_NOT_RUN)
+"""Reasons of float nodes whose noise nobody knows, as their tensors had no values."""
+
 KERNELS_OF_A_TABLE = 3
 """Nodes that a quantized table adds: its scales are read, the entries cast and multiplied."""
 MAX_TABLE_TIME_SHARE = tuned(
@@ -418,7 +421,7 @@ def with_int8_weights(facts: PlanningFacts, plan: QuantPlan, *, without: Collect
         (node.name, index): params
         for node in facts.graph.nodes
         if plan.nodes[node.name].kind is Kind.FLOAT
-        and plan.nodes[node.name].float_reason.code is not ReasonCode.NOT_OBSERVED  # nobody knows its noise
+        and plan.nodes[node.name].float_reason.code not in _NOISE_UNKNOWN
         and node.name not in facts.requested_float
         and node.name not in without
         for index, params in sorted(_int8_params(node, plan, facts), key=lambda own: own[0])

@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...profiles.instrumentation.subgraphs import FLOAT_TYPES
+from ...profiles.instrumentation.subgraphs import FLOAT_TYPES, activations_of
+from ..model.graph import name_of
 from ..numerics.affine import QuantParams
 from ..operators.conditions import attribute_value
 from ..operators.facts import KernelSizes
@@ -202,8 +203,19 @@ def _unfit_tensor(node: Node, facts: PlanningFacts) -> FloatReason | None:
         elif profile[name].dtype != "float":
             return because(ReasonCode.NOT_FLOAT32, tensor=name, type=profile[name].dtype)
         elif profile[name].count == 0:
-            return because(ReasonCode.NOT_OBSERVED, tensor=name)
+            return _not_observed(facts, name)
     return None
+
+
+def _not_observed(facts: PlanningFacts, name: str) -> FloatReason:
+    """Return the reason for a tensor without values, which is the outermost body around it that never ran."""
+    for runner, body in facts.graph.bodies_around(name):
+        observed = (facts.profile.get(name_of(value)) for value in activations_of(body))
+        counts = [tensor.count for tensor in observed if tensor is not None]
+        if counts and not any(counts):
+            part = "a branch" if runner.op_type == "If" else "a pass"
+            return because(ReasonCode.BODY_NOT_RUN, part=part, node=runner.name, operator=runner.op_type)
+    return because(ReasonCode.NOT_OBSERVED, tensor=name)
 
 
 def is_compute_bound(node: Node, facts: PlanningFacts) -> bool:

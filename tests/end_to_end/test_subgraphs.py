@@ -198,7 +198,8 @@ def test_nodes_of_a_branch_that_was_never_taken_stay_float_with_the_reason(tmp_p
     feeds = [feed for feed in feeds_of("if") if feed["c"]]
     profiled(tmp_path, "if", feeds)
     plan = quantized(tmp_path).plan
-    never = [n for n in plan.nodes.values() if "was not observed during calibration" in n.reason]
+    reason = "it is in a branch of 'If_y' (If) that no sample took"
+    never = [n for n in plan.nodes.values() if n.reason == reason]
     assert len(never) == 4
     assert all(node.kind is Kind.FLOAT for node in never)
     for feed in feeds_of("if"):  # and the branch computes what it did
@@ -270,3 +271,10 @@ def test_sensitivity_ranks_the_nodes_of_the_plan_that_quantize_writes_those_of_b
     written = {name for name, entry in plan.nodes.items() if entry.kind is not Kind.FLOAT}
     assert written
     assert {name for node in ranking.nodes for name in node.nodes} == written
+
+
+def test_nodes_of_a_loop_without_a_pass_stay_float_with_the_reason(tmp_path: Path) -> None:
+    profiled(tmp_path, "loop", [feed for feed in feeds_of("loop") if not feed["n"]])
+    nodes = quantized(tmp_path).plan.nodes
+    never = {name for name, n in nodes.items() if n.reason.startswith("it is in a pass of 'Loop_")}
+    assert never == {"Conv_p", "Conv_a", "Relu_e", "Add_d", "Conv_o"}
