@@ -341,7 +341,7 @@ _ALL_DOCUMENTS: Mapping[str, Document] = {
         "tune --json",
         _of_sibling("quantizer.search.tune", "TuneResult"),
         1,
-        {"target_met": bool, "verified": bool, "float_nodes": _NAMES, "limits": _NAMES},
+        {"target_met": bool, "verified": bool, "float_nodes": _NAMES},
     ),
     "drift": Document("diff --json", DriftReport, 1, {"passed": bool}),
     "report": Document("report.json", _of_sibling("quantizer.report.content", "Report"), 1),

@@ -111,7 +111,7 @@ def command(
 
         # the fields of the search's result: that of Python has plan and model besides
         names = [*(f.name for f in fields(search.TuneResult))]
-        names += ["target_met", "verified", "float_nodes", "limits"]
+        names += ["target_met", "verified", "float_nodes"]
         echo(document("tuning", 1, {name: getattr(result, name) for name in names}))
     else:
         echo(tune_text(result, output, verbose=current_run().verbose))
@@ -166,7 +166,7 @@ def tune_text(result: TuneResult, output: Path | None, *, verbose: bool) -> str:
     )
     if verbose:
         lines.append(f"samples    {result.split}")
-        lines += [f"assumed    {text}" for text in result.assumed]
+        lines += [f"assumed    {one}" for one in result.findings if one not in result.limits]
     if best is not None and best.score is not None:
         value = "" if best.value is None else f", {_value_text(best.value, target.objective)}"
         name = _candidate_text(best.candidate)
@@ -179,7 +179,7 @@ def tune_text(result: TuneResult, output: Path | None, *, verbose: bool) -> str:
     if result.quantized_bytes:
         a, b = result.float_bytes, result.quantized_bytes
         lines.append(f"size       {size_text(a)} float, {size_text(b)} quantized: {size_change(a, b)}")
-    lines += [f"limit      {text}" for text in (result.limits if verbose else result.limits[:1])]
+    lines += [f"limit      {one}" for one in (result.limits if verbose else result.limits[:1])]
     trials = len(result.trials)
     lines.append(f"time       {result.seconds:.0f} s, {trials} trial{'' if trials == 1 else 's'}")
     return "\n".join(lines)

@@ -426,14 +426,26 @@ class Code(StrEnum):
     SEEN_SAMPLES = (
         "seen-samples",
         Severity.WARNING,
-        "The samples of the profile judge the model, which flatters.",
+        "Samples that made the profile or chose the plan judge the model, which flatters.",
     )
     FEW_HELD_OUT = "few-held-out", Severity.NOTE, "The held-out samples are few: more make the verdict surer."
     CHOSEN_ON_HELD_OUT = (
         "chosen-on-held-out",
         Severity.NOTE,
-        "Held-out samples chose the fix, which flatters a little.",
+        "Held-out samples chose the fix or the plan, which flatters a little.",
     )
+    TARGET_MISSED = (
+        "target-missed",
+        Severity.WARNING,
+        "No plan that was tried meets the target of `tune`, or none on the held-out samples.",
+    )
+    TARGET_UNVERIFIED = (
+        "target-unverified",
+        Severity.WARNING,
+        "The target of `tune` is met as measured, and the held-out rows are too few to prove it.",
+    )
+    KEPT_FLOAT = "kept-float", Severity.NOTE, "Nodes that had to stay float for the target of `tune`."
+    BUDGET_ENDED = "budget-ended", Severity.NOTE, "The time for the search ended before the search did."
 
     FIX_TRIED = "fix-tried", Severity.NOTE, "Other settings are tried, as --fix auto asked for."
     NO_FIX_TRIED = (

@@ -494,7 +494,6 @@ def evaluate(
     gated = gate.min_speedup is not None
     elsewhere = () if latency is None else speed_doubts(quantized, place.runtime, gated=gated)
     counts_rows = metric is not None and metric.kind.name == "top-K"
-    assumed = () if metric is None else metric.assumed
     size = quantized.bytes
     failures = failures_of(gate, outputs, accuracy, latency, samples, score=score, size=size)
     findings = [
@@ -505,7 +504,7 @@ def evaluate(
         *elsewhere,
         *too_good(estimates),
         *(Finding(Code.SCORES_MOVED, sentence) for sentence in (() if shift is None else shift.advice)),
-        *(Finding(Code.METRIC_ASSUMED, sentence) for sentence in assumed),
+        *(() if metric is None else metric.assumed),
     ]
     if source.state:
         name, state_output = next(iter(source.state.items()))

@@ -347,7 +347,7 @@ def _gates(results: Results) -> Iterator[GateResult]:
     if check is not None:
         yield from _limits(Gate(min_speedup=check.options.min_speedup), check.failures)
     if tuning is not None:
-        why = () if tuning.target_met else tuple(tuning.limits) or ("no plan met it",)
+        why = () if tuning.target_met else tuple(map(str, tuning.limits)) or ("no plan met it",)
         yield GateResult("--max-drop", tuning.target.max_drop, "percentage points", tuning.gate, why)
     for drift in results.drift:
         for gate in _limits(drift.limits, drift.failures):

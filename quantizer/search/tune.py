@@ -6,7 +6,7 @@ import hashlib
 import os
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -17,6 +17,7 @@ import onnx_ir
 import onnxruntime
 
 from ...profiles.base.errors import ProfileError
+from ...profiles.base.findings import Code, Finding
 from ...profiles.base.json_values import to_jsonable
 from ...profiles.base.output_files import read_bytes, replacing_together
 from ...profiles.base.presentation import Presentation, Presented, Table
@@ -120,17 +121,17 @@ def tune(
     search = PlanSearch(run, target.max_drop, target.objective == "latency")
     search.find(bases)
     if len(search.verified) > 1:
-        overlaps = (*overlaps, f"the held-out samples decided between {len(search.verified)} plans")
+        sentence = f"the held-out samples decided between {len(search.verified)} plans"
+        figures = {"plans": len(search.verified)}
+        overlaps = (*overlaps, Finding(Code.CHOSEN_ON_HELD_OUT, sentence, figures=figures))
     size = None if search.chosen is None else _write(run, search.chosen, search.holdout, files)
-    return TuneResult(
+    result = TuneResult(
         model=prepared.identity.file,
         metric=split.tuning.metric.title,
         drop_unit=split.tuning.metric.kind.drop_unit,
-        assumed=split.tuning.metric.assumed,
         target=target,
         split=split.description,
         separate_holdout=not overlaps,
-        overlaps=overlaps,
         trials=tuple(search.trials),
         finished=run.finished,
         chosen=None if search.chosen is None else search.trials.index(search.chosen),
@@ -139,6 +140,7 @@ def tune(
         quantized_bytes=size,
         seconds=time.monotonic() - begin,
     )
+    return replace(result, findings=(*_limits(result, overlaps), *split.tuning.metric.assumed))
 
 
 def _key(
@@ -210,17 +212,17 @@ class TuneResult(Presented):
         model: file name.
         metric: what the score is, for people.
         drop_unit: in what its drop is counted.
-        assumed: what the metric took the outputs and its truth for.
         target: the quality target.
         split: how the tuning and the held-out samples were separated, as a sentence.
         separate_holdout: whether no held-out sample was used for tuning or for the profile, as far as known.
-        overlaps: how they were used otherwise, as sentences.
         trials: all of them, in order.
         finished: whether the search ended by itself, and not by the time budget.
         chosen: index of the best trial; None when no plan could be run.
         holdout: score of the chosen plan on the held-out samples; None without a plan.
         float_bytes, quantized_bytes: sizes of the model files; None for a model that was not made.
         seconds: duration, without the trials that came from the state file.
+        findings: on what stood in the way of a better plan or of a verified one, the weightiest first; then
+            on what the metric took the outputs and its truth for.
     """
 
     model: str
@@ -228,7 +230,6 @@ class TuneResult(Presented):
     target: QualityTarget
     split: str
     separate_holdout: bool
-    overlaps: tuple[str, ...]
     trials: tuple[Trial, ...]
     finished: bool
     chosen: int | None
@@ -237,7 +238,7 @@ class TuneResult(Presented):
     quantized_bytes: int | None
     seconds: float
     drop_unit: str = "percentage points"
-    assumed: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
 
     def headline(self) -> str:
         """Return the model, whether the target is met, and the score on the held-out samples."""
@@ -262,7 +263,7 @@ class TuneResult(Presented):
         )
         header = ("settings", "kept float", "quantized", "drop", "predicted", self.target.objective, "error")
         facts = [("target", f"a drop of at most {self.target.max_drop:g} {self.drop_unit} in {self.metric}")]
-        facts += [("limit", sentence) for sentence in self.limits]
+        facts += [("limit", finding.text) for finding in self.limits]
         return Presentation(tuple(facts), (Table(header, rows),))
 
     @property
@@ -301,9 +302,9 @@ class TuneResult(Presented):
         return "failed" if is_measured else "not proven"
 
     @property
-    def limits(self) -> tuple[str, ...]:
-        """What stood in the way of a better plan, or of a verified one, as sentences."""
-        return tuple(_limits(self))
+    def limits(self) -> tuple[Finding, ...]:
+        """The findings on what stood in the way of a better plan, or of a verified one."""
+        return tuple(finding for finding in self.findings if finding.code is not Code.METRIC_ASSUMED)
 
 
 def target_met(best: Trial, holdout: Score | None, target: QualityTarget) -> bool:
@@ -325,47 +326,59 @@ def _is_larger(best: Trial, target: QualityTarget) -> bool:
     return target.objective == "size" and best.value is not None and best.value < 1.0
 
 
-def _limits(result: TuneResult) -> Iterator[str]:
+def _limits(result: TuneResult, overlaps: Sequence[Finding]) -> Iterator[Finding]:
     best, holdout = result.best, result.holdout
     if best is None or holdout is None:
-        yield "no plan quantizes a node and can be run; 'qprof quantize' says why, for each node"
+        sentence = "no plan quantizes a node and can be run; 'qprof quantize' says why, for each node"
+        yield Finding(Code.TARGET_MISSED, sentence)
     else:
         yield from _missed(result, best, holdout)
+        remedy = "keep the float model, or choose another objective"
         if result.target.objective == "latency" and best.value is not None and best.value < 1.0:
-            yield (
-                f"the best plan is slower than float ({best.value:.2f} times as fast): keep the float model, "
-                "or choose another objective"
-            )
+            sentence = f"the best plan is slower than float ({best.value:.2f} times as fast)"
+            yield Finding(Code.FLOAT_IS_FASTER, sentence, figures={"speedup": best.value}, remedy=remedy)
         if _is_larger(best, result.target):
-            yield ("the best plan is larger than float: keep the float model, or choose another objective")
+            yield Finding(Code.LARGER_THAN_FLOAT, "the best plan is larger than float", remedy=remedy)
         if result.float_nodes:
-            yield f"{len(result.float_nodes)} nodes had to stay float: {_few(result.float_nodes)}"
-        for sentence in result.overlaps:
-            yield f"{sentence} (the score on samples that were used before is too optimistic)"
+            count = len(result.float_nodes)
+            sentence = f"{count} nodes had to stay float: {_few(result.float_nodes)}"
+            yield Finding(Code.KEPT_FLOAT, sentence, result.float_nodes[0], {"nodes": count})
+        for one in overlaps:
+            sentence = f"{one.sentence} (the score on samples that were used before is too optimistic)"
+            yield replace(one, sentence=sentence)
     if not result.finished:
-        yield f"the time budget of {result.target.budget:g} s ended after {len(result.trials)} trials"
+        sentence = f"the time budget of {result.target.budget:g} s ended after {len(result.trials)} trials"
+        yield Finding(Code.BUDGET_ENDED, sentence, figures={"trials": len(result.trials)})
 
 
-def _missed(result: TuneResult, best: Trial, holdout: Score) -> Iterator[str]:
+def _missed(result: TuneResult, best: Trial, holdout: Score) -> Iterator[Finding]:
     if _is_at_chance(best, holdout):
         at_chance = best.score if best.score is not None and best.score.is_at_chance else holdout
-        yield from map(str, truth_doubts(None, at_chance, counts_rows=False))
+        yield from truth_doubts(None, at_chance, counts_rows=False)
     elif not meets(best, result.target.max_drop):
-        yield (
+        sentence = (
             "no plan that was tried meets the target on the tuning samples; the smallest drop is "
             f"{best.drop:.2f} {result.drop_unit}"
         )
+        yield Finding(Code.TARGET_MISSED, sentence, figures={"drop": best.drop})
     elif holdout.drop > result.target.max_drop:
-        yield (
+        sentence = (
             f"the target is met on the tuning samples (drop {best.drop:.2f} {result.drop_unit}) and missed "
-            f"on the held-out ones ({holdout.drop:.2f}): give more samples, or tune with a smaller "
-            "--max-drop; another --seed would be a second look at the same samples, and no proof"
+            f"on the held-out ones ({holdout.drop:.2f})"
         )
+        remedy = (
+            "give more samples, or tune with a smaller --max-drop; another --seed would be a second look at "
+            "the same samples, and no proof"
+        )
+        figures = {"drop": best.drop, "drop_held_out": holdout.drop}
+        yield Finding(Code.TARGET_MISSED, sentence, figures=figures, remedy=remedy)
     elif result.separate_holdout and not holdout.drop_high <= result.target.max_drop:
-        yield (
+        sentence = (
             f"{holdout.rows} held-out rows are too few to verify the target: the 95 % interval of the drop "
             f"reaches {holdout.drop_high:.2f} {result.drop_unit}"
         )
+        figures = {"rows": holdout.rows, "drop_high": holdout.drop_high}
+        yield Finding(Code.TARGET_UNVERIFIED, sentence, figures=figures)
 
 
 def _few(names: tuple[str, ...]) -> str:

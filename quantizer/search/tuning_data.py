@@ -13,6 +13,7 @@ import onnx_ir as ir
 import onnxruntime as ort
 
 from ...profiles.base.errors import ConfigError, DataError
+from ...profiles.base.findings import Code, Finding
 from ...profiles.records.profile import DataId
 from ...profiles.runner.sample_pass import map_in_threads
 from ...profiles.runtime.states import model_samples
@@ -111,8 +112,8 @@ class Split:
     holdout: ScoringSamples
     description: str
 
-    def overlaps(self, profiled: DataId | None) -> tuple[str, ...]:
-        """Return, as sentences, what was done with held-out samples that they should show the effect of.
+    def overlaps(self, profiled: DataId | None) -> tuple[Finding, ...]:
+        """Return the findings on held-out samples that were used before, so that their score flatters.
 
         Args:
             profiled: the data that the profile was made from, where that is known.
@@ -120,18 +121,17 @@ class Split:
         rows = [row for rows in self.holdout.rows for row in rows]
         tuned = {row for rows in self.tuning.rows for row in rows}
         shared = sum(row in tuned for row in rows)
-        sentences = []
+        remedy = "give other samples with --holdout-data"
+        findings = []
         if shared:
-            sentences.append(
-                f"{shared} of {len(rows)} rows are in both sets: the plan was chosen on them; give other "
-                "samples with --holdout-data"
+            sentence = f"{shared} of {len(rows)} rows are in both sets: the plan was chosen on them"
+            findings.append(
+                Finding(Code.SEEN_SAMPLES, sentence, figures={"rows": shared, "of": len(rows)}, remedy=remedy)
             )
         if profiled in (self.holdout.data, self.holdout.data.merged(self.tuning.data)):
-            sentences.append(
-                "the profile was made from the held-out samples: the ranges were chosen on them; give other "
-                "samples with --holdout-data"
-            )
-        return tuple(sentences)
+            sentence = "the profile was made from the held-out samples: the ranges were chosen on them"
+            findings.append(Finding(Code.SEEN_SAMPLES, sentence, remedy=remedy))
+        return tuple(findings)
 
 
 def outputs_of(

@@ -18,6 +18,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from ....profiles.base.errors import ConfigError
+from ....profiles.base.findings import Code, Finding
 from ....profiles.samples.objects import DataLike
 from ....profiles.samples.picture_files import box_files, is_data_yaml
 from ....profiles.samples.values import Sample
@@ -93,7 +94,7 @@ class Metric:
         finish: called with the number of all rows, and whether samples were left out at the end; raises
             DataError where the truth is about more or fewer.
         digest: of the truth and of the options.
-        assumed: sentences about what was assumed of outputs and truth.
+        assumed: what was assumed of outputs and truth.
         at_random: what was kept of all samples -> the figures if the truth of each row were that of another;
             None where the truth is a sequence of rows that can be exchanged one by one.
         shift: what was kept of the float and of the quantized model -> by how much scores moved; None where
@@ -108,7 +109,7 @@ class Metric:
     figures: Callable[[Sequence[Any]], Figures]
     finish: Callable[[int, bool], None] = lambda rows, cut: None
     digest: str = ""
-    assumed: tuple[str, ...] = ()
+    assumed: tuple[Finding, ...] = ()
     at_random: Callable[[Sequence[Any]], Figures] | None = None
     shift: Callable[[Sequence[Any], Sequence[Any]], ScoreShift | None] | None = None
 
@@ -220,7 +221,7 @@ class MetricSource:
             figures=figures,
             finish=finish or (lambda rows, cut: None),
             digest=digest.hexdigest()[:16],
-            assumed=assumed,
+            assumed=tuple(Finding(Code.METRIC_ASSUMED, sentence) for sentence in assumed),
             at_random=at_random,
             shift=shift,
         )

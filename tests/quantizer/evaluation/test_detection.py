@@ -218,7 +218,7 @@ def test_every_form_of_head_finds_the_same_boxes(tmp_path, form) -> None:
     ]
     (tmp_path / "0.txt").write_text("\n".join(lines))
     metric = opened("f1:iou=0.99", output, tmp_path)
-    assert f"read as {form}" in metric.assumed[0]
+    assert f"read as {form}" in metric.assumed[0].text
     score = scored(metric, [output], [{name: np.zeros_like(values) for name, values in output.items()}])
     assert (score.float_score, score.quantized_score) == (100.0, 0.0)
 
@@ -246,15 +246,15 @@ def test_masks_and_keypoints_are_no_classes_where_the_model_names_its_own(more, 
     broken = {**good, "y": good["y"].copy()}
     broken["y"][:, 4:7] = 0.0  # finds nothing
     metric = opened("f1", good, model=named(names=names))
-    assert "; 3 classes" in metric.assumed[0]
+    assert "; 3 classes" in metric.assumed[0].text
     score = scored(metric, [good], [broken])
     assert (score.float_score, score.quantized_score) == (100.0, 0.0)
 
 
 def test_the_number_of_classes_may_be_said() -> None:
     good = {**with_more(MASKS), **PROTOTYPES}
-    assert "; 3 classes" in opened("f1:nc=3", good).assumed[0]
-    assert "; 3 classes" in opened("f1:classes=0+1+2", good).assumed[0]
+    assert "; 3 classes" in opened("f1:nc=3", good).assumed[0].text
+    assert "; 3 classes" in opened("f1:classes=0+1+2", good).assumed[0].text
     with pytest.raises(ModelError, match=r"beside p .* may hold coefficients of masks.*f1:nc=80"):
         opened("f1", good)
     with pytest.raises(ModelError, match="has room for 19 classes, and nc has 20"):
@@ -297,8 +297,8 @@ def test_the_outputs_of_tensorflows_detectors_are_known_by_their_names(tmp_path)
     (tmp_path / "0.txt").write_text("\n".join(lines))
     metric = opened("f1:iou=0.99,first=1", output, tmp_path)
     assert scored(metric, [output], [output]).float_score == 100.0
-    assert "detection_boxes, detection_scores, detection_classes read as boxes" in metric.assumed[0]
-    assert "yxyx in shares of 64 x 64 pixels" in metric.assumed[0]
+    assert "detection_boxes, detection_scores, detection_classes read as boxes" in metric.assumed[0].text
+    assert "yxyx in shares of 64 x 64 pixels" in metric.assumed[0].text
 
 
 def test_numbers_of_classes_may_begin_at_one_or_be_those_of_the_file(tmp_path) -> None:
@@ -323,7 +323,7 @@ def test_without_a_truth_the_float_models_boxes_are_it() -> None:
     metric = opened("map50", output)
     score = scored(metric, [output], [output])
     assert (score.float_score, score.quantized_score) == (100.0, 100.0)
-    assert "the boxes of the float model with a score of 0.25 or more are the truth" in metric.assumed[1]
+    assert "the boxes of the float model with a score of 0.25 or more are the truth" in metric.assumed[1].text
 
 
 def test_classes_may_be_chosen_and_counted_as_one(tmp_path) -> None:
@@ -463,11 +463,11 @@ def test_chosen_samples_have_the_placement_of_their_recipe(tmp_path) -> None:
     data = PreprocessedData(str(tmp_path), str(tmp_path / "r.yaml"))
     for chosen in (data, ChosenSamples(data, (0,))):
         found = opened("f1", ONE, tmp_path / "t.json", data=chosen)
-        assert found.assumed[1].endswith("in placement stretch")
+        assert found.assumed[1].text.endswith("in placement stretch")
 
 
 def test_a_first_sample_without_boxes_does_not_tell_their_units() -> None:
     empty = {"y": np.zeros((1, 0, 6), np.float32)}
     with pytest.raises(ConfigError, match="f1:units=pixels"):
         opened("f1", empty)
-    assert "in pixels" in opened("f1:units=pixels", empty).assumed[0]
+    assert "in pixels" in opened("f1:units=pixels", empty).assumed[0].text

@@ -11,6 +11,7 @@ import onnx
 import pytest
 from onnx import numpy_helper, parser
 from qprof_onnx.profiles.base.errors import ConfigError, WritingError
+from qprof_onnx.profiles.base.findings import Code
 from qprof_onnx.profiles.records.profile import DataId, ModelId, Profile
 from qprof_onnx.profiles.records.store import load_profile
 from qprof_onnx.profiles.runner.settings import RunSettings
@@ -161,7 +162,7 @@ def test_an_easy_target_is_met_on_the_held_out_half(profile, tmp_path) -> None:
 def test_few_rows_do_not_verify_a_target_of_half_a_percentage_point(profile) -> None:
     result = tuned(profile, QualityTarget(0.5, "size"))
     assert not result.verified
-    assert any("200 held-out rows are too few to verify" in text for text in result.limits)
+    assert any("200 held-out rows are too few to verify" in text for text in map(str, result.limits))
 
 
 BAD = {"calibrator": "kl", "bias_correction": "off", "equalization": "off", "min_output_sqnr": 0.0}
@@ -178,8 +179,8 @@ def test_a_target_that_cannot_be_met_fails_and_writes_no_model(profile, tmp_path
     assert not files.model.exists()
     assert files.save_plan.exists()
     assert len(result.trials) == 1
-    assert any("no plan that was tried meets the target" in text for text in result.limits)
-    assert any("time budget" in text for text in result.limits)
+    assert any("no plan that was tried meets the target" in text for text in map(str, result.limits))
+    assert any("time budget" in text for text in map(str, result.limits))
 
 
 def test_a_plan_that_the_runtime_refuses_is_not_chosen(profile) -> None:
@@ -282,7 +283,7 @@ def test_held_out_samples_that_are_the_tuning_samples_are_called_so(profile) -> 
     result = tuned(profile, QualityTarget(1.0, "size"), data)
     assert not result.separate_holdout
     assert not result.verified
-    assert result.limits[-1].startswith("400 of 400 rows are in both sets")
+    assert result.limits[-1].text.startswith("400 of 400 rows are in both sets")
 
 
 def test_samples_that_both_sets_have_are_counted(profile) -> None:
@@ -294,7 +295,7 @@ def test_samples_that_both_sets_have_are_counted(profile) -> None:
     assert result.target_met
     assert not result.separate_holdout
     assert not result.verified
-    assert any(text.startswith("40 of 41 rows are in both sets") for text in result.limits)
+    assert any(text.startswith("40 of 41 rows are in both sets") for text in map(str, result.limits))
     assert "on samples used before" in result.headline()
 
 
@@ -304,7 +305,8 @@ def test_held_out_samples_that_the_profile_was_made_from_are_told(profile, halve
     given = TuningData(calibration) if halved else TuningData(HELDOUT, holdout_data=calibration)
     result = tuned(profile, QualityTarget(50.0, "size", budget=1e-6), given)
     assert not result.separate_holdout
-    assert any(text.startswith("the profile was made from the held-out samples") for text in result.limits)
+    (found, *_) = (one for one in result.limits if one.code is Code.SEEN_SAMPLES)
+    assert found.text.startswith("the profile was made from the held-out samples")
 
 
 def test_a_plan_larger_than_float_misses_the_objective_size(profile, tmp_path, monkeypatch) -> None:
@@ -313,7 +315,7 @@ def test_a_plan_larger_than_float_misses_the_objective_size(profile, tmp_path, m
     result = tuned(profile, QualityTarget(0.5, "size", budget=1e-6), files=files)
     assert not result.target_met
     assert not files.model.exists()
-    assert any("larger than float: keep the float" in text for text in result.limits)
+    assert any("larger than float; keep the float" in text for text in map(str, result.limits))
     assert tuned(profile, QualityTarget(0.5, "latency", budget=1e-6)).target_met
 
 
