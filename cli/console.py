@@ -119,7 +119,12 @@ def tell_findings(findings: Iterable[Finding], *, waits: bool = False) -> None:
             if waits:
                 run.waiting.append(finding)
             else:
-                tell(finding.line)
+                tell(_line(finding, run.verbose))
+
+
+def _line(finding: Finding, verbose: bool) -> str:
+    """Return the line of a finding, with its code where all is printed."""
+    return f"{finding.label}: {finding.coded_text}" if verbose else finding.line
 
 
 def _notes_of(run: CommandRun) -> int:
@@ -131,7 +136,7 @@ def tell_waiting_findings() -> None:
     run = current_run()
     waiting, run.waiting = run.waiting, []
     for finding in waiting:
-        tell(finding.line)
+        tell(_line(finding, run.verbose))
 
 
 def tell_unprinted_notes() -> None:

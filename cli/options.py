@@ -294,7 +294,7 @@ class FileCommand(click.Command):
                 is_eager=True,
                 expose_value=False,
                 callback=self._be_verbose,
-                help="Print all remarks and reasons.",
+                help="Print all findings, with their codes, and reasons.",
             )
         )
 

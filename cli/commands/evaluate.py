@@ -181,11 +181,12 @@ def evaluation_text(result: Evaluation, *, verbose: bool = True) -> str:
         elsewhere = f", {result.runtime} with {result.provider}"
     pair = f"{result.quantized_model} against {result.float_model}"
     lines.append(f"compared   {pair} on {result.samples} samples{elsewhere}")
-    lines += [f"{label:10} {text}" for label, text in listed(of_severity(result.findings, Severity.ALARM))]
+    alarms = of_severity(result.findings, Severity.ALARM)
+    lines += [f"{label:10} {text}" for label, text in listed(alarms, codes=verbose)]
     lines += [f"{'NOT PROVEN' if result.gated else 'doubt':10} {doubt}" for doubt in result.doubts]
     notes = of_severity(result.findings, Severity.NOTE)
     others = *of_severity(result.findings, Severity.WARNING), *(notes if verbose else notes[:1])
-    lines += [f"{label:10} {text}" for label, text in listed(others)]
+    lines += [f"{label:10} {text}" for label, text in listed(others, codes=verbose)]
     if result.passed and result.gated:
         lines.append("gate       passed")
     return "\n".join(lines)

@@ -178,7 +178,7 @@ def summary_text(result: QuantizeResult, arguments: Sequence[str], *, verbose: b
     command line. `verbose` adds what else is known: why nodes stay float, outputs, fixes, remarks.
     """
     findings = gravest_first(result.findings)
-    lines = [*listed(of_severity(findings, Severity.ALARM))]
+    lines = [*listed(of_severity(findings, Severity.ALARM), codes=verbose)]
     if result.judged is None:
         lines += _lines_of_unjudged(result, verbose)
     else:
@@ -192,7 +192,7 @@ def summary_text(result: QuantizeResult, arguments: Sequence[str], *, verbose: b
         for group in floats:
             name = "why float" if group is floats[0] else ""
             lines.append((name, f"{group.nodes:>{width}}  {group.reason}"))
-        lines += listed(of_severity(findings, Severity.WARNING, Severity.NOTE))
+        lines += listed(of_severity(findings, Severity.WARNING, Severity.NOTE), codes=True)
     return "\n".join(f"{name:9} {text}".rstrip() for name, text in lines)
 
 
@@ -282,7 +282,7 @@ def _lines_of_judged(
         yield from (("", output.text) for output in verdict.outputs[1:])
         yield from (("estimated", output.text) for output in result.expected)
     notes = 0
-    for name, text in verdict.facts():
+    for name, text in verdict.facts(codes=verbose):
         notes += name == Severity.NOTE
         if verbose or name != Severity.NOTE or notes == 1:
             yield name, text
@@ -291,7 +291,7 @@ def _lines_of_judged(
     for fix in verdict.fixes if verbose else verdict.fixes[:1]:
         yield "try", f"{fix.brings}:"
         yield "", shlex.join(["qprof", "quantize", *_without(arguments, fix), *fix.options])
-    yield from listed(of_severity(evaluation.findings, Severity.ALARM))
+    yield from listed(of_severity(evaluation.findings, Severity.ALARM), codes=verbose)
     yield from (("NOT PROVEN", doubt.text) for doubt in evaluation.doubts if evaluation.gated)
     if evaluation.passed and evaluation.gated:
         yield "gate", "passed"

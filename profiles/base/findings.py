@@ -514,6 +514,11 @@ class Finding:
         return f"{self.sentence}; {self.remedy}" if self.remedy else self.sentence
 
     @property
+    def coded_text(self) -> str:
+        """The text after the code, by which the documentation lists findings."""
+        return f"[{self.code}] {self.text}"
+
+    @property
     def label(self) -> str:
         """The severity as people read it: an alarm in capitals, that of a gate as its result; or "cause"."""
         if self.code in _LABELS:
@@ -542,9 +547,14 @@ def gravest_first(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     return tuple(sorted(dict.fromkeys(findings), key=lambda finding: order.index(finding.severity)))
 
 
-def listed(findings: Iterable[Finding]) -> tuple[tuple[str, str], ...]:
-    """Return label and text of each finding, as `Presentation` and tables have it, the gravest first."""
-    return tuple((finding.label, finding.text) for finding in gravest_first(findings))
+def listed(findings: Iterable[Finding], codes: bool = False) -> tuple[tuple[str, str], ...]:
+    """Return label and text of each finding, as `Presentation` and tables have it, the gravest first.
+
+    Args:
+        findings: in any order, some perhaps twice.
+        codes: whether the code stands before the text, as in "[few-samples] 3 samples are few".
+    """
+    return tuple((one.label, one.coded_text if codes else one.text) for one in gravest_first(findings))
 
 
 def of_severity(findings: Iterable[Finding], *severities: Severity) -> tuple[Finding, ...]:

@@ -415,8 +415,12 @@ class Verdict(Presented):
         vain = parts.is_unprofitable or (self.latency is not None and not self.cost.is_faster)
         return " (weights only, not faster)" if vain else " (weights only)"
 
-    def facts(self) -> Iterator[tuple[str, str]]:
-        """Yield name and text of what stands below the sentence: size, speed, share of int8, findings."""
+    def facts(self, codes: bool = False) -> Iterator[tuple[str, str]]:
+        """Yield name and text of the lines below the sentence: size, speed, share of int8, findings.
+
+        Args:
+            codes: whether findings are printed with their codes.
+        """
         sizes = f"{size_text(self.float_bytes)} -> {size_text(self.quantized_bytes)}"
         yield "size", f"{sizes}, {size_change(self.float_bytes, self.quantized_bytes)}"
         if self.latency is not None:
@@ -427,7 +431,7 @@ class Verdict(Presented):
             )
             yield "speed", f"not measured{known}"
         yield "int8", self.composition.text
-        yield from listed(finding for finding in self.findings if finding.text not in self.sentence)
+        yield from listed((one for one in self.findings if one.text not in self.sentence), codes)
 
     def headline(self) -> str:
         """Return the sentence."""
