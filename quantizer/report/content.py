@@ -136,6 +136,7 @@ class NodeRecord:
         multiply_adds: of one sample.
         noise: its share of the noise at the output with the lowest SQNR, 0 to 1; None where it adds none.
         module: that it was exported from, as in "blocks.0.conv"; "" where nothing tells.
+        run_by: name of the If, Loop or Scan in whose body it is; "" in the main graph.
         measured_float_us: microseconds that it took in the float model; None where that was not measured, and
             where the runtime executed it as part of another node or not at all.
         measured_us: the same in the quantized model, without conversions around it.
@@ -155,6 +156,7 @@ class NodeRecord:
     multiply_adds: float
     noise: float | None
     module: str = ""
+    run_by: str = ""
     measured_float_us: float | None = None
     measured_us: float | None = None
 

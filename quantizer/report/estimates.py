@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
+import onnx_ir as ir
 
 from ...profiles.base.errors import ConfigError, PlanError, QprofError, natural_key
 from ...profiles.records.drawing import shape_text
@@ -28,7 +29,7 @@ from ..numerics.affine import TYPES, QuantParams
 from ..numerics.calibrators import CALIBRATORS, calibrate
 from ..numerics.quantization_noise import expected_noise
 from ..numerics.schemas import SCHEMAS, choose_params
-from ..operators.graph import Graph
+from ..operators.graph import Graph, Node
 from ..plan.documents import read_profile
 from ..plan.plan import QuantPlan
 from ..plan.reasons import FloatReason, ReasonCode
@@ -375,11 +376,18 @@ def node_records(
                 multiply_adds=multiply_adds,
                 noise=noise.get(name),
                 module=module_of(node),
+                run_by=_run_by(node, graph),
                 measured_float_us=measured_times.floating.get(name),
                 measured_us=measured_times.integer.get(name),
             )
         )
     return tuple(records)
+
+
+def _run_by(node: Node, graph: Graph) -> str:
+    """Return the name of the node in whose body a node is; "" for one of the main graph."""
+    around = node.ir_node.graph
+    return graph.runners[around].name if isinstance(around, ir.Graph) and around in graph.runners else ""
 
 
 def run_times(analysis: Analysis, measured: TimedNodes | None) -> Iterator[RunTime]:

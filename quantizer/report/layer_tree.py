@@ -1,13 +1,13 @@
 """Layers by the modules that they come from: where a node belongs, and the rows of a table folded by them.
 
-Pure.
+The nodes in the bodies of an If, Loop or Scan are below it, as those of a module. Pure.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby, islice
 
@@ -94,10 +94,19 @@ def is_slower(before: float | None, after: float | None, layers: int = 1) -> boo
 
 @dataclass(eq=False)
 class _Module:
-    """A module of the tree: its layers and modules by name, in the order of the first layer of each."""
+    """A module of the tree: its layers and modules by name, in the order of the first layer of each.
+
+    Or the bodies of a node (`runner`), which come before the node itself.
+    """
 
     name: str
     children: dict[str, _Module | NodeRecord] = field(default_factory=dict)
+    runner: NodeRecord | None = None
+
+    @property
+    def scope(self) -> str:
+        """The module that the names of its parts begin with."""
+        return self.name if self.runner is None else self.runner.module
 
     @property
     def layers(self) -> tuple[NodeRecord, ...]:
@@ -109,7 +118,9 @@ class _Module:
         return next(iter(self.children.values())) if len(self.children) == 1 else None
 
     def is_frame_of(self, count: int) -> bool:
-        """Whether it has most of so many layers, and modules inside it have most of its own."""
+        """Whether it has most of so many layers, and modules inside it have most of its own; no body has."""
+        if self.runner is not None:
+            return False
         inside = sum(len(child.layers) for child in self.children.values() if isinstance(child, _Module))
         return 2 * len(self.layers) > count and 2 * inside > len(self.layers)
 
@@ -128,14 +139,10 @@ def layer_rows(nodes: Sequence[NodeRecord], shown: Collection[str]) -> list[Laye
         nodes: in graph order.
         shown: names of those with a row of their own; the others of a module share its last row.
     """
-    root = _Module("")
+    root, by_name = _Module(""), {node.name: node for node in nodes}
+    runners = {node.run_by for node in nodes}
     for node in nodes:
-        here = root
-        for level in islice(_LEVEL.finditer(node.module), MAX_DEPTH):
-            name = node.module[: level.end()]
-            inner = here.children.setdefault(name, _Module(name))
-            assert isinstance(inner, _Module)
-            here = inner
+        here = _body(root, node.name, by_name) if node.name in runners else _place(root, node, by_name)
         here.children[f"\0{node.name}"] = node  # no module has such a name
     children, around = list(root.children.values()), ""
     while frame := next((p for p in children if isinstance(p, _Module) and p.is_frame_of(len(nodes))), None):
@@ -157,6 +164,32 @@ def layer_rows(nodes: Sequence[NodeRecord], shown: Collection[str]) -> list[Laye
     return rows
 
 
+def _place(root: _Module, node: NodeRecord, nodes: Mapping[str, NodeRecord]) -> _Module:
+    """Return the module or body that a node is in, made with those around it where it is new."""
+    here, around = root, ""
+    if node.run_by:
+        here, around = _body(root, node.run_by, nodes), nodes[node.run_by].module
+    for level in islice(_LEVEL.finditer(node.module), MAX_DEPTH):
+        name = node.module[: level.end()]
+        if name != around and _within(name, around) == around:
+            here = _inner(here, name, _Module(name))
+    return here
+
+
+def _body(root: _Module, runner: str, nodes: Mapping[str, NodeRecord]) -> _Module:
+    """Return the bodies of a node, made where they are new."""
+    node = nodes[runner]
+    own = _own_name(node)
+    name = f"{node.module}.{own}" if node.module else own
+    return _inner(_place(root, node, nodes), f"\0{runner}\0", _Module(name, runner=node))
+
+
+def _inner(module: _Module, key: str, new: _Module) -> _Module:
+    inner = module.children.setdefault(key, new)
+    assert isinstance(inner, _Module)
+    return inner
+
+
 def _rows(
     children: Sequence[_Module | NodeRecord], around: str, depth: int, shown: Collection[str]
 ) -> Iterator[LayerRow]:
@@ -168,7 +201,7 @@ def _rows(
             name, inner = inner.name, inner.only
         if isinstance(inner, _Module):
             yield LayerRow(depth, _within(around, inner.name), inner.layers, is_module=True)
-            yield from _rows(list(inner.children.values()), inner.name, depth + 1, shown)
+            yield from _rows(list(inner.children.values()), inner.scope, depth + 1, shown)
         elif inner.name in shown:
             yield LayerRow(depth, _within(around, name) or _own_name(inner), (inner,))
         else:

@@ -44,6 +44,10 @@ def layer(name: str, module: str, **figures: float | None) -> NodeRecord:
     return replace(node, **known)  # type: ignore[arg-type]
 
 
+def inside(name: str, run_by: str, module: str = "") -> NodeRecord:
+    return replace(layer(name, module), run_by=run_by)
+
+
 def drawn(rows: list[LayerRow]) -> list[str]:
     return [f"{'  ' * row.depth}{row.label} {len(row.nodes)}" for row in rows]
 
@@ -143,3 +147,49 @@ def test_a_layer_slower_than_float_is_red(whole: Report) -> None:
     slow = replace(whole.nodes[0], measured_float_us=10.0, measured_us=40.0)
     text = page(replace(whole, nodes=(slow, *whole.nodes[1:])))
     assert '<td class="n down" data-v="0.25">0.25 ' in text
+
+
+def test_nodes_of_bodies_are_below_the_node_that_runs_them() -> None:
+    nodes = [
+        layer("first", ""),
+        inside("a", "inner"),
+        inside("b", "inner"),
+        inside("inner", "outer"),
+        inside("c", "outer"),
+        layer("outer", ""),
+        layer("last", ""),
+    ]
+    assert drawn(layer_rows(nodes, {node.name for node in nodes})) == [
+        "first 1",
+        "outer 5",
+        "  inner 3",
+        "    a 1",
+        "    b 1",
+        "    inner 1",
+        "  c 1",
+        "  outer 1",
+        "last 1",
+    ]
+
+
+def test_a_body_that_frames_the_model_keeps_its_row_and_its_modules() -> None:
+    nodes = [
+        *(
+            inside(f"net/{part}/{name}", "net/If_0", f"net/{part}")
+            for part in ("stft", "head")
+            for name in "ab"
+        ),
+        layer("net/If_0", "net"),
+        layer("last", ""),
+    ]
+    assert drawn(layer_rows(nodes, {node.name for node in nodes})) == [
+        "If_0 5",
+        "  stft 2",
+        "    a 1",
+        "    b 1",
+        "  head 2",
+        "    a 1",
+        "    b 1",
+        "  If_0 1",
+        "last 1",
+    ]
