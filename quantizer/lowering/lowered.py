@@ -108,7 +108,7 @@ def with_record(lowered: LoweredModel) -> LoweredModel:
     first_stored_in = {forms.stored: tensor for tensor, forms in reversed(list(tensors.items()))}
     last_stored_in = {forms.stored: tensor for tensor, forms in tensors.items()}
     present = value_names(model)
-    maker = {value.name: node for node in model.graph for value in node.outputs}
+    maker = {value.name: node for node in model.graph.all_nodes() for value in node.outputs}
     record = {}
     for tensor, forms in tensors.items():
         if not forms.stored or tensor in present or last_stored_in[forms.stored] != tensor:
