@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from ..profiles.base.errors import QprofError, is_out_of_memory, nearest, shown
-from ..profiles.base.extras import OptionalModule
+from ..profiles.base.extras import OptionalModule, missing_sibling
 from .console import (
     StdoutError,
     abandon,
@@ -254,6 +254,8 @@ def describe_error(error: Exception) -> tuple[str, int]:
     """Return the line that a user reads about an error, and the exit code."""
     if isinstance(error, QprofError):
         return f"error: {error}", error.exit_code
+    if message := missing_sibling(error):  # which another sibling needs
+        return f"error: {message}", QprofError.exit_code
     if is_out_of_memory(error):
         text = (str(error).splitlines() or [type(error).__name__])[0]
         return (

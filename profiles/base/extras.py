@@ -56,15 +56,15 @@ class OptionalModule:
             ConfigError: it is not installed; the message names the entry.
         """
         self.check(where)
-        try:
-            return importlib.import_module(f"{ROOT}.{self.module}")
-        except ModuleNotFoundError as error:
-            if error.name is None or not error.name.startswith(f"{ROOT}."):
-                raise
-            name = error.name.removeprefix(f"{ROOT}.")
-            raise ConfigError(
-                f"{self.name}: needs {name}, which is not installed; install all of {DISTRIBUTION}"
-            ) from error
+        return importlib.import_module(f"{ROOT}.{self.module}")
+
+
+def missing_sibling(error: Exception) -> str:
+    """Return the line about a module of qprof that is not installed; "" for any other error."""
+    name = error.name or "" if isinstance(error, ModuleNotFoundError) else ""
+    if not name.startswith(f"{ROOT}."):
+        return ""
+    return f"{name.removeprefix(f'{ROOT}.')} is not installed; install all of {DISTRIBUTION}"
 
 
 @cache

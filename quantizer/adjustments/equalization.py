@@ -143,6 +143,30 @@ def find_equalization_scales(
     return {name: scales for name, scales in by_name.items() if scales is not None}
 
 
+def left_by_equalization(
+    graph: Graph,
+    profile: Profile,
+    config: QuantConfig,
+    plan: QuantPlan,
+    *,
+    densities: ChannelDensities,
+    ranges: RangeCache,
+) -> dict[str, float]:
+    """Return the noise of rounding with equalization over that without, by activation and weight.
+
+    In float the equalized model computes the same, so that noise travels in it as it was measured before: an
+    error in channel c of what was divided by s_c is one of s_c times as much before, and one in the weights
+    that take the scales back one of 1 / s_c. Both are summed as `find_equalization_scales` does, whose
+    arguments these are.
+    """
+    scales = find_equalization_scales(graph, profile, config, plan, densities=densities, ranges=ranges)
+    search = _Search(graph, profile, config, plan, densities, ranges)
+    left: dict[str, float] = {}
+    for name, entry in scales.items():
+        left |= search.noise_left(name, entry)
+    return left
+
+
 @dataclass(frozen=True)
 class _Search:
     """The search for equalization scales in one model; see `find_equalization_scales`."""
@@ -254,6 +278,38 @@ class _Search:
             if noise < least:
                 best, least = scales, noise
         return (ones, 0.0) if least <= 0.0 else (best, decibels(before, least))
+
+    def noise_left(self, name: str, entry: EqualizationScales) -> dict[str, float]:
+        """Return the part of the noise that is left of an activation and of the weights that read it."""
+        graph, config, density = self.graph, self.config, self.densities.of(name)
+        assert density is not None
+        left: dict[str, float] = {}
+        uses = [use for use in graph.consumers(name) if self._rounds(use[0])]
+        taking = [node for node, position in uses if absorbs_scales(graph, (node, position), entry.axis)]
+        by_weight = {node.input(1): self._reader(node) for node in taking}
+        scales = np.asarray(entry.scales)
+        ones = np.ones_like(scales)
+        for weight, reader in by_weight.items():
+            if reader.signal > 0.0 and len(graph.consumers(weight)) == 1:
+                before, after = (_weight_noise(density, each, reader, config) for each in (ones, scales))
+                if before > 0.0:
+                    left[weight] = after / before
+        if len(taking) < len(uses):
+            return left  # another node reads the activation as it was
+        schema, qtype = SCHEMAS[config.schema], TYPES[config.activation_type]
+        tensor = self.profile[name]
+        exact_weights = [(reader, 0.0) for reader in by_weight.values() if reader.signal > 0.0]
+        usual = self.ranges.calibrated(tensor, config, qtype)
+        before = _output_noise(usual, density, ones, exact_weights, config)
+        narrowed = calibrate(equalized(tensor, density, scales), config.calibrator, schema, qtype)
+        after = _output_noise(narrowed, density, scales, exact_weights, config)
+        if before > 0.0:
+            path = None if entry.inserted else find_path(graph, name, entry.axis, scales.size)
+            for each in () if path is None else path.tensors:
+                if each.keeps_range:
+                    left[each.name] = after / before
+            left[name] = after / before
+        return left
 
 
 def _weight_noise(density: ChannelDensity, scales: Floats, reader: Reader, config: QuantConfig) -> float:

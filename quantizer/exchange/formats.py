@@ -15,11 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Literal
 
 from ...profiles.base.errors import ConfigError, QprofError, nearest
+from ...profiles.base.extras import OptionalModule
 
 if TYPE_CHECKING:
     from .foreign import ForeignParams, ForeignRanges
@@ -59,19 +59,28 @@ class ExchangeFormat:
     is_symmetric: bool = False
     has_caches: bool = False
 
+    @property
+    def place(self) -> OptionalModule:
+        """Where its module is."""
+        return OptionalModule(f"format '{self.name}'", f"quantizer.exchange.{self.module}")
+
     def load(self) -> ModuleType:
-        """Return its module."""
-        return import_module(f".{self.module}", __package__)
+        """Return its module.
+
+        Raises:
+            ConfigError: it is not installed.
+        """
+        return self.place.load()
 
     @property
     def is_read(self) -> bool:
         """Whether files of it are read."""
-        return hasattr(self.load(), "read")
+        return self.place.is_installed and hasattr(self.load(), "read")
 
     @property
     def is_written(self) -> bool:
         """Whether files of it are written."""
-        return hasattr(self.load(), "write")
+        return self.place.is_installed and hasattr(self.load(), "write")
 
 
 LARGEST_ONLY = (

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
@@ -119,6 +119,8 @@ class NoiseEstimator:
     Attributes:
         activations: of the model.
         gains: how its nodes pass noise on.
+        left: returns, by activation and weight, the part of the noise of its rounding that is left once the
+            channels are equalized; all of it for others.
         weight_errors: see `weight_error`; each computed when first needed, as all that follows.
         after_functions: the error of float functions of a quantized tensor, by its name, its parameters and
             the result.
@@ -128,6 +130,7 @@ class NoiseEstimator:
 
     activations: ActivationRanges
     gains: NoiseGains
+    left: Callable[[], Mapping[str, float]] = dict
     weight_errors: dict[tuple[str, QuantParams], float | None] = field(default_factory=dict)
     after_functions: dict[tuple[str, QuantParams, str], float] = field(default_factory=dict, init=False)
     in_kernels: dict[tuple[str, int], float] = field(default_factory=dict, init=False)
@@ -169,7 +172,7 @@ class NoiseEstimator:
         entering: dict[Entrance, float] = defaultdict(float)
         for rounding in self._roundings(gains, plan):
             for entrance, power in rounding.noise:
-                entering[entrance] += power
+                entering[entrance] += power * self._left(rounding, plan)
         for rounding in self._dynamic_inputs(plan):
             for entrance, power in rounding.noise:
                 entering[entrance] += power
@@ -210,11 +213,11 @@ class NoiseEstimator:
             for functions in functions_to.get(node.name, ()):
                 beyond = functions.beyond_gains(gains)
                 if beyond is not None:
-                    fresh[node.output] += beyond.noise[0][1]
+                    fresh[node.output] += beyond.noise[0][1] * self._left(beyond, plan)
         return gains
 
     def sources(self, flow: NoiseFlow, plan: QuantPlan) -> Iterator[NoiseSource]:
-        """Yield every place where a plan rounds.
+        """Yield every place where a plan rounds, with the part of the noise that equalization leaves.
 
         The inputs of dynamic products are none of them, see `dynamic_inputs`.
 
@@ -224,14 +227,23 @@ class NoiseEstimator:
         """
         beyond = (functions.beyond_gains(flow.node_gains) for functions in self._float_functions(plan))
         roundings = chain(self._roundings(flow.node_gains, plan), filter(None, beyond))
-        yield from _sources(flow, roundings)
+        for rounding, source in _sources(flow, roundings):
+            left = self._left(rounding, plan)
+            yield source if left == 1.0 else replace(source, share=source.share * left)
 
     def dynamic_inputs(self, flow: NoiseFlow, plan: QuantPlan) -> Iterator[NoiseSource]:
         """Yield the rounding of the inputs of dynamic products, with one range for all samples.
 
         A sample that spans less has less noise, but no node is chosen by this: it is the estimate to be kept.
         """
-        yield from _sources(flow, self._dynamic_inputs(plan))
+        for _, source in _sources(flow, self._dynamic_inputs(plan)):
+            yield source
+
+    def _left(self, rounding: RoundedValues, plan: QuantPlan) -> float:
+        """Return the part of the noise of rounded values that equalization leaves."""
+        if plan.nodes[rounding.node].kind is Kind.WEIGHT_ONLY:  # nothing is equalized for a float activation
+            return 1.0
+        return self.left().get(rounding.tensor, 1.0)
 
     def _dynamic_inputs(self, plan: QuantPlan) -> Iterator[RoundedValues]:
         yield from self._leaving_subgraphs(self._rounded_by_dynamic_products(plan))
@@ -509,14 +521,16 @@ class NoiseEstimator:
         return self.weight_errors[key]
 
 
-def _sources(flow: NoiseFlow, roundings: Iterable[RoundedValues]) -> Iterator[NoiseSource]:
+def _sources(
+    flow: NoiseFlow, roundings: Iterable[RoundedValues]
+) -> Iterator[tuple[RoundedValues, NoiseSource]]:
     """Yield the roundings that reach an output, with their share of the noise there."""
     for rounding in roundings:
         shares = [(flow.share(entrance), power) for entrance, power in rounding.noise]
         reaching = [share * power for share, power in shares if share is not None]
         if reaching:
             share = sum(reaching[1:], reaching[0])
-            yield NoiseSource(rounding.node, rounding.tensor, share, rounding.is_inner)
+            yield rounding, NoiseSource(rounding.node, rounding.tensor, share, rounding.is_inner)
 
 
 def decibels_of(share: float) -> float:

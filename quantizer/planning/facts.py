@@ -103,6 +103,9 @@ class PlanningFacts:
         unfit: nodes of the prepared model that stay float because an earlier plan could not be written or run
             with them quantized, each with the reason.
         usual: nodes that are written in the usual way, whatever way the target has of its own.
+        noise_left: returns, by activation and weight, the part of the noise of its rounding that
+            equalization leaves (`left_by_equalization`), if no node were float for noise. Finding that out
+            takes long; it is not called for a plan that computes nothing in integers.
         quieter: output -> by how many dB its noise is to be below what its limit makes of it, since it was
             seen to need that; below 0 where it was seen to bear more than was estimated.
         timed: whether plans are timed: what is predicted that the whole of one saves decides nothing then.
@@ -124,6 +127,7 @@ class PlanningFacts:
     array_file: ArrayFile = field(default_factory=ArrayFile)
     unfit: FloatReasons = field(default_factory=dict)
     usual: frozenset[str] = frozenset()
+    noise_left: Callable[[], Mapping[str, float]] = dict
     quieter: Mapping[str, float] = field(default_factory=dict)
     timed: bool = False
 
@@ -158,10 +162,10 @@ class PlanningFacts:
     def _weight_errors(self) -> dict[tuple[str, QuantParams], float | None]:
         return {}
 
-    @derived_from("graph", "profile", "recipe", "prepared", "range_cache")
+    @derived_from("graph", "profile", "recipe", "prepared", "range_cache", "noise_left")
     def noise_estimator(self) -> NoiseEstimator:
         """The estimates of the noise of plans."""
-        return NoiseEstimator(self.activations, self.noise_gains, self._weight_errors)
+        return NoiseEstimator(self.activations, self.noise_gains, self.noise_left, self._weight_errors)
 
     @derived_from("graph", "profile", "prepared")
     def _remainders(self) -> dict[str, tuple[Remainder, ...]]:

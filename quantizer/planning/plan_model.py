@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 import onnx_ir as ir
@@ -40,6 +40,7 @@ from ..adjustments.equalization import (
     find_equalization_scales,
     find_recurrent_scales,
     inserted_nodes,
+    left_by_equalization,
 )
 from ..adjustments.gptaq import find_asymmetric_roundings
 from ..adjustments.gptq import find_roundings, rebased
@@ -58,6 +59,7 @@ from ..targets.config import DATA_FREE, FEW_BITS, WITH_SAMPLES, QuantConfig, spl
 from ..targets.loading import packaged_targets
 from ..targets.target import Recipe, Target
 from .chains import of_adjusted, plan_with_chains, with_chains
+from .coarse_steps import too_coarse
 from .facts import PlanningFacts, planning_facts
 from .hybrid import with_int8_weights
 from .needed_tensors import weighted_channels
@@ -119,7 +121,23 @@ def model_facts(
     facts = planning_facts(prepared, profile, recipe, findings)
     if recipe.config.mode in DATA_FREE:
         return facts
-    return with_chains(facts)
+    facts = with_chains(facts)
+    if recipe.config.equalization == "off" or not _has_channels(facts):
+        return facts
+
+    @cache
+    def noise_left() -> Mapping[str, float]:
+        plan = plan_with_chains(facts, NO_FLOATS, partial(decide, rules=(too_coarse,)))
+        return left_by_equalization(
+            facts.graph,
+            facts.profile,
+            facts.config,
+            plan,
+            densities=facts.channel_densities,
+            ranges=facts.range_cache,
+        )
+
+    return replace(facts, noise_left=noise_left).with_derived_of(facts)
 
 
 NOISE_AND_TIME = "noise budget (outputs may be noisier than their limits) and predicted times"
@@ -331,8 +349,8 @@ def _with_scales(
 def _plan_of_adjusted(facts: PlanningFacts, floats: FloatReasons, plan: QuantPlan) -> QuantPlan:
     """Return the plan of an adjusted model.
 
-    No rule is asked again. The noise is that of the plan before the adjustment: gains of noise are known by
-    the names there.
+    No rule is asked again. The noise is that of the plan before the adjustment, whose estimate has what
+    equalization leaves (`left_by_equalization`), and gains of noise are known by the names there.
 
     Args:
         facts: the model.

@@ -130,7 +130,8 @@ class Analysis:
 
 @dataclass(frozen=True, eq=False)
 class NoiseAnalysis:
-    """The noise of a plan, estimated as planning does it: in the model before equalization.
+    """The noise of a plan, estimated as planning does it: in the model before equalization, with the noise
+    that this leaves (`left_by_equalization`).
 
     Attributes:
         facts: of that model, with a node in the place of each pointwise chain.

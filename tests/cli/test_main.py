@@ -74,6 +74,15 @@ def test_an_error_of_qprof_is_one_line_with_its_exit_code(failing: Failing) -> N
     )
 
 
+def test_a_module_that_is_not_installed_is_named(failing: Failing) -> None:
+    name = "qprof_onnx.quantizer.report"
+    result = failing(ModuleNotFoundError(f"No module named '{name}'", name=name))
+    assert (result.exit_code, result.stderr) == (
+        2,
+        "error: quantizer.report is not installed; install all of qprof-onnx\n",
+    )
+
+
 def test_an_error_of_the_system_names_the_file(failing: Failing) -> None:
     result = failing(PermissionError(13, "Permission denied", "m.onnx"))
     assert (result.exit_code, result.stderr) == (

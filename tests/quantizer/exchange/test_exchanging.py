@@ -147,6 +147,19 @@ def test_a_report_and_an_explanation_are_made_of_ranges(tmp_path: Path) -> None:
     assert (tmp_path / "report.html").stat().st_size > 0
 
 
+def test_a_format_whose_module_is_not_installed_is_passed_over_and_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    absent = {
+        name: replace(entry, module="absent") for name, entry in FORMATS.items() if name != "onnxruntime"
+    }
+    for name, entry in absent.items():
+        monkeypatch.setitem(FORMATS, name, entry)  # type: ignore[arg-type]
+    assert load_profile(MINMAX).origin == "onnxruntime"
+    with pytest.raises(ConfigError, match="format 'glow' is not installed; install all of qprof-onnx"):
+        FORMATS["glow"].load()
+
+
 def test_a_file_that_is_none_is_an_error(own: Path) -> None:
     with pytest.raises(ProfileError, match="is of no format that is read as ranges"):
         qprof.import_profile(own, MODEL)

@@ -41,7 +41,7 @@ def test_one_walk_finds_the_noise_that_the_flow_has_at_each_steep_function(tmp_p
     recipe = load_recipe("onnx", {"mode": mode, "min_output_sqnr": 0.0})
     view = contracted(model_facts(prepared, measured, recipe))
     plan = make_plan(view)
-    estimator = NoiseEstimator(view.activations, view.noise_gains)
+    estimator = NoiseEstimator(view.activations, view.noise_gains, view.noise_left)
     levels = estimator.gains_of(plan).levels
     assert len(view.noise_gains.steep) == len(levels) == 2  # or the test shows nothing
     for node in view.noise_gains.steep:
