@@ -17,7 +17,6 @@ MODULES = (
     "quantizer/search/tune.py",
     "quantizer/search/plan_search.py",
     "quantizer/search/trial.py",
-    "quantizer/search/state.py",
     "quantizer/api/sensitivity.py",
     "quantizer/search/sensitivity.py",
     "profiles/runner/cluster.py",

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     cls=GroupedCommand,
     everyday=(
         *("data", "profile", "output", "labels", "metric", "preprocess", "limit", "max_drop", "objective"),
-        *("budget", "holdout_data", "target", "keep_float", "state", "save_plan"),
+        *("budget", "holdout_data", "target", "keep_float", "save_plan"),
     ),
 )
 @model_argument
@@ -82,12 +82,12 @@ def command(
     minus half the noise in percent of the signal (SQNR 20 dB is 99.5).
 
     Exit code 0: the target is met as measured; the last line says whether the samples verify it at 95 %.
-    Where held-out samples miss it, plans with less noise are scored on them: as with another --seed, that is
-    a second look at the same samples, and no proof. A missed target ends with 1, and OUT.onnx is not written.
+    Where held-out samples miss it, other plans are scored on them: that is a second look at the same samples,
+    and no proof. A missed target ends with 1, and OUT.onnx is not written.
 
     \b
     Example:
-      qprof tune model.onnx --profile profile.yaml --data heldout/ --state tune.json -o model.int8.onnx
+      qprof tune model.onnx --profile profile.yaml --data heldout/ -o model.int8.onnx
     """
     from ...quantizer.api.tune import tune
     from ...quantizer.prepare.prepare import file_of
@@ -96,9 +96,9 @@ def command(
     how = record_of(TuneOptions(), options)
     with progress("tuning", "trial") as counted:
 
-        def tell_trial(number: int, trial: Any, resumed: bool) -> None:
+        def tell_trial(number: int, trial: Any) -> None:
             if current_run().verbose:
-                tell(trial_text(number, trial, resumed, how))
+                tell(trial_text(number, trial, how))
             counted(number, None)
 
         how = replace(how, on_trial=tell_trial)
@@ -119,7 +119,7 @@ def command(
         raise click.exceptions.Exit(1)
 
 
-def trial_text(number: int, trial: Trial, resumed: bool, target: QualityTarget) -> str:
+def trial_text(number: int, trial: Trial, target: QualityTarget) -> str:
     """Return the line about one trial."""
     from ...quantizer.search.candidates import meets
 
@@ -134,10 +134,9 @@ def trial_text(number: int, trial: Trial, resumed: bool, target: QualityTarget) 
         value = f"  {_value_text(trial.value, target.objective)}"
     elif trial.predicted is not None:
         value = f"  {trial.predicted:.2f} {OBJECTIVES[target.objective]}, predicted"
-    source = "  (from the state file)" if resumed else ""
     return (
         f"{name}  drop {score.drop:6.2f} {unit} ({score.drop_low:.2f} to {score.drop_high:.2f})  "
-        f"{trial.quantized_nodes:>4} nodes quantized  target {met}{value}{source}"
+        f"{trial.quantized_nodes:>4} nodes quantized  target {met}{value}"
     )
 
 

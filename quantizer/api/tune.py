@@ -122,13 +122,13 @@ def tune(
         (profile, config, how.labels, how.holdout_labels, recipe_file(how.preprocess)),
         (data, holdout, how.metric),
     )
-    check_outputs([output, how.save_plan, how.state], read)
+    check_outputs([output, how.save_plan], read)
     show_progress = stages(asked_for(how.progress))("tuning")
 
-    def after_trial(number: int, trial: Trial, resumed: bool) -> None:
+    def after_trial(number: int, trial: Trial) -> None:
         show_progress(number, None)
         if how.on_trial is not None:
-            how.on_trial(number, trial, resumed)
+            how.on_trial(number, trial)
 
     classes = not reads_truth(how.metric)
     with (
@@ -154,7 +154,7 @@ def tune(
             ),
             target,
             recipe=recipe,
-            files=TuneFiles(written, plan_file, None if how.state is None else Path(how.state)),
+            files=TuneFiles(written, plan_file),
             on_trial=after_trial,
         )
         plan = load_plan(plan_file) if result.best is not None else None

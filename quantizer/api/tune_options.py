@@ -21,7 +21,6 @@ class TuneOptions(QualityTarget, Judge):
     """The quality that a tuned model has to keep, how the search for it is run, and the files it writes.
 
     Attributes:
-        state: file from which an interrupted tuning is resumed.
         on_trial: called after each trial.
         progress: of trials: True for a bar, or called after each.
 
@@ -45,9 +44,5 @@ class TuneOptions(QualityTarget, Judge):
     save_plan: Annotated[
         str | os.PathLike[str] | None,
         option("Files", "Write the best plan.", metavar="PLAN.yaml", takes="new file"),
-    ] = None
-    state: Annotated[
-        str | os.PathLike[str] | None,
-        option("Files", "Keep the trials here, to resume.", metavar="FILE.json", takes="new file"),
     ] = None
     on_trial: OnTrial | None = None

@@ -1,9 +1,9 @@
-"""What a search tries, and what becomes of it: candidates, forecasts, trials. Values only."""
+"""Candidates of a search, and their trials. Values only."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ..evaluation.metrics.score import Score
@@ -47,20 +47,6 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Forecast:
-    """What is known of a candidate before it is run.
-
-    Attributes:
-        plan_digest: identifies its plan; "" where none can be made.
-        objective: value of the objective as predicted, larger is better; of objective latency the share of
-            the arithmetic in int8 for a target without a table of kernel times.
-    """
-
-    plan_digest: str
-    objective: float
-
-
-@dataclass(frozen=True)
 class Trial:
     """The result of one candidate.
 
@@ -68,12 +54,14 @@ class Trial:
         candidate: what was tried.
         score: of the quantized model against the float one, on the tuning samples, or on the first of them
             where these leave no doubt that the target is missed; None when the plan could not be made or run.
-        value: of the objective, larger is better; None where it was not measured.
+        value: of the objective, larger is better; latency is measured of a plan that meets the target alone,
+            and None else.
         quantized_nodes: number of nodes that compute in integers or have quantized weights.
-        predicted: the objective as it is predicted, see `Forecast`; None without a plan.
+        predicted: the objective as it is predicted, before anything is run; of latency the share of the
+            arithmetic in int8 for a target without a table of kernel times; None without a plan.
         sqnr: in dB, of the worst group of channels of the worst output on the first tuning samples; None
             where nothing differs.
-        plan_digest: identifies the plan; equal plans are run once and share their score.
+        plan_digest: identifies the plan; equal plans are run once.
         error: why there is no score; "" otherwise.
     """
 
@@ -97,8 +85,8 @@ class Trial:
         return 0.0 if self.sqnr is None else 10.0 ** (-self.sqnr / 10.0)
 
 
-OnTrial = Callable[[int, Trial, bool], None]
-"""Called after each trial with its number, the trial, and whether it came from the state file."""
+OnTrial = Callable[[int, Trial], None]
+"""Called after each trial with its number and the trial."""
 
 
 @dataclass(frozen=True)
@@ -120,19 +108,3 @@ class RankedNode:
 def meets(trial: Trial, max_drop: float) -> bool:
     """Return whether a trial meets the target: its drop is at most `max_drop`, and some node is quantized."""
     return trial.drop <= max_drop and trial.quantized_nodes > 0
-
-
-def best_of(trials: Sequence[Trial], max_drop: float, tie: float = 0.0) -> Trial | None:
-    """Return the trial to choose; None when no plan with quantized nodes could be run.
-
-    Among the trials that meet the target: the one with the best objective; among those within the fraction
-    `tie` of it, the one with the least noise, which tells more than the drop of few samples. When none meets
-    the target: the one with the smallest drop.
-    """
-    good = [t for t in trials if meets(t, max_drop) and t.value is not None]
-    if good:
-        top = max(t.value for t in good if t.value is not None)
-        good = [t for t in good if t.value is not None and t.value >= top - abs(top) * tie]
-        return min(good, key=lambda t: (t.noise, t.drop, -t.quantized_nodes))
-    scored = [t for t in trials if t.score is not None and t.quantized_nodes > 0]
-    return min(scored, key=lambda t: (t.drop, t.noise, -t.quantized_nodes), default=None)

@@ -8,8 +8,7 @@ worth, and the rule `keeps` whether it takes the place of the best. The searches
     closed_loop     nearer to float on check samples at a price worth it, or faster with noise to spare
     speed_check     faster by the clock
     fixes           better on held-out samples
-
-`tune` makes and judges its plans with an engine of its own.
+    tune            meets a quality target, then faster, smaller, or more of it in int8 (`plan_search`)
 """
 
 from __future__ import annotations

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from ...profiles.samples.objects import DataLike
     from ..evaluation.metrics.user_functions import MetricFunction
 
-MOST_PARALLEL = 256
-
 Objective = Literal["latency", "size", "int8-share"]
 
 OBJECTIVES: Mapping[Objective, str] = {
@@ -39,10 +37,7 @@ class QualityTarget:
         objective: a key of `OBJECTIVES`; of the plans that meet the target, the one with the best value of
             it is chosen.
         budget: seconds after which no new trial starts; None for no limit. A running trial is finished.
-        seed: of the random split into tuning and held-out samples.
         threads: inside an operator, for the latency measurement.
-        parallel: trials, or samples of one, that run side by side on one thread each; 0 for as many as there
-            are cores. The result does not depend on it.
         provider: execution provider of onnxruntime that runs all models, in full or short.
 
     Raises:
@@ -63,14 +58,9 @@ class QualityTarget:
     budget: Annotated[
         float | None, option("Speed", "No new trial starts after this time.", metavar="SECONDS")
     ] = None
-    seed: Annotated[int, option("Quality", "Chooses what is held out.  [default: 0]")] = 0
     threads: Annotated[
         int, option("Speed", "Threads of onnxruntime, for the latency.", metavar="N", least=1)
     ] = 1
-    parallel: Annotated[
-        int,
-        option("Speed", "Trials that run side by side.  [default: one for each core]", metavar="N", least=0),
-    ] = 0
     provider: Annotated[
         str,
         option("Speed", "Its execution provider or device, such as cuda or cuda:1.", metavar="NAME"),
@@ -91,18 +81,6 @@ class QualityTarget:
             raise ConfigError(f"budget: {self.budget:g} is not a time; give a number of seconds above 0")
         if self.threads < 1:
             raise ConfigError(f"threads: {self.threads} is below 1; give the number of threads to measure on")
-        if not 0 <= self.parallel <= MOST_PARALLEL:
-            raise ConfigError(
-                f"parallel: {self.parallel} is not 0 to {MOST_PARALLEL}; give the number of trials that run "
-                "side by side"
-            )
-
-    @property
-    def side_by_side(self) -> int:
-        """How many trials run side by side."""
-        from ...profiles.runtime.providers import cores
-
-        return self.parallel or cores()
 
 
 @dataclass(frozen=True)
@@ -139,12 +117,10 @@ class TuneFiles:
     Attributes:
         model: the quantized model, written only when the target is met.
         save_plan: the best plan, whether it meets the target or not.
-        state: trials and rankings; an interrupted tuning is resumed from it.
     """
 
     model: Path | None = None
     save_plan: Path | None = None
-    state: Path | None = None
 
 
 @dataclass(frozen=True)

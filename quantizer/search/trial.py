@@ -1,40 +1,55 @@
-"""The trials of a tuning: candidates are planned, run, scored and measured, or taken from its state file."""
+"""The trials of a tuning: a candidate's settings become a plan, and the plan a model that is run and scored.
+
+candidate ─► predicted     its objective, before anything is run
+    └─────► make ─► judge  its plan; the score, the noise and the objective of its model
+                      └──► look    its score on the held-out samples
+"""
 
 from __future__ import annotations
 
 import math
 import tempfile
-import threading
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
 import onnxruntime as ort
 
-from ...profiles.base.errors import ConfigError
-from ...profiles.base.improvement import improved
-from ...profiles.runtime.providers import CPU, check_provider
+from ...profiles.base.errors import PlanError, WritingError
+from ...profiles.base.improvement import improved, leave_out
+from ...profiles.records.profile import Profile
+from ...profiles.runtime.providers import CPU, check_provider, cores
+from ..costs.predicted import CostModel, total_microseconds
 from ..evaluation.compare import ClassAxis, class_axes
 from ..evaluation.latency import measure
 from ..evaluation.metrics.relative import noise_share
 from ..evaluation.metrics.score import Score
 from ..evaluation.options import QUICK
 from ..evaluation.runtimes import as_programs_run, open_session, run
+from ..lowering.lower import lower
+from ..lowering.lowered import LoweredModel
 from ..model.files import model_bytes
 from ..model.saving import save_model
+from ..noise.activation_ranges import RangeCache
 from ..plan.plan import Kind
 from ..plan.provenance import plan_digest
-from ..planning.plan_model import PlannedModel
-from .candidates import Candidate, Forecast, OnTrial, RankedNode, Trial
-from .engine import Engine
-from .integer_share import int8_share
+from ..plan.reasons import FloatReasons
+from ..planning.facts import PlanningFacts
+from ..planning.plan_model import PlannedModel, model_facts, plan_from
+from ..prepare.prepare import PreparedModel
+from ..targets.config import DATA_FREE, with_limit
+from ..targets.conformance import check_conformity
+from ..targets.loading import with_settings
+from ..targets.target import Recipe
+from .candidates import Candidate, OnTrial, RankedNode, Trial
+from .fallback_nodes import plan_that_runs
+from .integer_share import int8_share, saved_bytes
 from .loop import CANDIDATE_ERRORS
 from .options import QualityTarget
 from .ranking import ranked_nodes
-from .state import State, result_of, save_state
 from .tuning_data import ScoringSamples, Split, outputs_of
 
 FIRST_SHARE, MIN_FIRST_SAMPLES = 3, 8
@@ -43,228 +58,245 @@ FIRST_SHARE, MIN_FIRST_SAMPLES = 3, 8
 NOISE_SAMPLES = 8
 """Samples, from the first, on which the noise of the outputs is measured: it differs little between them."""
 
-_ONE_METRIC = threading.Lock()
-"""A metric of the user's own is called by one thread at a time."""
-
-
-class TimeUpError(Exception):
-    """The time budget is over: nothing new is begun."""
+KEPT_PLANS = 4
+"""Plans that are kept between prediction and trial, the last ones."""
 
 
 @dataclass(eq=False)
 class TuningRun:
-    """What makes, runs and measures the plans of one tuning.
+    """Plans of one float model that are made, run, scored and measured.
 
-    What is in its state is not done again; what is new is added to it, and written.
+    What was calibrated and what else is known of tensors is kept from plan to plan; so are the last plans.
 
     Attributes:
-        engine: makes plans and models of the float model.
+        path: the float model's file.
+        prepared, profile, recipe: what plans are made from; the settings of candidates change the recipe's.
         target: the quality target and the objective.
         float_session: a session of the float model, on `target.threads` threads.
         split: the samples.
-        state: the results so far.
-        state_path: where they are kept; None for nowhere.
         deadline: time of `time.monotonic` after which no trial starts; None for none.
         on_trial: called after each trial.
-        trials_told: how many trials `on_trial` was called with.
+        trials: all of them, in order, failed ones too.
         finished: whether nothing was left out as the time was up.
     """
 
-    engine: Engine
+    path: Path
+    prepared: PreparedModel
+    profile: Profile
+    recipe: Recipe
     target: QualityTarget
     float_session: ort.InferenceSession
     split: Split
-    state: State
-    state_path: Path | None
-    deadline: float | None
+    deadline: float | None = None
     on_trial: OnTrial | None = None
-    trials_told: int = 0
+    trials: list[Trial] = field(default_factory=list)
     finished: bool = True
+    _facts: dict[tuple[object, ...], PlanningFacts] = field(default_factory=dict, init=False)
+    _ranges: dict[tuple[str, str], RangeCache] = field(default_factory=dict, init=False)
+    _plans: dict[tuple[str, tuple[str, ...]], PlannedModel] = field(default_factory=dict, init=False)
+    _unfit: dict[tuple[str, tuple[str, ...]], FloatReasons] = field(default_factory=dict, init=False)
 
     @property
     def provider(self) -> str:
         """Full name of the execution provider that runs all models."""
         return check_provider(self.target.provider)
 
-    def forecasts(self, candidates: Sequence[Candidate]) -> list[Forecast]:
-        """Return what is known of candidates before they are run.
+    def goes_on(self) -> bool:
+        """Return whether there is time for something new; the first trial is run in any case."""
+        if self.trials and self.deadline is not None and time.monotonic() >= self.deadline:
+            self.finished = False
+        return self.finished
+
+    # Plans.
+
+    def facts(self, candidate: Candidate) -> PlanningFacts:
+        """Return what the plan of a candidate is made from.
 
         Raises:
-            TimeUpError: the time is up, and they are not in the state.
+            ConfigError: its settings do not go together.
         """
-        remembered = [result_of(self.state.forecasts, candidate) for candidate in candidates]
-        forecasts = [forecast for forecast in remembered if forecast is not None]
-        if len(forecasts) == len(candidates):
-            return forecasts
-        self._check_time()
-        forecasts = [self._forecast(candidate) for candidate in candidates]
-        self.state.forecasts += zip(candidates, forecasts, strict=True)
-        self._save()
-        return forecasts
+        recipe = with_settings(self.recipe, candidate.settings, candidate.base.name)
+        config = recipe.config
+        # What is said of limits, and which chains are planned as one node, depends on these alone.
+        chains = (config.keep_16bit, config.form, config.cost_model)
+        key = (config.mode in DATA_FREE, config.min_output_sqnr, config.tolerance, *chains)
+        if key not in self._facts:
+            self._facts[key] = model_facts(self.prepared, self.profile, recipe, self.prepared.findings)
+        shared = next(iter(self._facts.values())).range_cache
+        ranges = self._ranges.setdefault(
+            (config.calibrator, config.schema),
+            RangeCache(shared.profiles, shared.densities, {}, shared.functions),
+        )
+        facts = self._facts[key]
+        changed = replace(facts, recipe=recipe, config=with_limit(config), range_cache=ranges)
+        return changed.with_derived_of(facts).with_unfit(self._unfit.get(_key(candidate), {}))
 
-    def _forecast(self, candidate: Candidate) -> Forecast:
-        with suppress(*CANDIDATE_ERRORS):
-            planned = self.engine.planned(candidate)
-            return Forecast(plan_digest(planned.plan), self._predicted(planned))
-        return Forecast("", 0.0)
+    def planned(self, candidate: Candidate) -> PlannedModel:
+        """Return the verified plan of a candidate, with the model that it is lowered from.
+
+        Raises:
+            ConfigError, PlanError: it cannot be made.
+        """
+        key = _key(candidate)
+        if key not in self._plans:
+            self._plans[key] = plan_from(self.facts(candidate))
+            for old in list(self._plans)[:-KEPT_PLANS]:
+                del self._plans[old]
+        return self._plans[key]
+
+    def digest(self, planned: PlannedModel) -> str:
+        """Return the digest of a plan, the same for equal plans."""
+        return plan_digest(planned.plan)
+
+    def prediction(self, candidate: Candidate) -> float | None:
+        """Return the predicted objective of a candidate, larger is better; None where no plan can be made."""
+        try:
+            return self._predicted(self.planned(candidate))
+        except CANDIDATE_ERRORS:
+            return None
 
     def _predicted(self, planned: PlannedModel) -> float:
-        """Return the value of the objective as it is predicted of a plan."""
-        return round(self.engine.predicted(planned, self.target.objective), 4)
+        """Return the value of the objective as it is predicted of a plan, larger is better.
 
-    def try_candidates(self, candidates: Sequence[Candidate]) -> list[Trial]:
-        """Plan, write, run and score candidates, several side by side; return their trials in this order.
-
-        A plan that cannot be made or run gives a trial with an error. A plan that equals one that was tried
-        is not run again: it takes its score.
-
-        Raises:
-            TimeUpError: the time is up, and not all are in the state.
-            WritingError: a model cannot be written; that says nothing about the candidate.
-            DataError: the outputs cannot be scored.
+        For a target without a table of kernel times that of latency is the share of the arithmetic in int8.
         """
-        new = []
-        for candidate in candidates:
-            remembered = self.state.trial(candidate)
-            if remembered is None:
-                new.append(candidate)
-            else:
-                self._tell(remembered, is_resumed=True)
-        if new:
-            self._check_time()
-            self._run_trials(new)
-        trials = (self.state.trial(candidate) for candidate in candidates)
-        return [trial for trial in trials if trial is not None]
-
-    def _run_trials(self, candidates: Sequence[Candidate]) -> None:
-        engine, target = self.engine, self.target
-        parallel = max(1, min(target.side_by_side, len(candidates)))
-        within = max(1, target.side_by_side // parallel)  # samples of each that run at the same time
-        axes = class_axes(engine.prepared.model)
-
-        def scored(candidate: Candidate, planned: PlannedModel, path: Path) -> Trial:
-            tuning = self.split.tuning
-            score, sqnr = screen_model(path, tuning, axes, target.max_drop, within, provider=self.provider)
-            value = None  # of latency: measured later, of the best, with nothing running beside it
-            if target.objective == "size":
-                value = size_ratio(engine.path, path)
-            elif target.objective == "int8-share":
-                value = int8_share(planned.plan, planned.graph, engine.profile)
-            return Trial(
-                candidate,
-                score,
-                value,
-                sum(entry.kind is not Kind.FLOAT for entry in planned.plan.nodes.values()),
-                self._predicted(planned),
-                sqnr,
-                plan_digest(planned.plan),
-            )
-
-        known = {trial.plan_digest: trial for trial in reversed(self.state.trials) if trial.score is not None}
-        for attempt in engine.attempts(candidates, scored, known, parallel):
-            if attempt.result is None:
-                trial = Trial(attempt.candidate, None, None, 0, None, None, error=str(attempt.error))
-            else:
-                trial = replace(attempt.result, candidate=attempt.candidate)
-            self.state.trials.append(trial)
-            self._save()
-            self._tell(trial, is_resumed=False)
+        plan, graph, facts = planned.plan, planned.graph, planned.facts
+        if self.target.objective == "size":
+            float_bytes = model_bytes(self.path)
+            return round(float_bytes / max(1.0, float_bytes - saved_bytes(plan, graph)), 4)
+        table = None if facts is None or self.target.objective == "int8-share" else facts.recipe.costs
+        if facts is None or facts.file_costs is None or table is None:
+            return round(int8_share(plan, graph, self.profile), 4)
+        model = CostModel(graph, facts.profile, table)
+        total = total_microseconds(model.costs(plan), graph, plan)
+        return round(sum(facts.file_costs.floating.values()) / max(total, 1e-3), 4)
 
     def ranking(self, candidate: Candidate) -> tuple[RankedNode, ...]:
-        """Return the quantized nodes of a candidate's plan, those first whose noise is worth most time.
+        """Return the quantized nodes of a candidate's plan, those first whose noise is worth most time."""
+        ranked = partial(ranked_nodes, self.planned(candidate), self.split.tuning, provider=self.provider)
+        return improved("ranking of the nodes by their noise", ranked, ())[0]
+
+    def lowered(self, planned: PlannedModel) -> LoweredModel:
+        """Return the quantized model of a plan, with what its target does not support as it stands.
 
         Raises:
-            TimeUpError: the time is up, and they are not in the state.
+            PlanError: the form cannot write it. ConfigError: its runtime would refuse it.
         """
-        remembered = result_of(self.state.rankings, candidate)
-        if remembered is not None:
-            return remembered
-        self._check_time()
-        planned = self.plan_of_trial(candidate)
-        ranked = partial(ranked_nodes, planned, self.split.tuning, provider=self.provider)
-        ranking, left_out = improved("ranking of the nodes by their noise", ranked, ())
-        if not left_out:  # what was left out is not to be remembered
-            self.state.rankings.append((candidate, ranking))
-            self._save()
-        return ranking
+        lowered = lower(planned.model, planned.plan)
+        findings = check_conformity(lowered.model, self.recipe.target, "quantized model")
+        return replace(lowered, findings=(*lowered.findings, *findings))
 
-    def measured_objective(self, candidate: Candidate) -> float:
-        """Return how many times as fast as the float model a candidate's model is, measured in turns, with
-        nothing running beside them.
+    # Trials: the functions of `Loop`.
+
+    def make(self, candidate: Candidate) -> PlannedModel:
+        """Return the plan of a candidate; see `Loop.make`."""
+        with self._failures_told(candidate):
+            return self.planned(candidate)
+
+    def judge(self, candidate: Candidate, planned: PlannedModel, best: Trial) -> Trial:
+        """Return the trial of a plan; see `Loop.judge`.
+
+        Where its model cannot be written or run, it is planned again with the nodes in float that this is
+        due to.
 
         Raises:
-            ConfigError, PlanError, ModelError: it cannot be made or run.
+            WritingError: there is no room, which says nothing about the candidate.
+            DataError: the outputs cannot be scored.
         """
-        remembered = result_of(self.state.values, candidate)
-        if remembered is not None:
-            return remembered
-        planned, threads = self.plan_of_trial(candidate), self.target.threads
+        with self._failures_told(candidate):
+            try:
+                trial = self._trial(candidate, planned)
+            except WritingError:
+                raise
+            except CANDIDATE_ERRORS:
+                facts = plan_that_runs(self.facts(candidate), self.path)[1]
+                self._unfit[_key(candidate)] = facts.unfit
+                self._plans.pop(_key(candidate), None)
+                trial = self._trial(candidate, self.planned(candidate))
+        self._tell(trial)
+        return trial
+
+    def look(self, candidate: Candidate) -> Score:
+        """Return the score of a candidate's model on the held-out samples.
+
+        Raises:
+            WritingError: there is no room. DataError: the outputs cannot be scored.
+        """
+        planned, holdout = self.planned(candidate), self.split.holdout
         with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
-            path = Path(folder) / "measured.onnx"
-            self.engine.write(candidate, planned, path)
-            session = open_session(str(path), "quantized model", threads, provider=self.provider, timed=True)
+            path = self._written(candidate, planned, folder)
+            session = open_session(str(path), "quantized model", provider=self.provider)
+            return holdout.score(outputs_of(session, holdout.samples, "quantized model", cores()))
+
+    def _trial(self, candidate: Candidate, planned: PlannedModel) -> Trial:
+        tuning, target = self.split.tuning, self.target
+        quantized = sum(entry.kind is not Kind.FLOAT for entry in planned.plan.nodes.values())
+        value = None
+        with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
+            path = self._written(candidate, planned, folder)
+            axes = class_axes(self.prepared.model)
+            score, sqnr = screen_model(path, tuning, axes, target.max_drop, provider=self.provider)
+            if target.objective == "size":
+                value = size_ratio(self.path, path)
+            elif target.objective == "int8-share":
+                value = int8_share(planned.plan, planned.graph, self.profile)
+            elif score.drop <= target.max_drop and quantized:
+                value = self._speedup(path)
+        predicted, digest = self._predicted(planned), self.digest(planned)
+        return Trial(candidate, score, value, quantized, predicted, sqnr, digest)
+
+    def _speedup(self, path: Path) -> float:
+        """Return how many times as fast as the float model a model is, measured in turns."""
+        threads = self.target.threads
+        session = open_session(str(path), "quantized model", threads, provider=self.provider, timed=True)
         feeds = [sample.arrays for sample in self.split.tuning.samples[: QUICK.samples]]
         names = [output.name for output in session.get_outputs()]
         timed, arrays = as_programs_run(session, feeds)
-        speedup = measure(
+        return measure(
             lambda index: run(self.float_session, names, feeds[index], "float model"),
             lambda index: run(timed, names, arrays[index], "quantized model"),
             len(feeds),
             replace(QUICK, threads=threads),
         ).speedup
-        self.state.values.append((candidate, speedup))
-        self._save()
-        return speedup
 
-    def held_out_score(self, candidate: Candidate) -> Score:
-        """Return the score of a candidate on the held-out samples."""
-        remembered = result_of(self.state.verified, candidate)
-        if remembered is not None:
-            return remembered
-        planned = self.plan_of_trial(candidate)
-        with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
-            path = Path(folder) / "held-out.onnx"
-            save_model(self.engine.lowered(planned).model, path)
-            session = open_session(str(path), "quantized model", provider=self.provider)
-            holdout = self.split.holdout
-            outputs = outputs_of(session, holdout.samples, "quantized model", self.target.side_by_side)
-            score = holdout.score(outputs)
-        self.state.verified.append((candidate, score))
-        self._save()
-        return score
+    def _written(self, candidate: Candidate, planned: PlannedModel, folder: str) -> Path:
+        """Write the model of a candidate's plan; return its file."""
+        path = Path(folder) / "trial.onnx"
+        try:
+            save_model(self.lowered(planned).model, path)
+        except WritingError as error:
+            raise WritingError(
+                f"trial '{candidate.base.name}': {error} for temporary files with TMPDIR, or make room"
+            ) from error
+        return path
 
-    def plan_of_trial(self, candidate: Candidate) -> PlannedModel:
-        """Return the plan that a candidate was tried with.
+    @contextmanager
+    def _failures_told(self, candidate: Candidate) -> Iterator[None]:
+        """Keep the failure of a candidate as its trial; a fault of qprof costs this candidate alone."""
+        try:
+            yield
+        except WritingError:
+            raise
+        except CANDIDATE_ERRORS as error:
+            self._tell(_failed(candidate, str(error)))
+            raise
+        except Exception as error:
+            text = str(leave_out(f"candidate '{candidate.base.name}'", error))
+            self._tell(_failed(candidate, text))
+            raise PlanError(text) from error
 
-        Raises:
-            ConfigError: its settings give another one, as a state file may say.
-        """
-        trial = self.state.trial(candidate)
-        planned = self.engine.planned(candidate)
-        if trial is not None and plan_digest(planned.plan) != trial.plan_digest:
-            planned = self.engine.planned_to_run(candidate)
-        if trial is not None and plan_digest(planned.plan) != trial.plan_digest:
-            where = "the best trial" if self.state_path is None else str(self.state_path)
-            raise ConfigError(
-                f"{where}: was scored with another plan than its settings give now; delete the state and "
-                "tune again"
-            )
-        return planned
-
-    def _check_time(self) -> None:
-        """Raise TimeUpError where the time is up; the first trial is run in any case."""
-        if self.trials_told and self.deadline is not None and time.monotonic() >= self.deadline:
-            self.finished = False
-            raise TimeUpError
-
-    def _save(self) -> None:
-        if self.state_path is not None:
-            save_state(self.state, self.state_path)
-
-    def _tell(self, trial: Trial, *, is_resumed: bool) -> None:
-        self.trials_told += 1
+    def _tell(self, trial: Trial) -> None:
+        self.trials.append(trial)
         if self.on_trial is not None:
-            self.on_trial(self.trials_told, trial, is_resumed)
+            self.on_trial(len(self.trials), trial)
+
+
+def _key(candidate: Candidate) -> tuple[str, tuple[str, ...]]:
+    return candidate.base.name, candidate.keep_float
+
+
+def _failed(candidate: Candidate, error: str) -> Trial:
+    return Trial(candidate, None, None, 0, None, None, error=error)
 
 
 def size_ratio(float_path: Path, quantized: Path) -> float:
@@ -277,7 +309,6 @@ def screen_model(
     samples: ScoringSamples,
     axes: Mapping[str, ClassAxis],
     max_drop: float,
-    side_by_side: int = 1,
     *,
     provider: str = CPU,
 ) -> tuple[Score, float | None]:
@@ -287,11 +318,11 @@ def screen_model(
     are not run: a plan that is to be chosen is never scored on fewer than all.
 
     Args:
-        path: of the model; it runs on one thread, so that its sums do not depend on the cores that there are.
+        path: of the model; it runs on one thread, so that its sums do not depend on the cores that there are,
+            and as many samples at the same time.
         samples: to score it on.
         axes: where each output has its classes.
         max_drop: percentage points.
-        side_by_side: samples that run at the same time.
         provider: full name of the execution provider.
 
     Returns:
@@ -304,16 +335,13 @@ def screen_model(
     session, count = open_session(str(path), "quantized model", provider=provider), len(samples.samples)
     first = max(MIN_FIRST_SAMPLES, -(-count // FIRST_SHARE))
     places = range(min(first, count))
-    outputs = outputs_of(session, samples.samples[: len(places)], "quantized model", side_by_side)
+    outputs = outputs_of(session, samples.samples[: len(places)], "quantized model", cores())
     few = min(NOISE_SAMPLES, count)
     noise = noise_share(samples.float_outputs[:few], outputs[:few], axes)
-    part = samples.subset(places)
-    with _ONE_METRIC:
-        score = part.score(outputs)
+    score = samples.subset(places).score(outputs)
     if len(places) < count and score.drop_low <= max_drop:
-        outputs += outputs_of(session, samples.samples[len(places) :], "quantized model", side_by_side)
-        with _ONE_METRIC:
-            score = samples.score(outputs)
+        outputs += outputs_of(session, samples.samples[len(places) :], "quantized model", cores())
+        score = samples.score(outputs)
     return score, rounded_sqnr(noise)
 
 

@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-import numpy as np
-import onnx
-import onnx_ir
-import onnxruntime
-
-from ...profiles.base.errors import ProfileError
 from ...profiles.base.findings import Code, Finding
-from ...profiles.base.json_values import to_jsonable
-from ...profiles.base.output_files import read_bytes, replacing_together
+from ...profiles.base.output_files import replacing_together
 from ...profiles.base.presentation import Presentation, Presented, Table
-from ...profiles.base.tool import note, tool_name
-from ...profiles.records.profile import ModelId, Profile, check_data_not_random, has_histograms
-from ...profiles.records.store import dumps
-from ...profiles.runtime.providers import check_provider
+from ...profiles.base.tool import note
+from ...profiles.records.profile import Profile, check_data_not_random, has_histograms
+from ...profiles.runtime.providers import check_provider, cores
 from ...profiles.samples.objects import source_name
 from ...profiles.samples.random_samples import check_not_random
 from ..evaluation.gates import truth_doubts
@@ -42,12 +33,13 @@ from ..targets.loading import load_recipe
 from ..targets.machine import saturation_alarm
 from ..targets.target import Recipe
 from .candidates import Base, OnTrial, Trial, meets
-from .engine import OTHER_CALIBRATORS, Engine
 from .options import QualityTarget, TuneFiles, TuningData
 from .plan_search import PlanSearch
-from .state import State, load_state
 from .trial import TuningRun
-from .tuning_data import Split, read_split
+from .tuning_data import read_split
+
+OTHER_CALIBRATORS = ("minmax", "percentile", "mse")
+"""Calibrators that are tried in place of the given one; kl takes its time, and is better by chance alone."""
 
 LOW_SQNR = (0.0, 10.0)
 """Limits of the outputs (dB) that leave fewer nodes float than the default, for models that can bear it."""
@@ -89,21 +81,19 @@ def tune(
         (profile_path, data.labels, data.holdout_labels),
         (data.data, data.holdout_data, data.metric),
     )
-    check_outputs([files.model, files.save_plan, files.state], read)
+    check_outputs([files.model, files.save_plan], read)
     for samples in (data.data, data.holdout_data):
         if samples is not None:
             check_not_random(source_name(samples), "tuning")
 
-    # The float model, its profile, the samples, and what an earlier run has found.
+    # The float model, its profile and the samples.
     file = file_of(model)
     prepared, provider = file.prepared, check_provider(target.provider)
     profile = read_profile(profile_path, prepared.model, prepared.identity)
     check_data_not_random(profile.data, profile_name(profile_path), "tuning")
     session = open_session(str(file), str(file), target.threads, provider=provider, timed=True)
-    split = read_split(session, prepared.model, data, target.seed, target.side_by_side)
+    split = read_split(session, prepared.model, data, cores())
     overlaps = split.overlaps(profile.data)
-    key = _key(split, prepared.identity, profile_path, recipe, target)
-    state = State(key) if files.state is None else load_state(files.state, key)
 
     # The search.
     deadline = None if target.budget is None else begin + target.budget
@@ -111,20 +101,22 @@ def tune(
     if target.objective == "int8-share":  # integers are asked for, whatever time they take
         whatever_time = replace(recipe.config, cost_model="off")
         planned_recipe = replace(recipe, config=whatever_time, products_alone=recipe.config.regards_time)
-    engine = Engine(file.path, prepared, profile, planned_recipe)
-    run = TuningRun(engine, target, session, split, state, files.state, deadline, on_trial)
+    run = TuningRun(
+        *(file.path, prepared, profile, planned_recipe, target, session, split, deadline, on_trial)
+    )
     bases = bases_of(recipe, profile)
     if alarm := saturation_alarm(recipe.target, recipe.config.weight_type, provider=provider):
         note(*alarm)
         if "int7" in recipe.target.weight_types:  # which these kernels multiply exactly
             bases += (Base("weight_type int7", {"weight_type": "int7"}),)
-    search = PlanSearch(run, target.max_drop, target.objective == "latency")
-    search.find(bases)
+    search = PlanSearch(run, bases)
+    best = search.find()
+    holdout = None if best is None else search.verified[best.plan_digest]
     if len(search.verified) > 1:
         sentence = f"the held-out samples decided between {len(search.verified)} plans"
         figures = {"plans": len(search.verified)}
         overlaps = (*overlaps, Finding(Code.CHOSEN_ON_HELD_OUT, sentence, figures=figures))
-    size = None if search.chosen is None else _write(run, search.chosen, search.holdout, files)
+    size = None if best is None else _write(run, best, holdout, files)
     result = TuneResult(
         model=prepared.identity.file,
         metric=split.tuning.metric.title,
@@ -132,41 +124,15 @@ def tune(
         target=target,
         split=split.description,
         separate_holdout=not overlaps,
-        trials=tuple(search.trials),
+        trials=tuple(run.trials),
         finished=run.finished,
-        chosen=None if search.chosen is None else search.trials.index(search.chosen),
-        holdout=search.holdout,
+        chosen=None if best is None else run.trials.index(best),
+        holdout=holdout,
         float_bytes=file.bytes,
         quantized_bytes=size,
         seconds=time.monotonic() - begin,
     )
     return replace(result, findings=(*_limits(result, overlaps), *split.tuning.metric.assumed))
-
-
-def _key(
-    split: Split, identity: ModelId, profile_path: ProfileLike, recipe: Recipe, target: QualityTarget
-) -> dict[str, Any]:
-    """Return everything that the results of the trials depend on."""
-    if isinstance(profile_path, Profile):
-        profile = dumps(profile_path).encode("utf-8")
-    else:
-        profile = read_bytes(profile_path, ProfileError)
-    return {
-        "tool": tool_name(),
-        "libraries": {library.__name__: library.__version__ for library in (np, onnx, onnx_ir, onnxruntime)},
-        "model": f"{identity.structure[:16]} {identity.weights[:16]}",
-        "profile": hashlib.sha256(profile).hexdigest()[:32],
-        "data": split.tuning.data.digest,
-        "holdout": split.holdout.data.digest,
-        "metric": f"{split.tuning.metric.title} {split.tuning.metric.digest}".rstrip(),
-        "split": split.description,
-        "target": to_jsonable(recipe.target),
-        "settings": to_jsonable(recipe.config),
-        "objective": target.objective,
-        "max_drop": target.max_drop,
-        "threads": target.threads,
-        "provider": check_provider(target.provider),
-    }
 
 
 def bases_of(recipe: Recipe, profile: Profile) -> tuple[Base, ...]:
@@ -185,17 +151,13 @@ def bases_of(recipe: Recipe, profile: Profile) -> tuple[Base, ...]:
 
 
 def _write(run: TuningRun, best: Trial, holdout: Score | None, files: TuneFiles) -> int:
-    """Write the files of the chosen plan; return the size of its model.
-
-    Raises:
-        ConfigError: the plan is not the one that was tried, as a state file may say.
-    """
-    planned = run.plan_of_trial(best.candidate)
-    lowered = run.engine.lowered(planned)
+    """Write the files of the chosen plan; return the size of its model."""
+    planned = run.planned(best.candidate)
+    lowered = run.lowered(planned)
     with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
         save_model(lowered.model, Path(folder) / "best.onnx")
         size = model_bytes(Path(folder) / "best.onnx")
-    with replacing_together(FilesRead((run.engine.path,)).weights) as batch:
+    with replacing_together(FilesRead((run.path,)).weights) as batch:
         if files.model is not None and target_met(best, holdout, run.target):
             save_model(lowered.model, files.model, batch=batch)
         if files.save_plan is not None:
@@ -220,7 +182,7 @@ class TuneResult(Presented):
         chosen: index of the best trial; None when no plan could be run.
         holdout: score of the chosen plan on the held-out samples; None without a plan.
         float_bytes, quantized_bytes: sizes of the model files; None for a model that was not made.
-        seconds: duration, without the trials that came from the state file.
+        seconds: duration.
         findings: on what stood in the way of a better plan or of a verified one, the weightiest first; then
             on what the metric took the outputs and its truth for.
     """
@@ -329,8 +291,9 @@ def _is_larger(best: Trial, target: QualityTarget) -> bool:
 def _limits(result: TuneResult, overlaps: Sequence[Finding]) -> Iterator[Finding]:
     best, holdout = result.best, result.holdout
     if best is None or holdout is None:
-        sentence = "no plan quantizes a node and can be run; 'qprof quantize' says why, for each node"
-        yield Finding(Code.TARGET_MISSED, sentence)
+        sentence = "no plan quantizes a node and can be run"
+        remedy = "keep the float model; 'qprof quantize' says why, for each node"
+        yield Finding(Code.TARGET_MISSED, sentence, remedy=remedy)
     else:
         yield from _missed(result, best, holdout)
         remedy = "keep the float model, or choose another objective"
@@ -366,10 +329,7 @@ def _missed(result: TuneResult, best: Trial, holdout: Score) -> Iterator[Finding
             f"the target is met on the tuning samples (drop {best.drop:.2f} {result.drop_unit}) and missed "
             f"on the held-out ones ({holdout.drop:.2f})"
         )
-        remedy = (
-            "give more samples, or tune with a smaller --max-drop; another --seed would be a second look at "
-            "the same samples, and no proof"
-        )
+        remedy = "give more samples, or tune with a smaller --max-drop"
         figures = {"drop": best.drop, "drop_held_out": holdout.drop}
         yield Finding(Code.TARGET_MISSED, sentence, figures=figures, remedy=remedy)
     elif result.separate_holdout and not holdout.drop_high <= result.target.max_drop:

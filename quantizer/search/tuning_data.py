@@ -162,7 +162,7 @@ def outputs_of(
 
 
 def read_split(
-    session: ort.InferenceSession, model: ir.Model, data: TuningData, seed: int, side_by_side: int = 1
+    session: ort.InferenceSession, model: ir.Model, data: TuningData, side_by_side: int = 1
 ) -> Split:
     """Read the samples for tuning and the held-out ones.
 
@@ -170,7 +170,6 @@ def read_split(
         session: of the float model.
         model: the same.
         data: the samples and the metric.
-        seed: of the random split, where half of the samples are held out.
         side_by_side: samples that run at the same time.
 
     Raises:
@@ -180,11 +179,11 @@ def read_split(
         raise ConfigError("--holdout-labels: goes with --holdout-data and --labels; give all three")
     every = read_samples(session, model, data, side_by_side)
     if data.holdout_data is None:
-        tuning, holdout = halves(every, seed)
+        tuning, holdout = halves(every)
         return Split(
             tuning,
             holdout,
-            f"of each two consecutive samples one is held out, drawn with seed {seed}",
+            "of each two consecutive samples one is held out, drawn at random",
         )
     other = replace(data, data=data.holdout_data, labels=data.holdout_labels)
     holdout = read_samples(session, model, other, side_by_side)
@@ -247,11 +246,11 @@ def read_samples(
     return read
 
 
-def halves(samples: ScoringSamples, seed: int) -> tuple[ScoringSamples, ScoringSamples]:
+def halves(samples: ScoringSamples) -> tuple[ScoringSamples, ScoringSamples]:
     """Return two halves, for tuning and held out: of each two consecutive samples one goes into each.
 
-    Which of the two is held out is drawn at random: alternating would split data in a regular order (classes
-    in turn) by class. The steps of a sequence stay together.
+    Which of the two is held out is drawn at random, the same in every run: alternating would split data in a
+    regular order (classes in turn) by class. The steps of a sequence stay together.
 
     Raises:
         DataError: there are fewer than two samples.
@@ -267,7 +266,7 @@ def halves(samples: ScoringSamples, seed: int) -> tuple[ScoringSamples, ScoringS
         raise DataError(
             "data: one sample cannot be split into tuning and held-out; give more, or --holdout-data"
         )
-    draw = random.Random(seed)
+    draw = random.Random(0)
     first: list[int] = []
     second: list[int] = []
     for begin in range(0, count - 1, 2):

@@ -32,7 +32,7 @@ CASES: list[tuple[list[str], list[str], tuple[str, ...]]] = [
     (["quantize", "m.onnx", "--plan", "plan.yaml"], ["-o", "--save-plan"], ("plan.yaml",)),
     (
         [*TUNE, "--holdout-data", "held", "--holdout-labels", "held.txt"],
-        ["-o", "--save-plan", "--state"],
+        ["-o", "--save-plan"],
         (
             *WEIGHTED,
             *("p.yaml", "c.yaml", "labels.txt", "held.txt", "cal/00.npz", "held/00.npz", "scores.py"),

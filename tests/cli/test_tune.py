@@ -29,7 +29,7 @@ def test_each_trial_is_printed_and_the_held_out_score_at_the_end(profile, tmp_pa
     assert "  1  default" in result.stderr
     assert "hold-out   99.50 float" in result.stdout
     assert ", 95 % interval " in result.stdout
-    assert "drawn with seed 0" in result.stdout
+    assert "one is held out, drawn at random" in result.stdout
     assert result.stdout.startswith("result     target met")
     assert (tmp_path / "o.onnx").exists()
 

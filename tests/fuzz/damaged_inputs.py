@@ -37,7 +37,6 @@ FAMILIES: Mapping[str, tuple[Family, float]] = {
     "samples": (arrays.samples, 0.06),
     "folders of samples": (arrays.folders, 0.02),
     "labels": (arrays.labels, 0.05),
-    "tuning state": (documents.tuning_state, 0.06),
     "checkpoints": (documents.checkpoints, 0.06),
     "values of options": (calls.options, 0.1),
     "module:function": (calls.functions, 0.03),

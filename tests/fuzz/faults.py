@@ -11,7 +11,7 @@ TMPDIR that is removed meanwhile. Then:
   than without a fault, and no traceback;
 * no process of the run is left, nor a file in TMPDIR or beside the outputs, except after SIGKILL;
 * all outputs are new and whole, or all are what was there; after SIGKILL a new model has all its files;
-* a run with a checkpoint or a state is started again until it ends, and the bytes are the undisturbed ones.
+* a run with a checkpoint is started again until it ends, and the bytes are the undisturbed ones.
 
 Prints a table of the turns, and ends with exit code 1 if one broke a promise; `--turn N` repeats one.
 """
@@ -116,9 +116,7 @@ KINDS = {
     "sensitivity": Kind(
         ("sensitivity", "in/m.onnx", "--profile", "in/p.yaml", "--data", "in/few", "--limit", "2")
     ),
-    "tune": Kind(
-        (*_TUNED, "--state", "state", "-o", "out/q.onnx", "--save-plan", "out/q.yaml"), resumed=True
-    ),
+    "tune": Kind((*_TUNED, "-o", "out/q.onnx", "--save-plan", "out/q.yaml")),
     "merge": Kind(("merge", "in/s0.yaml", "in/s1.yaml", "-o", "out/p.yaml")),
     "instrument": Kind(("instrument", "in/m.onnx", "-o", "out/i.onnx")),
 }

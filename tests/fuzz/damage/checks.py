@@ -135,12 +135,6 @@ def same_profile(base: Base, case: Case, ending: Ending) -> str:
     return "" if same else f"another profile: {ending.stdout.strip()}"
 
 
-def same_tuned(base: Base, case: Case, ending: Ending) -> str:
-    """The tuned model is that of the undisturbed run, byte for byte."""
-    same = Path("out.onnx").exists() and Path("out.onnx").read_bytes() == base.results["tuned.onnx"]
-    return "" if same else "another model than without the damage"
-
-
 def means_what_it_says(base: Base, case: Case, ending: Ending) -> str:
     """A file that is read, and written again, holds what the text says, as another reader of YAML sees it."""
     from qprof_onnx.profiles.records import store as profiles
@@ -254,7 +248,6 @@ CHECKS: Mapping[str, Check] = {
         loads,
         applies,
         same_profile,
-        same_tuned,
         means_what_it_says,
         settings_in_plan,
         accuracy,

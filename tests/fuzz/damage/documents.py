@@ -1,13 +1,13 @@
-"""Families of YAML and JSON files: profiles, Glow's, plans, configurations, tuning state, checkpoints."""
+"""Families of YAML and JSON files: profiles, Glow's, plans, configurations, checkpoints."""
 
 from __future__ import annotations
 
 import json
 import random
 
-from damage.base import QUANTIZE, RESUME, TUNE
+from damage.base import QUANTIZE, RESUME
 from damage.cases import Base, Case, Draw, whole, written
-from damage.digests import sealed_checkpoint, sealed_state
+from damage.digests import sealed_checkpoint
 from damage.text_damage import WORDS, damaged
 
 
@@ -88,26 +88,6 @@ def _one_setting(draw: Draw) -> str:
     if name in settings() and draw.rng.random() < 0.9:
         return f"settings:\n  {name}: {value}\n"
     return f"{name}: {value}\n"
-
-
-def tuning_state(base: Base, draw: Draw) -> Case:
-    """The state of qprof tune: damaged as it is, or with the digest of what it says now."""
-    data = base.bytes("state.json")
-    what, content = json_value(data, draw.rng) if draw.number % 3 else damaged(data, draw.rng, draw.number)
-    sealed = draw.number % 3 == 1
-    if sealed:
-        what, content = f"{what}, with its digest", sealed_state(content)
-    command = (*TUNE, "-o", "out.onnx", "--state", "state.json")
-    files = {"state.json": content}
-    return Case(
-        "tuning state",
-        what,
-        command,
-        files,
-        names=("state.json",),
-        outputs=("out.onnx", "state.json"),
-        check="" if sealed else "same_tuned",  # with its digest it is no damage, but another run's state
-    )
 
 
 def checkpoints(base: Base, draw: Draw) -> Case:

@@ -1,41 +1,23 @@
-"""Labels and states with random damage: each is read, or refused with the file, the fault and what to do."""
+"""Labels with random damage: each is read, or refused with the file, the fault and what to do."""
 
 import io
 import random
-from pathlib import Path
 
 import numpy as np
 import pytest
 from qprof_onnx.profiles.base.errors import QprofError
-from qprof_onnx.quantizer.evaluation.metrics.score import Score
 from qprof_onnx.quantizer.evaluation.metrics.truth import load_labels
-from qprof_onnx.quantizer.search.candidates import Base, Candidate, Trial
-from qprof_onnx.quantizer.search.state import State, load_state, save_state
-
-TRIAL = Trial(
-    Candidate(Base("d", {"min_tensor_sqnr": 15.0}), ("x",)),
-    Score(1, 1, 9.0, 9.0, 0.0, -1.0, 1.0),
-    1.5,
-    3,
-    2.0,
-    30.0,
-    "d",
-)
-STATE = State({"model": "m"}, trials=[TRIAL], values=[(TRIAL.candidate, 1.5)])
 
 
-def content(name: str, folder: Path) -> bytes:
-    """Return a whole file: labels as an array, an archive or text, or a state."""
+def content(name: str) -> bytes:
+    """Return a whole file: labels as an array, an archive or text."""
     stream = io.BytesIO()
     if name == "l.npy":
         np.save(stream, np.arange(10))
     elif name == "z.npy":
         np.savez(stream, np.arange(10))
-    elif name == "l.txt":
-        return "\n".join(map(str, range(10))).encode()
     else:
-        save_state(STATE, folder / name)
-        return (folder / name).read_bytes()
+        return "\n".join(map(str, range(10))).encode()
     return stream.getvalue()
 
 
@@ -55,17 +37,14 @@ def damaged(whole: bytes, draw: random.Random) -> bytes:
     return bytes(data)
 
 
-@pytest.mark.parametrize("name", ["l.npy", "z.npy", "l.txt", "s.json"])
+@pytest.mark.parametrize("name", ["l.npy", "z.npy", "l.txt"])
 def test_a_damaged_file_is_read_or_refused_with_what_to_do(tmp_path, name) -> None:
-    whole, draw = content(name, tmp_path), random.Random(0)
+    whole, draw = content(name), random.Random(0)
     sentences: list[str] = []
     for _ in range(100):
         (tmp_path / name).write_bytes(damaged(whole, draw))
         try:
-            if name == "s.json":
-                assert load_state(tmp_path / name, STATE.key) == STATE
-            else:
-                load_labels(tmp_path / name).check_classes(10)
+            load_labels(tmp_path / name).check_classes(10)
         except QprofError as error:
             sentences.append(str(error))
     assert len(sentences) > 30

@@ -5,21 +5,15 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from qprof_onnx.profiles.base.errors import PlanError
 from qprof_onnx.quantizer.evaluation.metrics.score import Score
-from qprof_onnx.quantizer.search.candidates import (
-    Base,
-    Candidate,
-    Forecast,
-    RankedNode,
-    Trial,
-    best_of,
-    meets,
-)
-from qprof_onnx.quantizer.search.plan_search import LOOKS, PlanSearch, between, quarters, rungs, thirds
-from qprof_onnx.quantizer.search.trial import TimeUpError
+from qprof_onnx.quantizer.search.candidates import Base, Candidate, RankedNode, Trial, meets
+from qprof_onnx.quantizer.search.options import QualityTarget
+from qprof_onnx.quantizer.search.plan_search import HALVINGS, LOOKS, PlanSearch, halvings
 
 NODES = tuple("abcdefghijklmnopqrst")
-DEFAULT, OTHER, SLOW = Base("default"), Base("other"), Base("slow")
+DEFAULT, OTHER, SLOW, FAST = (Base(name) for name in ("default", "other", "slow", "fast"))
+PROMISED = {"slow": 1.0, "fast": 3.0}
 Drop = Callable[[Candidate], float]
 
 
@@ -27,214 +21,248 @@ def score(drop: float) -> Score:
     return Score(10, 10, 99.0, 99.0 - drop, drop, drop - 1.0, drop + 1.0)
 
 
-def trial(candidate: Candidate, drop: float, value: float | None = None, nodes: int = 20) -> Trial:
-    return Trial(candidate, score(drop), value, nodes, None, None)
-
-
 def ranking(noise: Callable[[int], float] = lambda place: 2.0**-place) -> tuple[RankedNode, ...]:
     return tuple(RankedNode((name,), noise(place), 1.0) for place, name in enumerate(NODES))
 
 
 def promise(candidate: Candidate) -> float:
-    return (1.0 if candidate.base == SLOW else 2.0) - 0.01 * len(candidate.keep_float)
+    return PROMISED.get(candidate.base.name, 2.0) - 0.01 * len(candidate.keep_float)
 
 
 class Model:
-    """A tuning run whose drops are known, which notes what it was asked for."""
+    """A tuning run whose drops are known, which notes what it was asked for; a plan is its digest."""
 
-    def __init__(self, drop: Drop, held_out: Drop | None = None, *, until: int | None = None) -> None:
-        self.drop, self.held_out, self.until = drop, held_out or drop, until
-        self.tried: list[Candidate] = []
-        self.measured: list[Candidate] = []
+    def __init__(
+        self,
+        drop: Drop,
+        held_out: Drop | None = None,
+        *,
+        until: int | None = None,
+        objective: str = "latency",
+        noise: Callable[[int], float] = lambda place: 2.0**-place,
+        values: Callable[[Candidate], float] = promise,
+        unplannable: tuple[Base, ...] = (),
+    ) -> None:
+        self.drop, self.held_out, self.until, self.noise = drop, held_out or drop, until, noise
+        self.values, self.unplannable = values, unplannable
+        self.target = QualityTarget(0.5, objective)
+        self.trials: list[Trial] = []
+        self.looks: list[Candidate] = []
+        self.rankings = 0
 
-    def tuned(self, bases=(DEFAULT,), *, is_measured: bool = False) -> PlanSearch:
-        found = PlanSearch(self, 0.5, is_measured)
-        found.find(bases)
-        return found
+    def tuned(self, bases=(DEFAULT,)) -> Trial | None:
+        self.search = PlanSearch(self, bases)
+        return self.search.find()
 
-    def check_time(self) -> None:
-        if self.until is not None and len(self.tried) >= self.until:
-            raise TimeUpError
+    @property
+    def tried(self) -> list[Candidate]:
+        return [trial.candidate for trial in self.trials]
 
-    def forecasts(self, candidates):
-        self.check_time()
-        return [Forecast(c.base.name, promise(c)) for c in candidates]
+    def goes_on(self) -> bool:
+        return self.until is None or len(self.trials) < self.until
 
-    def try_candidates(self, candidates):
-        self.check_time()
-        self.tried += candidates
-        return [self.trial(c) for c in candidates]
+    def prediction(self, candidate):
+        return None if candidate.base in self.unplannable else promise(candidate)
 
     def ranking(self, candidate):
-        self.check_time()
-        return ranking()
+        self.rankings += 1
+        return ranking(self.noise)
 
-    def measured_objective(self, candidate):
-        self.measured.append(candidate)
-        return promise(candidate)
+    def make(self, candidate):
+        if candidate.base in self.unplannable:
+            self.trials.append(Trial(candidate, None, None, 0, None, None, error="why"))
+            raise PlanError("why")
+        return self.digest_of(candidate)
 
-    def held_out_score(self, candidate):
-        return score(self.held_out(candidate))
+    def digest(self, planned):
+        return planned
 
-    def trial(self, candidate: Candidate) -> Trial:
+    def digest_of(self, candidate: Candidate) -> str:
+        return f"{candidate.base.settings or candidate.base.name} {candidate.keep_float}"
+
+    def judge(self, candidate, planned, best):
         floats = len(candidate.keep_float)
-        found = trial(candidate, self.drop(candidate), nodes=20 - floats)
-        digest = f"{candidate.base.name} {candidate.keep_float}"
-        return replace(found, predicted=promise(candidate), plan_digest=digest, sqnr=10.0 + 3.0 * floats)
+        drop, value = self.drop(candidate), None
+        if drop <= 0.5 or self.target.objective != "latency":
+            value = self.values(candidate)
+        trial = Trial(candidate, score(drop), value, 20 - floats, promise(candidate), 10.0 + floats, planned)
+        self.trials.append(trial)
+        return trial
+
+    def look(self, candidate):
+        self.looks.append(candidate)
+        return score(self.held_out(candidate))
 
 
 def needs(count: int) -> Drop:
     return lambda candidate: 0.0 if len(candidate.keep_float) >= count else 2.0
 
 
-def test_only_the_default_is_tried_when_it_meets_the_target() -> None:
+def test_only_the_given_settings_are_tried_when_they_meet_the_target() -> None:
     model = Model(needs(0))
-    assert model.tuned((DEFAULT, OTHER)).chosen.candidate == Candidate(DEFAULT)
+    assert model.tuned((DEFAULT, OTHER, SLOW)).candidate == Candidate(DEFAULT)
     assert model.tried == [Candidate(DEFAULT)]
 
 
-def test_settings_that_promise_more_than_a_default_that_meets_the_target_are_tried(monkeypatch) -> None:
-    fast = Base("fast")
-    monkeypatch.setitem(globals(), "promise", lambda c: 3.0 if c.base == fast else 2.0)
+def test_settings_whose_prediction_beats_given_ones_that_meet_the_target_are_tried() -> None:
     model = Model(needs(0))
-    assert model.tuned((DEFAULT, OTHER, fast), is_measured=True).chosen.candidate.base == fast
-    assert [candidate.base for candidate in model.tried] == [DEFAULT, fast]
+    assert model.tuned((DEFAULT, OTHER, FAST)).candidate.base == FAST
+    assert [candidate.base for candidate in model.tried] == [DEFAULT, FAST]
 
 
-def test_equal_plans_are_tried_once(monkeypatch) -> None:
-    model = Model(needs(3))
-    alike = (DEFAULT, Base("default", {"calibrator": "mse"}), OTHER)
-    model.tuned(alike)
+def test_the_given_settings_are_kept_where_others_are_as_fast_by_the_clock() -> None:
+    model = Model(needs(0), values=lambda candidate: 2.05 if candidate.base == FAST else 2.0)
+    assert model.tuned((DEFAULT, FAST)).candidate.base == DEFAULT
+    assert len(model.tried) == 2
+
+
+def test_of_a_size_any_gain_counts() -> None:
+    values = lambda candidate: 2.05 if candidate.base == FAST else 2.0  # noqa: E731
+    model = Model(needs(0), values=values, objective="size")
+    assert model.tuned((DEFAULT, FAST)).candidate.base == FAST
+
+
+def test_faster_settings_that_miss_the_target_are_not_kept() -> None:
+    model = Model(lambda candidate: 2.0 if candidate.base == FAST else 0.4)
+    assert model.tuned((DEFAULT, FAST)).candidate.base == DEFAULT
+
+
+def test_equal_plans_are_tried_once() -> None:
+    model = Model(needs(99))
+    model.tuned(
+        (Base("default", {"calibrator": "mse"}), Base("calibrator mse", {"calibrator": "mse"}), OTHER)
+    )
     assert [c.base.name for c in model.tried[:2]] == ["default", "other"]
-    assert [c.base.name for c in model.tried[2:4]] == ["default", "other"]
+    assert len({trial.plan_digest for trial in model.trials}) == len(model.trials)
+
+
+def test_settings_that_are_as_good_are_tried_until_one_meets_the_target() -> None:
+    model = Model(lambda candidate: 0.0 if candidate.base in (OTHER, SLOW) else 2.0)
+    assert model.tuned((DEFAULT, SLOW, OTHER, Base("third"))).candidate == Candidate(OTHER)
+    assert [candidate.base for candidate in model.tried] == [DEFAULT, OTHER]
 
 
 @given(st.integers(1, 19))
-def test_the_search_finds_a_rung_that_meets_the_target(count) -> None:
-    outcome = Model(needs(count)).tuned()
-    assert outcome.chosen is not None
-    assert outcome.chosen.drop <= 0.5
-    assert any(len(one.candidate.keep_float) >= count for one in outcome.trials)
+def test_the_least_nodes_that_meet_the_target_are_left_float(count) -> None:
+    model = Model(needs(count), objective="int8-share")
+    assert model.tuned().candidate == Candidate(DEFAULT, NODES[:count])
+    assert len(model.tried) < 15
 
 
-def test_rungs_are_climbed_from_the_fastest_and_stop_at_the_first_that_meets_the_target() -> None:
-    model = Model(needs(3))
-    model.tuned()
-    assert [len(candidate.keep_float) for candidate in model.tried[:4]] == [0, 1, 2, 3]
-    assert max(len(candidate.keep_float) for candidate in model.tried) == 3
+def test_nodes_are_left_float_for_the_settings_with_the_smallest_drop() -> None:
+    model = Model(lambda c: 0.0 if len(c.keep_float) >= 2 else 1.0 + (c.base == DEFAULT))
+    assert model.tuned((DEFAULT, OTHER)).candidate == Candidate(OTHER, NODES[:2])
+    assert model.rankings == 1
 
 
-def test_one_of_the_settings_on_a_rung_is_enough() -> None:
-    model = Model(lambda c: 0.0 if c.base == OTHER and len(c.keep_float) >= 2 else 2.0)
-    assert model.tuned((DEFAULT, OTHER)).chosen.candidate == Candidate(OTHER, NODES[:2])
-
-
-def test_steps_below_a_rung_that_costs_much_are_tried() -> None:
-    model = Model(needs(12))
-    outcome = model.tuned()
-    assert min(len(one.candidate.keep_float) for one in outcome.trials if meets(one, 0.5)) == 12
-    assert len(model.tried) < 25
-
-
-def test_no_rung_leaves_all_nodes_float() -> None:
+def test_some_node_is_always_left_quantized() -> None:
     model = Model(needs(99))
     model.tuned()
     assert max(len(candidate.keep_float) for candidate in model.tried) == len(NODES) - 1
 
 
-def test_settings_that_promise_less_are_tried_when_no_rung_is_better() -> None:
+def test_settings_that_promise_less_are_tried_when_nodes_in_float_do_not_help() -> None:
     model = Model(lambda candidate: 0.0 if candidate.base == SLOW else 2.0)
-    assert model.tuned((DEFAULT, SLOW)).chosen.candidate == Candidate(SLOW)
+    assert model.tuned((DEFAULT, SLOW)).candidate == Candidate(SLOW)
     assert model.tried[-1] == Candidate(SLOW)
 
 
-def test_a_plan_that_misses_on_held_out_samples_is_left_for_a_higher_rung() -> None:
-    outcome = Model(needs(0), held_out=needs(3)).tuned()
-    assert outcome.chosen.candidate.keep_float == NODES[:3]
-    assert outcome.holdout.drop == 0.0
-    assert len(outcome.verified) == 4
+def test_a_plan_that_misses_on_held_out_samples_is_left_for_one_with_less_noise() -> None:
+    model = Model(needs(0), held_out=needs(3))
+    best = model.tuned()
+    assert best.candidate.keep_float == NODES[:3]
+    assert model.search.verified[best.plan_digest].drop == 0.0
+    assert model.looks[0] == Candidate(DEFAULT)
+
+
+def test_the_next_best_plan_is_looked_at_where_the_best_misses_on_held_out_samples() -> None:
+    model = Model(needs(0), held_out=lambda candidate: 2.0 if candidate.base == FAST else 0.0)
+    assert model.tuned((DEFAULT, FAST)).candidate == Candidate(DEFAULT)
+    assert model.looks == [Candidate(FAST), Candidate(DEFAULT)]
+    assert len(model.tried) == 2
 
 
 def test_held_out_samples_are_looked_at_a_few_times_only() -> None:
-    outcome = Model(needs(0), held_out=needs(99)).tuned((DEFAULT, OTHER))
-    assert len(outcome.verified) == LOOKS
-    assert outcome.holdout.drop > 0.5
+    model = Model(needs(0), held_out=needs(99))
+    best = model.tuned((DEFAULT, OTHER))
+    assert len(model.looks) == LOOKS
+    assert model.search.verified[best.plan_digest].drop > 0.5
 
 
 def test_the_held_out_samples_are_looked_at_once_when_they_meet_the_target() -> None:
-    assert len(Model(needs(4)).tuned().verified) == 1
+    model = Model(needs(4))
+    model.tuned()
+    assert len(model.looks) == 1
 
 
-def test_only_finalists_are_measured_and_the_default_among_them() -> None:
-    model = Model(lambda c: 0.0 if c.keep_float or c.base == DEFAULT else 2.0)
-    outcome = model.tuned(is_measured=True)
-    assert len(model.measured) == 1
-    assert outcome.chosen.value == 2.0
-    model = Model(needs(12))
-    model.tuned(is_measured=True)
-    assert len(model.measured) == 3
+def test_the_smallest_drop_is_chosen_where_none_meets_the_target() -> None:
+    model = Model(lambda candidate: 9.0 - 0.1 * len(candidate.keep_float))
+    best = model.tuned((DEFAULT, OTHER))
+    assert best.drop == min(trial.drop for trial in model.trials)
+    assert len(model.looks) == 1
+
+
+@given(
+    drops=st.lists(st.floats(0.0, 1.0), min_size=40, max_size=40),
+    held_out=st.lists(st.floats(0.0, 1.0), min_size=40, max_size=40),
+    until=st.integers(1, 30),
+    objective=st.sampled_from(["latency", "size", "int8-share"]),
+)
+def test_no_plan_that_misses_is_chosen_over_one_that_meets_the_target(
+    drops, held_out, until, objective
+) -> None:
+    def of(values: list[float]) -> Drop:
+        return lambda c: values[(7 * len(c.keep_float) + len(c.base.name)) % len(values)]
+
+    model = Model(of(drops), of(held_out), until=until, objective=objective)
+    best = model.tuned((DEFAULT, OTHER, FAST, SLOW))
+    assert best is not None
+    looked = [one for one in model.trials if one.plan_digest in model.search.verified]
+    holding = [
+        one for one in looked if one.drop <= 0.5 and model.search.verified[one.plan_digest].drop <= 0.5
+    ]
+    assert best in (holding or looked)
+    if any(one.drop <= 0.5 for one in model.trials):
+        assert best.drop <= 0.5
+    assert len(model.looks) == len(model.search.verified) <= LOOKS  # none is looked at twice
 
 
 @pytest.mark.parametrize("until", [1, 2, 3, 5])
 def test_what_was_found_is_verified_when_the_time_is_up(until) -> None:
     model = Model(needs(2), until=until)
-    outcome = model.tuned((DEFAULT, OTHER))
-    assert outcome.chosen is not None
-    assert outcome.holdout is not None
+    best = model.tuned((DEFAULT, OTHER))
+    assert best.plan_digest in model.search.verified
+    assert len(model.trials) <= until
+
+
+def test_a_model_of_which_no_plan_can_be_made_has_no_best() -> None:
+    model = Model(needs(0), unplannable=(DEFAULT, OTHER))
+    assert model.tuned((DEFAULT, OTHER)) is None
+    assert model.looks == []
+
+
+def test_other_settings_are_tried_where_the_given_ones_cannot_be_planned() -> None:
+    model = Model(needs(0), unplannable=(DEFAULT,))
+    assert model.tuned((DEFAULT, SLOW)).candidate == Candidate(SLOW)
 
 
 @given(st.integers(1, 30), st.floats(0.1, 3.0))
-def test_each_rung_has_at_most_half_the_noise_and_the_last_leaves_one_node(count, fall) -> None:
+def test_each_step_has_at_most_half_the_noise_and_the_last_leaves_one_node(count, fall) -> None:
     ranked = tuple(RankedNode((str(place),), 2.0 ** (-fall * place), 1.0) for place in range(count))
-    found = rungs(ranked)
+    found = halvings(ranked)
     rest = [sum(one.noise for one in ranked[place:]) for place in (0, *found)]
     # 1e-12: sums of float64 in two orders
     assert all(after <= 0.5 * before + 1e-12 for before, after in pairwise(rest[:-1]))
     assert list(found) == sorted(set(found))
+    assert len(found) <= HALVINGS + 1
     assert found[-1:] == ((count - 1,) if count > 1 else ())
 
 
 def test_nodes_without_noise_count_as_equal() -> None:
-    assert rungs(ranking(lambda place: 0.0)) == (10, 15, 18, 19)
-
-
-@given(st.integers(-1, 20), st.integers(0, 30))
-def test_thirds_lie_inside(low, gap) -> None:
-    assert all(low < place < low + gap for place in thirds(low, low + gap))
-    assert bool(thirds(low, low + gap)) == (gap > 1)
-
-
-@given(st.integers(0, 50), st.integers(0, 200))
-def test_finer_steps_lie_between_two_rungs(low, gap) -> None:
-    found = between(low, low + gap)
-    assert len(found) <= 8
-    assert all(low < count < low + gap for count in found)
-    assert len(found) >= min(4, max(0, gap - 1))
-
-
-@given(st.integers(1, 30))
-def test_quarters_leave_out_each_node_once(count) -> None:
-    ranked = tuple(RankedNode((str(place),), 1.0, 1.0) for place in range(count))
-    groups = quarters(ranked)
-    assert len(groups) <= 4
-    assert sorted(one.nodes[0] for group in groups for one in set(ranked) - set(group)) == sorted(
-        one.nodes[0] for one in ranked
-    )
+    assert halvings(ranking(lambda place: 0.0)) == (10, 15, 18, 19)
 
 
 def test_a_plan_without_quantized_nodes_does_not_meet_the_target() -> None:
-    assert not meets(trial(Candidate(DEFAULT), 0.0, nodes=0), 0.5)
-
-
-def test_the_best_of_those_that_meet_the_target_is_chosen() -> None:
-    a, b, c = (Candidate(Base(name)) for name in "abc")
-    trials = [trial(a, 0.4, 1.5), trial(b, 0.1, 1.2), trial(c, 3.0)]
-    assert best_of(trials, 0.5) == trials[0]
-    assert best_of(trials, 0.5, tie=0.25) == trials[1]
-    assert best_of(trials, 0.05) is trials[1]
-    assert best_of([], 0.5) is None
-
-
-def test_of_plans_that_are_as_fast_the_one_with_the_least_noise_is_chosen() -> None:
-    a, b = (replace(trial(Candidate(Base(n)), 0.0, 2.0), sqnr=s) for n, s in (("a", 20.0), ("b", 30.0)))
-    assert best_of([a, replace(b, value=1.99)], 0.5, tie=0.05) == replace(b, value=1.99)
+    trial = Trial(Candidate(DEFAULT), score(0.0), 2.0, 0, 2.0, None)
+    assert not meets(trial, 0.5)
+    assert meets(replace(trial, quantized_nodes=1), 0.5)

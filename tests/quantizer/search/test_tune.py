@@ -1,8 +1,5 @@
 import errno
-import json
 import os
-import re
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +7,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import numpy_helper, parser
-from qprof_onnx.profiles.base.errors import ConfigError, WritingError
+from qprof_onnx.profiles.base.errors import ConfigError, ModelError, WritingError
 from qprof_onnx.profiles.base.findings import Code
 from qprof_onnx.profiles.records.profile import DataId, ModelId, Profile
 from qprof_onnx.profiles.records.store import load_profile
@@ -18,23 +15,14 @@ from qprof_onnx.profiles.runner.settings import RunSettings
 from qprof_onnx.quantizer.api.profiling import profile_model
 from qprof_onnx.quantizer.evaluation.compare import class_axes
 from qprof_onnx.quantizer.evaluation.metrics.relative import noise_share
-from qprof_onnx.quantizer.evaluation.metrics.score import Score
 from qprof_onnx.quantizer.evaluation.runtimes import open_session
 from qprof_onnx.quantizer.lowering.lower import lower
 from qprof_onnx.quantizer.model.saving import save_model
 from qprof_onnx.quantizer.plan.store import load_plan
 from qprof_onnx.quantizer.prepare.prepare import open_prepared
-from qprof_onnx.quantizer.search.candidates import (
-    Base,
-    Candidate,
-    Forecast,
-    RankedNode,
-    Trial,
-)
-from qprof_onnx.quantizer.search.engine import Engine
+from qprof_onnx.quantizer.search.candidates import Base, Candidate
 from qprof_onnx.quantizer.search.options import QualityTarget, TuneFiles, TuningData
 from qprof_onnx.quantizer.search.ranking import RANKING_SAMPLES, parts_of, ranked_nodes
-from qprof_onnx.quantizer.search.state import State, load_state, result_of, save_state
 from qprof_onnx.quantizer.search.submodels import only_quantized
 from qprof_onnx.quantizer.search.trial import TuningRun, screen_model
 from qprof_onnx.quantizer.search.tune import bases_of, tune
@@ -47,89 +35,6 @@ DIGITS = Path(__file__).parents[3] / "examples" / "digits"
 HELDOUT = str(DIGITS / "heldout")
 LABELS = DIGITS / "heldout" / "labels.txt"
 DEFAULT = Base("default")
-
-
-def score(drop: float) -> Score:
-    return Score(10, 10, 99.0, 99.0 - drop, drop, drop - 1.0, drop + 1.0)
-
-
-def trial(candidate: Candidate, drop: float, value: float | None = None, nodes: int = 20) -> Trial:
-    return Trial(candidate, score(drop), value, nodes, None, None)
-
-
-def test_a_state_comes_back_as_it_was(tmp_path) -> None:
-    base = Base("min_tensor_sqnr 15", {"min_tensor_sqnr": 15.0})
-    failed = Trial(Candidate(base, ("x",)), None, None, 0, None, None, error="why")
-    state = State(
-        {"model": "m", "max_drop": 0.5},
-        trials=[trial(Candidate(base), 0.25, 1.5), failed],
-        forecasts=[(Candidate(base), Forecast("d", 2.0)), (Candidate(DEFAULT), Forecast("", 0.0))],
-        rankings=[(Candidate(base), (RankedNode(("b", "a"), 0.25, 3.0),))],
-        values=[(Candidate(base), 1.25)],
-        verified=[(Candidate(base), score(0.5))],
-    )
-    save_state(state, tmp_path / "s.json")
-    result = load_state(tmp_path / "s.json", state.key)
-    assert result == state
-    assert result.trial(Candidate(base, ("x",))) == failed
-    assert result_of(result.values, Candidate(base)) == 1.25
-    assert result_of(result.values, Candidate(DEFAULT)) is None
-
-
-def test_a_state_of_another_tuning_is_refused(tmp_path) -> None:
-    save_state(State({"model": "m", "max_drop": 0.5}), tmp_path / "s.json")
-    with pytest.raises(ConfigError, match=r"state of another tuning \(different: max_drop\)"):
-        load_state(tmp_path / "s.json", {"model": "m", "max_drop": 1.0})
-
-
-REST = ('"key": Infinity', '"key": {}', '"sha256": 1e999')
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        *("", "[]", "{}", "\udcff", 100_000 * "[", "null", "3"),
-        *(f'{{"format": "qprof-tune/4", {rest}}}' for rest in REST),
-    ],
-)
-def test_a_file_that_is_not_a_state_is_refused(tmp_path, text) -> None:
-    (tmp_path / "s.json").write_bytes(text.encode("utf-8", "surrogateescape"))
-    with pytest.raises(ConfigError, match=r"is not a state of qprof tune.*delete it to start over"):
-        load_state(tmp_path / "s.json", {})
-
-
-def test_a_state_with_any_number_changed_is_refused(tmp_path) -> None:
-    state = State({"model": "m"}, [trial(Candidate(DEFAULT), 0.25, 1.5)])
-    save_state(state, tmp_path / "s.json")
-    text = (tmp_path / "s.json").read_text()
-    numbers = list(re.finditer(r"(?<=: )[0-9.]+", text))
-    assert len(numbers) > 6
-    for number in numbers:
-        (tmp_path / "s.json").write_text(f"{text[: number.start()]}7{text[number.end() :]}")
-        with pytest.raises(ConfigError, match="do not have the digest"):
-            load_state(tmp_path / "s.json", state.key)
-    (tmp_path / "s.json").write_text(json.dumps(json.loads(text)))  # laid out in another way
-    assert load_state(tmp_path / "s.json", state.key) == state
-
-
-@pytest.mark.parametrize("key", [[], "x", None, 3])
-def test_a_state_with_a_whole_digest_and_a_wrong_type_is_refused(tmp_path, key) -> None:
-    save_state(replace(State({}), key=key), tmp_path / "s.json")
-    with pytest.raises(ConfigError, match=r"is damaged \(Expected `object`, got `\w+` - at `\$.key`\)"):
-        load_state(tmp_path / "s.json", {})
-
-
-def test_a_state_that_is_a_folder_is_refused(tmp_path) -> None:
-    with pytest.raises(ConfigError, match="cannot be read: Is a directory; name another"):
-        load_state(tmp_path, {})
-
-
-@pytest.mark.parametrize("name", ["qprof-tune/3", "qprof-tune/5"])
-def test_a_state_of_another_format_is_refused_as_a_cache_that_can_be_deleted(tmp_path, name) -> None:
-    (tmp_path / "s.json").write_text(json.dumps({"format": name, "key": {}, "results": {}}))
-    message = f"has format '{name}', and this version of qprof reads 'qprof-tune/4' only.*delete it"
-    with pytest.raises(ConfigError, match=message):
-        load_state(tmp_path / "s.json", {})
 
 
 @pytest.fixture(scope="module")
@@ -207,75 +112,15 @@ def test_a_bad_calibrator_is_left_for_a_better_one(profile) -> None:
     assert result.target_met
 
 
-def test_a_tuning_goes_on_from_its_state_without_trying_again(profile, tmp_path) -> None:
-    files = TuneFiles(state=tmp_path / "s.json")
-    resumed: list[bool] = []
-    note = {"files": files, "on_trial": lambda number, trial, from_state: resumed.append(from_state)}
-    first = tuned(profile, QualityTarget(0.5, "size", budget=1e-6), **note)
-    assert (len(first.trials), resumed) == (1, [False])
-    resumed.clear()
-    second = tuned(profile, QualityTarget(0.5, "size"), **note)
-    assert resumed == [True, *[False] * (len(second.trials) - 1)]
-    resumed.clear()
-    third = tuned(profile, QualityTarget(0.5, "size"), **note)
-    assert all(resumed)
-    assert replace(third, seconds=0.0) == replace(second, seconds=0.0)
-    assert json.loads(files.state.read_text())["format"] == "qprof-tune/4"
-
-
-def test_a_full_disk_is_no_result_of_a_trial(profile, tmp_path, monkeypatch) -> None:
-    """It ended as a missed target, and the state file kept the trials as failed."""
+def test_a_full_disk_is_no_result_of_a_trial(profile, monkeypatch) -> None:
+    """It ended as a missed target."""
 
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    files = TuneFiles(state=tmp_path / "s.json")
-    with monkeypatch.context() as patch:
-        patch.setattr(Path, "write_bytes", full)
-        with pytest.raises(WritingError, match=r"trial 'default': .*No space left on device; .* TMPDIR"):
-            tuned(profile, QualityTarget(0.5, "size", budget=1e-6), files=files)
-    result = tuned(profile, QualityTarget(0.5, "size", budget=1e-6), files=files)
-    assert [trial.error for trial in result.trials] == [""]
-
-
-def test_a_state_does_not_outlive_a_change_of_the_target(profile, tmp_path) -> None:
-    files, target = TuneFiles(state=tmp_path / "s.json"), QualityTarget(0.5, "size", budget=1e-6)
-    recipe = load_recipe()
-    tuned(profile, target, recipe=recipe, files=files)
-    fewer = {name: types for name, types in recipe.target.operators.items() if name != "MatMul"}
-    changed = replace(recipe, target=replace(recipe.target, operators=fewer))
-    with pytest.raises(ConfigError, match=r"state of another tuning \(different: target\)"):
-        tuned(profile, target, recipe=changed, files=files)
-
-
-def test_a_state_does_not_outlive_a_change_of_the_metric_or_of_a_library(
-    profile, tmp_path, monkeypatch
-) -> None:
-    files, target = TuneFiles(state=tmp_path / "s.json"), QualityTarget(0.5, "size", budget=1e-6)
-    monkeypatch.chdir(tmp_path)
-
-    def tuned_with(value: int) -> None:
-        (tmp_path / "my_metric.py").write_text(f"def f(outputs, indices): return [{value}] * len(indices)")
-        sys.modules.pop("my_metric", None)
-        tuned(profile, target, TuningData(HELDOUT, metric="my_metric:f"), files=files)
-
-    tuned_with(80)
-    with pytest.raises(ConfigError, match=r"another tuning \(different: metric\)"):
-        tuned_with(90)
-    monkeypatch.setattr("onnxruntime.__version__", "0.0")
-    with pytest.raises(ConfigError, match=r"another tuning \(different: libraries\)"):
-        tuned_with(80)
-
-
-def test_a_trial_of_another_plan_than_its_settings_give_is_not_verified(profile, tmp_path) -> None:
-    files, target = TuneFiles(state=tmp_path / "s.json"), QualityTarget(0.5, "size", budget=1e-6)
-    tuned(profile, target, files=files)
-    key = json.loads(files.state.read_text())["key"]
-    state = load_state(files.state, key)
-    other = State(state.key, [replace(state.trials[0], plan_digest="0")])
-    save_state(other, files.state)
-    with pytest.raises(ConfigError, match=r"s\.json: was scored with another plan than its settings give"):
-        tuned(profile, target, files=files)
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(WritingError, match=r"trial 'default': .*No space left on device; .* TMPDIR"):
+        tuned(profile, QualityTarget(0.5, "size", budget=1e-6))
 
 
 def test_held_out_samples_that_are_the_tuning_samples_are_called_so(profile) -> None:
@@ -323,53 +168,75 @@ def tuning_run(profile: Path, settings=None) -> TuningRun:
     path = DIGITS / "model.onnx"
     prepared, session = open_prepared(path), open_session(str(path), "model")
     samples = read_samples(session, prepared.model, TuningData(HELDOUT, LABELS))
-    engine = Engine(path, prepared, load_profile(profile), load_recipe(None, settings or {}))
-    return TuningRun(engine, QualityTarget(), session, Split(samples, samples, ""), State({}), None, None)
-
-
-def test_equal_plans_are_run_once(profile, monkeypatch) -> None:
-    runs: list[Path] = []
-
-    def counted(path, *rest, **named):
-        runs.append(path)
-        return screen_model(path, *rest, **named)
-
-    monkeypatch.setattr("qprof_onnx.quantizer.search.trial.screen_model", counted)
-    run = tuning_run(profile)
-    names = [Candidate(Base(name)) for name in ("a", "b")]
-    first, second = run.try_candidates(names)
-    assert len(runs) == 1
-    assert replace(first, candidate=names[1]) == second
-    (third,) = run.try_candidates([Candidate(Base("c"))])
-    assert third.score == first.score
-    assert len(runs) == 1
+    recipe, split = load_recipe(None, settings or {}), Split(samples, samples, "")
+    return TuningRun(path, prepared, load_profile(profile), recipe, QualityTarget(), session, split)
 
 
 @pytest.mark.parametrize(
     "settings", [{}, {"calibrator": "minmax"}, {"mode": "dynamic"}, {"min_output_sqnr": 0.0}]
 )
 def test_what_is_kept_from_plan_to_plan_changes_no_plan(profile, settings) -> None:
-    engine = tuning_run(profile).engine
+    run = tuning_run(profile)
     for before in ({}, {"calibrator": "percentile"}, {"mode": "weight-only"}, {"min_output_sqnr": 10.0}):
-        engine.planned(Candidate(Base(str(before), before)))
-    again = engine.planned(Candidate(Base("x", settings), ("head",)))
-    alone = tuning_run(profile).engine.planned(Candidate(Base("x", settings), ("head",)))
+        run.planned(Candidate(Base(str(before), before)))
+    again = run.planned(Candidate(Base("x", settings), ("head",)))
+    alone = tuning_run(profile).planned(Candidate(Base("x", settings), ("head",)))
     assert again.plan == alone.plan
 
 
-def test_trials_do_not_depend_on_how_many_run_side_by_side(profile) -> None:
+def test_the_same_tuning_has_the_same_trials(profile) -> None:
     data = TuningData(HELDOUT, LABELS)
-    one, four = (
-        tuned(profile, QualityTarget(0.0, "int8-share", parallel=count), data, recipe=load_recipe(None, BAD))
-        for count in (1, 4)
+    one, two = (
+        tuned(profile, QualityTarget(0.0, "int8-share"), data, recipe=load_recipe(None, BAD))
+        for _ in range(2)
     )
-    assert one.trials == four.trials
-    assert one.holdout == four.holdout
+    assert len(one.trials) > 1
+    assert one.trials == two.trials
+    assert (one.chosen, one.holdout) == (two.chosen, two.holdout)
+
+
+def test_a_plan_that_does_not_run_is_made_again_with_nodes_in_float(profile, monkeypatch) -> None:
+    made: list[int] = []
+
+    def refused_once(path, *rest, **named):
+        made.append(1)
+        if len(made) == 1:
+            raise ModelError("onnxruntime: no")
+        return screen_model(path, *rest, **named)
+
+    monkeypatch.setattr("qprof_onnx.quantizer.search.trial.screen_model", refused_once)
+    result = tuned(profile, QualityTarget(0.5, "size", budget=1e-6))
+    assert len(made) == 2
+    assert [trial.error for trial in result.trials] == [""]
+    assert result.target_met
+
+
+def test_a_model_without_a_node_that_can_be_quantized_is_kept_float(tmp_path) -> None:
+    text = """<ir_version: 8, opset_import: ["": 17]>
+    agraph (float[2, 4] x) => (float[2, 4] y) { y = Erf (x) }"""
+    onnx.save(parser.parse_model(text), tmp_path / "m.onnx")
+    rng = np.random.default_rng(0)
+    data = [{"x": rng.normal(size=(2, 4)).astype(np.float32)} for _ in range(8)]
+    profile_model(tmp_path / "m.onnx", data[:4], tmp_path / "p.yaml", RunSettings(threads=1))
+    recipe = load_recipe(None, {"keep_float": ("y",)})
+    files = TuneFiles(tmp_path / "o.onnx", tmp_path / "plan.yaml")
+    result = tune(
+        tmp_path / "m.onnx",
+        tmp_path / "p.yaml",
+        TuningData(data[4:]),
+        QualityTarget(),
+        recipe=recipe,
+        files=files,
+    )
+    assert result.best is None
+    assert not result.target_met
+    assert any("keep the float model" in str(one) for one in result.findings)
+    assert not files.model.exists()
 
 
 def test_nodes_are_ranked_by_noise_that_was_measured(profile) -> None:
     run = tuning_run(profile)
-    planned = run.engine.planned(Candidate(DEFAULT))
+    planned = run.planned(Candidate(DEFAULT))
     ranked = ranked_nodes(planned, run.split.tuning)
     floats = {name for name, entry in planned.plan.nodes.items() if entry.kind.value == "float"}
     names = [name for one in ranked for name in one.nodes]
@@ -382,7 +249,7 @@ def test_nodes_are_ranked_by_noise_that_was_measured(profile) -> None:
 
 def test_the_noise_of_a_node_is_that_of_the_model_in_which_it_alone_is_quantized(profile, tmp_path) -> None:
     run = tuning_run(profile)
-    planned = run.engine.planned(Candidate(DEFAULT))
+    planned = run.planned(Candidate(DEFAULT))
     few = run.split.tuning.subset(range(RANKING_SAMPLES))
     axes = class_axes(planned.model)
     for one in ranked_nodes(planned, run.split.tuning):
@@ -442,7 +309,7 @@ def test_a_missing_folder_is_an_error_before_the_work_starts(profile, tmp_path) 
             profile,
             QualityTarget(),
             files=TuneFiles(tmp_path / "no" / "o.onnx"),
-            on_trial=lambda number, trial, from_state: numbers.append(number),
+            on_trial=lambda number, trial: numbers.append(number),
         )
     assert not numbers
 
