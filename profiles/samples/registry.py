@@ -53,7 +53,7 @@ class Reader:
         return samples
 
     def items(self, source: str) -> Iterable[tuple[str, Callable[[], Any]]] | None:
-        """Return what a source holds, by name, for a function that makes samples; None for no such items."""
+        """Return the items of a source by name, for a function that makes samples; None for no such items."""
         module = self.module.load(shown_location(source))
         return module.items(source) if hasattr(module, "items") else None
 

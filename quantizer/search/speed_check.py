@@ -61,7 +61,7 @@ PROCESSORS = {"onnxruntime-x86": ("x86_64", "AMD64"), "onnxruntime-arm": ("aarch
 
 @dataclass(frozen=True)
 class SpeedCheck:
-    """What the check of speed measured and changed.
+    """The latencies that the check of speed measured, and its changes.
 
     Attributes:
         options: on what it was measured, and what had to be reached.
@@ -109,7 +109,7 @@ class SpeedCheck:
 def check_speed(
     float_path: Path, facts: PlanningFacts, planned: PlannedModel, options: SpeedCheckOptions
 ) -> tuple[PlannedModel, SpeedCheck]:
-    """Return the fastest plan that was found, with the reasons of what it takes back, and the report.
+    """Return the fastest plan that was found, with the reasons of nodes that it takes back, and the report.
 
     Args:
         float_path: file of the float model as the user has it.
@@ -249,7 +249,7 @@ class _Bench:
     def costs(
         self, planned: PlannedModel, prepared: Path, quantized: Path
     ) -> tuple[Costs, tuple[RuntimeOverride, ...]]:
-        """Return what the nodes cost, and what is executed otherwise than planned."""
+        """Return the times of the nodes, and the nodes that are executed otherwise than planned."""
         models = {"prepared model": prepared, "quantized model": quantized}
         floats, executed = node_times(models, self.feeds, threads=self.options.threads)
         names, graph = self.names[quantized], self.facts.prepared.graph
@@ -259,7 +259,7 @@ class _Bench:
 
 @dataclass(frozen=True, eq=False)
 class Findings:
-    """What was measured of a plan.
+    """The measured times of a plan.
 
     Attributes:
         planned: the plan.
@@ -495,7 +495,7 @@ def _reasons(plan: QuantPlan, costs: Costs) -> tuple[str, ...]:
 
 
 def findings_of(check: SpeedCheck) -> tuple[Finding, ...]:
-    """Return what the plan remembers of the check."""
+    """Return the findings of the check that the plan keeps."""
     where = f"onnxruntime {ort.__version__}, {check.after.threads} thread{'s'[: check.after.threads != 1]}"
     if check.options.data is None:
         where += ", samples made up from the profile's ranges and shapes"

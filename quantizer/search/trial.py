@@ -110,7 +110,7 @@ class TuningRun:
     # Plans.
 
     def facts(self, candidate: Candidate) -> PlanningFacts:
-        """Return what the plan of a candidate is made from.
+        """Return the facts that the plan of a candidate is made from.
 
         Raises:
             ConfigError: its settings do not go together.
@@ -177,7 +177,7 @@ class TuningRun:
         return improved("ranking of the nodes by their noise", ranked, ())[0]
 
     def lowered(self, planned: PlannedModel) -> LoweredModel:
-        """Return the quantized model of a plan, with what its target does not support as it stands.
+        """Return the quantized model of a plan, with findings on parts that its target does not support.
 
         Raises:
             PlanError: the form cannot write it. ConfigError: its runtime would refuse it.

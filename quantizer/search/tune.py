@@ -210,7 +210,7 @@ class TuneResult(Presented):
         return f"{self.model}, {met}{drop}, {len(self.trials)} trials"
 
     def presentation(self) -> Presentation:
-        """Return the target, what limits the result, and a table of the trials."""
+        """Return the target, the limits of the result, and a table of the trials."""
         rows = tuple(
             (
                 trial.candidate.base.name,
@@ -265,7 +265,7 @@ class TuneResult(Presented):
 
     @property
     def limits(self) -> tuple[Finding, ...]:
-        """The findings on what stood in the way of a better plan, or of a verified one."""
+        """The findings on obstacles to a better plan, or to a verified one."""
         return tuple(finding for finding in self.findings if finding.code is not Code.METRIC_ASSUMED)
 
 

@@ -64,7 +64,7 @@ def float_nodes(plan: QuantPlan) -> tuple[FloatNodes, ...]:
 
 @dataclass(frozen=True)
 class Composition:
-    """What a quantized model consists of.
+    """The kinds of the nodes and weights of a quantized model.
 
     Attributes:
         int8_share: share of the multiply-adds that integers do, in [0, 1]; None in mode weight-only, in which
@@ -110,7 +110,7 @@ class Composition:
 
 
 def composition_of(plan: QuantPlan, graph: Graph, profile: Profile | None) -> Composition:
-    """Return what the quantized model of a plan consists of.
+    """Return the kinds of the nodes and weights of the quantized model of a plan.
 
     Args:
         plan: the plan.
@@ -132,7 +132,7 @@ def composition_of(plan: QuantPlan, graph: Graph, profile: Profile | None) -> Co
 
 @dataclass(frozen=True)
 class Cost:
-    """What a quantized model costs beside the float one.
+    """The size and time of a quantized model beside the float one.
 
     Attributes:
         float_bytes, quantized_bytes: sizes, external data included.
@@ -176,7 +176,7 @@ AGAINST = (
 
 
 def against(composition: Composition, cost: Cost) -> Iterator[Finding]:
-    """Yield what must not go unnoticed: nothing in int8, larger or slower than float."""
+    """Yield the findings against the model: nothing in int8, larger or slower than float."""
     if not composition.uses_integers:
         yield Finding(Code.NOTHING_QUANTIZED, "float kept: nothing is quantized")
     elif (
@@ -238,7 +238,7 @@ class HeldOut:
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """What makes a verdict on them unsure."""
+        """The findings that make a verdict on them unsure."""
         if self.seen:
             advice = "give others with --holdout-data"
             if self.of_samples == 1 < self.rows:
@@ -320,7 +320,7 @@ class Fix:
 
 @dataclass(frozen=True, repr=False)
 class Verdict(Presented):
-    """How good a quantized model is, and what to try.
+    """The grade of a quantized model, with its cause and the fixes to try.
 
     Attributes:
         grade: "good", "fair" or "poor"; "none" where there is no telling.
@@ -358,7 +358,7 @@ class Verdict(Presented):
 
     @property
     def cause(self) -> tuple[Finding, ...]:
-        """The finding on what costs most; () where the model is good, or nothing is the main cause."""
+        """The finding on the main cost; () where the model is good, or nothing is the main cause."""
         return tuple(finding for finding in self.findings if finding.code is Code.MAIN_CAUSE)
 
     @property
@@ -383,7 +383,7 @@ class Verdict(Presented):
 
     @property
     def sentence(self) -> str:
-        """Return the grade and what it rests on, in one line."""
+        """Return the grade and its measure, in one line."""
         unknown = (one for one in self.findings if one.code in (Code.NO_VERDICT, Code.DOUBTFUL_TRUTH))
         if self.grade == "none" and (why := next(unknown, None)):
             return f"none: {why}"
@@ -438,7 +438,7 @@ class Verdict(Presented):
         return self.sentence
 
     def presentation(self) -> Presentation:
-        """Return the facts, and what to try, as keywords of `quantize`."""
+        """Return the facts, and the fixes to try, as keywords of `quantize`."""
         applied = [] if self.applied is None else [("fixed", _keywords(self.applied))]
         tries = tuple((_keywords(fix), fix.brings) for fix in self.fixes)
         tables = (Table(("try quantize(..., )", "brings"), tries, left=2),) if tries else ()
@@ -599,7 +599,7 @@ def _compared(verdict: Verdict) -> str:
 
 @dataclass(frozen=True)
 class Judged:
-    """What was found on samples that were held out, with what it rests on.
+    """The evaluation on samples that were held out, with the samples it rests on.
 
     Attributes:
         verdict: the verdict.
