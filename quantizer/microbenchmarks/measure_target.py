@@ -5,15 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 from ...profiles.base.tool import Progress
-from ..api.keywords import ConfigLike, PathLike, recipe_of
+from ..api.keywords import PathLike
 from ..model.output_paths import FilesRead, check_outputs
 from ..targets.cost_table import CostTable, save_table
 from ..targets.loading import load_recipe
+from ..targets.target import Recipe
 from .kernel_times import measured_costs
 
 
 def measure_target(
-    target: ConfigLike, output: PathLike, *, threads: int = 1, progress: Progress | None = None
+    target: Recipe | str | Path, output: PathLike, *, threads: int = 1, progress: Progress | None = None
 ) -> CostTable:
     """Measure the times of a target's kernels on this machine, and write the table.
 
@@ -21,7 +22,7 @@ def measure_target(
     else should run.
 
     Args:
-        target: a runtime that is onnxruntime, on a processor like this one.
+        target: name or file of a runtime that is onnxruntime, on a processor like this one.
         output: JSON file that is written.
         threads: threads inside an operator; a table holds for one number of them.
         progress: called after each network.
@@ -30,6 +31,7 @@ def measure_target(
         ConfigError: there is no such target, or this machine is not what it is for.
     """
     check_outputs([output], FilesRead((), (target,)))
-    table = measured_costs((recipe_of(target, {}) or load_recipe()).target, threads, progress)
+    recipe = target if isinstance(target, Recipe) else load_recipe(target)
+    table = measured_costs(recipe.target, threads, progress)
     save_table(table, Path(output))
     return table

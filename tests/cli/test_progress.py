@@ -46,6 +46,6 @@ def test_a_stage_ends_the_one_before_and_a_remark_is_not_in_a_bar(
         report(2, 2)
         stage("planning")
     captured = capsys.readouterr().err
-    assert "note: said in between\n" in captured
+    assert "note: [output-kind] said in between\n" in captured
     assert captured.index("1 of 2") < captured.index("said in between") < captured.index("2 of 2")
     assert captured.index("2 of 2") < captured.index("planning")
