@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...profiles.instrumentation.subgraphs import FLOAT_TYPES, activations_of
-from ..model.graph import name_of
+from ..model.graph import name_of, subgraphs
 from ..numerics.affine import QuantParams
 from ..operators.conditions import attribute_value
 from ..operators.facts import KernelSizes
@@ -213,7 +213,7 @@ def _not_observed(facts: PlanningFacts, name: str) -> FloatReason:
         observed = (facts.profile.get(name_of(value)) for value in activations_of(body))
         counts = [tensor.count for tensor in observed if tensor is not None]
         if counts and not any(counts):
-            part = "a branch" if runner.op_type == "If" else "a pass"
+            part = "a branch" if len(subgraphs(runner.ir_node)) > 1 else "a pass"
             return because(ReasonCode.BODY_NOT_RUN, part=part, node=runner.name, operator=runner.op_type)
     return because(ReasonCode.NOT_OBSERVED, tensor=name)
 

@@ -134,6 +134,7 @@ MAKING = {
     "quantizer/costs/kernels.py": "names of measured kernels",
     "quantizer/costs/spellings.py": "names of measured kernels",
     "quantizer/costs/half_floats.py": "names of onnxruntime's kernels, held against the installed ones",
+    "quantizer/evaluation/layers.py": "the condition among the results of a Loop's body",
     "quantizer/microbenchmarks/networks.py": "writes the networks that are measured",
     "quantizer/microbenchmarks/kernel_times.py": "what stands in the networks that are measured",
     "quantizer/search/node_costs.py": "operators of onnxruntime's profiles",
