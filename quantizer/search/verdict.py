@@ -579,7 +579,7 @@ def with_fixes(
     else:
         sentence = "no other settings make another plan"
         if tried:
-            sentence = f"of {tried} other plan{'s'[: tried != 1]} that were tried none is better"
+            sentence = f"{tried} other plan{'s were' if tried > 1 else ' was'} tried, and none is better"
         if vain or verdict.grade == "poor":
             sentence, code = f"keep the float model ({_compared(verdict)}): {sentence}", Code.KEEP_FLOAT
     return replace(verdict, findings=gravest_first([Finding(code, sentence), *verdict.findings]))
