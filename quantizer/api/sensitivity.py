@@ -15,11 +15,13 @@ from ..planning.plan_model import check_without_samples, open_plan
 from ..prepare.prepare import ProfileLike, opened
 from ..search.sensitivity import DEFAULT_SAMPLES, Sensitivities, sensitivity_of
 from ..targets.loading import load_recipe
-from .evaluate import OF_LAYERS
 from .from_profile import write_quantized
 from .keywords import SETTINGS, ConfigLike, recipe_of, split_settings, with_keywords
 from .options import Judge
 from .sources import samples_of
+
+OF_RANKING = frozenset({"limit", "provider", "transform", "preprocess"})
+"""Fields of `Judge` that say on which samples nodes are ranked, and by what they are run."""
 
 
 def sensitivity(
@@ -51,7 +53,7 @@ def sensitivity(
     """
     settings, others = split_settings(keywords)
     judge = judge or Judge(limit=DEFAULT_SAMPLES)
-    judge = with_keywords("sensitivity", judge, others, only=OF_LAYERS, besides=SETTINGS)
+    judge = with_keywords("sensitivity", judge, others, only=OF_RANKING, besides=SETTINGS)
     with opened(model) as file:
         source = samples_of(data, judge.transform, judge.preprocess)
         recipe = recipe_of(config, settings)

@@ -134,9 +134,6 @@ class Implementation(StrEnum):
     """FLOAT: Softmax as exponentials of the values less the largest over their sum."""
 
 
-WRITTEN_OUT_SOFTMAX = (Implementation.EXP_SUM, Implementation.EXP_SUM_MAX)
-"""Softmax as exponentials over their sum."""
-
 ROUNDS_IN_KERNEL = Implementation.RUNTIME
 """Implementation of `Kind.WEIGHT_ONLY` whose kernel rounds the activations to 8 bits, block by block."""
 

@@ -6,7 +6,7 @@ Leaves: the plan that meets it; how sensitive outputs are to each node; a verdic
 All searches are one (`loop`): plans are proposed, made, judged, and kept or not. They differ in what they
 propose, on what they judge, and in the rule.
 
-* `fixes` repairs one poor model: `proposals` are its candidates, a budget of seconds is its end, and the SQNR
+* `fixes` proposes changes of settings for one poor model; a budget of seconds is its end, and the grade, SQNR
   and score on the held-out samples choose. `grades` and `verdict` say what a model is worth.
 * `tune` looks for the best plan that meets a target: `plan_search` proposes settings and nodes in float
   (`candidates`), `trial` makes their plans, predicts the objective, and runs and scores them on samples
@@ -16,7 +16,7 @@ propose, on what they judge, and in the rule.
   single outputs); `output_shift` scores them.
 
 What the searches share: `fallback_nodes` leaves float what cannot be written or run. `ranking` measures which
-nodes add the noise, in groups, for all of them; `sensitivity` each node by itself; both in `submodels`.
+nodes add the noise, in groups, on `submodels`; `sensitivity` is the same ranking as a result for people.
 `speed_check` measures speed, on `synthetic_samples` where there are none, and `node_costs` each node's part
 of it.
 """

@@ -110,21 +110,18 @@ def sensitivity_of(
     session = open_session(str(model), model.name, provider=provider)
     samples = read_samples(session, planned.model, TuningData(data, limit=limit))
     axes, kinds = class_axes(planned.model), {} if planned.facts is None else planned.facts.noise_limits.kinds
-    read_by_next_step = {name for name, kind in kinds.items() if kind == "state"}
+    outputs = tuple(samples.float_outputs[0])
+    judged = [name for name in outputs if kinds.get(name) != "state"] or list(outputs)
 
-    def noise_of(floats: Sequence[Outputs], outputs: Sequence[Outputs]) -> float:
-        """Return the noise over signal in the worst group of channels of the outputs that are no states."""
-
-        def without_states(arrays: Outputs) -> Outputs:
-            return {n: a for n, a in arrays.items() if n not in read_by_next_step or len(arrays) == 1}
-
-        judged = [[without_states(arrays) for arrays in each] for each in (floats, outputs)]
-        return noise_share(judged[0], judged[1], axes)
+    def noise_of(floats: Sequence[Outputs], quantized: Sequence[Outputs]) -> float:
+        """Return the noise over signal in the worst group of channels of the judged outputs."""
+        of_both = [[{n: arrays[n] for n in judged} for arrays in each] for each in (floats, quantized)]
+        return noise_share(of_both[0], of_both[1], axes)
 
     ranked = ranked_nodes(planned, samples, most=limit, provider=provider, noise=noise_of)
 
     # The whole plan, on the same samples and by the same measure.
-    source, outputs = splittable_model(planned.model), tuple(samples.float_outputs[0])
+    source = splittable_model(planned.model)
     walk = SampleWalk(source, samples.samples, planned.plan, provider=provider)
     arrays = walk.outputs(0, len(source.nodes), planned.plan, outputs)
     quantized = [dict(zip(outputs, of_sample, strict=True)) for of_sample in arrays]

@@ -591,7 +591,7 @@ def _compared(verdict: Verdict) -> str:
     if verdict.latency is not None:
         figures.append(f"{verdict.latency.speedup:.2f} times as fast")
     elif verdict.predicted is not None:
-        figures.append(f"{verdict.predicted:.2f} times as fast as predicted")
+        figures.append(f"{verdict.predicted:.2f} times as fast, predicted")
     if verdict.worst is not None:
         figures.append(verdict.worst.text)
     return ", ".join(figures)

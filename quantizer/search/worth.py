@@ -57,7 +57,7 @@ def taken(verdict: Verdict, weights_only: Verdict | None = None) -> Taken:
     if verdict.latency is not None:
         gained.append(f"{verdict.latency.speedup:.2f} times as fast")
     elif verdict.predicted is not None:
-        gained.append(f"{verdict.predicted:.2f} times as fast as predicted")
+        gained.append(f"{verdict.predicted:.2f} times as fast, predicted")
     worst = "" if verdict.worst is None else f", {verdict.worst.text}"
     why = f"int8 is {verdict.grade}{worst}, and gains next to nothing ({', '.join(gained)})"
     if (

@@ -262,3 +262,22 @@ def test_a_look_up_table_that_a_submodel_splits_is_float_in_it(tables) -> None:
 def test_segments_do_not_split_look_up_tables() -> None:
     assert segment_ends([(0,), (3,), (4,), (8,)], 10) == [4, 4, 10, 10]
     assert segment_ends([(0,), (3, 5), (4,), (8,)], 10) == [10, 10, 10, 10]
+
+
+def test_outputs_that_are_states_alone_are_judged(tmp_path) -> None:
+    """Where the next step reads every output there is nothing else to rank by."""
+    text = """<ir_version: 8, opset_import: ["": 17]>
+    g (float[2, 8] x, float[2, 8] h) => (float[2, 8] hn, float[2, 8] cn) {
+      a = MatMul (x, w)  cn = Add (a, h)  hn = Tanh (cn) }"""
+    proto = onnx.parser.parse_model(text)
+    rng = np.random.default_rng(3)
+    weight = rng.standard_normal((8, 8)).astype(np.float32)
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(weight, "w"))
+    model = prepare(ir.from_proto(proto)).model
+    samples = [Sample(str(i), {n: rng.random((2, 8), np.float32) for n in ("x", "h")}) for i in range(4)]
+    profile = calibrate(model, samples, model_id(model, "m.onnx"))
+    recipe = load_recipe("onnx", {"output_kind": ("hn=state", "cn=state")})
+    planned = plan_from(model_facts(PreparedModel(model, index(model), profile.model, ()), profile, recipe))
+    save_model(model, tmp_path / "m.onnx")
+    arrays = [sample.arrays for sample in samples]
+    assert sensitivity_of(ModelFile(tmp_path / "m.onnx"), planned, arrays).sqnr is not None

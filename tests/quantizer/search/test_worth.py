@@ -24,9 +24,7 @@ def test_a_model_that_is_not_good_and_gains_nothing_is_not_written(grade: Grade)
     found = taken(verdict(grade, 93, 1.05))
     assert found.model == "float"
     assert found.reason.startswith(f"the float model is kept: int8 is {grade}, output 'y': ")
-    assert found.reason.endswith(
-        "gains next to nothing (1.08 times smaller, 1.05 times as fast as predicted)"
-    )
+    assert found.reason.endswith("gains next to nothing (1.08 times smaller, 1.05 times as fast, predicted)")
 
 
 def test_a_model_that_is_good_or_of_which_nobody_can_tell_is_written() -> None:
