@@ -13,11 +13,13 @@ and stands on no page.
 
 Scores are of the evaluation split, differences in points (hundredths) with the 95 % interval of a paired
 bootstrap. SQNR is that of the worst output. Times are processor time of one thread, the models of one runtime
-in turns, over float's in that runtime. Seconds are those of the processor, memory is the peak of a process.
+in turns, over float's in that runtime; the bound is `bound.py`'s. Seconds are those of the processor, memory
+is the peak of a process.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import statistics
 import sys
@@ -26,13 +28,15 @@ from argparse import ArgumentParser, Namespace
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import models
 import yaml
 from bootstrap import difference
-from frame import HERE, Row, Rows, Stage, number, table
+from bound import bound
+from frame import HERE, Row, Rows, Stage, number, table, write_atomically
 from record import Judged, read_feeds, session
 from workbench import (
     FLOAT,
@@ -40,9 +44,11 @@ from workbench import (
     Runtime,
     Variant,
     Workbench,
+    digest_of,
     qprof,
     qprof_whole,
     qprof_with_data,
+    read_json,
 )
 
 PROFILE, DATA, ORT, NNCF, OPENVINO = "qprof", "qprof-data", "onnxruntime", "nncf", "qprof-openvino"
@@ -143,6 +149,7 @@ def rows(name: str, given: Namespace) -> Iterator[Row]:
         "float": {column: times[column] for column in (FLOAT, "float-openvino") if column in times},
         "beside": beside,
         "inference": plain_inference(bench),
+        "bound": bound_of(bench),
         "variants": variants,
     }
 
@@ -228,6 +235,16 @@ def plain_inference(bench: Workbench) -> float:
         opened.run(None, feed)
         spent += time.thread_time() - before
     return spent
+
+
+def bound_of(bench: Workbench) -> float | None:
+    """Return the bound on the time over float's, once it was found; None where it is not to be timed."""
+    kept, file = bench.folder / "times" / "bound.json", digest_of(bench.path)
+    known = read_json(kept)
+    if known.get("file") != file and "time" in bench.parts:
+        known = {"file": file, "bound": bound(bench.path, list(islice(bench.data.evaluation.feeds(), 3)))}
+        write_atomically(kept, json.dumps(known).encode())
+    return float(known["bound"]) if known.get("file") == file else None
 
 
 def _known(rows: Rows) -> dict[str, Row]:
@@ -317,10 +334,17 @@ def _sqnr(row: Row, column: str) -> str:
 
 
 def times_table(rows: Rows) -> str:
-    """Return the times over float's, and what was predicted."""
+    """Return the times over float's, beside what was predicted and the bound of the int8 kernels."""
     known = _known(rows)
     columns = (*IN_ORT, *IN_OPENVINO)
-    heads = ["model", "float ms", "predicted", *(TITLES[column] for column in IN_ORT), "float ms in OpenVINO"]
+    heads = [
+        "model",
+        "float ms",
+        "bound",
+        "predicted",
+        *(TITLES[column] for column in IN_ORT),
+        "float ms in OpenVINO",
+    ]
     heads += [TITLES[column] for column in IN_OPENVINO]
     lines = []
     for name, row in known.items():
@@ -328,9 +352,10 @@ def times_table(rows: Rows) -> str:
         plain = [number(row["float"].get(key, {}).get("ms"), 2) for key in (FLOAT, "float-openvino")]
         predicted = _of(row, PROFILE, "predicted")
         told_of = number(predicted, 2)
-        lines.append([name, plain[0], told_of, *ratios[:3], plain[1], *ratios[3:]])
+        lines.append([name, plain[0], number(row["bound"], 2), told_of, *ratios[:3], plain[1], *ratios[3:]])
     means = [_mean(_ratios(known, column, column)) for column in columns]
-    lines.append(["geometric mean", "", "", *means[:3], "", *means[3:]])
+    bounds = [row["bound"] for row in known.values() if row["bound"] is not None]
+    lines.append(["geometric mean", "", _mean(bounds), "", *means[:3], "", *means[3:]])
     return table(heads, lines)
 
 
