@@ -264,7 +264,7 @@ def _speed_lines(speed: SpeedCheck, predicted: float | None, verbose: bool) -> I
             more = f" and {len(region.nodes) - 1} more" if len(region.nodes) > 1 else ""
             times = f"{region.quantized_ms:.3g} ms in int8, {region.float_ms:.3g} ms float"
             yield "", f"{times}: {region.nodes[0]}{more}"
-        yield from (("faster", change) for change in speed.changes if not speed.left_float)
+        yield from (("faster", change.sentence) for change in speed.changes if not speed.left_float)
         yield from (("remark", f"not executed as planned: {sentence}") for sentence in speed.undone)
     if speed.left_float:
         yield "", speed.left_float

@@ -72,7 +72,7 @@ class SpeedCheck:
         reasons: where the time went, in sentences, when float was faster still; else empty.
         unfused: nodes that the plan has in integers and onnxruntime computes in float nevertheless.
         undone: what else onnxruntime executed otherwise than first planned, at a loss, in sentences.
-        changes: what was done that made the model faster, in sentences, in this order.
+        changes: the changes that made the model faster, in this order.
         left_float: how the whole model was left in float at last, as a sentence; "" where it was not.
         timed: the nodes of the plan as it is now; None for a model left in float.
     """
@@ -85,7 +85,7 @@ class SpeedCheck:
     reasons: tuple[str, ...]
     unfused: tuple[str, ...]
     undone: tuple[str, ...] = ()
-    changes: tuple[str, ...] = ()
+    changes: tuple[Change, ...] = ()
     left_float: str = ""
     timed: TimedNodes | None = None
 
@@ -157,7 +157,7 @@ def check_speed(
             reasons=_reasons(state.planned.plan, costs) if after.speedup < 1.0 else (),
             unfused=costs.unfused,
             undone=tuple(str(one) for one in overrides if one.node not in costs.unfused),
-            changes=tuple(change.sentence for change in state.changes),
+            changes=state.changes,
             timed=TimedNodes(costs, relative_size(samples, facts.measured), after),
         )
         planned = state.planned
@@ -423,7 +423,8 @@ def usual_implementation(findings: Findings) -> Iterator[Change]:
         if entry.implementation and findings.loses(name)
     )
     if names:
-        yield Change(f"{len(names)} nodes are written in the usual way", usual=names)
+        are = "node is" if len(names) == 1 else "nodes are"
+        yield Change(f"{len(names)} {are} written in the usual way", usual=names)
 
 
 def _slower(name: str, findings: Findings, region: str) -> FloatReason:
@@ -510,9 +511,9 @@ def findings_of(check: SpeedCheck) -> tuple[Finding, ...]:
         )
         figures = {"nodes": count, "speedup_before": check.before.speedup}
         findings.append(Finding(Code.FASTER_IN_FLOAT, sentence, figures=figures))
-    others = [change for change in check.changes if "slower in int8" not in change]
+    others = [change for change in check.changes if not change.regions]
     for change in others if not check.left_float else ():
-        findings.append(Finding(Code.FASTER_OTHERWISE, f"{change}: faster when measured"))
+        findings.append(Finding(Code.FASTER_OTHERWISE, f"{change.sentence}: faster when measured"))
     if check.left_float:
         findings.append(Finding(Code.LEFT_IN_FLOAT, check.left_float))
     if check.slower:
