@@ -31,9 +31,8 @@ def dynamic_lstm(task: Task) -> bool:
         PlanError: it is no LSTM with constant 8-bit weights, or one that the operator cannot compute.
     """
     node, emitter = task.node, task.emitter
-    peepholes = len(node.inputs) >= STANDARD_INPUTS and node.inputs[STANDARD_INPUTS - 1] is not None
-    if node.op_type != "LSTM" or peepholes or node.attributes.get_int("layout", 0) != 0:
-        raise task.error("only LSTM without peepholes and with layout 0 is dynamic; plan this node otherwise")
+    if node.op_type != "LSTM" or node.attributes.get_int("layout", 0) != 0:
+        raise task.error("only LSTM with layout 0 is dynamic; plan this node otherwise")
     inputs: list[ir.Value | None] = [
         value if value is None or index in (1, 2) else emitter.floating(value, node)
         for index, value in enumerate(node.inputs)

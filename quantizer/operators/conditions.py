@@ -120,11 +120,6 @@ def bias_for_each_column(node: Node, graph: Graph) -> str:
     return f"the bias of {node.op_type} is not one number for each column"
 
 
-def no_peepholes(node: Node, graph: Graph) -> str:
-    """Refuse an LSTM with peepholes."""
-    return f"{node.op_type} with peepholes has no integer form" if node.input(7) else ""
-
-
 def average_of_window(node: Node, graph: Graph) -> str:
     """Refuse an AveragePool with dilations, or with windows beyond a padding that is counted.
 

@@ -44,7 +44,6 @@ from .conditions import (
     many_products,
     many_products_of_phases,
     never,
-    no_peepholes,
     scalar_exponent,
     several_along_axis,
 )
@@ -299,7 +298,6 @@ _RULES: tuple[Rule, ...] = (
             stored=(INPUT_GATES, RECURRENT_GATES),
             refuse=(
                 default_attribute("layout", 0),
-                no_peepholes,
                 constant_input(1, "weight"),
                 constant_input(2, "recurrent weight"),
             ),

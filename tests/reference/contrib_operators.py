@@ -173,11 +173,11 @@ class DynamicQuantizeLSTM(OpRun):
     op_domain = MICROSOFT
 
     def _run(self, *given: Array, **attributes: Any) -> tuple[Array, ...]:
-        x, w, r, bias, lengths, hidden, cell, _, w_scales, _, r_scales, _ = given
+        x, w, r, bias, lengths, hidden, cell, peepholes, w_scales, _, r_scales, _ = given
         settings = {a.name: helper.get_attribute_value(a) for a in self.onnx_node.attribute}
         results = run_lstm(
             x,
-            LstmWeights(w.transpose(0, 2, 1), w_scales, r.transpose(0, 2, 1), r_scales, bias),
+            LstmWeights(w.transpose(0, 2, 1), w_scales, r.transpose(0, 2, 1), r_scales, bias, peepholes),
             lengths,
             (hidden, cell),
             LstmSettings(

@@ -34,6 +34,7 @@ class LstmWeights:
         w, r: integers, [directions, 4 * hidden, inputs] and [directions, 4 * hidden, hidden].
         w_scales, r_scales: float32, [directions] or [directions, 4 * hidden].
         bias: float32, [directions, 8 * hidden]: that of `w`, then that of `r`. None for 0.
+        peepholes: float32, [directions, 3 * hidden], of the gates i, o, f. None for 0.
     """
 
     w: Array
@@ -41,6 +42,7 @@ class LstmWeights:
     r: Array
     r_scales: Array
     bias: Array | None = None
+    peepholes: Array | None = None
 
 
 @dataclass(frozen=True)
@@ -130,14 +132,16 @@ def _run_direction(
     y_h, y_c = np.zeros_like(h), np.zeros_like(c)
     zero_bias = np.zeros(2 * weights.r.shape[1], np.float32)
     wb, rb = np.split(zero_bias if weights.bias is None else weights.bias[d], 2)
+    no_peepholes = np.zeros(3 * weights.r.shape[2], np.float32)
+    peepholes = no_peepholes if weights.peepholes is None else weights.peepholes[d]
     x_product = _product(x[:longest], weights.w[d], weights.w_scales[d])
     for step in range(longest):
         runs = step < lengths
         place = lengths - 1 - step if settings.is_reverse(d) else np.full(batch, step)
         at = np.where(runs, place, 0)
         h_product = _product(h, weights.r[d], weights.r_scales[d])
-        gates = settings.clipped(x_product[at, np.arange(batch)] + h_product + wb + rb)
-        h_t, c_t = _cell(gates, c, settings, d)
+        gates = x_product[at, np.arange(batch)] + h_product + wb + rb
+        h_t, c_t = _cell(gates, c, settings, d, peepholes)
         # The state of a finished sequence is 0 in the array that the others share a scale with.
         h = np.where(runs[:, None], h_t, 0.0).astype(np.float32)
         c = np.where(runs[:, None], c_t, 0.0).astype(np.float32)
@@ -146,14 +150,17 @@ def _run_direction(
     return y, y_h, y_c
 
 
-def _cell(gates: Array, c: Array, settings: LstmSettings, direction: int) -> tuple[Array, Array]:
-    """Return Ht and Ct of one step, from the sums that enter the four gates."""
+def _cell(
+    gates: Array, c: Array, settings: LstmSettings, direction: int, peepholes: Array
+) -> tuple[Array, Array]:
+    """Return Ht and Ct of one step, from the sums that enter the four gates but for those of peepholes."""
     f, g, h = settings.activations_of(direction)
     i_in, o_in, f_in, c_in = np.split(gates, 4, axis=1)
-    i_t = f(i_in)
-    f_t = 1 - i_t if settings.input_forget else f(f_in)
-    c_t = f_t * c + i_t * g(c_in)
-    h_t = f(o_in) * h(settings.clipped(c_t))
+    p_i, p_o, p_f = np.split(peepholes, 3)
+    i_t = f(settings.clipped(i_in + p_i * c))
+    f_t = 1 - i_t if settings.input_forget else f(settings.clipped(f_in + p_f * c))
+    c_t = f_t * c + i_t * g(settings.clipped(c_in))
+    h_t = f(settings.clipped(o_in + p_o * c_t)) * h(settings.clipped(c_t))
     return h_t, c_t
 
 

@@ -283,12 +283,14 @@ def _sums(call: Call, integers: Sequence[Array]) -> Array:
 
 def _dynamic_lstm(call: Call) -> list[Tensor]:
     missing = Read(None, None, is_data=True, is_constant=False)
-    x, w, r, bias, lengths, hidden, cell = (*call.reads, *([missing] * 4))[:7]
+    x, w, r, bias, lengths, hidden, cell, peepholes = (*call.reads, *([missing] * 5))[:8]
     assert x.values is not None
     attributes = call.node.attributes
     results = run_lstm(
         x.values,
-        LstmWeights(w.centred(), _gate_scales(w), r.centred(), _gate_scales(r), bias.values),
+        LstmWeights(
+            w.centred(), _gate_scales(w), r.centred(), _gate_scales(r), bias.values, peepholes.values
+        ),
         lengths.values,
         (hidden.values, cell.values),
         LstmSettings(

@@ -45,15 +45,16 @@ VARIANTS: dict[str, tuple[str, str]] = {
     "lengths": ('direction = "bidirectional", ', "b, n"),
     "states": ("", "b, , h, c"),
     "no bias": ("", ", , h"),
+    "peepholes": ('direction = "bidirectional", ', "b, , h, c, p"),
     "clipped": ("clip = 0.4, input_forget = 1, ", "b"),
     "relu": ('activations = ["Sigmoid", "Tanh", "Relu"], ', "b"),
 }
 
 
-def model_of(variant: str = "forward", op: str = "LSTM", attributes: str = "", more: str = "") -> ir.Model:
+def model_of(variant: str = "forward", op: str = "LSTM", attributes: str = "") -> ir.Model:
     """Return a prepared model of one recurrent node from x to y, the last state and, of LSTM, the cell."""
     given, inputs = VARIANTS[variant]
-    inputs = f"x, w, r, {inputs}{more}"
+    inputs = f"x, w, r, {inputs}"
     outputs = "y, s, e" if op == "LSTM" else "y, s"
     typed = ", ".join(f"float[] {name}" for name in outputs.split(", "))
     proto = parser.parse_model(
@@ -133,7 +134,7 @@ def test_a_dynamic_lstm_stays_near_float(variant: str) -> None:
         assert 10 * np.log10(np.mean(exact**2) / np.mean((exact - found) ** 2)) > 30.0
 
 
-@pytest.mark.parametrize("variant", ["forward", "lengths", "states", "clipped"])
+@pytest.mark.parametrize("variant", ["forward", "lengths", "states", "clipped", "peepholes"])
 def test_the_reference_evaluator_runs_the_operator_too(variant: str) -> None:
     model = model_of(variant)
     lowered = lower(model, plan_of(model, target=TARGET)).model
@@ -218,7 +219,6 @@ def test_forms_for_every_reader_leave_an_lstm_float(form: str) -> None:
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
-        ({"variant": "states", "more": ", p"}, "LSTM with peepholes has no integer form"),
         ({"attributes": "layout = 1, "}, "LSTM with layout=1 has no integer form"),
         ({"op": "GRU"}, "onnxruntime-x86 has no kernel of GRU for dynamic quantization"),
         ({"op": "RNN"}, "onnxruntime-x86 has no kernel of RNN for dynamic quantization"),
@@ -275,6 +275,6 @@ def test_a_plan_that_asks_for_what_cannot_be_written_is_refused() -> None:
     per_input = {**plan.tensors, "w": QuantParams((1.0,) * INPUTS, (0,) * INPUTS, INT8, axis=2)}
     with pytest.raises(PlanError, match="8-bit weights with zero_point 0, one scale or one along axis 1"):
         lower(model, QuantPlan(plan.model, plan.config, per_input, plan.nodes))
-    other = model_of("states", more=", p")
-    with pytest.raises(PlanError, match="only LSTM without peepholes and with layout 0 is dynamic"):
+    other = model_of(attributes="layout = 1, ")
+    with pytest.raises(PlanError, match="only LSTM with layout 0 is dynamic"):
         lower(other, QuantPlan(plan.model, plan.config, plan.tensors, plan.nodes))
