@@ -71,6 +71,7 @@ def losses(entry: ExchangeFormat, source: Profile | QuantPlan, model: ir.Model) 
         "{} group{s} of shared scales": len(source.shared_scales),
         "{} equalized activation{s}": len(adjusted.equalization),
         "{} activation{s} with padded channels": len(adjusted.padded_channels),
+        "{} convolution{s} with folded width": len(adjusted.folded_widths),
         "parameters of {} single use{s}": sum(len(n.inputs) for n in nodes if n.kind is not Kind.FLOAT),
         "scales of keys and values of {} attention{s}": 0 if entry.has_caches else source.int8_caches,
         "{} weight{s} with a scale for each block": len(blocks),

@@ -223,6 +223,7 @@ def _share(
             of(adjusted.biases, nodes),
             of(adjusted.roundings, nodes),
             of(adjusted.padded_channels, tensors),
+            of(adjusted.folded_widths, nodes),
         ),
         origin=PlanOrigin(origin.profile, of(origin.estimated_sqnr, outputs), of(origin.sqnr_bands, outputs)),
     )

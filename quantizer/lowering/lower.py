@@ -6,7 +6,8 @@ same in every form is rewritten in float:
 
 1. biases are corrected, and weights rounded to multiples of their scales (`compensated`);
 2. channels are padded (`padded_channels`);
-3. ConvTranspose becomes Conv where the plan says so (`sub_pixel`).
+3. ConvTranspose becomes Conv where the plan says so (`sub_pixel`);
+4. the width of convolutions is folded into channels (`folded_widths`).
 
 A form then writes node by node (`write`, which most of them share). After it the border of the model becomes
 integers (`borders`), and constants that the original computes are computed again.
@@ -34,9 +35,11 @@ from ..targets.forms import FORMS
 from .borders import write_borders, write_caches
 from .embedding_tables import share_tied_tables
 from .emitter import Emitter
+from .folded_widths import fold_widths
 from .lowered import LoweredModel, opset_raised, with_record, write_equalization
 from .padded_channels import pad_channels
-from .sub_pixel import in_prepared_names, write_as_convolutions
+from .replacement import in_prepared_names
+from .sub_pixel import write_as_convolutions
 from .writers import Task, Writer, Writers
 
 OLDEST_OPSET = 13
@@ -94,7 +97,8 @@ def _lowered(model: ir.Model, plan: QuantPlan, *, whole: bool) -> LoweredModel:
     lower_model = import_module(f".forms.{form}", __package__).lower_model
     padded, padded_plan = pad_channels(compensated(model, plan), plan, whole=whole)
     rewritten, rewritten_plan, owners = write_as_convolutions(padded, padded_plan)
-    lowered = in_prepared_names(lower_model(rewritten, rewritten_plan), padded, owners)
+    folded, folded_plan, more_owners = fold_widths(rewritten, rewritten_plan, whole=whole)
+    lowered = in_prepared_names(lower_model(folded, folded_plan), padded, {**owners, **more_owners})
     write_caches(lowered.model, plan)
     check_scopes(lowered.model, f"form {form}")
     return lowered

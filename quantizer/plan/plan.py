@@ -72,15 +72,20 @@ class Adjustments:
             nearest.
         padded_channels: activation -> how many channels it has in the quantized model, where that is more
             than in the float one (see `channel_groups`).
+        folded_widths: Conv -> how many columns of its result are computed together, as channels (see
+            `operators.folded_width`).
     """
 
     equalization: Mapping[str, EqualizationScales] = field(default_factory=dict)
     biases: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     roundings: Mapping[str, RoundingOffsets] = field(default_factory=dict)
     padded_channels: Mapping[str, int] = field(default_factory=dict)
+    folded_widths: Mapping[str, int] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
-        return bool(self.equalization or self.biases or self.roundings or self.padded_channels)
+        return bool(
+            self.equalization or self.biases or self.roundings or self.padded_channels or self.folded_widths
+        )
 
 
 NO_ADJUSTMENTS = Adjustments()

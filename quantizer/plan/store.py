@@ -29,6 +29,8 @@
         conv1: {params: 0123456789abcdef, offsets: eNpjYGBg...}      int8, deflated, in base 64
       padded_channels:               how many channels an activation has in the quantized model
         y: 16
+      folded_widths:                 how many columns of a convolution's result are computed together
+        conv1: 4
     origin:                          what the plan was made from
       profile: 0123456789abcdef...   digest of the profile
       decisions: 0123456789abcdef... digest of the plan: the estimate is that of an edited plan no longer
@@ -261,6 +263,8 @@ def _adjustments_texts(adjustments: Adjustments) -> Iterator[str]:
     yield from _section("biases", biases, 2)
     yield from _section("roundings", roundings, 2)
     yield from _section("padded_channels", padded, 2)
+    folded = (entry(name, str(columns), 4) for name, columns in adjustments.folded_widths.items())
+    yield from _section("folded_widths", folded, 2)
 
 
 def _packed(offsets: bytes | memoryview) -> str:
@@ -361,6 +365,7 @@ class AdjustmentFields:
     biases: Mapping[str, str | int | float] = field(default_factory=dict)
     roundings: Mapping[str, RoundingFields] = field(default_factory=dict)
     padded_channels: Mapping[str, Annotated[int, Meta(ge=1)]] = field(default_factory=dict)
+    folded_widths: Mapping[str, Annotated[int, Meta(ge=1)]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -496,4 +501,4 @@ def _adjustments(record: AdjustmentFields) -> Adjustments:
                 f"rounding of '{name}': offsets must be int8 numbers, deflated and in base 64"
             ) from None
         roundings[name] = RoundingOffsets(offsets, rounding.params)
-    return Adjustments(equalization, biases, roundings, record.padded_channels)
+    return Adjustments(equalization, biases, roundings, record.padded_channels, record.folded_widths)

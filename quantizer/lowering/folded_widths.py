@@ -1,0 +1,172 @@
+"""Convolutions with their width folded into channels, as the plan says: before a form writes the nodes.
+
+See `operators.folded_width` for the arithmetic. What is around the Conv moves values only:
+
+=========  ============================================  ====================================================
+Transpose  [N, H, W, C]                                  channels last
+Pad        [N, H, W + zeros, C]                          left out where the columns of a block divide W
+Reshape    [N, H, W / columns, columns * C]              planes of a volume are batch; a sequence has H = 1
+Transpose  [N, columns * C, H, W / columns]
+Conv       [N, fold * O, H', W' / fold]                  the sums, requantized
+Transpose  [N, H', W' / fold, fold * O]
+Reshape    [N, H', W', O]
+Slice      the columns of the result                     left out where there are no others
+Transpose  [N, O, H', W']
+=========  ============================================  ====================================================
+
+onnxruntime on x86-64 computes quantized convolutions with the channels last: the Transposes beside the Conv
+cancel against its own, and the outer two against those of its neighbours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import onnx_ir as ir
+
+from ...profiles.base.errors import PlanError
+from ..model.graph import name_of
+from ..numerics.affine import QuantParams
+from ..operators.folded_width import FoldedWidth, folded_width
+from ..plan.plan import Implementation, Kind, NodePlan, QuantPlan
+from .emitter import constant_shape
+from .replacement import Replacement, Step, replaced
+
+
+def fold_widths(
+    model: ir.Model, plan: QuantPlan, *, whole: bool
+) -> tuple[ir.Model, QuantPlan, dict[str, str]]:
+    """Return the model and its plan with the widths of convolutions folded; the arguments where none is.
+
+    Args:
+        model: nodes of the prepared model, with the adjustments of the plan; left as it was.
+        plan: with entries for these nodes and perhaps more.
+        whole: whether it is a whole model. Of a part, entries of other nodes are passed over.
+
+    Returns:
+        Model and plan for a form; and added node -> node of the prepared model that it is a part of.
+
+    Raises:
+        PlanError: a node's width is to be folded that cannot be.
+    """
+    wanted = plan.adjustments.folded_widths
+    unknown = wanted.keys() - {name_of(node) for node in model.graph}
+    if unknown and whole:
+        raise _error(min(unknown), "the model has no such node")
+    return replaced(model, plan, lambda node: name_of(node) in wanted, _fold_width)
+
+
+def _error(name: str, why: str) -> PlanError:
+    return PlanError(f"plan: adjustments: folded_widths of '{name}': {why}; remove the entry")
+
+
+def _form_of(node: ir.Node, plan: QuantPlan) -> FoldedWidth:
+    """Return how a node is written.
+
+    Raises:
+        PlanError: it cannot be written so.
+    """
+    name, entry = name_of(node), plan.nodes.get(name_of(node))
+    if node.op_type != "Conv" or entry is None or entry.kind is not Kind.QUANTIZED:
+        raise _error(name, "it is no quantized Conv")
+    data, weight = node.inputs[:2]
+    shape = None if weight is None else constant_shape(weight)
+    if data is None or shape is None:
+        raise _error(name, "its weight is no constant")
+    read = [] if data.shape is None else [size if isinstance(size, int) else None for size in data.shape]
+    form = folded_width(node, shape, read, plan.adjustments.folded_widths[name])
+    if isinstance(form, str):
+        raise _error(name, form)
+    return form
+
+
+def _fold_width(written: Replacement) -> None:
+    """Write one Conv."""
+    node, plan, entry = written.node, written.plan, written.entry
+    form, name = _form_of(node, plan), name_of(node)
+    data, weight = node.inputs[:2]
+    assert data is not None
+    assert data.shape is not None
+    assert weight is not None
+    weight_shape = constant_shape(weight)
+    assert weight_shape is not None
+    outputs, inputs = weight_shape[:2]
+    result, read = plan.tensors.get(name_of(node.outputs[0])), plan.params_read(name, 0, name_of(data))
+    if result is None or read is None:
+        raise _error(name, "its input or its result has no parameters")
+    rank = len(weight_shape)
+    batch, *sizes = [size if isinstance(size, int) else None for size in data.shape]
+    planes, flat = sizes[1 : 1 + form.planes], [1] * form.flat
+    height = sizes[1 + form.planes] if form.has_height else 1
+    result_height = None if height is None else form.across.result_of(height)
+
+    # 1. Blocks of columns, with what fills up the last.
+    columns_place = 1 + form.planes + form.has_height
+    wide = form.width + form.filling
+    channels_last = {"perm": [0, *range(2, rank), 1]}
+    heights = [height] if form.has_height else []
+    steps = [Step("Transpose", [batch, *planes, *heights, form.width, *flat, inputs], (), channels_last)]
+    if form.filling:
+        zeros = np.zeros(2 * rank, np.int64)
+        zeros[rank + columns_place] = form.filling
+        filling = written.constant("filling", zeros)
+        steps.append(Step("Pad", [batch, *planes, *heights, wide, *flat, inputs], [filling]))
+    all_planes = None if batch is None or None in planes else batch * int(np.prod(planes))  # type: ignore[arg-type]
+    blocks: list[int | None] = [all_planes, height, form.blocks_read, form.columns * inputs]
+    # A size that is not known is that of the tensor before, which 0 stands for.
+    to_blocks = [-1 if form.planes else 0, (height or 0) if form.has_height else 1, *blocks[2:]]
+    steps.append(Step("Reshape", blocks, [written.constant("blocks", np.array(to_blocks, np.int64))]))
+    channels_first = {"perm": [0, 3, 1, 2]}
+    steps.append(Step("Transpose", [blocks[0], blocks[3], *blocks[1:3]], (), channels_first))
+
+    # 2. The Conv.
+    def per_column(params: QuantParams) -> QuantParams:
+        if params.axis is None:
+            return params
+        scale, zero_point = (np.tile(numbers, form.fold) for numbers in (params.scale, params.zero_point))
+        return QuantParams(scale, zero_point, params.qtype, 0, params.block_size)
+
+    operands = [written.of_constant(1, "weight", form.weight, per_column)]
+    if len(node.inputs) > 2:
+        operands.append(written.of_constant(2, "bias", lambda bias: np.tile(bias, form.fold), per_column))
+    made: list[int | None] = [all_planes, form.fold * outputs, result_height, form.blocks]
+    window: dict[str, Sequence[int] | int] = {
+        "kernel_shape": form.kernel,
+        "pads": form.pads,
+        "strides": [form.across.stride, 1],
+        "dilations": [form.across.dilation, 1],
+    }
+    steps.append(Step("Conv", made, operands, window))
+
+    # 3. Columns of the result.
+    steps.append(Step("Transpose", [made[0], *made[2:], made[1]], (), {"perm": [0, 2, 3, 1]}))
+    result_heights = [result_height] if form.has_height else []
+    columns = form.blocks * form.fold
+    from_blocks = [
+        *([-1, *planes] if form.planes else [0]),
+        *(size or 0 for size in result_heights),
+        *(columns, *flat, outputs),
+    ]
+    around, behind = [batch, *planes, *result_heights], [*flat, outputs]
+    shape = written.constant("columns", np.array(from_blocks, np.int64))
+    steps.append(Step("Reshape", [*around, columns, *behind], [shape]))
+    if columns > form.result:
+        bounds = (("starts", 0), ("ends", form.result), ("axes", columns_place))
+        operands = [written.constant(word, np.array([number], np.int64)) for word, number in bounds]
+        steps.append(Step("Slice", [*around, form.result, *behind], operands))
+    to_first = {"perm": [0, rank - 1, *range(1, rank - 1)]}
+    steps.append(Step("Transpose", [batch, outputs, *around[1:], form.result, *flat], (), to_first))
+
+    moved = NodePlan(Kind.PASS_THROUGH)
+    own = {index: params for index, params in entry.inputs.items() if index == 0}
+    value, params, planned = data, read, replace(moved, inputs=own)
+    for step in steps[:-1]:
+        if step.op_type == "Conv":
+            planned, params = replace(entry, inputs={}), result
+        elif step.op_type == "Pad":
+            planned = replace(moved, implementation=Implementation.INTEGER)
+        value = written.add(step, value, planned)
+        written.tensors[name_of(value)], planned = params, moved
+    written.finish(steps[-1], value, moved)

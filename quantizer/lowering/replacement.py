@@ -1,0 +1,156 @@
+"""A node written as several others before a form writes them: nodes of a float model, entries of its plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy.typing as npt
+import onnx_ir as ir
+
+from ...profiles.instrumentation.subgraphs import value_names
+from ..model.editing import FreeNames, add_initializer
+from ..model.graph import name_of
+from ..numerics.affine import QuantParams
+from ..plan.plan import NodePlan, QuantPlan
+from .emitter import become, constant_shape
+from .lowered import LoweredModel, WrittenNames, with_record
+
+
+@dataclass(frozen=True)
+class Step:
+    """One node of those that replace another.
+
+    Attributes:
+        op_type, attributes: the operator.
+        shape: of its result, None for a size that is not known.
+        operands: its inputs besides the result of the step before.
+    """
+
+    op_type: str
+    shape: Sequence[int | None]
+    operands: Sequence[ir.Value | None] = ()
+    attributes: Mapping[str, Sequence[int] | int] = field(default_factory=dict)
+
+    def inputs(self, previous: ir.Value | None) -> list[ir.Value | None]:
+        """Return its inputs, given the result of the step before."""
+        return [*([] if previous is None else [previous]), *self.operands]
+
+
+@dataclass(frozen=True)
+class Replacement:
+    """The nodes that are written in the place of one, which becomes the last of them.
+
+    Attributes:
+        graph: with the node.
+        node: of the model.
+        plan: with an entry for it.
+        names: those that are free.
+        tensors, nodes: entries of the plan for what was added, and for the node itself.
+    """
+
+    graph: ir.Graph
+    node: ir.Node
+    plan: QuantPlan
+    names: FreeNames
+    tensors: dict[str, QuantParams] = field(default_factory=dict)
+    nodes: dict[str, NodePlan] = field(default_factory=dict)
+
+    @property
+    def entry(self) -> NodePlan:
+        """The plan's entry of the node."""
+        return self.plan.nodes[name_of(self.node)]
+
+    def constant(self, suffix: str, array: npt.NDArray[Any]) -> ir.Value:
+        """Return a new initialiser."""
+        return add_initializer(self.graph, self.names.take(f"{name_of(self.node)}_{suffix}"), array)
+
+    def of_constant(
+        self,
+        index: int,
+        suffix: str,
+        changed: Callable[[npt.NDArray[Any]], npt.NDArray[Any]],
+        changed_params: Callable[[QuantParams], QuantParams],
+    ) -> ir.Value | None:
+        """Return an operand made of a constant that the node reads, its parameters of the plan with it.
+
+        The operand itself where it is no constant; None where there is none.
+        """
+        value = self.node.inputs[index] if index < len(self.node.inputs) else None
+        if value is None or constant_shape(value) is None:
+            return value
+        assert value.const_value is not None
+        operand = self.constant(suffix, changed(value.const_value.numpy()))
+        params = self.plan.params_read(name_of(self.node), index, name_of(value))
+        if params is not None:
+            self.tensors[name_of(operand)] = changed_params(params)
+        return operand
+
+    def add(self, step: Step, previous: ir.Value | None, entry: NodePlan) -> ir.Value:
+        """Write a step before the node, and return its result."""
+        step_name = self.names.take(f"{name_of(self.node)}_{step.op_type}")
+        output = ir.Value(
+            name=self.names.take(f"{step_name}_output"),
+            type=ir.TensorType(ir.DataType.FLOAT),
+            shape=ir.Shape(step.shape),
+        )
+        attributes = dict(step.attributes)
+        new = ir.node(step.op_type, step.inputs(previous), attributes, outputs=[output], name=step_name)
+        self.graph.insert_before(self.node, [new])
+        self.nodes[step_name] = entry
+        return output
+
+    def finish(self, step: Step, previous: ir.Value | None, entry: NodePlan) -> None:
+        """Make the node the last step."""
+        become(self.node, step.op_type, step.inputs(previous), step.attributes)
+        self.nodes[name_of(self.node)] = entry
+
+
+def replaced(
+    model: ir.Model,
+    plan: QuantPlan,
+    is_replaced: Callable[[ir.Node], bool],
+    write: Callable[[Replacement], None],
+) -> tuple[ir.Model, QuantPlan, dict[str, str]]:
+    """Return the model and its plan with other nodes for some of the main graph.
+
+    Args:
+        model: nodes of the prepared model, with the adjustments of the plan; left as it was.
+        plan: with entries for these nodes and perhaps more.
+        is_replaced: names them.
+        write: writes the others.
+
+    Returns:
+        Model and plan for a form; and added node -> node of the prepared model that it is a part of.
+    """
+    if not any(map(is_replaced, model.graph)):
+        return model, plan, {}
+    model = model.clone()
+    names = FreeNames(value_names(model) | {name_of(node) for node in model.graph.all_nodes()})
+    tensors, nodes, owners = dict(plan.tensors), dict(plan.nodes), dict[str, str]()
+    for node in filter(is_replaced, list(model.graph)):
+        replacement = Replacement(model.graph, node, plan, names)
+        write(replacement)
+        tensors |= replacement.tensors
+        nodes |= replacement.nodes
+        owners |= {name: name_of(node) for name in replacement.nodes if name != name_of(node)}
+    return model, replace(plan, tensors=tensors, nodes=nodes), owners
+
+
+def in_prepared_names(lowered: LoweredModel, prepared: ir.Model, owners: Mapping[str, str]) -> LoweredModel:
+    """Return a written model with the names of the prepared model alone.
+
+    Args:
+        lowered: the written form of a model that `replaced` has returned.
+        prepared: the model before.
+        owners: added node -> node of the prepared model.
+    """
+    if not owners:
+        return lowered
+    written, tensors = lowered.names, value_names(prepared)
+    nodes = {name: parts for name, parts in written.nodes.items() if name not in owners}
+    for added, owner in owners.items():
+        nodes[owner] = (*nodes[owner], *written.nodes[added])
+    names = WrittenNames({name: t for name, t in written.tensors.items() if name in tensors}, nodes)
+    return with_record(replace(lowered, names=names))
