@@ -461,9 +461,9 @@ class Profile(Presented, Mapping[str, TensorProfile]):
             as long as the profile is not bound to a model.
         tool: name and version of the writer.
         non_finite: what the run remembers of NaN and Inf; nothing for a profile that was read from a file.
-        noise: how noise travels through the model, for the samples with the smallest digests; () where it was
-            not measured.
-        noise_samples: for how many samples that was to be measured, at most.
+        noise: how noise travels through the model, for the samples with the smallest digests; () where it is
+            to be measured on the check samples, or is not known.
+        noise_samples: for how many samples it is measured, at most.
         check_samples: digests of the samples that are kept beside the profile, in order.
         keep_samples: how many these were to be, at most.
         held_samples: these samples; () where they were not read, or are not there.
@@ -596,8 +596,8 @@ class Profile(Presented, Mapping[str, TensorProfile]):
     def merged(self, other: Profile) -> Profile:
         """Return the profile of both data sets together.
 
-        Noise is kept for as many samples as both have it for at least: of these it is known which have the
-        smallest digests. So are check samples, where both hold theirs.
+        Noise that both have is kept for as many samples as both have it for at least: of these it is known
+        which have the smallest digests. So are check samples, where both hold theirs.
 
         Raises:
             ProfileError: the profiles belong to different models or hold different tensors.
@@ -618,6 +618,8 @@ class Profile(Presented, Mapping[str, TensorProfile]):
         if self.inputs.keys() == other.inputs.keys():
             inputs = {name: mine.merged(other.inputs[name]) for name, mine in self.inputs.items()}
         count = min(self.noise_samples, other.noise_samples)
+        are_known = all(profile.noise or not profile.data.samples for profile in (self, other))
+        noises = [*self.noise, *other.noise] if are_known else []
         merged = Profile(
             model=self.model,
             data=self.data.merged(other.data),
@@ -625,7 +627,7 @@ class Profile(Presented, Mapping[str, TensorProfile]):
             origin=self.origin,
             tool=self.tool,
             non_finite=self.non_finite.merged(other.non_finite),
-            noise=with_smallest_digests([*self.noise, *other.noise], count),
+            noise=with_smallest_digests(noises, count),
             noise_samples=count,
             runs=self.runs + other.runs if self.runs and other.runs else 0,
             inputs=inputs,

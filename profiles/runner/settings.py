@@ -36,8 +36,8 @@ class RunSettings:
             "error" stops there.
         limit: number of samples to use, drawn from all of them (`Samples.drawn`); None for all.
         by_row: kernels whose last bits depend on the batch size then give the same profile.
-        noise_samples: samples on which it is measured how noise travels, those with the smallest digests,
-            after all samples were counted; 0 for none.
+        noise_samples: samples on which it is measured how noise travels, those with the smallest digests: by
+            who makes a plan, or at once where no samples are kept; 0 for none.
         keep_samples: most of them have the smallest digests, the others are extreme (`check_samples`).
         provider: in full or short. The bytes of a profile are promised for the CPU alone.
         memory_limit: bytes; None for no limit. The memory of a sample is measured on the one with the largest

@@ -19,12 +19,11 @@ from ...profiles.base.findings import Code, Finding, gravest_first
 from ...profiles.base.improvement import improved
 from ...profiles.base.output_files import replacing_together
 from ...profiles.base.tool import Progress
-from ...profiles.records.check_samples import ADVICE, Array, samples_file
+from ...profiles.records.check_samples import Array
 from ...profiles.records.profile import DataId, Profile
-from ...profiles.records.store import with_samples_of_file
 from ...profiles.runtime.states import model_samples
 from ...profiles.samples.objects import DataLike
-from ...profiles.samples.samples import batches_of_shape, digest_text, input_specs, sample_digests
+from ...profiles.samples.samples import batches_of_shape, input_specs
 from ...profiles.samples.values import InputSpec, Sample, Samples
 from ..adjustments.checkpoint import remove_checkpoint
 from ..evaluation.evaluate import measured_sqnr
@@ -34,8 +33,9 @@ from ..model.output_paths import FilesRead
 from ..model.output_paths import check_outputs as check_paths
 from ..model.saving import has_external_data, written_bytes
 from ..noise.estimate_check import EstimateCheck, check_estimates, expected_sqnr, too_good
+from ..noise.kept_samples import read_measured
 from ..noise.output_limits import noise_limits
-from ..plan.documents import read_profile
+from ..plan.documents import read_with_samples
 from ..plan.plan import Kind, QuantPlan
 from ..plan.store import PlanLike, plan_name, read_plan
 from ..plan.store import save_plan as write_plan
@@ -136,10 +136,12 @@ def write_quantized(
     own_samples = check is None
     samples_of = "of the profile's samples" if own_samples else "calibration samples"
     if profile is not None:
-        measured = read_profile(profile, prepared.model, prepared.identity)
-        if check is None and check_outputs:
-            check, joined, not_run = _check_samples(measured, profile, prepared, config)
-        findings = missing_tensors(measured, prepared.graph, Path(profile_name(profile)).name)
+        measured, not_run, findings = read_measured(profile, prepared)
+        if check is not None:
+            not_run = ""
+        elif check_outputs and not not_run:
+            check, joined, not_run = _check_samples(measured, prepared, config)
+        findings += missing_tensors(measured, prepared.graph, Path(profile_name(profile)).name)
     elif not config.reads_profile:
         measured = Profile(prepared.identity, DataId(), {})
     elif config.mode in DATA_FREE:
@@ -224,29 +226,16 @@ def estimated_only(reason: object) -> Finding:
 
 
 def _check_samples(
-    profile: Profile, source: ProfileLike, prepared: PreparedModel, config: QuantConfig
+    profile: Profile, prepared: PreparedModel, config: QuantConfig
 ) -> tuple[list[dict[str, Any]] | None, int, str]:
     """Return the check samples of a profile, how many of them were joined to batches, 0 for none, and why
-    there are none; "" where there are.
+    none has the shape of the inputs; "" where some have.
 
     Args:
-        profile: bound to the model.
-        source: file or object that it is from.
+        profile: bound to the model, with its samples.
         prepared: the model.
         config: may fix the shapes of inputs.
     """
-    if not isinstance(source, Profile):
-        profile, missing = with_samples_of_file(profile, source)
-        if missing:
-            return None, 0, missing
-    if not profile.held_samples:
-        kept = "keeps no samples" if profile.origin == "qprof" else "of another tool has no samples"
-        return None, 0, f"the profile {kept}"
-    specs = input_specs(prepared.model)
-    for sample in profile.held_samples:
-        if digest_text(sum(sample_digests(sample.arrays, specs))) != sample.digest:
-            where = "the profile" if isinstance(source, Profile) else str(samples_file(source))
-            return None, 0, f"{where}: a check sample is not the one that was profiled; {ADVICE}"
     samples = [sample.arrays for sample in profile.held_samples]
     fixed = fix_shapes(prepared, split_shapes(config.fix_shapes))
     specs = input_specs(fixed.model)
@@ -288,8 +277,10 @@ def _run_on_samples(
     planned: PlannedModel, prepared: PreparedModel, source: ProfileLike, model: Path
 ) -> PlannedModel:
     """Return a plan that was read, with its figures on the check samples of a profile."""
-    profile = read_profile(source, prepared.model, prepared.identity)
-    check, joined, not_run = _check_samples(profile, source, prepared, planned.plan.config)
+    profile, not_run = read_with_samples(source, prepared.model, prepared.identity)
+    check, joined = None, 0
+    if not not_run:
+        check, joined, not_run = _check_samples(profile, prepared, planned.plan.config)
     if check is None:
         return planned.with_findings([estimated_only(not_run)])
     limits = noise_limits(prepared.graph, profile, planned.plan.config)

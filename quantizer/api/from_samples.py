@@ -29,7 +29,7 @@ from ...profiles.base.progress import Stage, stages
 from ...profiles.base.tool import note
 from ...profiles.records.check_samples import check_samples_place, samples_file
 from ...profiles.records.profile import DataId, Profile, check_data_not_random
-from ...profiles.records.store import load_profile
+from ...profiles.records.store import load_profile, with_samples_of_file
 from ...profiles.runner.settings import RunSettings
 from ...profiles.runtime.providers import MAX_COPIED_BYTES, check_provider, profiled_by
 from ...profiles.runtime.states import float_model
@@ -49,8 +49,8 @@ from ..evaluation.written_model import NOT_RUN
 from ..model.external_data import float_weight_bytes
 from ..model.files import temporary_folder
 from ..model.output_paths import FilesRead, check_outputs
+from ..noise.kept_samples import read_measured, with_noise_of_kept
 from ..noise.output_limits import noise_limits
-from ..plan.documents import read_profile
 from ..plan.plan import Kind
 from ..plan.provenance import plan_digest
 from ..planning.plan_model import PlannedModel
@@ -246,7 +246,9 @@ def quantize_from_samples(
             )
         kept: KeptProfile | None = None
         if profile is not None:
-            loaded = read_profile(profile, prepared.model, prepared.identity)
+            loaded, _, of_noise = read_measured(profile, prepared)
+            for finding in of_noise:
+                tell(finding)
             if options.gate.has_limit:
                 check_data_not_random(loaded.data, profile_name(profile), "a limit")
             file = None if isinstance(profile, Profile) else Path(profile_name(profile))
@@ -354,10 +356,10 @@ def _own_profile(
     """
     has_channels = bool(settings_for(model.prepared.graph, RunSettings()).channels)
     provider = options.provider if options.runtime == "onnxruntime" else "cpu"
-    profile: Profile | None = None
+    profile, missing = None, ""
     if file is not None and file.exists():
         try:
-            profile = load_profile(file)
+            profile, missing = with_samples_of_file(load_profile(file), file)
         except ProfileError as error:  # made anew, where it is one that is damaged or of another version
             if "qprof-profile" not in file.read_text(encoding="utf-8", errors="replace")[:4096]:
                 raise ConfigError(
@@ -365,6 +367,7 @@ def _own_profile(
                 ) from error
     is_reused = (
         profile is not None
+        and not missing
         and profile.model == model.prepared.identity
         and profile.data == samples.profiled_id
         and profile.tool == profiled_by(check_provider(provider))
@@ -386,7 +389,8 @@ def _own_profile(
         remedy = "do not publish the file (--keep-samples 0: none)"
         tell(Finding(Code.CHECK_SAMPLES_KEPT, sentence, kept, {"samples": count}, remedy))
     findings = profile.findings
-    for finding in findings:
+    profile, of_noise = with_noise_of_kept(profile, model.prepared.model)
+    for finding in (*findings, *of_noise):
         tell(finding)
     return KeptProfile(profile, file, is_reused, findings)
 

@@ -1,7 +1,8 @@
 """`profile`, `merge` and `instrument`: from a float model and samples to a profile.
 
-`profile_model` is the order of the steps: the samples are counted, and then it is measured on a few of them
-how noise travels through the model.
+`profile_model` is the order of the steps: the samples are counted, and a few of them are kept. Where none is
+kept, it is measured on a few at once how noise travels through the model; else that is measured on those that
+are kept, when a plan is made.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from typing import Any
 
 import onnx_ir as ir
 
-from ...profiles.base.errors import ConfigError, ModelError, QprofError
+from ...profiles.base.errors import ConfigError, ModelError
 from ...profiles.base.extras import OptionalModule
 from ...profiles.base.findings import Code, Finding
 from ...profiles.base.improvement import leave_out
-from ...profiles.base.output_files import replacing_together, write_atomically
+from ...profiles.base.output_files import destination, replacing_together, write_atomically
 from ...profiles.base.progress import Shown, Stage, asked_for, stages
 from ...profiles.base.tool import Progress, tool_name
 from ...profiles.base.tool import note as note_to_user
@@ -43,7 +44,8 @@ from ...profiles.samples.values import Sample
 from ..model.files import ModelLike
 from ..model.output_paths import FilesRead, check_outputs
 from ..model.saving import save_model
-from ..noise.measure import expected_bytes, measure_noise, rows_differ_together, unmeasurable
+from ..noise.kept_samples import STEP, activation_bytes, unmeasured, with_noise
+from ..noise.measure import expected_bytes, unmeasurable
 from ..operators.graph import Graph
 from ..plan.documents import WRITING, read_at
 from ..plan.provenance import Provenance, model_fingerprint, write_provenance
@@ -125,7 +127,7 @@ def profile_model(
         output: where to write the profile; None for nowhere.
         run: settings of the run; None for the defaults.
         format: "qprof", or "glow" for Glow's YAML.
-        progress: called after each sample, or each shard; of those of the second pass, on which noise is
+        progress: called after each sample, or each shard; of those of a second pass, on which noise is
             measured, it goes on counting.
         stage: in place of `progress`: called when a pass begins, with its name.
         note: called with findings: before the first sample, which tensors cannot be profiled;
@@ -156,11 +158,14 @@ def profile_model(
         tell(Finding(Code.UNPROFILED_TENSOR, f"tensor '{name}' is not profiled: {reason}", name))
     settings = settings_for(prepared.graph, settings, hidden)
     network, identity = prepared.model, prepared.identity
-    passes = 2 if settings.noise_samples and format == "qprof" and not unmeasurable(network) else 1
-    if stage is not None:
-        progress = stage("profiling, pass 1 of 2 (ranges)" if passes > 1 else "profiling")
-    specs, reported = input_specs(network), _ProgressSoFar(progress)
     keep = 0 if is_random(source_name(data)) else settings.keep_samples
+    # What is written to a stream has no file beside it.
+    is_beside = output is None or not destination(output).is_stream
+    measures = settings.noise_samples > 0 and format == "qprof" and not unmeasurable(network)
+    if stage is not None:
+        two = measures and not (keep and is_beside)
+        progress = stage("profiling, pass 1 of 2 (ranges)" if two else "profiling")
+    specs, reported = input_specs(network), _ProgressSoFar(progress)
     smallest = SmallestSamples(settings.noise_samples, specs, checks=keep, hold=settings.memory_limit is None)
     samples = model_samples(data, network, settings.limit, by_row=settings.by_row)
     if settings.scheduler is not None:
@@ -188,17 +193,23 @@ def profile_model(
     if keep:
         kept = (CheckSample(digest, sample.arrays) for digest, sample in smallest.samples(samples))
         profile = profile.with_held(kept, keep)
-    if format == "qprof":
-        shown = reported.further if stage is None else partial(_second_pass, stage)
-        profile = _with_noise(
-            profile,
-            network,
-            partial(smallest.samples, samples, settings.noise_samples),
-            settings,
-            batches=any(place.rows > 1 for place in smallest.places()[: settings.noise_samples]),
-            progress=shown,
-            note=tell,
-        )
+    if format == "qprof" and settings.noise_samples:
+        reason = unmeasurable(network) or _too_large(profile, network, settings.memory_limit)
+        if reason:
+            tell(unmeasured(reason))
+        elif profile.held_samples and is_beside:
+            profile = replace(profile, noise_samples=settings.noise_samples)
+        else:
+            shown = reported.further if stage is None else partial(_second_pass, stage)
+            profile = _with_noise(
+                profile,
+                network,
+                partial(smallest.samples, samples, settings.noise_samples),
+                settings,
+                batches=any(place.rows > 1 for place in smallest.places()[: settings.noise_samples]),
+                progress=shown,
+                note=tell,
+            )
     if output is not None:
         if format == "qprof":
             save_profile(profile, output)
@@ -250,11 +261,6 @@ def _second_pass(stage: Stage, count: int) -> Callable[[int], None]:
     return lambda done: shown(done, count)
 
 
-HELD_AT_ONCE = 2 << 30
-"""Bytes of activations that samples may hold together while noise is measured. Each holds its own twice: so
-half as many samples run at once as in the run before where they hold more than this."""
-
-
 def _with_noise(
     profile: Profile,
     model: ir.Model,
@@ -279,45 +285,34 @@ def _with_noise(
         note: called with a finding.
     """
     count = settings.noise_samples
-    if not count:
-        return profile
-    if reason := unmeasurable(model) or _too_large(profile, model, settings.memory_limit):
-        note(Finding(Code.NOISE_UNMEASURED, f"how noise travels is not measured: {reason}"))
-        return profile
-    at_once = max(1, settings.samples_at_once // 2, HELD_AT_ONCE // max(1, 2 * sum(_sizes(profile).values())))
-    threads = 1 if settings.memory_limit is not None else min(settings.samples_at_once, at_once)
+    at_once = 1 if settings.memory_limit is not None else settings.samples_at_once // 2
     further = progress(min(count, profile.data.samples))
     try:
-        if batches and rows_differ_together(model, set(profile), noise_samples):
-            sentence = "how noise travels is not measured: rows of a batch depend on each other"
-            note(Finding(Code.NOISE_UNMEASURED, sentence))
-            return profile
-        provider = settings.provider
-        noise = measure_noise(model, set(profile), noise_samples(), threads, further, provider=provider)
-    except QprofError as error:
-        note(Finding(Code.NOISE_UNMEASURED, f"how noise travels is not measured: {error}"))
-        return profile
+        measured, findings = with_noise(
+            profile,
+            model,
+            noise_samples,
+            at_once,
+            batches=batches,
+            progress=further,
+            provider=settings.provider,
+        )
     except Exception as error:
-        leave_out("measurement of how noise travels", error)
+        leave_out(STEP, error)
         return profile
-    return replace(profile, noise=noise, noise_samples=count)
+    for finding in findings:
+        note(finding)
+    return replace(measured, noise_samples=count if measured.noise else 0)
 
 
 def _too_large(profile: Profile, model: ir.Model, limit: int | None) -> str:
     """Return that the measurement would not stay below the memory limit; "" where it would."""
     if limit is None:
         return ""
-    sizes = _sizes(profile)
+    sizes = activation_bytes(profile)
     inputs = sum(sizes.get(str(value.name), 0) for value in model.graph.inputs)
     needed = used_bytes() + expected_bytes(model, sizes) + 2 * inputs  # the next sample is read meanwhile
     return "" if needed <= limit else f"it would need {needed >> 20} MiB, more than the memory limit"
-
-
-def _sizes(profile: Profile) -> dict[str, int]:
-    """Return the bytes that each tensor has in a sample, on average."""
-    samples = max(1, profile.data.samples)
-    counts = {name: tensor.count + tensor.nan + tensor.inf for name, tensor in profile.items()}
-    return {name: n * (8 if profile[name].dtype == "double" else 4) // samples for name, n in counts.items()}
 
 
 def merge(

@@ -1,6 +1,7 @@
 """How much noise quantization makes at the outputs: measured, estimated, limited.
 
-- Measured: `measure` runs copies of the model with rounded values on a few samples while profiling.
+- Measured: `measure` runs copies of the model with rounded values on a few samples, `kept_samples` on those
+  that a profile keeps, when a plan is made of it.
 - Estimated, without data: `activation_ranges` and `mask_fillers` say which values are quantized;
   `propagation` says how much noise every node lets through, corrected by what was measured (`recurrence` for
   LSTM, GRU and RNN), `exact_gains` what rounding does to results that hold little of a tensor,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import onnx_ir as ir
@@ -15,8 +16,10 @@ import onnx_ir as ir
 from ...profiles.base.errors import ConfigError, ProfileError
 from ...profiles.base.extras import OptionalModule
 from ...profiles.base.output_files import read_bytes, text_of
+from ...profiles.records.check_samples import ADVICE, samples_file
 from ...profiles.records.profile import ModelId, Profile, is_bound
-from ...profiles.records.store import loads
+from ...profiles.records.store import loads, with_samples_of_file
+from ...profiles.samples.samples import digest_text, input_specs, sample_digests
 from ..model.identity import check_model
 from ..prepare.prepare import ProfileLike, profile_name
 from .plan import QuantPlan
@@ -95,6 +98,30 @@ def read_profile(source: ProfileLike, model: ir.Model, identity: ModelId) -> Pro
     else:
         check_model(profile.model, identity, where)
     return profile
+
+
+def read_with_samples(source: ProfileLike, model: ir.Model, identity: ModelId) -> tuple[Profile, str]:
+    """Return a profile, bound to a prepared model, with the samples that it keeps; and why there are none, ""
+    where there are.
+
+    Raises:
+        ProfileError: it cannot be read, or belongs to another model.
+    """
+    profile = read_profile(source, model, identity)
+    if not isinstance(source, Profile):
+        profile, missing = with_samples_of_file(profile, source)
+        if missing:
+            return profile, missing
+    if not profile.held_samples:
+        kept = "keeps no samples" if profile.origin == "qprof" else "of another tool has no samples"
+        return profile, f"the profile {kept}"
+    specs = input_specs(model)
+    for sample in profile.held_samples:
+        if digest_text(sum(sample_digests(sample.arrays, specs))) != sample.digest:
+            where = "the profile" if isinstance(source, Profile) else str(samples_file(source))
+            others = f"{where}: a check sample is not the one that was profiled; {ADVICE}"
+            return replace(profile, held_samples=()), others
+    return profile, ""
 
 
 def read_document(path: str | os.PathLike[str]) -> Profile | QuantPlan:

@@ -22,6 +22,7 @@ from ..costs.predicted import CostModel, Costs, price_of, total_microseconds
 from ..evaluation.layers import LayerReport
 from ..noise.activation_ranges import ActivationRanges, effective_range, find_following, with_clip_profiles
 from ..noise.estimator import NoiseEstimator, NoiseSource, decibels_of
+from ..noise.kept_samples import read_measured
 from ..noise.mask_fillers import with_fillers_apart
 from ..noise.output_limits import NoiseLimits
 from ..noise.propagation import NoiseFlow, forecast_flow
@@ -30,7 +31,6 @@ from ..numerics.calibrators import CALIBRATORS, calibrate
 from ..numerics.quantization_noise import expected_noise
 from ..numerics.schemas import SCHEMAS, choose_params
 from ..operators.graph import Graph, Node
-from ..plan.documents import read_profile
 from ..plan.plan import QuantPlan
 from ..plan.reasons import FloatReason, ReasonCode
 from ..plan.store import PlanLike, plan_name, read_plan
@@ -169,7 +169,7 @@ def analyse(
     file, read, where = file_of(model), read_plan(plan), plan_name(plan)
     planned = open_plan(file.prepared, read, where)
     prepared = file.prepared
-    measured = read_profile(profile, prepared.model, prepared.identity)
+    measured, _, _ = read_measured(profile, prepared)
     return Analysis(file, prepared, read, planned.graph, measured, recipe_of_plan(read, recipe))
 
 

@@ -24,8 +24,8 @@ from ..evaluation.runtimes import open_session
 from ..model.files import model_bytes
 from ..model.output_paths import FilesRead, check_outputs
 from ..model.saving import save_model
+from ..noise.kept_samples import read_measured
 from ..numerics.calibrators import CALIBRATORS
-from ..plan.documents import read_profile
 from ..plan.store import save_plan
 from ..planning.plan_model import check_without_samples
 from ..prepare.prepare import ProfileLike, file_of, profile_name
@@ -89,7 +89,7 @@ def tune(
     # The float model, its profile and the samples.
     file = file_of(model)
     prepared, provider = file.prepared, check_provider(target.provider)
-    profile = read_profile(profile_path, prepared.model, prepared.identity)
+    profile, _, _ = read_measured(profile_path, prepared)
     check_data_not_random(profile.data, profile_name(profile_path), "tuning")
     session = open_session(str(file), str(file), target.threads, provider=provider, timed=True)
     split = read_split(session, prepared.model, data, cores())

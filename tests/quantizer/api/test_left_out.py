@@ -135,10 +135,21 @@ def test_a_check_of_speed_is_left_out_but_never_its_gate(
 
 
 def test_a_fault_in_measuring_noise_leaves_a_profile_without_it(lenient: Any, path: Path) -> None:
-    lenient("api.profiling.measure_noise")
-    found = qprof.profile(path, DIGITS / "calibration")
+    lenient("noise.kept_samples.measure_noise")
+    found = qprof.profile(path, DIGITS / "calibration", keep_samples=0)
     assert not found.noise
     assert found.data.samples == 64
+
+
+def test_a_fault_in_measuring_noise_leaves_a_plan_without_it(lenient: Any, path: Path) -> None:
+    found = qprof.profile(path, DIGITS / "calibration", noise_samples=3)
+    lenient("noise.kept_samples.measure_noise")
+    result = qprof.quantize(path, found)
+    notes = [
+        note for note in map(str, result.findings) if note.startswith("measurement of how noise travels")
+    ]
+    assert len(notes) == 1
+    assert result.composition.uses_integers
 
 
 @pytest.mark.parametrize(

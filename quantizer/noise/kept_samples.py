@@ -1,0 +1,134 @@
+"""The noise of a profile that keeps samples: measured on these when a plan is made of it.
+
+A run that profiles measures noise only where it keeps no samples, since nobody can do it later then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+import onnx_ir as ir
+
+from ...profiles.base.errors import QprofError
+from ...profiles.base.findings import Code, Finding
+from ...profiles.base.improvement import improved
+from ...profiles.records.profile import Profile, SampleNoise
+from ...profiles.runtime.providers import CPU, cores
+from ...profiles.samples.values import Sample
+from ..plan.documents import read_with_samples
+from ..prepare.prepare import PreparedModel, ProfileLike
+from .measure import measure_noise, rows_differ_together
+
+Measured = tuple[Profile, tuple[Finding, ...]]
+"""A profile with the noise that was measured; or as it was, with the finding that says why it has none."""
+
+STEP = "measurement of how noise travels"
+"""The measurement in words."""
+
+HELD_AT_ONCE = 2 << 30
+"""Bytes of activations that samples may hold together while noise is measured; each holds its own twice."""
+
+
+def with_noise(
+    profile: Profile,
+    model: ir.Model,
+    samples: Callable[[], Iterable[tuple[str, Sample]]],
+    at_once: int,
+    *,
+    batches: bool,
+    progress: Callable[[int], None] | None = None,
+    provider: str = CPU,
+) -> Measured:
+    """Return a profile with the noise that is measured on some samples.
+
+    Args:
+        profile: of all samples.
+        model: the prepared model.
+        samples: gives digests and samples, each of one row, anew in each call.
+        at_once: samples that run at the same time, or fewer where they are large.
+        batches: whether some of these samples are rows of batches.
+        progress: called with how many samples are done.
+        provider: full name of the execution provider.
+    """
+    names, held = set(profile), 2 * sum(activation_bytes(profile).values())
+    threads = max(1, min(at_once, HELD_AT_ONCE // max(1, held)))
+    try:
+        if batches and rows_differ_together(model, names, samples):
+            return profile, (unmeasured("rows of a batch depend on each other"),)
+        noise = measure_noise(model, names, samples(), threads, progress, provider=provider)
+    except QprofError as error:
+        return profile, (unmeasured(error),)
+    return replace(profile, noise=noise), ()
+
+
+def unmeasured(reason: object) -> Finding:
+    """Return the finding on a profile without noise."""
+    return Finding(Code.NOISE_UNMEASURED, f"how noise travels is not measured: {reason}")
+
+
+def activation_bytes(profile: Profile) -> dict[str, int]:
+    """Return the bytes that each tensor has in a sample, on average."""
+    samples = max(1, profile.data.samples)
+    counts = {name: tensor.count + tensor.nan + tensor.inf for name, tensor in profile.items()}
+    return {name: n * (8 if profile[name].dtype == "double" else 4) // samples for name, n in counts.items()}
+
+
+# A profile as plans are made of it -------------------------------------------------------------------------
+
+_measured: dict[tuple[object, ...], tuple[SampleNoise, ...]] = {}
+"""The last noises that this process measured, by model, tensors and samples: of a profile that is quantized
+again with other settings nothing is run again."""
+
+REMEMBERED = 4
+"""How many these are."""
+
+
+def read_measured(source: ProfileLike, prepared: PreparedModel) -> tuple[Profile, str, tuple[Finding, ...]]:
+    """Return a profile as plans are made of it: bound to the model, with its check samples and its noise.
+
+    Args:
+        source: file or object.
+        prepared: the model.
+
+    Returns:
+        The profile; why it has no check samples, "" where it has them; and findings.
+
+    Raises:
+        ProfileError: it cannot be read, or belongs to another model.
+    """
+    profile, missing = read_with_samples(source, prepared.model, prepared.identity)
+    profile, findings = with_noise_of_kept(profile, prepared.model, missing)
+    return profile, missing, findings
+
+
+def with_noise_of_kept(profile: Profile, model: ir.Model, missing: str = "") -> Measured:
+    """Return a profile with the noise that is measured on the first `noise_samples` of its check samples.
+
+    Nothing is run where it has its noise, or is to have none.
+
+    Args:
+        profile: bound to the model, with its check samples in memory.
+        model: the prepared model.
+        missing: why these are not there.
+    """
+    if profile.noise or not profile.noise_samples:
+        return profile, ()
+    kept = profile.held_samples[: profile.noise_samples]
+    if not kept:
+        return profile, (unmeasured(missing),)
+    key = (profile.model, frozenset(profile), tuple(sample.digest for sample in kept))
+    if key in _measured:
+        return replace(profile, noise=_measured[key]), ()
+    samples = [(one.digest, Sample(f"{one.digest[:8]} of the profile", one.arrays)) for one in kept]
+    batches = profile.runs < profile.data.samples
+    (measured, findings), left_out = improved(
+        STEP,
+        lambda: with_noise(profile, model, lambda: samples, cores() // 2, batches=batches),
+        (profile, ()),
+    )
+    if measured.noise:
+        _measured[key] = measured.noise
+        for old in list(_measured)[:-REMEMBERED]:
+            del _measured[old]
+    return measured, (*findings, *left_out)
