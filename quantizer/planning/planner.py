@@ -262,7 +262,8 @@ def _float_implementation(facts: PlanningFacts, node: Node, parameters: Paramete
 
 
 def _is_bias(node: Node, graph: Graph, parameters: Parameters) -> bool:
-    """Whether an Add is the bias of a quantized MatMul of known shape, both of which become a float Gemm.
+    """Whether an Add is the bias of a quantized MatMul, both of which become a float Gemm: where their shapes
+    are known, or become so when the model is loaded.
 
     The bias need not be a constant: in an unrolled LSTM it is the other product of a gate.
     """
@@ -272,12 +273,11 @@ def _is_bias(node: Node, graph: Graph, parameters: Parameters) -> bool:
             continue
         if len(graph.consumers(name)) != 1:
             continue
-        weight, shape = product.input(1), graph.shape(product.input(0))
-        has_shape = shape is not None and None not in shape
-        if has_shape and graph.is_constant(weight) and weight in parameters.tensors:
+        weight = product.input(1)
+        if graph.is_constant(weight) and weight in parameters.tensors:
             for other in (other for other in node.inputs if other != name):
                 row = graph.shape(other)  # added to each row of a matrix, or to a matrix
-                if graph.is_constant(other) or (row is not None and None not in row and len(row) <= 2):
+                if graph.is_constant(other) or (row is not None and len(row) <= 2):
                     return True
             return False
     return False

@@ -69,11 +69,20 @@ def network(
     weights: Mapping[str, tuple[int, ...] | npt.NDArray[Any]],
     shape: tuple[int, ...] = (1, 8, 6, 6),
     opset: int = 17,
+    dims: tuple[str | int, ...] = (),
 ) -> Network:
-    """Return a network whose nodes are `text`, from input x to output y, with seeded weights."""
-    dims = ",".join(map(str, shape))
+    """Return a network whose nodes are `text`, from input x to output y, with seeded weights.
+
+    Args:
+        text: the nodes.
+        weights: name -> values, or the shape of random ones.
+        shape: of the samples of x.
+        opset: of the default domain.
+        dims: of x in the model, where some are free.
+    """
+    declared = ",".join(map(str, dims or shape))
     proto: ModelProto = parser.parse_model(
-        f'<ir_version: 8, opset_import: ["": {opset}]> g (float[{dims}] x) => (float[] y) {{ {text} }}'
+        f'<ir_version: 8, opset_import: ["": {opset}]> g (float[{declared}] x) => (float[] y) {{ {text} }}'
     )
     rng = np.random.default_rng(11)
     for name, size in weights.items():

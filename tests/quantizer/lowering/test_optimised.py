@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import onnx
 import onnx_ir as ir
 import onnxruntime as ort
 import pytest
 from qprof_onnx.quantizer.lowering.lower import lower
+from qprof_onnx.quantizer.targets.config import Mode
 from qprof_onnx.quantizer.targets.forms import FORMS
 
 from ..int8_kernels import TARGET
@@ -58,6 +61,31 @@ def test_optimised_products_keep_the_bits_of_their_activations(
     written = lower(made.model, plan).model
     plain, fused = (sqnr(wanted, run(written, feed, optimised=flag)) for flag in (False, True))
     assert fused > plain - SPREAD
+
+
+@pytest.mark.parametrize("mode", ["static", "dynamic", "weight-only"])
+@pytest.mark.parametrize("form", FORMS)
+def test_products_stay_quantized_where_free_dimensions_are_fixed_while_loading(
+    form: str, mode: Mode, tmp_path: Path
+) -> None:
+    net = network(
+        "a = MatMul (x, w) b = Add (a, c) t = Erf (b) d = MatMul (t, v) y = Add (d, c)",
+        {"w": (64, 64), "v": (64, 64), "c": (64,)},
+        (1, 8, 64),
+        opset=21,
+        dims=("batch", "tokens", 64),
+    )
+    plan = net.plan(TARGET, form=form, mode=mode, cost_model="off", keep_float=("Add",), min_tensor_sqnr=0.0)
+    assert {"w", "v"} <= plan.tensors.keys()
+    options = ort.SessionOptions()
+    options.add_free_dimension_override_by_name("batch", 1)
+    options.add_free_dimension_override_by_name("tokens", 8)
+    options.optimized_model_filepath = str(tmp_path / "optimised.onnx")
+    options.log_severity_level = 4
+    written = ir.to_proto(lower(net.model, plan).model)
+    ort.InferenceSession(written.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    optimised = onnx.load(tmp_path / "optimised.onnx")
+    assert "Gemm" not in {node.op_type for node in optimised.graph.node}
 
 
 def run(model: ir.Model, feed: dict[str, np.ndarray], *, optimised: bool) -> np.ndarray:
