@@ -6,7 +6,7 @@ In a written model the nodes of large constants stand again where they take fewe
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -82,21 +82,23 @@ def lift_constants(model: ir.Model) -> int:
                 array = np.array(attribute.value, np.float32)
             case _:
                 continue
-        _replace(node, [array])
+        assert isinstance(node.graph, ir.Graph)
+        _replace(node, [array], node.graph)
         lifted += 1
     return lifted
 
 
 def fold_constants(model: ir.Model) -> int:
-    """Compute the nodes of the main graph whose inputs are all constants; return how many.
+    """Compute the nodes of a graph whose inputs are all constants; return how many.
 
     `Shape` and `Size` of a value whose shape is fully known fold too, and what takes known sizes alone out of
     a shape: of the position embedding of a model with a free batch too. Float32 and narrower inputs are
     converted to float64 and the result is rounded once: additions, products, quotients and square roots are
     correctly rounded on every machine, and other functions are in all but a few of many million values.
-    A subgraph does not get a large constant computed from one outside that has other consumers: each of them
-    would get a copy. Operators that are neither in `MOVES` nor in `COMPUTES`, those that the evaluator cannot
-    compute, graph outputs, and results above `LIMIT` stay in the graph.
+    What is computed in a subgraph from a constant outside that has other consumers, such as the transposed
+    embedding table of a decoder in a Loop, goes to the graph of that constant where it is large: then it is
+    there once for all subgraphs. Operators that are neither in `MOVES` nor in `COMPUTES`, those that the
+    evaluator cannot compute, graph outputs, and results above `LIMIT` stay in the graph.
     """
     folded = 0
     versions = model.graph.opset_imports
@@ -111,37 +113,71 @@ def fold_constants(model: ir.Model) -> int:
             results = None if inputs is None else _evaluate(node, inputs, versions.get("", 1))
         if results is None and node.op_type in ("Gather", "Slice"):
             results = _known_sizes(node, versions.get("", 1))
-        if results is not None and not _is_copy(node, results):
+        if results is not None:
             outputs = tuple(value.name or "" for value in node.outputs)
             attributes, inputs_read = tuple(node.attributes.values()), tuple(node.inputs)
             folded_node = FoldedNode(node.op_type, attributes, inputs_read, outputs, versions.get("", 1))
-            for index, value in enumerate(_replace(node, results)):
+            graph = _graph_of_results(node, results)
+            if graph is not node.graph and _read_what_is_there(node, folded_node, graph):
+                folded += 1
+                continue
+            for index, value in enumerate(_replace(node, results, graph)):
                 if value is not None and value.const_value is not None and value.const_value.nbytes >= LARGE:
                     value.meta[FOLDED] = Folded(folded_node, index, value.const_value)
             folded += 1
     return folded
 
 
-def _is_copy(node: ir.Node, results: Sequence[Array]) -> bool:
-    """Tell whether a subgraph would copy a large constant from outside that has other consumers."""
-    shared = any(v is not None and v.graph is not node.graph and len(v.uses()) > 1 for v in node.inputs)
-    return shared and any(array.size > SMALL for array in results)
-
-
-def _replace(node: ir.Node, arrays: Sequence[Array]) -> list[ir.Value | None]:
-    """Replace a node by initialisers under the names of its outputs; return them, None where nobody reads."""
+def _graph_of_results(node: ir.Node, results: Sequence[Array]) -> ir.Graph:
+    """Return the graph that gets the results of a node: where they are large, that around its own which has
+    a constant with other consumers."""
     graph = node.graph
-    assert graph is not None
+    assert isinstance(graph, ir.Graph)
+    if any(array.size > SMALL for array in results):
+        outside = (value.graph for value in node.inputs if value is not None and len(value.uses()) > 1)
+        return next((other for other in outside if other is not None and other is not graph), graph)
+    return graph
+
+
+def _read_what_is_there(node: ir.Node, wanted: FoldedNode, graph: ir.Graph) -> bool:
+    """Have the readers of a node read what an equal one, in another subgraph, came to before.
+
+    Returns whether that is there.
+    """
+    there: dict[int, ir.Value] = {}
+    for value in graph.initializers.values():
+        folded = _folded(value)
+        if folded is not None and folded.tensor is value.const_value and folded.node.computes_as(wanted):
+            there[folded.index] = value
+    read = [index for index, value in enumerate(node.outputs) if value.uses()]
+    if not there.keys() >= set(read):
+        return False
+    for index in read:
+        node.outputs[index].replace_all_uses_with(there[index])
+    _remove(node)
+    return True
+
+
+def _replace(node: ir.Node, arrays: Sequence[Array], graph: ir.Graph) -> list[ir.Value | None]:
+    """Replace a node by initialisers of its own graph or of one around it, under the names of its outputs;
+    return them, None where nobody reads."""
     constants: list[ir.Value | None] = []
     for value, array in zip(node.outputs, arrays, strict=True):
         constants.append(None)
         if value.name and value.uses():
             name = value.name
             value.name = None
+            if graph is not node.graph:  # steps on a subgraph do not see the names outside
+                name = free_name(name, value_names(ir.Model(graph, ir_version=10)))
             constants[-1] = constant = add_initializer(graph, name, array)
             value.replace_all_uses_with(constant)
-    graph.remove(node, safe=True)
+    _remove(node)
     return constants
+
+
+def _remove(node: ir.Node) -> None:
+    assert node.graph is not None
+    node.graph.remove(node, safe=True)
 
 
 def _known_shape(node: ir.Node) -> list[Array] | None:
@@ -284,6 +320,14 @@ class FoldedNode:
     outputs: tuple[str, ...]
     opset: int
 
+    def computes_as(self, other: FoldedNode) -> bool:
+        """Whether another node computes the same of the same constants."""
+        return (
+            (self.op_type, self.attributes, self.opset) == (other.op_type, other.attributes, other.opset)
+            and len(self.inputs) == len(other.inputs)
+            and all(mine is its for mine, its in zip(self.inputs, other.inputs, strict=True))
+        )
+
 
 @dataclass(frozen=True, eq=False)
 class Folded:
@@ -304,8 +348,9 @@ def unfold_constants(model: ir.Model) -> None:
     """Put back the nodes of large constants that take more bytes than their inputs, in place.
 
     The tables of a window or of a Fourier transform, which exporters leave as Range, Mul and Cos, would make
-    a written model larger than the original. Runtimes fold them when they load it, as they do those of the
-    original. Constants that were changed since, or quantized, stay, and so do those of subgraphs.
+    a written model larger than the original, and so would the transposed embedding table of an output layer
+    that stays float. Runtimes fold them when they load it, as they do those of the original. Constants that
+    were changed since, or quantized, stay, and so do those of subgraphs.
     """
     graph, opset = model.graph, model.opset_imports.get("", 1)
     names, node_names = value_names(model), {node.name for node in model.graph.all_nodes() if node.name}
@@ -319,10 +364,14 @@ def unfold_constants(model: ir.Model) -> None:
         return constants[id(value)] if folded is None else nodes[id(folded.node)].outputs[folded.index]
 
     for name, value in list(graph.initializers.items()):
-        source, folded = bytes_computed_from(value), _folded(value)
-        if source is None or folded is None or 2 * source > folded.tensor.nbytes or value.is_graph_output():
+        folded = _folded(value)
+        if folded is None or folded.tensor is not value.const_value or value.is_graph_output():
             continue
         made_by, begin = _made_by(value)
+        stored = {id(constant): _stored(constant, graph) for constant in begin}
+        constants |= {key: own for key, own in stored.items() if own is not None}
+        if 2 * _bytes_of(c for c in begin if id(c) not in constants) > folded.tensor.nbytes:
+            continue
         if not all(_is_the_same(node.op_type, node.opset, opset) for node in made_by):
             continue
         names.discard(name)
@@ -348,6 +397,17 @@ def unfold_constants(model: ir.Model) -> None:
         graph.insert_before(graph[0], list(nodes.values()))
 
 
+def _stored(constant: ir.Value, graph: ir.Graph) -> ir.Value | None:
+    """Return the initialiser of a written graph that is a constant as it was when another was computed from
+    it; None where that is not stored any more."""
+    own = graph.initializers.get(name_of(constant))
+    return own if own is not None and own.const_value is constant.const_value else None
+
+
+def _bytes_of(constants: Iterable[ir.Value]) -> int:
+    return sum(constant.const_value.nbytes for constant in constants if constant.const_value is not None)
+
+
 def bytes_computed_from(value: ir.Value) -> int | None:
     """Return the bytes of the constants that a large folded one is computed from; None for another, and for
     one that was changed since."""
@@ -355,7 +415,7 @@ def bytes_computed_from(value: ir.Value) -> int | None:
     if folded is None or folded.tensor is not value.const_value:
         return None
     _, begin = _made_by(value)
-    return sum(constant.const_value.nbytes for constant in begin if constant.const_value is not None)
+    return _bytes_of(begin)
 
 
 def _folded(value: ir.Value) -> Folded | None:
