@@ -56,6 +56,7 @@ from ..plan.provenance import plan_digest
 from ..planning.plan_model import PlannedModel
 from ..prepare.prepare import ModelFile, ProfileLike, file_of, profile_name
 from ..search.candidates import RankedNode
+from ..search.closed_loop import INCOMPARABLE_SAMPLES
 from ..search.fixes import Failing, cause_of, cheap_fixes, fix_order, is_better, node_fixes
 from ..search.loop import Loop
 from ..search.options import SpeedCheckOptions, TuningData
@@ -505,6 +506,9 @@ def _judged(task: _Task, recipe: Recipe, result: QuantizeResult) -> _Attempt:
         Profile(facts.prepared.identity, DataId(), {}) if task.profile is None else task.profile.profile
     )
     limits = noise_limits(facts.prepared.graph, measured, config)
+    has_truth = task.labels is not None or options.metric is not None
+    if limits.compares_nothing and not has_truth and not options.gate.has_limit:
+        measuring = replace(measuring, limit=INCOMPARABLE_SAMPLES)
 
     evaluation = evaluate(
         task.model,

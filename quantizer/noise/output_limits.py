@@ -210,6 +210,11 @@ class NoiseLimits:
     free_axes: Mapping[str, frozenset[int]] = field(default_factory=dict)
 
     @property
+    def compares_nothing(self) -> bool:
+        """Whether no output can be compared sample by sample, as is known before any is run."""
+        return self.incomparable.keys() >= set(self.graph.outputs)
+
+    @property
     def compared(self) -> tuple[str, ...]:
         """The tensors inside of the model at which noise is judged beside its outputs."""
         tensors = (step.tensor for step in self.steps if not step.chooses)

@@ -19,10 +19,10 @@ which is that of DECISIONS.md, 91:
                   otherwise, or gains next to nothing for what it loses
 
 A proposer stops where `MAX_VAIN` of its plans in a row remove too little noise. Bolder plans have noise
-budgets raised by what was measured to be to spare; they are held to half of what an output may be off, and to
-the SQNR that the verdict asks for. A plan is taken only if what it gains is worth its time, by the target's
-table of kernel times and not by the clock, unless the plan before it destroys an output. The same samples
-give the same plan wherever kernels compute the same.
+budgets raised by what was measured to be to spare, of the outputs that were compared; they are held to half
+of what an output may be off, and to the SQNR that the verdict asks for. A plan is taken only if what it gains
+is worth its time, by the target's table of kernel times and not by the clock, unless the plan before it
+destroys an output. The same samples give the same plan wherever kernels compute the same.
 
 Check samples chose the ranges: what is measured on them is no verdict on samples that nobody saw.
 """
@@ -69,6 +69,9 @@ from .worth import MIN_GAIN
 
 CHECK_SAMPLES = 16
 """Samples on which a plan is run: one half selects the plan, the other half confirms it."""
+
+INCOMPARABLE_SAMPLES = 2
+"""Samples on which a plan is run whose outputs cannot be compared: faults are all that is looked for."""
 
 MAX_OUTPUT_ELEMENTS = 2**26
 """Elements of all outputs on all samples: 256 MB of each model, four times that of one output at a time."""
@@ -246,6 +249,8 @@ def plan_held_on_samples(
             or run the plan's model for the sake of some nodes. ModelError: it cannot be run at all.
     """
     count = _samples_with_room(facts)
+    if facts.noise_limits.compares_nothing:
+        count = min(count, INCOMPARABLE_SAMPLES)
     if not count or all(entry.kind is Kind.FLOAT for entry in planned.plan.nodes.values()):
         return facts, planned
     with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
@@ -570,11 +575,12 @@ def _with_looser_budgets(first: _MeasuredPlan) -> Iterator[Proposal]:
     is_noisy = any(entry.float_reason.code in about_noise for entry in floats)
     spare = -20.0 * math.log10(max(first.excess / BOLD_LIMIT, 1e-3))
     given = first.facts.config.min_output_sqnr is not None
-    if given or not is_noisy or not first.shifts or spare < MIN_BUDGET_STEP_DB:
+    compared = [s.output for s in first.shifts if not s.incomparable]  # of the others nothing was measured
+    if given or not is_noisy or not compared or spare < MIN_BUDGET_STEP_DB:
         return
     for times in LOOSER_BUDGETS:
         # In halves, as budgets are tightened.
-        decibels = {s.output: -math.floor(2.0 * times * spare) / 2.0 for s in first.shifts}
+        decibels = dict.fromkeys(compared, -math.floor(2.0 * times * spare) / 2.0)
         facts = replace(first.facts, quieter={**first.facts.quieter, **decibels})
         yield Proposal(facts, "with more nodes quantized", most=first.time - MIN_TIME_GAIN)
 

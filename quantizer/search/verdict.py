@@ -503,10 +503,15 @@ def verdict_of(
         predicted,
         composition,
     )
-    findings = [*saturation, *against(composition, verdict.cost), *held_out.findings, *tokens, *known]
+    incomparable = next((o.text for o in outputs[:1] if verdict.grade == o.grade == "none" and o.figures), "")
+    on_samples = held_out.findings
+    if incomparable:  # more samples are of no use, and decibels beside their estimate say nothing
+        known = tuple(finding for finding in known if finding.code is not Code.ESTIMATE_TOO_GOOD)
+        on_samples = ()
+    findings = [*saturation, *against(composition, verdict.cost), *on_samples, *tokens, *known]
     verdict = replace(verdict, findings=gravest_first(findings))
-    if verdict.grade == "none" and outputs and outputs[0].grade == "none" and outputs[0].figures:
-        return no_verdict(verdict, Finding(Code.NO_VERDICT, outputs[0].text))
+    if incomparable:
+        return no_verdict(verdict, Finding(Code.NO_VERDICT, incomparable))
     if verdict.grade != "good":
         return verdict
     if drop is not None and drop.is_at_chance:

@@ -10,13 +10,14 @@ import numpy.typing as npt
 import onnx_ir as ir
 import pytest
 import qprof_onnx as qprof
-from onnx import helper, numpy_helper
+from onnx import helper, numpy_helper, parser, save
 from onnxruntime import InferenceSession
 from qprof_onnx.profiles.base.findings import Code, Severity, of_severity
 from qprof_onnx.profiles.records.check_samples import CheckSample, samples_content
 from qprof_onnx.quantizer.evaluation import output_shift
 from qprof_onnx.quantizer.plan import plan as plan_module
 from qprof_onnx.quantizer.plan.plan import Kind
+from qprof_onnx.quantizer.plan.reasons import ReasonCode
 from qprof_onnx.quantizer.planning.plan_model import model_facts, plan_from
 from qprof_onnx.quantizer.prepare.prepare import open_prepared
 from qprof_onnx.quantizer.search import closed_loop, worth
@@ -83,6 +84,44 @@ def test_where_the_estimate_was_too_careful_more_nodes_are_quantized(tmp_path: P
         "less noise than estimated: more nodes are quantized" in note
         for note in map(str, bolder.plan.findings)
     )
+
+
+def drawing(path: Path) -> list[dict[str, npt.NDArray[np.float32]]]:
+    """Write a model whose output is drawn at random around what it computes, and return samples of it."""
+    rng = np.random.default_rng(0)
+    text = """<ir_version: 8, opset_import: ["" : 17]> net (float[1, 16] x) => (float[1, 8] y)
+        { g = MatMul(x, v) h = Relu(g) z = MatMul(h, w) noise = RandomNormalLike(z) y = Add(z, noise) }"""
+    model = parser.parse_model(text)
+    for name, width in (("v", 16), ("w", 8)):
+        weight = rng.normal(size=(16, width)).astype(np.float32)
+        model.graph.initializer.append(numpy_helper.from_array(weight, name))
+    save(model, path)
+    return [{"x": rng.normal(size=(1, 16)).astype(np.float32)} for _ in range(32)]
+
+
+def test_where_no_output_can_be_compared_nothing_is_to_spare_for_a_bolder_plan(tmp_path: Path) -> None:
+    samples = drawing(tmp_path / "m.onnx")
+    prepared, profile = open_prepared(tmp_path / "m.onnx"), qprof.profile(tmp_path / "m.onnx", samples)
+    recipe = load_recipe()
+    asked = replace(recipe, config=replace(recipe.config, cost_model="off"))
+    facts = replace(model_facts(prepared, profile, asked), quieter={"y": 5.0})
+    planned = plan_from(facts)
+    assert {str(entry.float_reason.code) for entry in planned.plan.nodes.values() if entry.stays_float} & {
+        str(ReasonCode.NOISE_BUDGET),
+        str(ReasonCode.NOISE_LIMIT),
+    }
+    _, held = closed_loop.plan_held_on_samples(facts, planned, tmp_path / "m.onnx", samples)
+    assert held.plan.nodes == planned.plan.nodes
+    assert held.plan.origin.checks[0].samples == closed_loop.INCOMPARABLE_SAMPLES
+
+
+def test_no_verdict_is_run_for_where_none_can_be_given(tmp_path: Path) -> None:
+    samples = drawing(tmp_path / "m.onnx")
+    result = qprof.quantize(tmp_path / "m.onnx", None, data=samples, latency=False)
+    assert result.judged is not None
+    assert result.judged.verdict.grade == "none"
+    assert result.judged.evaluation.samples == closed_loop.INCOMPARABLE_SAMPLES
+    assert not [one for one in result.findings if one.code is Code.FEW_HELD_OUT]
 
 
 @pytest.mark.usefixtures("demanding")
