@@ -16,6 +16,7 @@ from ...profiles.base.improvement import improved
 from ...profiles.records.profile import Profile, SampleNoise
 from ...profiles.runtime.providers import CPU, cores
 from ...profiles.samples.values import Sample
+from ..numerics.tuned import tuned
 from ..plan.documents import read_with_samples
 from ..prepare.prepare import PreparedModel, ProfileLike
 from .measure import measure_noise, rows_differ_together
@@ -83,6 +84,17 @@ again with other settings nothing is run again."""
 REMEMBERED = 4
 """How many these are."""
 
+ENOUGH_ELEMENTS = tuned(
+    2.0**27,
+    figure="eight samples of these took one to five seconds more, and no score changed (DECISIONS.md, 31)",
+    chosen_on="seven models with 20 to 90 million elements a sample",
+)
+"""Elements of all activations that the samples hold on which noise is measured: its figures are means over
+them."""
+
+LEAST_SAMPLES = 4
+"""Samples that are run whatever they hold."""
+
 
 def read_measured(source: ProfileLike, prepared: PreparedModel) -> tuple[Profile, str, tuple[Finding, ...]]:
     """Return a profile as plans are made of it: bound to the model, with its check samples and its noise.
@@ -103,9 +115,10 @@ def read_measured(source: ProfileLike, prepared: PreparedModel) -> tuple[Profile
 
 
 def with_noise_of_kept(profile: Profile, model: ir.Model, missing: str = "") -> Measured:
-    """Return a profile with the noise that is measured on the first `noise_samples` of its check samples.
+    """Return a profile with the noise that is measured on the first of its check samples.
 
-    Nothing is run where it has its noise, or is to have none.
+    They are `noise_samples`, or fewer that hold `ENOUGH_ELEMENTS`. Nothing is run where the profile has its
+    noise, or is to have none.
 
     Args:
         profile: bound to the model, with its check samples in memory.
@@ -114,7 +127,9 @@ def with_noise_of_kept(profile: Profile, model: ir.Model, missing: str = "") -> 
     """
     if profile.noise or not profile.noise_samples:
         return profile, ()
-    kept = profile.held_samples[: profile.noise_samples]
+    elements = sum(tensor.count for tensor in profile.values()) / max(1, profile.data.samples)
+    enough = max(LEAST_SAMPLES, int(ENOUGH_ELEMENTS / max(1.0, elements)))
+    kept = profile.held_samples[: min(profile.noise_samples, enough)]
     if not kept:
         return profile, (unmeasured(missing),)
     key = (profile.model, frozenset(profile), tuple(sample.digest for sample in kept))

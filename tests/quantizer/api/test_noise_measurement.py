@@ -72,6 +72,15 @@ def test_the_noise_of_kept_samples_is_that_of_a_run_that_keeps_none(
     assert measured(kept).noise == profile.noise
 
 
+def test_of_large_samples_the_first_four_are_measured(
+    batches: list[np.ndarray],  # type: ignore[type-arg]
+    profile: Profile,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(kept_samples, "ENOUGH_ELEMENTS", 1.0)
+    assert measured(profiled(batches, keep=16)).noise == profile.noise[:4]
+
+
 def test_a_second_plan_of_the_same_samples_measures_nothing(
     batches: list[np.ndarray],  # type: ignore[type-arg]
     monkeypatch: pytest.MonkeyPatch,
