@@ -24,6 +24,7 @@ import math
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
 
+import numpy as np
 import onnx_ir as ir
 
 from ..operators.caches import PAST_KEYS
@@ -40,6 +41,9 @@ BLOCK = 16
 
 ALIGNED = 4
 """Channels that blocked convolutions want a multiple of."""
+
+PRODUCTS_AS_POWERS = (2.0, 3.0)
+"""Exponents with which Pow multiplies."""
 
 STRIDED = 8
 """Run of elements that takes as long to copy, for each of them, as one after the other with a step."""
@@ -128,7 +132,10 @@ def work_of(node: Node, sizes: Sizes, *, integer: bool) -> Work:
         case KernelSizes.VIEW:
             return Work("Reshape", (of_all_outputs,))
         case KernelSizes.BROADCAST:
-            return Work(_broadcast_kernel(node, sizes), (all_written,))
+            kernel = _broadcast_kernel(node, sizes)
+            exponent = node.constant(1) if operator == "Pow" else None
+            is_product = exponent is None or (np.isin(exponent, PRODUCTS_AS_POWERS).all())
+            return Work(kernel if is_product else f"{kernel}:power", (all_written,))
         case KernelSizes.WINDOW:
             taps = math.prod(int(size) for size in attributes.get_ints("kernel_shape", ()) or ())
             return Work(operator, (taps, all_written))

@@ -21,6 +21,7 @@ from ..numerics.tuned import tuned
 from ..operators.facts import ChannelLayout, KernelSizes
 from ..operators.graph import Graph, Node
 from ..operators.table import CONVERSIONS, DEQUANTIZE, PRODUCTS, QUANTIZE, is_clip
+from ..operators.written_out import softplus_before
 from ..plan.channel_groups import ChannelGroup, channel_groups
 from ..plan.plan import Implementation, Kind, NodePlan, QuantPlan
 from ..targets.cost_table import MIN_MICROSECONDS, CostTable
@@ -337,6 +338,11 @@ class CostModel:
             node: of the model.
             names: keys of `FLOAT_SPELLINGS`.
         """
+        if node.name in self.fused:
+            return ""
+        before = self.graph.producer(node.input(0)) if softplus_before(node.ir_node) is not None else None
+        if before is not None:
+            return self.float_spelling(before, names)  # that has the price of both
         usual = self._called(self._time(work_of(node, self.sizes, integer=False), "float", in_layout=False))
         fitting = (name for name in names if FLOAT_SPELLINGS[name](node, self.graph, self.profile))
         times = {"": usual} | {name: self.spelled_time(node, name) for name in fitting}

@@ -18,6 +18,7 @@ from ..operators.functions import chain_of
 from ..operators.graph import Graph, Node
 from ..operators.saturating import Saturation
 from ..operators.table import CHAIN_RULE, DEQUANTIZE, QUANTIZE
+from ..operators.written_out import softplus_before, written_out
 from ..plan.plan import Implementation
 from .kernels import Sizes, Work, work_of
 
@@ -102,6 +103,28 @@ def _written_out_softmax(first: tuple[str, ...], node: Node, sizes: Sizes) -> tu
     return tuple(Piece(Work(kernel, elements), "float") for kernel in kernels)
 
 
+def _written_out(node: Node, sizes: Sizes) -> tuple[Piece, ...]:
+    """The operators that stand for a function; those of Tanh(Softplus(x)) are charged to the Softplus."""
+    ir_node, usual = node.ir_node, work_of(node, sizes, integer=False)
+    if softplus_before(ir_node) is not None:
+        return ()
+    tanh = next((use.node for use in node.ir_node.outputs[0].uses()), ir_node)
+    instead = written_out(tanh if softplus_before(tanh) is ir_node else ir_node)
+    elements, pieces = float(max(sizes.elements(node.output), 1)), []
+    for step in () if instead is None else instead.steps:
+        kernel = step.op_type
+        has_constant = any(not isinstance(operand, int) for operand in step.operands)
+        if has_constant and kernel != "Clip":
+            _, colon, broadcast = usual.kernel.partition(":")  # of the divisor
+            kernel += f"{colon}{broadcast}" if node.op_type == "Div" else ":scalar"
+        pieces.append(Piece(Work(kernel, (elements,)), "float"))
+    return tuple(pieces)
+
+
+def _is_written_out(node: Node, graph: Graph, _: Profile) -> bool:
+    return written_out(node.ir_node) is not None
+
+
 Fits = Callable[[Node, Graph, Profile], bool]
 """Whether a spelling computes what an operator does, to rounding."""
 
@@ -110,11 +133,13 @@ SPELLINGS: Mapping[str, Pieces] = {
     Implementation.FUSED: _fused_chain,
     Implementation.EXP_SUM: partial(_written_out_softmax, ("Clip",)),
     Implementation.EXP_SUM_MAX: partial(_written_out_softmax, ("ReduceMax:inner", "Sub:row")),
+    Implementation.WRITTEN_OUT: _written_out,
 }
 """Implementation -> the kernels that it consists of."""
 
 FLOAT_SPELLINGS: Mapping[str, Fits] = {
     Implementation.EXP_SUM: _is_bounded,
     Implementation.EXP_SUM_MAX: _softmax_along,
+    Implementation.WRITTEN_OUT: _is_written_out,
 }
 """Those of one node that stays float -> where they may be used."""

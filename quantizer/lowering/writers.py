@@ -25,6 +25,7 @@ from ..numerics.affine import UINT8, QuantParams, unsigned_equivalent
 from ..numerics.lookup_tables import build_table
 from ..operators.functions import PointwiseChain, function_of_chain, fused_function, nodes_between
 from ..operators.table import DEQUANTIZE, MICROSOFT
+from ..operators.written_out import SOURCE, softplus_before, written_out
 from ..plan.plan import Implementation, Kind, NodePlan, QuantPlan
 from .emitter import Emitter, become, constant_shape, integer_type, new_value
 
@@ -336,6 +337,43 @@ def softmax_written_out(task: Task, *, largest: bool) -> bool:
     total = step("ReduceSum", "total", powers, axes, keepdims=1)
     become(node, "Div", [powers, total])
     return False
+
+
+def operators_instead(task: Task) -> bool:
+    """Write a float function as the operators that `operators.written_out` has for it; nothing for a Softplus
+    whose reader is written with it."""
+    node, emitter = task.node, task.emitter
+    readers = [use.node for use in node.outputs[0].uses()]
+    if readers and all(_replaces(task, reader) is node for reader in readers):
+        return True
+    instead = written_out(node)
+    if instead is None or instead.replaces is not _replaces(task, node):
+        return float_node(task)
+    name, results = emitter.name(node.outputs[0]), list[ir.Value]()
+    source = emitter.floating(instead.source, node)
+    for number, step in enumerate(instead.steps):
+        inputs = [
+            emitter.constant(f"{name}_number", each)
+            if not isinstance(each, int)
+            else source
+            if each == SOURCE
+            else results[each]
+            for each in step.operands
+        ]
+        if step is instead.steps[-1]:
+            become(node, step.op_type, inputs)
+        else:
+            result = new_value(f"{name}_step{number + 1}", ir.DataType.FLOAT, instead.source)
+            results.append(emitter.add(step.op_type, inputs, result, node))
+    return False
+
+
+def _replaces(task: Task, node: ir.Node) -> ir.Node | None:
+    """Return the node before another one that is written with it, None where there is none."""
+    before = softplus_before(node)
+    entries = [task.plan.nodes.get(name_of(each)) for each in (node, before) if each is not None]
+    together = all(e is not None and e.implementation == Implementation.WRITTEN_OUT for e in entries)
+    return before if together else None
 
 
 def table_of(task: Task) -> tuple[PointwiseChain, QuantParams]:

@@ -37,7 +37,7 @@ ELEMENTS = (64, 512, 4096, 32768, 262144, 1048576)
 
 UNARY = (
     *("Relu", "Sigmoid", "Tanh", "HardSwish", "HardSigmoid", "LeakyRelu", "Elu", "Softplus", "Gelu", "Erf"),
-    *("Exp", "Log", "Sqrt", "Reciprocal", "Abs", "Neg", "Sin", "Cos", "Floor"),
+    *("Exp", "Log", "Sqrt", "Reciprocal", "Abs", "Neg", "Sin", "Cos", "Floor", "Mish"),
 )
 
 
@@ -363,12 +363,13 @@ def elementwise() -> Iterator[Net]:
                 else:
                     net.add(op, net.constant(np.full(other, 0.7, np.float32)))
             yield net
-        power, clip, prelu = Net(shape), Net(shape), Net(shape)
+        power, root, clip, prelu = Net(shape), Net(shape), Net(shape), Net(shape)
         for _ in range(4):
             power.add("Pow", power.number(2.0))
+            root.add("Pow", root.number(0.5))
             clip.add("Clip", clip.number(0.1), clip.number(0.9))
             prelu.add("PRelu", prelu.constant(np.full((shape[1], 1, 1), 0.2, np.float32)))
-        yield from (power, clip, prelu)
+        yield from (power, root, clip, prelu)
 
 
 def moves_and_reductions() -> Iterator[Net]:

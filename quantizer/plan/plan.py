@@ -137,6 +137,8 @@ class Implementation(StrEnum):
     """FLOAT: Softmax as exponentials of clipped values over their sum."""
     EXP_SUM_MAX = "exp-sum-max"
     """FLOAT: Softmax as exponentials of the values less the largest over their sum."""
+    WRITTEN_OUT = "written-out"
+    """FLOAT: a function as the operators that `operators.written_out` has for it."""
 
 
 ROUNDS_IN_KERNEL = Implementation.RUNTIME

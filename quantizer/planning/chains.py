@@ -290,7 +290,8 @@ def expanded(plan: QuantPlan, facts: PlanningFacts) -> QuantPlan:
             continue
         for node in chain.nodes:
             if entry.kind is Kind.FLOAT:
-                entries[name_of(node)] = entry
+                way = entry.implementation or facts.float_spelling(name_of(node))
+                entries[name_of(node)] = replace(entry, implementation=way)
                 continue
             remark = f"part of the look-up table of '{chain.name}'"
             if node is chain.nodes[-1]:

@@ -234,6 +234,11 @@ class PlanningFacts:
         spellings |= dict.fromkeys(model.plain, Implementation.PLAIN_LAYOUT)
         return {name: Implementation(how) for name, how in spellings.items() if how}
 
+    def float_spelling(self, name: str) -> Implementation:
+        """Return the implementation of a float node, the usual one where another costs no less."""
+        way = Implementation.USUAL if name in self.usual else self.float_spellings.get(name)
+        return way or Implementation.USUAL
+
     @derived_from("prepared", "measured", "config", "quieter")
     def noise_limits(self) -> NoiseLimits:
         """How much noise the outputs of the prepared model and the steps inside of it can bear."""

@@ -249,7 +249,7 @@ def _float_implementation(facts: PlanningFacts, node: Node, parameters: Paramete
     reads_stored = node.input(0) in parameters.tensors
     if reads_stored and node.op_type == CHAIN and chain_of(node.ir_node).fused:
         return Implementation.FUSED  # elsewhere the runtime makes that operator of the chain's nodes itself
-    spelling = facts.float_spellings.get(node.name, Implementation.USUAL)
+    spelling = facts.float_spelling(node.name)
     if spelling and not (reads_stored and spelling is Implementation.PLAIN_LAYOUT):
         return spelling  # a tensor that is stored quantized is in no blocks
     way = Implementation(facts.target.float_implementations.get(node.op_type, ""))

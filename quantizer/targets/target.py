@@ -124,14 +124,15 @@ class Target:
         ),
     ] = field(default_factory=dict)
     spellings: Annotated[
-        tuple[Literal["fused", "plain-layout", "exp-sum", "exp-sum-max"], ...],
+        tuple[Literal["fused", "plain-layout", "exp-sum", "exp-sum-max", "written-out"], ...],
         Meta(
             description="Further ways in which nodes may be written, each where the table of kernel times "
             "says that it is faster: fused for SiLU and GELU as one operator of the runtime's own, in "
             "float; plain-layout for float nodes of a few channels after a convolution, which are computed "
             "in whole blocks of channels otherwise; exp-sum and exp-sum-max for a float Softmax along an "
             "axis that is not the last as exponentials over their sum, of clipped values or of those less "
-            "the largest."
+            "the largest; written-out for float Pow, Div by a constant, Elu, Softplus and Mish as operators "
+            "that compute the same."
         ),
     ] = ()
     unsigned_activations: Annotated[

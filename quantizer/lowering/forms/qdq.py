@@ -55,6 +55,7 @@ FLOAT         fused           one operator of onnxruntime's own for the chain, b
 FLOAT         exp-sum         Softmax as Clip, Exp, ReduceSum, Div, where the profile shows that the Clip
                               changes nothing: along an axis that is not the last onnxruntime transposes
 FLOAT         exp-sum-max     the same with ReduceMax, Sub in the place of the Clip
+FLOAT         written-out     a function as cheaper operators; see `operators.written_out`
 ============  ==============  ================================================================================
 
 What onnxruntime 1.31 executes on x86-64 (opset 13 to 23, found by experiment). Integer kernels: Conv (its
@@ -93,6 +94,7 @@ from ..writers import (
     fused,
     in_plain_layout,
     lookup_table,
+    operators_instead,
     softmax_written_out,
     tanh_through_sigmoid,
     weight_only,
@@ -128,6 +130,7 @@ WRITERS: Writers = {
     (Kind.FLOAT, Implementation.FUSED): fused,
     (Kind.FLOAT, Implementation.EXP_SUM): partial(softmax_written_out, largest=False),
     (Kind.FLOAT, Implementation.EXP_SUM_MAX): partial(softmax_written_out, largest=True),
+    (Kind.FLOAT, Implementation.WRITTEN_OUT): operators_instead,
 }
 """Every way to write a node, by kind and implementation."""
 

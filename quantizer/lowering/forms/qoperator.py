@@ -36,6 +36,7 @@ from ..writers import (
     fused,
     in_plain_layout,
     lookup_table,
+    operators_instead,
     softmax_written_out,
     weight_only,
     with_clip,
@@ -241,6 +242,7 @@ WRITERS: Writers = {
     (Kind.FLOAT, Implementation.FUSED): fused,
     (Kind.FLOAT, Implementation.EXP_SUM): partial(softmax_written_out, largest=False),
     (Kind.FLOAT, Implementation.EXP_SUM_MAX): partial(softmax_written_out, largest=True),
+    (Kind.FLOAT, Implementation.WRITTEN_OUT): operators_instead,
 }
 """Every way to write a node, by kind and implementation."""
 

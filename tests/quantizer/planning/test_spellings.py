@@ -250,6 +250,52 @@ def test_a_written_out_softmax_is_that_of_the_operator_to_float_rounding(
         assert np.abs(found - exact).max() <= 2.0**-20
 
 
+FUNCTIONS = {
+    "Softplus:float": 40.0,
+    "Tanh:float": 4.0,
+    "Mul:float": 3.0,
+    "Pow:scalar:float": 20.0,
+    "Sqrt:float": 4.0,
+    "Clip:float": 2.0,
+    "Exp:float": 3.0,
+    "Add:scalar:float": 2.0,
+    "Div:float": 4.0,
+    "Log:float": 12.0,
+    "Max:float": 3.0,
+    "Div:scalar:float": 3.0,
+    "Mul:scalar:float": 2.0,
+}
+MISH = "p = Softplus (c) t = Tanh (p) s = Mul (c, t)"
+HALF = "h = Constant <value_float = 0.5> ()"
+
+
+@pytest.mark.parametrize(
+    ("text", "times", "expected"),
+    [
+        (MISH, {}, {"Softplus": 16.0, "Tanh": 0.0, "Mul": 3.0}),
+        (MISH, {"Exp:float": 50.0}, {"Softplus": 40.0, "Tanh": 4.0, "Mul": 3.0}),
+        (f"{HALF} s = Pow (c, h)", {}, {"Pow": 4.0}),
+        (f"{HALF} s = Pow (c, h)", {"Sqrt:float": 21.0}, {"Pow": 20.0}),
+        (f"{HALF} e = Erf (c) d = Div (e, h) s = Erf (d)", {}, {"Div": 2.0}),
+    ],
+)
+def test_a_function_is_written_out_where_that_costs_less(
+    text: str, times: Mapping[str, float], expected: Mapping[str, float]
+) -> None:
+    net, table = between(text), {**KERNELS, **FUNCTIONS, **times}
+    plan = planned(net, table, keep_float=["*"]).plan
+    costs = CostModel(net.graph, net.profile, priced(table)).costs(plan)
+    made = {node.op_type: node.name for node in net.graph.nodes}
+    assert {op: costs.integer[made[op]] for op in expected} == pytest.approx(expected)
+
+
+def test_the_division_of_a_gelu_is_not_written_out() -> None:
+    net = between(GELU.format(half=0.5))
+    table = {**KERNELS, **FUNCTIONS, "Gelu:float": 1000.0}
+    plan = planned(net, table, keep_float=["*"]).plan
+    assert {entry.implementation for entry in plan.nodes.values()} == {""}
+
+
 def enlarged(channels: int) -> Network:
     """A map that a convolution makes, enlarged: the end of a segmentation network."""
     return network(
