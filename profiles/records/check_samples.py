@@ -24,7 +24,7 @@ import math
 import os
 import stat
 import zipfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -215,15 +215,42 @@ def _packed(array: Array) -> tuple[Array, Array | None]:
         kind = np.dtype(np.uint8 if values.size <= 1 << 8 else np.uint16)
         if values.size > MOST_VALUES or array.size * kind.itemsize + values.nbytes >= array.nbytes:
             return array, None
-        codes, missing = np.empty(every.size, kind), every[:0]
+        codes, missing, number = np.empty(every.size, kind), every[:0], _numbering(values)
         for first in range(0, every.size, CHUNK):
             part = every[first : first + CHUNK]
-            own = np.minimum(np.searchsorted(values, part), values.size - 1)
+            own = number(part)
             missing = part[values[own] != part]
             if missing.size:
                 break
             codes[first : first + CHUNK] = own
     return (codes.reshape(array.shape), values.view(array.dtype)) if every.size else (array, None)
+
+
+_FACTORS = {4: (0x9E3779B1, 0x85EBCA77, 0xC2B2AE3D), 8: (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F)}
+"""Odd numbers by which bits of so many bytes are multiplied, one after another until all values differ in the
+upper bits of the product."""
+
+_UPPER_BITS = 22
+
+
+def _numbering(values: Array) -> Callable[[Array], Array]:
+    """Return a function from bits to numbers of values; of bits that are none of these, some number.
+
+    A look-up table is several times as fast as a search: pictures have a few hundred values.
+
+    Args:
+        values: bits, uint16, uint32 or uint64, in order, each once.
+    """
+    kind = values.dtype.type
+    shift = kind(max(0, 8 * values.dtype.itemsize - _UPPER_BITS))
+    few = values.size**2 < 1 << (_UPPER_BITS + 1)  # of more, two have the same upper bits
+    for factor in map(kind, _FACTORS.get(values.dtype.itemsize, (1,)) if few else ()):
+        places = (values * factor) >> shift
+        if np.unique(places).size == values.size:
+            table = np.zeros(1 << _UPPER_BITS, np.uint16)
+            table[places] = np.arange(values.size)
+            return lambda part: table[(part * factor) >> shift]
+    return lambda part: np.minimum(np.searchsorted(values, part), values.size - 1)
 
 
 def samples_content(samples: Sequence[CheckSample]) -> bytes:

@@ -120,6 +120,29 @@ def profile_with(held: list[CheckSample]) -> Profile:
     return Profile(ModelId("0", "0", 17), DataId(1, "0" * 32), {}).with_held(held, 16)
 
 
+@given(
+    st.sampled_from([np.int16, np.float16, np.int32, np.float32, np.int64, np.float64]),
+    st.integers(1, 6000),
+    st.integers(1, 40000),
+    st.integers(0, 1 << 30),
+)
+@settings(max_examples=50)
+def test_few_values_are_numbered_in_order_of_their_bits(
+    dtype: type[np.generic], count: int, elements: int, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    values = rng.integers(0, 1 << 60, count).view(dtype)[:count]
+    array = rng.choice(values, elements)
+    codes, packed = CheckSample("0" * 32, {"x": array}).packed["x"]
+    bits = array.view(f"u{array.dtype.itemsize}")
+    distinct, numbers = np.unique(bits, return_inverse=True)
+    if packed is None:
+        assert codes is array
+    else:
+        np.testing.assert_array_equal(packed.view(bits.dtype), distinct)
+        np.testing.assert_array_equal(codes, numbers)
+
+
 def test_a_profile_is_read_with_its_samples_and_says_why_it_has_none(tmp_path: Path) -> None:
     path = tmp_path / "p.yaml"
     profile = profile_with(samples(5))
