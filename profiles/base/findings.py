@@ -324,6 +324,12 @@ class Code(StrEnum):
         Severity.NOTE,
         "onnxruntime executes nodes otherwise than planned.",
     )
+    SLOW_SESSION = (
+        "slow-session",
+        Severity.WARNING,
+        "Options that the model's file or genai_config.json beside it has for the session make int8 slow in "
+        "onnxruntime.",
+    )
     NOT_TIMED = "not-timed", Severity.NOTE, "The speed was not measured."
 
     # Two profiles ---------------------------------------------------------------------------------------

@@ -6,7 +6,10 @@ tools are judged by their operators and sizes.
 
 from __future__ import annotations
 
+import json
 import platform
+from collections.abc import Iterator
+from contextlib import suppress
 from itertools import chain
 
 import onnx_ir as ir
@@ -136,6 +139,60 @@ def other_plan(plan: QuantPlan, quantized: ModelFile) -> tuple[Finding, ...]:
         return ()
     sentence = f"{quantized.name} was written by another plan than the one given"
     return (Finding(Code.OTHER_PLAN, sentence, quantized.name, remedy="give the plan of this model"),)
+
+
+GENAI_CONFIG = "genai_config.json"
+"""File beside a model in which onnxruntime-genai finds its session options."""
+
+ORT_CONFIG = "ort_config"
+"""Metadata in which onnxruntime finds them, where ORT_LOAD_CONFIG_FROM_MODEL is 1."""
+
+SLOW_LEVELS = ("0", "1", "2", "ORT_DISABLE_ALL", "ORT_ENABLE_BASIC", "ORT_ENABLE_EXTENDED")
+"""Levels of optimisation that leave kernels of integers between changes of layout."""
+
+EXACT_PRODUCTS = "session.x64quantprecision"
+"""Option that has products with signed weights computed by the slow kernels that never saturate."""
+
+
+def session_doubts(quantized: ModelFile) -> tuple[Finding, ...]:
+    """Return a finding for each session option of a quantized model's file, or of the file of
+    onnxruntime-genai beside it, with which its integers are slow.
+
+    What is measured here has all optimisations, whatever these files say.
+    """
+    sources = {f"metadata '{ORT_CONFIG}'": quantized.model.metadata_props.get(ORT_CONFIG, "")}
+    with suppress(OSError, UnicodeDecodeError):
+        sources[GENAI_CONFIG] = (quantized.path.parent / GENAI_CONFIG).read_text(encoding="utf-8")
+    found = []
+    for source, text in sources.items():
+        for option, value in dict.fromkeys(_session_options(text)):
+            if option == "graph_optimization_level" and value in SLOW_LEVELS:
+                slow, remedy = "takes up to 2.8 times as long", "use ORT_ENABLE_ALL"
+            elif option == EXACT_PRODUCTS and value == "1":
+                slow = "takes 1.3 to 1.7 times as long"
+                remedy = "leave it out; where processors have no VNNI, use --target onnxruntime-x86-avx2"
+            else:
+                continue
+            sentence = f"{source} sets {option} to {value}, with which int8 {slow} as measured here"
+            found.append(Finding(Code.SLOW_SESSION, sentence, option, {"value": value}, remedy))
+    return tuple(found)
+
+
+def _session_options(text: str) -> Iterator[tuple[str, str]]:
+    """Yield the options in every "session_options" of a JSON document; nothing of any other text."""
+    try:
+        waiting = [json.loads(text)]
+    except ValueError:
+        return
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, list):
+            waiting += part
+        elif isinstance(part, dict):
+            waiting += part.values()
+            options = part.get("session_options")
+            if isinstance(options, dict):
+                yield from ((str(name), str(value)) for name, value in options.items())
 
 
 def speed_doubts(

@@ -44,7 +44,7 @@ from .compare import (
     most_different,
     sample_difference,
 )
-from .doubts import check_not_instrumented, doubts, other_graph, speed_doubts
+from .doubts import check_not_instrumented, doubts, other_graph, session_doubts, speed_doubts
 from .excerpts import Excerpt, excerpt_of
 from .gates import GateFailure, check_gate, failures_of, gate_finding, truth_doubts
 from .latency import Latency, Run, measure
@@ -502,6 +502,7 @@ def evaluate(
         *truth_doubts(accuracy, score, counts_rows=counts_rows),
         *other_graph(floats, quantized),
         *elsewhere,
+        *session_doubts(quantized),
         *too_good(estimates),
         *(Finding(Code.SCORES_MOVED, sentence) for sentence in (() if shift is None else shift.advice)),
         *(() if metric is None else metric.assumed),
