@@ -211,7 +211,7 @@ def _header(where: str, file: IO[bytes], size: int) -> ArrayHeader:
     header = ArrayHeader(dtype, shape)
     if header.nbytes > size - file.tell():
         raise ValueError(f"its header says {header.nbytes} bytes, {size - file.tell()} follow")
-    if header.nbytes > _machine_bytes():
+    if header.nbytes > machine_bytes():
         raise DataError(
             f"{where}: takes {header.nbytes / 1e9:.1f} GB unpacked, more than this machine's memory; "
             "split the data"
@@ -219,7 +219,7 @@ def _header(where: str, file: IO[bytes], size: int) -> ArrayHeader:
     return header
 
 
-def _machine_bytes() -> float:
+def machine_bytes() -> float:
     """Return the bytes of this machine's memory, infinity where it does not say."""
     try:
         return float(os.sysconf("SC_PAGE_SIZE")) * os.sysconf("SC_PHYS_PAGES")

@@ -14,12 +14,13 @@ from ...profiles.base.errors import QprofError
 from ...profiles.base.findings import Code, Finding
 from ...profiles.base.improvement import improved
 from ...profiles.records.profile import Profile, SampleNoise
-from ...profiles.runtime.providers import CPU, cores
+from ...profiles.runtime.providers import CPU, cores, used_bytes
+from ...profiles.samples.arrays import machine_bytes
 from ...profiles.samples.values import Sample
 from ..numerics.tuned import tuned
 from ..plan.documents import read_with_samples
 from ..prepare.prepare import PreparedModel, ProfileLike
-from .measure import measure_noise, rows_differ_together
+from .measure import expected_bytes, measure_noise, rows_differ_together
 
 Measured = tuple[Profile, tuple[Finding, ...]]
 """A profile with the noise that was measured; or as it was, with the finding that says why it has none."""
@@ -135,6 +136,9 @@ def with_noise_of_kept(profile: Profile, model: ir.Model, missing: str = "") -> 
     key = (profile.model, frozenset(profile), tuple(sample.digest for sample in kept))
     if key in _measured:
         return replace(profile, noise=_measured[key]), ()
+    needed = used_bytes() + expected_bytes(model, activation_bytes(profile))
+    if needed > machine_bytes():
+        return profile, (unmeasured(f"it would need {needed >> 20} MiB, more than this machine has"),)
     samples = [(one.digest, Sample(f"{one.digest[:8]} of the profile", one.arrays)) for one in kept]
     batches = profile.runs < profile.data.samples
     (measured, findings), left_out = improved(

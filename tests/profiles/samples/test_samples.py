@@ -466,7 +466,7 @@ def test_a_member_that_claims_more_than_it_can_hold_is_refused(tmp_path: Path) -
 
 def test_an_array_larger_than_the_memory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     np.savez(tmp_path / "a.npz", x=ONE)
-    monkeypatch.setattr(array_files, "_machine_bytes", lambda: 8.0)
+    monkeypatch.setattr(array_files, "machine_bytes", lambda: 8.0)
     assert_says(refusal(tmp_path), "a.npz: array 'x': takes", "more than this machine's memory")
 
 

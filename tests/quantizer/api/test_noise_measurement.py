@@ -81,6 +81,17 @@ def test_of_large_samples_the_first_four_are_measured(
     assert measured(profiled(batches, keep=16)).noise == profile.noise[:4]
 
 
+def test_nothing_is_run_that_would_take_more_memory_than_the_machine_has(
+    batches: list[np.ndarray],  # type: ignore[type-arg]
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kept = profiled(batches, keep=16, noise_samples=5)
+    monkeypatch.setattr(kept_samples, "machine_bytes", lambda: float(1 << 20))
+    found, _, (finding,) = read_measured(kept, open_prepared(MODEL))
+    assert found.noise == ()
+    assert "more than this machine has" in finding.text
+
+
 def test_a_second_plan_of_the_same_samples_measures_nothing(
     batches: list[np.ndarray],  # type: ignore[type-arg]
     monkeypatch: pytest.MonkeyPatch,
