@@ -23,7 +23,7 @@ from frame import PARTS, Stage, run
 
 OF_PAGES = ("models", "settings", "decoders", "token-times", "large-decoder")
 """Stages whose tables stand on pages; `pages` runs them one after the other."""
-INSTRUMENTS = ("told", "quick", "scale")
+INSTRUMENTS = ("told", "quick", "scale", "commands")
 """Stages that are used while qprof is made."""
 STAGES = (*OF_PAGES, *INSTRUMENTS)
 """Each is a module of `stages/`, with `_` for `-`, that is imported only when its stage is asked for: each
