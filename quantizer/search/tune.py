@@ -89,7 +89,9 @@ def tune(
     # The float model, its profile and the samples.
     file = file_of(model)
     prepared, provider = file.prepared, check_provider(target.provider)
-    profile, _, _ = read_measured(profile_path, prepared)
+    profile, _, findings = read_measured(profile_path, prepared)
+    for finding in findings:
+        note(finding)
     check_data_not_random(profile.data, profile_name(profile_path), "tuning")
     session = open_session(str(file), str(file), target.threads, provider=provider, timed=True)
     split = read_split(session, prepared.model, data, cores())
