@@ -27,6 +27,7 @@ import zipfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -211,19 +212,27 @@ def _packed(array: Array) -> tuple[Array, Array | None]:
     every = bits.reshape(-1)
     values, missing = every[:0], every[:: 1 + every.size // MOST_VALUES]
     while missing.size:  # those of a part, then those that are not among them
-        values = np.unique(np.concatenate([values, missing[:MOST_VALUES]]))
+        values = _distinct(np.concatenate([values, missing[:MOST_VALUES]]))
         kind = np.dtype(np.uint8 if values.size <= 1 << 8 else np.uint16)
         if values.size > MOST_VALUES or array.size * kind.itemsize + values.nbytes >= array.nbytes:
             return array, None
-        codes, missing, number = np.empty(every.size, kind), every[:0], _numbering(values)
-        for first in range(0, every.size, CHUNK):
-            part = every[first : first + CHUNK]
+        codes, missing, number = np.empty(every.size, kind), every[:0], _numbering(values, every.size)
+        # The first part is a small one: where all elements differ it shows that.
+        for first, stop in pairwise((0, *range(MOST_VALUES, every.size, CHUNK), every.size)):
+            part = every[first:stop]
             own = number(part)
             missing = part[values[own] != part]
             if missing.size:
                 break
-            codes[first : first + CHUNK] = own
+            codes[first:stop] = own
     return (codes.reshape(array.shape), values.view(array.dtype)) if every.size else (array, None)
+
+
+def _distinct(array: Array) -> Array:
+    """Return the distinct elements of a flat array of integers, in order: in a tenth of the time that
+    `numpy.unique` takes."""
+    ordered = np.sort(array)
+    return ordered[np.concatenate([[True], ordered[1:] != ordered[:-1]])] if ordered.size else ordered
 
 
 _FACTORS = {4: (0x9E3779B1, 0x85EBCA77, 0xC2B2AE3D), 8: (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F)}
@@ -233,20 +242,22 @@ upper bits of the product."""
 _UPPER_BITS = 22
 
 
-def _numbering(values: Array) -> Callable[[Array], Array]:
+def _numbering(values: Array, elements: int) -> Callable[[Array], Array]:
     """Return a function from bits to numbers of values; of bits that are none of these, some number.
 
     A look-up table is several times as fast as a search: pictures have a few hundred values.
 
     Args:
         values: bits, uint16, uint32 or uint64, in order, each once.
+        elements: of how many these are to be found; a table is not worth it for few.
     """
     kind = values.dtype.type
     shift = kind(max(0, 8 * values.dtype.itemsize - _UPPER_BITS))
-    few = values.size**2 < 1 << (_UPPER_BITS + 1)  # of more, two have the same upper bits
-    for factor in map(kind, _FACTORS.get(values.dtype.itemsize, (1,)) if few else ()):
+    # Of more values, two have the same upper bits.
+    is_tried = elements >= CHUNK >> 2 and values.size**2 < 1 << (_UPPER_BITS + 1)
+    for factor in map(kind, _FACTORS.get(values.dtype.itemsize, (1,)) if is_tried else ()):
         places = (values * factor) >> shift
-        if np.unique(places).size == values.size:
+        if _distinct(places).size == values.size:
             table = np.zeros(1 << _UPPER_BITS, np.uint16)
             table[places] = np.arange(values.size)
             return lambda part: table[(part * factor) >> shift]

@@ -123,7 +123,7 @@ def profile_with(held: list[CheckSample]) -> Profile:
 @given(
     st.sampled_from([np.int16, np.float16, np.int32, np.float32, np.int64, np.float64]),
     st.integers(1, 6000),
-    st.integers(1, 40000),
+    st.integers(1, 140_000),
     st.integers(0, 1 << 30),
 )
 @settings(max_examples=50)
