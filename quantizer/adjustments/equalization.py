@@ -651,7 +651,10 @@ def equalized_profile(
         assert path is not None
         for between in path.tensors:
             if between.name in profile:
-                after = new if between.keeps_range else _bounded(profile[between.name], divisors)
+                before = profile[between.name]
+                after = (
+                    replace(new, shape=before.shape) if between.keeps_range else _bounded(before, divisors)
+                )
                 replaced[between.name] = {equalized_name(between.name): after}
     tensors: dict[str, TensorProfile] = {}
     for name, tensor in profile.items():

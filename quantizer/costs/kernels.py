@@ -132,10 +132,11 @@ def work_of(node: Node, sizes: Sizes, *, integer: bool) -> Work:
         case KernelSizes.VIEW:
             return Work("Reshape", (of_all_outputs,))
         case KernelSizes.BROADCAST:
-            kernel = _broadcast_kernel(node, sizes)
+            kernel, repeated = _broadcast_kernel(node, sizes)
             exponent = node.constant(1) if operator == "Pow" else None
             is_product = exponent is None or (np.isin(exponent, PRODUCTS_AS_POWERS).all())
-            return Work(kernel if is_product else f"{kernel}:power", (all_written,))
+            kernel = kernel if is_product else f"{kernel}:power"
+            return Work(kernel, (*repeated, all_written))
         case KernelSizes.WINDOW:
             taps = math.prod(int(size) for size in attributes.get_ints("kernel_shape", ()) or ())
             return Work(operator, (taps, all_written))
@@ -162,7 +163,9 @@ def work_of(node: Node, sizes: Sizes, *, integer: bool) -> Work:
             steps = node.constant(4)  # of a Slice; a Split has no such input
             strided = steps is not None and (steps != 1).any() and len(read) == len(written)
             run = STRIDED if strided else _run_length(read, written, of_all_outputs)
-            return Work("Slice", (run, of_all_outputs))
+            parts_channels = len(read) == len(written) > 2 and read[1] != written[1] and not strided
+            last = (float(written[1]), float(of_all_outputs)) if parts_channels else ()
+            return Work("Slice", (run, of_all_outputs), channels_last=last)
         case KernelSizes.ENTRIES:
             axis = (attributes.get_int("axis", 0) or 0) % max(len(read), 1)
             return Work(operator, (max(math.prod(read[axis + 1 :]), 1), of_all_outputs))
@@ -230,8 +233,9 @@ def attention_work(node: Node, sizes: Sizes) -> tuple[Work, ...]:
     )
 
 
-def _broadcast_kernel(node: Node, sizes: Sizes) -> str:
-    """Return the kernel of an operation on two tensors, by how the smaller one is repeated."""
+def _broadcast_kernel(node: Node, sizes: Sizes) -> tuple[str, tuple[float, ...]]:
+    """Return the kernel of an operation on two tensors, by how the smaller one is repeated; and of a row that
+    is repeated, or of numbers of which each meets many, how many elements are computed at once."""
     out = sizes.output(node)
     smaller: list[Shape] = []
     for name in node.inputs:
@@ -240,12 +244,19 @@ def _broadcast_kernel(node: Node, sizes: Sizes) -> str:
         if math.prod(shape) < max(math.prod(out), 1):
             smaller.append(shape[first:])  # without leading ones
     if not smaller:
-        return node.op_type
+        return node.op_type, ()
     least = min(smaller, key=math.prod)
     if math.prod(least) == 1:
-        return f"{node.op_type}:scalar"
+        return f"{node.op_type}:scalar", ()
     is_row = tuple(out[len(out) - len(least) :]) == least
-    return f"{node.op_type}:{'row' if is_row else 'channel'}"
+    each = (*(1,) * (len(out) - len(least)), *least)
+    run, kinds = 1, set[bool]()
+    for size, own in zip(reversed(out), reversed(each), strict=True):
+        kinds |= {own == 1} if size > 1 else set()
+        if len(kinds) > 1:
+            break
+        run *= size
+    return f"{node.op_type}:{'row' if is_row else 'channel'}", (float(run),)
 
 
 def _run_length(read: Shape, written: Shape, total: int) -> int:

@@ -100,6 +100,13 @@ MIN_MOVED_DIMENSIONS = 2
 """Dimensions above 1, besides the batch, of a tensor whose layout matters."""
 
 
+def _repeats_elements(node: Node, graph: Graph) -> bool:
+    """Whether a Resize is by whole factors of known sizes: then it is written as rows that are looked up."""
+    sides = [(graph.shape(name) or ())[2:] for name in (node.input(0), node.output)]
+    known = len(sides[0]) == len(sides[1]) > 0 and None not in (*sides[0], *sides[1])
+    return known and all(out % max(one or 1, 1) == 0 for one, out in zip(*sides, strict=True) if out)
+
+
 @dataclass(frozen=True, eq=False)
 class CostModel:
     """The kernel times and sizes of a model, from which any plan of it is priced.
@@ -311,6 +318,8 @@ class CostModel:
         if entry.implementation in SPELLINGS:
             return self.spelled_time(node, entry.implementation, sizes or self.sizes, in_layout=last)
         work = work_of(node, sizes or self.sizes, integer=True)
+        if node.facts.kernel is KernelSizes.RESIZE and not _repeats_elements(node, self.graph):
+            work = replace(work, kernel=f"{work.kernel}:direct")
         form = "integer"
         if entry.kind is Kind.DYNAMIC:
             form = "dynamic"
@@ -401,9 +410,10 @@ class CostModel:
             for name in (f"{kernel}:blocked", kernel) if in_layout else (kernel,):
                 for word in dict.fromkeys((form, "integer" if form != "float" else form, "float")):
                     points = self.table.kernels.get(f"{name}:{word}")
-                    if points and len(points[0]) == len(work.sizes) + 1:
+                    known = len(points[0]) - 1 if points else 0
+                    if known in (1, len(work.sizes)):  # of a kernel that depends on more it has the elements
                         last = work.channels_last if in_layout and word != "float" else ()
-                        time = self.table.microseconds(f"{name}:{word}", last or work.sizes) or 0.0
+                        time = self.table.microseconds(f"{name}:{word}", (last or work.sizes)[-known:]) or 0.0
                         return work.repeats * time
         default = self.table.microseconds(f"{DEFAULT_KERNEL}:float", (work.sizes[-1],)) or 0.0
         return work.repeats * default

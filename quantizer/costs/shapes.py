@@ -28,8 +28,9 @@ def shapes_of(graph: Graph, profile: Profile) -> Mapping[str, Shape]:
     """Return the shape of each tensor whose rank is known.
 
     Several symbols that no equation tells apart are taken for equal, which the sides of pictures often are; a
-    leading one is the batch, and 1. A tensor that was not profiled, and of whose symbols one is unknown, has
-    the shape of the largest operand of its node.
+    leading one is the batch, and 1. A tensor that was not profiled has its unknown sizes from the largest
+    activation that its node reads and that has as many dimensions; where there is none, the shape of the
+    largest operand.
     """
     runs = runs_of(graph, profile)
     elements = {name: _elements(name, profile) / (runs.get(name) or 1.0) for name in profile.tensors}
@@ -44,11 +45,18 @@ def shapes_of(graph: Graph, profile: Profile) -> Mapping[str, Shape]:
     }
     for node in graph.nodes:
         operands = [shapes[name] for name in node.inputs if name in shapes]
+        data = [shapes[name] for name in node.inputs if name in shapes and not graph.is_constant(name)]
         for name in node.outputs:
             if not name or name in shapes:
                 continue
             if operands and graph.is_float(name):
-                shapes[name] = max(operands, key=math.prod)
+                known = [sizes.get(dim) if isinstance(dim, str) else dim for dim in symbolic.get(name, ())]
+                alike = max((s for s in data if len(s) == len(known)), key=math.prod, default=None)
+                if alike is None:
+                    shapes[name] = max(operands, key=math.prod)
+                else:
+                    sized = zip(known, alike, strict=True)
+                    shapes[name] = tuple(other if size is None else size for size, other in sized)
             elif name in symbolic:
                 shapes[name] = _substitute(symbolic[name], sizes, None)
     return shapes

@@ -7,6 +7,7 @@ planning takes it where the table of kernel times says that it does.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -98,9 +99,12 @@ def _is_bounded(node: Node, graph: Graph, profile: Profile) -> bool:
 
 def _written_out_softmax(first: tuple[str, ...], node: Node, sizes: Sizes) -> tuple[Piece, ...]:
     """The kernels of a Softmax that is written out, its exponents made by those given."""
-    elements = (float(max(sizes.elements(node.output), 1)),)
+    elements, read = float(max(sizes.elements(node.output), 1)), sizes.input(node)
+    axis = node.attributes.get_int("axis", -1) % max(len(read), 1)
+    run = float(max(math.prod(read[axis + 1 :]), 1))
     kernels = (*first, "Exp", "ReduceSum:inner", "Div:row")
-    return tuple(Piece(Work(kernel, elements), "float") for kernel in kernels)
+    works = (Work(kernel, (run, elements) if kernel.endswith(":row") else (elements,)) for kernel in kernels)
+    return tuple(Piece(work, "float") for work in works)
 
 
 def _written_out(node: Node, sizes: Sizes) -> tuple[Piece, ...]:
@@ -114,10 +118,12 @@ def _written_out(node: Node, sizes: Sizes) -> tuple[Piece, ...]:
     for step in () if instead is None else instead.steps:
         kernel = step.op_type
         has_constant = any(not isinstance(operand, int) for operand in step.operands)
+        work = Work(kernel, (elements,))
         if has_constant and kernel != "Clip":
             _, colon, broadcast = usual.kernel.partition(":")  # of the divisor
-            kernel += f"{colon}{broadcast}" if node.op_type == "Div" else ":scalar"
-        pieces.append(Piece(Work(kernel, (elements,)), "float"))
+            of_divisor = replace(usual, kernel=f"{kernel}{colon}{broadcast}")
+            work = of_divisor if node.op_type == "Div" else replace(work, kernel=f"{kernel}:scalar")
+        pieces.append(Piece(work, "float"))
     return tuple(pieces)
 
 

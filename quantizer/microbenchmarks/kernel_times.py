@@ -48,7 +48,7 @@ from ..targets.config import QuantConfig
 from ..targets.cost_table import MIN_MICROSECONDS, Conditions, CostTable
 from ..targets.machine import processor
 from ..targets.target import Target
-from .networks import MOST_PRODUCTS, ROWS, WIDTHS, Net, all_nets, memory_nets
+from .networks import DIRECT, MOST_PRODUCTS, ROWS, WIDTHS, Net, all_nets, memory_nets
 
 SECONDS = 0.15
 """How long each pair of networks is run at most, beyond the least number of runs."""
@@ -148,7 +148,7 @@ def kernel_times(net: Net, target: Target, threads: int) -> Iterator[KernelTime]
         if name in fused and fused[name].kernel:
             work = fused_work(node, fused[name].kernel, sizes)
             yield f"{work.kernel}:float", work.sizes, _fused_time(node, graph, costs.floating)
-        elif name not in fused and name in costs.floating:
+        elif name not in fused and name in costs.floating and net.context != DIRECT:
             work = work_of(node, sizes, integer=False)
             yield f"{work.kernel}{net.context}:float", work.sizes, costs.floating[name] / work.repeats
         is_executed = name in costs.integer and name not in costs.unfused
@@ -216,7 +216,8 @@ def _node_plan(node: Node, graph: Graph, target: Target, net: Net) -> NodePlan:
         return NodePlan(Kind.LOOKUP_TABLE, "", {}, table) if table else NodePlan(Kind.FLOAT, "no kernel")
     passes_through = rule.constraint in (Constraint.SAME, Constraint.CLAMP) and op not in ("Max", "Min")
     kind = Kind.PASS_THROUGH if passes_through else Kind.QUANTIZED
-    return NodePlan(kind, "", {}, Implementation(target.implementations.get(op, "")))
+    way = "" if net.context == DIRECT else target.implementations.get(op, "")
+    return NodePlan(kind, "", {}, Implementation(way))
 
 
 def weight_times(target: Target, threads: int) -> Iterator[KernelTime]:

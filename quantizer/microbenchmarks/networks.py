@@ -35,10 +35,16 @@ SIDES = (1, 3, 7, 14, 28, 56, 112)
 ELEMENTS = (64, 512, 4096, 32768, 262144, 1048576)
 """Elements of the activations of operators that take each element by itself, or move it."""
 
+BEYOND_CACHE = 4194304
+"""Elements of activations that no cache near a core holds."""
+
 UNARY = (
     *("Relu", "Sigmoid", "Tanh", "HardSwish", "HardSigmoid", "LeakyRelu", "Elu", "Softplus", "Gelu", "Erf"),
     *("Exp", "Log", "Sqrt", "Reciprocal", "Abs", "Neg", "Sin", "Cos", "Floor", "Mish"),
 )
+
+
+BINARY = ("Add", "Mul", "Sub", "Div", "Max")
 
 
 def all_nets() -> tuple[Net, ...]:
@@ -53,10 +59,12 @@ def all_nets() -> tuple[Net, ...]:
         *products(),
         *recurrent(),
         *elementwise(),
+        *repeated_operands(),
         *moves_and_reductions(),
         *softmax_and_normalization(),
         *copies(),
         *layouts(),
+        *conversions(),
     )
 
 
@@ -277,6 +285,13 @@ def volumes() -> Iterator[Net]:
         yield net
 
 
+TWICE = np.array([1, 1, 2, 2], np.float32)
+"""Factors of a Resize."""
+
+DIRECT = ":direct"
+"""Context of a Resize that is the runtime's own operator on integers."""
+
+
 def joined_channels() -> Iterator[Net]:
     """Concat of pictures with few channels, between convolutions."""
     for channels, side in itertools.product((8, 24, 48, 128), (8, 32, 64)):
@@ -352,17 +367,8 @@ def elementwise() -> Iterator[Net]:
     for shape in map(_picture, ELEMENTS):
         for op in UNARY:
             yield _repeated(op, shape)
-        of_channels = (1, shape[1], 1, 1)
-        for op, other in itertools.product(
-            ("Add", "Mul", "Sub", "Div", "Max"), (shape, (), shape[-1:], of_channels)
-        ):
-            net = Net(shape)
-            for _ in range(4):
-                if other in (shape, of_channels):
-                    net.add(op, net.input(*other))
-                else:
-                    net.add(op, net.constant(np.full(other, 0.7, np.float32)))
-            yield net
+        for op, other in itertools.product(BINARY, (shape, ())):
+            yield _with_operand(op, shape, other)
         power, root, clip, prelu = Net(shape), Net(shape), Net(shape), Net(shape)
         for _ in range(4):
             power.add("Pow", power.number(2.0))
@@ -370,6 +376,27 @@ def elementwise() -> Iterator[Net]:
             clip.add("Clip", clip.number(0.1), clip.number(0.9))
             prelu.add("PRelu", prelu.constant(np.full((shape[1], 1, 1), 0.2, np.float32)))
         yield from (power, root, clip, prelu)
+    for op in BINARY:
+        yield _with_operand(op, _picture(BEYOND_CACHE), _picture(BEYOND_CACHE))
+
+
+def _with_operand(op: str, shape: tuple[int, ...], other: tuple[int, ...]) -> Net:
+    """Return four nodes of an operator whose other operand has a shape, or is a number where that is ()."""
+    net = Net(shape)
+    for _ in range(4):
+        net.add(op, net.input(*other) if other else net.number(0.7))
+    return net
+
+
+def repeated_operands() -> Iterator[Net]:
+    """Operators on two tensors of which one is repeated: a row, or a number for each channel."""
+    for run, elements, op in itertools.product((4, 32, 384, 3072), (4096, 32768, 262144, 1048576), BINARY):
+        rows = max(elements // run, 2)
+        row, channel = Net((rows, run)), Net((1, rows, 1, run))
+        for _ in range(4):
+            row.add(op, row.constant(np.full(run, 0.7, np.float32)))
+            channel.add(op, channel.input(1, rows, 1, 1))
+        yield from (row, channel)
 
 
 def moves_and_reductions() -> Iterator[Net]:
@@ -431,7 +458,7 @@ def softmax_and_normalization() -> Iterator[Net]:
 
 def copies() -> Iterator[Net]:
     """Operators that copy runs of elements, of some lengths."""
-    for length, elements in itertools.product((8, 128, 2048), (4096, 65536, 1048576)):
+    for length, elements in itertools.product((8, 128, 2048), (4096, 65536, 1048576, BEYOND_CACHE)):
         rows, half = elements // length, length // 2
         net = Net((rows, half))
         for _ in range(3):
@@ -452,10 +479,23 @@ def copies() -> Iterator[Net]:
         yield net
 
 
+LAYOUT_SHAPES = ((16, 9), (32, 17), (64, 31), (64, 62), (96, 103))
+"""Channels and sides of pictures between convolutions. No powers of 2: channels a multiple of a page apart
+would fall into the same sets of a cache."""
+
+
+def conversions() -> Iterator[Net]:
+    """Conversions between convolutions and an operator that stays float."""
+    for channels, side in (*LAYOUT_SHAPES, (96, 209)):
+        net = Net((1, channels, side, side), float_operators=("Floor",), measures_conversions=True)
+        for _ in range(4):
+            net.conv(channels, channels, (1, 1), measure=False).add("Floor", measure=False)
+        yield net.conv(channels, channels, (1, 1), measure=False)
+
+
 def layouts() -> Iterator[Net]:
     """Operators between convolutions, in the layout that these have, and conversions of it."""
-    # No powers of 2: channels a multiple of a page apart would fall into the same sets of a cache.
-    for channels, side in ((16, 9), (32, 17), (64, 31), (64, 62), (96, 103)):
+    for channels, side in LAYOUT_SHAPES:
         shape = (1, channels, side, side)
 
         def pointwise(net: Net, channels: int = channels) -> Net:
@@ -474,8 +514,11 @@ def layouts() -> Iterator[Net]:
         }
         linear: dict[str, Any] = {"mode": "linear", "coordinate_transformation_mode": "half_pixel"}
         for attributes in (nearest, linear):
+            if attributes is nearest:
+                net = pointwise(Net(shape, DIRECT))
+                yield pointwise(net.add("Resize", "", net.constant(TWICE), **attributes))
             for net in (pointwise(Net(shape, ":blocked")), Net(shape)):
-                net.add("Resize", "", net.constant(np.array([1, 1, 2, 2], np.float32)), **attributes)
+                net.add("Resize", "", net.constant(TWICE), **attributes)
                 yield pointwise(net) if net.context else net
         for net in (pointwise(Net(shape, ":blocked")), Net(shape)):
             net.add("GlobalAveragePool")
@@ -513,9 +556,3 @@ def layouts() -> Iterator[Net]:
                 else:
                     net.add(op)
             yield pointwise(net)
-
-        # Conversions between convolutions and an operator that stays float.
-        net = Net(shape, float_operators=("Floor",), measures_conversions=True)
-        for _ in range(4):
-            pointwise(net).add("Floor", measure=False)
-        yield pointwise(net)

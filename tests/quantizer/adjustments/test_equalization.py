@@ -249,6 +249,16 @@ def test_what_lies_on_the_way_gets_a_range_too() -> None:
         assert profile[scaled].maximum == pytest.approx(real[scaled].maximum, rel=1e-6)
 
 
+def test_what_lies_on_the_way_keeps_its_shape() -> None:
+    text = "a = Conv (x, w) t = Transpose <perm = [0, 2, 3, 1]> (a) b = Relu (t) y = MatMul (b, u)"
+    net = network(text, {"w": (16, 8, 3, 3), "u": (16, 4)})
+    factors = {"b": EqualizationScales(3, tuple(float(2.0 ** -(i % 4)) for i in range(16)))}
+    profile = equalized_profile(net.graph, net.profile, factors)
+    assert {name: profile[f"{name}_scaled"].shape for name in "atb"} == {
+        name: net.profile[name].shape for name in "atb"
+    }
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_every_form_writes_the_adjusted_model(form: str) -> None:
     made = planned(uneven(), form=form)

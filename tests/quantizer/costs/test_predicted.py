@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import onnx_ir as ir
 import pytest
 from qprof_onnx.quantizer.costs.kernels import Sizes, Work, fused_nodes, work_of
 from qprof_onnx.quantizer.costs.predicted import (
@@ -231,3 +233,55 @@ def test_a_chain_in_a_loop_is_computed_as_often_as_its_nodes() -> None:
     facts = contracted(model_facts(net.prepared, net.profile, load_recipe("onnxruntime-x86")))
     assert [node.op_type for node in facts.graph.nodes if node.output == "o"] == [CHAIN]
     assert runs_of(facts.graph, net.profile)["o"] == runs_of(net.graph, net.profile)["o"] == 5.0
+
+
+@pytest.mark.parametrize(
+    ("other", "kernel", "run"),
+    [
+        ((6,), "Add:row", 6.0),
+        ((6, 6), "Add:row", 36.0),
+        ((8, 1, 1), "Add:channel", 36.0),
+        ((8, 6, 1), "Add:channel", 6.0),
+        ((8, 1, 6), "Add:channel", 6.0),
+        ((1, 1, 6, 1), "Add:channel", 6.0),
+    ],
+)
+def test_a_repeated_operand_is_priced_by_the_elements_that_are_computed_at_once(
+    other: tuple[int, ...], kernel: str, run: float
+) -> None:
+    net = network("y = Add (x, b)", {"b": other}, shape=(1, 8, 6, 6))
+    assert works(net) == {"Add_y": Work(kernel, (run, 288.0))}
+    assert works(network("y = Add (x, b)", {"b": (1,)})) == {"Add_y": Work("Add:scalar", (288.0,))}
+
+
+def test_a_table_with_the_elements_alone_has_the_time_of_a_kernel_that_depends_on_more() -> None:
+    net = network("y = Add (x, b)", {"b": (6,)})
+    for times in ({"Add__row__float": 3.0}, {"Add__float": 3.0}):
+        found = CostModel(net.graph, net.profile, table(**times)).floating["Add_y"]
+        assert found == pytest.approx(3.0)
+
+
+def test_a_split_of_channels_copies_runs_of_channels_where_these_come_last() -> None:
+    net = network("a, b = Split <axis = 1, num_outputs = 2> (x) y = Add (a, b)", {}, (1, 8, 6, 6), opset=18)
+    split = next(work for name, work in works(net, integer=True).items() if name.startswith("Split"))
+    assert (split.sizes, split.channels_last) == ((144.0, 288.0), (4.0, 288.0))
+
+
+@pytest.mark.parametrize(("free", "kernel"), [((), ""), ((1, 8, "height", "width"), ":direct")])
+def test_a_resize_of_unknown_sizes_has_the_time_of_the_runtimes_own(
+    free: tuple[int | str, ...], kernel: str
+) -> None:
+    text = 'r = Resize <nearest_mode = "floor", coordinate_transformation_mode = "asymmetric"> (c, none, s)'
+    weights = {"w": (8, 8, 1, 1), "none": np.zeros(0, np.float32), "s": np.array([1, 1, 2, 2], np.float32)}
+    net = network(f"c = Conv (x, w) {text} y = Conv (r, w)", weights, dims=free)
+    times = table(Resize__nearest__integer=2.0, Resize__nearest__direct__integer=30.0)
+    model = CostModel(net.graph, net.profile, times)
+    plan = net.plan("onnxruntime-x86", cost_model="off")
+    assert model.costs(plan).integer["Resize_r"] == pytest.approx(30.0 if kernel else 2.0)
+
+
+def test_a_tensor_without_a_profile_has_its_free_sizes_from_the_activation_that_its_node_reads() -> None:
+    net = network("a = Conv (x, w) y = Erf (a)", {"w": (64, 8, 3, 3)}, dims=(1, 8, "height", 6))
+    tensors = {name: one for name, one in net.profile.tensors.items() if name != "a"}
+    net.graph.values["a"].shape = ir.Shape([None, 64, 6, 4])
+    assert shapes_of(net.graph, replace(net.profile, tensors=tensors))["a"] == (1, 64, 6, 4)
