@@ -391,7 +391,7 @@ class Bench:
 
     def __init__(self, name: str, work: Path) -> None:
         from qprof_onnx.quantizer.api.profiling import profile_model
-        from qprof_onnx.quantizer.plan.documents import read_profile
+        from qprof_onnx.quantizer.noise.kept_samples import read_measured
         from qprof_onnx.quantizer.prepare.prepare import open_prepared
         from qprof_onnx.quantizer.targets.loading import load_recipe
 
@@ -412,7 +412,7 @@ class Bench:
             else:
                 profile_model(self.subject.model, self.subject.data, self.profile_file)
         self.prepared = open_prepared(self.subject.model)
-        self.profile = read_profile(self.profile_file, self.prepared.model, self.prepared.identity)
+        self.profile, _, _ = read_measured(self.profile_file, self.prepared)
         self.recipe = load_recipe(self.subject.target)
 
     def plan(self) -> Any:

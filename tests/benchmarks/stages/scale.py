@@ -34,7 +34,7 @@ from qprof_onnx.quantizer.evaluation.runtimes import open_session
 from qprof_onnx.quantizer.evaluation.written_model import smoke_run
 from qprof_onnx.quantizer.lowering.lower import lower
 from qprof_onnx.quantizer.model.saving import save_model
-from qprof_onnx.quantizer.plan.documents import read_profile
+from qprof_onnx.quantizer.noise.kept_samples import read_measured
 from qprof_onnx.quantizer.planning.plan_model import model_facts, plan_from
 from qprof_onnx.quantizer.prepare.prepare import open_prepared
 from qprof_onnx.quantizer.targets.conformance import check_conformity
@@ -160,8 +160,9 @@ def rows(name: str, given: Namespace) -> Iterator[Row]:
             np.savez(Path(folder, f"{number}.npz"), x=rng.standard_normal(shape).astype(np.float32))
         timed("profile", wanted, lambda: profile_model(path, folder, kept), spent)
         prepared = timed("prepare", wanted, lambda: open_prepared(path), spent)
-        profile = timed("read", wanted, lambda: read_profile(kept, prepared.model, prepared.identity), spent)
-        # Noise is no matter here: with seeded weights most nodes would stay float for it.
+        # What is measured while a profile is read, how noise travels, is of no account: with seeded weights
+        # most nodes would stay float for it.
+        profile, _, _ = timed("read", wanted, lambda: read_measured(kept, prepared), spent)
         recipe = load_recipe(None, {"min_output_sqnr": 0.0})
         planned = timed("plan", wanted, lambda: plan_from(model_facts(prepared, profile, recipe)), spent)
         nodes, common = len(prepared.graph.nodes), sum(spent[stage] for stage in ("prepare", "read", "plan"))

@@ -36,7 +36,7 @@ def test_one_walk_finds_the_noise_that_the_flow_has_at_each_steep_function(tmp_p
     model.graph.initializer.append(numpy_helper.from_array(np.array(1e-6, np.float32), "k"))
     onnx.save(model, tmp_path / "m.onnx")
     data = [{"x": rng.normal(size=(16, 32)).astype(np.float32)} for _ in range(8)]
-    measured = profile(tmp_path / "m.onnx", data)
+    measured = profile(tmp_path / "m.onnx", data, keep_samples=0)
     prepared = open_prepared(tmp_path / "m.onnx")
     recipe = load_recipe("onnx", {"mode": mode, "min_output_sqnr": 0.0})
     view = contracted(model_facts(prepared, measured, recipe))
