@@ -34,7 +34,7 @@ import onnx_ir as ir
 
 from ...profiles.records.profile import has_histograms
 from ..noise.value_paths import upstream
-from ..numerics.affine import INT8, QuantParams, quantize
+from ..numerics.affine import INT8, UINT8, QuantParams, quantize
 from ..numerics.block_scales import channel_params_and_sqnr
 from ..numerics.quantization_noise import expected_noise, weight_sqnr
 from ..numerics.schemas import dynamic_params
@@ -321,8 +321,8 @@ def _unfit_recurrent(node: Node, rule: Rule, facts: PlanningFacts) -> FloatReaso
 
 
 def _dynamic(node: Node, rule: Rule, choice: Choice, facts: PlanningFacts) -> Choice | None:
-    """Return a product or a recurrent node with dynamic quantization parameters, None where it cannot be
-    one."""
+    """Return a product or a recurrent node with dynamic quantization parameters; None where it cannot be
+    one, but for a recurrent node that 8 bits are too few for: that stays float, with the figure as reason."""
     graph, config = facts.graph, facts.config
     if rule.refusal(node, graph):
         return None
@@ -343,11 +343,27 @@ def _dynamic(node: Node, rule: Rule, choice: Choice, facts: PlanningFacts) -> Ch
     if config.mode != "dynamic" and not has_histograms(facts.measured):
         return None  # ranges alone do not tell what rounding costs, and nobody asked for dynamic nodes
     if config.mode != "dynamic" and all(name in facts.profile for name in rounded):
-        observed = [facts.profile[name] for name in rounded if facts.profile[name].count]
-        noises = (expected_noise(t, dynamic_params(t.minimum, t.maximum)).sqnr_db for t in observed)
-        sqnr = min(noises, default=np.inf)
-        if sqnr < (MIN_DYNAMIC_SQNR_DB if config.mode == "auto" else AUTO_SQNR):
-            return None
+        observed = {name: facts.profile[name] for name in rounded if facts.profile[name].count}
+        noises = {
+            name: expected_noise(tensor, dynamic_params(tensor.minimum, tensor.maximum)).sqnr_db
+            for name, tensor in observed.items()
+        }
+        sqnr = min(noises.values(), default=np.inf)
+        least_sqnr = MIN_DYNAMIC_SQNR_DB if config.mode == "auto" else AUTO_SQNR
+        if sqnr < least_sqnr:
+            if not rule.stored:
+                return None
+            noisiest = min(noises, key=lambda name: noises[name])
+            return Choice(
+                Kind.FLOAT,
+                because(
+                    ReasonCode.BELOW_SQNR_LIMIT,
+                    tensor=noisiest,
+                    type=UINT8.name,
+                    sqnr=sqnr,
+                    limit=least_sqnr,
+                ),
+            )
         listed = " and ".join(f"'{name}'" for name in rounded)
         figure = f"; dynamic parameters of {listed}: {sqnr:.1f} dB or more"
 

@@ -67,8 +67,12 @@ from .noise_budget import make_plan
 from .planner import NO_FLOATS, decide, with_padding
 from .stored_weights import signed_type
 
-NOISY = (ReasonCode.NOISE_BUDGET, ReasonCode.NOISE_LIMIT, ReasonCode.NO_KERNEL)
-"""Why a recurrent node is not dynamic where noise is the reason; the last where its own SQNR is too low."""
+NOISY = (
+    *(ReasonCode.NOISE_BUDGET, ReasonCode.NOISE_LIMIT),
+    *(ReasonCode.BELOW_SQNR_LIMIT, ReasonCode.NO_KERNEL),
+)
+"""Why a recurrent node is not dynamic where noise is the reason; the last two where the SQNR of its input,
+its state or its weights is too low."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,6 +21,7 @@ from qprof_onnx.quantizer.model.identity import model_id
 from qprof_onnx.quantizer.numerics.affine import INT8, QuantParams
 from qprof_onnx.quantizer.operators.graph import index
 from qprof_onnx.quantizer.plan.plan import Kind, NodePlan, QuantPlan
+from qprof_onnx.quantizer.plan.reasons import ReasonCode
 from qprof_onnx.quantizer.plan.verify import verify_plan
 from qprof_onnx.quantizer.prepare.prepare import prepare
 from qprof_onnx.quantizer.targets.loading import load_recipe
@@ -234,6 +235,19 @@ def test_limits_of_noise_hold_for_an_lstm() -> None:
     noisy = node_of(plan_of(model_of(), min_output_sqnr=60.0))
     assert noisy.kind is Kind.FLOAT
     assert "quantization noise alone" in noisy.reason
+
+
+def test_an_lstm_whose_input_8_bits_are_too_few_for_stays_float_with_the_figure() -> None:
+    model = model_of()
+    identity, quiet = model_id(model, "net.onnx"), sound()
+    x = quiet["x"] / quiet["x"].std()
+    loud = x.copy()
+    loud.flat[0] = 300.0  # one value of 27,648, so that a step is as large as the others
+    samples = [Sample(str(place), {**quiet, "x": loud if place == 0 else x}) for place in range(16)]
+    plan = plan_alone(model, calibrate(model, samples, identity), load_recipe())
+    reason = node_of(plan).float_reason
+    assert reason.code is ReasonCode.BELOW_SQNR_LIMIT
+    assert "'x' to uint8" in node_of(plan).reason
 
 
 def test_a_small_lstm_is_dynamic_only_where_that_is_asked_for() -> None:
