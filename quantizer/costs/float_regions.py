@@ -454,7 +454,7 @@ def saves_too_little(
         return None
     nodes = {n: NodePlan(Kind.FLOAT) if n in quantized else entry for n, entry in plan.nodes.items()}
     nodes |= {n: replace(nodes[n], implementation=Implementation.PLAIN_LAYOUT) for n in after.plain}
-    adjustments = replace(plan.adjustments, padded_channels={})
+    adjustments = replace(plan.adjustments, padded_channels={}, folded_widths={})
     in_float = replace(plan, nodes=nodes, tensors={}, adjustments=adjustments)
     without_integers = total_microseconds(after.costs(in_float), after.graph, in_float)
     float_us = min(without_integers, predicted.float_us, sum(before.floating.values()))

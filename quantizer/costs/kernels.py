@@ -30,6 +30,7 @@ import onnx_ir as ir
 from ..operators.caches import PAST_KEYS
 from ..operators.decompositions import decomposed_function
 from ..operators.facts import AfterConvolution, Arithmetic, KernelSizes
+from ..operators.folded_width import FoldedWidth, folded_sizes
 from ..operators.functions import chain_of
 from ..operators.graph import Graph, Node
 from ..operators.table import CHAIN_RULE
@@ -268,12 +269,36 @@ def _run_length(read: Shape, written: Shape, total: int) -> int:
 
 
 def _convolution_work(node: Node, sizes: Sizes, *, integer: bool) -> Work:
-    weight, out, read = sizes.input(node, 1), sizes.output(node), sizes.input(node)
     groups = node.attributes.get_int("group", 1) or 1
+    is_cast = node.input(1) in sizes.cast or node.input(2) in sizes.cast
+    weight, read, out = sizes.input(node, 1), sizes.input(node), sizes.output(node)
+    return _window_work(weight, read, out, groups, integer=integer, is_cast=is_cast)
+
+
+def folded_works(form: FoldedWidth, node: Node, sizes: Sizes) -> tuple[Work, ...]:
+    """Return the kernels of a quantized convolution with its width folded into channels.
+
+    The convolution, the two Reshapes, and what fills up blocks and takes the result out of them. The
+    Transposes around it take no other time than those that onnxruntime puts around any.
+    """
+    weight, read, out = sizes.input(node, 1), sizes.input(node), sizes.output(node)
+    folded_weight, folded_read, made = folded_sizes(form, weight, read, out)
+    works = [_window_work(folded_weight, folded_read, made, 1, integer=True)]
+    works += [Work("Reshape", (float(math.prod(shape)),)) for shape in (folded_read, made)]
+    if form.filling:
+        works.append(Work("Pad", (float(form.blocks_read * folded_read[1]), float(math.prod(folded_read)))))
+    if form.blocks * form.fold > form.result:
+        works.append(Work("Slice", (float(form.result * weight[0]), float(math.prod(out)))))
+    return tuple(works)
+
+
+def _window_work(
+    weight: Shape, read: Shape, out: Shape, groups: int, *, integer: bool, is_cast: bool = False
+) -> Work:
+    """Return the kernel of a convolution by the shapes of its weight, its input and its result."""
     batch, pixels = (out[0], max(math.prod(out[2:]), 1)) if out else (1, 1)
     outputs, inputs, taps = weight[0], weight[1], math.prod(weight[2:])  # inputs of one group
     volume = ":volume" if len(weight) > 4 and taps > 1 else ""
-    is_cast = node.input(1) in sizes.cast or node.input(2) in sizes.cast
     if (
         len(weight) != 4 or is_cast
     ) and not integer:  # for each sample and group, windows are copied into a matrix

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections import ChainMap
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from ...profiles.records.profile import Profile
@@ -19,6 +19,7 @@ from ..model.graph import subgraphs
 from ..numerics.affine import UINT8, QuantParams
 from ..numerics.tuned import tuned
 from ..operators.facts import ChannelLayout, KernelSizes
+from ..operators.folded_width import folded_width
 from ..operators.graph import Graph, Node
 from ..operators.table import CONVERSIONS, DEQUANTIZE, PRODUCTS, QUANTIZE, is_clip
 from ..operators.written_out import softplus_before
@@ -34,6 +35,7 @@ from .kernels import (
     Work,
     attention_work,
     filled_up,
+    folded_works,
     fused_nodes,
     fused_work,
     work_of,
@@ -96,6 +98,19 @@ MIN_SAVED_US = tuned(
 """Microseconds that leaving blocks early has to save."""
 
 
+FOLDS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
+"""Columns of a result that are tried to be computed together; 1 for a window of more or fewer dimensions."""
+
+MAX_FOLDED_OUTPUTS = 128
+"""Output channels of a folded convolution: beyond these, kernels are as fast as they can be."""
+
+MIN_FOLDED_SHARE = tuned(
+    0.1,
+    figure="times between measured points are wrong by as much",
+    chosen_on="37 convolutions of few channels",
+)
+"""Part of a convolution's time that folding its width has to save."""
+
 MIN_MOVED_DIMENSIONS = 2
 """Dimensions above 1, besides the batch, of a tensor whose layout matters."""
 
@@ -118,6 +133,7 @@ class CostModel:
         shapes: of its tensors in one run; None for what follows from the profile.
         spellings: ways of writing nodes that the runtime gains by and the form has.
         is_half: whether the model is in float16 in its file: `floating` has the Casts that it is run with.
+        folds: whether the width of quantized convolutions may be folded into channels.
     """
 
     graph: Graph
@@ -126,6 +142,8 @@ class CostModel:
     shapes: Mapping[str, Shape] | None = None
     spellings: tuple[str, ...] = ()
     is_half: bool = False
+    folds: bool = False
+    _folds: dict[tuple[str, Shape, Shape], tuple[int, float]] = field(default_factory=dict, repr=False)
 
     @cached_property
     def sizes(self) -> Sizes:
@@ -301,7 +319,8 @@ class CostModel:
         layouts: Layouts | None = None,
         sizes: Sizes | None = None,
     ) -> float:
-        """Return the microseconds of a node that computes on integers.
+        """Return the microseconds of a node that computes on integers; of a convolution whose width the plan
+        folds into channels so.
 
         Args:
             node: of the model.
@@ -317,6 +336,9 @@ class CostModel:
         last = layouts is None or node.input(0) in layouts.last
         if entry.implementation in SPELLINGS:
             return self.spelled_time(node, entry.implementation, sizes or self.sizes, in_layout=last)
+        fold = None if plan is None else plan.adjustments.folded_widths.get(node.name)
+        if fold is not None:
+            return self._folded_time(node, fold, sizes or self.sizes)
         work = work_of(node, sizes or self.sizes, integer=True)
         if node.facts.kernel is KernelSizes.RESIZE and not _repeats_elements(node, self.graph):
             work = replace(work, kernel=f"{work.kernel}:direct")
@@ -326,6 +348,46 @@ class CostModel:
         elif plan is not None and node.output not in plan.tensors:
             form = "to-float"
         return self._called(self._time(work, form, last) + self._reading_weights(node, work, "integer"))
+
+    def fold_of(self, node: Node, entry: NodePlan, sizes: Sizes) -> tuple[int, float]:
+        """Return how many columns of a quantized node's result are best computed together, 0 for as it is.
+
+        Returns:
+            That number, and by how many microseconds the node is faster for it.
+        """
+        if not self.folds or entry.kind is not Kind.QUANTIZED or not self._may_be_folded(node):
+            return 0, 0.0
+        key = node.name, sizes.input(node, 1), sizes.input(node)
+        if key not in self._folds:
+            times = {0: self.integer_time(node, entry, sizes=sizes)}
+            outputs = key[1][0]
+            for fold in FOLDS:
+                if fold == 1 or fold * outputs <= MAX_FOLDED_OUTPUTS:
+                    times[fold] = self._folded_time(node, fold, sizes)
+            best = min(times, key=lambda fold: times[fold])
+            saved = times[0] - times[best]
+            worth_it = saved >= max(MIN_SAVED_US, MIN_FOLDED_SHARE * times[0])
+            self._folds[key] = (best, saved) if worth_it else (0, 0.0)
+        return self._folds[key]
+
+    def _may_be_folded(self, node: Node) -> bool:
+        """Whether a node is a convolution of a known width with a constant weight of few channels."""
+        weight = self.sizes.input(node, 1)
+        return (
+            node.facts.kernel is KernelSizes.CONVOLUTION
+            and self.graph.is_constant(node.input(1))
+            and (weight[0] <= MAX_FOLDED_OUTPUTS // 2 or len(weight) > 4)
+        )
+
+    def _folded_time(self, node: Node, fold: int, sizes: Sizes) -> float:
+        """Return the microseconds of a quantized convolution with its width folded; infinite where it cannot
+        be, or where nothing would change."""
+        read, weight = self.graph.shape(node.input(0)) or (), sizes.input(node, 1)
+        form = folded_width(node, weight, read, fold)
+        if isinstance(form, str) or (fold == 1 and not form.planes and not form.flat):
+            return math.inf
+        works = folded_works(form, node, sizes)
+        return sum(self._called(self._time(work, "integer", in_layout=False)) for work in works)
 
     def packed_time(self, node: Node, bits: int) -> float:
         """Return the microseconds of a product whose kernel reads packed weights of 4 or 8 bits."""
@@ -526,7 +588,9 @@ def price_of(node: Node, plan: QuantPlan, model: CostModel, costs: Costs) -> Pri
     for tensor in dict.fromkeys(n for n in (*inputs, *outputs) if n and n in costs.border):
         before, after = (bool(conversion_of(tensor, graph, p)) for p in (plan, as_quantized))
         change += (after - before) * costs.border[tensor]
-    integer = model.integer_time(node, NodePlan(Kind.QUANTIZED)) * model.runs.get(node.output, 1.0)
+    quantized = NodePlan(Kind.QUANTIZED)
+    integer = model.integer_time(node, quantized) - model.fold_of(node, quantized, model.sizes)[1]
+    integer *= model.runs.get(node.output, 1.0)
     return Price(costs.integer.get(name, 0.0), integer, change)
 
 
@@ -551,7 +615,10 @@ def find_padding(model: CostModel, plan: QuantPlan) -> dict[str, int]:
         """Return the microseconds of the nodes around a group."""
         sizes = Sizes(model.graph, padded_shapes(model.sizes.shapes, model.graph, padded))
         nodes = ((model.graph.node(name), plan.nodes[name]) for name in group.nodes)
-        return sum(model.integer_time(node, entry, plan, sizes=sizes) for node, entry in nodes)
+        return sum(
+            model.integer_time(node, entry, plan, sizes=sizes) - model.fold_of(node, entry, sizes)[1]
+            for node, entry in nodes
+        )
 
     groups = channel_groups(model.graph, plan)
     padded = {group: size for group in groups if (size := filled_up(group.channels)) != group.channels}
@@ -560,3 +627,14 @@ def find_padding(model: CostModel, plan: QuantPlan) -> dict[str, int]:
         if time_around(group, others) <= time_around(group, padded):
             padded = others
     return {name: size for group, size in padded.items() for name in group.tensors}
+
+
+def find_folds(model: CostModel, plan: QuantPlan) -> dict[str, int]:
+    """Return the convolutions that are faster with their width folded into channels, in graph order.
+
+    Returns:
+        By name, how many columns of the result are computed together.
+    """
+    sizes = model.sizes_of(plan)
+    folds = {node.name: model.fold_of(node, plan.nodes[node.name], sizes)[0] for node in model.graph.nodes}
+    return {name: fold for name, fold in folds.items() if fold}

@@ -54,6 +54,7 @@ def all_nets() -> tuple[Net, ...]:
         *depthwise_convolutions(),
         *other_convolutions(),
         *wide_windows(),
+        *few_channels(),
         *volumes(),
         *joined_channels(),
         *products(),
@@ -262,6 +263,31 @@ def wide_windows() -> Iterator[Net]:
         along = pixels if max(kernel) > 39 else max(round(pixels**0.5), 6 * max(kernel))
         sides = (round(pixels / along) or 1, along)
         net = Net((1, inputs, *(sides if kernel[1] >= kernel[0] else sides[::-1])))
+        for _ in range(2):
+            net.conv(inputs, outputs, kernel)
+            net.conv(outputs, inputs, (1, 1), measure=False)
+        yield net
+
+
+def few_channels() -> Iterator[Net]:
+    """Convolutions with few input channels that have a kernel of their own, as folded ones are; and of large
+    pictures, whose copied windows no cache holds."""
+    for kernel, inputs, outputs, pixels in (
+        *itertools.product(((1, 3), (3, 3), (5, 5), (3, 11)), (4, 8, 12), (16, 32, 64), (256, 4096, 16384)),
+        *itertools.product(((3, 3), (3, 11)), (24, 32, 48), (32, 64, 128), (256, 4096, 16384)),
+        *itertools.product(((1, 1),), (4, 8, 12), (16, 64), (256, 4096, 16384)),
+        *itertools.product(((1, 1),), (256, 512), (16, 32), (256, 4096)),
+        *itertools.product(((3, 39),), (8,), (1, 8), (40000,)),
+        *itertools.product(((3, 3),), (1, 4, 8), (4, 8, 16), (4096, 40000)),
+        *itertools.product(((5, 5),), (8,), (1, 8), (4096, 40000)),
+        *itertools.product(((3, 3),), (16, 32, 64), (1, 4), (40000,)),
+        *itertools.product(((3, 3),), (12,), (12,), (4096, 40000)),
+        *itertools.product(((5, 3),), (32, 64), (4, 8), (4096,)),
+    ):
+        if inputs * outputs * pixels * np.prod(kernel) > MOST_PRODUCTS:
+            continue
+        along = max(round(pixels**0.5), 2 * max(kernel))
+        net = Net((1, inputs, round(pixels / along), along))
         for _ in range(2):
             net.conv(inputs, outputs, kernel)
             net.conv(outputs, inputs, (1, 1), measure=False)

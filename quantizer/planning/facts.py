@@ -36,7 +36,7 @@ from ..plan.provenance import profile_digest
 from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because, stays_float
 from ..prepare.prepare import PreparedModel, fix_shapes
 from ..targets.config import DATA_FREE, QuantConfig, split_shapes, with_limit
-from ..targets.forms import RUNTIME_FORMS
+from ..targets.forms import FORMS, RUNTIME_FORMS
 from ..targets.target import Recipe, Target
 
 T = TypeVar("T")
@@ -205,7 +205,8 @@ class PlanningFacts:
         ways = self.target.spellings if self.config.form in RUNTIME_FORMS else ()
         if table is None or not self.knows_sizes:
             return None
-        return CostModel(self.graph, self.profile, table, spellings=ways)
+        on_codes = FORMS[self.config.form].kernels_on_codes
+        return CostModel(self.graph, self.profile, table, spellings=ways, folds=on_codes)
 
     @derived_from("prepared", "measured", "recipe")
     def file_costs(self) -> CostModel | None:

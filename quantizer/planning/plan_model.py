@@ -64,7 +64,7 @@ from .facts import PlanningFacts, planning_facts
 from .hybrid import with_int8_weights
 from .needed_tensors import weighted_channels
 from .noise_budget import make_plan
-from .planner import NO_FLOATS, decide, with_padding
+from .planner import NO_FLOATS, decide, with_fitting_shapes
 from .stored_weights import signed_type
 
 NOISY = (
@@ -257,7 +257,7 @@ def saving_time(planned: PlannedModel, facts: PlanningFacts, floats: FloatReason
     in_int8 = [name for name, entry in planned.plan.nodes.items() if entry.kind.counts_as_quantized]
     if not in_int8:
         return planned
-    plan = with_padding(planned.plan, costs)
+    plan = with_fitting_shapes(planned.plan, costs)
     predicted = predicted_time(file_costs, costs, plan)
     if min(predicted.float_us, predicted.planned_us) <= 0.0:
         return planned
@@ -397,7 +397,7 @@ def fitted_to_kernels(planned: PlannedModel) -> PlannedModel:
     facts = planned.source_facts
     costs = planned.cost_model
     if costs is not None:
-        plan = with_prices(with_padding(planned.plan, costs), costs)
+        plan = with_prices(with_fitting_shapes(planned.plan, costs), costs)
         time: PredictedTime | None = None
         if len(facts.profile):
             assert facts.file_costs is not None

@@ -23,7 +23,7 @@ from functools import cached_property
 from ...profiles.base.findings import Code, Finding
 from ...profiles.base.tool import tool_name
 from ..costs.float_regions import Crossing, Prices, find_prices, unprofitable_nodes
-from ..costs.predicted import CostModel, find_padding
+from ..costs.predicted import CostModel, find_folds, find_padding
 from ..numerics.affine import QuantParams
 from ..numerics.tuned import tuned
 from ..operators.caches import PLACES
@@ -345,10 +345,13 @@ def _moved_to(name: str, graph: Graph, plan: QuantPlan) -> str:
     return next(filter(None, (_moved_to(n, graph, plan) for r in readers for n in r.results)), "")
 
 
-def with_padding(plan: QuantPlan, model: CostModel) -> QuantPlan:
-    """Return a plan with the channels padded where that is predicted to be faster."""
-    padded = find_padding(model, plan)
-    return replace(plan, adjustments=replace(plan.adjustments, padded_channels=padded))
+def with_fitting_shapes(plan: QuantPlan, model: CostModel) -> QuantPlan:
+    """Return a plan with channels padded, and widths folded into channels, where that is predicted faster."""
+    unfitted = replace(plan.adjustments, padded_channels={}, folded_widths={})
+    plan = replace(plan, adjustments=unfitted)
+    padded = replace(plan, adjustments=replace(unfitted, padded_channels=find_padding(model, plan)))
+    folded = replace(padded.adjustments, folded_widths=find_folds(model, padded))
+    return replace(padded, adjustments=folded)
 
 
 def prices_of(facts: PlanningFacts, plan: QuantPlan) -> Prices:
@@ -358,7 +361,7 @@ def prices_of(facts: PlanningFacts, plan: QuantPlan) -> Prices:
     """
     graph, profile, model = facts.graph, facts.profile, facts.cost_model
     if model is not None:
-        return find_prices(graph, plan, profile, model.costs(with_padding(plan, model)))
+        return find_prices(graph, plan, profile, model.costs(with_fitting_shapes(plan, model)))
     samples = max(profile.data.samples, 1)
     floating = {}
     for node in graph.nodes:
