@@ -6,32 +6,8 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Sequence
-from importlib.machinery import ModuleSpec, PathFinder
-from types import ModuleType
 
-GC_THRESHOLD = 100_000
-"""Objects made between two looks for garbage. Python's own 700 cost 0.1 to 0.2 s while modules are imported,
-whose objects stay."""
-
-LAZY_MODULES = ("sympy", "onnx_ir._symbolic_shapes")
-"""Modules that are loaded when something of them is first used. onnx_ir needs them for sums and products of
-dimensions that have names, which no command computes, and imports them at once, for 0.3 s."""
-
-
-class _LazyFinder:
-    """Finds the modules of `LAZY_MODULES`, and loads them when they are first used."""
-
-    def find_spec(
-        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        """Return the specification of one of these modules; None for any other."""
-        spec = PathFinder.find_spec(name, path) if name in LAZY_MODULES else None
-        if spec is not None and spec.loader is not None:
-            from importlib.util import LazyLoader  # costs what --help takes, which needs none of them
-
-            spec.loader = LazyLoader(spec.loader)
-        return spec
+from ..profiles.base.quick_imports import GC_THRESHOLD, LazyFinder
 
 
 def run() -> None:
@@ -41,7 +17,7 @@ def run() -> None:
         if is_ours:
             signal.signal(signal.SIGINT, _leave)
         gc.set_threshold(GC_THRESHOLD)
-        sys.meta_path.insert(0, _LazyFinder())
+        sys.meta_path.insert(0, LazyFinder())
         from .main import main
 
         if is_ours:

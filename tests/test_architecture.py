@@ -294,3 +294,19 @@ def test_every_option_that_is_a_float_refuses_what_is_not_finite() -> None:
 def test_a_number_that_is_not_finite_is_refused_with_what_to_do(value: str) -> None:
     with pytest.raises(click.BadParameter, match="is not finite; give a number, or leave the option out"):
         FiniteNumber().convert(value, None, None)
+
+
+def test_the_first_use_of_a_public_name_imports_no_sympy_and_leaves_the_interpreter_as_it_was() -> None:
+    code = (
+        "import gc, sys\n"
+        "import qprof_onnx\n"
+        "before = gc.get_threshold(), list(sys.meta_path)\n"
+        "qprof_onnx.quantize\n"
+        "assert (gc.get_threshold(), sys.meta_path) == before\n"
+        "assert 'sympy.core' not in sys.modules\n"
+        "import onnx_ir\n"
+        "assert (onnx_ir.SymbolicDim('n') + 1).value == 'n + 1'\n"
+        "from sympy import Symbol\n"
+        "assert str(Symbol('x')) == 'x'\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

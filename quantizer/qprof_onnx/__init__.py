@@ -29,6 +29,16 @@ This file is `qprof_onnx/__init__.py` once installed (`package-dir` in pyproject
 stub beside it, and each is imported when it is first used.
 """
 
+from typing import Any
+
 import lazy_loader
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+from .profiles.base.quick_imports import quick_imports
+
+_imported, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+
+
+def __getattr__(name: str) -> Any:
+    """Return what has a public name; with the first, the modules that all of them need are imported."""
+    with quick_imports():
+        return _imported(name)

@@ -1,0 +1,45 @@
+"""Imports in little time: sympy is left for when it is used, and garbage is looked for seldom."""
+
+import gc
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType
+
+GC_THRESHOLD = 100_000
+"""Objects made between two looks for garbage. Python's own 700 cost 0.1 to 0.2 s while modules are imported,
+whose objects stay."""
+
+LAZY_MODULES = ("sympy", "onnx_ir._symbolic_shapes")
+"""Modules that are loaded when something of them is first used. onnx_ir needs them for sums and products of
+dimensions that have names, which qprof does not compute, and imports them at once, for 0.3 s."""
+
+
+class LazyFinder:
+    """Finds the modules of `LAZY_MODULES`, and loads them when they are first used."""
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Return the specification of one of these modules; None for any other."""
+        spec = PathFinder.find_spec(name, path) if name in LAZY_MODULES else None
+        if spec is not None and spec.loader is not None:
+            from importlib.util import LazyLoader  # costs what --help takes, which needs none of them
+
+            spec.loader = LazyLoader(spec.loader)
+        return spec
+
+
+@contextmanager
+def quick_imports() -> Iterator[None]:
+    """Import so for as long as this lasts; a module that was imported before stays as it is."""
+    finder, thresholds = LazyFinder(), gc.get_threshold()
+    sys.meta_path.insert(0, finder)
+    if thresholds[0]:  # 0: the caller has switched it off
+        gc.set_threshold(max(GC_THRESHOLD, thresholds[0]), *thresholds[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*thresholds)
+        sys.meta_path.remove(finder)
