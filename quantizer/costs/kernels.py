@@ -202,9 +202,13 @@ def work_of(node: Node, sizes: Sizes, *, integer: bool) -> Work:
             return attention_work(node, sizes)[0]
         case KernelSizes.RECURRENT:
             weight = sizes.input(node, 1)
-            length, features = (read[0], read[-1]) if read else (1, 1)
+            length, batch, features = read if len(read) == 3 else (1, 1, 1)
+            directions = weight[0] if weight else 1
+            kernel = f"{operator}:both" if directions == 2 else operator
+            if operator == "GRU" and not attributes.get_int("linear_before_reset", 0):
+                kernel = f"{kernel}:reset"
             hidden = attributes.get_int("hidden_size", 1) or 1
-            return Work(operator, (hidden, features, length), float(weight[0] if weight else 1))
+            return Work(kernel, (hidden, features, batch, length), float(directions))
 
 
 def attention_work(node: Node, sizes: Sizes) -> tuple[Work, ...]:

@@ -45,7 +45,7 @@ from ..planning.parameters import TANH_SCALE
 from ..targets.config import ActivationType, QuantConfig, WeightType
 from ..targets.conformance import ConformityError, check_conformity
 from ..targets.forms import FORMS
-from ..targets.target import Recipe, lut_implementation
+from ..targets.target import Recipe, dynamic_implementation, lut_implementation
 from .foreign import assumption
 
 
@@ -409,7 +409,7 @@ class _Decider:
             problems = (text for i, p in stored.items() if (text := _dynamic_weight_problem(names[i], p)))
             problem = next(problems, "")
             if not problem:
-                implementation = Implementation.RUNTIME if rule.is_recurrent else Implementation.USUAL
+                implementation = Implementation(dynamic_implementation(node.op_type, target))
                 return _Decision(NodePlan(Kind.DYNAMIC, implementation=implementation), stored)
             why = because(ReasonCode.PARAMETERS_NOT_TAKEN, target=target.name, text=problem)
         if node.op_type not in target.weight_only:

@@ -7,7 +7,8 @@ same in every form is rewritten in float:
 1. biases are corrected, and weights rounded to multiples of their scales (`compensated`);
 2. channels are padded (`padded_channels`);
 3. ConvTranspose becomes Conv where the plan says so (`sub_pixel`);
-4. the width of convolutions is folded into channels (`folded_widths`).
+4. the width of convolutions is folded into channels (`folded_widths`);
+5. GRU and RNN become a Scan where the plan says so (`scan`).
 
 A form then writes node by node (`write`, which most of them share). After it the border of the model becomes
 integers (`borders`), and constants that the original computes are computed again.
@@ -39,6 +40,7 @@ from .folded_widths import fold_widths
 from .lowered import LoweredModel, opset_raised, with_record, write_equalization
 from .padded_channels import pad_channels
 from .replacement import in_prepared_names
+from .scan import write_as_scans
 from .sub_pixel import write_as_convolutions
 from .writers import Task, Writer, Writers
 
@@ -98,7 +100,9 @@ def _lowered(model: ir.Model, plan: QuantPlan, *, whole: bool) -> LoweredModel:
     padded, padded_plan = pad_channels(compensated(model, plan), plan, whole=whole)
     rewritten, rewritten_plan, owners = write_as_convolutions(padded, padded_plan)
     folded, folded_plan, more_owners = fold_widths(rewritten, rewritten_plan, whole=whole)
-    lowered = in_prepared_names(lower_model(folded, folded_plan), padded, {**owners, **more_owners})
+    scanned, scanned_plan, parts = write_as_scans(folded, folded_plan)
+    all_owners = {**owners, **more_owners, **parts}
+    lowered = in_prepared_names(lower_model(scanned, scanned_plan), padded, all_owners)
     write_caches(lowered.model, plan)
     check_scopes(lowered.model, f"form {form}")
     return lowered

@@ -40,7 +40,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Replacement:
-    """The nodes that are written in the place of one, which becomes the last of them.
+    """The nodes that are written in the place of one, which becomes the last of them or is removed.
 
     Attributes:
         graph: with the node.
@@ -113,7 +113,7 @@ def replaced(
     is_replaced: Callable[[ir.Node], bool],
     write: Callable[[Replacement], None],
 ) -> tuple[ir.Model, QuantPlan, dict[str, str]]:
-    """Return the model and its plan with other nodes for some of the main graph.
+    """Return the model and its plan with other nodes for some.
 
     Args:
         model: nodes of the prepared model, with the adjustments of the plan; left as it was.
@@ -124,13 +124,14 @@ def replaced(
     Returns:
         Model and plan for a form; and added node -> node of the prepared model that it is a part of.
     """
-    if not any(map(is_replaced, model.graph)):
+    if not any(map(is_replaced, model.graph.all_nodes())):
         return model, plan, {}
     model = model.clone()
     names = FreeNames(value_names(model) | {name_of(node) for node in model.graph.all_nodes()})
     tensors, nodes, owners = dict(plan.tensors), dict(plan.nodes), dict[str, str]()
-    for node in filter(is_replaced, list(model.graph)):
-        replacement = Replacement(model.graph, node, plan, names)
+    for node in filter(is_replaced, list(model.graph.all_nodes())):
+        assert isinstance(node.graph, ir.Graph)
+        replacement = Replacement(node.graph, node, plan, names)
         write(replacement)
         tensors |= replacement.tensors
         nodes |= replacement.nodes
@@ -151,6 +152,6 @@ def in_prepared_names(lowered: LoweredModel, prepared: ir.Model, owners: Mapping
     written, tensors = lowered.names, value_names(prepared)
     nodes = {name: parts for name, parts in written.nodes.items() if name not in owners}
     for added, owner in owners.items():
-        nodes[owner] = (*nodes[owner], *written.nodes[added])
+        nodes[owner] = (*nodes.get(owner, ()), *written.nodes[added])
     names = WrittenNames({name: t for name, t in written.tensors.items() if name in tensors}, nodes)
     return with_record(replace(lowered, names=names))

@@ -16,7 +16,7 @@ import statistics
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ import numpy.typing as npt
 import onnx
 import onnx_ir as ir
 import onnxruntime as ort
-from onnx import helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 
 from ...profiles.base.errors import ConfigError
 from ...profiles.base.tool import Progress
@@ -47,8 +47,8 @@ from ..search.speed_check import PROCESSORS
 from ..targets.config import QuantConfig
 from ..targets.cost_table import MIN_MICROSECONDS, Conditions, CostTable
 from ..targets.machine import processor
-from ..targets.target import Target
-from .networks import DIRECT, MOST_PRODUCTS, ROWS, WIDTHS, Net, all_nets, memory_nets
+from ..targets.target import Target, dynamic_implementation
+from .networks import DIRECT, MOST_PRODUCTS, ROWS, WIDTHS, Net, all_nets, memory_nets, recurrent_nets
 
 SECONDS = 0.15
 """How long each pair of networks is run at most, beyond the least number of runs."""
@@ -62,8 +62,8 @@ COPIES = 9
 LARGE_PRODUCT = 4e6
 """Multiply-adds from which on a product takes far longer than calling it."""
 
-ROUNDS_IN_TURNS = 30
-"""Runs of each network of products, in turns."""
+ROUNDS_IN_TURNS, MIN_TURNS = 30, 5
+"""Runs of each network of products or recurrent nodes in turns, and the fewest of large ones."""
 
 KernelTime = tuple[str, tuple[float, ...], float]
 """Name of a kernel, its sizes, microseconds."""
@@ -88,7 +88,8 @@ def measured_costs(target: Target, threads: int, progress: Progress | None = Non
             times[kernel][sizes].append(microseconds)
         if progress is not None:
             progress(number, len(nets))
-    for kernel, sizes, microseconds in (*weight_times(target, threads), *packed_times(target, threads)):
+    others = (weight_times, packed_times, recurrent_times)
+    for kernel, sizes, microseconds in (time_ for times_of in others for time_ in times_of(target, threads)):
         times[kernel][sizes].append(microseconds)
     times["Call"][(1.0,)] = [call_time(threads)]
     kernels = {
@@ -208,9 +209,7 @@ def _node_plan(node: Node, graph: Graph, target: Target, net: Net) -> NodePlan:
     if net.dynamic:
         if op not in target.dynamic:
             return NodePlan(Kind.FLOAT, "")
-        return NodePlan(
-            Kind.DYNAMIC, "", {}, Implementation.RUNTIME if op == "LSTM" else Implementation.USUAL
-        )
+        return NodePlan(Kind.DYNAMIC, "", {}, Implementation(dynamic_implementation(op, target)))
     if op not in target.operators:
         table = Implementation(target.lookup_tables.get(op, "") if rule.unary else "")
         return NodePlan(Kind.LOOKUP_TABLE, "", {}, table) if table else NodePlan(Kind.FLOAT, "no kernel")
@@ -271,6 +270,52 @@ def packed_times(target: Target, threads: int) -> Iterator[KernelTime]:
             least = [min(spent[kind, count]) for count in counts]
             time_ = least[0] if len(least) == 1 else (least[1] - least[0]) / (COPIES - 1)
             yield f"MatMul:{kind}", (float(inner), float(columns), float(rows)), max(time_, MIN_MICROSECONDS)
+
+
+def recurrent_times(target: Target, threads: int, nets: Iterable[Net] | None = None) -> Iterator[KernelTime]:
+    """Yield the times of recurrent operators, in float and dynamic.
+
+    By the clock and not by the profiler, which reads it at every node of every step where one is written as a
+    Scan. What a run costs besides is that of a model with the same input whose only node does nothing.
+
+    Args:
+        target: see `measured_costs`.
+        threads: likewise.
+        nets: other ones than `recurrent_nets`.
+    """
+    clock = time.thread_time if threads == 1 else time.perf_counter
+    for net in recurrent_nets() if nets is None else nets:
+        model = ir.from_proto(net.model())
+        infer_shapes(model)
+        graph = index(model)
+        empty = Net(net.shape).add("Shape")
+        models = {
+            "empty": ir.from_proto(empty.model(TensorProto.INT64)),
+            "float": model,
+            "dynamic": lower(model, uniform_plan(graph, target, net)).model,
+        }
+        spent: dict[str, list[float]] = defaultdict(list)
+        with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
+            sessions = {}
+            for form, written in models.items():
+                path = Path(folder, f"{form}.onnx")
+                save_model(written, path)
+                sessions[form] = open_session(str(path), form, threads)
+            start = time.perf_counter()
+            while len(spent["empty"]) < MIN_TURNS or (
+                len(spent["empty"]) < ROUNDS_IN_TURNS and time.perf_counter() - start < SECONDS
+            ):
+                for form, session in sessions.items():
+                    output = empty.output if form == "empty" else net.output
+                    before = clock()
+                    run(session, [output], net.sample(), form)
+                    spent[form].append((clock() - before) * 1e6)
+        besides = min(spent["empty"])
+        shapes = {name: tuple(dim or 1 for dim in graph.shape(name) or ()) for name in graph.values}
+        work = work_of(graph.nodes[0], Sizes(graph, shapes), integer=False)
+        for form in ("float", "dynamic"):
+            microseconds = max(min(spent[form]) - besides, MIN_MICROSECONDS)
+            yield f"{work.kernel}:{form}", work.sizes, microseconds / work.repeats
 
 
 def product_model(inner: int, columns: int, kind: str, copies: int) -> onnx.ModelProto:

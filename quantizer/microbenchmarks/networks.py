@@ -29,6 +29,9 @@ WIDTHS = (32, 128, 384, 1536)
 ROWS = (1, 4, 16, 64, 256, 1024)
 """Rows of their activations."""
 
+STATES = (32, 128, 256, 384, 512, 1024)
+"""Elements of the state of recurrent operators. Weights of 256 are in a cache, those of 384 are not."""
+
 SIDES = (1, 3, 7, 14, 28, 56, 112)
 """Height and width of pictures."""
 
@@ -48,7 +51,7 @@ BINARY = ("Add", "Mul", "Sub", "Div", "Max")
 
 
 def all_nets() -> tuple[Net, ...]:
-    """Return every network but those of `memory_nets`, in the order in which they are measured."""
+    """Return the networks whose nodes the profiler times, in the order in which they are measured."""
     return (
         *convolutions(),
         *depthwise_convolutions(),
@@ -58,7 +61,6 @@ def all_nets() -> tuple[Net, ...]:
         *volumes(),
         *joined_channels(),
         *products(),
-        *recurrent(),
         *elementwise(),
         *repeated_operands(),
         *moves_and_reductions(),
@@ -167,8 +169,8 @@ class Net:
             kernel_shape=kernel,
         )
 
-    def model(self) -> onnx.ModelProto:
-        """Return the network as a model with the result of its last node as output."""
+    def model(self, dtype: int = TensorProto.FLOAT) -> onnx.ModelProto:
+        """Return the network as a model with the result of its last node as output, of a type."""
         graph_inputs = {"x": self.shape, **self.inputs}
         rng = np.random.default_rng(0)
         constants = dict(self.constants)
@@ -179,7 +181,7 @@ class Net:
             self.nodes,
             "chain",
             [helper.make_tensor_value_info(n, TensorProto.FLOAT, list(s)) for n, s in graph_inputs.items()],
-            [helper.make_tensor_value_info(self.output, TensorProto.FLOAT, None)],
+            [helper.make_tensor_value_info(self.output, dtype, None)],
             [numpy_helper.from_array(array, name) for name, array in constants.items()],
         )
         return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=10)
@@ -378,14 +380,24 @@ def products() -> Iterator[Net]:
         yield net
 
 
-def recurrent() -> Iterator[Net]:
-    """Recurrent operators, and LSTM with dynamic quantization."""
-    for (op, gates), hidden, features, steps in itertools.product(
-        (("LSTM", 4), ("GRU", 3)), (32, 128, 256), (32, 256), (1, 16, 64)
+def recurrent_nets() -> Iterator[Net]:
+    """Yield recurrent operators alone: in one direction and in both, a GRU with either place of its reset."""
+    kinds: tuple[tuple[str, int, dict[str, Any]], ...] = (
+        ("LSTM", 4, {}),
+        ("GRU", 3, {"linear_before_reset": 1}),
+        ("GRU", 3, {}),
+        ("RNN", 1, {}),
+    )
+    for (op, gates, attributes), direction, hidden, features, batch, steps in itertools.product(
+        kinds, ("forward", "bidirectional"), STATES, (32, 256, 1024), (1, 4, 16), (1, 16, 64)
     ):
-        net, rows = Net((steps, 1, features), dynamic=True), gates * hidden
-        weights = net.weight(1, rows, features), net.weight(1, rows, hidden), net.weight(1, 2 * rows)
-        yield net.add(op, *weights, hidden_size=hidden)
+        rows, directions = gates * hidden, 2 if direction == "bidirectional" else 1
+        if directions * rows * (features + hidden) * batch * steps > MOST_PRODUCTS:
+            continue
+        net = Net((steps, batch, features), dynamic=True)
+        weights = [net.weight(directions, rows, size) for size in (features, hidden)]
+        weights.append(net.weight(directions, 2 * rows))
+        yield net.add(op, *weights, hidden_size=hidden, direction=direction, **attributes)
 
 
 def elementwise() -> Iterator[Net]:

@@ -124,6 +124,8 @@ class Implementation(StrEnum):
     SUB_PIXEL = "sub-pixel"
     """QUANTIZED and DYNAMIC: ConvTranspose as a Conv with an output channel for each phase, whose results are
     interleaved (`lowering.sub_pixel`)."""
+    SCAN = "scan"
+    """DYNAMIC: GRU and RNN as a Scan over the steps, with dynamic products (`lowering.scan`)."""
     FOLDED = "folded"
     """WEIGHT_ONLY, and QUANTIZED with activations of 16 bits: constants that are dequantized once, when the
     model is loaded."""

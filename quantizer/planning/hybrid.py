@@ -11,7 +11,8 @@ What the selection left in float is looked at once more, in this order:
    largest value of all samples, leaves `MIN_DYNAMIC_SQNR_DB`: one sample spans no more than all do, so this
    is the worst. A kernel that is slower than float is used in mode "dynamic" with `cost_model` off alone. An
    LSTM becomes dynamic in mode "static" too, where `AUTO_SQNR` is left: there is no static kernel for it,
-   and it loses next to nothing (a voice detector: 46 dB, and 1.2 times as fast with it).
+   and it loses next to nothing (a voice detector: 46 dB, and 1.2 times as fast with it). So does a GRU or an
+   RNN, written as a Scan, where the table of kernel times says that it is faster.
 3. Mode "weight-only": any operator that the target can give a quantized constant becomes
    `Kind.WEIGHT_ONLY`, with 8 bits instead of 4 where a profile shows that an output would be below
    `min_output_sqnr` otherwise, and where `size_budget` has room for them; in mode "dynamic" those whose
@@ -48,6 +49,7 @@ from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because
 from ..prepare.constant_folding import bytes_computed_from
 from ..targets.config import AUTO_SQNR, DATA_FREE, QuantConfig
 from ..targets.forms import FORMS, RUNTIME_FORMS
+from ..targets.target import dynamic_implementation
 from .facts import PlanningFacts
 from .selection import Choice
 from .stored_weights import kernel_reads_weight, signed_type, stored_weight, symmetric_schema, table_params
@@ -72,6 +74,12 @@ MIN_RECURRENT_ELEMENTS = tuned(
     chosen_on="single LSTMs, AVX512-VNNI, one thread, one and eight sequences",
 )
 """Elements of both weights of an LSTM from which it is dynamic unasked."""
+MAX_SCAN_TIME = tuned(
+    0.9,
+    figure="a tenth is what its noise has to be worth; predicted times of one node are off by less",
+    chosen_on="by hand",
+)
+"""Part of float's time that a recurrent node written as a Scan may take."""
 _NOISE_UNKNOWN = (ReasonCode.NOT_OBSERVED, ReasonCode.BODY_NOT_RUN)
 """Reasons of float nodes whose noise nobody knows, as their tensors had no values."""
 
@@ -313,11 +321,32 @@ def _unfit_recurrent(node: Node, rule: Rule, facts: PlanningFacts) -> FloatReaso
         )
     if refusal := rule.refusal(node, graph):
         return because(ReasonCode.UNSUPPORTED_USE, text=refusal)
+    if dynamic_implementation(node.op_type, facts.target) == Implementation.SCAN:
+        return _slower_as_scan(node, facts) if config.regards_time else None
     arrays = [graph.constant(node.input(weight.index)) for weight in rule.stored]
     size = sum(array.size for array in arrays if array is not None)
     if config.mode != "dynamic" and config.regards_time and size < MIN_RECURRENT_ELEMENTS:
         return because(ReasonCode.SMALL_RECURRENT, elements=size, limit=MIN_RECURRENT_ELEMENTS)
     return None
+
+
+def _slower_as_scan(node: Node, facts: PlanningFacts) -> FloatReason | None:
+    """Return why a recurrent node that would be written as a Scan gains too little; None where it gains.
+
+    Where its time is not known it is float: with a state of 128 elements a Scan takes twice as long.
+    """
+    model, op_type = facts.cost_model, node.op_type
+    if model is None or f"{op_type}:dynamic" not in model.table.kernels:
+        is_asked = facts.config.mode == "dynamic"
+        code = ReasonCode.NO_DYNAMIC_KERNEL if is_asked else ReasonCode.NO_KERNEL
+        return because(code, target=facts.target.name, operator=op_type)
+    floating = model.floating[node.name]
+    entry = NodePlan(Kind.DYNAMIC, implementation=Implementation.SCAN)
+    integer = model.integer_time(node, entry) * model.runs.get(node.output, 1.0)
+    if integer <= MAX_SCAN_TIME * floating:
+        return None
+    code = ReasonCode.PREDICTED_SLOWER if integer >= floating else ReasonCode.SAVES_TOO_LITTLE
+    return because(code, int8_ms=integer / 1e3, float_ms=floating / 1e3, region="")
 
 
 def _dynamic(node: Node, rule: Rule, choice: Choice, facts: PlanningFacts) -> Choice | None:
@@ -381,7 +410,7 @@ def _dynamic(node: Node, rule: Rule, choice: Choice, facts: PlanningFacts) -> Ch
     what = " and ".join(_shape(array) for array in arrays.values())
     reason = f"{why}weight {what} in int8: {sqnr:.1f} dB{figure}"
     if node.facts.kernel is not KernelSizes.TRANSPOSED_CONVOLUTION:
-        how = Implementation.RUNTIME if rule.stored else Implementation.USUAL
+        how = Implementation(dynamic_implementation(node.op_type, facts.target))
         return Choice(Kind.DYNAMIC, reason, how, weights=inputs)
 
     # A ConvTranspose is written as Conv, or in float on integers where no sum can be rounded.

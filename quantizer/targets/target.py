@@ -10,6 +10,7 @@ from msgspec import Meta
 
 from ...profiles.base.findings import Finding
 from ..operators.functions import CHAIN
+from ..operators.table import RULES
 from .config import ActivationType, QuantConfig, WeightType
 from .cost_table import CostTable, costs_of, is_file_of_costs
 from .forms import FORMS, FormName
@@ -106,12 +107,12 @@ class Target:
         ),
     ] = "quantized"
     implementations: Annotated[
-        Mapping[str, Literal["integer", "leaky-relu", "channels-last", "saturating", "sub-pixel"]],
+        Mapping[str, Literal["integer", "leaky-relu", "channels-last", "saturating", "sub-pixel", "scan"]],
         Meta(
             description="Operator type to the way in which a node is written where conversions around it "
             "would make the runtime compute it in float, or with a slow kernel of integers: a pass-through "
             "node on integers, as leaky-relu or channels-last, PRelu as saturating, ConvTranspose as "
-            "sub-pixel convolution."
+            "sub-pixel convolution, recurrent nodes as a scan over their steps."
         ),
     ] = field(default_factory=dict)
     float_implementations: Annotated[
@@ -342,6 +343,13 @@ class Recipe:
 def chain_implementation(target: Target) -> str:
     """Return how a target writes chains: "separate", or how each becomes one look-up table."""
     return target.lookup_tables.get(CHAIN, target.lookup_tables.get("*", "separate"))
+
+
+def dynamic_implementation(op_type: str, target: Target) -> str:
+    """Return the implementation of an operator with dynamic quantization parameters: "" of a product."""
+    rule = RULES.get(("", op_type))
+    is_recurrent = rule is not None and rule.is_recurrent
+    return target.implementations.get(op_type, "runtime") if is_recurrent else ""
 
 
 def lut_implementation(op_type: str, target: Target) -> str:

@@ -36,6 +36,7 @@ DYNAMIC       ""              DynamicQuantizeLinear, ConvInteger or MatMulIntege
                               ConvTranspose the float operator on integers. See `lowering.products`
 DYNAMIC       sub-pixel       ConvTranspose as ConvInteger; see `lowering.sub_pixel`
 DYNAMIC       runtime         LSTM as onnxruntime's own DynamicQuantizeLSTM; see `lowering.lstm`
+DYNAMIC       scan            GRU and RNN as a Scan; rewritten before a form writes it, see `lowering.scan`
 WEIGHT_ONLY   ""              DequantizeLinear for constants with parameters, the operator in float
 WEIGHT_ONLY   folded          the same constants by Cast, Sub and Mul, which are done when the model is loaded
 WEIGHT_ONLY   runtime         MatMul and Gemm as onnxruntime's own MatMulNBits, which may round the data to

@@ -1,0 +1,537 @@
+"""GRU and RNN written as a Scan over the steps, where the plan says so: before a form writes the nodes.
+
+onnxruntime has an operator of LSTM alone that computes with quantized weights. So GRU and RNN are taken apart
+into products with a weight, which are dynamic as any other, and what is between them, in float. The columns
+of weights and products are those of the gates update, reset, new state (GRU), or of the new state alone.
+
+1. One MatMul with the input serves all steps and directions, with the first half of the bias.
+2. A Scan takes the steps. Its body multiplies the state, adds the second half of the bias, and applies the
+   functions of the gates. A GRU with `linear_before_reset` 0 multiplies twice, as its reset gate comes first.
+3. Both directions of a bidirectional node take their steps together: all but the products is computed once
+   for both. What a reverse direction reads is put into reverse order before the Scan (ReverseSequence), and
+   its states after it.
+4. Beyond the end of a sequence (`sequence_lens`) the state is kept, and the output is 0.
+
+A single step needs no Scan. Tensors have the axes [steps, directions, batch, columns], those of one step
+[directions, batch, columns], so that the results of the Scan are those of the node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+
+from ...profiles.base.errors import PlanError
+from ..model.editing import FreeNames, add_initializer
+from ..model.graph import constant_of, name_of
+from ..numerics.affine import QuantParams
+from ..operators.recurrent import DEFAULT_FUNCTIONS, CellFunction, cell_functions, directions_of
+from ..plan.plan import Implementation, Kind, NodePlan, QuantPlan
+from ..plan.reasons import ReasonCode, because
+from .replacement import Replacement, replaced
+
+Array = npt.NDArray[Any]
+Shape = Sequence[int | None]
+
+GATES_AXIS = 1
+"""Of the standard weights, [directions, gates * hidden, inputs]."""
+
+_PART = NodePlan(Kind.FLOAT, because(ReasonCode.UNKNOWN, text="a part of a recurrent node"))
+
+
+def write_as_scans(model: ir.Model, plan: QuantPlan) -> tuple[ir.Model, QuantPlan, dict[str, str]]:
+    """Return the model and its plan with products for each GRU and RNN that is planned so.
+
+    Args:
+        model: nodes of the prepared model, with the adjustments of the plan; left as it was.
+        plan: with entries for these nodes and perhaps more.
+
+    Returns:
+        Model and plan for a form; and added node -> node of the prepared model that it is a part of.
+
+    Raises:
+        PlanError: a node cannot be written so.
+    """
+
+    def is_planned_so(node: ir.Node) -> bool:
+        entry = plan.nodes.get(name_of(node))
+        return entry is not None and entry.implementation == Implementation.SCAN
+
+    return replaced(model, plan, is_planned_so, _write)
+
+
+@dataclass(frozen=True, eq=False)
+class _Product:
+    """A weight that values are multiplied with, and what is added to the products.
+
+    Attributes:
+        weight: [inputs, columns].
+        params: of it, with a scale for each column, or one.
+        bias: (columns,).
+    """
+
+    weight: Array
+    params: QuantParams
+    bias: Array
+
+    @property
+    def columns(self) -> int:
+        """How many there are."""
+        return int(self.weight.shape[1])
+
+    def part(self, start: int, end: int) -> _Product:
+        """Return the product of some columns alone."""
+        params = self.params
+        if params.axis is not None:
+            points = params.zero_point[start:end]
+            params = QuantParams(params.scale[start:end], points, params.qtype, params.axis)
+        return _Product(self.weight[:, start:end], params, self.bias[start:end])
+
+
+@dataclass(frozen=True, eq=False)
+class _Cell:
+    """A recurrent node as products.
+
+    Attributes:
+        hidden: elements of the state.
+        read: the product with the input, the columns of all directions side by side.
+        returned: the product with the state, of each direction.
+        is_reverse: of each direction, whether it starts at the last step.
+        functions: of the gates (GRU), and of the new state.
+        clip: bound of the inputs of these; 0 for none.
+        reset_after: `linear_before_reset` of a GRU: the reset gate multiplies the product with the state.
+    """
+
+    hidden: int
+    read: _Product
+    returned: tuple[_Product, ...]
+    is_reverse: tuple[bool, ...]
+    functions: tuple[CellFunction, ...]
+    clip: float
+    reset_after: bool
+
+    @property
+    def directions(self) -> int:
+        """How many there are."""
+        return len(self.is_reverse)
+
+    @property
+    def columns(self) -> int:
+        """Columns of the product with the state, of one direction."""
+        return self.returned[0].columns
+
+    @property
+    def has_gates(self) -> bool:
+        """Whether it is a GRU."""
+        return self.columns > self.hidden
+
+    @property
+    def parts(self) -> tuple[int, ...]:
+        """Columns of the parts in which a step reads the product with the input: gates, and new state."""
+        return (2 * self.hidden, self.hidden) if self.has_gates else (self.hidden,)
+
+
+def _cell_of(node: ir.Node, plan: QuantPlan) -> _Cell:
+    """Return what a node computes.
+
+    Raises:
+        PlanError: it cannot be written so.
+    """
+    functions = cell_functions(node) if node.op_type in DEFAULT_FUNCTIONS else None
+    arrays, params = [], []
+    for index in (1, 2):
+        value = node.inputs[index]
+        array = None if value is None else constant_of(value)
+        own = None if value is None else plan.params_read(name_of(node), index, name_of(value))
+        fits = own is not None and own.axis in (None, GATES_AXIS) and own.block_size is None
+        if array is not None and own is not None and fits:
+            arrays.append(array)
+            params.append(own)
+    bias = node.inputs[3] if len(node.inputs) > 3 else None
+    biases = np.zeros(0, np.float32) if bias is None else constant_of(bias)
+    is_usual = node.attributes.get_int("layout", 0) == 0
+    if len(arrays) < 2 or functions is None or biases is None or not is_usual:
+        raise PlanError(
+            f"node '{node.name}' ({node.op_type}): a scan is for GRU and RNN with layout 0, functions that "
+            f"are operators, and quantized weights with one scale or one along axis {GATES_AXIS}; plan this "
+            "node otherwise"
+        )
+    (w, r), (w_params, r_params), directions = arrays, params, directions_of(node)
+    halves = (
+        biases.reshape(len(directions), 2, -1) if biases.size else np.zeros((*r.shape[:1], 2, r.shape[1]))
+    )
+    halves = halves.astype(np.float32)
+    read = _Product(
+        w.reshape(-1, w.shape[2]).T, _along_columns(w_params, len(directions)), halves[:, 0].reshape(-1)
+    )
+    returned = (_Product(r[d].T, _along_columns(r_params, 1), halves[d, 1]) for d in range(len(directions)))
+    return _Cell(
+        r.shape[2],
+        read,
+        tuple(returned),
+        directions,
+        functions,
+        float(node.attributes.get_float("clip", 0.0) or 0.0),
+        node.attributes.get_int("linear_before_reset", 0) != 0,
+    )
+
+
+def _along_columns(params: QuantParams, repeats: int) -> QuantParams:
+    """Return the parameters of a weight as a matrix [inputs, columns], its columns repeated."""
+    if params.axis is None:
+        return params
+    points = np.tile(params.zero_point, repeats)
+    return QuantParams(np.tile(params.scale, repeats), points, params.qtype, 1)
+
+
+@dataclass(frozen=True, eq=False)
+class _Written:
+    """The nodes that are written for one, before it or in the body of its Scan.
+
+    Attributes:
+        graph: they are put into.
+        before: the node that they are put before; None for the end of the graph.
+        names: free in the model.
+        prefix: of the names of nodes and tensors.
+        nodes, tensors: entries of the plan for them.
+    """
+
+    graph: ir.Graph
+    before: ir.Node | None
+    names: FreeNames
+    prefix: str
+    nodes: dict[str, NodePlan]
+    tensors: dict[str, QuantParams]
+
+    def inside(self, body: ir.Graph) -> _Written:
+        """Return what is to be written into a body, with entries of the plan in the same place."""
+        return replace(self, graph=body, before=None)
+
+    def add(
+        self,
+        op_type: str,
+        inputs: Sequence[ir.Value | None],
+        shapes: Sequence[Shape],
+        attributes: Mapping[str, Any] | None = None,
+        *,
+        dtype: ir.DataType = ir.DataType.FLOAT,
+        entry: NodePlan = _PART,
+    ) -> tuple[ir.Value, ...]:
+        """Add a node with an output of each shape."""
+        name = self.names.take(f"{self.prefix}_{op_type}")
+        outputs = [self.value(f"{name}_output", shape, dtype) for shape in shapes]
+        node = ir.node(op_type, inputs, dict(attributes or {}), outputs=outputs, name=name)
+        if self.before is None:
+            self.graph.append(node)
+        else:
+            self.graph.insert_before(self.before, node)
+        self.nodes[name] = entry
+        return tuple(outputs)
+
+    def value(self, name: str, shape: Shape, dtype: ir.DataType = ir.DataType.FLOAT) -> ir.Value:
+        """Return a new tensor."""
+        return ir.Value(name=self.names.take(name), type=ir.TensorType(dtype), shape=ir.Shape(shape))
+
+    def constant(self, array: Array, suffix: str) -> ir.Value:
+        """Return an initialiser."""
+        return add_initializer(self.graph, self.names.take(f"{self.prefix}_{suffix}"), array)
+
+    def integers(self, *numbers: int) -> ir.Value:
+        """Return an initialiser of int64."""
+        return self.constant(np.array(numbers, np.int64), "numbers")
+
+    def product(self, values: ir.Value, product: _Product, shape: Shape) -> ir.Value:
+        """Add a dynamic product with a weight, of a shape."""
+        weight = self.constant(product.weight, "weight")
+        self.tensors[name_of(weight)] = product.params
+        (result,) = self.add("MatMul", [values, weight], [shape], entry=NodePlan(Kind.DYNAMIC))
+        if product.bias.any():
+            bias = self.constant(product.bias, "bias")
+            (result,) = self.add("Add", [result, bias], [shape])
+        return result
+
+    def split(self, value: ir.Value, sizes: Sequence[int], axis: int) -> tuple[ir.Value, ...]:
+        """Add a Split along an axis; none for a single part."""
+        if len(sizes) == 1:
+            return (value,)
+        shapes = []
+        for size in sizes:
+            shape = list(_sizes(value))
+            shape[axis] = size
+            shapes.append(shape)
+        return self.add("Split", [value, self.integers(*sizes)], shapes, {"axis": axis})
+
+    def joined(self, values: Sequence[ir.Value], axis: int) -> ir.Value:
+        """Add a Concat along an axis; none for a single tensor."""
+        if len(values) == 1:
+            return values[0]
+        shape = list(_sizes(values[0]))
+        sizes = [_sizes(value)[axis] for value in values]
+        shape[axis] = None if None in sizes else sum(size or 0 for size in sizes)
+        (result,) = self.add("Concat", values, [shape], {"axis": axis})
+        return result
+
+    def elementwise(self, op_type: str, *values: ir.Value) -> ir.Value:
+        """Add an operator whose result has the shape of its last input."""
+        (result,) = self.add(op_type, values, [_sizes(values[-1])])
+        return result
+
+    def view(self, op_type: str, value: ir.Value, axis: int) -> ir.Value:
+        """Add a Squeeze or an Unsqueeze of an axis."""
+        shape = list(_sizes(value))
+        if op_type == "Squeeze":
+            del shape[axis]
+        else:
+            shape.insert(axis, 1)
+        dtype = value.dtype or ir.DataType.FLOAT
+        (result,) = self.add(op_type, [value, self.integers(axis)], [shape], dtype=dtype)
+        return result
+
+
+def _sizes(value: ir.Value) -> tuple[int | None, ...]:
+    assert value.shape is not None
+    return tuple(size if isinstance(size, int) else None for size in value.shape)
+
+
+@dataclass(frozen=True, eq=False)
+class _Steps:
+    """The steps of the sequences that a node reads.
+
+    Attributes:
+        written: where nodes are added to.
+        x: the input.
+        given: `sequence_lens`, None for all steps.
+        count, batch: how many steps and sequences there are, None where that is not known.
+    """
+
+    written: _Written
+    x: ir.Value
+    given: ir.Value | None
+    count: int | None
+    batch: int | None
+
+    @cached_property
+    def counts(self) -> tuple[ir.Value, ir.Value]:
+        """Steps and sequences as tensors (1,)."""
+        written = self.written
+        if self.count is not None and self.batch is not None:
+            return written.integers(self.count), written.integers(self.batch)
+        shape = self._integers("Shape", [self.x], (3,))
+        steps, batch = (
+            self._integers("Gather", [shape, written.integers(axis)], (1,), {"axis": 0}) for axis in (0, 1)
+        )
+        return steps, batch
+
+    @cached_property
+    def lengths(self) -> ir.Value:
+        """The steps of each sequence, (batch,)."""
+        if self.given is not None:
+            return self._integers("Cast", [self.given], (self.batch,), {"to": int(ir.DataType.INT64)})
+        if self.count is not None and self.batch is not None:
+            return self.written.integers(*(self.count,) * self.batch)
+        return self._integers("Expand", self.counts, (self.batch,))
+
+    @cached_property
+    def runs(self) -> ir.Value | None:
+        """Whether a sequence has a step, [steps, 1, batch, 1]; None where each has all."""
+        if self.given is None:
+            return None
+        written = self.written
+        count = self._integers("Squeeze", [self.counts[0], written.integers(0)], ())
+        zero, one = (written.constant(np.array(number, np.int64), "number") for number in (0, 1))
+        steps = self._integers("Range", [zero, count, one], (self.count,))
+        steps = self._integers("Reshape", [steps, written.integers(-1, 1, 1, 1)], (self.count, 1, 1, 1))
+        beside = written.integers(1, 1, -1, 1)
+        lengths = self._integers("Reshape", [self.lengths, beside], (1, 1, self.batch, 1))
+        shape = (self.count, 1, self.batch, 1)
+        return written.add("Less", [steps, lengths], [shape], dtype=ir.DataType.BOOL)[0]
+
+    def _integers(
+        self,
+        op_type: str,
+        inputs: Sequence[ir.Value],
+        shape: Shape,
+        attributes: Mapping[str, Any] | None = None,
+    ) -> ir.Value:
+        """Add a node with a result in int64."""
+        return self.written.add(op_type, inputs, [shape], attributes, dtype=ir.DataType.INT64)[0]
+
+    def reversed(self, value: ir.Value) -> ir.Value:
+        """Return [steps, batch, columns] with the steps of each sequence in reverse order."""
+        axes = {"time_axis": 0, "batch_axis": 1}
+        return self.written.add("ReverseSequence", [value, self.lengths], [_sizes(value)], axes)[0]
+
+    def first_state(self, given: ir.Value | None, cell: _Cell) -> ir.Value:
+        """Return the state before the first step, [directions, batch, hidden]."""
+        if given is not None:
+            return given
+        written, (directions, hidden) = self.written, (cell.directions, cell.hidden)
+        zeros = written.constant(np.zeros((directions, self.batch or 1, hidden), np.float32), "zeros")
+        if self.batch is not None:
+            return zeros
+        sizes = [written.integers(directions), self.counts[1], written.integers(hidden)]
+        wanted = self._integers("Concat", sizes, (3,), {"axis": 0})
+        return written.add("Expand", [zeros, wanted], [(directions, None, hidden)])[0]
+
+
+def _write(replacement: Replacement) -> None:
+    """Write one node, which is removed."""
+    node = replacement.node
+    written = _Written(
+        replacement.graph,
+        node,
+        replacement.names,
+        name_of(node),
+        replacement.nodes,
+        replacement.tensors,
+    )
+    cell = _cell_of(node, replacement.plan)
+    x, given, initial = (node.inputs[i] if i < len(node.inputs) else None for i in (0, 4, 5))
+    assert x is not None
+    shape = (None, None) if x.shape is None else _sizes(x)
+    steps = _Steps(written, x, given, shape[0], shape[1])
+    every, last = _read_outputs(node)
+
+    # What each step reads: the product with the input, in the order of the steps.
+    product = written.product(x, cell.read, (*shape[:2], cell.read.columns))
+    products = written.split(product, (cell.columns,) * cell.directions, 2)
+    ordered = (
+        steps.reversed(product) if is_reverse else product
+        for product, is_reverse in zip(products, cell.is_reverse, strict=True)
+    )
+    read = written.joined([written.view("Unsqueeze", product, 1) for product in ordered], 1)
+    reads = [*written.split(read, cell.parts, 3), *filter(None, [steps.runs])]
+    first = steps.first_state(initial, cell)
+
+    if steps.count == 1:
+        state = _step(written, cell, first, [written.view("Squeeze", value, 0) for value in reads])
+        states = None if every is None else written.view("Unsqueeze", state, 0)
+    else:
+        state, states = _scan(written, cell, first, reads, gives_all=every is not None)
+
+    if every is not None and states is not None:
+        _replace(every, _in_order(states, cell, steps))
+    if last is not None:
+        _replace(last, _last_state(state, steps))
+    written.graph.remove(node, safe=True)
+
+
+def _read_outputs(node: ir.Node) -> tuple[ir.Value | None, ir.Value | None]:
+    """Return the states of all steps, and the last one; None for one that nothing reads."""
+    first, second = (*node.outputs, None)[:2]
+    read = (value is not None and (value.uses() or value.is_graph_output()) for value in (first, second))
+    every, last = (value if is_read else None for value, is_read in zip((first, second), read, strict=True))
+    return every, last
+
+
+def _replace(old: ir.Value, new: ir.Value) -> None:
+    """Put a tensor in the place of another, under its name."""
+    old.replace_all_uses_with(new, replace_graph_outputs=True)
+    old.name, new.name, new.type = None, old.name, old.type
+    new.shape = old.shape or new.shape
+
+
+def _in_order(states: ir.Value, cell: _Cell, steps: _Steps) -> ir.Value:
+    """Return the states of all steps, [steps, directions, batch, hidden], as the node gives them."""
+    written = steps.written
+    if steps.runs is not None:
+        zero = written.constant(np.zeros((), np.float32), "zero")
+        (states,) = written.add("Where", [steps.runs, states, zero], [_sizes(states)])
+    if not any(cell.is_reverse):
+        return states
+    parts = [
+        written.view("Unsqueeze", steps.reversed(written.view("Squeeze", part, 1)), 1) if is_reverse else part
+        for part, is_reverse in zip(
+            written.split(states, (1,) * cell.directions, 1), cell.is_reverse, strict=True
+        )
+    ]
+    return written.joined(parts, 1)
+
+
+def _last_state(state: ir.Value, steps: _Steps) -> ir.Value:
+    """Return the last state as the node gives it: 0 of a sequence without steps, whatever it began with."""
+    if steps.runs is None:
+        return state
+    written = steps.written
+    first, zero = (
+        written.constant(array, "zero") for array in (np.zeros((), np.int64), np.zeros((), np.float32))
+    )
+    shape = _sizes(steps.runs)[1:]
+    (ran,) = written.add("Gather", [steps.runs, first], [shape], {"axis": 0}, dtype=ir.DataType.BOOL)
+    return written.add("Where", [ran, state, zero], [_sizes(state)])[0]
+
+
+def _scan(
+    written: _Written, cell: _Cell, first: ir.Value, reads: Sequence[ir.Value], *, gives_all: bool
+) -> tuple[ir.Value, ir.Value | None]:
+    """Add a Scan over the steps; return the state after the last one, and those of all steps."""
+    state = written.value(f"{written.prefix}_state", _sizes(first))
+    read = [
+        written.value(f"{written.prefix}_read", _sizes(value)[1:], value.dtype or ir.DataType.FLOAT)
+        for value in reads
+    ]
+    body = ir.Graph([state, *read], [], nodes=[], name=f"{written.prefix}_step")
+    inside = written.inside(body)
+    new = _step(inside, cell, state, read)
+    shapes = [_sizes(first)]
+    body.outputs.append(new)
+    if gives_all:  # onnxruntime gives wrong states where one tensor is both
+        body.outputs.append(inside.elementwise("Identity", new))
+        shapes.append((_sizes(reads[0])[0], *_sizes(first)))
+    attributes = {"body": ir.AttrGraph("body", body), "num_scan_inputs": len(reads)}
+    outputs = written.add("Scan", [first, *reads], shapes, attributes)
+    return outputs[0], outputs[1] if gives_all else None
+
+
+def _step(written: _Written, cell: _Cell, state: ir.Value, read: Sequence[ir.Value]) -> ir.Value:
+    """Add one step; return the state after it, [directions, batch, hidden].
+
+    Args:
+        written: the nodes.
+        cell: of the node.
+        state: before the step.
+        read: parts of the product with the input, `_Cell.parts`; and where sequences differ in length,
+            whether each has this step.
+    """
+    hidden = cell.hidden
+    if not cell.has_gates:
+        sums = written.elementwise("Add", read[0], _returned(written, cell, state, 0, hidden))
+        new = _applied(written, cell, 0, sums)
+    else:
+        end = 3 * hidden if cell.reset_after else 2 * hidden
+        returned = _returned(written, cell, state, 0, end)
+        returned, *rest = written.split(returned, (2 * hidden, hidden)[: end // hidden - 1], 2)
+        gates = _applied(written, cell, 0, written.elementwise("Add", read[0], returned))
+        update, reset = written.split(gates, (hidden, hidden), 2)
+        if rest:
+            kept = written.elementwise("Mul", reset, rest[0])
+        else:
+            kept = _returned(written, cell, written.elementwise("Mul", reset, state), end, 3 * hidden)
+        found = _applied(written, cell, 1, written.elementwise("Add", read[1], kept))
+        change = written.elementwise("Mul", update, written.elementwise("Sub", state, found))
+        new = written.elementwise("Add", change, found)
+    return new if len(read) == len(cell.parts) else written.elementwise("Where", read[-1], new, state)
+
+
+def _returned(written: _Written, cell: _Cell, values: ir.Value, start: int, end: int) -> ir.Value:
+    """Add the product of [directions, batch, hidden] with some columns of the weight of the state."""
+    products = [
+        written.product(part, product.part(start, end), (1, _sizes(values)[1], end - start))
+        for part, product in zip(written.split(values, (1,) * cell.directions, 0), cell.returned, strict=True)
+    ]
+    return written.joined(products, 0)
+
+
+def _applied(written: _Written, cell: _Cell, index: int, sums: ir.Value) -> ir.Value:
+    """Add one of the functions of the cell, after its clip."""
+    if cell.clip > 0.0:
+        bounds = [written.constant(np.array(bound, np.float32), "clip") for bound in (-cell.clip, cell.clip)]
+        (sums,) = written.add("Clip", [sums, *bounds], [_sizes(sums)])
+    function = cell.functions[index]
+    return written.add(function.op_type, [sums], [_sizes(sums)], function.attributes)[0]

@@ -1,0 +1,87 @@
+"""The functions of the gates of GRU and RNN, and which of them can be written as operators of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import onnx_ir as ir
+
+if TYPE_CHECKING:
+    from .graph import Graph, Node
+
+DEFAULT_FUNCTIONS: Mapping[str, tuple[str, ...]] = {"GRU": ("Sigmoid", "Tanh"), "RNN": ("Tanh",)}
+"""Operator -> the functions of one direction where the node names none: of gates, and of the new state."""
+
+_OPERATORS: Mapping[str, Mapping[str, float]] = {
+    "Sigmoid": {},
+    "Tanh": {},
+    "Relu": {},
+    "Softsign": {},
+    "Softplus": {},
+    "LeakyRelu": {"alpha": 0.01},
+    "ThresholdedRelu": {"alpha": 1.0},
+    "Elu": {"alpha": 1.0},
+    "HardSigmoid": {"alpha": 0.2, "beta": 0.5},
+}
+"""Functions that are an operator by the same name -> its attributes, with what they are where the node says
+nothing of them."""
+
+
+@dataclass(frozen=True)
+class CellFunction:
+    """A function of a gate, as an operator.
+
+    Attributes:
+        op_type: the operator.
+        attributes: of it.
+    """
+
+    op_type: str
+    attributes: Mapping[str, float] = field(default_factory=dict)
+
+
+def directions_of(node: ir.Node | Node) -> tuple[bool, ...]:
+    """Return for each direction of a recurrent node whether it starts at the last step."""
+    direction = node.attributes.get_string("direction", "forward")
+    return (False, True) if direction == "bidirectional" else (direction == "reverse",)
+
+
+def cell_functions(node: ir.Node | Node) -> tuple[CellFunction, ...] | None:
+    """Return the functions of a GRU or RNN, the same ones in each direction; None where they are not, or
+    where one has no operator.
+
+    Names are read in any case, and each function takes the next of `activation_alpha` and `activation_beta`
+    that it has such an attribute, as onnxruntime does.
+    """
+    usual, directions = DEFAULT_FUNCTIONS[node.op_type], len(directions_of(node))
+    names = tuple(node.attributes.get_strings("activations", ()) or usual * directions)
+    given = {
+        "alpha": list(node.attributes.get_floats("activation_alpha", ()) or ()),
+        "beta": list(node.attributes.get_floats("activation_beta", ()) or ()),
+    }
+    operators = {name.lower(): name for name in _OPERATORS}
+    functions = []
+    for name in names:
+        operator = operators.get(name.lower())
+        if operator is None:
+            return None
+        attributes = {
+            key: given[key].pop(0) if given[key] else usual for key, usual in _OPERATORS[operator].items()
+        }
+        functions.append(CellFunction(operator, attributes))
+    each = len(usual)
+    first, *others = (tuple(functions[start : start + each]) for start in range(0, len(functions), each))
+    return first if len(first) == each and all(other == first for other in others) else None
+
+
+def known_cell_functions(node: Node, graph: Graph) -> str:
+    """Refuse a GRU or RNN whose functions have no operator or are others in each direction, or whose bias
+    is no constant."""
+    if node.op_type not in DEFAULT_FUNCTIONS:
+        return ""
+    if node.input(3) and node.constant(3) is None:
+        return f"the bias of {node.op_type} is not a constant"
+    names = ", ".join(node.attributes.get_strings("activations", ()) or ())
+    return "" if cell_functions(node) else f"{node.op_type} with activations {names} has no integer form"
