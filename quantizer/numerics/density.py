@@ -179,13 +179,20 @@ def _share_within(channels: Channels, low: Floats, high: Floats) -> Floats:
     return np.asarray(np.where(high > low, np.clip(overlap / width, 0.0, 1.0), holds_point))
 
 
+def distinct(values: Floats) -> Floats:
+    """Return the distinct values, sorted; np.unique imports numpy.ma for that, which takes longer than a plan
+    of a small model."""
+    ordered = np.sort(values, axis=None)
+    return np.asarray(ordered[np.append(True, ordered[1:] != ordered[:-1])[: ordered.size]])
+
+
 def _bins_fine_near_zero(tensor: TensorProfile) -> tuple[Floats, Floats, Floats]:
     """Return ends and mass of bins that are narrow near zero, where the small channels have their values."""
     whole = density(tensor)
     largest = max(abs(tensor.minimum), abs(tensor.maximum))
     side = largest * FINEST * (np.expm1(np.linspace(0.0, np.log1p(1.0 / FINEST), BINS_PER_SIDE + 1)))
     grid = np.concatenate([-side[:0:-1], side])
-    edges = np.unique(np.clip(grid, tensor.minimum, tensor.maximum))
+    edges = distinct(np.clip(grid, tensor.minimum, tensor.maximum))
     below = np.append(0.0, np.cumsum(whole.mass))
     keep = np.append(True, np.diff(whole.edges) > 0.0)
     mass = np.diff(np.interp(edges, whole.edges[keep], below[keep]))
@@ -278,7 +285,7 @@ def equalized(tensor: TensorProfile, channels: ChannelDensity, scales: Floats) -
     high = float((channels.maximum / scales).max())
     edges = np.linspace(low, high, BINS + 1)
     counts = np.zeros(BINS)
-    for scale in np.unique(scales):
+    for scale in distinct(scales):
         mass = channels.mass[scales == scale].sum(0)
         counts += _rebinned(channels, scale, mass, edges)
     total = counts.sum()
@@ -311,7 +318,7 @@ def channel_mse(channels: ChannelDensity, scales: Floats, params: QuantParams) -
     scale, zero_point = params.tensor_scale, params.tensor_zero_point
     first, last = params.qtype.low - zero_point, params.qtype.high - zero_point
     errors = np.zeros(scales.size)
-    for divisor in np.unique(scales):
+    for divisor in distinct(scales):
         own = scales == divisor
         low, high = channels.low / divisor / scale, channels.high / divisor / scale
         width = high - low
