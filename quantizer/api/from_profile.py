@@ -301,12 +301,12 @@ def _plan_of_written_size(facts: PlanningFacts) -> tuple[PlannedModel, PlanningF
     def written(planned: PlannedModel) -> int:
         return written_bytes(lower(planned.model, planned.plan).model, external)
 
-    least = replace(facts, config=replace(facts.config, fit_size=LEAST)).with_derived_of(facts)
+    least = replace(facts, config=replace(facts.config, fit_size=LEAST))
     planned = plan_from(least)
     error = written(planned) - estimated_size(facts, planned.plan)
     fitting: tuple[PlannedModel, PlanningFacts] | None = None
     while True:
-        sized = replace(facts, size_error=error).with_derived_of(facts)
+        sized = replace(facts, size_error=error)
         planned = plan_from(sized)
         size = written(planned)
         if size <= limit:

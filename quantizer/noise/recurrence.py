@@ -16,7 +16,7 @@ for all does not. Of the two mistakes, an estimate that is too good is the worse
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -185,10 +185,12 @@ class Recurrence:
     Attributes:
         cells: one for each direction.
         x: drawn inputs [steps, batch, features].
+        known: noise that was computed, by the method and its argument: every estimate of a plan asks anew.
     """
 
     cells: tuple[Cell, ...]
     x: Floats
+    known: dict[tuple[str, float], float] = field(default_factory=dict, init=False, repr=False)
 
     @cached_property
     def _signals(self) -> tuple[Floats, ...]:
@@ -202,6 +204,12 @@ class Recurrence:
     def _lost(self, outputs: Callable[[Cell], Floats]) -> float:
         errors = (outputs(cell) - clean for cell, clean in zip(self.cells, self._signals, strict=True))
         return _power(*errors) / self.signal
+
+    def _known_lost(self, method: str, argument: float, outputs: Callable[[Cell], Floats]) -> float:
+        """Return the noise of outputs that follow from a method's argument, computed once."""
+        if (method, argument) not in self.known:
+            self.known[method, argument] = self._lost(outputs)
+        return self.known[method, argument]
 
     @cached_property
     def per_unit(self) -> float:
@@ -222,7 +230,10 @@ class Recurrence:
 
     def of_rounding(self, step: float) -> float:
         """Return the noise of rounding the input to multiples of `step`."""
-        return self.of_error(np.asarray(np.rint(self.x / step) * step - self.x, np.float32))
+        return self._known_lost("rounding", step, lambda cell: cell.outputs(self._rounded(step)))
+
+    def _rounded(self, step: float) -> Floats:
+        return self.x + np.asarray(np.rint(self.x / step) * step - self.x, np.float32)
 
     def of_scales(self, scales: Floats, step: float, rounded: Callable[[Floats], Floats]) -> float:
         """Return the noise of rounding the input and its weight, with its channels divided by scales.
@@ -241,15 +252,19 @@ class Recurrence:
         def outputs(cell: Cell) -> Floats:
             return cell.outputs(self.x, _noise((*self.x.shape[:2], cell.r.shape[1]), power))
 
-        return self._lost(outputs)
+        return self._known_lost("state", power, outputs)
 
     def of_input_weight(self, error: float) -> float:
         """Return the noise of an error of W, its square over that of W."""
-        return self._lost(lambda cell: replace(cell, w=_with_error(cell.w, error)).outputs(self.x))
+        return self._known_lost(
+            "input weight", error, lambda cell: replace(cell, w=_with_error(cell.w, error)).outputs(self.x)
+        )
 
     def of_state_weight(self, error: float) -> float:
         """Return the noise of an error of R, its square over that of R."""
-        return self._lost(lambda cell: replace(cell, r=_with_error(cell.r, error)).outputs(self.x))
+        return self._known_lost(
+            "state weight", error, lambda cell: replace(cell, r=_with_error(cell.r, error)).outputs(self.x)
+        )
 
 
 def _power(*arrays: Floats) -> float:

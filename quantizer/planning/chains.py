@@ -37,7 +37,7 @@ from ..plan.plan import Implementation, Kind, NodePlan, QuantPlan
 from ..plan.reasons import FloatReasons
 from ..targets.forms import RUNTIME_FORMS
 from ..targets.target import Target, chain_implementation, lut_implementation
-from .facts import PlanningFacts
+from .facts import KeptFacts, PlanningFacts
 
 MAX_TENSORS_BACK = 64
 """Tensors back from a node that a chain can begin at: it bounds the search, and the longest chain."""
@@ -213,7 +213,7 @@ def of_adjusted(facts: PlanningFacts, graph: Graph, profile: Profile) -> Plannin
             copy = _chain(graph.node(chain.name), graph.node(name_of(reader)).input(place), graph)
             if copy is not None:
                 chains[name] = replace(copy, fused=chain.fused, quantized_fused=chain.quantized_fused)
-    return replace(facts, graph=graph, profile=profile, chains=chains)
+    return replace(facts, graph=graph, profile=profile, chains=chains, kept=KeptFacts(facts.kept))
 
 
 def plan_with_chains(
@@ -237,11 +237,9 @@ def contracted(facts: PlanningFacts) -> PlanningFacts:
     """
     if not facts.chains:
         return facts
-    if facts.contracted_facts:
-        (kept,) = facts.contracted_facts
-        contracted_facts = replace(facts, graph=kept.graph, profile=kept.profile).with_derived_of(kept)
-        facts.contracted_facts[:] = [contracted_facts]
-        return contracted_facts
+    if facts.contracted_model:
+        ((contracted_graph, profile),) = facts.contracted_model
+        return replace(facts, graph=contracted_graph, profile=profile)
     graph, chains = facts.graph, facts.chains.values()
     calls: dict[str, Node] = {}
     for chain in chains:
@@ -273,9 +271,9 @@ def contracted(facts: PlanningFacts) -> PlanningFacts:
         graph.holders,
     )
     tensors = {name: tensor for name, tensor in facts.profile.tensors.items() if name not in inner}
-    contracted_facts = replace(facts, graph=contracted_graph, profile=replace(facts.profile, tensors=tensors))
-    facts.contracted_facts.append(contracted_facts)
-    return contracted_facts
+    profile = replace(facts.profile, tensors=tensors)
+    facts.contracted_model.append((contracted_graph, profile))
+    return replace(facts, graph=contracted_graph, profile=profile)
 
 
 def expanded(plan: QuantPlan, facts: PlanningFacts) -> QuantPlan:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
-from typing import TypeVar
+from operator import is_
+from typing import TypeVar, cast
 
 import numpy as np
 import onnx_ir as ir
@@ -41,17 +43,49 @@ from ..targets.target import Recipe, Target
 
 T = TypeVar("T")
 
-FIELDS_OF: dict[str, tuple[str, ...]] = {}
-"""Name of a derived property of `PlanningFacts` -> the fields that it follows from."""
+MOST_KEPT = 8
+"""Values of one derived fact that are kept, so that memory does not grow with the number of plans."""
+
+
+class KeptFacts:
+    """The facts derived for plans of one model, each with the field values that it follows from.
+
+    One store for all records of `PlanningFacts` that describe the same model: what a plan has derived, the
+    next one need not, whichever of them was made from which.
+    """
+
+    def __init__(self, before: KeptFacts | None = None) -> None:
+        """Take the facts of the model before an adjustment, in which is looked too."""
+        self._before = before
+        self._known: dict[str, list[tuple[tuple[object, ...], object]]] = defaultdict(list)
+
+    def find(self, name: str, sources: tuple[object, ...]) -> tuple[object] | None:
+        """Return what was derived from the same objects, None for nothing."""
+        for known, value in self._known[name]:
+            if all(map(is_, known, sources)):
+                return (value,)
+        return None if self._before is None else self._before.find(name, sources)
+
+    def keep(self, name: str, sources: tuple[object, ...], value: object) -> None:
+        """Keep what was derived from some objects."""
+        self._known[name] = [(sources, value), *self._known[name]][:MOST_KEPT]
 
 
 def derived_from(*fields: str) -> Callable[[Callable[[PlanningFacts], T]], cached_property[T]]:
-    """Return a decorator for facts that follow from some fields of `PlanningFacts`: computed once, and kept
-    by `PlanningFacts.with_derived_of` as long as these fields are the same."""
+    """Return a decorator for facts that follow from some fields of `PlanningFacts`: computed once for all
+    records in which these fields are the same objects."""
 
     def decorated(function: Callable[[PlanningFacts], T]) -> cached_property[T]:
-        FIELDS_OF[function.__name__] = fields
-        return cached_property(function)
+        def derived(facts: PlanningFacts) -> T:
+            name, sources = function.__name__, tuple(getattr(facts, field) for field in fields)
+            found = facts.kept.find(name, sources)
+            if found is None:
+                found = (function(facts),)
+                facts.kept.keep(name, sources, found[0])
+            return cast(T, found[0])
+
+        derived.__doc__ = function.__doc__
+        return cached_property(derived)
 
     return decorated
 
@@ -61,8 +95,8 @@ class PlanningFacts:
     """Everything that decisions about one model follow from: the same for all plans of a call.
 
     A plan is a function of these facts and of the nodes that stay float (`planner.decide`). The record is
-    frozen: who knows something else makes another one with `replace`, and `with_derived_of` carries over all
-    that is derived (below) from fields that are still the same objects.
+    frozen: who knows something else makes another one with `replace`, and what is derived (below) from fields
+    that are still the same objects is not derived again (`KeptFacts`).
 
     The model, as it was given and as it is planned. An adjustment (equalization, corrected biases) makes
     another float model, and replaces `graph`, `profile` and `chains` alone (`chains.of_adjusted`):
@@ -109,6 +143,7 @@ class PlanningFacts:
         quieter: output -> by how many dB its noise is to be below what its limit makes of it, since it was
             seen to need that; below 0 where it was seen to bear more than was estimated.
         timed: whether plans are timed: what is predicted that the whole of one saves decides nothing then.
+        kept: what was derived from records of this model.
     """
 
     prepared: PreparedModel
@@ -130,13 +165,7 @@ class PlanningFacts:
     noise_left: Callable[[], Mapping[str, float]] = dict
     quieter: Mapping[str, float] = field(default_factory=dict)
     timed: bool = False
-
-    def with_derived_of(self, other: PlanningFacts) -> PlanningFacts:
-        """Return these facts with all that others derived from fields that are the same objects."""
-        same = {name for name in self.__dataclass_fields__ if getattr(self, name) is getattr(other, name)}
-        derived = {name: other.__dict__[name] for name in FIELDS_OF if name in other.__dict__}
-        self.__dict__.update({n: value for n, value in derived.items() if same.issuperset(FIELDS_OF[n])})
-        return self
+    kept: KeptFacts = field(default_factory=KeptFacts)
 
     @property
     def target(self) -> Target:
@@ -178,8 +207,8 @@ class PlanningFacts:
         return self._remainders[name]
 
     @derived_from("graph", "profile", "chains")
-    def contracted_facts(self) -> list[PlanningFacts]:
-        """The facts of the contracted model, kept by `chains.contracted`; at most one."""
+    def contracted_model(self) -> list[tuple[Graph, Profile]]:
+        """The contracted model and its profile, kept by `chains.contracted`; at most one."""
         return []
 
     @derived_from("prepared", "measured")
@@ -258,8 +287,7 @@ class PlanningFacts:
     def with_unfit(self, reasons: FloatReasons) -> PlanningFacts:
         """Return the facts with more nodes that are unfit, and a finding on each."""
         findings = (stays_float(name, reason) for name, reason in reasons.items())
-        more = replace(self, unfit={**self.unfit, **reasons}, findings=(*self.findings, *findings))
-        return more.with_derived_of(self)
+        return replace(self, unfit={**self.unfit, **reasons}, findings=(*self.findings, *findings))
 
     def by_planned_node(self, reasons: FloatReasons) -> FloatReasons:
         """Return reasons with the name of its chain for a node in one: a chain stays float as a whole."""

@@ -68,7 +68,7 @@ def make_plan(
     Raises:
         ConfigError: the settings name something that the model does not have.
     """
-    facts = replace(facts, eight_bit_nodes=eight_bit_nodes(facts, floats)).with_derived_of(facts)
+    facts = replace(facts, eight_bit_nodes=eight_bit_nodes(facts, floats))
     rules: list[FloatRule] = [too_coarse]
     if not start_everywhere:
         rules.append(rounded_outputs)

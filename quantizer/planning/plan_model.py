@@ -141,7 +141,7 @@ def model_facts(
             ranges=facts.range_cache,
         )
 
-    return replace(facts, noise_left=noise_left).with_derived_of(facts)
+    return replace(facts, noise_left=noise_left)
 
 
 NOISE_AND_TIME = "noise budget (outputs may be noisier than their limits) and predicted times"

@@ -456,7 +456,7 @@ class _CheckedPlans:
         )
         if max(map(_worst_excess, halves)) <= (1.0 - LEAST_GAIN) * first.excess:
             config = replace(facts.config, bias_correction="off")
-            yield Proposal(replace(facts, config=config).with_derived_of(facts), "without bias correction")
+            yield Proposal(replace(facts, config=config), "without bias correction")
 
     def _with_tighter_budgets(self, first: _MeasuredPlan) -> Callable[[_MeasuredPlan], Iterator[Proposal]]:
         """Return a proposer of tighter noise budgets: than those of the first plan, unless noise is spread
@@ -549,7 +549,7 @@ def _with_more_bits(first: _MeasuredPlan) -> Iterator[Proposal]:
     if wanted and not config.has_size and config.weight_type in FEW_BITS:
         wider = replace(config, weight_type="int8")
         recipe = replace(first.facts.recipe, config=replace(first.facts.recipe.config, weight_type="int8"))
-        facts = replace(first.facts, config=wider, recipe=recipe).with_derived_of(first.facts)
+        facts = replace(first.facts, config=wider, recipe=recipe)
         yield Proposal(facts, "with weights of 8 bits")
 
 

@@ -214,7 +214,7 @@ class _Bench:
         floats |= reasons_of(regions, ReasonCode.SLOWER_IN_INT8)
         usual = frozenset(name for change in changes for name in change.usual)
         timed = any(change.timed for change in changes)
-        facts = replace(self.facts, usual=usual, timed=timed).with_derived_of(self.facts)
+        facts = replace(self.facts, usual=usual, timed=timed)
         return plan_from(facts, floats)
 
     def timed(self, changes: tuple[Change, ...], planned: PlannedModel, fastest: _Timed) -> _Timed:
@@ -470,7 +470,7 @@ def _left_float(bench: _Bench, check: SpeedCheck) -> tuple[PlannedModel, SpeedCh
         )
         nodes = {node.name: reason for node in facts.prepared.graph.nodes}
         # Unfit nodes have no int8 weights either.
-        planned = plan_from(replace(facts, unfit=nodes).with_derived_of(facts))
+        planned = plan_from(replace(facts, unfit=nodes))
         after = bench.compared(bench.float_path, bench.written(planned, "float-all"))
     lost = f"{sentence}: int8 was {check.after.speedup:.2f} times as fast as float"
     return planned, replace(check, after=after, fallback=(), left_float=lost, timed=None)

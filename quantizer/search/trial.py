@@ -129,7 +129,7 @@ class TuningRun:
         )
         facts = self._facts[key]
         changed = replace(facts, recipe=recipe, config=with_limit(config), range_cache=ranges)
-        return changed.with_derived_of(facts).with_unfit(self._unfit.get(_key(candidate), {}))
+        return changed.with_unfit(self._unfit.get(_key(candidate), {}))
 
     def planned(self, candidate: Candidate) -> PlannedModel:
         """Return the verified plan of a candidate, with the model that it is lowered from.
