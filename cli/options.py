@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
@@ -304,7 +305,16 @@ class FileCommand(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read the words of the command line, and keep them."""
         current_run().arguments = tuple(args)
-        return super().parse_args(ctx, args)
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            setting = error.option_name.lstrip("-").replace("-", "_")
+            takes_settings = any("--set" in option.opts for option in self.params)
+            if not takes_settings or setting not in {field.name for field in fields(QuantConfig)}:
+                raise
+            raise click.UsageError(
+                f"No such option '{error.option_name}': give the setting as --set {setting}=VALUE", ctx
+            ) from None
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command, if its outputs can be written."""
