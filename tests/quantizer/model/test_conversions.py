@@ -43,6 +43,7 @@ ALLOWED = {
     ("quantizer/microbenchmarks", "kernel_times", "ir.from_proto"): "networks that measure-target builds",
     ("quantizer/microbenchmarks", "call_time", "ir.from_proto"): "the same",
     ("quantizer/microbenchmarks", "packed_times", "ir.from_proto"): "the same",
+    ("quantizer/microbenchmarks", "recurrent_times", "ir.from_proto"): "the same",
     ("quantizer/planning", "_size", "ir.to_proto"): "a graph without its constants, whose bytes are counted",
     ("quantizer/evaluation", "stored_caches", "onnx.load"): "types of inputs, before they are fed",
     ("quantizer/evaluation", "node_times", "onnx.load"): "names of nodes of onnxruntime's optimised graph",
