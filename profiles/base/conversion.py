@@ -52,12 +52,24 @@ def read_record(
         MalformedError: no mapping, a name that is unknown or missing, a value that its field does not take.
     """
     values = read_fields(value, record, where, decoders, without)
-    for field in fields(record):  # type: ignore[arg-type]
-        if field.name not in values and field.default is MISSING and field.default_factory is MISSING:
-            raise MalformedError(f"{where or 'the document'}: key '{field.name}' is missing")
-        if not field.init:  # it follows from the others
-            values.pop(field.name, None)
+    kind: Any = record
+    required, derived = _required_and_derived(kind)
+    for name in required:
+        if name not in values:
+            raise MalformedError(f"{where or 'the document'}: key '{name}' is missing")
+    for name in derived:  # it follows from the others
+        values.pop(name, None)
     return record(**values)
+
+
+@cache
+def _required_and_derived(record: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the names of the fields without a default, and of those that are no arguments of the record."""
+    all_fields = fields(record)
+    return (
+        tuple(f.name for f in all_fields if f.default is MISSING and f.default_factory is MISSING),
+        tuple(field.name for field in all_fields if not field.init),
+    )
 
 
 def read_fields(
@@ -70,7 +82,9 @@ def read_fields(
     """Return the fields of a record that a mapping holds, which need not be all; see `read_record`."""
     if not isinstance(value, Mapping):
         raise MalformedError(f"{where or 'the document'} must be a mapping, not {_shown(value)}")
-    hints = {name: hint for name, hint in _hints(record).items() if name not in without}
+    hints = _hints(record)
+    if without:
+        hints = {name: hint for name, hint in hints.items() if name not in without}
     prefix = f"{where}: " if where else ""
     for key in value:
         if key not in hints:
@@ -90,13 +104,15 @@ def read_value(value: object, hint: Any, where: str, decoders: Decoders | None =
     Raises:
         MalformedError: about the first part that does not fit.
     """
+    if _is_as_held(value, hint):
+        return value
     if decoders and hint in decoders:
         return decoders[hint](value, where)
     kind, args = _type_and_args(hint)
     if kind in (Any, object):  # its reader knows more
         return value
-    if is_dataclass(kind):
-        return read_record(value, kind, where, decoders)  # type: ignore[arg-type]
+    if _is_record(kind):
+        return read_record(value, kind, where, decoders)
     if kind is Mapping and isinstance(value, Mapping):
         place = where.removesuffix("s")  # an entry of "tensors" is "tensor 'x'"
         return {
@@ -111,6 +127,19 @@ def read_value(value: object, hint: Any, where: str, decoders: Decoders | None =
         one = args[0] if args[1] is NoneType else args[1]
         return None if value is None else read_value(value, one, where, decoders)
     return _converted(value, hint, where)
+
+
+def _is_as_held(value: object, hint: Any) -> bool:
+    """Tell at once of the most frequent types that a field holds the value as it is; False otherwise."""
+    kind = type(value)
+    if kind is int:
+        return hint is int or (hint is Count and value >= 0)  # type: ignore[operator]
+    if kind is float:
+        return hint is float and math.isfinite(value)  # type: ignore[arg-type]
+    return kind is hint and (kind is str or kind is bool)
+
+
+_is_record = cache(is_dataclass)
 
 
 def _converted(value: object, hint: Any, where: str, strict: bool = True) -> Any:
@@ -128,9 +157,10 @@ def _converted(value: object, hint: Any, where: str, strict: bool = True) -> Any
         is_text = kind is str or (kind is UnionType and str in args)
         advice = "put it in quotes" if is_text and isinstance(value, int | float) else ""
         raise MalformedError(f"{where} must be {_expected(hint)}, not {_shown(value)}", advice) from None
-    for number in converted if isinstance(converted, tuple) else (converted,):
-        if isinstance(number, float) and not math.isfinite(number):
-            raise MalformedError(f"{where} must be finite, not {number}")
+    if isinstance(converted, float | tuple):
+        for number in converted if isinstance(converted, tuple) else (converted,):
+            if isinstance(number, float) and not math.isfinite(number):
+                raise MalformedError(f"{where} must be finite, not {number}")
     return converted
 
 
@@ -196,20 +226,31 @@ def plain_value(value: object, encoders: Encoders | None = None) -> Any:
 
     Of a record the fields in their order, without those that are None by default.
     """
-    if encoders and type(value) in encoders:
-        return encoders[type(value)](value)
-    if is_dataclass(value) and not isinstance(value, type):
-        named = ((field, getattr(value, field.name)) for field in fields(value))
+    kind: Any = type(value)
+    if encoders and kind in encoders:
+        return encoders[kind](value)
+    if kind in _PLAIN:
+        return value
+    if _is_record(kind):
         return {
-            field.name: plain_value(item, encoders)
-            for field, item in named
-            if item is not None or field.default is not None
+            name: plain_value(item, encoders)
+            for name, is_none_told in _fields_of(kind)
+            if (item := getattr(value, name)) is not None or is_none_told
         }
     if isinstance(value, Mapping):
         return {str(key): plain_value(item, encoders) for key, item in value.items()}
     if isinstance(value, tuple | list):
         return [plain_value(item, encoders) for item in value]
     return value
+
+
+_PLAIN = frozenset({str, int, float, bool, NoneType})
+
+
+@cache
+def _fields_of(record: type) -> tuple[tuple[str, bool], ...]:
+    """Return the names of the fields, each with whether None is written because it is not the default."""
+    return tuple((field.name, field.default is not None) for field in fields(record))
 
 
 # Values of files of other tools, which are not read as records ------------------------------------------

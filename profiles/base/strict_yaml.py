@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import yaml
 
@@ -51,6 +52,8 @@ def flow_text(value: object) -> str:
         ValueError: a number is not finite.
         TypeError: the value is of another type.
     """
+    if isinstance(value, str):  # most are
+        return text(value)
     match value:
         case None:
             return "null"
@@ -60,8 +63,6 @@ def flow_text(value: object) -> str:
             return str(int(value))
         case float():
             return float_text(value)
-        case str():
-            return text(value)
         case Mapping():
             return "{" + ", ".join(f"{text(str(k))}: {flow_text(v)}" for k, v in value.items()) + "}"
         case Sequence():
@@ -139,7 +140,7 @@ def parse_all(documents: str) -> list[object]:
         where = documents.count("\n", 0, at) + 1
         raise MalformedError(f"line {where}: a byte order mark amid the text", "remove it")
     try:
-        return _built(yaml.parse(documents, Loader=_Loader))
+        return _built(_events(documents))
     except yaml.MarkedYAMLError as problem:
         mark = problem.problem_mark or problem.context_mark
         line = f"line {mark.line + 1}: " if mark else ""
@@ -153,47 +154,65 @@ def parse_all(documents: str) -> list[object]:
         raise MalformedError(f"not YAML: {' '.join(str(problem).split())}") from None
 
 
-def _built(events: Iterable[yaml.Event]) -> list[object]:
+def _events(documents: str) -> Iterator[yaml.Event]:
+    """Yield the events of a text, as yaml.parse does."""
+    loader = _Loader(documents)
+    try:
+        next_event = loader.get_event  # None after the last
+        yield from iter(next_event, None)
+    finally:
+        loader.dispose()
+
+
+def _built(events: Iterable[Any]) -> list[object]:
     """Return the documents that a stream of events describes.
 
     A stack instead of recursion: libyaml's own composer crashes on deep nesting.
     """
     documents: list[object] = []
-    frames: list[list[object] | dict[str, object]] = [documents]
-    keys: list[str | None] = [None]  # beside each frame: the key that waits for its value
+    frame: list[object] | dict[str, object] = documents
+    key: str | None = None  # of the frame, which waits for its value
+    above: list[tuple[list[object] | dict[str, object], str | None]] = []
     for event in events:
-        if getattr(event, "anchor", None) is not None:
-            advice = "write the value out"
-            raise MalformedError(f"{_line(event)}: anchors and aliases are not used here", advice)
-        if (tag := getattr(event, "tag", None)) is not None:
-            raise MalformedError(f"{_line(event)}: the tag '{tag}' is not used here", "remove the tag")
-        at_key = isinstance(frames[-1], dict) and keys[-1] is None
+        kind = type(event)
         value: object
-        if isinstance(event, yaml.ScalarEvent):
-            value = event.value if at_key or event.style else _resolved(event)
+        if kind is yaml.ScalarEvent:
+            if event.anchor is not None or event.tag is not None:
+                raise _unused(event)
+            is_text = event.style or (key is None and isinstance(frame, dict))
+            value = event.value if is_text else _resolved(event)
+        elif kind is yaml.MappingEndEvent or kind is yaml.SequenceEndEvent:
+            value = frame
+            frame, key = above.pop()
+        elif getattr(event, "anchor", None) is not None or getattr(event, "tag", None) is not None:
+            raise _unused(event)
         elif isinstance(event, yaml.CollectionStartEvent):
-            if at_key:
+            if key is None and isinstance(frame, dict):
                 raise MalformedError(f"{_line(event)}: a key must be a single word or a quoted text")
-            if len(frames) > _DEPTH_LIMIT:
+            if len(above) >= _DEPTH_LIMIT:
                 raise MalformedError(f"{_line(event)}: lists and mappings are nested too deeply")
-            frames.append({} if isinstance(event, yaml.MappingStartEvent) else [])
-            keys.append(None)
+            above.append((frame, key))
+            frame, key = ({} if kind is yaml.MappingStartEvent else []), None
             continue
-        elif isinstance(event, yaml.CollectionEndEvent):
-            value = frames.pop()
-            keys.pop()
         else:  # starts and ends of stream and documents
             continue
-        parent, key = frames[-1], keys[-1]
-        if isinstance(parent, list):
-            parent.append(value)
+        if isinstance(frame, list):
+            frame.append(value)
         elif key is not None:
-            parent[key], keys[-1] = value, None
-        elif value in parent:
+            frame[key] = value
+            key = None
+        elif value in frame:
             raise MalformedError(f"{_line(event)}: duplicate key '{value}'", "keep one of the two entries")
         else:
-            keys[-1] = str(value)
+            key = str(value)
     return documents
+
+
+def _unused(event: Any) -> MalformedError:
+    """Return the error about an anchor, an alias or a tag."""
+    if getattr(event, "anchor", None) is not None:
+        return MalformedError(f"{_line(event)}: anchors and aliases are not used here", "write the value out")
+    return MalformedError(f"{_line(event)}: the tag '{event.tag}' is not used here", "remove the tag")
 
 
 def _line(event: yaml.Event) -> str:

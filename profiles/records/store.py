@@ -179,16 +179,15 @@ def _numbers_text(array: npt.NDArray[Any]) -> str | list[str]:
     """Return the shortest text of an array of whole numbers or of float64; see the module's docstring."""
     if array.ndim > 1:
         return [str(_numbers_text(row)) for row in array]
+    if array.dtype != np.float64:
+        return _whole_numbers_text(array)
     prefix, numbers = "", array.tolist()
-    if array.dtype == np.float64:
-        with np.errstate(over="ignore"):
-            short = array.astype(np.float32)
-        if np.array_equal(short, array) and not np.array_equal(np.rint(array), array):
-            prefix, words = "float32 ", short.astype(str).tolist()
-        else:
-            words = [str(int(n)) if n.is_integer() and abs(n) < 1e16 else repr(n) for n in numbers]
+    with np.errstate(over="ignore"):
+        short = array.astype(np.float32)
+    if np.array_equal(short, array) and not np.array_equal(np.rint(array), array):
+        prefix, words = "float32 ", short.astype(str).tolist()
     else:
-        words = list(map(str, numbers))
+        words = [str(int(n)) if n.is_integer() and abs(n) < 1e16 else repr(n) for n in numbers]
     if len(words) > 1 and (array == array[0]).all():
         return f"{prefix}{words[0]}*{len(words)}"
     text = " ".join(words)
@@ -197,12 +196,35 @@ def _numbers_text(array: npt.NDArray[Any]) -> str | list[str]:
     return prefix + text
 
 
+def _whole_numbers_text(array: npt.NDArray[Any]) -> str:
+    """Return the text of whole numbers; zeros, most of a histogram, are not made words one by one."""
+    if array.size > 1 and (array == array[0]).all():
+        return f"{array[0]}*{array.size}"
+    places = np.flatnonzero(array)
+    if places.size == array.size:
+        return " ".join(map(str, array.tolist()))
+    *before, after = (np.diff(places, prepend=-1, append=array.size) - 1).tolist()
+    words = []
+    for zeros, number in zip(before, array[places].tolist(), strict=True):
+        if zeros:
+            words.append(_zeros_text(zeros))
+        words.append(str(number))
+    if after:
+        words.append(_zeros_text(after))
+    return " ".join(words)
+
+
+def _zeros_text(count: int) -> str:
+    return "0" if count == 1 else f"0*{count}"
+
+
 MAX_NUMBERS = 1 << 22
 """Numbers that the text of an array may stand for."""
 
 # The possessive quantifiers keep the time linear in the length of a text that does not match.
 _NATURAL = re.compile("(?:(?:0[*][1-9][0-9]{0,8}+|[0-9]{1,18}+)(?: |$))*+")
 _NUMBER = {np.int64: "[-+]?[0-9]{1,20}", np.float64: r"[-+]?[0-9]+(?:[.][0-9]*)?(?:e[-+]?[0-9]{1,3})?"}
+_EXTREME = re.compile(f"(?P<value>{_NUMBER[np.float64]}) (?P<digest>[0-9a-f]{{32}}) (?P<name>.*)", re.DOTALL)
 
 
 def _read_array(value: Any, where: str, dtype: type[np.int64] | type[np.float64]) -> npt.NDArray[Any]:
@@ -259,11 +281,9 @@ def _read_bins(value: Any, where: str) -> Bins:
 
 def _read_extreme(value: Any, where: str) -> Extreme:
     text = str(read_value(value, str, where))
-    number, _, rest = text.partition(" ")
-    digest, blank, name = rest.partition(" ")
-    if not (re.fullmatch(_NUMBER[np.float64], number) and re.fullmatch("[0-9a-f]{32}", digest) and blank):
+    if not (found := _EXTREME.fullmatch(text)):
         raise MalformedError(f"{where}: '{text[:40]}' is not a value, 32 hexadecimal digits and a name")
-    return Extreme(float(number), digest, name)
+    return Extreme(float(found["value"]), found["digest"], found["name"])
 
 
 _ENCODERS: Encoders = {
