@@ -107,7 +107,8 @@ def test_an_emulator_of_magnitudes_is_judged_by_relative_errors_of_its_columns(
     assert "typical error" in found.sentence
     assert "worst column" in found.sentence
     assert "(wanted: 2.0 % and 10 %)" in found.sentence
-    assert verdict(model, samples, keep_float=names, tolerance=0.2).grade == "good"
+    tolerant = verdict(model, samples, keep_float=names, tolerance=0.2, target="auto")
+    assert tolerant.grade == "good"  # on any processor: the default target saturates without VNNI
 
 
 def test_a_tagger_is_judged_by_words_and_padding_counts_for_nothing(tmp_path: Path) -> None:
