@@ -235,13 +235,13 @@ COMPILERS: tuple[ExchangeFormat, ...] = (
     ),
     ExchangeFormat(
         "kv-scales",
-        "scales of the int8 cache of a decoder as JSON, by layer (kv_cache int8)",
+        "scales of the int8 cache of a decoder as JSON, kv_cache_scale_file of onnxruntime-genai (0.18)",
         "parameters",
         ".json",
         "kv_scales",
         "",
         "only the scales of keys and values are written",
-        "by rule: onnxruntime's documentation of GroupQueryAttention, which has them as inputs",
+        "run: read by the builder of onnxruntime-genai 0.18.0",
         has_caches=True,
     ),
 )

@@ -18,7 +18,7 @@ from qprof_onnx.quantizer.api.profiling import profile_model
 from qprof_onnx.quantizer.evaluation.evaluate import evaluate
 from qprof_onnx.quantizer.evaluation.options import EvaluationOptions, Gate
 from qprof_onnx.quantizer.evaluation.runtimes import stored_caches
-from qprof_onnx.quantizer.exchange.kv_scales import write
+from qprof_onnx.quantizer.exchange.kv_scales import layer_ids, write
 from qprof_onnx.quantizer.operators.caches import PLACES, channel_magnitudes
 from qprof_onnx.quantizer.plan.plan import Kind
 from qprof_onnx.quantizer.plan.store import read_plan
@@ -109,14 +109,28 @@ def test_the_plan_holds_the_scales_and_hands_them_to_other_runtimes(model: Path,
     again = read_plan(model.parent / "plan.yaml")
     assert again.nodes["attention"] == plan.nodes["attention"]
     assert plan.nodes["attention"].kind is Kind.FLOAT
-    (layer,) = json.loads(write(again, open_prepared(model).model))["kv_cache"]["layers"]
-    assert (layer["node"], layer["past_key"], layer["present_value"]) == (
-        "attention",
-        next(iter(PAST)),
-        VALUE,
-    )
-    assert layer["k_scale"] == pytest.approx(plan.nodes["attention"].inputs[3].tensor_scale)
+    content = json.loads(write(again, open_prepared(model).model))
+    assert [content["past_keys"], content["past_values"]] == [[name] for name in PAST]
+    assert content["scales"] == {
+        "k_scales": [plan.nodes["attention"].inputs[3].tensor_scale],
+        "v_scales": [plan.nodes["attention"].inputs[4].tensor_scale],
+    }
     assert any("take" in note and "int8" in note for note in map(str, plan.findings))
+
+
+@pytest.mark.parametrize(
+    ("names", "layers"),
+    [
+        (["past_key_values.3.key", "past_key_values.11.key"], [3, 11]),
+        (["past_key_values.1.key", "past_key_values.0.key"], [1, 0]),
+        (["kv8.first", "kv8.second"], [0, 1]),
+        (["key", "past_key_values.4.key"], [0, 1]),
+    ],
+)
+def test_the_layers_of_scales_are_the_numbers_in_the_names_of_caches(
+    names: list[str], layers: list[int]
+) -> None:
+    assert layer_ids(names) == layers
 
 
 def test_a_cache_with_a_scale_for_each_channel_loses_less_than_with_one(
@@ -133,8 +147,8 @@ def test_a_cache_with_a_scale_for_each_channel_loses_less_than_with_one(
         data = model.parent / "data"
         found = evaluate(model, tmp_path / f"{setting}.onnx", data, measuring=options)
         errors[setting] = {o.name: o.difference.sqnr for o in found.outputs if o.difference}
-    (layer,) = json.loads(write(plan, open_prepared(model).model))["kv_cache"]["layers"]
-    assert np.shape(layer["v_scale"]) == (2, 16)
+    (scales,) = json.loads(write(plan, open_prepared(model).model))["scales"]["v_scales"]
+    assert np.shape(scales) == (2 * 16,)
     assert errors["int8-per-channel"][VALUE] > errors["int8"][VALUE] > 25.0
     assert errors["int8-per-channel"][KEY] > 25.0
 
