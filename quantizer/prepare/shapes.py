@@ -8,20 +8,17 @@ beyond the tensor, which the operator leaves out: such a pool is written without
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import cast
+from copy import copy
 
 import onnx
-import onnx.defs
 import onnx_ir as ir
 
 from ...profiles.runtime.session import has_map
 from ..model.editing import has_input, is_in_onnx, is_standard, rank, static_shape
 from ..model.graph import name_of
-from ..model.protobuf import graphs_in, subgraphs_of
+from ..model.protobuf import graphs_in
 from ..operators.table import MICROSOFT
-
-SMALL = 1024
-"""Bytes up to which the values of a constant enter inference (shapes, axes, pads)."""
+from .skeleton import skeleton
 
 POOLS = ("AveragePool", "MaxPool", "LpPool")
 """Operators with `ceil_mode`."""
@@ -81,21 +78,26 @@ def _infer(model: ir.Model) -> int:
     inferred, changed = _inferred(model), 0
     while _drop_ceil_mode(model, inferred):
         inferred, changed = _inferred(model), changed + 1
+    read: dict[bytes, ir.Value | None] = {}  # many values have the same type and shape
     for graph in model.graphs():
         inputs = () if graph is model.graph else graph.inputs
         for value in (*inputs, *(value for node in graph for value in node.outputs)):
             info = inferred.get(name_of(value))
-            if info is not None and not _is_known(value, info):
-                changed += _refine(value, ir.serde.deserialize_value_info_proto(info, None))
+            if info is None:
+                continue
+            key = info.type.SerializeToString()
+            if key not in read:
+                known = not has_map(info.type)
+                read[key] = ir.serde.deserialize_value_info_proto(info, None) if known else None
+            if (like := read[key]) is not None:
+                changed += _refine(value, like)
     return changed
 
 
 def _inferred(model: ir.Model) -> dict[str, onnx.ValueInfoProto]:
     """Return the inferred types, by name; none of an inconsistent graph."""
-    proto = skeleton(model)
-    _write_as_standard(proto)
     try:
-        inferred = onnx.shape_inference.infer_shapes(proto, data_prop=True)
+        inferred = onnx.shape_inference.infer_shapes(skeleton(model), data_prop=True)
     except (onnx.shape_inference.InferenceError, RuntimeError, ValueError):
         return {}
     return {
@@ -103,7 +105,6 @@ def _inferred(model: ir.Model) -> dict[str, onnx.ValueInfoProto]:
         for graph in graphs_in(inferred.graph)
         if isinstance(graph, onnx.GraphProto)
         for info in (*graph.value_info, *graph.input, *graph.output)
-        if not has_map(info.type)
     }
 
 
@@ -147,30 +148,18 @@ def _adds_empty_windows(node: ir.Node, sizes: list[int]) -> bool:
     return bool(empty) and all(empty)
 
 
-def _is_known(value: ir.Value, info: onnx.ValueInfoProto) -> bool:
-    """Whether a value has all that was inferred: a type, and these very dimensions.
-
-    Where a model was inferred before, this holds of nearly every value, and takes less time than `_refine`.
-    """
-    if value.type is None or value.shape is None or not info.type.HasField("tensor_type"):
-        return False
-    dims = info.type.tensor_type.shape.dim
-    return len(dims) == len(value.shape) and all(
-        dim.HasField("dim_value") and dim.dim_value == known
-        for dim, known in zip(dims, value.shape, strict=True)
-    )
-
-
 def _refine(value: ir.Value, inferred: ir.Value) -> int:
-    """Take the inferred type and shape; no shape without a type, which cannot be written."""
+    """Take the type and shape of an inferred value; no shape without a type, which cannot be written."""
     changed = 0
     if value.type is None and inferred.type is not None:
-        value.type = inferred.type
+        value.type = copy(inferred.type)
         changed = 1
-    if inferred.shape is None or value.type is None or (value.is_graph_output() and value.shape is not None):
+    if value.shape == inferred.shape or inferred.shape is None or value.type is None:
+        return changed
+    if value.is_graph_output() and value.shape is not None:
         return changed
     if value.shape is None or len(value.shape) != len(inferred.shape):
-        value.shape = inferred.shape
+        value.shape = inferred.shape.copy()
         return 1
     dims = [
         new if isinstance(new, int) else old for old, new in zip(value.shape, inferred.shape, strict=True)
@@ -179,50 +168,6 @@ def _refine(value: ir.Value, inferred: ir.Value) -> int:
         value.shape = ir.Shape(dims)
         changed = 1
     return changed
-
-
-def skeleton(model: ir.Model) -> onnx.ModelProto:
-    """Return the model as a protobuf in which large constants are inputs, without their values."""
-    graph = model.graph
-    small: list[ir.Value] = []
-    large: list[ir.Value] = []
-    for value in graph.initializers.values():
-        known = value.const_value
-        (large if known is not None and known.nbytes > SMALL else small).append(value)
-    bare = ir.GraphView(
-        [*graph.inputs, *(value for value in large if not value.is_graph_input())],
-        graph.outputs,
-        nodes=graph,
-        initializers=small,
-        doc_string=graph.doc_string,
-        opset_imports=graph.opset_imports,
-        name=graph.name,
-        metadata_props=graph.metadata_props,
-    )
-    view = cast(ir.Graph, bare)  # documented, but not in its signature
-    proto = ir.to_proto(
-        ir.Model(view, ir_version=model.ir_version, functions=tuple(model.functions.values()))
-    )
-    _repeat_constants(proto.graph, {})
-    return proto
-
-
-def _repeat_constants(graph: onnx.GraphProto, outer: Mapping[str, onnx.TensorProto]) -> None:
-    """Give each subgraph the constants of the graphs around that its nodes read.
-
-    ONNX's inference hands a subgraph types and shapes of what is outside, and no values: the output of a
-    Reshape in the body of a Loop would not have the sizes that a constant outside says.
-
-    Args:
-        graph: in which it is done, at any depth.
-        outer: the constants of the graphs around it.
-    """
-    read = dict.fromkeys(name for node in graph.node for name in node.input if name in outer)
-    visible = {**outer, **{tensor.name: tensor for tensor in graph.initializer}}
-    graph.initializer.extend(outer[name] for name in read)
-    for node in graph.node:
-        for subgraph in subgraphs_of(node):
-            _repeat_constants(subgraph, visible)
 
 
 # Outputs of onnxruntime's own operators, which ONNX's shape inference does not know -------------------------
@@ -241,31 +186,6 @@ LIKE_FIRST_INPUT: Mapping[str, tuple[int, ...]] = {
 
 IN_DEFAULT_DOMAIN = ("LayerNormalization", "SimplifiedLayerNormalization")
 """Operators that onnxruntime has in the default domain, in opsets where ONNX does not have them."""
-
-AS_STANDARD: Mapping[str, tuple[str, int]] = {
-    "FusedConv": ("Conv", 3),
-    "FusedGemm": ("Gemm", 3),
-    "Pad": ("Pad", 3),
-    "Trilu": ("Trilu", 2),
-}
-"""Operator to the one of ONNX whose output has the same type and shape, and how many inputs that takes."""
-
-
-def _write_as_standard(proto: onnx.ModelProto) -> None:
-    """Replace operators of `AS_STANDARD` in a model of which only types and shapes are wanted."""
-    opset = next((entry.version for entry in proto.opset_import if entry.domain == ""), 0)
-    for node in (node for graph in graphs_in(proto.graph) for node in graph.node):
-        if node.domain != MICROSOFT or node.op_type not in AS_STANDARD:
-            continue
-        op_type, count = AS_STANDARD[node.op_type]
-        if not onnx.defs.has(op_type, opset, ""):
-            continue
-        node.domain, node.op_type = "", op_type
-        del node.input[count:]
-        attributes = onnx.defs.get_schema(op_type, opset, "").attributes
-        for index in reversed(range(len(node.attribute))):
-            if node.attribute[index].name not in attributes:
-                del node.attribute[index]
 
 
 def _set_contrib_shapes(model: ir.Model) -> int:

@@ -33,11 +33,6 @@ ALLOWED = {
     ("quantizer/model", "in_opset", "ir.to_proto"): "into the version converter, without large values",
     ("quantizer/model", "in_opset", "ir.from_proto"): "out of it; tensors are those of the argument",
     ("quantizer/model", "in_opset", "onnx.version_converter.convert_version"): "the one use of the converter",
-    (
-        "quantizer/prepare",
-        "skeleton",
-        "ir.to_proto",
-    ): "for shape inference, which gives types and shapes",
     ("quantizer/prepare", "_evaluate", "ir.to_proto"): "one node, for the evaluator",
     ("quantizer/exchange", "_add_functions", "ir.to_proto"): "one function, to compare it with another",
     ("quantizer/microbenchmarks", "kernel_times", "ir.from_proto"): "networks that measure-target builds",
