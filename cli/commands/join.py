@@ -34,8 +34,9 @@ def command(
 
     So a decoder is calibrated on what its encoder gives: every command takes WHOLE.onnx as any model, and
     qprof split writes the quantized parts. A part is called by its file, and its nodes and tensors are
-    PART:NAME. An input reads the output of the same name of another part, or else is one of the whole.
-    With one part and --functions nothing is renamed.
+    PART:NAME. An input reads the output of the same name of another part, or else is one of the whole;
+    where no names agree, the one pair that fits by type and shape is connected. With one part and
+    --functions nothing is renamed.
 
     \b
     Examples:

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
+from typing import Literal
 
 import onnx
 import onnx_ir as ir
@@ -224,8 +225,16 @@ def _joined(
     models = _in_one_opset(parts, findings)
     inputs = {name: _names(model.graph.inputs) for name, model in models.items()}
     outputs = {name: _names(model.graph.outputs) for name, model in models.items()}
-    sources = _connections(inputs, outputs, connect)
+    ends = {
+        (part, value.name): value
+        for part, model in models.items()
+        for value in (*model.graph.inputs, *model.graph.outputs)
+    }
+    sources, by_fit = _connections(
+        inputs, outputs, connect, lambda reader, made: not _misfit(ends[reader], ends[made])
+    )
     _check_types(models, sources)
+    findings += [_chosen_connection(end, sources) for end in by_fit]
     # Labels belong to the first output, so that is one of the last part's, and one that no part reads.
     read = {source.joined_name for source in sources.values() if source.part}
     names = [Source(part, name).joined_name for part in reversed(list(outputs)) for name in outputs[part]]
@@ -280,20 +289,28 @@ def _check_types(models: Mapping[str, ir.Model], sources: Sources) -> None:
 
 
 def _check_fit(reader: str, value: ir.Value, maker: str, made: ir.Value) -> None:
+    match _misfit(value, made):
+        case "type":
+            raise ModelError(
+                f"{reader}: is {_type(value)}, and {maker}, which it is to read, is {_type(made)}; export "
+                "both parts with one type, or connect another"
+            )
+        case "shape":
+            raise ModelError(
+                f"{reader}: has the shape {_shape(value)}, and {maker}, which it is to read, {_shape(made)}; "
+                "export the parts for each other, or connect another"
+            )
+
+
+def _misfit(value: ir.Value, made: ir.Value) -> Literal["type", "shape", ""]:
+    """Return in which respect an input cannot read a value, "" for none; what is not known fits."""
     if value.type is not None and made.type is not None and value.type != made.type:
-        raise ModelError(
-            f"{reader}: is {_type(value)}, and {maker}, which it is to read, is {_type(made)}; export both "
-            "parts with one type, or connect another"
-        )
+        return "type"
     if value.shape is None or made.shape is None:
-        return
+        return ""
     pairs = zip(value.shape, made.shape, strict=False)
     differ = any(isinstance(a, int) and isinstance(b, int) and a != b for a, b in pairs)
-    if differ or len(value.shape) != len(made.shape):
-        raise ModelError(
-            f"{reader}: has the shape {_shape(value)}, and {maker}, which it is to read, {_shape(made)}; "
-            "export the parts for each other, or connect another"
-        )
+    return "shape" if differ or len(value.shape) != len(made.shape) else ""
 
 
 def _type(value: ir.Value) -> str:
@@ -419,16 +436,23 @@ Sources = Mapping[tuple[str, str], Source]
 Ends = Mapping[str, Sequence[str]]
 """Names of inputs, or of outputs, in the part's file, by part."""
 
+End = tuple[str, str]
+"""An input or an output: its part, and its name there."""
 
-def _connections(inputs: Ends, outputs: Ends, wanted: Sequence[str]) -> Sources:
-    """Return where every input of every part comes from.
+
+def _connections(
+    inputs: Ends, outputs: Ends, wanted: Sequence[str], fits: Callable[[End, End], bool]
+) -> tuple[Sources, tuple[End, ...]]:
+    """Return where every input of every part comes from, and the inputs that were connected by their fit.
 
     An input that nobody speaks of reads the output of the same name of another part, where one has it, or
-    else is an input of the joined model, of the same name.
+    else is an input of the joined model, of the same name. Of a part that has nothing to do with the others
+    so, the one input and output are connected that can be.
 
     Args:
         inputs, outputs: of the parts, in the order in which they were given.
         wanted: "PART:INPUT=PART:OUTPUT", or "PART:INPUT=NAME" with NAME an input of the joined model.
+        fits: whether an input can read an output, by type and shape.
 
     Raises:
         ConfigError: something in `wanted` does not exist, an input could read several outputs, a part has
@@ -440,9 +464,18 @@ def _connections(inputs: Ends, outputs: Ends, wanted: Sequence[str]) -> Sources:
         for part, names in inputs.items()
         for name in names
     }
-    _check_connected(inputs, outputs, sources)
+    by_fit: list[End] = []
+    for part in reversed(list(inputs)):
+        if any(s.part and part in (reader, s.part) for (reader, _), s in sources.items()):
+            continue
+        pairs = [pair for pair in _fitting_pairs(part, inputs, outputs, fits) if pair[0] not in stated]
+        if len(pairs) != 1:
+            raise ConfigError(_not_connected(part, inputs, outputs, pairs))
+        end, made = pairs[0]
+        sources[end] = Source(*made)
+        by_fit.append(end)
     _check_order(list(inputs), sources)
-    return sources
+    return sources, tuple(by_fit)
 
 
 def _parsed(text: str, inputs: Ends, outputs: Ends) -> tuple[tuple[str, str], Source]:
@@ -479,17 +512,54 @@ def _source_by_name(reader: str, name: str, outputs: Ends) -> Source:
     return Source(makers[0] if makers else "", name)
 
 
-def _check_connected(inputs: Ends, outputs: Ends, sources: Sources) -> None:
-    touched = {part for (reader, _), s in sources.items() if s.part for part in (s.part, reader)}
-    for part in reversed(list(inputs)):
-        if part not in touched:
-            others = [f"{o}{SEPARATOR}{name}" for o, names in outputs.items() if o != part for name in names]
-            raise ConfigError(
-                f"part {part}: reads no output of another part, and none reads its outputs; its inputs "
-                f"are {', '.join(inputs[part])}, the outputs of the others {', '.join(others)}: connect them "
-                f"with --connect {part}:{inputs[part][0] if inputs[part] else 'INPUT'}={others[0]}, or "
-                "quantize it by itself"
-            )
+def _fitting_pairs(
+    part: str, inputs: Ends, outputs: Ends, fits: Callable[[End, End], bool]
+) -> list[tuple[End, End]]:
+    """Return the inputs and outputs by which a part could be connected with others, where they fit.
+
+    An input that another part has too, by its name, is rather one of the whole: left out where others fit.
+    """
+    ends = [(reader, name) for reader, names in inputs.items() for name in names]
+    made = [(maker, name) for maker, names in outputs.items() for name in names]
+    pairs = [(a, b) for a in ends for b in made if a[0] != b[0] and part in (a[0], b[0]) and fits(a, b)]
+    names = Counter(name for every in inputs.values() for name in every)
+    return [pair for pair in pairs if names[pair[0][1]] == 1] or pairs
+
+
+def _not_connected(part: str, inputs: Ends, outputs: Ends, pairs: Sequence[tuple[End, End]]) -> str:
+    """Return the sentence on a part that several, or no pairs of an input and an output could connect."""
+    where = f"part {part}: reads no output of another part, and none reads its outputs"
+    if pairs:
+        shown = [f"--connect {SEPARATOR.join(a)}={SEPARATOR.join(b)}" for a, b in pairs[:4]]
+        more = f" and {len(pairs) - len(shown)} more" if len(pairs) > len(shown) else ""
+        return (
+            f"{where}; by type and shape fit {' or '.join(shown)}{more}: say which, or quantize it by itself"
+        )
+    others = [f"{o}{SEPARATOR}{name}" for o, names in outputs.items() if o != part for name in names]
+    return (
+        f"{where}; its inputs are {', '.join(inputs[part])}, the outputs of the others {', '.join(others)}, "
+        "and none fits another by type and shape; export the parts for each other, or quantize it alone"
+    )
+
+
+def _chosen_connection(end: End, sources: Sources) -> Finding:
+    """Return the note on an input connected by its fit, and on those that its part shares by name."""
+    part, source = end[0], sources[end]
+    reader = SEPARATOR.join(end)
+    sentence = f"{reader} reads {source.joined_name}: no other pair of an input and an output fits"
+    shared = [
+        name
+        for (owner, name), one in sources.items()
+        if owner == part and not one.part and sources.get((source.part, name)) == one
+    ]
+    remedy = f"--connect {reader}=... connects another"
+    if shared:
+        sentence += (
+            f"; {' and '.join(shared)} of both parts {'is one input' if len(shared) == 1 else 'are one each'}"
+        )
+        remedy = " ".join(f"--connect {part}{SEPARATOR}{name}={part}_{name}" for name in shared)
+        remedy = f"where they are not the same, {remedy}"
+    return Finding(Code.IMPORT_ASSUMED, sentence, reader, remedy=remedy)
 
 
 def _check_order(parts: Sequence[str], sources: Sources) -> None:

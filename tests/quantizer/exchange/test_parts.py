@@ -17,6 +17,7 @@ from click.testing import CliRunner
 from onnx import numpy_helper
 from qprof_onnx.cli.main import main
 from qprof_onnx.profiles.base.errors import ConfigError, ModelError, PlanError
+from qprof_onnx.profiles.base.findings import Code
 from qprof_onnx.profiles.records.profile import Profile
 from qprof_onnx.quantizer.api.from_profile import write_quantized
 from qprof_onnx.quantizer.api.profiling import profile_model
@@ -215,7 +216,6 @@ def test_a_subgraph_of_a_part_is_renamed_and_split_with_it(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("connect", "message"),
     [
-        ((), r"part decoder: reads no output of another part.* --connect decoder:memory=encoder:h, or"),
         (("decoder:memory",), r"connect 'decoder:memory': not of the form PART:INPUT=PART:OUTPUT"),
         (("decoder:memry=encoder:h",), r"no input of decoder 'memry'; use one of memory, x.*memory"),
         (("decoder:memory=encoder:g",), r"no output of encoder 'g'; use one of h, pooled"),
@@ -228,6 +228,31 @@ def test_a_connection_that_cannot_be_is_refused(
     with pytest.raises(ConfigError, match=message):
         joined(tmp_path, connect=connect)
     assert not (tmp_path / "whole.onnx").exists()
+
+
+def test_a_part_without_a_name_in_common_reads_the_one_output_that_fits_by_type_and_shape(
+    tmp_path: Path,
+) -> None:
+    found = joined(tmp_path, connect=())
+    assert found.connections == {"decoder:memory": "encoder:h"}
+    (chosen,) = [str(finding) for finding in found.findings if finding.code is Code.IMPORT_ASSUMED]
+    assert chosen == (
+        "decoder:memory reads encoder:h: no other pair of an input and an output fits; x of both parts is "
+        "one input; where they are not the same, --connect decoder:x=decoder_x"
+    )
+
+
+def test_parts_of_which_several_inputs_fit_are_refused_with_those_that_fit(tmp_path: Path) -> None:
+    twins = DECODER.replace("6] memory", "6] memory, float[N, 4, 6, 6] older, int64[N] ids")
+    expected = r"--connect decoder:memory=encoder:h or --connect decoder:older=encoder:h: say which"
+    with pytest.raises(ConfigError, match=expected):
+        joined(tmp_path, decoder=twins, connect=())
+
+
+def test_parts_of_which_no_input_fits_are_refused_with_all_that_there_are(tmp_path: Path) -> None:
+    encoder = f'<ir_version: 8, opset_import: ["": 17]> net ({IMAGE} x) => (int64[4] s) {{ s = Shape(x) }}'
+    with pytest.raises(ConfigError, match=r"its inputs are memory, x, .* encoder:s, and none fits another"):
+        joined(tmp_path, encoder=encoder, connect=())
 
 
 @pytest.mark.parametrize(
