@@ -23,6 +23,7 @@ from ..samples.batches import has_batch, in_batches
 from ..samples.constants import Constants, checked_names, constant_arrays
 from ..samples.preprocessing import RECIPE, Preprocessing, recipe_of
 from ..samples.registry import AUDIO_SUFFIXES
+from ..samples.states import values_advice
 from ..samples.storage import data_files, place_of, shown_location
 from ..samples.values import InputSpec, Sample, Samples, shape_text
 
@@ -284,24 +285,35 @@ def _signal_input(where: str, recipe: AudioRecipe, specs: Sequence[InputSpec]) -
         checked_names(f"{where}: input", {recipe.input: None}, [spec.name for spec in specs])
     chosen = [spec for spec in specs if recipe.input in ("", spec.name)]
     if len(chosen) != 1 or len(specs) != 1:
-        arrays = [spec for spec in specs if spec.dtype.kind == "f" and spec.shape and spec.shape[-1] != 1]
+        arrays = [
+            spec
+            for spec in specs
+            if spec.dtype.kind == "f" and spec.shape and spec.shape[-1] != 1 and not spec.fed_by
+        ]
         (signal,) = chosen if len(chosen) == 1 else arrays if len(arrays) == 1 else (None,)
-        others = ", ".join(f"{spec.name}: zeros" for spec in specs if spec is not signal)
+        rates = {spec.name: recipe.rate for spec in specs if spec.dtype.kind == "i" and _is_rate(spec.name)}
         if signal is not None:
+            keys = values_advice([spec for spec in specs if spec is not signal], rates)
             raise ConfigError(
                 f"{where}: input '{signal.name}' takes the signal, and the others have no value; give them "
-                f"some in the recipe, as constants: {{{others}}}"
+                f"some in the recipe, as {keys}"
             )
         if not specs:
             raise ConfigError(
                 f"{where}: every input has a value; leave that which takes the signal out of constants"
             )
         open_names = ", ".join(f"'{spec.name}' ({spec})" for spec in specs)
+        others = [spec for spec in specs if spec.fed_by or spec.dtype.kind != "f"]
+        keys = f"as {values_advice(others, rates)}" if others else "as constants: {NAME: VALUE}"
         raise ConfigError(
             f"{where}: which input takes the signal? Without a value are {open_names}; name it in the "
-            "recipe, as input: NAME, and give every other one a value, as constants: {NAME: zeros}"
+            f"recipe, as input: NAME, and give every other one a value, {keys}"
         )
     return chosen[0]
+
+
+def _is_rate(name: str) -> bool:
+    return name.lower() == "sr" or "rate" in name.lower()
 
 
 def _layout(where: str, spec: InputSpec) -> tuple[tuple[int, ...], int | None]:

@@ -22,6 +22,7 @@ from ..samples.batches import has_batch, in_batches
 from ..samples.constants import Constants, checked_names, constant_arrays
 from ..samples.preprocessing import RECIPE, TOKENIZER, Preprocessing, recipe_of
 from ..samples.registry import TEXT_SUFFIXES
+from ..samples.states import values_advice
 from ..samples.storage import data_files, is_url, place_of, shown_location
 from ..samples.token_inputs import Role, usual_role
 from ..samples.values import InputSpec, Sample, Samples, with_leading_axes
@@ -270,7 +271,7 @@ def _roles(where: str, recipe: TextRecipe, specs: Sequence[InputSpec]) -> dict[s
     raise ConfigError(
         f"{where}: what input '{spec.name}' ({spec}) takes is unknown; name it in a recipe with reader: "
         f"text, as inputs: {{{spec.name}: ids}} (or attention_mask, token_type_ids, position_ids), or give "
-        f"its value, as constants: {{{spec.name}: zeros}}{more}"
+        f"its value, as {values_advice([spec])}{more}"
     )
 
 

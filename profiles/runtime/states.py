@@ -11,9 +11,9 @@ import numpy as np
 import onnx_ir as ir
 
 from ..samples.objects import DataLike
-from ..samples.samples import folder_of, input_specs, open_samples
+from ..samples.samples import folder_of, input_specs, open_samples, output_specs
 from ..samples.states import Arrays, FloatModel, Run
-from ..samples.values import InputSpec, Sample, Samples
+from ..samples.values import Sample, Samples
 from .session import plain_session, run_sample
 
 
@@ -44,14 +44,6 @@ def model_samples(
 
 def float_model(model: ir.Model) -> FloatModel:
     """Return the model that fills in the states of samples; outputs that are no tensors cannot be states."""
-    outputs = []
-    for value in model.graph.outputs:
-        if isinstance(value.type, ir.TensorType):
-            dims = () if value.shape is None else value.shape
-            shape = tuple(dim if isinstance(dim, int) else dim.value for dim in dims)
-            outputs.append(
-                InputSpec(str(value.name), value.type.dtype.numpy(), None if value.shape is None else shape)
-            )
 
     @contextmanager
     def opened() -> Iterator[Run]:
@@ -64,4 +56,4 @@ def float_model(model: ir.Model) -> FloatModel:
 
             yield run
 
-    return FloatModel(tuple(outputs), opened, folder_of(model))
+    return FloatModel(output_specs(model), opened, folder_of(model))

@@ -23,6 +23,7 @@ from .batches import in_batches, of_one_row
 from .constants import exact_array
 from .picture_files import image_and_other_files, image_files
 from .preprocessing import BUILT_IN, PREPROCESSOR_CONFIG, Preprocessing, recipe_of
+from .states import values_advice
 from .storage import DataFile, place_of, shown_location
 from .values import InputSpec, Sample, Samples, shape_text, type_text
 
@@ -464,9 +465,12 @@ def image_encoder(preprocessing: Preprocessing, inputs: Sequence[InputSpec]) -> 
     for other in inputs:
         if other is not spec:
             if other.name not in values_left:
+                keys = values_advice(
+                    [one for one in inputs if one is not spec and one.name not in values_left]
+                )
                 raise ConfigError(
-                    f"{where}: says nothing of input '{other.name}', {other}; write a recipe with constants: "
-                    f"{{{other.name}: VALUES}}{_base_advice(where)}"
+                    f"{where}: says nothing of input '{other.name}', {other}; write a recipe with {keys}"
+                    f"{_base_advice(where)}"
                 )
             constants[other.name] = _constant(where, other, values_left.pop(other.name))
     if values_left:

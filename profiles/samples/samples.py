@@ -35,7 +35,7 @@ from .objects import (
 )
 from .preprocessing import TOKENIZER, Preprocessing, load_preprocessing
 from .registry import open_source, reader_of
-from .states import FloatModel, drawn_steps, fed_back, with_states, without_state
+from .states import FloatModel, drawn_steps, fed_back, state_output, with_states, without_state
 from .storage import place_of, shown_location
 from .values import InputSpec, Sample, Samples, batch_size, checked_arrays, of_batches
 
@@ -224,6 +224,18 @@ def input_specs(model: ir.Model) -> tuple[InputSpec, ...]:
         dtype = np.dtype(value.type.dtype.numpy())
         rows = min(_selected_rows(value), default=None) if dtype.kind in "iu" else None
         specs.append(InputSpec(str(value.name), dtype, shape, rows))
+    outputs = output_specs(model)
+    return tuple(replace(spec, fed_by=state_output(spec, outputs)) for spec in specs)
+
+
+def output_specs(model: ir.Model) -> tuple[InputSpec, ...]:
+    """Return the outputs of a model that are tensors, as what an input could take."""
+    specs = []
+    for value in model.graph.outputs:
+        if isinstance(value.type, ir.TensorType):
+            shape = tuple(dim if isinstance(dim, int) else dim.value for dim in value.shape or ())
+            dtype = np.dtype(value.type.dtype.numpy())
+            specs.append(InputSpec(str(value.name), dtype, None if value.shape is None else shape))
     return tuple(specs)
 
 

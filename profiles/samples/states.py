@@ -7,11 +7,13 @@ first step of its sequence on. So a step is a sample as any other, whoever reads
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -145,6 +147,61 @@ def fed_back(
                 first = _empty_state(where, spec, output, batch_dims, model)
         feedback.append(FedBack(spec.name, output.name, first, spec))
     return tuple(feedback)
+
+
+# Inputs that look like states, and what a recipe says of inputs that have no value yet.
+
+STEP_WORDS = (
+    *("in", "out", "input", "output", "initial", "init", "final", "n", "t", "i", "o"),
+    *("prev", "previous", "next", "new", "past", "present", "last", "old", "cur", "current"),
+)
+"""Words and letters by which the names of a state before and after a step differ."""
+
+
+def state_output(spec: InputSpec, outputs: Sequence[InputSpec]) -> str:
+    """Return the output that looks like the value of an input in the next step; "" where none or several do.
+
+    It has the type, the rank and the fixed sizes of the input, and its name but for words such as next: state
+    and stateN, h and hn, cache_in_0 and cache_out_0.
+    """
+    fitting = [one for one in outputs if _is_alike(spec, one)]
+    for numbers in (True, False):
+        words = _words(spec.name, numbers=numbers)
+        named = [one.name for one in fitting if words and _words(one.name, numbers=numbers) == words]
+        if len(named) == 1:
+            return named[0]
+    return ""
+
+
+def _is_alike(spec: InputSpec, output: InputSpec) -> bool:
+    if spec.dtype != output.dtype or spec.dtype.kind == "O":
+        return False
+    if spec.shape is None or output.shape is None:
+        return True
+    sizes = zip(spec.shape, output.shape, strict=False)
+    differ = any(isinstance(a, int) and isinstance(b, int) and a != b for a, b in sizes)
+    return len(spec.shape) == len(output.shape) and not differ
+
+
+def _words(name: str, *, numbers: bool) -> list[str]:
+    """Return the words of a name without those of steps, in lower case."""
+    found = re.findall(r"[A-Z]?[a-z]+|[A-Z]+|[0-9]+", name)
+    words = [{"hn": "h", "cn": "c"}.get(word.lower(), word.lower()) for word in found]
+    return [word for word in words if word not in STEP_WORDS and (numbers or not word.isdigit())]
+
+
+def values_advice(specs: Sequence[InputSpec], values: Mapping[str, object] = MappingProxyType({})) -> str:
+    """Return the keys of a recipe that give inputs their values: states by `state`, others by `constants`.
+
+    Args:
+        specs: inputs without a value; one at least.
+        values: what some of them are likely to be, by name.
+    """
+    state = ", ".join(f"{spec.fed_by}: {spec.name}" for spec in specs if spec.fed_by)
+    others = ", ".join(f"{spec.name}: {values.get(spec.name, 'VALUE')}" for spec in specs if not spec.fed_by)
+    keys = [f"state: {{{state}}}"] if state else []
+    keys += [f"constants: {{{others}}}"] if others else []
+    return " and ".join(keys)
 
 
 def _star(pattern: str, name: str) -> str | None:

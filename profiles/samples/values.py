@@ -39,12 +39,14 @@ class InputSpec:
         shape: a number for a fixed dimension, a name or None for a free one; None for an unknown rank.
         rows: of what integers select from, such as an embedding; 1 where the model does not say how
             many, None for what selects nothing.
+        fed_by: name of the output that looks like its value in the next step (`state_output`); "" for none.
     """
 
     name: str
     dtype: np.dtype[Any]
     shape: tuple[int | str | None, ...] | None
     rows: int | None = None
+    fed_by: str = ""
 
     def __str__(self) -> str:
         return f"{type_text(self.dtype)} of shape {shape_text(self.shape)}"

@@ -21,8 +21,8 @@ from qprof_onnx.profiles.runner.settings import RunSettings
 from qprof_onnx.profiles.runtime.states import model_samples
 from qprof_onnx.profiles.samples.objects import ChosenSamples, PreprocessedData
 from qprof_onnx.profiles.samples.samples import sample_digests, set_title
-from qprof_onnx.profiles.samples.states import follows
-from qprof_onnx.profiles.samples.values import Sample, Samples
+from qprof_onnx.profiles.samples.states import follows, state_output
+from qprof_onnx.profiles.samples.values import InputSpec, Sample, Samples
 
 WORDS = ("one", "two", "three", "four", "five", "six", "seven", "[UNK]")
 TABLE = np.random.default_rng(0).normal(size=(len(WORDS), 4)).astype(np.float32)
@@ -347,3 +347,29 @@ def test_a_merged_decoder_takes_its_branch_without_a_cache_for_the_prompt_alone(
     assert first["use_cache_branch"].tolist() == [False]
     assert [step["use_cache_branch"].tolist() for step in others] == [[True], [True]]
     assert [step["past_key_values.0.key"].shape[1] for step in (first, *others)] == [0, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "expected"),
+    [
+        ("input state", "output stateN", ("", "stateN")),
+        ("x h c", "y hn cn", ("", "hn", "cn")),
+        ("x cache_in_0 cache_in_1", "y cache_out_0 cache_out_1", ("", "cache_out_0", "cache_out_1")),
+        ("x past.0.key past.1.key", "y present.0.key present.1.key", ("", "present.0.key", "present.1.key")),
+        ("x h0", "y hn", ("", "hn")),
+        ("x mask", "y z", ("", "")),
+    ],
+)
+def test_an_input_looks_like_the_state_that_an_output_of_its_shape_and_name_gives(
+    inputs: str, outputs: str, expected: tuple[str, ...]
+) -> None:
+    shape = (2, None, 128)
+    given = [InputSpec(name, np.dtype(np.float32), shape) for name in outputs.split()]
+    found = [state_output(InputSpec(name, np.dtype(np.float32), shape), given) for name in inputs.split()]
+    assert tuple(found) == expected
+
+
+def test_an_output_of_another_type_rank_or_size_is_no_state() -> None:
+    state = InputSpec("state", np.dtype(np.float32), (2, None, 128))
+    for dtype, shape in ((np.int64, (2, None, 128)), (np.float32, (None, 128)), (np.float32, (2, None, 64))):
+        assert state_output(state, [InputSpec("state_out", np.dtype(dtype), shape)]) == ""

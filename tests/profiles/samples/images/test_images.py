@@ -386,7 +386,7 @@ def test_other_inputs_have_constants(photos: Path) -> None:
 
 def test_an_input_without_a_value_is_named(photos: Path) -> None:
     message = refusal(photos, "raw", NCHW, spec(1, 2, dtype=np.int64, name="sizes"))
-    assert "constants: {sizes: VALUES}" in message
+    assert "constants: {sizes: VALUE}" in message
     assert "base: raw" in message
 
 
