@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
-from importlib.util import find_spec
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -37,8 +37,15 @@ RUNS_INT8 = re.compile(
     "qprof (evaluate|card|verify|compare-layers|sensitivity|tune|report)|qprof quantize .*--data"
 )
 """Commands that print figures of weights with 8 bits, run in onnxruntime's int8 kernels."""
-BUILDERS = ("zensical", "mkdocstrings_handlers", "markdown_exec")
+BUILDERS = ("zensical", "mkdocstrings_handlers")
 """Modules of the extra `docs`."""
+
+
+specification = spec_from_file_location("printed", DOCS / "printed.py")
+assert specification is not None
+assert specification.loader is not None
+printers = module_from_spec(specification)
+specification.loader.exec_module(printers)
 
 
 def name_of(page: Path) -> str:
@@ -256,6 +263,14 @@ def test_the_site_builds_without_a_warning_and_asks_no_other_host(tmp_path: Path
         assert "<h1" in html
         assert not re.search(r"Traceback|--8&lt;--|::: ", html), page
         assert not re.findall(fetched, html), page
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if "<!-- printed " in page.read_text("utf-8")], ids=name_of
+)
+def test_tables_of_a_page_are_printed_from_the_code(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert printers.printed(text) == text, "print the pages: python docs/printed.py"
 
 
 def test_the_api_page_has_every_public_name() -> None:

@@ -22,7 +22,7 @@ def command(target: str | None, form: str, as_json: bool) -> None:
     """Print how each operator is handled on a target.
 
     An operator that is not listed stays float, with the reason in the plan. --format markdown prints the page
-    quantizer/OPERATORS.md, for all targets or the one that is given.
+    docs/reference/operators.md, for all targets or the one that is given.
 
     \b
     Examples:

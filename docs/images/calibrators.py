@@ -27,7 +27,8 @@ def drawing(path: str, tensor: str) -> str:
     heights = HEIGHT * np.log1p(counts) / np.log1p(counts.max())
     total = histogram.counts.sum()
     lines = [
-        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 740 310" role="img" font-family="sans-serif" '
+        '<svg style="background:#fff;color:#1f2328" xmlns="http://www.w3.org/2000/svg" '
+        'viewBox="0 0 740 310" role="img" font-family="sans-serif" '
         'font-size="13" fill="currentColor">',
         "<title>Four calibrators on one histogram</title>",
         f"<desc>The histogram of {tensor} in the digits example, with the upper limits chosen by kl, "

@@ -43,7 +43,7 @@ def test_the_reference_prints_as_a_table() -> None:
 
 
 def test_the_page_of_operators_is_what_the_command_prints() -> None:
-    page = Path(__file__).parents[2] / "quantizer" / "OPERATORS.md"
+    page = Path(__file__).parents[2] / "docs" / "reference" / "operators.md"
     assert page.read_text(encoding="utf-8") == printed("rules", "--format", "markdown")
 
 

@@ -1,0 +1,439 @@
+"""Prints tables of the code into the pages: options, metrics, gates, targets, schemas, examples.
+
+A page has `<!-- printed NAME ARGUMENTS -->` and `<!-- end -->`, and between them the text of a function of
+`PRINTERS`. `python docs/printed.py` writes all pages anew; `tests/test_docs.py` fails while one is old.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import tomllib
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+import qprof_onnx
+from qprof_onnx import target_names
+from qprof_onnx.cli import schemas
+from qprof_onnx.cli.main import COMMANDS, main
+from qprof_onnx.cli.needs import OPTIONS, SETTINGS
+from qprof_onnx.profiles.base.findings import Code, Severity
+from qprof_onnx.quantizer.evaluation.gates import GATES
+from qprof_onnx.quantizer.evaluation.metrics.table import KINDS
+from qprof_onnx.quantizer.evaluation.output_shift import wanted
+from qprof_onnx.quantizer.exchange.formats import FORMATS
+from qprof_onnx.quantizer.plan.reasons import ReasonCode, template
+from qprof_onnx.quantizer.targets.config import QuantConfig, settings
+from qprof_onnx.quantizer.targets.loading import load_recipe
+from qprof_onnx.quantizer.targets.operator_page import markdown_reference
+
+ROOT = Path(__file__).parent.parent
+BLOCK = re.compile(r"<!-- printed (.+?) -->\n(.*?)<!-- end -->", re.DOTALL)
+
+NARROW = 1.2
+"""Factor below which a range says that a mechanism hangs on its constant."""
+
+EXTRAS = {
+    "images": "folders of pictures: JPEG, PNG, WebP, BMP, TIFF",
+    "text": "lines of text with a `tokenizer.json`",
+    "audio": "sound files beyond plain WAV",
+    "tables": "Parquet, and large CSV",
+    "remote": "data under `s3://`, `gs://`, `az://` and other URLs",
+    "metrics": "metrics of `qprof evaluate --metric` that a library computes",
+    "progress": "bars in notebooks, and with `progress=True`",
+    "cluster": "`qprof dump-profile --scheduler`: workers of a Dask cluster",
+    "examples": "the script that trained the digits example",
+    "test": "the tests of the core",
+    "test-all": "all tests: browsers, OpenVINO, object stores, the site",
+    "benchmarks": "the benchmarks on real models",
+    "docs": "the site of these pages",
+    "notebooks": "the notebooks",
+    "openvino": "models judged in OpenVINO too: `qprof evaluate --runtime openvino`",
+}
+"""What each extra of `pyproject.toml` is for."""
+
+IMPORTED = {
+    "onnxruntime's quantizer (QDQ, QLinear operators, dynamic, MatMulNBits)": (
+        "1.31.1",
+        "nothing of a model that `quant_pre_process` prepared; else what is rounded between a product and "
+        "the scales that are folded into it",
+    ),
+    "NNCF's ONNX backend": ("3.4.0", "what is rounded between a product and its BatchNormalization"),
+    "AMD Quark (A8W8, S8S8, XINT8)": ("0.13", "nodes that Quark inserted, such as the Mul of XINT8"),
+    "AIMET (`to_onnx_qdq`)": ("2.42.0", "nothing that was found"),
+    "NVIDIA Model Optimizer (int8)": ("0.47.0", "nothing that was found"),
+}
+"""Quantized models of other tools that were imported: the tool's version, and what is lost."""
+
+
+PAGES = sorted([*(ROOT / "docs").rglob("*.md"), ROOT / "quantizer" / "TUNED.md"])
+
+
+def printed(page: str) -> str:
+    """Return a page with all its printed blocks made anew; raises `KeyError` for the name of no function."""
+
+    def block(found: re.Match[str]) -> str:
+        name, *arguments = found[1].split()
+        return f"<!-- printed {found[1]} -->\n\n{PRINTERS[name](*arguments).strip()}\n\n<!-- end -->"
+
+    return BLOCK.sub(block, page)
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Return a table in Markdown."""
+    lines = [" | ".join(map(str, row)) for row in (head, ["---"] * len(head), *rows)]
+    return "\n".join(f"| {line} |" for line in lines)
+
+
+def file(name: str) -> str:
+    """Return a file of the checkout as a block of code; `py` marks one that the tests of pages do not run."""
+    language = {".py": "py", ".yml": "yml", ".yaml": "yml"}[Path(name).suffix]
+    return f"```{language}\n{(ROOT / name).read_text(encoding='utf-8').strip()}\n```"
+
+
+def notebooks() -> str:
+    """Return the six notebooks as they were run last, each cell with what it printed."""
+    parts = []
+    for path in sorted((ROOT / "examples" / "notebooks").glob("*.ipynb")):
+        for number, cell in enumerate(json.loads(path.read_text(encoding="utf-8"))["cells"]):
+            source = "".join(cell["source"])
+            if number == 0:
+                parts.append(f"## {source.partition(chr(10))[0].lstrip('# ')}")
+                source = source.partition("\n")[2]
+            if cell["cell_type"] == "markdown":
+                parts.append(re.sub("^#+", "###", source, flags=re.MULTILINE).strip())
+                continue
+            parts.append(f"```py\n{source}\n```")
+            if told := "\n".join(filter(None, (_told(output).rstrip() for output in cell["outputs"]))):
+                parts.append(f"```text\n{told[:4000]}\n```")
+    return "\n\n".join(filter(None, parts))
+
+
+def _told(output: dict[str, Any]) -> str:
+    found = output.get("text") or output.get("data", {}).get("text/plain") or ""
+    return found if isinstance(found, str) else "".join(found)
+
+
+def extras() -> str:
+    """Return the table of extras: what each is for, the first six packages that it brings."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    rows = []
+    for name, brings in project["optional-dependencies"].items():
+        packages = [f"`{re.split('[>=<;]', one)[0].strip()}`" for one in brings]
+        rows.append((f"`{name}`", EXTRAS[name], ", ".join([*packages[:6], *["..."] * (len(packages) > 6)])))
+    return table(("extra", "for", "brings"), rows)
+
+
+def limits() -> str:
+    """Return the table of how far each kind of output may be off."""
+    return table(("output", "what is measured", "good up to", "planned with"), wanted())
+
+
+def gates() -> str:
+    """Return the table of gates."""
+    rows = [
+        (
+            f"`--{name.replace('_', '-')}`",
+            kind.of,
+            f"{'at least' if kind.is_least else 'at most'}: {kind.holds}",
+            kind.unit,
+        )
+        for name, kind in GATES.items()
+    ]
+    return table(("gate", "of", "at least, or at most", "unit"), rows)
+
+
+def metrics() -> str:
+    """Return the table of built-in metrics."""
+    rows = []
+    for kind in KINDS:
+        better = "" if kind.higher_is_better else ", lower is better"
+        options = [
+            f"`{name}`" if value is None else f"`{name}={value}`" for name, value in kind.options.items()
+        ]
+        title = f"{kind.title}{better}"
+        rows.append((f"`{kind.name}`", title, kind.truth, kind.without_truth or "-", ", ".join(options)))
+    return table(("`--metric`", "what", "`--labels`", "without labels", "options"), rows)
+
+
+def commands() -> str:
+    """Return the table of commands, and the whole help of each."""
+    rows = [(f"[`{name}`](#{name})", about) for name, about in COMMANDS.items()]
+    parts = [table(("command", ""), rows)]
+    for name, about in COMMANDS.items():
+        command = main.get_command(click.Context(main), name)
+        assert command is not None
+        context = click.Context(
+            command,
+            info_name=f"qprof {name}",
+            terminal_width=92,
+            max_content_width=92,
+            **main.context_settings,
+        )
+        told: str = getattr(command, "full_help", command.get_help)(context)
+        parts += [f"## {name}", about, f"```text\n{told}\n```"]
+    return "\n\n".join(parts)
+
+
+def options() -> str:
+    """Return the tables of options of all commands, and of settings without an option."""
+    of: dict[str, list[str]] = defaultdict(list)
+    for name in COMMANDS:
+        command = main.get_command(click.Context(main), name)
+        assert command is not None
+        for option in command.params:
+            if isinstance(option, click.Option):
+                of[max(option.opts, key=len)].append(f"`{name}`")
+    rows = []
+    for option_name, needed in OPTIONS.items():
+        found = of[option_name]
+        shown = ", ".join(found) if len(found) < 8 else f"{len(found)} commands"
+        rows.append((f"`{option_name}`", needed, shown))
+    return "\n\n".join(
+        (
+            "## Options",
+            table(("option", "needed when", "of"), rows),
+            "## Settings without an option",
+            table(
+                ("setting", "what it is", "needed when"),
+                [(f"`{name}`", settings()[name].description, needed) for name, needed in SETTINGS.items()],
+            ),
+        )
+    )
+
+
+def _joined(values: Iterable[str]) -> str:
+    return ", ".join(f"`{value}`" for value in values) or "-"
+
+
+def targets() -> str:
+    """Return the table of targets, and what each executes."""
+    rows, parts = [], []
+    for name in target_names():
+        recipe = load_recipe(name)
+        target, config, known = recipe.target, recipe.config, recipe.target.verified
+        default = " **(default)**" if name == QuantConfig.target else ""
+        weights = f"{config.weight_type}, {config.granularity}"
+        rows.append(
+            (
+                f"[`{name}`](#{name}){default}",
+                target.description,
+                known.title,
+                config.activation_type,
+                weights,
+                config.schema,
+            )
+        )
+        facts: list[tuple[str, str]] = [
+            ("activations, weights", f"{_joined(target.activation_types)}; {_joined(target.weight_types)}"),
+            ("forms", _joined(target.forms)),
+            ("zero points", target.zero_points),
+            ("bias", target.bias),
+            ("table of measured times", "yes" if target.costs else "none: plans follow the rules alone"),
+        ]
+        by: dict[str, list[str]] = defaultdict(list)
+        for operator, kernels in target.operators.items():
+            by[" or ".join(kernels)].append(operator)
+        facts += [(f"integer kernel, returns {way}", ", ".join(sorted(found))) for way, found in by.items()]
+        tables: dict[str, list[str]] = defaultdict(list)
+        for operator, how in target.lookup_tables.items():
+            tables[how].append("all other unary functions" if operator == "*" else operator)
+        facts += [(f"look-up table, as {how}", ", ".join(sorted(found))) for how, found in tables.items()]
+        usual = [operator for operator in target.dynamic if operator not in target.slower_dynamic]
+        facts.append(("`--as int8-dynamic`", ", ".join(usual) or "none"))
+        if target.slower_dynamic:
+            slower = ", ".join(f"{one} ({times:g})" for one, times in target.slower_dynamic.items())
+            facts.append(("the same, with `--cost-model off`: times as long as float", slower))
+        by_types: dict[str, list[str]] = defaultdict(list)
+        for operator, types in target.weight_only.items():
+            by_types[", ".join(types)].append(operator)
+        for types_told, found in by_types.items():
+            facts.append((f"`--as weight-only-8` or `-4`, {types_told}", ", ".join(found)))
+        if not by_types:
+            facts.append(("`--as weight-only-8`", "none"))
+        parts += [
+            f"## {name}",
+            f"{target.description}.",
+            f"**{known.title}**: {known.runtime}, {known.date}.",
+            table(("", ""), facts),
+            "Where this was read or measured:",
+            "\n".join(f"* {source}" for source in target.sources),
+        ]
+    head = ("target", "what it is", "", "activations", "weights", "schema")
+    return "\n\n".join((table(head, rows), *parts))
+
+
+def documents() -> str:
+    """Return the table of JSON Schemas, and the fields of each document, without those of records inside."""
+    rows = [(f"[`{name}`](#{name})", document.about) for name, document in schemas.DOCUMENTS.items()]
+    parts = [table(("name", "of"), rows)]
+    for name, document in schemas.DOCUMENTS.items():
+        schema = schemas.schema_of(name)
+        parts += [f"### {name}", f"{document.about[0].upper()}{document.about[1:]}."]
+        for choice in schema.get("anyOf", [schema]):
+            record = schema["$defs"][choice["$ref"].rpartition("/")[2]]
+            fields = []
+            for field, about in record.get("properties", {}).items():
+                default = f"`{about['default']}`" if about.get("default") not in (None, "", [], {}) else ""
+                cells = (_kind(about), default, about.get("description", ""))
+                fields.append((f"`{field}`", *map(_cell, cells)))
+            parts.append(table(("field", "type", "default", ""), fields))
+    return "\n\n".join(parts)
+
+
+def _kind(value: dict[str, Any]) -> str:
+    if "$ref" in value:
+        return str(value["$ref"]).rpartition("/")[2]
+    choices = value.get("anyOf")
+    if isinstance(choices, list):
+        return " or ".join(dict.fromkeys(_kind(one) for one in choices))
+    words = value.get("enum")
+    if isinstance(words, list):
+        return ", ".join(f"`{one}`" for one in words)
+    if "const" in value:
+        return f"`{value['const']}`"
+    if value.get("type") == "array":
+        items = value.get("items")
+        return f"list of {_kind(items)}" if isinstance(items, dict) and items else "list"
+    if value.get("type") == "object":
+        inner = value.get("additionalProperties")
+        return f"mapping to {_kind(inner)}" if isinstance(inner, dict) and inner else "mapping"
+    return str(value.get("type", "any"))
+
+
+def _cell(text: object) -> str:
+    return " ".join(str(text).split()).replace("|", "\\|").replace("*", "\\*").replace("<", "&lt;")
+
+
+def findings() -> str:
+    """Return the tables of severities and of the codes of findings."""
+    parts = [table(("severity", "meaning"), [(f"`{one}`", one.meaning) for one in Severity])]
+    for severity in Severity:
+        if rows := [(f"`{code}`", code.meaning) for code in Code if code.severity is severity]:
+            parts += [f"## {severity.capitalize()}s", table(("code", "meaning"), rows)]
+    return "\n\n".join(parts)
+
+
+def reasons() -> str:
+    """Return the table of the reasons of float nodes."""
+    rows = [(f"`{code}`", template(code)) for code in ReasonCode if code is not ReasonCode.UNKNOWN]
+    return table(("reason", "sentence"), rows)
+
+
+def exchange() -> str:
+    """Return the table of file formats, models of other tools and runtimes: in, out, evidence, loss."""
+    rows: list[Sequence[object]] = [("**Files**", "", "", "", "")]
+    for name, entry in FORMATS.items():
+        made = {"ranges": "profile", "parameters": "plan"}[entry.holds]
+        into, out = (made if there else "-" for there in (entry.is_read, entry.is_written))
+        how, _, version = entry.evidence.partition(": ")
+        reading = ("the file holds " if entry.holds == "ranges" else "") + entry.lost_reading
+        lost = [f"*{way}*: {text}" for way, text in (("in", reading), ("out", entry.lost_writing)) if text]
+        rows.append((f"`{name}`: {entry.title}", into, out, f"**{how}**: {version}", "<br>".join(lost)))
+    rows.append(("**Quantized models of other tools**", "", "", "", ""))
+    for tool, (version, reading) in IMPORTED.items():
+        rows.append((tool, "plan", "model, form `qdq`", f"**run**: {version}", f"*in*: {reading}"))
+    rows.append(("**Runtimes**", "", "", "", ""))
+    for name in target_names():
+        target = load_recipe(name).target
+        known, zero = (
+            target.verified,
+            "zero point 0 only" if target.zero_points == "zero" else "any zero point",
+        )
+        types = ", ".join(dict.fromkeys((*target.activation_types, *target.weight_types)))
+        rows.append(
+            (
+                f"[`{name}`](../reference/targets.md#{name})",
+                "plan of any of these",
+                f"model, forms {_joined(target.forms)}",
+                f"**{known.title}**: {known.runtime}, {known.date}",
+                f"what has no kernel stays float; types {types}; {zero}",
+            )
+        )
+    return table(
+        ("format or runtime", "in", "out", "run or by rule, version", "what is held and what is lost"), rows
+    )
+
+
+def names() -> str:
+    """Return the table of public names of Python: the first sentence of each docstring."""
+    rows = []
+    for name in qprof_onnx.__all__:
+        text = getattr(qprof_onnx, name).__doc__ if name != "__version__" else None
+        if text:
+            rows.append((f"[`{name}`](#qprof_onnx.{name})", _cell(text.split("\n\n")[0])))
+    return table(("name", ""), rows)
+
+
+def tuned() -> str:
+    """Return the table of tuned constants, from the calls of `tuned` in the source."""
+    rows = [row for path in sorted((ROOT / "quantizer").rglob("*.py")) for row in _constants(path)]
+    return table(("constant", "value", "meaning", "figure that chose it", "chosen on", "holds"), rows)
+
+
+def _constants(path: Path) -> Iterator[tuple[str, ...]]:
+    body = ast.parse(path.read_text(encoding="utf-8")).body
+    for line, behind in zip(body, [*body[1:], None], strict=True):
+        call = line.value if isinstance(line, ast.Assign) else None
+        if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.func.id != "tuned":
+            continue
+        assert isinstance(line, ast.Assign)
+        (name,) = (target.id for target in line.targets if isinstance(target, ast.Name))
+        said = {word.arg: ast.literal_eval(word.value) for word in call.keywords}
+        meaning = ""
+        if isinstance(behind, ast.Expr) and isinstance(behind.value, ast.Constant):
+            meaning = " ".join(str(behind.value.value).split("\n\n")[0].split())
+        place = ".".join(path.relative_to(ROOT / "quantizer").with_suffix("").parts)
+        value = ast.unparse(call.args[0])
+        holds = _holds(eval(value), said.get("holds"))  # noqa: S307 (an expression of numbers in our source)
+        yield f"`{place}.{name}`", value, meaning, said["figure"], said["chosen_on"], holds
+
+
+def _holds(value: object, holds: tuple[float, float] | None) -> str:
+    if holds is None:
+        return "not known"
+    low, high = holds
+    narrow = isinstance(value, (int, float)) and (low * NARROW > value or high < value * NARROW)
+    return f"{low:g} to {high:g}{', **narrow**' if narrow else ''}"
+
+
+def operators() -> str:
+    """Return the page of operators on all targets, as `qprof rules --format markdown` prints it."""
+    return markdown_reference(load_recipe(name).target for name in target_names())
+
+
+def schema() -> str:
+    """Return the JSON Schema of configurations, as `qprof schema config` prints it."""
+    return json.dumps(schemas.schema_of("config"), indent=2) + "\n"
+
+
+PRINTERS: dict[str, Callable[..., str]] = {
+    "commands": commands,
+    "documents": documents,
+    "exchange": exchange,
+    "extras": extras,
+    "file": file,
+    "findings": findings,
+    "gates": gates,
+    "limits": limits,
+    "metrics": metrics,
+    "names": names,
+    "notebooks": notebooks,
+    "options": options,
+    "reasons": reasons,
+    "targets": targets,
+    "tuned": tuned,
+}
+
+FILES = {"configs/config.schema.json": schema, "docs/reference/operators.md": operators}
+"""Files that are printed whole; their commands' tests hold them."""
+
+if __name__ == "__main__":
+    for path in PAGES:
+        path.write_text(printed(path.read_text(encoding="utf-8")), encoding="utf-8")
+    for name, whole in FILES.items():
+        (ROOT / name).write_text(whole(), encoding="utf-8")
