@@ -145,6 +145,8 @@ def items_of(
     """
     with user_code(source, advice):
         items = function()
+    if callable(getattr(items, "get_next", None)) and not hasattr(items, "__iter__"):
+        items = iter(cast(Any, items).get_next, None)  # as a CalibrationDataReader of onnxruntime
     if not hasattr(items, "__iter__"):
         raise DataError(
             f"{source}: returned an object of type {type(items).__name__}, expected an iterable of dicts; "

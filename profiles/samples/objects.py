@@ -6,12 +6,15 @@ Nothing here needs torch or another framework: an array is what numpy can read t
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, count, islice
-from typing import Any, TypeAlias
+from threading import Lock
+from typing import IO, Any, Protocol, TypeAlias, TypeVar
+from weakref import finalize
 
 import numpy as np
 import numpy.typing as npt
@@ -23,10 +26,21 @@ from .functions import items_of, load_function, user_code
 from .storage import shown_location
 from .values import InputSpec, Sample, Samples, checked_arrays, drawn_positions, fits
 
+R = TypeVar("R")
+
 # What the user may give.
 
-DataSource: TypeAlias = str | os.PathLike[str] | Iterable[Any] | Callable[[], Iterable[Any]]
-"""A folder, "module:function", or an object of Python: an iterable, or a function that returns one."""
+
+class Reader(Protocol):
+    """Gives one item after the other, and None at the end, as a CalibrationDataReader of onnxruntime."""
+
+    def get_next(self) -> Any:
+        """Return the next item."""
+        ...
+
+
+DataSource: TypeAlias = str | os.PathLike[str] | Iterable[Any] | Callable[[], Iterable[Any]] | Reader
+"""A folder, "module:function", or an object: an iterable, a function that returns one, or a reader."""
 
 
 Transform: TypeAlias = Callable[[Any], object]
@@ -38,12 +52,12 @@ class Transformed:
     """Data whose items become samples through a function of the user's.
 
     Attributes:
-        data: as in `DataSource`; of a folder, pictures and lines of text are its items.
+        data: as in `WholeData`; of a folder, pictures and lines of text are its items.
         transform: makes a sample of an item. A picture of a folder comes as `PIL.Image.Image` in RGB, a line
             as str: transforms of torchvision, processors and tokenizers of Hugging Face take them so.
     """
 
-    data: DataSource
+    data: DataSource | KeptItems
     transform: Transform
 
 
@@ -60,7 +74,76 @@ class PreprocessedData:
     preprocess: str | None = None
 
 
-WholeData: TypeAlias = DataSource | Transformed | PreprocessedData
+class KeptItems:
+    """The items of an iterator, for a call that reads its data more than once.
+
+    Each is read from the iterator when it is first asked for, and its arrays are written into a temporary
+    file, from which they come again; so no more than one is in memory.
+    """
+
+    def __init__(self, items: Iterator[object]) -> None:
+        self._left = items
+        self._file: IO[bytes] = tempfile.TemporaryFile(prefix="qprof-")  # noqa: SIM115  # as long as this
+        finalize(self, self._file.close)
+        self._kept: list[object] = []
+        self._lock = Lock()
+
+    def again(self, sample_of: Callable[[object], object]) -> Iterator[object]:
+        """Yield all items from the first one on, each as `sample_of` made it when it was first read."""
+        for number in count():
+            with self._lock:
+                if number == len(self._kept):
+                    try:
+                        sample = sample_of(next(self._left))
+                    except StopIteration:
+                        return
+                    self._kept.append(_mapped(sample, np.ndarray, self._write))
+                sample = _mapped(self._kept[number], _Place, self._read)
+            yield sample
+
+    def _write(self, array: npt.NDArray[Any]) -> object:
+        if array.dtype.hasobject:  # strings, which are few
+            return array
+        place = _Place(self._file.seek(0, os.SEEK_END))
+        np.save(self._file, array, allow_pickle=False)
+        return place
+
+    def _read(self, place: _Place) -> npt.NDArray[Any]:
+        self._file.seek(place.offset)
+        array: npt.NDArray[Any] = np.load(self._file, allow_pickle=False)
+        return array
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Place of an array in the file of `KeptItems`."""
+
+    offset: int
+
+
+def _mapped(item: object, type_: type[R], function: Callable[[R], object]) -> object:
+    """Return an item, a mapping or a tuple with another value in the place of each that is of a type."""
+    if isinstance(item, type_):
+        return function(item)
+    if isinstance(item, dict):
+        return {name: _mapped(value, type_, function) for name, value in item.items()}
+    return tuple(_mapped(value, type_, function) for value in item) if isinstance(item, tuple) else item
+
+
+def items_of_object(data: Any, *, keep: bool) -> Any:
+    """Return data of a user's with the items of an object that has only `get_next`, such as a
+    CalibrationDataReader of onnxruntime, as an iterator of them; iterators as `KeptItems`.
+
+    Args:
+        data: as in `DataSource`.
+        keep: whether they are read more than once.
+    """
+    if callable(getattr(data, "get_next", None)) and not hasattr(data, "__iter__"):
+        data = iter(data.get_next, None)
+    return KeptItems(data) if keep and isinstance(data, Iterator) else data
+
+
+WholeData: TypeAlias = DataSource | Transformed | PreprocessedData | KeptItems
 """All samples of a source."""
 
 
@@ -131,7 +214,10 @@ def open_object(
         total = limit
 
     items: Callable[[], Iterator[object]]
-    if isinstance(data, Iterator):
+    if isinstance(data, KeptItems):
+        items = _items_kept(data, transform)
+        transform = None
+    elif isinstance(data, Iterator):
         items = _items_once(data)
     elif hasattr(data, "__iter__"):
         items = partial(items_of, NAME, lambda: data, advice)
@@ -153,6 +239,36 @@ def open_function(
     """Return the samples of "module:function" or "file.py:function"; see `open_object`."""
     items = partial(items_of, name, load_function(name))
     return _samples_of_items(name, items, transform, specs, None, limit=limit)
+
+
+def _items_kept(data: KeptItems, transform: Transform | None) -> Callable[[], Iterator[object]]:
+    """Return a function that gives the items of `KeptItems`, transformed, as arrays of numpy."""
+    number = -1
+
+    def sample_of(item: object) -> object:
+        nonlocal number
+        number += 1
+        if transform is not None:
+            with user_code(f"{NAME}[{number}]: transform", "repair the transform"):
+                item = transform(item)
+        return _as_arrays(f"{NAME}[{number}]", item)
+
+    def items() -> Iterator[object]:
+        every = items_of(NAME, lambda: data.again(sample_of), "repair the data")
+        for first in every:
+            return chain([first], every)
+        raise DataError(f"{NAME}: gave no samples: it has none, or was read before; give a new one")
+
+    return items
+
+
+def _as_arrays(where: str, item: object) -> object:
+    """Return an item with arrays of numpy in it, of a pair the first of it alone."""
+    if isinstance(item, Mapping):
+        return {name: _as_array(f"{where}: input '{name}'", value) for name, value in item.items()}
+    if isinstance(item, tuple | list) and item and (isinstance(item[0], Mapping) or is_array(item[0])):
+        return (_as_arrays(where, item[0]),)
+    return _as_array(where, item) if is_array(item) else item
 
 
 def _items_once(data: Iterator[object]) -> Callable[[], Iterator[object]]:

@@ -96,7 +96,7 @@ def profile(
         ConfigError: a keyword or its value is not allowed.
     """
     settings = with_keywords("profile", run or RunSettings(), keywords)
-    samples = samples_of(data, transform, preprocess)
+    samples = samples_of(data, transform, preprocess, keep=False)
     check_outputs([output, settings.checkpoint], FilesRead((model,), tuple(settings.custom_ops), (samples,)))
     with opened(model) as file:
         return profile_model(file, samples, output, settings, **_shown(progress))

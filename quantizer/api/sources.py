@@ -14,7 +14,14 @@ import numpy.typing as npt
 from ...profiles.base.errors import ConfigError, DataError
 from ...profiles.records.profile import Profile
 from ...profiles.samples.functions import is_function
-from ...profiles.samples.objects import DataLike, DataSource, PreprocessedData, Transformed, is_array
+from ...profiles.samples.objects import (
+    DataLike,
+    DataSource,
+    PreprocessedData,
+    Transformed,
+    is_array,
+    items_of_object,
+)
 from ...profiles.samples.random_samples import is_random
 from ...profiles.samples.storage import is_url
 from ..model.files import temporary_folder
@@ -28,9 +35,19 @@ Transform: TypeAlias = Callable[[Any], object]
 
 
 def samples_of(
-    data: DataSource, transform: Transform | None, preprocess: str | os.PathLike[str] | None = None
+    data: DataSource,
+    transform: Transform | None,
+    preprocess: str | os.PathLike[str] | None = None,
+    *,
+    keep: bool = True,
 ) -> DataLike:
     """Return data with the functions that make samples of its items.
+
+    Args:
+        data: as the user gave it; an object with `get_next` gives its items as an iterator.
+        transform: makes a sample of an item; None where an item is one.
+        preprocess: a recipe for a folder or file; None for none.
+        keep: whether data are read more than once, for which the items of an iterator are kept.
 
     Raises:
         ConfigError: a recipe for what is no folder or file, or a recipe and a function.
@@ -41,7 +58,8 @@ def samples_of(
                 "preprocess: is for folders and files; for objects of Python give transform, a function"
             )
         return PreprocessedData(os.fspath(data), os.fspath(preprocess))
-    return data if transform is None else Transformed(data, transform)
+    source = items_of_object(data, keep=keep)
+    return source if transform is None else Transformed(source, transform)
 
 
 def are_samples(source: object) -> bool:

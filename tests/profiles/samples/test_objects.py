@@ -13,6 +13,7 @@ from qprof_onnx.profiles.base.errors import DataError
 from qprof_onnx.profiles.samples.objects import Transformed
 from qprof_onnx.profiles.samples.samples import open_samples
 from qprof_onnx.profiles.samples.values import InputSpec, Samples
+from qprof_onnx.quantizer.api.sources import samples_of
 
 X = InputSpec("x", np.dtype(np.float32), ("N", 3))
 MASK = InputSpec("mask", np.dtype(np.int64), ("N", None))
@@ -130,6 +131,44 @@ def test_a_generator_is_read_once() -> None:
         DataError, match="has to be read a second time, and an iterator can be read only once"
     ):
         arrays(samples)
+
+
+class Reader:
+    """A CalibrationDataReader as onnxruntime's, which gives each sample once."""
+
+    def __init__(self) -> None:
+        self.left = iter(ROWS)
+
+    def get_next(self) -> Any:
+        row = next(self.left, None)
+        return None if row is None else {"x": row}
+
+
+@pytest.mark.parametrize("data", [Reader(), generator(), iter([(row, 7) for row in ROWS])])
+def test_what_gives_its_items_once_is_kept_for_a_call_that_reads_it_again(data: Any) -> None:
+    kept = samples_of(data, None)
+    np.testing.assert_array_equal(arrays(open_samples(kept, (X,), 2)), ROWS[:2])
+    for _ in range(2):
+        np.testing.assert_array_equal(arrays(open_samples(kept, (X,))), ROWS)
+
+
+def test_the_transform_of_what_gives_its_items_once_is_called_once_for_each() -> None:
+    called: list[Any] = []
+    kept = samples_of(generator(), lambda row: called.append(row) or {"x": row})
+    for _ in range(2):
+        np.testing.assert_array_equal(arrays(open_samples(kept, (X,))), ROWS)
+    assert len(called) == len(ROWS)
+
+
+def test_texts_of_what_gives_its_items_once_are_kept_too() -> None:
+    kept = samples_of(iter([{"x": np.array([["word"]], object)}]), None)
+    for _ in range(2):
+        (found,) = arrays(open_samples(kept, (InputSpec("x", np.dtype(object), ("N", 1)),)))
+        assert found.tolist() == [["word"]]
+
+
+def test_a_function_may_return_an_object_with_get_next() -> None:
+    np.testing.assert_array_equal(arrays(open_samples(Reader, (X,))), ROWS)
 
 
 def test_a_generator_that_was_read_before_is_told_from_no_data() -> None:
