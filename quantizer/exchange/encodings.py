@@ -118,7 +118,7 @@ def entry_of_offsets(
 
 def aimet_offset(zero_point: int, qtype: QuantType) -> int:
     """Return AIMET's offset of a zero point: 0 or below, and -128 where int8 has zero point 0."""
-    return qtype.low - zero_point
+    return int(qtype.low) - zero_point
 
 
 def collect_params(entries: Mapping[str, Entry], tool: str) -> ForeignParams:

@@ -51,4 +51,6 @@ def with_folded_factors(
 
 def mirror(params: QuantParams) -> int:
     """Return the sum of an integer and of that which stands for its negative value in mirrored parameters."""
-    return 0 if params.qtype.signed and not params.zero_point.any() else params.qtype.low + params.qtype.high
+    if params.qtype.signed and not params.zero_point.any():
+        return 0
+    return int(params.qtype.low) + int(params.qtype.high)

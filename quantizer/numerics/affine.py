@@ -1,11 +1,15 @@
-"""Affine quantization: types, parameters, and the one definition of rounding and saturation."""
+"""Affine quantization: types, parameters, and the one definition of rounding and saturation.
+
+A type of floating-point numbers is rounded to by ml_dtypes, to even as onnxruntime and onnx's reference do.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Annotated, Any, TypeVar
+from functools import cache
+from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -21,20 +25,69 @@ UnaryFunction = Callable[[Floats], Floats]
 
 
 @dataclass(frozen=True)
-class QuantType:
-    """An integer type of quantized values.
+class FloatFormat:
+    """The bits of a small floating-point number: sign, exponent, mantissa, from the highest down.
+
+    Magnitudes are those of IEEE 754 with other widths: 2^(exponent - bias) * (1 + mantissa / 2^M), and
+    2^(1 - bias) * mantissa / 2^M where the exponent's bits are all 0.
 
     Attributes:
-        name: as written in options and files ("int8", "uint8", "int16", ...).
+        exponent: bits of the exponent.
+        mantissa: bits of the mantissa, M.
+        bias: taken from the exponent.
+        nan: which codes are no numbers: "ieee" those with all bits of the exponent set (infinity where the
+            mantissa is 0), "fn" those with all bits but the sign set, "fnuz" that of -0, "none" none.
+    """
+
+    exponent: int
+    mantissa: int
+    bias: int
+    nan: Literal["ieee", "fn", "fnuz", "none"]
+
+    @property
+    def values(self) -> Floats:
+        """The value of each code, [2^bits] in float64; NaN and infinity where it is no number."""
+        codes = np.arange(1 << (self.exponent + self.mantissa))
+        power, fraction = codes >> self.mantissa, codes & ((1 << self.mantissa) - 1)
+        normal = power > 0
+        magnitude = np.ldexp(
+            np.where(normal, fraction + (1 << self.mantissa), fraction),
+            np.where(normal, power, 1) - self.bias - self.mantissa,
+        )
+        if self.nan == "ieee":
+            last = power == power[-1]
+            magnitude[last] = np.where(fraction[last] == 0, np.inf, np.nan)
+        elif self.nan == "fn":
+            magnitude[-1] = np.nan
+        values = np.concatenate([magnitude, -magnitude])
+        if self.nan == "fnuz":
+            values[codes.size] = np.nan
+        return values
+
+
+@dataclass(frozen=True)
+class QuantType:
+    """A type of quantized values: integers, or floating-point numbers of few bits.
+
+    Attributes:
+        name: as written in options and files ("int8", "uint8", "int16", "float8e4m3fn", ...), for numbers of
+            floating point as in ONNX.
         bits: width of a quantized value.
         signed: whether quantized values can be negative.
         stored_as: name of the type that they are stored in, "" for the type itself.
+        number: the bits of a floating-point number; None for integers.
     """
 
     name: str
     bits: int
     signed: bool
     stored_as: str = ""
+    number: FloatFormat | None = field(default=None, repr=False)  # plans hold digests of the rest
+
+    @property
+    def is_float(self) -> bool:
+        """Whether quantized values are floating-point numbers: they have zero point 0."""
+        return self.number is not None
 
     @property
     def storage(self) -> str:
@@ -42,13 +95,17 @@ class QuantType:
         return self.stored_as or self.name
 
     @property
-    def low(self) -> int:
-        """Smallest quantized value."""
+    def low(self) -> float:
+        """Smallest quantized value; an int in a type of integers."""
+        if self.number is not None:
+            return -self.high
         return -(1 << (self.bits - 1)) if self.signed else 0
 
     @property
-    def high(self) -> int:
-        """Largest quantized value."""
+    def high(self) -> float:
+        """Largest quantized value; an int in a type of integers."""
+        if self.number is not None:
+            return float(levels(self)[-1])
         return (1 << (self.bits - 1)) - 1 if self.signed else (1 << self.bits) - 1
 
     @property
@@ -58,13 +115,28 @@ class QuantType:
 
     @property
     def numpy_dtype(self) -> np.dtype[Any]:
-        """Element type of an array of quantized values; 4-bit types are those of ml_dtypes, as in onnx."""
-        if self.bits > 4:
+        """Element type of an array of quantized values; numpy has none of 4 bits or floats: ml_dtypes has."""
+        if self.number is None and self.bits > 4:
             return np.dtype(self.storage)
         import ml_dtypes
 
-        dtype: np.dtype[Any] = np.dtype(getattr(ml_dtypes, self.name))
+        name = self.name
+        if self.number is not None:
+            end = {"ieee": "", "fn": "fn", "fnuz": "fnuz", "none": "fn"}[self.number.nan]
+            name = f"float{self.bits}_e{self.number.exponent}m{self.number.mantissa}{end}"
+        dtype: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
         return dtype
+
+
+@cache
+def levels(qtype: QuantType) -> Floats:
+    """Return all finite quantized values of a type, ascending in float64, of at most 16 bits."""
+    if qtype.number is None:
+        found = np.arange(qtype.low, qtype.high + 1, dtype=np.float64)
+    else:
+        found = np.unique(qtype.number.values[np.isfinite(qtype.number.values)])
+    found.flags.writeable = False
+    return found
 
 
 INT4 = QuantType("int4", 4, True)
@@ -78,7 +150,20 @@ INT16 = QuantType("int16", 16, True)
 UINT16 = QuantType("uint16", 16, False)
 INT32 = QuantType("int32", 32, True)
 
-TYPES: dict[str, QuantType] = {t.name: t for t in (INT4, UINT4, INT7, INT8, UINT8, INT16, UINT16, INT32)}
+FLOAT4E2M1 = QuantType("float4e2m1", 4, True, number=FloatFormat(2, 1, 1, "none"))
+FLOAT8E4M3FN = QuantType("float8e4m3fn", 8, True, number=FloatFormat(4, 3, 7, "fn"))
+FLOAT8E4M3FNUZ = QuantType("float8e4m3fnuz", 8, True, number=FloatFormat(4, 3, 8, "fnuz"))
+FLOAT8E5M2 = QuantType("float8e5m2", 8, True, number=FloatFormat(5, 2, 15, "ieee"))
+FLOAT8E5M2FNUZ = QuantType("float8e5m2fnuz", 8, True, number=FloatFormat(5, 2, 16, "fnuz"))
+
+TYPES: dict[str, QuantType] = {
+    t.name: t
+    for t in (
+        *(INT4, UINT4, INT7, INT8, UINT8, INT16, UINT16, INT32),
+        *(FLOAT4E2M1, FLOAT8E4M3FN, FLOAT8E4M3FNUZ, FLOAT8E5M2, FLOAT8E5M2FNUZ),
+    )
+}
+"""All types, by their names."""
 
 
 @dataclass(frozen=True, eq=False, init=False, repr=False)
@@ -91,7 +176,7 @@ class QuantParams:
         scale: positive numbers, [scales]: one for the tensor, or one for each channel along `axis`, or one
             for each block, in the row-major order of ONNX's array of block scales. Given in another type
             than float32 they must be numbers of float32.
-        zero_point: quantized values of 0 (Glow: offset), as many as scales.
+        zero_point: quantized values of 0 (Glow: offset), as many as scales; 0 in a type of floats.
         qtype: type of the quantized values.
         axis: channel axis, counted from the front; None for one scale per tensor.
         block_size: elements per scale along `axis`, None when not blocked.
@@ -142,11 +227,12 @@ class QuantParams:
                 problem = f"scale {wide!r} is not a finite float32 number above 0; give one"
             raise PlanError(f"quantization parameters: {problem}")
 
-        is_outside = (points < qtype.low) | (points > qtype.high)
+        is_outside = points != 0 if qtype.is_float else (points < qtype.low) | (points > qtype.high)
         if is_outside.any():
+            allowed = "0" if qtype.is_float else f"one of {qtype.low}..{qtype.high}"
             raise PlanError(
                 f"quantization parameters: zero_point {points[np.argmax(is_outside)]} is outside of "
-                f"{qtype.name}; give one of {qtype.low}..{qtype.high}"
+                f"{qtype.name}; give {allowed}"
             )
 
         values = {
@@ -254,7 +340,8 @@ def quantize(
     """Return the quantized values of `values`.
 
     Division, rounding and the sum are those of float32; quantized values saturate at the ends of the type,
-    also those of infinite values.
+    also those of infinite values, and of a type of floats that has infinity itself (QuantizeLinear with
+    `saturate` of 1).
 
     Args:
         values: float32 (or converted to it), any shape that the parameters fit.
@@ -265,11 +352,12 @@ def quantize(
         An array of `params.qtype.numpy_dtype`, shaped like `values`.
 
     Raises:
-        DataError: a value is NaN, which has no quantized value.
+        DataError: a value is NaN, which has no quantized value (types of floats have one, if for NaN only).
         PlanError: the parameters do not fit the shape.
     """
     floats = np.asarray(values, np.float32)
-    nans = int(np.count_nonzero(np.isnan(floats)))
+    has_nan = params.qtype.number is not None and params.qtype.number.nan != "none"
+    nans = 0 if has_nan else int(np.count_nonzero(np.isnan(floats)))
     if nans:
         raise DataError(
             f"quantize: {nans} of {floats.size} values are NaN, which cannot be quantized; find where they "
@@ -280,7 +368,9 @@ def quantize(
     with np.errstate(over="ignore"):
         steps = np.asarray(floats / scale)
     # In place where it can be: for large weights fresh memory costs more than the arithmetic.
-    if rounding is Rounding.GLOW:
+    if params.qtype.is_float:
+        pass  # the conversion below rounds
+    elif rounding is Rounding.GLOW:
         steps += zero_point.astype(np.float32)
         steps = np.rint(steps, out=steps).astype(exact, copy=False)
     else:
@@ -297,7 +387,7 @@ def dequantize(quantized: npt.ArrayLike, params: QuantParams) -> npt.NDArray[np.
     This is ONNX DequantizeLinear, and Glow SPEC D.3.
 
     Args:
-        quantized: integers of any type.
+        quantized: integers of any type, or floats where the parameters' type is one of floats.
         params: scale and zero point, per tensor, per axis or per block.
 
     Raises:
@@ -305,6 +395,9 @@ def dequantize(quantized: npt.ArrayLike, params: QuantParams) -> npt.NDArray[np.
     """
     integers = np.asarray(quantized)
     scale, zero_point = parameter_arrays(params, integers.shape)
+    if params.qtype.is_float:
+        with np.errstate(over="ignore"):
+            return np.asarray(integers.astype(np.float32) * scale)
     narrow = integers.dtype.itemsize <= 2 and params.qtype.bits <= 16
     wide = np.int32 if narrow else np.int64
     floats = np.asarray(np.subtract(integers, zero_point.astype(wide), dtype=wide)).astype(np.float32)
@@ -362,7 +455,7 @@ def unsigned_equivalent(params: QuantParams) -> QuantParams:
     """Return unsigned parameters for the same float values: all quantized values are higher by -low."""
     if not params.qtype.signed:
         return params
-    zero_point = params.zero_point - params.qtype.low
+    zero_point = params.zero_point - int(params.qtype.low)
     return replace(params, zero_point=zero_point, qtype=TYPES[f"u{params.qtype.name}"])
 
 
@@ -371,4 +464,4 @@ def signed_equivalent(params: QuantParams) -> QuantParams:
     if params.qtype.signed:
         return params
     signed = TYPES[params.qtype.name.removeprefix("u")]
-    return replace(params, zero_point=params.zero_point + signed.low, qtype=signed)
+    return replace(params, zero_point=params.zero_point + int(signed.low), qtype=signed)

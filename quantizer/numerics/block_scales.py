@@ -83,7 +83,7 @@ def searched_block_params(
     shrinks = np.array(SHRINKS if qtype.bits <= MAX_SEARCHED_BITS else SHRINKS[:1], np.float32)
     in_kernel = not (schema.power_of_two or schema.unsigned_when_positive)
     if level < len(LEVELS) and in_kernel and (qtype.signed or not schema.symmetric):
-        ends = qtype.low, qtype.high, schema.symmetric
+        ends = int(qtype.low), int(qtype.high), schema.symmetric
         signal, noise, finite = _blocks.search(array, shape, block, *ends, shrinks, scale, point, level)
     else:
         array = array.reshape(shape)
@@ -216,7 +216,7 @@ def packed_blocks(
     offset = 1 << (bits - 1) if qtype.signed else 0
     packed = np.zeros((shape[0] * shape[2], pitch), np.uint8)
     if level < len(LEVELS):
-        ends = qtype.low, qtype.high, offset, bits
+        ends = int(qtype.low), int(qtype.high), offset, bits
         numbers = params.scale, params.zero_point
         if _blocks.pack(array, shape, params.block_size, *ends, *numbers, packed, pitch, level):
             return packed

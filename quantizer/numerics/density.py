@@ -328,7 +328,7 @@ def channel_mse(channels: ChannelDensity, scales: Floats, params: QuantParams) -
     return errors * scale**2
 
 
-def _error_integral(steps: Floats, first: int, last: int) -> Floats:
+def _error_integral(steps: Floats, first: float, last: float) -> Floats:
     """Return an antiderivative of the squared error of rounding and saturating (see `quantization_noise`).
 
     Args:

@@ -204,7 +204,7 @@ def noise_after(
     return np.asarray(np.where(quantized == unlimited, error, ONE_SIDED * error) @ mass, np.float64)
 
 
-def _rounding_integral(steps: Floats, first: int, last: int) -> Floats:
+def _rounding_integral(steps: Floats, first: float, last: float) -> Floats:
     """Return the integral of the squared rounding error over each [steps[i], steps[i + 1]], in steps cubed.
 
     A whole step contributes 1/12; the antiderivative within step n is n / 12 + (x - n)^3 / 3.

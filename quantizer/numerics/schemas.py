@@ -103,7 +103,8 @@ def choose_arrays(
 ) -> tuple[Floats, npt.NDArray[np.int64], QuantType]:
     """Return scales and zero points of n ranges, and the type of the quantized values.
 
-    This is `choose_params` for arrays.
+    This is `choose_params` for arrays. In a type of floats every schema is symmetric: the scale is the
+    largest magnitude over the type's largest value.
 
     Args:
         low, high: n numbers each, as for `choose_params`.
@@ -287,7 +288,7 @@ def _float32(values: Floats) -> Floats:
         return values.astype(np.float32).astype(np.float64)
 
 
-def _quantized_range(qtype: QuantType) -> tuple[int, int]:
+def _quantized_range(qtype: QuantType) -> tuple[float, float]:
     """Return the smallest and largest quantized value that ranges are mapped to.
 
     Those of int32 leave two bits free, so that quantized value - zero_point and accumulator + bias fit (Glow
@@ -308,8 +309,10 @@ def _covered_ranges(
         i = int(np.argmax(bad))
         raise PlanError(f"range [{lows[i]!s}, {highs[i]!s}]: not a range; give low <= high, both numbers")
     lows, highs = np.minimum(lows, 0.0), np.maximum(highs, 0.0)
-    symmetric = np.full(lows.shape, schema.symmetric)
-    if schema.unsigned_when_positive:
+    symmetric = np.full(lows.shape, schema.symmetric or qtype.is_float)
+    if qtype.is_float:
+        pass
+    elif schema.unsigned_when_positive:
         symmetric &= lows < 0.0
         if symmetric.any() and not qtype.signed:  # one type for all channels
             symmetric[:], qtype = True, signed_type_of(qtype)

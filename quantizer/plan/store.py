@@ -312,8 +312,22 @@ class ParameterFields:
     """Scale and zero point of a quantized tensor: value = scale * (quantized value - zero_point)."""
 
     type: Annotated[
-        Literal["int4", "uint4", "int7", "int8", "uint8", "int16", "uint16", "int32"],
-        Meta(description="Integer type of the quantized values."),
+        Literal[
+            "int4",
+            "uint4",
+            "int7",
+            "int8",
+            "uint8",
+            "int16",
+            "uint16",
+            "int32",
+            "float4e2m1",
+            "float8e4m3fn",
+            "float8e4m3fnuz",
+            "float8e5m2",
+            "float8e5m2fnuz",
+        ],
+        Meta(description="Type of the quantized values."),
     ]
     scale: float | tuple[float, ...]
     zero_point: int | tuple[int, ...]

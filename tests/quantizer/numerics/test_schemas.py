@@ -39,7 +39,7 @@ COMBINATIONS = [
     (name, qtype)
     for name in SCHEMAS
     for qtype in TYPES.values()
-    if qtype.signed or name in ("asymmetric", "symmetric-uint8")
+    if not qtype.is_float and (qtype.signed or name in ("asymmetric", "symmetric-uint8"))
 ]
 
 

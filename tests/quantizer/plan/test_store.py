@@ -114,7 +114,9 @@ def params(draw: st.DrawFn) -> QuantParams:
     each = {"min_size": number, "max_size": number}
     scale = tuple(draw(st.lists(scales, **each)))
     qtype = draw(st.sampled_from(list(TYPES.values())))
-    points = tuple(draw(st.lists(st.integers(qtype.low, qtype.high), **each)))
+    points = tuple(
+        draw(st.lists(st.just(0) if qtype.is_float else st.integers(qtype.low, qtype.high), **each))
+    )
     return QuantParams(scale, points, qtype, axis, block)
 
 
