@@ -22,6 +22,7 @@ from click.types import StringParamType
 
 from ..profiles.base.errors import ConfigError, nearest_path
 from ..profiles.base.options import Group, options_of
+from ..profiles.base.other_words import OPTIONS
 from ..quantizer.api.options import PRECISION_NAMES, Judge, precision_named, settings_of, settings_with
 from ..quantizer.evaluation.options import EvaluationOptions, Gate
 from ..quantizer.targets.config import QuantConfig
@@ -308,13 +309,21 @@ class FileCommand(click.Command):
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            setting = error.option_name.lstrip("-").replace("-", "_")
-            takes_settings = any("--set" in option.opts for option in self.params)
-            if not takes_settings or setting not in {field.name for field in fields(QuantConfig)}:
-                raise
-            raise click.UsageError(
-                f"No such option '{error.option_name}': give the setting as --set {setting}=VALUE", ctx
-            ) from None
+            if answer := self._meant_option(error.option_name.lstrip("-").replace("-", "_")):
+                raise click.UsageError(f"No such option '{error.option_name}': {answer}", ctx) from None
+            raise
+
+    def _meant_option(self, name: str) -> str:
+        """Return how a setting without an option, or an option of another tool, is given; "" for none."""
+        known = {option for parameter in self.params for option in parameter.opts}
+        settings = {field.name for field in fields(QuantConfig)} if "--set" in known else set[str]()
+        if name in settings:
+            return f"give the setting as --set {name}=VALUE"
+        meant, value = OPTIONS.get(name, ("", None))
+        option = f"--{meant.replace('_', '-')}"
+        if option in known:
+            return f"write {option} {value or 'VALUE'}"
+        return f"write --set {meant}={value or 'VALUE'}" if meant in settings else ""
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command, if its outputs can be written."""

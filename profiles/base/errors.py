@@ -14,6 +14,7 @@ from collections.abc import Callable, Container, Iterable
 from itertools import count
 
 from .options import types_of
+from .other_words import same_word
 
 _MAX_CHARACTERS = 1000
 """Of a message."""
@@ -125,8 +126,11 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-    """Return " Did you mean 'x'?" for the name of `names` closest to `name`, or "" when none is close."""
-    close = difflib.get_close_matches(name, list(names), n=1, cutoff=0.5)
+    """Return " Did you mean 'x'?" for the name of `names` that another tool calls so, or that is closest to
+    `name`; "" when none is close."""
+    known = list(names)
+    same = same_word(name, known)
+    close = [same] if same else difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     return f" Did you mean '{close[0]}'?" if close else ""
 
 

@@ -14,6 +14,7 @@ from dataclasses import MISSING, Field, fields, replace
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from ...profiles.base.errors import ConfigError, nearest
+from ...profiles.base.other_words import OPTIONS
 from ..targets.config import QuantConfig
 from ..targets.loading import load_recipe
 from ..targets.target import Recipe
@@ -64,7 +65,10 @@ def with_keywords(
     known = {field.name for field in fields(record) if only is None or field.name in only}
     for name in keywords:
         if name not in known:
+            other, value = OPTIONS.get(name, (name, None))
             meant = nearest(name, {*known, *besides})
+            if other != name and other in {*known, *besides}:
+                meant = f" Did you mean {other}={value!r}?" if value else f" Did you mean '{other}'?"
             raise ConfigError(f"{function}: there is no keyword '{name}'; see help.{meant}")
     return replace(record, **keywords) if keywords else record
 

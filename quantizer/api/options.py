@@ -155,7 +155,7 @@ def precision_named(name: str, max_size: str | None, where: str) -> Precision:
         return Mixed(max_size=max_size)
     if name not in PRECISIONS:
         words = ", ".join(PRECISION_NAMES)
-        meant = " Did you mean 'weight-only-4'?" if "4" in name else nearest(name, PRECISION_NAMES)
+        meant = nearest(name, PRECISION_NAMES)
         raise ConfigError(f"{where} {name}: is not known; give one of {words}.{meant}")
     return PRECISIONS[name]
 

@@ -33,12 +33,20 @@ from typing import Any
 
 import lazy_loader
 
+from .profiles.base.errors import nearest
 from .profiles.base.quick_imports import quick_imports
 
 _imported, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 
 
 def __getattr__(name: str) -> Any:
-    """Return what has a public name; with the first, the modules that all of them need are imported."""
+    """Return what has a public name; with the first, the modules that all of them need are imported.
+
+    Raises:
+        AttributeError: there is no such name; the nearest is suggested.
+    """
+    if name not in __all__ and not name.startswith("_"):
+        meant = nearest(name, __all__)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}.{meant}".removesuffix("."))
     with quick_imports():
         return _imported(name)
