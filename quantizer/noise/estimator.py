@@ -349,7 +349,7 @@ class NoiseEstimator:
                 params = plan.params_read(rounding.node, entrance.place, rounding.tensor)
             if params is None or params.axis is not None or not power > 0.0:
                 continue
-            noise = ROUNDING * params.tensor_scale**2
+            noise = power if params.qtype.is_float else ROUNDING * params.tensor_scale**2
             told = {rounding.tensor: power}
             for known in exact_gains(gains, rounding.tensor):
                 gain = gains.coloured_gain(known.node, known.index, known.source, known.result)

@@ -84,7 +84,8 @@ def calibrate(
     """Return the range that the quantized values of a tensor should cover.
 
     It contains 0 and lies within [min(minimum, 0), max(maximum, 0)]. A tensor that held nothing, or one
-    value only, has nothing to choose: its range is that value, extended to 0.
+    value only, has nothing to choose: its range is that value, extended to 0. Nor has one in a type of
+    floats, whose steps are the finer the smaller values are: its range is that of its values.
 
     Args:
         profile: what the tensor held.
@@ -99,7 +100,7 @@ def calibrate(
     chosen, parameter = parse_calibrator(calibrator)
     low, high = (profile.minimum, profile.maximum) if profile.count else (0.0, 0.0)
     floor, ceiling = min(low, 0.0), max(high, 0.0)
-    if low < high and profile.histogram.total > 1:
+    if low < high and profile.histogram.total > 1 and not qtype.is_float:
         low, high = chosen.choose(profile, schema, qtype, parameter, curve if qtype.bits <= 8 else None)
     return Range(min(max(low, floor), 0.0), max(min(high, ceiling), 0.0))
 

@@ -11,7 +11,8 @@ import numpy as np
 from ...profiles.records.channel_statistics import Channels
 from ...profiles.records.histogram import BINS, EqualBins
 from ...profiles.records.profile import Profile, TensorProfile
-from .affine import Floats, QuantParams
+from .affine import Floats, QuantParams, QuantType
+from .grid import cubes_up_to, nearest
 
 
 @dataclass(frozen=True, eq=False)
@@ -315,28 +316,29 @@ def _rebinned(channels: ChannelDensity, scale: float, mass: Floats, edges: Float
 
 def channel_mse(channels: ChannelDensity, scales: Floats, params: QuantParams) -> Floats:
     """Return the expected squared error of each equalized channel, in the unit of the equalized tensor."""
-    scale, zero_point = params.tensor_scale, params.tensor_zero_point
-    first, last = params.qtype.low - zero_point, params.qtype.high - zero_point
+    scale, zero_point, qtype = params.tensor_scale, params.tensor_zero_point, params.qtype
+    first, last = qtype.low - zero_point, qtype.high - zero_point
     errors = np.zeros(scales.size)
     for divisor in distinct(scales):
         own = scales == divisor
         low, high = channels.low / divisor / scale, channels.high / divisor / scale
         width = high - low
-        at_point = np.square(low - np.clip(np.rint(low), first, last))
-        integral = _error_integral(high, first, last) - _error_integral(low, first, last)
+        at_point = np.square(low - nearest(low, first, last, qtype))
+        integral = _error_integral(high, first, last, qtype) - _error_integral(low, first, last, qtype)
         errors[own] = channels.mass[own] @ np.divide(integral, width, out=at_point, where=width > 1e-6)
     return errors * scale**2
 
 
-def _error_integral(steps: Floats, first: float, last: float) -> Floats:
+def _error_integral(steps: Floats, first: float, last: float, qtype: QuantType) -> Floats:
     """Return an antiderivative of the squared error of rounding and saturating (see `quantization_noise`).
 
     Args:
         steps: values in units of the scale, zero point taken off.
         first, last: smallest and largest quantized value, zero point taken off.
+        qtype: their type.
     """
-    quantized = np.clip(np.rint(steps), first, last)
-    return np.asarray(quantized / 12.0 + (steps - quantized) ** 3 / 3.0)
+    quantized = nearest(steps, first, last, qtype)
+    return np.asarray(cubes_up_to(quantized, qtype) / 12.0 + (steps - quantized) ** 3 / 3.0)
 
 
 class ChannelDensities:

@@ -16,8 +16,9 @@ import numpy.typing as npt
 
 from ...profiles.base.errors import PlanError
 from ...profiles.records.profile import TensorProfile
-from .affine import Floats, QuantParams, UnaryFunction, dequantize, quantize
+from .affine import Floats, QuantParams, QuantType, UnaryFunction, dequantize, quantize
 from .density import Density, clipped, density
+from .grid import cubes_up_to, half_of_last_step, nearest
 from .tuned import tuned
 
 ONE_SIDED = tuned(
@@ -121,22 +122,23 @@ def expected_noise(
     if profile.histogram.total == 0:
         return Noise(0.0, 0.0, 0.0)
     values = clipped(values or density(profile), *effective)
-    scale, zero_point = params.tensor_scale, params.tensor_zero_point
-    first, last = params.qtype.low - zero_point, params.qtype.high - zero_point
+    scale, zero_point, qtype = params.tensor_scale, params.tensor_zero_point, params.qtype
+    first, last = qtype.low - zero_point, qtype.high - zero_point
+    beyond = half_of_last_step(qtype)
     steps, at = values.edges / scale, values.points / scale
     low, high = values.edges[:-1], values.edges[1:]
     signal = values.mass @ ((low * low + low * high + high * high) / 3.0) + values.point_mass @ np.square(
         values.points
     )
-    inner = np.clip(steps, first - 0.5, last + 0.5)
-    rounding = _mean(_rounding_integral(inner, first, last), steps)
-    error = np.square(at - np.clip(np.rint(at), first, last))
-    saturated = (at < first - 0.5) | (at > last + 0.5)
+    inner = np.clip(steps, first - beyond, last + beyond)
+    rounding = _mean(_rounding_integral(inner, first, last, qtype), steps)
+    error = np.square(at - nearest(at, first, last, qtype))
+    saturated = (at < first - beyond) | (at > last + beyond)
     if np.array_equal(inner, steps) and not saturated.any():
         rounded = values.mass @ rounding + values.point_mass @ error
         return Noise(float(signal), float(rounded) * scale**2, 0.0)
-    below = _mean(_square_integral(np.minimum(steps, first - 0.5) - first), steps)
-    above = _mean(_square_integral(np.maximum(steps, last + 0.5) - last), steps)
+    below = _mean(_square_integral(np.minimum(steps, first - beyond) - first), steps)
+    above = _mean(_square_integral(np.maximum(steps, last + beyond) - last), steps)
     rounded = values.mass @ rounding + values.point_mass @ np.where(saturated, 0.0, error)
     lost = values.mass @ (below + above) + values.point_mass @ np.where(saturated, error, 0.0)
     return Noise(float(signal), float(rounded) * scale**2, float(lost) * scale**2)
@@ -204,14 +206,14 @@ def noise_after(
     return np.asarray(np.where(quantized == unlimited, error, ONE_SIDED * error) @ mass, np.float64)
 
 
-def _rounding_integral(steps: Floats, first: float, last: float) -> Floats:
+def _rounding_integral(steps: Floats, first: float, last: float, qtype: QuantType) -> Floats:
     """Return the integral of the squared rounding error over each [steps[i], steps[i + 1]], in steps cubed.
 
-    A whole step contributes 1/12; the antiderivative within step n is n / 12 + (x - n)^3 / 3.
+    The antiderivative beside a quantized value q is `cubes_up_to` it / 12 + (x - q)^3 / 3.
     """
-    rounded = np.clip(np.rint(steps), first, last)
+    rounded = nearest(steps, first, last, qtype)
     rest = steps - rounded
-    across = np.diff(rounded) / 12.0 + np.diff(rest**3) / 3.0
+    across = np.diff(cubes_up_to(rounded, qtype)) / 12.0 + np.diff(rest**3) / 3.0
     return np.where(rounded[1:] == rounded[:-1], _square_integral(rest), across)
 
 

@@ -14,6 +14,7 @@ from ...profiles.base.errors import PlanError
 from ...profiles.records.profile import Profile, TensorProfile
 from ..numerics.affine import Floats, QuantParams, UnaryFunction
 from ..numerics.density import Density, density, mean_of
+from ..numerics.grid import nearest
 from .functions import function_of
 
 if TYPE_CHECKING:
@@ -143,7 +144,7 @@ def error_after(function: UnaryFunction, tensor: TensorProfile, params: QuantPar
     first, last = params.qtype.low - zero_point, params.qtype.high - zero_point
 
     def error(x: Floats) -> Floats:
-        rounded = function(np.clip(np.rint(x / scale), first, last) * scale)
+        rounded = function(nearest(x / scale, first, last, params.qtype) * scale)
         finite = np.where(np.isfinite(rounded), rounded, function(np.array([least])))
         return np.asarray(np.square(finite - function(x)))
 

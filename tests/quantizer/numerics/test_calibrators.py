@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from qprof_onnx.profiles.base.errors import MalformedError, PlanError, ProfileError
 from qprof_onnx.profiles.records.histogram import Histogram
 from qprof_onnx.profiles.records.profile import TensorProfile
-from qprof_onnx.quantizer.numerics.affine import INT8, INT16, UINT8, dequantize, quantize
+from qprof_onnx.quantizer.numerics.affine import FLOAT8E4M3FN, INT8, INT16, UINT8, dequantize, quantize
 from qprof_onnx.quantizer.numerics.calibrators import CALIBRATORS, Range, calibrate, parse_calibrator
 from qprof_onnx.quantizer.numerics.quantization_noise import expected_noise
 from qprof_onnx.quantizer.numerics.schemas import SCHEMAS, choose_params
@@ -46,6 +46,12 @@ def test_a_constant_tensor_has_the_range_from_zero_to_its_value(calibrator, valu
     found = calibrate(profile_of(values), calibrator, ASYMMETRIC, INT8)
     value = float(np.float32(values[0]))
     assert found == Range(min(value, 0.0), max(value, 0.0))
+
+
+@pytest.mark.parametrize("calibrator", CALIBRATORS)
+def test_the_range_of_a_type_of_floats_is_that_of_the_data(calibrator, profile_of):
+    profile = profile_of([-1.0, *[0.001] * 90, 3.0])
+    assert calibrate(profile, calibrator, SYMMETRIC, FLOAT8E4M3FN) == Range(-1.0, 3.0)
 
 
 @pytest.mark.parametrize("calibrator", CALIBRATORS)

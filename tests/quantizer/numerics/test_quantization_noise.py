@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -11,8 +12,9 @@ from hypothesis import strategies as st
 from qprof_onnx.profiles.base.errors import PlanError
 from qprof_onnx.profiles.records.histogram import Histogram
 from qprof_onnx.profiles.records.profile import TensorProfile
-from qprof_onnx.quantizer.numerics.affine import INT8, UINT8, QuantParams, dequantize, quantize
+from qprof_onnx.quantizer.numerics.affine import INT8, TYPES, UINT8, QuantParams, dequantize, levels, quantize
 from qprof_onnx.quantizer.numerics.density import density
+from qprof_onnx.quantizer.numerics.grid import cubes_up_to, nearest
 from qprof_onnx.quantizer.numerics.quantization_noise import (
     decibels,
     expected_noise,
@@ -53,6 +55,28 @@ def test_expected_sqnr_is_the_measured_one(shape, name, kept, profile_of):
     # The spread within a bin of 1/2000 of the range is not quite even, and 100 000 values are a sample;
     # where half of the range is cut off, the few values in the outermost bins carry the noise.
     assert expected_noise(profile, params).sqnr_db == pytest.approx(measured(values, params), abs=0.1)
+
+
+@pytest.mark.parametrize("kept", [2.0, 1.0, 0.3], ids=lambda k: f"{k:g} of the range")
+@pytest.mark.parametrize("qtype", [t for t in TYPES.values() if t.is_float], ids=lambda t: t.name)
+@pytest.mark.parametrize("shape", shapes())
+def test_expected_sqnr_of_a_type_of_floats_is_the_measured_one(shape, qtype, kept, profile_of):
+    values = shapes()[shape]
+    profile = profile_of(values)
+    params = choose_params(profile.minimum * kept, profile.maximum * kept, SCHEMAS["symmetric"], qtype)
+    # Steps near 0 are shorter than a bin, over which values are taken to be spread evenly.
+    assert expected_noise(profile, params).sqnr_db == pytest.approx(measured(values, params), abs=0.15)
+
+
+@pytest.mark.parametrize("qtype", [t for t in TYPES.values() if t.bits <= 8], ids=lambda t: t.name)
+def test_the_integral_of_the_squared_rounding_error_is_that_of_a_fine_grid(qtype):
+    ends = levels(qtype)[levels(qtype) >= 0.0]
+    fine = np.concatenate([np.linspace(*step, 2001) for step in pairwise(ends)])
+    middles, widths = (fine[1:] + fine[:-1]) / 2.0, np.diff(fine)
+    errors = np.square(middles - nearest(middles, float(qtype.low), float(qtype.high), qtype))
+    whole = cubes_up_to(ends[-1:], qtype) / 12.0
+    assert float(errors @ widths) == pytest.approx(whole.item(), rel=1e-5)
+    assert cubes_up_to(-ends, qtype).tolist() == (-cubes_up_to(ends, qtype)).tolist()
 
 
 def test_the_zeros_are_exact(profile_of):
