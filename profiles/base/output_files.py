@@ -184,15 +184,17 @@ class FileBatch:
         """Return the path of a temporary file to write; it becomes `path` when the batch is complete.
 
         The file that is added first appears last. The mode of a file that is replaced is kept, and a link to
-        a file is kept. What is no regular file (a pipe, a device, a descriptor) is written into, and never
-        replaced.
+        a file is kept. A folder that is missing is made. What is no regular file (a pipe, a device, a
+        descriptor) is written into, and never replaced.
 
         Raises:
-            ConfigError: the folder is missing or cannot be written, or `path` names no file.
+            ConfigError: the folder cannot be made or written, or `path` names no file.
         """
         target = destination(path)
         with writing(path):
             place = None if target.is_stream else target.file.parent
+            if place is not None:
+                self._folders.enter_context(made_folder(place))
             folder = Path(tempfile.mkdtemp(prefix=_prefix(target), dir=place))
         self._folders.callback(shutil.rmtree, folder, ignore_errors=True)
         suffix = target.file.suffix

@@ -244,7 +244,10 @@ def _readable(where: object, kind: str, *others: type[Exception]) -> Iterator[No
 
 ARRAYS = (".npz", ".npy")
 DATA_SET = re.compile("test_data_set_.*")
-LAYOUTS = "expected .npz files, .npy files, input_*.pb files or test_data_set_* folders"
+LAYOUTS = (
+    "pictures, .txt, .wav, .csv or .parquet files; arrays as .npz, .npy or input_*.pb files, or "
+    "test_data_set_* folders"
+)
 
 
 def holds_arrays(source: str) -> bool:
@@ -295,7 +298,7 @@ def _sample_files(source: str) -> list[DataFile]:
         return [whole]
     if not is_folder(source):
         if exists(source):
-            raise DataError(f"{folder}: is a file; give a folder of samples ({LAYOUTS}) or FILE.py:FUNCTION")
+            raise DataError(f"{folder}: is a file; give samples: {LAYOUTS}, or FILE.py:FUNCTION")
         near = nearest_path(source)
         raise DataError(f"{folder}: no such folder or file; check the path, or give FILE.py:FUNCTION.{near}")
     seen = [name for name in entries_of(source) if not name.startswith(".")]
@@ -307,7 +310,7 @@ def _sample_files(source: str) -> list[DataFile]:
     layouts = [layout for layout in (arrays, data_sets, single) if layout]
     if not layouts:
         held = f"holds '{names[0]}' but no samples" if names else "is empty"
-        raise DataError(f"{folder}: {held}; {LAYOUTS}")
+        raise DataError(f"{folder}: {held}; expected {LAYOUTS}")
     if len(layouts) > 1:
         mixed = " and ".join(f"'{layout[0].name}'" for layout in layouts)
         raise DataError(
@@ -338,7 +341,7 @@ def _read_data_set(folder: DataFile, names: Sequence[str]) -> Arrays:
                     raise DataError(f"{file}: keeps its data in another file; save the tensor with its data")
                 tensors.append((number, file, tensor.name, onnx.numpy_helper.to_array(tensor)))
     if not tensors:
-        raise DataError(f"{folder}: holds no input_*.pb; {LAYOUTS}")
+        raise DataError(f"{folder}: holds no input_*.pb; give its inputs, or remove it")
     named = {name: array for _, _, name, array in tensors}
     if named.keys() <= set(names) and len(named) == len(tensors):
         return named

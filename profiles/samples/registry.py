@@ -162,7 +162,9 @@ def reader_of(source: str, preprocessing: Preprocessing) -> Reader:
     if not preprocessing.reader or taking:
         return reader
     if recognising == [READERS[-1]]:
-        advice = f"give a folder or file for --preprocess {preprocessing.name} ({preprocessing.reader})"
+        suffixes = next(one.suffixes for one in READERS if preprocessing.reader == one.takes[0])
+        files = f" of {', '.join(suffixes)} files" if suffixes else ""
+        advice = f"give a folder{files}, or such a file, for --preprocess {preprocessing.name}"
         if not exists(source):
             problem, advice = "no such folder or file", f"check the path.{nearest_path(source)}"
         elif not is_folder(source):

@@ -62,8 +62,8 @@ def check_outputs(outputs: Iterable[Output], read: FilesRead) -> None:
         read: what it reads.
 
     Raises:
-        ConfigError: naming the output: a folder, a name that ends in a slash, a link to itself; in a folder
-            that is missing or cannot be written; another output of the same command; a file that is read.
+        ConfigError: naming the output: a folder, a name that ends in a slash, a link to itself; below a file,
+            or in a folder that cannot be written; another output of the same command; a file that is read.
     """
     taken: list[Path] = []
     for output in outputs:
@@ -72,11 +72,9 @@ def check_outputs(outputs: Iterable[Output], read: FilesRead) -> None:
         target = destination(output)
         if target.is_stream:
             continue
-        folder = target.file.parent
+        folder = next(one for one in target.file.parents if one.exists())  # the others are made
         if not folder.is_dir():
-            raise ConfigError(
-                f"{output}: there is no folder '{Path(output).parent}'; make it, or choose another"
-            )
+            raise ConfigError(f"{output}: '{folder}' is a file, and no folder; choose another name")
         if not os.access(folder, os.W_OK | os.X_OK):
             raise ConfigError(f"{output}: its folder cannot be written to; choose another, or allow it")
         if any(_is_same(target.file, other) for other in taken):

@@ -113,8 +113,7 @@ def test_two_outputs_in_one_file_are_refused(folder: Path) -> None:
         ("loop.onnx", "loop.onnx: is a link that leads to itself; choose another output"),
         ("new/", "new/: ends in a slash, as the name of a folder; name a file to write"),
         ("cal", "cal: is a folder; name a file to write"),
-        ("absent/q.onnx", "absent/q.onnx: there is no folder 'absent'; make it, or choose another"),
-        ("m.onnx/q.onnx", "m.onnx/q.onnx: there is no folder 'm.onnx'; make it, or choose another"),
+        ("m.onnx/q.onnx", "m.onnx' is a file, and no folder; choose another name"),
         ("n" * 256, "File name too long; choose another output"),
         ("", "output: its name is empty; name a file to write"),
     ],
@@ -125,6 +124,20 @@ def test_what_can_be_no_file_is_refused_in_a_sentence(folder: Path, name: str, s
     assert done.exit_code == 2
     assert done.stderr.startswith("error: ")
     assert done.stderr.endswith(f"{sentence}\n")
+
+
+def test_the_folder_of_an_output_is_made(folder: Path) -> None:
+    done = qprof("quantize", "m.onnx", "--as", "int8-dynamic", "-o", "new/deep/q.onnx", "--save-plan", "p/q")
+    assert done.exit_code == 0, done.stderr
+    assert (folder / "new/deep/q.onnx").is_file()
+    assert (folder / "p/q").is_file()
+
+
+def test_a_command_that_fails_leaves_no_folder_behind(folder: Path) -> None:
+    (folder / "empty").mkdir()
+    for words in (("--data", "empty"), ("--as", "int8-dynamic", "--keep-float", "nothing")):
+        assert qprof("quantize", "m.onnx", *words, "-o", "new/deep/q.onnx").exit_code == 2
+        assert not (folder / "new").exists()
 
 
 def test_a_name_as_long_as_can_be_is_written(folder: Path) -> None:

@@ -144,11 +144,12 @@ def test_if_one_cannot_appear_all_is_as_before(
     assert (tmp_path / "plan").read_text() == "old plan"
 
 
-def test_a_folder_that_is_missing_is_named(tmp_path: Path) -> None:
-    with pytest.raises(
-        ConfigError, match=r"no/out\.yaml: cannot be written: No such file or directory; choose"
-    ):
-        write_atomically(tmp_path / "no" / "out.yaml", "text")
+def test_a_folder_that_is_missing_is_made_and_goes_again_where_nothing_is_written(tmp_path: Path) -> None:
+    write_atomically(tmp_path / "new" / "deep" / "out.yaml", "text")
+    assert (tmp_path / "new" / "deep" / "out.yaml").read_text() == "text"
+    with pytest.raises(ConfigError, match="cannot be written"), replacing_together() as batch:
+        batch.add(tmp_path / "other" / "out.yaml")  # nothing is written
+    assert not (tmp_path / "other").exists()
 
 
 def test_a_folder_cannot_be_written_over(tmp_path: Path) -> None:

@@ -302,9 +302,10 @@ def test_a_quality_target_outside_its_range_is_refused(values, message) -> None:
         QualityTarget(**values)
 
 
-def test_a_missing_folder_is_an_error_before_the_work_starts(profile, tmp_path) -> None:
+def test_a_file_for_a_folder_is_an_error_before_the_work_starts(profile, tmp_path) -> None:
     numbers: list[int] = []
-    with pytest.raises(ConfigError, match="there is no folder"):
+    (tmp_path / "no").touch()
+    with pytest.raises(ConfigError, match="is a file, and no folder"):
         tuned(
             profile,
             QualityTarget(),
