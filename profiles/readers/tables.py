@@ -9,6 +9,7 @@ import csv
 import io
 import json
 import math
+import re
 import tarfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -499,6 +500,12 @@ Arrays = dict[str, npt.NDArray[Any]]
 
 MISSING_CELLS = frozenset({"", "na", "n/a", "nan", "null", "none", "?"})
 """Cells of a CSV file, in lower case, that hold no number."""
+ALL = "all"
+"""Stands for all columns of a table that no other key takes."""
+IDS = re.compile(r"|unnamed.*|(.*[ _-])?id|index|idx|row|uuid|guid|date|time|timestamp", re.I)
+"""Names of columns that are rarely an input."""
+ANSWERS = re.compile(r"label|labels|class|target|targets|y|answer|outcome|diagnosis|species|quality", re.I)
+"""Names of columns that are usually the truth."""
 MAX_LISTED_COLUMNS = 12
 """Columns that a message lists at most."""
 MAX_NOTED_COLUMNS = 4
@@ -514,8 +521,11 @@ class TableRecipe:
 
     columns: Annotated[
         Mapping[str, str | list[str]],
-        Meta(description="for inputs that are not called like a column, NAME: COLUMN or [COLUMN, ...]"),
+        Meta(description="for inputs that are not called like a column, NAME: COLUMN, [COLUMN, ...] or all"),
     ] = of_field(default_factory=dict)
+    exclude: Annotated[
+        tuple[str, ...], Meta(description="[COLUMN, ...] that no input takes: ids, dates, other answers")
+    ] = ()
     label: Annotated[
         str,
         Meta(description="column of the true class, which is no input; --labels FILE:COLUMN takes it"),
@@ -570,7 +580,14 @@ def _table_encoder(
             encoder raises a DataError: a value is missing, or is not of the input's type.
     """
     source = rows.source
-    names = [name for name in rows.columns or first.values if name != recipe.label]
+    every = list(rows.columns or first.values)
+    names = [name for name in every if name != recipe.label and name not in recipe.exclude]
+    for column in recipe.exclude:
+        if column not in every:
+            raise ConfigError(
+                f"{where}: exclude: {source} has no column '{column}'; it has {_listed(every)}."
+                f"{nearest(column, every)}"
+            )
     constants = constant_arrays(where, recipe.constants, inputs)
     specs = [spec for spec in inputs if spec.name not in constants]
     checked_names(f"{where}: columns", recipe.columns, [spec.name for spec in specs])
@@ -579,8 +596,12 @@ def _table_encoder(
         for spec in specs
         if spec.name not in recipe.columns
     }
-    columns_of = {**recipe.columns, **{spec.name: columns for spec, columns in assumed.items()}}
-    for input_name, columns in recipe.columns.items():
+    stated = {
+        name: list(names) if columns == ALL and ALL not in names else columns
+        for name, columns in recipe.columns.items()
+    }
+    columns_of = {**stated, **{spec.name: columns for spec, columns in assumed.items()}}
+    for input_name, columns in stated.items():
         for column in _as_list(columns):
             if column not in names:
                 raise ConfigError(
@@ -621,13 +642,57 @@ def _usual_columns(
         return arrays[0]
     if len(specs) == 1 and not arrays and size == len(names):
         return list(names)
-    one_too_many = len(specs) == 1 and not arrays and size == len(names) - 1
-    advice = f", or the one that is the answer as label: {names[-1]}" if one_too_many else ""
+    advice = _columns_advice(spec, size if len(specs) == 1 else None, first, names)
     raise ConfigError(
-        f"{source}: which columns does input '{spec.name}' ({spec}) take? Name them in a recipe with "
-        f"reader: table, as columns: {{{spec.name}: [{', '.join(names[:2])}]}}{advice}; there are "
-        f"{_listed(names)}"
+        f"{source}: which columns does input '{spec.name}' ({spec}) take? Write a recipe with reader: table, "
+        f"{advice}; there are {_listed(names)}"
     )
+
+
+def _columns_advice(spec: InputSpec, size: int | str | None, first: Row, names: Sequence[str]) -> str:
+    """Return the keys of a recipe that say which columns an input takes.
+
+    Columns of ids and dates, of text for an input of numbers, and of the answer are none of it.
+
+    Args:
+        spec: the input.
+        size: how many columns it takes, where it is the only input and says so.
+        first: one of the rows.
+        names: of the columns.
+    """
+    takes_text = spec.dtype.kind == "O"
+    others = [
+        name
+        for name in names
+        if IDS.fullmatch(name) or (not takes_text and not _is_number(first.values.get(name)))
+    ]
+    answers = [name for name in names if ANSWERS.fullmatch(name)]
+    left = [name for name in names if name not in others and name not in answers]
+    if not answers and len(left) - 1 == size:
+        answers = [left.pop()]
+    if not answers and len(left) == size and names[-1] in others:
+        answers = [names[-1]]
+    excluded = [name for name in others if name not in answers] + answers[1:]
+    keys = [f"exclude: [{', '.join(excluded)}]"] if excluded else []
+    keys += [f"label: {answers[0]}"] if answers else []
+    if keys and (len(left) == size or (size is not None and not isinstance(size, int))):
+        every = [] if len(left) == size else [f"columns: {{{spec.name}: {ALL}}}"]
+        answer = "" if answers else " (the answer, if it is among them, as label: COLUMN)"
+        return f"{', '.join([*every, *keys])}: it then takes {_counted(left)}{answer}"
+    some = ", ".join([*left[:2], "..."] if len(left) > 2 else left or names[:2])
+    return f"columns: {{{spec.name}: [{some}]}}"
+
+
+def _counted(names: Sequence[str]) -> str:
+    if len(names) < 3:
+        return " and ".join(names) or "none"
+    return f"the {len(names)} columns from {names[0]} to {names[-1]}"
+
+
+def _is_number(value: object) -> bool:
+    if isinstance(value, str):
+        return value.strip().lower() in MISSING_CELLS or _number(value) is not None
+    return isinstance(value, int | float | np.generic | np.ndarray | list)
 
 
 def _scaling(

@@ -81,7 +81,7 @@ def test_a_recipe_scales_a_column_of_its_own_input(tmp_path: Path) -> None:
 
 def test_the_column_of_the_answer_is_no_input(tmp_path: Path) -> None:
     source = saved(tmp_path, "a,b,c,sick\n1,2,3,M\n4,5,6,B\n")
-    assert "or the one that is the answer as label: sick" in refusal(source, [X])
+    assert "label: sick: it then takes the 3 columns from a to c" in refusal(source, [X])
     first, _ = read(source, [X], written(tmp_path, "reader: table; label: sick"))
     np.testing.assert_array_equal(first.arrays["x"], [[1, 2, 3]])
 
@@ -222,3 +222,37 @@ def test_lines_of_json_are_rows(tmp_path: Path) -> None:
 )
 def test_a_wrong_recipe_is_refused(table: Path, tmp_path: Path, recipe: str, says: str) -> None:
     assert says in refusal(table, [X, B], written(tmp_path, f"reader: table; {recipe}"))
+
+
+PATIENTS = "id,age,height,note,diagnosis\n1,40,1.7,tall,0\n2,50,1.8,short,1\n"
+
+
+@pytest.mark.parametrize(
+    ("size", "advice"),
+    [
+        (2, "reader: table, exclude: [id, note], label: diagnosis: it then takes age and height"),
+        ("n", "columns: {x: all}, exclude: [id, note], label: diagnosis: it then takes age and height"),
+        (7, "reader: table, columns: {x: [age, height]}"),
+    ],
+)
+def test_the_columns_that_are_proposed_are_no_ids_texts_and_answers(
+    tmp_path: Path, size, advice: str
+) -> None:
+    source = saved(tmp_path, PATIENTS)
+    assert advice in refusal(source, [spec("x", np.float32, ("N", size))])
+
+
+@pytest.mark.parametrize(
+    ("size", "recipe"), [(2, "label: diagnosis"), ("n", "label: diagnosis; columns: {x: all}")]
+)
+def test_columns_that_are_excluded_go_to_no_input(tmp_path: Path, size, recipe: str) -> None:
+    source, x = saved(tmp_path, PATIENTS), spec("x", np.float32, ("N", size))
+    recipe = written(tmp_path, f"reader: table; exclude: [id, note]; {recipe}")
+    assert read(source, [x], recipe)[1].arrays["x"].tolist() == [[50, np.float32(1.8)]]
+
+
+def test_an_excluded_column_that_is_not_there_is_named(tmp_path: Path) -> None:
+    recipe = written(tmp_path, "reader: table; exclude: [idd]")
+    text = refusal(saved(tmp_path, PATIENTS), [X], recipe)
+    assert "exclude:" in text
+    assert text.endswith("has no column 'idd'; it has id, age, height, note, diagnosis. Did you mean 'id'?")
