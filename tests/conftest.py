@@ -5,6 +5,8 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -24,6 +26,23 @@ os.environ[STRICT] = "1"  # here and in the processes that tests start
 
 settings.register_profile("unhurried", parent=settings(), deadline=None)
 settings.load_profile("unhurried")
+
+
+NEEDS_MORE = ("importorskip(", "of the extra", ".openvino()", "dask_processes")
+"""What stands in a test module that skips tests where a library is missing."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests of modules that skip what needs further libraries as `extra`."""
+
+    @cache
+    def needs_more(path: Path) -> bool:
+        text = path.read_text(encoding="utf-8")
+        return any(sign in text for sign in NEEDS_MORE)
+
+    for item in items:
+        if needs_more(item.path):
+            item.add_marker("extra")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -41,6 +41,7 @@ def profile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
+@pytest.mark.slow
 def test_a_model_that_is_judged_is_told_in_twelve_lines_the_task_first(tmp_path: Path) -> None:
     words = ("--data", CALIBRATION, "--holdout-data", HELD_OUT, "--labels", LABELS, "--calibrator", "kl")
     unhurried = ("--cost-model", "off", "--budget", "600")
@@ -65,6 +66,7 @@ def test_a_model_without_samples_has_size_quality_speed_and_share(profile: Path,
     assert "note      [output-kind] output 'logits' is taken for values" in verbose.stdout
 
 
+@pytest.mark.slow
 def test_profiling_comparing_and_tuning_are_brief(profile: Path, tmp_path: Path) -> None:
     model = tmp_path / "q.onnx"
     run("quantize", MODEL, "--profile", profile, "-o", model)

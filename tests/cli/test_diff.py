@@ -221,6 +221,7 @@ def nightly(path: str, *arguments: str | Path) -> subprocess.CompletedProcess[st
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("data", "code"), [(None, 0), ("inverted", 1)])
 def test_the_nightly_job_tells_an_ordinary_night_from_inverted_images(
     nights: Path, tmp_path: Path, path_with_qprof: str, data: str | None, code: int

@@ -524,6 +524,7 @@ def done(path: Path) -> int:
         return 0
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="this system has no SIGKILL")
 def test_killed_at_random_moments_the_same_command_ends_with_the_same_bytes(tmp_path: Path) -> None:
     """Three kills: the first while the program starts, the others up to 0.1 s after it has made progress."""

@@ -270,5 +270,6 @@ def hashes() -> Iterator[str]:
         yield subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
 
 
+@pytest.mark.slow
 def test_quantized_weights_are_the_same_on_any_number_of_threads() -> None:
     assert len(set(hashes())) == 1

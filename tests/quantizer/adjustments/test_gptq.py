@@ -525,6 +525,7 @@ print(hashlib.sha256(steps.astype("i1").tobytes()).hexdigest(), hashlib.sha256(s
 """
 
 
+@pytest.mark.slow
 def test_codes_and_moments_are_the_same_on_any_number_of_threads() -> None:
     found = set()
     for threads in ("1", "2"):

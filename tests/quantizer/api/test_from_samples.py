@@ -97,6 +97,7 @@ def test_of_a_profile_of_a_part_of_the_samples_the_others_judge(tmp_path: Path) 
     assert again.verdict.sqnr == first.verdict.sqnr
 
 
+@pytest.mark.slow
 def test_samples_that_round_do_not_judge(profile: qprof.Profile) -> None:
     result = qprof.quantize(MODEL, profile, data=DIGITS / "heldout", rounding="gptq", latency=False)
     assert result.verdict is not None

@@ -40,6 +40,7 @@ def test_weights_of_seven_bits_are_tried_where_they_are_better(path: Path) -> No
         assert (fix.sqnr or 0.0) > before
 
 
+@pytest.mark.slow
 def test_a_machine_does_not_change_the_bytes_of_the_default_target(
     path: Path, profile: qprof.Profile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -101,6 +102,7 @@ def test_a_tuning_tries_weights_of_seven_bits(
     assert any(trial.candidate.base.name == "weight_type int7" for trial in found.trials)
 
 
+@pytest.mark.slow
 def test_an_evaluation_blames_no_estimate_for_what_kernels_lose(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

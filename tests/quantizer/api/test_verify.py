@@ -143,6 +143,7 @@ def test_an_unchanged_card_is_verified(verifier: Verifier) -> None:
     assert plain.complete
 
 
+@pytest.mark.slow
 def test_each_value_of_a_card_that_is_changed_is_refused_or_named_as_not_checked(verifier: Verifier) -> None:
     passed = []
     plain = {**verifier.document, "task": "", "base_model": ""}

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 import onnxruntime as ort
+import pytest
 from onnx import numpy_helper, parser
 from qprof_onnx import profile, quantize
 
@@ -138,6 +139,7 @@ def sqnr_and_band(case: Case, seed: int, folder: Path) -> tuple[float, tuple[flo
     return 10.0 * np.log10(signal / noise), plan.origin.sqnr_bands["y"]
 
 
+@pytest.mark.slow
 def test_nine_of_ten_outputs_lie_in_the_band_that_is_stated(tmp_path: Path) -> None:
     outside = {}
     for seed in (101, 102):

@@ -259,6 +259,7 @@ def sqnr(exact: npt.NDArray[np.float64], found: npt.NDArray[np.float64]) -> floa
     return float(10 * np.log10(np.square(exact).sum() / max(np.square(exact - found).sum(), 1e-30)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_what_a_result_takes_of_a_tensor_is_left_on_every_target(name: str, tmp_path: Path) -> None:
     case, rng = CASES[name], np.random.default_rng(1)

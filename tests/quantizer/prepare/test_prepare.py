@@ -105,6 +105,7 @@ def with_constant_inputs(proto, arrays, keep):
     return copy
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keep", [1, 0])
 def test_operators_on_constants_give_what_they_gave(keep):
     """Fold the operator tests of the standard, most of whose inputs are made constants."""
@@ -132,6 +133,7 @@ def test_operators_on_constants_give_what_they_gave(keep):
     assert checked > 100
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["light_shufflenet", "light_squeezenet", "light_inception_v2"])
 def test_the_zoo_keeps_its_outputs_with_random_weights(name):
     """The stored weights are all equal: give each its own numbers, so that a mistake shows."""
