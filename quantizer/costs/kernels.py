@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Container, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import onnx_ir as ir
@@ -81,6 +81,13 @@ class Sizes:
     graph: Graph
     shapes: Mapping[str, Shape]
     cast: Container[str] = ()
+    _float_works: dict[Node, Work] = field(default_factory=dict, repr=False)
+
+    def float_work(self, node: Node) -> Work:
+        """Return `work_of` a node in float; plan after plan asks for the same."""
+        if node not in self._float_works:
+            self._float_works[node] = work_of(node, self, integer=False)
+        return self._float_works[node]
 
     def shape(self, name: str) -> Shape:
         """Return the shape of a tensor; of one of unknown rank, that of a single number."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from ..operators.facts import ChannelLayout, KernelSizes
 from ..operators.graph import Graph, Node
-from .kernels import Sizes, work_of
+from .kernels import Sizes
 
 PLAIN_CONVOLUTIONS = ("Conv:sequence", "Conv:grouped", "Conv:depthwise:unaligned")
 """Those of float that compute in the usual layout."""
@@ -66,7 +66,7 @@ def layouts_of(
         plain: names of the nodes that are written so that they keep no blocks (`PLAIN_LAYOUT`).
     """
     float_kernels = {
-        node.name: work_of(node, sizes, integer=False).kernel
+        node.name: sizes.float_work(node).kernel
         for node in graph.nodes
         if is_convolution(node) and node.name not in quantized and len(sizes.input(node, 1)) == 4
     }

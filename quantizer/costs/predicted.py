@@ -190,14 +190,22 @@ class CostModel:
         In blocks of channels onnxruntime computes 16 channels where the model has one.
         """
         chosen: frozenset[str] = frozenset()
-        if Implementation.PLAIN_LAYOUT not in self.spellings:
+        has_blocks = any(map(is_convolution, self.graph.nodes))
+        if Implementation.PLAIN_LAYOUT not in self.spellings or not has_blocks:
+            return chosen
+        keeping = [
+            node
+            for node in self.graph.nodes
+            if node.facts.layout is ChannelLayout.KEEPS_BLOCKS
+            and self._share_of_blocks(node.output) >= MOSTLY_EMPTY
+            and node.name not in self.fused
+        ]
+        layouts = self._float_layouts if keeping else None
+        if layouts is None or layouts.blocked.isdisjoint(node.output for node in keeping):
             return chosen
         time = sum(self.floating.values())
-        layouts = layouts_of(self.graph, self.sizes, (), self.fused)
-        for node in self.graph.nodes:
-            keeps = node.facts.layout is ChannelLayout.KEEPS_BLOCKS and node.name not in self.fused
-            mostly_empty = self._share_of_blocks(node.output) >= MOSTLY_EMPTY
-            if keeps and mostly_empty and node.output in layouts.blocked:
+        for node in keeping:
+            if node.output in layouts.blocked:
                 time_in_plain = sum(self._floating(chosen | {node.name}).values())
                 if time_in_plain < time - MIN_SAVED_US:
                     chosen, time = chosen | {node.name}, time_in_plain
@@ -209,9 +217,15 @@ class CostModel:
         """Microseconds of each node in float, written as is fastest."""
         return self._floating(self.plain) if self.plain else self.floating
 
+    @cached_property
+    def _float_layouts(self) -> Layouts:
+        """The layouts of the float model."""
+        return layouts_of(self.graph, self.sizes, (), self.fused)
+
     def _floating(self, plain: Collection[str]) -> dict[str, float]:
         """Return the microseconds of each node in float, some of them written to keep no blocks."""
-        layouts, fused = layouts_of(self.graph, self.sizes, (), self.fused, plain), self.fused
+        fused = self.fused
+        layouts = layouts_of(self.graph, self.sizes, (), fused, plain) if plain else self._float_layouts
         times = {
             node.name: self.float_time(node, layouts, fused) * self.runs.get(node.output, 1.0)
             + self.starts.get(node.name, 0.0)
@@ -297,7 +311,7 @@ class CostModel:
         if node.facts.kernel is KernelSizes.ATTENTION:
             parts = attention_work(node, self.sizes)
             return self._called(sum(self._time(part, "float", in_layout=False) for part in parts))
-        work = work_of(node, self.sizes, integer=False)
+        work = self.sizes.float_work(node)
         if node.output in layouts.blocked and not is_convolution(node):
             work = self._filled_up(work, node.output)
         return self._called(self._time(work, "float", blocked) + self._reading_weights(node, work, "float"))
@@ -391,7 +405,7 @@ class CostModel:
 
     def packed_time(self, node: Node, bits: int) -> float:
         """Return the microseconds of a product whose kernel reads packed weights of 4 or 8 bits."""
-        work = work_of(node, self.sizes, integer=False)
+        work = self.sizes.float_work(node)
         form = f"packed{bits}"
         return self._called(self._time(work, form, in_layout=False) + self._reading_weights(node, work, form))
 
@@ -409,13 +423,13 @@ class CostModel:
             node: of the model.
             names: keys of `FLOAT_SPELLINGS`.
         """
-        if node.name in self.fused:
-            return ""
         before = self.graph.producer(node.input(0)) if softplus_before(node.ir_node) is not None else None
-        if before is not None:
-            return self.float_spelling(before, names)  # that has the price of both
-        usual = self._called(self._time(work_of(node, self.sizes, integer=False), "float", in_layout=False))
-        fitting = (name for name in names if FLOAT_SPELLINGS[name](node, self.graph, self.profile))
+        if before is not None:  # that has the price of both
+            return "" if node.name in self.fused else self.float_spelling(before, names)
+        fitting = [name for name in names if FLOAT_SPELLINGS[name](node, self.graph, self.profile)]
+        if not fitting or node.name in self.fused:
+            return ""
+        usual = self._called(self._time(self.sizes.float_work(node), "float", in_layout=False))
         times = {"": usual} | {name: self.spelled_time(node, name) for name in fitting}
         return min(times, key=lambda name: times[name])
 

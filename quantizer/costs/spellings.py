@@ -109,7 +109,7 @@ def _written_out_softmax(first: tuple[str, ...], node: Node, sizes: Sizes) -> tu
 
 def _written_out(node: Node, sizes: Sizes) -> tuple[Piece, ...]:
     """The operators that stand for a function; those of Tanh(Softplus(x)) are charged to the Softplus."""
-    ir_node, usual = node.ir_node, work_of(node, sizes, integer=False)
+    ir_node, usual = node.ir_node, sizes.float_work(node)
     if softplus_before(ir_node) is not None:
         return ()
     tanh = next((use.node for use in node.ir_node.outputs[0].uses()), ir_node)

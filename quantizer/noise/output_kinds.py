@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ...profiles.records.profile import Profile
-from ..numerics.density import density, mean_of
+from ..numerics.density import cubed, density, mean_of
 from ..numerics.tuned import tuned
 from ..operators.decompositions import divides_by_norm, softmax_input
 from ..operators.facts import Meaning, Steps
@@ -210,7 +210,7 @@ def _is_heat_map(graph: Graph, profile: Profile, name: str) -> bool:
     values = density(tensor)
     mean = mean_of(values, lambda x: x)
     deviation = mean_of(values, lambda x: (x - mean) ** 2) ** 0.5
-    return bool(deviation > 0.0 and mean_of(values, lambda x: (x - mean) ** 3) > PEAKED * deviation**3)
+    return bool(deviation > 0.0 and mean_of(values, lambda x: cubed(x - mean)) > PEAKED * deviation**3)
 
 
 def _is_signal(graph: Graph, profile: Profile, name: str) -> bool:

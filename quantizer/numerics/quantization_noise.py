@@ -17,7 +17,7 @@ import numpy.typing as npt
 from ...profiles.base.errors import PlanError
 from ...profiles.records.profile import TensorProfile
 from .affine import Floats, QuantParams, QuantType, UnaryFunction, dequantize, quantize
-from .density import Density, clipped, density
+from .density import Density, clipped, cubed, density
 from .grid import cubes_up_to, half_of_last_step, nearest
 from .tuned import tuned
 
@@ -213,7 +213,7 @@ def _rounding_integral(steps: Floats, first: float, last: float, qtype: QuantTyp
     """
     rounded = nearest(steps, first, last, qtype)
     rest = steps - rounded
-    across = np.diff(cubes_up_to(rounded, qtype)) / 12.0 + np.diff(rest**3) / 3.0
+    across = np.diff(cubes_up_to(rounded, qtype)) / 12.0 + np.diff(cubed(rest)) / 3.0
     return np.where(rounded[1:] == rounded[:-1], _square_integral(rest), across)
 
 
