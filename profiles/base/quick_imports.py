@@ -1,4 +1,4 @@
-"""Imports in little time: sympy is left for when it is used, and garbage is looked for seldom."""
+"""Imports in little time: sympy is left for when it is used, and no garbage is looked for."""
 
 import gc
 import sys
@@ -9,7 +9,7 @@ from types import ModuleType
 
 GC_THRESHOLD = 100_000
 """Objects made between two looks for garbage. Python's own 700 cost 0.1 to 0.2 s while modules are imported,
-whose objects stay."""
+whose objects stay. A command has it for as long as it runs; `quick_imports` looks for none."""
 
 LAZY_MODULES = ("sympy", "onnx_ir._symbolic_shapes")
 """Modules that are loaded when something of them is first used. onnx_ir needs them for sums and products of
@@ -34,12 +34,12 @@ class LazyFinder:
 @contextmanager
 def quick_imports() -> Iterator[None]:
     """Import so for as long as this lasts; a module that was imported before stays as it is."""
-    finder, thresholds = LazyFinder(), gc.get_threshold()
+    finder, collects = LazyFinder(), gc.isenabled()
     sys.meta_path.insert(0, finder)
-    if thresholds[0]:  # 0: the caller has switched it off
-        gc.set_threshold(max(GC_THRESHOLD, thresholds[0]), *thresholds[1:])
+    gc.disable()
     try:
         yield
     finally:
-        gc.set_threshold(*thresholds)
+        if collects:
+            gc.enable()
         sys.meta_path.remove(finder)

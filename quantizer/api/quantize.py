@@ -25,7 +25,6 @@ from ..plan.store import PlanLike
 from ..prepare.prepare import ProfileLike, opened
 from ..targets.target import Recipe
 from .from_profile import write_quantized
-from .from_samples import quantize_from_samples
 from .keywords import SETTINGS, ConfigLike, PathLike, given_fields, recipe_of, split_settings, with_keywords
 from .options import OF_JUDGING, QuantizeOptions
 from .results import QuantizeResult
@@ -158,6 +157,8 @@ def _quantize_as(
         _output_file(output, path.name) as written,
     ):
         if samples is not None and plan is None:
+            from .from_samples import quantize_from_samples  # with what profiles and judges
+
             result = quantize_from_samples(
                 path, samples, written, recipe, how, profile=profile, profile_file=profile_file
             )
