@@ -29,6 +29,7 @@ from ..adjustments.checkpoint import remove_checkpoint
 from ..evaluation.evaluate import measured_sqnr
 from ..evaluation.written_model import check_target, write_checked
 from ..lowering.lower import lower
+from ..lowering.lowered import LoweredModel
 from ..model.output_paths import FilesRead
 from ..model.output_paths import check_outputs as check_paths
 from ..model.saving import has_external_data, written_bytes
@@ -177,6 +178,7 @@ def write_quantized(
 
     def attempt(facts: PlanningFacts) -> QuantizeResult:
         planned = first if first is not None and facts is first_facts else plan_from(facts)
+        lowered: LoweredModel | None = None
 
         # Outputs near enough to float, as measured on calibration samples.
         if check is not None:
@@ -184,7 +186,7 @@ def write_quantized(
             step = "run on check samples (outputs may be further from float than estimated)"
             left_out: Sequence[Finding]
             try:
-                (facts, planned), left_out = improved(step, run, (facts, planned))
+                (facts, planned, lowered), left_out = improved(step, run, (facts, planned, None))
             except UnfitSamplesError as error:
                 if not own_samples:
                     raise
@@ -212,7 +214,16 @@ def write_quantized(
             planned = rounded_with_samples(planned, samples, progress, kept)
         elif speed is not None and speed.data is not None:
             samples = model_samples(speed.data, prepared.model, ESTIMATE_CHECK_SAMPLES, notes=False)
-        return write(planned, recipe=recipe, facts=facts, speed=speed_check, samples=samples or ())
+        if speed is not None or rounds:  # the plan may be another one
+            lowered = None
+        return write(
+            planned,
+            recipe=recipe,
+            facts=facts,
+            speed=speed_check,
+            samples=samples or (),
+            lowered=lowered,
+        )
 
     result = with_fallback_nodes(facts, attempt)
     if checkpoint is not None:
@@ -340,6 +351,7 @@ def _write(
     facts: PlanningFacts | None = None,
     speed: SpeedCheck | None = None,
     samples: Iterable[Sample] = (),
+    lowered: LoweredModel | None = None,
 ) -> QuantizeResult:
     """Lower the plan, write the files, together or not at all, and hold the estimated SQNR of the outputs
     against the written model on the first samples.
@@ -353,9 +365,10 @@ def _write(
         facts: what the plan was made from; None for one that was read.
         speed: what was found where speed was asked about.
         samples: that it was rounded or timed with.
+        lowered: the plan's model, where it was lowered already.
     """
     prepared, plan = model.prepared, planned.plan
-    lowered = lower(planned.model, plan)
+    lowered = lowered or lower(planned.model, plan)
     unchanged = (
         prepared.unimproved is None  # preparing brings nothing either
         and not (plan.adjustments.equalization or plan.adjustments.biases or plan.tensors)

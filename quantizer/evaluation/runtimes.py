@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -12,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 import onnx.numpy_helper
+import onnx_ir as ir
 import onnxruntime as ort
 
 from ...profiles.base.errors import ConfigError, ModelError, nearest
@@ -29,6 +31,7 @@ from ...profiles.runtime.providers import (
 )
 from ..model.external_data import float_weight_bytes
 from ..model.files import model_bytes
+from ..model.saving import in_memory, save_model
 from ..operators.caches import ATTENTION, PLACES
 from ..plan.provenance import borders_in
 
@@ -107,6 +110,27 @@ def open_session(
     if any(value.type == INT8_TENSOR and value.name not in borders for value in session.get_inputs()):
         borders |= {name: FloatBorder(scale) for name, scale in stored_caches(model).items()}
     return cast(ort.InferenceSession, FloatBorders(session, borders)) if borders else session
+
+
+def open_model(
+    model: ir.Model, name: str, threads: int = 1, provider: str = CPU, *, dequantized: bool = False
+) -> ort.InferenceSession:
+    """Return a session of a model that is in no file; only a large one is written to one.
+
+    Args:
+        model: it is left as it was.
+        name, threads, provider, dequantized: see `open_session`.
+
+    Raises:
+        As `open_session`.
+    """
+    whole = in_memory(model)
+    if whole is not None:
+        return open_session(whole, name, threads, provider=provider, dequantized=dequantized)
+    with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
+        file = str(Path(folder) / "model.onnx")
+        save_model(model, file)
+        return open_session(file, name, threads, provider=provider, dequantized=dequantized)
 
 
 def _float_bytes(model: str | bytes, dequantized: bool) -> int:

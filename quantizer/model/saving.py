@@ -180,6 +180,16 @@ def _old_data(file: Path) -> list[Path]:
     return []
 
 
+MAX_IN_MEMORY = 1 << 26
+"""Bytes of weights up to which a model is handed to a session as it is, which holds on to them."""
+
+
+def in_memory(model: ir.Model) -> bytes | None:
+    """Return a model as the bytes of its file; None for a large one, or with weights in files."""
+    small = not has_external_data(model) and sum(t.nbytes for t in _constants(model)) <= MAX_IN_MEMORY
+    return _serialized(model) if small else None
+
+
 def _serialized(model: ir.Model) -> bytes:
     data: bytes = ir.to_proto(model).SerializeToString(deterministic=True)
     return data

@@ -30,7 +30,6 @@ Check samples chose the ranges: what is measured on them is no verdict on sample
 from __future__ import annotations
 
 import math
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -44,11 +43,11 @@ from ...profiles.samples.values import Sample
 from ..evaluation.compare import ClassAxis, class_axes
 from ..evaluation.metrics.metric import Outputs
 from ..evaluation.output_shift import Measure, OutputShift, output_shifts
-from ..evaluation.runtimes import open_session
+from ..evaluation.runtimes import open_model, open_session
 from ..lowering.lower import lower
-from ..model.saving import save_model
+from ..lowering.lowered import LoweredModel
 from ..noise.output_limits import NoiseLimits
-from ..plan.plan import DESTROYED, Kind, OutputCheck
+from ..plan.plan import DESTROYED, Kind, OutputCheck, QuantPlan
 from ..plan.provenance import plan_digest
 from ..plan.reasons import FloatReasons, ReasonCode, because
 from ..planning.facts import PlanningFacts
@@ -229,7 +228,7 @@ def plan_held_on_samples(
     *,
     of: str = "calibration samples",
     joined: int = 0,
-) -> tuple[PlanningFacts, PlannedModel]:
+) -> tuple[PlanningFacts, PlannedModel, LoweredModel | None]:
     """Return the plan whose outputs hold as measured, or the best that was found, with its figures.
 
     Args:
@@ -241,8 +240,9 @@ def plan_held_on_samples(
         joined: how many they were before they were joined to batches; 0 where they were not.
 
     Returns:
-        The facts that the plan is made from, so that it can be made again, and the plan, which has what was
-        measured (`PlanOrigin.checks`) and a finding where an output does not hold.
+        The facts that the plan is made from, so that it can be made again; the plan, which has what was
+        measured (`PlanOrigin.checks`) and a finding where an output does not hold; and its model, None where
+        another one was written last.
 
     Raises:
         UnfitSamplesError: the float model cannot be run on them. UnfitNodesError: onnxruntime does not load
@@ -252,16 +252,17 @@ def plan_held_on_samples(
     if facts.noise_limits.compares_nothing:
         count = min(count, INCOMPARABLE_SAMPLES)
     if not count or all(entry.kind is Kind.FLOAT for entry in planned.plan.nodes.values()):
-        return facts, planned
-    with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
-        loop = _opened(model, planned, data, count, Path(folder))
-        first = loop.begun(facts, planned)
-        asked = facts.config.mode != "weight-only" or facts.config.asks_quality
-        if first.holds:
-            best = loop.bolder(first)
-        else:  # how many bits weights have is the user's wish, unless a limit or nothing is left of an output
-            best = loop.more_careful(first) if asked or first.is_destroyed else first
-    return best.facts, _with_checks(best, first, f"{joined or len(loop.samples.samples)} {of}")
+        return facts, planned, None
+    loop = _opened(model, planned, data, count)
+    first = loop.begun(facts, planned)
+    asked = facts.config.mode != "weight-only" or facts.config.asks_quality
+    if first.holds:
+        best = loop.bolder(first)
+    else:  # how many bits weights have is the user's wish, unless a limit or nothing is left of an output
+        best = loop.more_careful(first) if asked or first.is_destroyed else first
+    held = _with_checks(best, first, f"{joined or len(loop.samples.samples)} {of}")
+    lowered = (lowered for plan, lowered in loop.written if plan is best.planned.plan)
+    return best.facts, held, next(lowered, None)
 
 
 def measured_on_samples(
@@ -279,9 +280,8 @@ def measured_on_samples(
     Raises:
         As `plan_held_on_samples`.
     """
-    with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
-        loop = _opened(model, planned, data, CHECK_SAMPLES, Path(folder))
-        halves = loop.shifts(planned, limits, dequantized=False)
+    loop = _opened(model, planned, data, CHECK_SAMPLES)
+    halves = loop.shifts(planned, limits, dequantized=False)
     shifts = [a.averaged(b) for a, b in zip(*halves, strict=True)]
     return _checked(planned, shifts, joined or len(loop.samples.samples))
 
@@ -296,13 +296,13 @@ def _samples_with_room(facts: PlanningFacts) -> int:
     return min(CHECK_SAMPLES, fitting - fitting % 2)
 
 
-def _opened(model: Path, planned: PlannedModel, data: DataLike, count: int, folder: Path) -> _CheckedPlans:
+def _opened(model: Path, planned: PlannedModel, data: DataLike, count: int) -> _CheckedPlans:
     session = open_session(str(model), model.name)
     try:
         samples = read_samples(session, planned.model, TuningData(data, limit=count), notes=False)
     except (DataError, ModelError) as error:
         raise UnfitSamplesError(str(error)) from error
-    return _CheckedPlans(samples, class_axes(planned.model), folder)
+    return _CheckedPlans(samples, class_axes(planned.model))
 
 
 @dataclass(frozen=True, eq=False)
@@ -312,14 +312,15 @@ class _CheckedPlans:
     Attributes:
         samples: with the outputs of the float model.
         axes: where these have their classes.
-        folder: where models are written.
         noisy: what was measured of the nodes of plans, by digest.
+        written: the plan that was run last, and its model: that of the best plan as a rule, which need not be
+            made again. No more are kept, for the sake of memory.
     """
 
     samples: ScoringSamples
     axes: Mapping[str, ClassAxis]
-    folder: Path
     noisy: dict[str, _NoisyNodes] = field(default_factory=dict)
+    written: list[tuple[QuantPlan, LoweredModel]] = field(default_factory=list)
 
     @cached_property
     def loop(self) -> Loop[Proposal, PlannedModel, _MeasuredPlan]:
@@ -357,13 +358,14 @@ class _CheckedPlans:
             limits: of the outputs.
             dequantized: whether int8 kernels saturate here: form qdq is then computed as it is written.
         """
-        path, name, plan = self.folder / "trial.onnx", "quantized model", planned.plan
+        name, plan = "quantized model", planned.plan
+        self.written.clear()
         if dequantized:
             plan = replace(plan, config=replace(plan.config, form="qdq"))
         lowered = lower(planned.model, plan)
+        self.written.append((plan, lowered))
         with blamed_on_nodes(planned, lowered):
-            save_model(lowered.model, path)
-            session = open_session(str(path), name, dequantized=dequantized)
+            session = open_model(lowered.model, name, dequantized=dequantized)
             outputs = outputs_of(session, self.samples.samples, name)
         floats, samples = self.samples.float_outputs, self.samples.samples
         halves = [

@@ -69,7 +69,10 @@ class Loop(Generic[P, M, T]):
 
     def begin(self, made: M, trial: T) -> T:
         """Return the trial of a plan that was made and judged before, which is not judged again."""
-        self.tried.add(self.digest(made))
+        return self._kept(trial, self.digest(made))
+
+    def _kept(self, trial: T, digest: str) -> T:
+        self.tried.add(digest)
         self.trials.append(trial)
         return trial
 
@@ -85,9 +88,7 @@ class Loop(Generic[P, M, T]):
             if digest in self.tried:
                 return None
             trial = self.judge(proposal, made, best)
-            if trial is not None:
-                self.begin(made, trial)
-            return trial
+            return None if trial is None else self._kept(trial, digest)
         except WritingError:
             raise
         except CANDIDATE_ERRORS:

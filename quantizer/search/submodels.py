@@ -10,11 +10,9 @@ them can be run under another plan instead.
 from __future__ import annotations
 
 import math
-import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import onnx_ir as ir
@@ -22,10 +20,9 @@ import onnx_ir as ir
 from ...profiles.instrumentation.subgraphs import graph_attributes
 from ...profiles.runtime.providers import CPU
 from ...profiles.samples.values import Sample
-from ..evaluation.runtimes import open_session, run
+from ..evaluation.runtimes import open_model, run
 from ..lowering.lower import lower_part
 from ..model.graph import name_of, output_name
-from ..model.saving import save_model
 from ..plan.plan import Kind, NodePlan, QuantPlan
 from ..planning.chains import planned_chains
 
@@ -212,10 +209,7 @@ def open_submodel(
     submodel = (
         submodel if plan is None else lower_part(submodel, _whole_tables(source, start, end, plan)).model
     )
-    with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
-        save_model(submodel, Path(folder) / "submodel.onnx")
-        file = str(Path(folder) / "submodel.onnx")
-        session = open_session(file, name, threads, provider=provider, dequantized=dequantized)
+    session = open_model(submodel, name, threads, provider, dequantized=dequantized)
 
     def run_on(values: Values, sample: str) -> dict[str, Any]:
         feed = {n: values[n] for n in inputs}

@@ -76,7 +76,7 @@ def test_where_the_estimate_was_too_careful_more_nodes_are_quantized(tmp_path: P
     asked = replace(recipe, config=replace(recipe.config, cost_model="off"))
     facts = replace(model_facts(open_prepared(path), profile, asked), quieter={"logits": 10.0})
     planned = plan_from(facts)
-    _, bolder = closed_loop.plan_held_on_samples(facts, planned, path, DIGITS / "calibration")
+    _, bolder, _ = closed_loop.plan_held_on_samples(facts, planned, path, DIGITS / "calibration")
     assert bolder.plan.origin.checks[0].value <= closed_loop.BOLD_LIMIT * bolder.plan.origin.checks[0].limit
     kinds = [[entry.kind for entry in p.plan.nodes.values()].count(Kind.FLOAT) for p in (planned, bolder)]
     assert kinds[1] < kinds[0]
@@ -110,7 +110,7 @@ def test_where_no_output_can_be_compared_nothing_is_to_spare_for_a_bolder_plan(t
         str(ReasonCode.NOISE_BUDGET),
         str(ReasonCode.NOISE_LIMIT),
     }
-    _, held = closed_loop.plan_held_on_samples(facts, planned, tmp_path / "m.onnx", samples)
+    _, held, _ = closed_loop.plan_held_on_samples(facts, planned, tmp_path / "m.onnx", samples)
     assert held.plan.nodes == planned.plan.nodes
     assert held.plan.origin.checks[0].samples == closed_loop.INCOMPARABLE_SAMPLES
 
