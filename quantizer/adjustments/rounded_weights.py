@@ -16,7 +16,6 @@ import onnx_ir as ir
 
 from ...profiles.base.errors import PlanError
 from ..numerics.affine import QuantParams, dequantize, params_of_part, quantize
-from ..numerics.array_file import MIN_FILE_BYTES
 from ..operators.graph import Graph, Node, in_main_graph, index
 from ..operators.weight_layout import Array
 from ..plan.plan import Kind, QuantPlan, RoundingOffsets
@@ -26,6 +25,9 @@ KINDS_WITH_WEIGHTS = (Kind.QUANTIZED, Kind.DYNAMIC, Kind.WEIGHT_ONLY)
 
 CHUNK_ELEMENTS = 1 << 20
 """Elements of a weight that offsets are added to together."""
+
+MIN_LAZY_BYTES = 1 << 20
+"""Bytes of a weight from which its values are computed when they are read."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,7 +122,7 @@ def _rounded_tensor(weight: Weight, rounding: RoundingOffsets) -> ir.TensorProto
     in memory.
     """
     array, name = weight.array, weight.value.name
-    if array.nbytes < MIN_FILE_BYTES:
+    if array.nbytes < MIN_LAZY_BYTES:
         return ir.Tensor(_with_offsets(weight, rounding), name=name)
     dtype, shape = ir.DataType.from_numpy(array.dtype), ir.Shape(array.shape)
     return ir.LazyTensor(lambda: ir.Tensor(_with_offsets(weight, rounding)), dtype, shape, name=name)

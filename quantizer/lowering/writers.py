@@ -20,7 +20,7 @@ import onnx_ir as ir
 from ...profiles.base.errors import PlanError
 from ...profiles.instrumentation.subgraphs import graph_attributes
 from ..costs.spellings import MAX_EXPONENT
-from ..model.graph import constant_of, name_of, subgraphs
+from ..model.graph import is_constant, name_of, subgraphs
 from ..numerics.affine import UINT8, QuantParams, unsigned_equivalent
 from ..numerics.lookup_tables import build_table
 from ..operators.functions import PointwiseChain, function_of_chain, fused_function, nodes_between
@@ -388,9 +388,7 @@ def table_of(task: Task) -> tuple[PointwiseChain, QuantParams]:
         is_float = task.emitter.name(value) not in task.plan.tensors
         return maker is not None and is_float and _may_be_one_with(task, maker)
 
-    nodes, sources = nodes_between(
-        task.node.outputs[0], is_part, lambda value: constant_of(value) is not None
-    )
+    nodes, sources = nodes_between(task.node.outputs[0], is_part, is_constant)
     reads = {
         replace(task, node=node).params(index)
         for node in nodes
@@ -425,6 +423,6 @@ def data_inputs(task: Task) -> Sequence[int]:
     """
     if task.entry.kind is Kind.LOOKUP_TABLE:
         values = enumerate(task.node.inputs)
-        return [index for index, v in values if v is not None and constant_of(v) is None]
+        return [index for index, v in values if v is not None and not is_constant(v)]
     one = task.entry.kind is Kind.PASS_THROUGH or task.node.op_type in ("Relu", "Clip")
     return range(1 if one else len(task.node.inputs))

@@ -10,7 +10,7 @@ import math
 import mmap
 import os
 from contextlib import suppress
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -201,6 +201,37 @@ class SharedFileTensor(ir.ExternalTensor):
         """
         super().release()
         self._file.release()
+
+
+class WidenedTensor(ir.LazyTensor):
+    """A constant of floats of 16 bits as float32, whose elements are computed whenever they are read.
+
+    So a model in 16 bits that is mapped from its files stays there. The values are the same.
+
+    Attributes:
+        narrow: the constant in its own type.
+    """
+
+    def __init__(self, narrow: ir.TensorProtocol) -> None:
+        super().__init__(
+            partial(_widened, narrow), ir.DataType.FLOAT, ir.Shape(narrow.shape.numpy()), name=narrow.name
+        )
+        self.narrow = narrow
+
+    def first(self, count: int) -> npt.NDArray[np.float32]:
+        """Return so many elements in their order, without the others."""
+        array: npt.NDArray[np.float32] = self.narrow.numpy().flat[:count].astype(np.float32)
+        return array
+
+
+def _widened(narrow: ir.TensorProtocol) -> ir.TensorProtocol:
+    return ir.Tensor(narrow.numpy().astype(np.float32), dtype=ir.DataType.FLOAT, name=narrow.name)
+
+
+def in_file(tensor: ir.TensorProtocol) -> ir.ExternalTensor | None:
+    """Return the tensor in a file that the elements of a constant are read from; None where they are not."""
+    source = tensor.narrow if isinstance(tensor, WidenedTensor) else tensor
+    return source if isinstance(source, ir.ExternalTensor) else None
 
 
 def shared_file(tensor: ir.ExternalTensor, path: str | os.PathLike[str]) -> ir.ExternalTensor:

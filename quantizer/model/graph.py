@@ -40,14 +40,20 @@ def output_name(node: ir.Node, position: int = 0) -> str:
     return name_of(node.outputs[position])
 
 
-def constant_of(value: ir.Value | None) -> npt.NDArray[Any] | None:
-    """Return the array of an initialiser, None for every other value. Must not be written to.
+def is_constant(value: ir.Value | None) -> bool:
+    """Tell whether a value is an initialiser, without reading it.
 
-    An initialiser that the model lists as a graph input is only a default, not a constant.
+    One that the model lists as a graph input is only a default, not a constant.
     """
-    if value is None or value.const_value is None or not value.is_initializer() or value.is_graph_input():
-        return None
-    return value.const_value.numpy()
+    if value is None or value.const_value is None:
+        return False
+    return value.is_initializer() and not value.is_graph_input()
+
+
+def constant_of(value: ir.Value | None) -> npt.NDArray[Any] | None:
+    """Return the array of a constant, None for every other value. Must not be written to."""
+    tensor = value.const_value if value is not None and is_constant(value) else None
+    return None if tensor is None else tensor.numpy()
 
 
 # The check that every value which a node reads is visible to it, after a step that has edited a graph.

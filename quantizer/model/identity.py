@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import struct
 import sys
+from collections.abc import Iterator
 
 import numpy as np
 import onnx_ir as ir
@@ -13,7 +14,11 @@ from ...profiles.base.errors import ProfileError
 from ...profiles.instrumentation.subgraphs import declared_shape, graphs_of
 from ...profiles.records.profile import ModelId, describe
 from .editing import is_standard
+from .external_data import WidenedTensor
 from .graph import input_name
+
+PART_ELEMENTS = 1 << 18
+"""Elements that are laid out in memory at once where they do not lie as they are hashed."""
 
 MAX_STRUCTURE_ELEMENTS = 64
 """Elements up to which an integer constant (axes, pads, shapes) is part of the structure."""
@@ -101,13 +106,25 @@ class _Digest:
             values = [int(value) for value in np.ravel(tensor.numpy())]
             self.structure(*values[1 if is_target_shape else 0 :])
         else:
-            # Little-endian bytes, without a copy where they lie so in memory or in a mapped file.
             self.weights_hash.update(f"{name}:{tensor.nbytes}:".encode())
-            array = tensor.numpy() if tensor.dtype.bitwidth >= 8 and sys.byteorder == "little" else None
-            if array is not None and array.flags.c_contiguous and array.dtype.byteorder != ">":
-                self.weights_hash.update(array.reshape(-1).view(np.uint8).data)
-            else:
-                self.weights_hash.update(tensor.tobytes())
+            for part in _parts(tensor):
+                self.weights_hash.update(part)
+
+
+def _parts(tensor: ir.TensorProtocol) -> Iterator[memoryview | bytes]:
+    """Yield the little-endian bytes of a tensor, without a copy where they lie so, else rows at a time."""
+    if tensor.dtype.bitwidth < 8 or sys.byteorder != "little":
+        yield tensor.tobytes()
+        return
+    array = tensor.narrow.numpy() if isinstance(tensor, WidenedTensor) else tensor.numpy()
+    dtype = tensor.dtype.numpy().newbyteorder("<")
+    if array.dtype == dtype and array.flags.c_contiguous:
+        yield array.reshape(-1).view(np.uint8).data
+        return
+    rows = max(1, PART_ELEMENTS * len(array) // array.size) if array.ndim and array.size else 1
+    for start in range(0, len(array) if array.ndim else 1, rows):
+        part = np.ascontiguousarray(array[start : start + rows] if array.ndim else array, dtype)
+        yield part.reshape(-1).view(np.uint8).data
 
 
 def _type(kind: ir.TypeProtocol | None) -> str:

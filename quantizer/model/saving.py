@@ -15,6 +15,7 @@ import onnx_ir as ir
 from ...profiles.base.errors import ConfigError
 from ...profiles.base.output_files import FileBatch, replacing_together, writing
 from ...profiles.runtime.external_weights import load_weights
+from .external_data import in_file
 
 PROTOBUF_LIMIT = (1 << 31) - (1 << 20)
 """Bytes of weights that one ONNX file holds at most: protobuf stops at 2 GiB; the rest is for the graph."""
@@ -34,12 +35,13 @@ MIN_EXTERNAL_BYTES = 1024
 
 def has_external_data(model: ir.Model) -> bool:
     """Tell whether the model has weights in files of their own."""
-    return any(isinstance(tensor, ir.ExternalTensor) for tensor in _constants(model))
+    return any(in_file(tensor) is not None for tensor in _constants(model))
 
 
 def weight_files(model: ir.Model) -> set[Path]:
     """Return the files in which a model in memory has weights."""
-    return {Path(tensor.path) for tensor in _constants(model) if isinstance(tensor, ir.ExternalTensor)}
+    found = map(in_file, _constants(model))
+    return {Path(tensor.path) for tensor in found if tensor is not None}
 
 
 def _constants(model: ir.Model) -> Iterator[ir.TensorProtocol]:

@@ -42,7 +42,7 @@ from ...profiles.runtime.providers import (
 from ...profiles.runtime.session import OPTIMISATION, run_sample
 from ...profiles.samples.samples import title_of
 from ...profiles.samples.values import Sample
-from ..model.graph import constant_of, nodes_run_by
+from ..model.graph import constant_of, is_constant, nodes_run_by
 from ..numerics.affine import INT8, dequantize, quantize
 from ..numerics.schemas import SCHEMAS, channel_params
 from ..operators.table import facts_of, rule_of
@@ -288,7 +288,7 @@ def quantizable_constants(node: ir.Node) -> Iterator[tuple[int, WeightLayout]]:
         if layout is (rule.weight if rule else None) and not layout.is_product:
             continue
         value = node.inputs[layout.index] if layout.index < len(node.inputs) else None
-        if value is not None and value.dtype == ir.DataType.FLOAT and constant_of(value) is not None:
+        if value is not None and value.dtype == ir.DataType.FLOAT and is_constant(value):
             yield layout.index, layout
 
 

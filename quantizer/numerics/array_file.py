@@ -15,8 +15,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-MIN_FILE_BYTES = 1 << 20
-"""Bytes of an array from which it is in the file."""
+MEMORY_BYTES = 32 << 20
+"""Bytes of arrays that are in memory before any goes to a file."""
+
+MIN_FILE_BYTES = 16 << 10
+"""Bytes of an array from which it is in the file: a smaller one would waste much of its last page."""
 
 FILE_GROWTH_BYTES = 64 << 20
 """Bytes that the file system is asked for at once, unless an array needs more."""
@@ -29,15 +32,18 @@ class OwnMap(mmap.mmap):
 class ArrayFile:
     """Room for arrays, which are gone with the last of them. It grows as arrays are asked for."""
 
-    def __init__(self) -> None:
+    def __init__(self, in_memory: int = MEMORY_BYTES) -> None:
+        """Make room; the first arrays, of so many bytes, are in memory."""
         self._map: OwnMap | None = None
-        self._used = 0
+        self._used, self._left = 0, in_memory
 
     def empty(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-        """Return an array, its elements undefined; in memory where it is small, or no file can be had."""
+        """Return an array, its elements undefined; in memory where it is small, one of the first, or no file
+        can be had."""
         count, element = math.prod(shape), np.dtype(dtype)
         size = count * element.itemsize
-        if size < MIN_FILE_BYTES or not hasattr(os, "posix_fallocate"):
+        if size <= self._left or size < MIN_FILE_BYTES or not hasattr(os, "posix_fallocate"):
+            self._left -= size
             return np.empty(shape, element)
         if self._map is None or self._used + size > len(self._map):
             wanted = max(FILE_GROWTH_BYTES, size)

@@ -39,7 +39,7 @@ def always(node: Node, graph: Graph) -> bool:
 
 def constant_weight(node: Node, graph: Graph) -> bool:
     """Whether the weight is constant: a product of two activations converts both, which gained nothing."""
-    return node.constant(1) is not None
+    return node.has_constant(1)
 
 
 MIN_PRODUCTS = 64
@@ -78,7 +78,7 @@ def constant_input(index: int, what: str) -> Refusal:
     """Refuse nodes whose input `index` is not a constant."""
 
     def check(node: Node, graph: Graph) -> str:
-        return f"the {what} of {node.op_type} is not a constant" if node.constant(index) is None else ""
+        return "" if node.has_constant(index) else f"the {what} of {node.op_type} is not a constant"
 
     return check
 

@@ -19,7 +19,7 @@ import onnx_ir as ir
 from ...profiles.base.errors import ConfigError, nearest
 from ...profiles.instrumentation.subgraphs import FLOAT_TYPES, graph_attributes
 from ...profiles.records.profile import Dim
-from ..model.graph import constant_of, nodes_run_by, subgraphs
+from ..model.graph import constant_of, is_constant, nodes_run_by, subgraphs
 from .facts import Operator
 from .table import Rule, facts_of
 
@@ -63,6 +63,10 @@ class Node:
         """Return the array of an input that is an initialiser, None for any other. Must not be written to."""
         return constant_of(self.ir_node.inputs[position]) if position < len(self.inputs) else None
 
+    def has_constant(self, position: int) -> bool:
+        """Tell whether an input is an initialiser, without reading it."""
+        return position < len(self.inputs) and is_constant(self.ir_node.inputs[position])
+
     @cached_property
     def activations(self) -> tuple[str, ...]:
         """The inputs that are activations: the rule's, and a weight that is no constant."""
@@ -71,7 +75,7 @@ class Node:
         indices = self.rule.activations(self)
         if self.rule.weight is not None:
             index = self.rule.weight.index
-            if self.inputs[index] and self.constant(index) is None:
+            if self.inputs[index] and not self.has_constant(index):
                 indices = (*indices, index)
         return tuple(self.inputs[index] for index in indices)
 
@@ -180,8 +184,13 @@ class Graph:
 
     def is_constant(self, name: str) -> bool:
         """Tell whether the value is an initialiser, without reading it."""
+        return is_constant(self.values.get(name))
+
+    def elements(self, name: str) -> int:
+        """Return how many elements an initialiser has, without reading it; 0 for every other value."""
         value = self.values.get(name)
-        return value is not None and value.is_initializer() and not value.is_graph_input()
+        tensor = value.const_value if value is not None and is_constant(value) else None
+        return 0 if tensor is None else tensor.size
 
     def is_result(self, name: str) -> bool:
         """Tell whether the value is an output of the main graph or of a subgraph: such values stay float."""

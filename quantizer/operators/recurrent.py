@@ -81,7 +81,7 @@ def known_cell_functions(node: Node, graph: Graph) -> str:
     is no constant."""
     if node.op_type not in DEFAULT_FUNCTIONS:
         return ""
-    if node.input(3) and node.constant(3) is None:
+    if node.input(3) and not node.has_constant(3):
         return f"the bias of {node.op_type} is not a constant"
     names = ", ".join(node.attributes.get_strings("activations", ()) or ())
     return "" if cell_functions(node) else f"{node.op_type} with activations {names} has no integer form"

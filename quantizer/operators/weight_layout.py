@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from ..model.graph import constant_of
+from ..model.graph import constant_of, is_constant
 
 if TYPE_CHECKING:
     from .graph import Node
@@ -124,7 +124,7 @@ class WeightLayout:
             return None
         if self.bias is not None:
             bias = node.inputs[self.bias] if self.bias < len(node.inputs) else None
-            return (node, self.bias) if bias is None or constant_of(bias) is not None else None
+            return (node, self.bias) if bias is None or is_constant(bias) else None
 
         # an Add that alone reads the result, of one number for each output channel
         axes, result = self.axes(node, weight.shape), node.outputs[0]

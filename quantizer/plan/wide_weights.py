@@ -11,11 +11,6 @@ SHOWN = 2
 """Weights that are named, the largest; the plan says the same of all."""
 
 
-def _elements(graph: Graph, name: str) -> int:
-    array = graph.constant(name)
-    return 0 if array is None else array.size
-
-
 def wide_weights(plan: QuantPlan, graph: Graph) -> str:
     """Return how many weights have 8 bits though 4 were asked for, with sizes and SQNR.
 
@@ -36,7 +31,7 @@ def wide_weights(plan: QuantPlan, graph: Graph) -> str:
             if params is not None and graph.is_constant(name):
                 stored.add(name)
                 if params.qtype.name not in FEW_BITS:
-                    sizes[name] = params.qtype.bits * _elements(graph, name) // 8
+                    sizes[name] = params.qtype.bits * graph.elements(name) // 8
                     reasons.setdefault(name, entry.reason.partition("; ")[0])
     if not sizes:
         return ""

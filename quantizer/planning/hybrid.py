@@ -361,7 +361,7 @@ def _dynamic(node: Node, rule: Rule, choice: Choice, facts: PlanningFacts) -> Ch
     least = 1 if facts.starts_everywhere else MIN_WEIGHT_ELEMENTS
     if len(arrays) < len(weights) or sum(array.size for array in arrays.values()) < least:
         return None
-    if graph.constant(data) is not None or graph.dtype(data) != ir.DataType.FLOAT:
+    if graph.is_constant(data) or graph.dtype(data) != ir.DataType.FLOAT:
         return None
 
     # The activations whose parameters it computes at run time: no sample spans more than all do.

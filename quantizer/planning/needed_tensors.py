@@ -40,7 +40,7 @@ def needed_tensors(graph: Graph, hidden: Collection[str] = ()) -> frozenset[str]
         *one_with_others(graph),
         *(name for name, to in clip_outputs(graph).items() if to not in hidden),
     }
-    return frozenset(name for name in names if graph.is_float(name) and graph.constant(name) is None)
+    return frozenset(name for name in names if graph.is_float(name) and not graph.is_constant(name))
 
 
 def one_with_others(graph: Graph) -> frozenset[str]:
@@ -80,8 +80,8 @@ def weighted_channels(graph: Graph) -> dict[str, int]:
         if rule is None or layout is None or layout.data_axis is None or rule.refusal(node, graph):
             continue
         name = node.input(0)
-        if node.constant(layout.index) is None:
+        if not node.has_constant(layout.index):
             continue
-        if name and graph.is_float(name) and graph.constant(name) is None:
+        if name and graph.is_float(name) and not graph.is_constant(name):
             axes.setdefault(name, layout.data_axis)
     return axes

@@ -191,7 +191,7 @@ def _check_weight_type(facts: PlanningFacts) -> None:
     operators = {
         node.op_type
         for node in facts.graph.nodes
-        if node.rule is not None and any(node.constant(w.index) is not None for w in node.rule.constants)
+        if node.rule is not None and any(node.has_constant(w.index) for w in node.rule.constants)
     }
 
     def has_kernel(target: Target) -> bool:

@@ -161,8 +161,8 @@ def _ends(graph: Graph) -> frozenset[str]:
     tables, last, followed = dict[str, int](), set[str](), set[str]()
     for node in reversed(graph.nodes):
         rule = node.rule
-        constants = [] if rule is None else [node.constant(weight.index) for weight in rule.constants]
-        sizes = [array.size for array in constants if array is not None]
+        weights = [] if rule is None else [node.input(weight.index) for weight in rule.constants]
+        sizes = [graph.elements(name) for name in weights if graph.is_constant(name)]
         leads_on = any(name in followed for name in node.results)
         if sizes and rule is not None and rule.is_lookup:
             tables[node.name] = max(sizes)

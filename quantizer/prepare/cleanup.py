@@ -29,6 +29,7 @@ from ..model.editing import (
     replace_constant,
     static_shape,
 )
+from ..model.external_data import WidenedTensor
 from ..model.graph import constant_of
 
 
@@ -132,6 +133,8 @@ def merge_equal_initializers(model: ir.Model) -> int:
 
 def _beginning(tensor: ir.TensorProtocol) -> bytes:
     """Return the first elements of a tensor, which tell most weights apart without reading them."""
+    if isinstance(tensor, WidenedTensor):
+        return tensor.first(COMPARED_FIRST).tobytes()
     return tensor.numpy().flat[:COMPARED_FIRST].tobytes() if tensor.dtype.bitwidth >= 8 else b""
 
 

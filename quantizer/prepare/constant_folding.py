@@ -15,7 +15,8 @@ import onnx_ir as ir
 
 from ...profiles.instrumentation.subgraphs import value_names
 from ..model.editing import Array, add_initializer, free_name, is_standard, static_shape
-from ..model.graph import constant_of, name_of
+from ..model.external_data import WidenedTensor
+from ..model.graph import constant_of, is_constant, name_of
 
 LIMIT = 64 << 20
 """Bytes that a folded constant may have when it is larger than the constants that it is computed from."""
@@ -28,6 +29,9 @@ MOVES = frozenset(
     }
 )
 """Foldable operators that are computed in the type of their inputs: they move values, or the type matters."""
+
+MAKES = frozenset({"Cast", "CastLike", "ConstantOfShape", "EyeLike", "Range"})
+"""Those of `MOVES` whose results have other elements than their inputs."""
 
 COMPUTES = frozenset(
     {
@@ -107,9 +111,10 @@ def fold_constants(model: ir.Model) -> int:
             continue
         if any(value.is_graph_output() for value in node.outputs):
             continue
+        narrow = _moved_type(node)
         results = _known_shape(node) if node.op_type in ("Shape", "Size") else None
         if results is None:
-            inputs = _constant_inputs(node)
+            inputs = _constant_inputs(node, narrow)
             results = None if inputs is None else _evaluate(node, inputs, versions.get("", 1))
         if results is None and node.op_type in ("Gather", "Slice"):
             results = _known_sizes(node, versions.get("", 1))
@@ -122,6 +127,11 @@ def fold_constants(model: ir.Model) -> int:
                 folded += 1
                 continue
             for index, value in enumerate(_replace(node, results, graph)):
+                if value is not None and value.const_value is not None and narrow is not None:
+                    bits = ir.Tensor(
+                        value.const_value.numpy().view(narrow.numpy()), dtype=narrow, name=value.name
+                    )
+                    value.const_value, value.type = WidenedTensor(bits), ir.TensorType(ir.DataType.FLOAT)
                 if value is not None and value.const_value is not None and value.const_value.nbytes >= LARGE:
                     value.meta[FOLDED] = Folded(folded_node, index, value.const_value)
             folded += 1
@@ -216,14 +226,35 @@ def _known_sizes(node: ir.Node, version: int) -> list[Array] | None:
     return first if first and second and all(map(np.array_equal, first, second)) else None
 
 
-def _constant_inputs(node: ir.Node) -> list[Array | None] | None:
-    """Return the inputs (None where left out); None when one is not a constant, or the node has none."""
-    arrays = [constant_of(value) for value in node.inputs]
-    if not arrays or any(a is None and v is not None for a, v in zip(arrays, node.inputs, strict=True)):
+def _constant_inputs(node: ir.Node, narrow: ir.DataType | None) -> list[Array | None] | None:
+    """Return the inputs (None where left out); None when one is not a constant, or the node has none.
+
+    Args:
+        node: may be folded.
+        narrow: the type that its floats are stored in, whose bits are returned as integers.
+    """
+    given = [value for value in node.inputs if value is not None]
+    if not node.inputs or not all(is_constant(value) and value.dtype in _NUMPY for value in given):
         return None
-    if any(v is not None and v.dtype not in _NUMPY for v in node.inputs):
-        return None
-    return arrays
+    tensors = [None if value is None else value.const_value for value in node.inputs]
+    return [
+        tensor.narrow.numpy().view(np.uint16)
+        if narrow is not None and isinstance(tensor, WidenedTensor)
+        else None
+        if tensor is None
+        else tensor.numpy()
+        for tensor in tensors
+    ]
+
+
+def _moved_type(node: ir.Node) -> ir.DataType | None:
+    """Return the type of 16 bits in which all floats are stored that a node moves, None where it does not."""
+    types = {
+        value.const_value.narrow.dtype if isinstance(value.const_value, WidenedTensor) else None
+        for value in node.inputs
+        if value is not None and value.dtype == ir.DataType.FLOAT
+    }
+    return types.pop() if node.op_type in MOVES - MAKES and len(types) == 1 else None
 
 
 def _evaluate(node: ir.Node, inputs: Sequence[Array | None], version: int) -> list[Array] | None:

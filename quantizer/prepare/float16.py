@@ -14,6 +14,7 @@ import onnx_ir as ir
 from ...profiles.base.findings import Code, Finding
 from ...profiles.instrumentation.subgraphs import value_names
 from ..model.editing import Array, free_name, is_standard
+from ..model.external_data import WidenedTensor
 
 NARROW = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
 WIDE = ir.DataType.FLOAT
@@ -57,7 +58,7 @@ def widen(model: ir.Model) -> tuple[Finding, ...]:
             changed += _widen_type(value)
         for value in graph.initializers.values():
             if value.const_value is not None and value.const_value.dtype in NARROW:
-                value.const_value, value.type = _wide(value.const_value), ir.TensorType(WIDE)
+                value.const_value, value.type = WidenedTensor(value.const_value), ir.TensorType(WIDE)
                 changed += 1
         for node in graph:
             if node not in border:
@@ -106,6 +107,8 @@ def _narrowed(value: ir.Value, dtype: ir.DataType) -> ir.TensorProtocol | None:
         return None
     if value.is_graph_output() or value.is_graph_input():
         return None
+    if isinstance(tensor, WidenedTensor) and tensor.narrow.dtype == dtype:
+        return tensor.narrow
     array = tensor.numpy()
     with np.errstate(over="ignore"):
         narrow = array.astype(dtype.numpy())

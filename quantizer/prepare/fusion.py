@@ -29,7 +29,7 @@ from ..model.editing import (
     sole_user,
     take_over,
 )
-from ..model.graph import constant_of
+from ..model.graph import constant_of, is_constant
 from ..operators.table import product_layout
 from ..operators.weight_layout import WeightLayout
 
@@ -349,7 +349,7 @@ def _source_and_constant(node: ir.Node) -> tuple[ir.Value, Float64] | None:
             continue
         shape = (1,) * (dims - array.ndim) + array.shape
         along_channels = dims > 2 and all(size == 1 for axis, size in enumerate(shape) if axis != 1)
-        if constant_of(source) is not None or not along_channels or source.shape is None:
+        if is_constant(source) or not along_channels or source.shape is None:
             continue
         if array.size == 1 or source.shape[1] == array.size:  # else channels are made of one
             return source, array.astype(np.float64)
@@ -359,7 +359,7 @@ def _source_and_constant(node: ir.Node) -> tuple[ir.Value, Float64] | None:
 def _is_product(value: ir.Value) -> bool:
     """Whether a value is the product of two activations."""
     maker = feeding(value, "Mul")
-    return maker is not None and all(constant_of(factor) is None for factor in maker.inputs)
+    return maker is not None and not any(is_constant(factor) for factor in maker.inputs)
 
 
 def _reading_convolutions(node: ir.Node, *, unpadded: bool) -> tuple[ir.Node, ...]:
@@ -368,11 +368,11 @@ def _reading_convolutions(node: ir.Node, *, unpadded: bool) -> tuple[ir.Node, ..
     uses = [] if value.is_graph_output() or is_captured(value) else list(value.uses())
     for use in uses:
         conv = use.node
-        if not is_standard(conv, "Conv") or use.idx != 0 or constant_of(conv.inputs[1]) is None:
+        if not is_standard(conv, "Conv") or use.idx != 0 or not is_constant(conv.inputs[1]):
             return ()
         pads = any(conv.attributes.get_ints("pads", ()) or ())
         automatic = conv.attributes.get_string("auto_pad", "NOTSET") not in ("NOTSET", "VALID")
-        if unpadded and (pads or automatic or (has_input(conv, 2) and constant_of(conv.inputs[2]) is None)):
+        if unpadded and (pads or automatic or (has_input(conv, 2) and not is_constant(conv.inputs[2]))):
             return ()
     return tuple(use.node for use in uses)
 
@@ -434,10 +434,10 @@ def join_biases(model: ir.Model) -> int:
             continue
         for product, bias in (add.inputs, add.inputs[::-1]):
             matmul = feeding(product, "MatMul")
-            weight, row = None if matmul is None else constant_of(matmul.inputs[1]), constant_of(bias)
-            if matmul is None or weight is None or row is None:
+            if matmul is None or not is_constant(bias) or rank(matmul.inputs[0]) != 2:
                 continue
-            if weight.ndim != 2 or rank(matmul.inputs[0]) != 2:
+            weight, row = constant_of(matmul.inputs[1]), constant_of(bias)
+            if weight is None or row is None or weight.ndim != 2:
                 continue
             columns = weight.shape[1]
             if weight.dtype.kind != "f" or row.dtype != weight.dtype:
@@ -665,7 +665,7 @@ def _operands(node: ir.Node) -> tuple[int, int, Array] | None:
     """Return (index of the variable input, index of the constant, the constant) of a Mul or Add."""
     for index in (0, 1):
         array = constant_of(node.inputs[1 - index])
-        if array is not None and array.dtype.kind == "f" and constant_of(node.inputs[index]) is None:
+        if array is not None and array.dtype.kind == "f" and not is_constant(node.inputs[index]):
             return index, 1 - index, array
     return None
 

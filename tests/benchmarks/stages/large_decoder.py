@@ -1,11 +1,12 @@
 """Weights of a decoder of a billion parameters in 4 bits: time, own memory, and what a kill costs.
 
-    python tests/benchmarks/run.py large-decoder "1 G" --work DIR
+    python tests/benchmarks/run.py large-decoder "1 G" "8 G, float16" --work DIR
 
 Residual layers of attention (one head, over the positions of a sample) and a gated feed-forward net, one
 table for both ends, with seeded weights in a file of external data that is written tensor by tensor. A second
 run of GPTQ is killed after some processor time and started again with its checkpoint. "Own memory" is the
-peak of RssAnon, which mapped files are no part of.
+peak of RssAnon, which mapped files are no part of: the system drops their pages at will. The model of eight
+billion needs 21 GB of disk.
 """
 
 from __future__ import annotations
@@ -48,11 +49,13 @@ class Size:
 
     Attributes:
         layers: of it.
+        dtype: element type of its floats.
         has_gptq: whether GPTQ is measured, or what needs no samples.
         kill_after: seconds of processor after which GPTQ is killed in a second run; 0 for no second run.
     """
 
     layers: int
+    dtype: type[np.floating] = np.float32
     has_gptq: bool = False
     kill_after: float = 0.0
 
@@ -60,6 +63,8 @@ class Size:
 SIZES = {
     "1 G": Size(14),
     "4 G": Size(58),
+    "1 G, float16": Size(14, np.float16),
+    "8 G, float16": Size(119, np.float16),
     "0.2 G, GPTQ": Size(2, has_gptq=True, kill_after=60.0),
     "1 G, GPTQ": Size(14, has_gptq=True, kill_after=450.0),
 }
@@ -69,7 +74,8 @@ LARGEST_OF_PEER = 20
 
 def appended(data: BinaryIO, name: str, values: np.ndarray) -> onnx.TensorProto:
     """Write a weight to a file of external data; return the tensor that stands for it."""
-    tensor = onnx.TensorProto(name=name, data_type=onnx.TensorProto.FLOAT, dims=values.shape)
+    kind = onnx.helper.np_dtype_to_tensor_dtype(values.dtype)
+    tensor = onnx.TensorProto(name=name, data_type=kind, dims=values.shape)
     tensor.data_location = onnx.TensorProto.EXTERNAL
     entries = {"location": Path(data.name).name, "offset": data.tell(), "length": values.nbytes}
     for key, value in entries.items():
@@ -78,19 +84,22 @@ def appended(data: BinaryIO, name: str, values: np.ndarray) -> onnx.TensorProto:
     return tensor
 
 
-def build(folder: Path, layers: int) -> tuple[Path, int]:
+def build(folder: Path, size: Size) -> tuple[Path, int]:
     """Write the model and its samples; return its path and how many weights it has."""
+    layers, element = size.layers, np.dtype(size.dtype)
+    kind = onnx.helper.np_dtype_to_tensor_dtype(element)
     text = "".join(LAYER.format(i=i, j=i + 1) for i in range(layers))
     model = parser.parse_model(
         f'<ir_version: 8, opset_import: ["": 17]> decoder (int64[B, N] ids) => '
-        f"(float[B, N, {TOKENS}] logits) {{ x0 = Gather (table, ids) {text} "
+        f"({onnx.TensorProto.DataType.Name(kind).lower()}[B, N, {TOKENS}] logits) "
+        f"{{ x0 = Gather (table, ids) {text} "
         f"last = LayerNormalization (x{layers}, one, zero) "
         "turned = Transpose <perm = [1, 0]> (table) logits = MatMul (last, turned) }"
     )
     rng, count = np.random.default_rng(0), 0
     small = {"one": np.ones(WIDTH), "zero": np.zeros(WIDTH), "root": np.array(WIDTH**-0.5)}
     for name, array in small.items():
-        model.graph.initializer.append(onnx.numpy_helper.from_array(array.astype(np.float32), name))
+        model.graph.initializer.append(onnx.numpy_helper.from_array(array.astype(element), name))
     shapes = {"table": (TOKENS, WIDTH)}
     for number in range(layers):
         shapes |= {f"w{letter}{number}": (WIDTH, WIDTH) for letter in "qkvo"}
@@ -99,7 +108,7 @@ def build(folder: Path, layers: int) -> tuple[Path, int]:
         for name, shape in shapes.items():
             values = rng.standard_normal(shape, np.float32)
             values *= np.float32(1.0 if name == "table" else shape[0] ** -0.5)
-            model.graph.initializer.append(appended(data, name, values))
+            model.graph.initializer.append(appended(data, name, values.astype(element)))
             count += values.size
     onnx.save(model, folder / "decoder.onnx")
     (folder / "samples").mkdir()
@@ -140,7 +149,7 @@ def rows(subject: str, given: Namespace) -> Iterator[Row]:
     size = SIZES[subject]
     with tempfile.TemporaryDirectory(dir=given.work) as place:
         folder = Path(place)
-        model, weights = build(folder, size.layers)
+        model, weights = build(folder, size)
         out = folder / "q.onnx"
 
         def written() -> tuple[int, str]:
@@ -151,7 +160,12 @@ def rows(subject: str, given: Namespace) -> Iterator[Row]:
             return found
 
         whole = sum(path.stat().st_size for path in folder.glob("decoder.*"))
-        yield {"weights": weights, "layers": size.layers, "float": whole}
+        yield {
+            "weights": weights,
+            "layers": size.layers,
+            "float": whole,
+            "dtype": np.dtype(size.dtype).name,
+        }
         plain = [*QPROF, "quantize", str(model), "--as", "weight-only-4"]
         plain += ["-o", str(out)]
         if size.has_gptq:
@@ -175,7 +189,7 @@ def rows(subject: str, given: Namespace) -> Iterator[Row]:
             **figures([*WITHIN, str(4 * whole // 1024), *plain], LIMIT),
             "size": written()[0],
         }
-        if size.layers <= LARGEST_OF_PEER:
+        if size.dtype is np.float32 and size.layers <= LARGEST_OF_PEER:
             peer = [sys.executable, "-c", PEER, str(model), str(out)]
             yield {
                 "run": "onnxruntime's `MatMulNBitsQuantizer`",
@@ -185,25 +199,22 @@ def rows(subject: str, given: Namespace) -> Iterator[Row]:
 
 
 def page(rows: Rows) -> str:
-    return "\n\n".join(_part(found) for found in rows.values())
-
-
-def _part(rows: Sequence[Row]) -> str:
-    first, *runs = rows
     cells = [
         [
+            f"{first['weights'] / 1e9:.1f} billion, {first['float'] / 1e9:.1f} GB in {first['dtype']}",
             run["run"],
             f"{run['processor']:.0f}",
             f"{run['own_mb'] / 1024:.2f}",
             f"{run['size'] / 1e9:.2f}" if "size" in run else "",
         ]
+        for first, *runs in rows.values()
         for run in runs
     ]
+    columns = ["weights", "run, to 4 bits", "seconds of processor", "own memory at most, GiB", "written, GB"]
     return (
-        f"{first['weights'] / 1e6:.0f} million weights in {first['layers']} layers and a table of {TOKENS} "
-        f"tokens, {first['float'] / 1e9:.1f} GB; GPTQ with {SAMPLES} samples of {POSITIONS} positions.\n\n"
-        + table(["run, to 4 bits", "seconds of processor", "own memory at most, GiB", "written, GB"], cells)
+        f"{table(columns, cells)}\n\nLayers of a decoder and a table of {TOKENS} tokens; GPTQ with {SAMPLES} "
+        f"samples of {POSITIONS} positions."
     )
 
 
-STAGE = Stage(rows, {"large-decoder": page}, ("1 G",))
+STAGE = Stage(rows, {"large-decoder": page}, ("1 G", "8 G, float16"))

@@ -443,7 +443,7 @@ def test_parts_of_a_matrix_are_rounded_as_the_whole(monkeypatch: pytest.MonkeyPa
     model = ir.to_proto(lower(whole.model, whole.plan).model).SerializeToString(deterministic=True)
     monkeypatch.setattr("qprof_onnx.quantizer.adjustments.gptq.CHUNK", 64 * 5)
     monkeypatch.setattr("qprof_onnx.quantizer.adjustments.rounded_weights.CHUNK_ELEMENTS", 3 * 32)
-    monkeypatch.setattr("qprof_onnx.quantizer.adjustments.rounded_weights.MIN_FILE_BYTES", 1)
+    monkeypatch.setattr("qprof_onnx.quantizer.adjustments.rounded_weights.MIN_LAZY_BYTES", 1)
     parts = rounded(net, samples(shape=shape), **settings)
     assert parts.plan == whole.plan
     again = lower(parts.model, parts.plan).model

@@ -17,7 +17,7 @@ MANY = MIN_FILE_BYTES // 4
 
 
 def test_arrays_do_not_overlap_and_stay_when_the_file_grows() -> None:
-    file = ArrayFile()
+    file = ArrayFile(0)
     arrays = [
         file.empty((4, MANY + 3), np.float32) for _ in range(FILE_GROWTH_BYTES // (4 * MIN_FILE_BYTES) + 3)
     ]
@@ -28,8 +28,10 @@ def test_arrays_do_not_overlap_and_stay_when_the_file_grows() -> None:
     assert all((array == number).all() for number, array in enumerate(arrays))
 
 
-def test_a_small_array_is_in_memory() -> None:
-    assert not is_in_file(ArrayFile().empty((10,), np.float32))
+def test_a_small_array_is_in_memory_and_so_are_the_first() -> None:
+    assert not is_in_file(ArrayFile(0).empty((10,), np.float32))
+    file = ArrayFile(4 * MANY)
+    assert [is_in_file(file.empty((MANY,), np.float32)) for _ in range(3)] == [False, True, True]
 
 
 def test_on_a_full_disk_an_array_is_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -37,11 +39,11 @@ def test_on_a_full_disk_an_array_is_in_memory(monkeypatch: pytest.MonkeyPatch) -
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "posix_fallocate", full)
-    assert not is_in_file(ArrayFile().empty((MANY,), np.float32))
+    assert not is_in_file(ArrayFile(0).empty((MANY,), np.float32))
 
 
 def test_parameters_are_kept_where_they_are_and_cannot_be_written_to() -> None:
-    file = ArrayFile()
+    file = ArrayFile(0)
     scale, point = file.empty((1, MANY), np.float32), file.empty((1, MANY), np.int32)
     scale[:], point[:] = 0.5, 7
     params = QuantParams(scale.reshape(-1), point.reshape(-1), UINT4, 0, 32)
@@ -58,7 +60,7 @@ import numpy as np
 from qprof_onnx.quantizer.numerics.array_file import ArrayFile
 def own():
     return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("RssAnon"))
-file = ArrayFile()
+file = ArrayFile(0)
 before = own()
 array = file.empty((50 << 20,), np.float32)
 array[:] = 1.0

@@ -15,8 +15,11 @@ import onnxruntime as ort
 import pytest
 from qprof_onnx.quantizer.api.from_profile import write_quantized
 from qprof_onnx.quantizer.api.profiling import profile_model
+from qprof_onnx.quantizer.model.external_data import WidenedTensor
+from qprof_onnx.quantizer.model.identity import model_id
+from qprof_onnx.quantizer.model.saving import weight_files
 from qprof_onnx.quantizer.prepare.float16 import narrow_constants
-from qprof_onnx.quantizer.prepare.prepare import prepare
+from qprof_onnx.quantizer.prepare.prepare import ModelFile, prepare
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "digits"
 HALF = (onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
@@ -170,3 +173,35 @@ def test_a_trained_model_in_float16_is_quantized_and_still_knows_its_digits(tmp_
     assert got.dtype == np.float16
     # at most one answer in fifty changes on the way from float32 through float16 to 8 bits
     assert np.mean(got.argmax(axis=1) == wanted) >= 0.98
+
+
+def outside(folder: Path) -> Path:
+    """Return the file of a model whose table, turned for its head, is in a file beside it."""
+    table = np.random.default_rng(3).standard_normal((64, 24)).astype(np.float16)
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17]> tied (int64[N] ids) => (float16[N, 64] y) '
+        "{ x = Gather (table, ids) turned = Transpose <perm = [1, 0]> (table) y = MatMul (x, turned) }"
+    )
+    model.graph.initializer.append(onnx.numpy_helper.from_array(table, "table"))
+    onnx.save(model, folder / "m.onnx", save_as_external_data=True, location="m.data", size_threshold=0)
+    return folder / "m.onnx"
+
+
+def test_weights_in_a_file_are_widened_as_they_are_read_and_moved_as_they_lie(tmp_path: Path) -> None:
+    model = ModelFile(outside(tmp_path)).prepared.model
+    assert weight_files(model) == {tmp_path / "m.data"}
+    table, turned = (model.graph.initializers[name].const_value for name in ("table", "turned"))
+    for tensor in (table, turned):
+        assert isinstance(tensor, WidenedTensor)
+        assert (tensor.dtype, tensor.narrow.dtype) == (ir.DataType.FLOAT, ir.DataType.FLOAT16)
+    np.testing.assert_array_equal(turned.numpy(), table.numpy().T)
+
+
+def test_a_fingerprint_is_that_of_the_same_numbers_in_float32(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr("qprof_onnx.quantizer.model.identity.PART_ELEMENTS", 100)
+    mapped = ModelFile(outside(tmp_path)).prepared.model
+    held = mapped.clone()
+    for value in held.graph.initializers.values():
+        assert value.const_value is not None
+        value.const_value = ir.Tensor(np.ascontiguousarray(value.const_value.numpy()), name=value.name)
+    assert model_id(mapped, "m") == model_id(held, "m")
