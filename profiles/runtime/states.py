@@ -43,7 +43,7 @@ def model_samples(
 
 
 def float_model(model: ir.Model) -> FloatModel:
-    """Return the model that fills in the states of samples; outputs that are no tensors cannot be states."""
+    """Return what samples need of a model: of its outputs those that are tensors can be states."""
 
     @contextmanager
     def opened() -> Iterator[Run]:
@@ -56,4 +56,4 @@ def float_model(model: ir.Model) -> FloatModel:
 
             yield run
 
-    return FloatModel(output_specs(model), opened, folder_of(model))
+    return FloatModel(output_specs(model), opened, folder_of(model), dict(model.metadata_props))

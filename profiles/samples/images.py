@@ -512,12 +512,9 @@ def _picture_size(
     if height is not None and width is not None:
         return height, width
     if recipe.resize in ("shorter", "exact", "letterbox") or recipe.crop == "center":
-        usual = 640 if where == "yolo" else 224
-        advice = "write size: 224, or size: [192, 256] for height and width"
+        advice = "write that of training, as size: 224, or size: [192, 256] for height and width"
         if where.isidentifier():  # a built-in recipe
-            advice = (
-                f"write the pixels: --preprocess {where}:{usual}, or {where}:192x256 for height and width"
-            )
+            advice = f"write that of training, as --preprocess {where}:224, or :192x256 for height and width"
         raise ConfigError(f"{where}: the size is not known: input '{spec.name}' is {spec}; {advice}")
     return None
 

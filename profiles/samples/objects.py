@@ -154,10 +154,13 @@ class ChosenSamples:
     Attributes:
         data: all of them.
         positions: of the chosen ones in it, ascending, counted from 0.
+        know_places: whether each sample knows its position, by which truth in the order of all samples is
+            found.
     """
 
     data: WholeData
     positions: tuple[int, ...]
+    know_places: bool = False
 
 
 DataLike: TypeAlias = WholeData | ChosenSamples

@@ -195,6 +195,20 @@ def box_files(source: str) -> dict[str, tuple[Path, Path]]:
     return files
 
 
+def data_yaml_names(source: str) -> dict[int, str]:
+    """Return the names of the classes of a `data.yaml` by number; {} where it has none.
+
+    Raises:
+        DataError: the file is no such description.
+    """
+    names = _data_yaml(_path_and_split(source)[0]).get("names")
+    if isinstance(names, list):
+        names = dict(enumerate(names))
+    if not isinstance(names, dict):
+        return {}
+    return {int(number): str(name) for number, name in names.items() if str(number).isdigit()}
+
+
 def _files_of_split(source: str) -> tuple[DataFile, ...]:
     """Return the pictures of a split, in its order; of train where none is named, or of val without that.
 

@@ -22,6 +22,7 @@ from ..base.errors import DataError
 from ..base.findings import Code, Finding
 from ..base.tool import note
 from ..records.profile import DataId
+from .exported import with_export
 from .functions import is_function
 from .objects import (
     ChosenSamples,
@@ -305,7 +306,7 @@ def open_samples(
     limit = None if limit is None else min(limit, sys.maxsize)  # islice takes no more
     if isinstance(source, ChosenSamples):
         every = open_samples(source.data, inputs, by_row=by_row, model=model)
-        return every.chosen(source.positions[:limit])
+        return every.chosen(source.positions[:limit], drawn=source.know_places)
     specs = of_batches(inputs) if by_row else tuple(inputs)
     data, transform = (source.data, source.transform) if isinstance(source, Transformed) else (source, None)
 
@@ -333,6 +334,11 @@ def open_samples(
             remedy = "--preprocess names another"
             note(Finding(Code.READING_ASSUMED, sentence, preprocess, remedy=remedy))
     preprocessing = load_preprocessing(preprocess)
+    if model is not None and _holds_pictures(files.source, preprocessing):
+        preprocessing, exported = with_export(preprocessing, specs, model.metadata)
+        if exported and notes:
+            remedy = "--preprocess says otherwise"
+            note(Finding(Code.READING_ASSUMED, exported, preprocessing.name, remedy=remedy))
     feedback = fed_back(preprocessing, inputs, model)
     if feedback and model is not None:
         own_preprocessing, own_inputs = without_state(preprocessing, inputs, feedback)
@@ -364,6 +370,11 @@ def _tokenizer_beside(source: str, specs: Sequence[InputSpec], model: FloatModel
         return None
     path = model.folder / TOKENIZER
     return path if path.is_file() and reader_of(source, Preprocessing()).takes == ("text",) else None
+
+
+def _holds_pictures(source: str, preprocessing: Preprocessing) -> bool:
+    """Whether a source holds pictures, and is not read as something else."""
+    return preprocessing.reader in ("", "image") and reader_of(source, Preprocessing()).takes == ("image",)
 
 
 def _transformed_files(source: str, transform: Transform, specs: tuple[InputSpec, ...]) -> Samples:

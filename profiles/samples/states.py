@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
@@ -48,11 +48,13 @@ class FloatModel:
         outputs: what it gives.
         opened: opens a session, and yields what runs it.
         folder: where its file is; None for a model in memory.
+        metadata: words that its exporter has written into it.
     """
 
     outputs: tuple[InputSpec, ...]
     opened: Callable[[], AbstractContextManager[Run]]
     folder: Path | None = None
+    metadata: Mapping[str, str] = field(default_factory=dict)
 
     def setting(self, *names: str) -> int | None:
         """Return a size in the config.json beside the model, under the first of these names that it has."""

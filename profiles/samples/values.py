@@ -89,8 +89,9 @@ class Sample:
         each = rows_before // samples_before if samples_before else rows
         if each * samples_before != rows_before or rows > each:
             raise DataError(
-                f"{self.name}: has {rows} rows, and samples before it have {each}: with a limit, which draws "
-                "from all samples, labels can be found only where all have as many; leave the limit out"
+                f"{self.name}: has {rows} rows, and samples before it have {each}: of samples that are drawn "
+                "from all of them labels can be found only where all have as many; leave the limit out, or "
+                "give others to judge on, with labels of their own: --holdout-data DATA"
             )
         return self.position * each
 

@@ -40,7 +40,7 @@ from ...profiles.samples.samples import input_specs
 from ..evaluation.compare import declared_class_count
 from ..evaluation.doubts import speed_doubts
 from ..evaluation.evaluate import Evaluation, evaluate
-from ..evaluation.gates import check_gate, truth_doubts
+from ..evaluation.gates import WORTHLESS, check_gate, has_something_right, truth_doubts
 from ..evaluation.metrics.score import reads_truth
 from ..evaluation.metrics.truth import Labels, load_labels
 from ..evaluation.options import EvaluationOptions, LatencySettings
@@ -211,7 +211,10 @@ def quantize_from_samples(
     holdout = None if others is None else samples_of(others, options.transform, options.preprocess)
     with labels_file(options.labels, classes=not reads_truth(options.metric)) as labels:
         # What is asked, before any work.
-        _check_judging(options, in_order=is_given and options.limit is None)
+        metric = options.metric
+        labelled = options.labels is not None and not reads_truth(metric)
+        times = options.latency is not None
+        check_gate(options.gate, labels=labelled, latency=times, metric=metric is not None)
         for source in (data, holdout):
             if options.gate.has_limit and source is not None and is_random(source_name(source)):
                 raise ConfigError(
@@ -268,10 +271,13 @@ def quantize_from_samples(
             profile=None if kept is None or config.rounding in WITH_SAMPLES else kept.profile.data,
             has_rows=has_rows(prepared.model.graph.outputs),
         )
-        if is_given and samples.description.samples < samples.description.of_samples:
-            _check_judging(options)
         if isinstance(truth, Labels):
             truth = held_out_labels(truth, samples)
+        elif samples.labelled and samples.description.samples < samples.description.of_samples:
+            # The metric finds the truth of a sample by its name, or by its place among all.
+            samples = replace(samples, held_out=replace(samples.held_out, know_places=True))
+
+        _check_truth(model.path, samples, truth, options)
 
         # The profile, where none was given.
         if kept is None and config.reads_profile:
@@ -290,24 +296,36 @@ def quantize_from_samples(
         return replace(_judge_and_fix(task), read=read)
 
 
-def _check_judging(options: QuantizeOptions, *, in_order: bool = False) -> None:
-    """Check the samples and the truth that a model is judged on.
+CHECKED_TRUTHS = 8
+"""Samples on which the truth is held against the float model first."""
 
-    Args:
-        options: of the call.
-        in_order: whether it may be judged on all samples, in their order.
+MIN_REFUSED_ROWS = 10
+"""Rows of which the float model has none right where truth is refused: fewer may be an accident."""
+
+
+def _check_truth(
+    model: Path, samples: SampleSplit, truth: Path | Labels | None, options: QuantizeOptions
+) -> None:
+    """Refuse truth of which the float model has next to nothing right, before a profile is made.
+
+    Some of the held-out samples tell that it has; all of them, that it has not.
 
     Raises:
-        ConfigError: a limit on what is not measured, or truth that cannot be divided.
+        DataError: nothing is right, or the truth cannot be read for these samples.
     """
-    metric = options.metric
-    labelled = options.labels is not None and not reads_truth(metric)
-    check_gate(options.gate, labels=labelled, latency=options.latency is not None, metric=metric is not None)
-    if options.holdout_data is None and not in_order and not _is_one_class_a_row(options):
-        raise ConfigError(
-            f"metric {getattr(metric, '__name__', metric)}: has its truth in the order of the samples; "
-            "give other samples to judge on, with labels of these: --holdout-data DATA"
-        )
+    if truth is None:
+        return
+    for limit in (CHECKED_TRUTHS, None):
+        how = replace(options, latency=None, limit=limit)
+        found = evaluate(model, model, samples.held_out, labels=truth, measuring=how)
+        scores = found.score or found.accuracy
+        if scores is None or not truth_doubts(found.accuracy, found.score, counts_rows=False):
+            return
+    if scores is None or scores.rows < MIN_REFUSED_ROWS or has_something_right(scores):
+        return
+    read = [one.text for one in found.findings if one.code is Code.METRIC_ASSUMED]
+    file = truth if isinstance(truth, Path) else truth.file
+    raise DataError(f"{file}: {WORTHLESS}{''.join(f' ({text})' for text in read)}")
 
 
 def _is_one_class_a_row(options: QuantizeOptions) -> bool:

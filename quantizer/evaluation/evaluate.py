@@ -461,7 +461,7 @@ def evaluate(
     # What the outputs amount to.
     outputs = tuple(one.result(name) for name, one in sums.items())
     shifts = judged.shifts()
-    cut = samples == measuring.limit
+    cut = samples == measuring.limit or (before is not None and before.position is not None)
     accuracy, metric, score, truth_digest = None, None, None, ""
     shift = shift_of_rows(*labelled) if scoring is None else scoring.shift()
     if class_labels is not None:

@@ -341,14 +341,26 @@ def _unfit_truth(scores: Accuracy | Score) -> str:
     """Return the sign that the truth is wrong where the float model is at chance."""
     if isinstance(scores, Accuracy):
         return _few_right(scores, scores.float_percent) if scores.float_right else WORTHLESS
-    worst = scores.float_score <= 0.0 if scores.higher_is_better else scores.float_score >= 100.0
-    if scores.unit == "%" and worst:
+    if not has_something_right(scores):
         return WORTHLESS
     return (
         f"the float model scores {scores.float_score:.6g} with the truth of its rows, and "
         f"{scores.chance:.6g} with that of other rows: do labels, their order and numbers, and --preprocess "
         "belong to this model?"
     )
+
+
+MAX_ACCIDENTAL_PERCENT = 2.0
+"""A score in percent that the truth of something else may give: boxes of another class, as mAP counts the
+least likely."""
+
+
+def has_something_right(scores: Accuracy | Score) -> bool:
+    """Return whether the float model has any row right, or of other scores more than is had by accident."""
+    if isinstance(scores, Accuracy):
+        return scores.float_right > 0
+    right = scores.float_score if scores.higher_is_better else 100.0 - scores.float_score
+    return scores.unit != "%" or right > (MAX_ACCIDENTAL_PERCENT if scores.is_at_chance else 0.0)
 
 
 def _few_right(scores: Accuracy | Score, right: float) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import onnx_ir as ir
 
 from ...profiles.base.errors import ConfigError, ModelError
 from ..evaluation.metrics.metric import MetricSource, Outputs
@@ -188,7 +189,7 @@ def _scored_classes(source: MetricSource, form: str, output: str, classes: Colle
         raise ConfigError(
             f"metric '{source.metric.text}': nc={given} is no number of classes; give 1 or more"
         )
-    count = _class_count_in_metadata(source) if given is None else int(given)
+    count = (len(class_names(source.model)) or None) if given is None else int(given)
     if count is not None and count > channels - before:
         where = "nc" if given is not None else "its metadata names"
         raise ModelError(
@@ -208,13 +209,18 @@ def _scored_classes(source: MetricSource, form: str, output: str, classes: Colle
     return count
 
 
-def _class_count_in_metadata(source: MetricSource) -> int | None:
-    """Return the number of classes that the model's metadata name, a list or dict as text; None for none."""
+def class_names(model: ir.Model) -> dict[int, str]:
+    """Return the names of classes by number that an exporter has written into a model's metadata, a list or
+    dict as text; {} for none."""
     try:
-        names = ast.literal_eval(source.model.metadata_props.get("names", ""))
+        names = ast.literal_eval(model.metadata_props.get("names", ""))
     except (ValueError, SyntaxError, MemoryError, RecursionError):
-        return None
-    return len(names) if isinstance(names, list | tuple | dict) and names else None
+        return {}
+    if isinstance(names, list | tuple):
+        names = dict(enumerate(names))
+    if not isinstance(names, dict) or not all(type(number) is int for number in names):
+        return {}
+    return {number: str(name) for number, name in names.items()}
 
 
 SCORE_SLACK = 1e-3

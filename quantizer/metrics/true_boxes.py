@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from pathlib import Path
 
 import msgspec
@@ -13,12 +14,12 @@ import numpy.typing as npt
 from ...profiles.base.errors import ConfigError, DataError
 from ...profiles.base.extras import library
 from ...profiles.samples.objects import DataLike, PreprocessedData
-from ...profiles.samples.picture_files import SUFFIXES, box_files, is_data_yaml
+from ...profiles.samples.picture_files import SUFFIXES, box_files, data_yaml_names, is_data_yaml
 from ...profiles.samples.preprocessing import load_preprocessing
 from ..evaluation.metrics.metric import MetricSource
 from ..evaluation.metrics.truth import Place, files_by_stem, read_text, stem_of, unique_stems
 from .boxes import Boxes, boxes_of
-from .detector_outputs import input_size
+from .detector_outputs import class_names, input_size
 
 PLACEMENTS = ("input", "letterbox", "top-left", "stretch")
 """How pictures came into the model's input: as they are; scaled with borders around them, or to the right and
@@ -118,6 +119,8 @@ class _Annotation:
 @dataclass(frozen=True)
 class _Category:
     id: int
+    name: str = ""
+    supercategory: str | None = None
 
 
 @dataclass(frozen=True)
@@ -144,8 +147,7 @@ def _coco(source: MetricSource, path: Path, placement: str | None) -> TrueBoxes:
         annotations[entry.image_id].append(entry)
     if len(annotations) < len(record.images):
         raise DataError(f"{path}: two images have one id; give each its own")
-    ids = sorted({e.category_id for e in record.annotations} | {c.id for c in record.categories})
-    classes = {id_: id_ if source.metric.options["ids"] else at for at, id_ in enumerate(ids)}
+    classes, numbered = _classes_of_categories(source, path, record)
     sizes = [(image.width, image.height) for image in record.images]
     target = input_size(source)
     if placement is None:
@@ -154,14 +156,93 @@ def _coco(source: MetricSource, path: Path, placement: str | None) -> TrueBoxes:
     for entries, size in zip(annotations.values(), sizes, strict=True):
         corners = np.array([entry.bbox for entry in entries], np.float64).reshape(-1, 4)
         corners[:, 2:] += corners[:, :2]
-        numbers = np.array([classes[entry.category_id] for entry in entries], np.int64)
+        numbers = np.array([classes.get(entry.category_id, -1) for entry in entries], np.int64)
         crowd = np.array([bool(entry.iscrowd) for entry in entries], np.bool_)
         corners = boxes_in_input(corners, size, target, placement)
-        boxes.append(replace(boxes_of(corners, numbers), crowd=crowd))
+        of_picture = replace(boxes_of(corners, numbers), crowd=crowd)
+        boxes.append(of_picture.subset(numbers >= 0))
     picture_names = [image.file_name or str(image.id) for image in record.images]
-    return _by_name_or_order(
-        str(path), boxes, picture_names, f"true boxes of pictures in placement {placement}"
-    )
+    assumed = f"true boxes of pictures in placement {placement}; {numbered}"
+    return _by_name_or_order(str(path), boxes, picture_names, assumed)
+
+
+def _classes_of_categories(source: MetricSource, path: Path, record: _Coco) -> tuple[dict[int, int], str]:
+    """Return the class of the model for the id of each category, and how they were numbered.
+
+    By their names, where the model's metadata have names of classes; categories of other names are none of
+    its classes. Else in the order of their ids, without a category that only stands above the others, as
+    exports of labelling sites have.
+
+    Raises:
+        DataError: no category has a name of the model's.
+    """
+    named = {category.id: category.name for category in record.categories}
+    with_boxes = {entry.category_id for entry in record.annotations}
+    if source.metric.options["ids"]:
+        return {id_: id_ for id_ in with_boxes | set(named)}, "the ids of categories are the classes"
+    if by_name := _classes_by_name(source, path, named, with_boxes):
+        return by_name
+    above = {
+        category.id
+        for category in record.categories
+        if category.id not in with_boxes
+        and category.name
+        and len(record.categories) > 1
+        and all(one.supercategory == category.name for one in record.categories if one is not category)
+    }
+    ids = sorted((with_boxes | set(named)) - above)
+    shown = [f"{named.get(id_) or id_} is {at}" for at, id_ in enumerate(ids)]
+    numbered = f"categories are classes in the order of ids, {_some(shown)}"
+    return {id_: at for at, id_ in enumerate(ids)}, numbered
+
+
+def _classes_by_name(
+    source: MetricSource, path: Path, named: Mapping[int, str], with_boxes: Collection[int]
+) -> tuple[dict[int, int], str] | None:
+    """Return the class of the model that each number of a file means by its name, and a sentence on it.
+
+    Args:
+        source: of the metric; its model may name its classes.
+        path: of the file.
+        named: names by the numbers of the file.
+        with_boxes: numbers that boxes have.
+
+    Returns:
+        None where the model or the file names none. A number of another name is no class.
+
+    Raises:
+        DataError: no name is one of the model's.
+    """
+    names = class_names(source.model)
+    if not names or not any(named.values()):
+        return None
+    number_of = {plain_name(name): number for number, name in names.items()}
+    known = {number: plain_name(name) for number, name in named.items() if plain_name(name) in number_of}
+    left = sorted(f"'{named.get(number) or number}'" for number in with_boxes if number not in known)
+    if not known or (with_boxes and len(left) == len(with_boxes)):
+        raise DataError(
+            f"{path}: its classes {_some(left or list(map(repr, named.values())))} are none of the model's, "
+            f"{_some(list(map(repr, names.values())))}; name them as the model does, or where their numbers "
+            f"are the model's, say {source.metric.kind.name}:ids=yes"
+        )
+    classes = {number: number_of[name] for number, name in known.items()}
+    shown = [f"{named[number]} is {classes[number]}" for number in sorted(known) if number in with_boxes]
+    without = f", boxes of {_some(left)} are left out" if left else ""
+    return classes, f"classes by their names, {_some(shown)}{without}"
+
+
+MAX_SHOWN_CLASSES = 4
+"""Classes that a sentence names."""
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - MAX_SHOWN_CLASSES} more" if len(names) > MAX_SHOWN_CLASSES else ""
+    return ", ".join(names[:MAX_SHOWN_CLASSES]) + more if names else "(none)"
+
+
+def plain_name(name: str) -> str:
+    """Return the name of a class in lower case, without punctuation and spaces, as two tools may write it."""
+    return "".join(letter for letter in name.casefold() if letter.isalnum())
 
 
 def _by_name_or_order(
@@ -175,22 +256,27 @@ def _by_name_or_order(
         picture_names: names of the pictures.
         assumed: as in `TrueBoxes`.
     """
-    names = {stem_of(name): at for at, name in enumerate(picture_names)}
-    unique_stem, found_by_name = unique_stems(path), dict[bool, str]()
+    by_stem: dict[str, list[int]] = {}
+    for at, name in enumerate(picture_names):
+        by_stem.setdefault(stem_of(name), []).append(at)
+    found_by_name, sample_of = dict[bool, str](), dict[int, str]()
 
     def of_sample(place: Place, rows: int) -> list[Boxes]:
-        at = names.get(stem_of(place.name)) if rows == 1 else None
-        found_by_name.setdefault(at is not None, place.name)
+        candidates = by_stem.get(stem_of(place.name), []) if rows == 1 else []
+        found_by_name.setdefault(bool(candidates), place.name)
         if len(found_by_name) == 2:
             raise DataError(
                 f"{path}: lists the picture of sample {found_by_name[True]}, but none of the name of "
                 f"{found_by_name[False]}; list all pictures, those without boxes too, or leave that sample "
                 "out"
             )
-        if at is not None:
-            if len(names) < len(picture_names):
-                raise DataError(f"{path}: two pictures have one name; give each its own, in any folder")
-            unique_stem(place.name)
+        if candidates:
+            at = _same_picture(path, place.name, {at: picture_names[at] for at in candidates})
+            if sample_of.setdefault(at, place.name) != place.name:
+                raise DataError(
+                    f"{path}: samples {sample_of[at]} and {place.name} would both be the picture "
+                    f"{picture_names[at]}; name pictures with their folders"
+                )
             return [boxes[at]]
         if place.row + rows > len(boxes):
             raise DataError(
@@ -206,6 +292,28 @@ def _by_name_or_order(
             )
 
     return TrueBoxes(of_sample, check_rows, assumed)
+
+
+def _same_picture(path: str, sample: str, pictures: Mapping[int, str]) -> int:
+    """Return the number of the picture that a sample is: of those of its name the one in the same folders.
+
+    Raises:
+        DataError: it may be several.
+    """
+
+    def folders_in_common(name: str) -> int:
+        pairs = zip(reversed(Path(sample).parts[:-1]), reversed(Path(name).parts[:-1]), strict=False)
+        return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+
+    common = {at: folders_in_common(name) for at, name in pictures.items()}
+    best = [at for at, count in common.items() if count == max(common.values())]
+    if len(best) > 1:
+        names = " and ".join(pictures[at] for at in best[:2])
+        raise DataError(
+            f"{path}: sample {sample} may be picture {names}; name pictures with the folders in which they "
+            "lie, or each as no other"
+        )
+    return best[0]
 
 
 def _yolo(source: MetricSource, folder: Path, placement: str | None) -> TrueBoxes:
@@ -231,6 +339,7 @@ def _yolo(source: MetricSource, folder: Path, placement: str | None) -> TrueBoxe
         if not images.is_dir():
             raise DataError(f"{images}: no such folder of pictures; check the path")
         pictures = {f.stem: f for f in sorted(images.iterdir()) if f.suffix.lower() in SUFFIXES}
+    classes, numbered = _classes_of_data_yaml(source, folder, files)
     target = input_size(source)
     placement = placement or ("letterbox" if pictures else "stretch")
     if placement in ("letterbox", "top-left") and not pictures:
@@ -251,13 +360,33 @@ def _yolo(source: MetricSource, folder: Path, placement: str | None) -> TrueBoxe
         size = target if placement in ("stretch", "input") else _picture_size(pictures, key)
         shares = _read_yolo(files[key])
         corners = boxes_in_input(shares.corners * np.tile(size, 2), size, target, placement or "stretch")
-        return [replace(shares, corners=corners)]
+        if classes is None:
+            return [replace(shares, corners=corners)]
+        numbers = np.array([classes.get(int(kind), -1) for kind in shares.classes], np.int64)
+        return [replace(shares, corners=corners, classes=numbers).subset(numbers >= 0)]
 
     def check_rows(rows: int, cut: bool) -> None:
         if not samples_with_boxes:
             raise DataError(f"{folder}: no file has the name of a sample; {advice}")
 
-    return TrueBoxes(of_sample, check_rows, f"true boxes are shares of pictures in placement {placement}")
+    assumed = f"true boxes are shares of pictures in placement {placement}{numbered}"
+    return TrueBoxes(of_sample, check_rows, assumed)
+
+
+def _classes_of_data_yaml(
+    source: MetricSource, file: Path, boxes: Mapping[str, Path]
+) -> tuple[dict[int, int] | None, str]:
+    """Return the classes that the numbers of a data set mean by the names in its `data.yaml`, and a sentence;
+    None where nobody names any, or all have the model's number."""
+    if not is_data_yaml(str(file)) or source.metric.options["ids"]:
+        return None, ""
+    named = data_yaml_names(str(file))
+    model = class_names(source.model)
+    if not named or all(plain_name(model.get(number, "")) == plain_name(n) for number, n in named.items()):
+        return None, ""
+    with_boxes = {int(kind) for path in boxes.values() for kind in _read_yolo(path).classes}
+    found = _classes_by_name(source, file, named, with_boxes)
+    return (None, "") if found is None else (found[0], f"; {found[1]}")
 
 
 def _picture_size(pictures: Mapping[str, Path], name: str) -> tuple[int, int]:

@@ -172,7 +172,6 @@ def test_few_samples_are_said_to_be_few(tmp_path: Path) -> None:
         (["--max-drop", "1"], "max_drop: nothing is scored; give labels"),
         (["--budget", "-1"], "budget: -1 is no number of seconds"),
         (["--fix", "on"], "fix: 'on' is not known; give off or auto"),
-        (["--metric", "scores:top1"], "has its truth in the order of the samples"),
         (["--min-speedup", "1"], "min_speedup: latency is not measured"),
     ],
 )

@@ -58,6 +58,31 @@ def test_a_large_model_is_not_timed_where_nobody_asks_for_it(monkeypatch: pytest
         assert any("speed was not measured" in note for note in map(str, result.findings)) != is_timed
 
 
+def test_labels_of_which_the_float_model_has_none_right_are_refused_before_a_profile_is_made(
+    tmp_path: Path,
+) -> None:
+    labels = (np.loadtxt(DIGITS / "heldout" / "labels.txt", dtype=int) + 1) % 10
+    with pytest.raises(qprof.DataError, match="the float model has nothing right"):
+        qprof.quantize(MODEL, None, tmp_path / "q.onnx", data=DIGITS / "heldout", labels=labels)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("limit", [None, 100])
+def test_a_metric_whose_truth_is_in_the_order_of_the_samples_judges_those_that_are_held_out(limit) -> None:
+    images = np.concatenate([np.load(file)["image"] for file in sorted(DIGITS.glob("heldout/*.npz"))])
+    truth = np.loadtxt(DIGITS / "heldout" / "labels.txt", dtype=int)
+
+    def right(outputs, indices):
+        return [100.0 * (one["logits"].argmax() == truth[n]) for one, n in zip(outputs, indices, strict=True)]
+
+    samples = [image[None] for image in images]
+    result = qprof.quantize(MODEL, data=samples, metric=right, latency=False, limit=limit)
+    assert result.verdict is not None
+    assert result.verdict.score is not None
+    assert result.verdict.score.rows == (limit or len(images)) // 4
+    assert result.verdict.score.float_score > 95.0
+
+
 def test_what_judges_goes_with_samples() -> None:
     with pytest.raises(qprof.ConfigError, match="labels: is for data, on which the result is judged; give"):
         qprof.quantize(MODEL, mode="weight-only", labels=[1])

@@ -26,7 +26,7 @@ def poor(folder: Path, labels: Any) -> qprof.QuantizeResult:
         None,
         folder / "q.onnx",
         data=DIGITS / "heldout",
-        labels=(labels + 1) % 10,
+        labels=np.where(np.arange(len(labels)) % 10 == 0, labels, (labels + 1) % 10),
         calibrator="percentile:90",
         min_output_sqnr=0.0,
         equalization="off",
@@ -75,7 +75,7 @@ def test_a_verdict_shows_what_to_try_as_keywords(poor: qprof.QuantizeResult) -> 
 
 def test_a_float_model_that_is_hardly_ever_right_is_remarked_upon(poor: qprof.QuantizeResult) -> None:
     assert poor.verdict is not None
-    assert any("the float model has nothing right" in remark for remark in map(str, poor.verdict.findings))
+    assert any("the float model is right on only" in remark for remark in map(str, poor.verdict.findings))
 
 
 def test_truth_that_is_no_classes_is_read_by_its_metric(labels: Any, tmp_path: Path) -> None:

@@ -463,7 +463,76 @@ def test_chosen_samples_have_the_placement_of_their_recipe(tmp_path) -> None:
     data = PreprocessedData(str(tmp_path), str(tmp_path / "r.yaml"))
     for chosen in (data, ChosenSamples(data, (0,))):
         found = opened("f1", ONE, tmp_path / "t.json", data=chosen)
-        assert found.assumed[1].text.endswith("in placement stretch")
+        assert "in placement stretch;" in found.assumed[1].text
+
+
+def boxes_of_kinds(*kinds: tuple[int, str]) -> str:
+    """Return a COCO file of a picture with a box of the last of these categories, by id and name."""
+    content = json.loads(listed("a.png"))
+    content["annotations"][0]["category_id"] = kinds[-1][0]
+    content["categories"] = [{"id": number, "name": name} for number, name in kinds]
+    return json.dumps(content)
+
+
+FOUND = {"y": np.array([[[0, 0, 32, 64, 0.9, 1]]], np.float32)}  # of class 1
+ANIMALS = named(names="{0: 'cat', 1: 'guide dog'}")
+
+
+@pytest.mark.parametrize("name", ["guide dog", "Guide_Dog"])
+def test_categories_are_classes_by_the_names_that_the_model_has(tmp_path, name) -> None:
+    (tmp_path / "t.json").write_text(boxes_of_kinds((7, name)))
+    metric = opened("f1", FOUND, tmp_path / "t.json", ANIMALS)
+    assert scored(metric, [FOUND], [FOUND]).float_score == 100.0
+    assert metric.assumed[1].text.endswith(f"classes by their names, {name} is 1")
+    (tmp_path / "t.json").write_text(boxes_of_kinds((7, name)))
+    assert scored(opened("f1", FOUND, tmp_path / "t.json"), [FOUND], [FOUND]).float_score == 0.0
+
+
+def test_a_category_that_the_model_has_not_is_left_out(tmp_path) -> None:
+    content = json.loads(boxes_of_kinds((3, "cow"), (7, "guide dog")))
+    content["annotations"].append({**content["annotations"][0], "category_id": 3})
+    (tmp_path / "t.json").write_text(json.dumps(content))
+    metric = opened("f1", FOUND, tmp_path / "t.json", ANIMALS)
+    assert scored(metric, [FOUND], [FOUND]).float_score == 100.0
+    assert "boxes of 'cow' are left out" in metric.assumed[1].text
+
+
+def test_categories_of_which_none_is_a_class_of_the_model_are_refused(tmp_path) -> None:
+    (tmp_path / "t.json").write_text(boxes_of_kinds((1, "cow")))
+    with pytest.raises(DataError, match=r"'cow' are none of the model's, 'cat', 'guide dog'; .* f1:ids=yes"):
+        opened("f1", FOUND, tmp_path / "t.json", ANIMALS)
+    by_id = opened("f1:ids=yes", FOUND, tmp_path / "t.json", ANIMALS)
+    assert scored(by_id, [FOUND], [FOUND]).float_score == 100.0
+
+
+def test_a_category_above_all_others_is_no_class(tmp_path) -> None:
+    content = json.loads(boxes_of_kinds((0, "animals"), (1, "cat"), (2, "dog")))
+    for category in content["categories"][1:]:
+        category["supercategory"] = "animals"
+    (tmp_path / "t.json").write_text(json.dumps(content))
+    assert scored(opened("f1", FOUND, tmp_path / "t.json"), [FOUND], [FOUND]).float_score == 100.0
+
+
+def test_pictures_of_one_name_are_told_apart_by_their_folders(tmp_path) -> None:
+    (tmp_path / "t.json").write_text(listed("train/a/1.png", "train/b/1.png"))
+    metric = opened("f1", ONE, tmp_path / "t.json")
+    for name in ("b/1.png", "a/1.png"):
+        metric.truth(Place(0, name, 0), ONE)
+    with pytest.raises(DataError, match=r"may be picture train/a/1\.png and train/b/1\.png"):
+        metric.truth(Place(0, "1.png", 0), ONE)
+
+
+def test_the_classes_of_a_data_yaml_are_those_of_the_model_by_their_names(tmp_path) -> None:
+    for kind in ("images", "labels"):
+        (tmp_path / kind).mkdir()
+    Image.new("RGB", (SIDE, SIDE)).save(tmp_path / "images" / "0.png")
+    (tmp_path / "labels" / "0.txt").write_text("0 0.25 0.5 0.5 1.0")
+    for names, score in (("[guide dog]", 100.0), ("[cat]", 0.0), ("{0: guide_dog, 1: cow}", 100.0)):
+        (tmp_path / "data.yaml").write_text(f"val: images\nnames: {names}\n")
+        metric = opened("f1", FOUND, tmp_path / "data.yaml", ANIMALS)
+        truth, _ = metric.truth(Place(0, "images/0.png"), FOUND)
+        found = metric.scored(truth, FOUND)
+        assert score_of(metric.kind, 1, *[metric.figures([found])] * 2, None).float_score == score
 
 
 def test_a_first_sample_without_boxes_does_not_tell_their_units() -> None:
