@@ -372,7 +372,7 @@ def _write(
     unchanged = (
         prepared.unimproved is None  # preparing brings nothing either
         and not (plan.adjustments.equalization or plan.adjustments.biases or plan.tensors)
-        and plan.config.io == "float"
+        and not (plan.borders or plan.int8_caches)
         and all(entry.kind is Kind.FLOAT for entry in plan.nodes.values())
     )
     if unchanged:

@@ -53,6 +53,7 @@ from ..noise.kept_samples import read_measured, with_noise_of_kept
 from ..noise.output_limits import noise_limits
 from ..plan.plan import Kind
 from ..plan.provenance import plan_digest
+from ..planning.caches import check_has_cache
 from ..planning.plan_model import PlannedModel
 from ..prepare.prepare import ModelFile, ProfileLike, file_of, profile_name
 from ..search.candidates import RankedNode
@@ -239,6 +240,7 @@ def quantize_from_samples(
 
         # The model, its labels, and the profile that was given.
         prepared = model.prepared
+        check_has_cache(prepared.graph, recipe.target, config.kv_cache)
         specs, state_model = input_specs(prepared.model), float_model(prepared.model)
         if labels is None and holdout is None and options.metric is None:
             _note_class_folders(data, options, prepared.model)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -103,10 +103,9 @@ def open_session(
         session = new_session(model, options, provider)
     except RUNTIME_ERRORS as error:
         raise ModelError(load_refusal(name, error, loaded_libraries())) from error
-    borders = {
-        name: FloatBorder(np.float32(b.scale), b.zero_point, b.type)
-        for name, b in borders_in(session.get_modelmeta().custom_metadata_map).items()
-    }
+    borders = _stated_borders(
+        session.get_modelmeta().custom_metadata_map, (*session.get_inputs(), *session.get_outputs())
+    )
     if any(value.type == INT8_TENSOR and value.name not in borders for value in session.get_inputs()):
         borders |= {name: FloatBorder(scale) for name, scale in stored_caches(model).items()}
     return cast(ort.InferenceSession, FloatBorders(session, borders)) if borders else session
@@ -131,6 +130,16 @@ def open_model(
         file = str(Path(folder) / "model.onnx")
         save_model(model, file)
         return open_session(file, name, threads, provider=provider, dequantized=dequantized)
+
+
+def _stated_borders(metadata: Mapping[str, str], values: Iterable[Any]) -> dict[str, FloatBorder]:
+    """Return the borders of a model by its metadata, given its inputs and outputs, which have a shape."""
+    ranks = {value.name: len(value.shape) for value in values}
+    return {
+        name: FloatBorder(border.scale_for(ranks[name]), border.zero_point, border.type)
+        for name, border in borders_in(metadata).items()
+        if name in ranks
+    }
 
 
 def _float_bytes(model: str | bytes, dequantized: bool) -> int:
@@ -213,7 +222,8 @@ class FloatBorders:
     def run(self, output_names: Sequence[str] | None, inputs: Inputs, run_options: Any = None) -> list[Any]:
         """Return the values of outputs for the arrays of one sample by input name."""
         names = list(output_names or (value.name for value in self.session.get_outputs()))
-        values = dict(zip(names, self.session.run(names, self.quantized(inputs), run_options), strict=True))
+        given = () if run_options is None else (run_options,)
+        values = dict(zip(names, self.session.run(names, self.quantized(inputs), *given), strict=True))
         for name in values.keys() & self.borders.keys():
             border = self.borders[name]
             values[name] = (values[name].astype(np.float32) - np.float32(border.zero_point)) * border.scale
@@ -412,13 +422,20 @@ def _open_openvino(path: str, name: str, threads: int, provider: str, timed: boo
         settings |= {"INFERENCE_NUM_THREADS": threads, "ENABLE_CPU_PINNING": False}
     core = _openvino_core()
     try:
-        names = [value.name for value in onnx.load(path, load_external_data=False).graph.output]
-        return _OpenVinoSession(core.compile_model(core.read_model(path), provider, settings), names)
+        proto = onnx.load(path, load_external_data=False)
+        names = [value.name for value in proto.graph.output]
+        session = _OpenVinoSession(core.compile_model(core.read_model(path), provider, settings), names)
     except (RuntimeError, TypeError) as error:
         raise ModelError(
             f"{name}: OpenVINO cannot load it: {_reason(error)}; compare it with --runtime "
             "onnxruntime, or quantize it with --target openvino"
         ) from error
+    values = [
+        Value(value.name, "", [dim.dim_value for dim in value.type.tensor_type.shape.dim])
+        for value in (*proto.graph.input, *proto.graph.output)
+    ]
+    borders = _stated_borders({entry.key: entry.value for entry in proto.metadata_props}, values)
+    return cast(Session, FloatBorders(session, borders)) if borders else session
 
 
 RUNTIMES: Mapping[str, Runtime] = {

@@ -73,7 +73,7 @@ def losses(entry: ExchangeFormat, source: Profile | QuantPlan, model: ir.Model) 
         "{} activation{s} with padded channels": len(adjusted.padded_channels),
         "{} convolution{s} with folded width": len(adjusted.folded_widths),
         "parameters of {} single use{s}": sum(len(n.inputs) for n in nodes if n.kind is not Kind.FLOAT),
-        "scales of keys and values of {} attention{s}": 0 if entry.has_caches else source.int8_caches,
+        "scales of keys and values of {} node{s}": 0 if entry.has_caches else source.int8_caches,
         "{} weight{s} with a scale for each block": len(blocks),
         "scales of {} bias{es}": sum(p.qtype is INT32 for p in source.tensors.values())
         * ("scales of biases" in entry.loses),

@@ -13,19 +13,24 @@ Source: option kv_cache_scale_file of onnxruntime-genai 0.18 (models/builders/ba
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ...profiles.base.errors import ConfigError
 from ..numerics.affine import INT8, QuantParams
-from ..operators.caches import PLACES
-from ..operators.graph import index
+from ..operators.caches import ATTENTION, PLACES
+from ..operators.concat_caches import concat_caches, holds_values
+from ..operators.graph import Graph, index
 
 if TYPE_CHECKING:
     import onnx_ir as ir
 
     from ..plan.plan import QuantPlan
+
+Scales = float | list[float]
+"""One for a cache, or one for each element of each head."""
 
 STEPS_OF_LARGEST = -INT8.low
 """What the builder calls qmax. It multiplies scales by this over 128 for int8, 8 for int4 and 448 for float8,
@@ -35,30 +40,55 @@ so that one file serves all three, and scales of int8 stay as they are."""
 def write(plan: QuantPlan, model: ir.Model) -> str:
     """Return the scales of the caches that a plan has in int8, layers in the order of the graph.
 
+    Those of a decoder in standard operators are keys or values by the products that read them; keys and
+    values of an encoder, to which nothing is appended, are left out.
+
     Raises:
-        ConfigError: it has none.
+        ConfigError: it has none, or which are keys is not known.
     """
-    nodes = [node for node in index(model).nodes if plan.nodes[node.name].keeps_int8_cache]
-    if not nodes:
+    keys, values = _caches(plan, index(model))
+    if not keys and not values:
         raise ConfigError(
             "format 'kv-scales': the plan keeps no keys and values in int8; make it with --kv-cache int8"
         )
-    names, scales = list[list[str]](), list[list[float | list[float]]]()
-    for place in PLACES:
-        names.append([node.input(place.past) for node in nodes])
-        scales.append([_scales(plan.nodes[node.name].inputs[place.past]) for node in nodes])
+    if len(keys) != len(values):
+        raise ConfigError(
+            f"format 'kv-scales': the model has {len(keys)} caches that are read as keys and {len(values)} "
+            "that are read as values, and a file has both of each layer; 'qprof.borders' in the metadata of "
+            "the written model has the scales by name"
+        )
     content = {
-        "scales": {"k_scales": scales[0], "v_scales": scales[1]},
+        "scales": {
+            "k_scales": list(keys.values()),
+            "v_scales": list(values.values()),
+        },
         "qmax": STEPS_OF_LARGEST,
-        "layer_ids": layer_ids(names[0]),
-        "past_keys": names[0],
-        "past_values": names[1],
+        "layer_ids": layer_ids(list(keys)),
+        "past_keys": list(keys),
+        "past_values": list(values),
     }
     return json.dumps(content, indent=2) + "\n"
 
 
-def _scales(params: QuantParams) -> float | list[float]:
-    return params.tensor_scale if params.axis is None else [float(scale) for scale in params.scale]
+def _caches(plan: QuantPlan, graph: Graph) -> tuple[dict[str, Scales], dict[str, Scales]]:
+    """Return the inputs that hold keys with their scales, and those that hold values."""
+    found = dict[str, Scales](), dict[str, Scales]()
+    for node in graph.nodes:
+        entry = plan.nodes[node.name]
+        if entry.keeps_int8_cache and node.op_type == ATTENTION:
+            for caches, place in zip(found, PLACES, strict=True):
+                caches[node.input(place.past)] = _scales(entry.inputs[place.past], 1)
+    for cache in concat_caches(graph):
+        is_value = holds_values(graph, cache)
+        if cache.appends and cache.past in plan.borders and is_value is not None:
+            heads = math.prod(size or 1 for size in (graph.shape(cache.past) or ())[1:-2])
+            found[is_value][cache.past] = _scales(plan.borders[cache.past], heads)
+    return found
+
+
+def _scales(params: QuantParams, heads: int) -> Scales:
+    """Return the scales of a cache; those of its elements for each of the heads that have them in common."""
+    return params.tensor_scale if params.axis is None else params.scale.tolist() * heads
 
 
 def layer_ids(names: Sequence[str]) -> list[int]:

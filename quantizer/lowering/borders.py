@@ -1,4 +1,4 @@
-"""Integers at the border of a written model: inputs and outputs (setting `io`), caches (`kv_cache`)."""
+"""Integers at the border of a written model: inputs and outputs (setting `io`); caches are in `caches`."""
 
 from __future__ import annotations
 
@@ -6,52 +6,11 @@ import numpy as np
 import onnx_ir as ir
 
 from ...profiles.instrumentation.subgraphs import STANDARD_DOMAINS, value_names
-from ..model.editing import FreeNames, add_initializer, discard, free_name
+from ..model.editing import FreeNames, add_initializer, discard
 from ..numerics.affine import QuantParams
-from ..operators.caches import PLACES
-from ..operators.graph import index
 from ..operators.table import MICROSOFT
 from ..plan.plan import QuantPlan
 from .emitter import integer_type, new_value
-
-CACHE_BITS = "kv_cache_bit_width"
-"""Attribute of GroupQueryAttention."""
-
-
-def write_caches(model: ir.Model, plan: QuantPlan) -> None:
-    """Let the attentions of a written model that have parameters for it keep their cache in int8, in place.
-
-    The model then takes and returns int8 in the inputs and outputs that hold the cache. Their scales are
-    inputs `k_scale` and `v_scale` of each node.
-
-    Args:
-        model: as a form has written it.
-        plan: its plan.
-    """
-    if not plan.int8_caches:
-        return
-    taken = value_names(model)
-    for node in index(model).nodes:
-        entry = plan.nodes.get(node.name)
-        if entry is None or not entry.keeps_int8_cache:
-            continue
-        for place in PLACES:
-            params, attention = entry.inputs.get(place.past), node.ir_node
-            if params is None:
-                continue
-            past, present = attention.inputs[place.past], attention.outputs[place.present]
-            assert past is not None
-            name = free_name(f"{present.name}_scale", taken)
-            kind, scales = "PER_TENSOR", params.scale
-            if params.axis is not None:  # (1, heads, 1, elements)
-                heads = node.attributes.get_int("kv_num_heads", 1) or 1
-                kind, scales = "PER_CHANNEL", params.scale.reshape(1, heads, 1, -1)
-            scale = add_initializer(model.graph, name, np.array(scales, np.float32))
-            attention.resize_inputs(max(len(attention.inputs), place.scale + 1))
-            attention.replace_input_with(place.scale, scale)
-            attention.attributes[place.type_attribute] = ir.AttrString(place.type_attribute, kind)
-            attention.attributes[CACHE_BITS] = ir.AttrInt64(CACHE_BITS, params.qtype.bits)
-            past.type = present.type = ir.TensorType(ir.DataType.INT8)
 
 
 def write_borders(model: ir.Model, plan: QuantPlan) -> None:
@@ -65,7 +24,7 @@ def write_borders(model: ir.Model, plan: QuantPlan) -> None:
     graph, taken = model.graph, FreeNames(value_names(model))
     for value in list(graph.inputs):
         params = plan.borders.get(str(value.name))
-        if params is None:
+        if params is None or value.dtype is not ir.DataType.FLOAT:  # a cache, which is written
             continue
         conversions = [
             use.node
@@ -90,7 +49,7 @@ def write_borders(model: ir.Model, plan: QuantPlan) -> None:
     for place, value in enumerate(graph.outputs):
         name, maker = str(value.name), value.producer()
         params = plan.borders.get(name)
-        if params is None or value.is_graph_input():
+        if params is None or value.is_graph_input() or value.dtype is integer_type(params):
             continue
         is_conversion = maker is not None and maker.op_type == "DequantizeLinear"
         integers = maker.inputs[0] if maker is not None and is_conversion else None

@@ -10,8 +10,8 @@ same in every form is rewritten in float:
 4. the width of convolutions is folded into channels (`folded_widths`);
 5. GRU and RNN become a Scan where the plan says so (`scan`).
 
-A form then writes node by node (`write`, which most of them share). After it the border of the model becomes
-integers (`borders`), and constants that the original computes are computed again.
+A form then writes node by node (`write`, which most of them share). After it caches and the border of the
+model become integers (`caches`, `borders`), and constants that the original computes are computed again.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ from ..plan.provenance import provenance_of, write_provenance
 from ..plan.reasons import ReasonCode, UnfitNodesError, because
 from ..prepare.constant_folding import unfold_constants
 from ..targets.forms import FORMS
-from .borders import write_borders, write_caches
+from .borders import write_borders
+from .caches import write_attention_caches, write_concat_caches
 from .embedding_tables import share_tied_tables
 from .emitter import Emitter
 from .folded_widths import fold_widths
@@ -71,6 +72,7 @@ def lower(model: ir.Model, plan: QuantPlan) -> LoweredModel:
         PlanError: the plan does not fit the model, or the form cannot write a part of it.
     """
     lowered = _lowered(model, plan, whole=True)
+    write_concat_caches(lowered.model, plan)
     unfold_constants(lowered.model)
     write_borders(lowered.model, plan)
     write_provenance(lowered.model, provenance_of(plan))
@@ -103,7 +105,7 @@ def _lowered(model: ir.Model, plan: QuantPlan, *, whole: bool) -> LoweredModel:
     scanned, scanned_plan, parts = write_as_scans(folded, folded_plan)
     all_owners = {**owners, **more_owners, **parts}
     lowered = in_prepared_names(lower_model(scanned, scanned_plan), padded, all_owners)
-    write_caches(lowered.model, plan)
+    write_attention_caches(lowered.model, plan)
     check_scopes(lowered.model, f"form {form}")
     return lowered
 

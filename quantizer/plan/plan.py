@@ -199,7 +199,7 @@ class NodePlan:
             remark in words, such as the figures of a weight.
         inputs: parameters by input index, for the uses that want other parameters than the tensor is
             stored in: there the lowering converts on that edge alone. Of a FLOAT node those in which it keeps
-            its cache of keys and values.
+            its cache of keys and values, or appends to one.
         implementation: which of the equivalent ways the lowering writes the node in.
     """
 
@@ -221,7 +221,7 @@ class NodePlan:
 
     @property
     def keeps_int8_cache(self) -> bool:
-        """Whether this is an attention in float that keeps its keys and values in int8."""
+        """Whether this is a node in float that keeps keys and values in int8, or appends to them."""
         return self.kind is Kind.FLOAT and bool(self.inputs)
 
     @property
@@ -409,7 +409,8 @@ class QuantPlan(Presented):
         shared_scales: activations that share their parameters, two or more each.
         adjustments: what is changed in the float model first; tensors and nodes are those of the result.
         origin: what it was made from.
-        borders: parameters of the inputs and outputs of the model that are integers outside (setting io).
+        borders: parameters of the inputs and outputs of the model that are integers outside (settings io, and
+            kv_cache where the cache is in standard operators).
     """
 
     model: ModelId
@@ -471,7 +472,7 @@ class QuantPlan(Presented):
 
     @property
     def int8_caches(self) -> int:
-        """How many attentions keep their keys and values in int8."""
+        """How many nodes keep keys and values in int8, or append to them."""
         return sum(entry.keeps_int8_cache for entry in self.nodes.values())
 
     def float_nodes(self) -> list[tuple[ReasonCode, str, tuple[str, ...]]]:

@@ -14,11 +14,13 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 import onnx_ir as ir
 
 from ...profiles.base.json_values import parse_json
 from ...profiles.base.tool import tool_name
 from ...profiles.records.profile import ModelId, Profile
+from ..numerics.affine import QuantParams
 from ..prepare.prepare import QUANTIZED_NODES, nodes_said_to_be_quantized
 from .plan import Kind, QuantPlan
 
@@ -37,12 +39,26 @@ class Border:
 
     Attributes:
         type: "uint8" or "int8".
-        scale, zero_point: of all of it.
+        scale: of all of it, or of each channel.
+        zero_point: of all of it.
+        axis: of the channels; None for one scale.
     """
 
     type: str
-    scale: float
+    scale: float | tuple[float, ...]
     zero_point: int
+    axis: int | None = None
+
+    @classmethod
+    def of(cls, params: QuantParams) -> Border:
+        """Return a border with these parameters."""
+        scale = params.tensor_scale if params.axis is None else tuple(params.scale.tolist())
+        return cls(params.qtype.name, scale, int(params.zero_point[0]), params.axis)
+
+    def scale_for(self, rank: int) -> npt.NDArray[np.float32]:
+        """Return the scale, which broadcasts with a tensor of a rank."""
+        scale = np.array(self.scale, np.float32)
+        return scale if self.axis is None else scale.reshape([-1, *[1] * (rank - 1 - self.axis)])
 
 
 @dataclass(frozen=True)
@@ -90,10 +106,7 @@ def provenance_of(plan: QuantPlan) -> Provenance:
         profile=plan.origin.profile,
         estimated_sqnr=plan.origin.estimated_sqnr,
         sqnr_bands=plan.origin.sqnr_bands,
-        borders={
-            name: Border(params.qtype.name, params.tensor_scale, params.tensor_zero_point)
-            for name, params in plan.borders.items()
-        },
+        borders={name: Border.of(params) for name, params in plan.borders.items()},
         quantized_nodes=sum(node.kind not in unchanged for node in plan.nodes.values()),
     )
 
@@ -111,7 +124,10 @@ def write_provenance(model: ir.Model, provenance: Provenance) -> None:
         PROFILE: provenance.profile,
         ESTIMATED: provenance.estimated_sqnr,
         BANDS: provenance.sqnr_bands,
-        BORDERS: {name: vars(border) for name, border in provenance.borders.items()},
+        BORDERS: {
+            name: {key: value for key, value in vars(border).items() if value is not None}
+            for name, border in provenance.borders.items()
+        },
         QUANTIZED_NODES: "" if nodes is None else str(nodes),
         INSTRUMENTED: "true" if provenance.instrumented else "",
     }
@@ -154,9 +170,12 @@ def borders_in(metadata: Mapping[str, str]) -> dict[str, Border]:
     """Return the inputs and outputs that a model's metadata say are integers; none where they are spoiled."""
 
     def border(entry: Any) -> Border:
-        if entry["type"] not in ("uint8", "int8") or not entry["scale"] > 0.0:
+        scales, axis = entry["scale"], entry.get("axis")
+        listed = scales if isinstance(scales, list) else [scales]
+        if entry["type"] not in ("uint8", "int8") or not listed or not all(scale > 0.0 for scale in listed):
             raise ValueError(f"{entry} is not a border")
-        return Border(entry["type"], float(entry["scale"]), int(entry["zero_point"]))
+        scale = float(scales) if axis is None else tuple(map(float, listed))
+        return Border(entry["type"], scale, int(entry["zero_point"]), None if axis is None else int(axis))
 
     return read_entries(metadata, BORDERS, border)
 

@@ -56,6 +56,7 @@ class ReasonCode(StrEnum):
     NO_INT8_CONSUMER = "no-int8-consumer"
     INTER_LAYER_FLOAT = "inter-layer-float"
     EQUALIZATION_MUL = "equalization-mul"
+    INT8_CACHE = "int8-cache"
     DATA_FREE_MODE = "data-free-mode"
     NO_DYNAMIC_KERNEL = "no-dynamic-kernel"
     NO_DYNAMIC_FORM = "no-dynamic-form"
@@ -113,6 +114,7 @@ _SENTENCES: Mapping[ReasonCode, str] = {
     ReasonCode.MIXED_INPUTS: "it reads int8 and float inputs, and nothing after it runs in int8",
     ReasonCode.NO_INT8_CONSUMER: "nothing after it runs in int8",
     ReasonCode.INTER_LAYER_FLOAT: "inter_layer float: only products with a weight are quantized",
+    ReasonCode.INT8_CACHE: "it appends to a cache in int8, and does not compute",
     ReasonCode.EQUALIZATION_MUL: "added to balance channels; stays float by design",
     ReasonCode.DATA_FREE_MODE: "mode {mode}: only nodes with a large constant weight change",
     ReasonCode.NO_DYNAMIC_KERNEL: "{target} has no kernel of {operator} for dynamic quantization",

@@ -254,8 +254,13 @@ def _borders_are_inputs_and_outputs(plan: QuantPlan, graph: Graph) -> Iterator[s
             yield f"border '{name}': the model has no such input or output"
         elif graph.dtype(name) is not ir.DataType.FLOAT:
             yield f"border '{name}': the input or output is not float32"
-        if params.axis is not None or params.qtype.name not in ("uint8", "int8"):
-            yield f"border '{name}': has one scale, and is uint8 or int8"
+        if params.qtype.name not in ("uint8", "int8"):
+            yield f"border '{name}': is uint8 or int8"
+        shape = graph.shape(name) if name in graph.values else None
+        if params.axis is not None and (
+            params.zero_point.any() or shape is None or shape[params.axis] not in (None, params.scale.size)
+        ):
+            yield f"border '{name}': has a scale for each channel of axis {params.axis}, and zero_point 0"
 
 
 CHECKS: tuple[Check, ...] = (

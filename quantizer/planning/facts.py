@@ -31,6 +31,7 @@ from ..numerics.array_file import ArrayFile
 from ..numerics.calibrators import Range
 from ..numerics.density import ChannelDensities
 from ..numerics.schemas import SCHEMAS, Schema, channel_params, choose_params
+from ..operators.concat_caches import concat_caches
 from ..operators.functions import PointwiseChain
 from ..operators.graph import Graph, match_nodes
 from ..plan.plan import Implementation
@@ -275,12 +276,16 @@ class PlanningFacts:
         limits = noise_limits(self.prepared.graph, self.measured, self.config)
         return replace(limits, quieter=self.quieter) if self.quieter else limits
 
-    @derived_from("prepared", "config", "unfit", "chains")
+    @derived_from("prepared", "recipe", "config", "unfit", "chains")
     def requested_float(self) -> FloatReasons:
-        """The nodes that `keep_float` names, and those that are unfit, as nodes of `graph`."""
+        """The nodes that `keep_float` names, those that append to a cache in int8, and those that are unfit,
+        as nodes of `graph`."""
         matched = match_nodes(self.prepared.graph, self.config.keep_float)
+        is_asked = self.config.kv_cache != "float" and "Concat" in self.target.int8_caches
+        caches = concat_caches(self.prepared.graph) if is_asked else ()
         return self.by_planned_node(
             {name: because(ReasonCode.BY_REQUEST, pattern=pattern) for name, pattern in matched.items()}
+            | {node.name: because(ReasonCode.INT8_CACHE) for cache in caches for node in cache.appends}
             | dict(self.unfit)
         )
 

@@ -8,6 +8,7 @@ from ...profiles.base.findings import Code, Finding
 from ...profiles.records.profile import Profile
 from ..noise.activation_ranges import clip_outputs, with_clip_profiles
 from ..operators.caches import PLACES, has_own_cache, new_entries
+from ..operators.concat_caches import concat_caches
 from ..operators.graph import Graph
 from ..operators.table import channel_layout
 from ..targets.loading import packaged_targets
@@ -17,11 +18,10 @@ from .chains import find_chains, inner_tensors, planned_separately
 def needed_tensors(graph: Graph, hidden: Collection[str] = ()) -> frozenset[str]:
     """Return the floating-point activations that a plan may need, whatever is asked for.
 
-    These are what operators of the table read as activations and make, and new keys and values of attentions
-    with a cache of their own. No schema, calibrator, form or target
-    quantizes an operator that the table lacks, so what lies between such operators alone needs no profile.
-    Nor does a tensor that is only clipped: the profile of the clipped one serves for it. Nor does what lies
-    inside a chain that no packaged target takes apart (see `chains`).
+    These are what operators of the table read as activations and make, and the keys and values of caches. No
+    schema, calibrator, form or target quantizes an operator that the table lacks, so what lies between such
+    operators alone needs no profile. Nor does a tensor that is only clipped: the profile of the clipped one
+    serves for it. Nor does what lies inside a chain that no packaged target takes apart (see `chains`).
 
     Args:
         graph: the prepared model.
@@ -34,6 +34,8 @@ def needed_tensors(graph: Graph, hidden: Collection[str] = ()) -> frozenset[str]
             names |= {*node.activations, *node.outputs}
         if has_own_cache(node, graph):
             names |= {name for name, _ in (new_entries(node, place) for place in PLACES)}
+    for cache in concat_caches(graph):
+        names |= {*cache.sources, *(node.output for node in cache.appends)}
     names -= {
         "",
         *hidden,
@@ -67,8 +69,8 @@ def missing_tensors(profile: Profile, graph: Graph, where: str) -> tuple[Finding
 def weighted_channels(graph: Graph) -> dict[str, int]:
     """Return the axis of the input channels of every activation that is multiplied with a constant weight.
 
-    Those of recurrent operators are among them, and new keys and values of attentions with a cache of their
-    own. Where two nodes see different axes of one tensor, the first in graph order decides.
+    Those of recurrent operators are among them, and the keys and values of caches. Where two nodes see
+    different axes of one tensor, the first in graph order decides.
     """
     axes: dict[str, int] = {}
     for node in graph.nodes:
@@ -84,4 +86,7 @@ def weighted_channels(graph: Graph) -> dict[str, int]:
             continue
         if name and graph.is_float(name) and not graph.is_constant(name):
             axes.setdefault(name, layout.data_axis)
+    for cache in concat_caches(graph):
+        for name in cache.sources:
+            axes.setdefault(name, cache.channels)
     return axes

@@ -16,7 +16,7 @@ asks anew with these in float, until no rule names another. Rules about time are
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -26,7 +26,6 @@ from ..costs.float_regions import Crossing, Prices, find_prices, unprofitable_no
 from ..costs.predicted import CostModel, find_folds, find_padding
 from ..numerics.affine import QuantParams
 from ..numerics.tuned import tuned
-from ..operators.caches import PLACES
 from ..operators.decompositions import is_normalized
 from ..operators.facts import KernelSizes
 from ..operators.functions import CHAIN, chain_of
@@ -36,7 +35,8 @@ from ..plan.plan import Implementation, Kind, NodePlan, PlanOrigin, QuantPlan
 from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, UnfitNodesError, because
 from ..targets.config import DATA_FREE
 from ..targets.forms import FORMS
-from .borders import integer_borders, with_int8_caches
+from .borders import integer_borders
+from .caches import cached_names, with_int8_caches
 from .facts import PlanningFacts
 from .hybrid import data_free_choices, find_hybrids, is_dear_to_read
 from .parameters import Parameters, choose_parameters
@@ -139,18 +139,17 @@ def _decision(facts: PlanningFacts, floats: FloatReasons, *, start_everywhere: b
             kind = Kind.QUANTIZED  # a clip with parameters of its own converts
         how = _implementation(facts, node, choice, parameters, shares=shares)
         nodes[node.name] = NodePlan(kind, choice.reason, parameters.inputs[node.name], how)
-    nodes = with_int8_caches(facts, nodes)
+    nodes, stored = with_int8_caches(facts, nodes)
+    caches = cached_names(graph, nodes, stored)
 
     findings = list(facts.findings)
-    caches = [node for node in graph.nodes if nodes[node.name].keeps_int8_cache]
     if caches:
-        listed = ", ".join(caches[0].input(place.past) for place in PLACES)
-        nodes_are = f"{len(caches)} node{'s'[: len(caches) > 1]} are"
         sentence = (
-            f"keys and values of {nodes_are} int8: the model takes {listed} and so on, and returns them, "
-            "in int8, times the scales that these nodes read"
+            f"keys and values are int8: the model takes {_listed(caches, graph.inputs)} and gives "
+            f"{_listed(caches, graph.outputs)} in int8, which a program allocates as such and hands on as "
+            "they are"
         )
-        findings.append(Finding(Code.INT8_CACHES, sentence, caches[0].name, {"nodes": len(caches)}))
+        findings.append(Finding(Code.INT8_CACHES, sentence, next(iter(caches)), {"tensors": len(caches)}))
     tables = [
         node
         for node in graph.nodes
@@ -198,9 +197,15 @@ def _decision(facts: PlanningFacts, floats: FloatReasons, *, start_everywhere: b
         tool=tool_name(),
         shared_scales=shared_scales(groups),
         origin=PlanOrigin(facts.profile_digest),
-        borders=integer_borders(facts, parameters.tensors, nodes),
+        borders={**stored, **integer_borders(facts, parameters.tensors, caches)},
     )
     return Decision(facts, floats, plan, groups, parameters.activations)
+
+
+def _listed(caches: Collection[str], names: Sequence[str]) -> str:
+    """Return which of some names are those of caches, in words."""
+    own = [name for name in names if name in caches]
+    return ", ".join(own[:2]) + (f" and {len(own) - 2} more" if len(own) > 2 else "")
 
 
 # How each node is written ---------------------------------------------------------------------------------

@@ -325,7 +325,8 @@ def tensor_noise(analysis: Analysis | None, layers: LayerReport | None) -> tuple
 
 NO_PRICE = (
     *(ReasonCode.SHAPE_ARITHMETIC, ReasonCode.ONLY_CONSTANTS, ReasonCode.EQUALIZATION_MUL),
-    *(ReasonCode.NO_KERNEL, ReasonCode.UNSUPPORTED_OPERATOR, ReasonCode.UNSUPPORTED_USE),
+    *(ReasonCode.INT8_CACHE, ReasonCode.NO_KERNEL),
+    *(ReasonCode.UNSUPPORTED_OPERATOR, ReasonCode.UNSUPPORTED_USE),
 )
 """Reasons of nodes that int8 is no choice for."""
 

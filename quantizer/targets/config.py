@@ -238,8 +238,8 @@ class QuantConfig:
         option(
             "Calibration and precision",
             "Keys and values that a decoder keeps from step to step (past_key_values, present): float, or "
-            "int8 where the target's attention reads that, with a calibrated scale for each tensor, or for "
-            "each element of each head.",
+            "int8 where the target takes that, with a calibrated scale for each tensor, or for each element "
+            "of a head. The model then takes and gives them in int8.",
         ),
     ] = "float"
     io: Annotated[

@@ -355,7 +355,7 @@ def _problems(config: QuantConfig, target: Target) -> Iterator[MalformedError]:
     # At the border.
     if config.kv_cache != "float" and not target.int8_caches:
         yield MalformedError(
-            f"kv_cache {config.kv_cache}: {target.name} has no attention with such a cache", "use float"
+            f"kv_cache {config.kv_cache}: {target.name} has no operators for such a cache", "use float"
         )
     if target.zero_points == "zero" and config.io == "uint8":
         yield MalformedError(f"io uint8: {target.name} takes zero point 0 only", "use io int8, or float")

@@ -266,7 +266,10 @@ class Target:
     ] = field(default_factory=dict)
     int8_caches: Annotated[
         tuple[str, ...],
-        Meta(description="Operator types that read and extend a cache of keys and values in int8."),
+        Meta(
+            description="Operator types that extend a cache of keys and values in int8: the attention of "
+            "onnxruntime, and Concat in decoders of standard operators."
+        ),
     ] = ()
     folds: Annotated[
         Literal["nothing", "arithmetic", "conversions"],

@@ -1,0 +1,312 @@
+"""The caches of a decoder in standard operators: a Concat appends what is new to an input of the model, and
+its result is an output. They are found by structure; names decide nothing.
+
+    past_key_values.0.key ─┐
+                           ├─► Concat along steps ─► present.0.key, and what reads all keys
+                new keys ──┘
+
+Decoders that optimum exports are such. Where it merged two of them into one, the Concat is in a branch of an
+If, and the other branch gives new keys alone. A decoder that attends to an encoder also takes that one's keys
+and values, of the same kind of shape, to which nothing is appended: they pass from step to step as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+
+from ...profiles.records.profile import Dim
+from ..model.graph import subgraphs
+from .graph import Graph, Node
+
+
+@dataclass(frozen=True, eq=False)
+class ConcatCache:
+    """Keys, or values, that go from step to step through an input and an output of the model.
+
+    Attributes:
+        past: name of the input.
+        present: name of the output; "" where the model gives none back, as of an encoder's keys.
+        growth: axis along which it grows.
+        appends: the Concat nodes that append to it, one in each branch that does; () where it only passes.
+        sources: the tensors whose values it holds: what is appended, what becomes the whole of it in a branch
+            without a past, and the input.
+    """
+
+    past: str
+    present: str
+    growth: int
+    appends: tuple[Node, ...]
+    sources: tuple[str, ...]
+
+    @property
+    def channels(self) -> int:
+        """The axis of the elements of a head, from the end: the last that does not grow."""
+        return -2 if self.growth == -1 else -1
+
+
+class _Ends:
+    """The values that become an output of the model, straight or through branches of an If."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self.outputs: dict[str, str] = {}
+        for name in graph.outputs:
+            self._add(name, name)
+
+    def _add(self, value: str, output: str) -> None:
+        self.outputs[value] = output
+        maker = self._graph.producer(value)
+        if maker is None or maker.op_type != "If" or maker.domain:
+            return
+        for branch in subgraphs(maker.ir_node):
+            self._add(str(branch.outputs[maker.outputs.index(value)].name), output)
+
+    def of(self, output: str) -> Iterator[str]:
+        """Yield the values that no If gives of an output: one for each path of branches."""
+        for value, end in self.outputs.items():
+            maker = self._graph.producer(value)
+            if end == output and (maker is None or maker.op_type != "If"):
+                yield value
+
+
+def concat_caches(graph: Graph) -> tuple[ConcatCache, ...]:
+    """Return the caches of a model in float32, those that grow in the order of the nodes that append."""
+    ends = _Ends(graph)
+    appends: dict[tuple[str, str], list[Node]] = {}
+    for node in graph.nodes:
+        past = _grown_input(node, graph)
+        if past and node.output in ends.outputs:
+            appends.setdefault((past, ends.outputs[node.output]), []).append(node)
+    caches = []
+    for (past, present), nodes in appends.items():
+        rank = len(graph.shape(past) or ())
+        made = {node.output for node in nodes}
+        new = [name for node in nodes for name in node.inputs if name != past]
+        whole = [name for name in ends.of(present) if name not in made and not graph.is_constant(name)]
+        growth = _axis(nodes[0], rank) - rank
+        sources = tuple(dict.fromkeys([*new, *whole, past]))
+        caches.append(ConcatCache(past, present, growth, tuple(nodes), sources))
+    return (*caches, *_passing(graph, caches, ends))
+
+
+def _grown_input(node: Node, graph: Graph) -> str:
+    """Return the float32 input of the model to which a node appends along an axis of any size, else ""."""
+    if node.op_type != "Concat" or node.domain or len(node.inputs) < 2:
+        return ""
+    past = node.inputs[0]
+    shape = graph.shape(past)
+    if past not in graph.inputs or graph.dtype(past) is not ir.DataType.FLOAT or not shape:
+        return ""
+    is_whole = node.inputs.count(past) == 1 and shape[_axis(node, len(shape))] is None
+    return past if is_whole else ""
+
+
+def _axis(node: Node, rank: int) -> int:
+    return node.attributes.get_int("axis", 0) % rank
+
+
+def _passing(graph: Graph, growing: list[ConcatCache], ends: _Ends) -> Iterator[ConcatCache]:
+    """Yield the caches that nothing is appended to: other inputs of the shape of one that grows, which
+    products read likewise.
+
+    Outputs that are so read too are theirs, in the same order, where there are as many.
+    """
+    kinds = {(cache.growth, _kind(graph.shape(cache.past) or (), cache.growth)) for cache in growing}
+    known = {name for cache in growing for name in (cache.past, cache.present)}
+
+    def growth_of(name: str, values: Sequence[str]) -> int:
+        """Return the axis along which such an input or output may be of any length; 0 for another one."""
+        shape = graph.shape(name)
+        if name in known or graph.dtype(name) is not ir.DataType.FLOAT or shape is None:
+            return 0
+        for growth, kind in kinds:
+            uses = [graph.consumers(value) for value in values]
+            read = (any(cache_product(graph, *use, growth) for use in each) for each in uses)
+            if kind == _kind(shape, growth) and values and all(read):
+                return growth
+        return 0
+
+    pasts = {name: growth for name in graph.inputs if (growth := growth_of(name, [name]))}
+    presents: dict[str, list[str]] = {}
+    for name in graph.outputs:
+        values = [value for value in ends.of(name) if not graph.is_constant(value)]
+        if growth_of(name, values):
+            presents[name] = values
+    if len(presents) not in (0, len(pasts)):
+        return
+    for past, present in zip_longest(pasts, presents, fillvalue=""):
+        sources = dict.fromkeys((past, *presents.get(present, ())))
+        yield ConcatCache(past, present, pasts[past], (), tuple(sources))
+
+
+def _kind(shape: tuple[Dim, ...], growth: int) -> tuple[Dim, ...]:
+    """Return a shape without its batch and the axis that grows."""
+    kept = list(shape)
+    if len(shape) >= -growth:
+        kept[growth] = None
+    return tuple(kept[1:])
+
+
+def unfit_cache(graph: Graph) -> str:
+    """Return why something that looks like a cache of a model is not kept in int8; "" for nothing found."""
+    ends = _Ends(graph)
+    for node in graph.nodes:
+        if node.op_type != "Concat" or node.domain:
+            continue
+        for name in node.inputs:
+            maker = graph.producer(name)
+            from_cast = maker is not None and maker.op_type == "Cast" and maker.input(0) in graph.inputs
+            if maker is not None and from_cast and node.output not in graph.outputs:
+                dtype = graph.dtype(maker.input(0))
+                kind = "of another type" if dtype is None else dtype.name.lower()
+                readers = [reader for reader, _ in graph.consumers(node.output) if reader.op_type == "Cast"]
+                if any(reader.output in ends.outputs for reader in readers):
+                    return (
+                        f"its cache '{maker.input(0)}' is {kind}, not float; give the model in float32, or "
+                        "use float"
+                    )
+        past = _grown_input(node, graph)
+        if past and node.output not in ends.outputs:
+            return (
+                f"node '{node.name}' appends to input '{past}', and no output of the model gives the result "
+                "back; export it with its cache as outputs, or use float"
+            )
+    return ""
+
+
+# What reads them ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class CacheProduct:
+    """A MatMul whose second input is a cache.
+
+    Attributes:
+        node: the MatMul.
+        sums_steps: whether it sums over the steps of the cache, as of values; else over the elements of a
+            head, as of keys.
+    """
+
+    node: Node
+    sums_steps: bool
+
+
+def cache_product(graph: Graph, node: Node, position: int, growth: int) -> CacheProduct | None:
+    """Return the MatMul in whose second input a cache ends; None where it is read otherwise.
+
+    Between may be Transpose, and heads that are repeated by Unsqueeze, Expand and Reshape.
+
+    Args:
+        graph: the model.
+        node: reads the cache.
+        position: as which input.
+        growth: the axis along which the cache grows, from the end.
+    """
+    shape = graph.shape(node.input(position))
+    if shape is None or len(shape) < 2 or growth not in (-1, -2):
+        return None
+    rank, elements, name = len(shape), shape[-3 - growth], node.input(position)
+    while node.op_type != "MatMul":
+        if node.op_type == "Transpose":
+            order = list(node.attributes.get_ints("perm", ()))
+            if {*order[-2:]} != {rank - 2, rank - 1}:
+                return None
+            growth = order.index(rank + growth) - rank
+        elif node.op_type == "Unsqueeze" and growth == -2:
+            for following in ("Expand", "Reshape"):
+                reader = graph.only_reader(node.output)
+                if reader is None or reader.op_type != following or reader.input(0) != node.output:
+                    return None
+                node = reader
+            repeated = graph.shape(node.output)
+            if repeated is None or len(repeated) != rank or repeated[-1] != elements:
+                return None
+        else:
+            return None
+        following_node, name = graph.only_reader(node.output), node.output
+        if following_node is None:
+            return None
+        node = following_node
+    is_second = node.input(1) == name and node.input(0) != name
+    return CacheProduct(node, growth == -2) if is_second and not graph.is_result(node.output) else None
+
+
+def holds_values(graph: Graph, cache: ConcatCache) -> bool | None:
+    """Tell whether a cache is one of values, not of keys, by the products that read it; None for neither."""
+    names = [node.output for node in cache.appends] or [cache.past]
+    uses = (use for name in names for use in graph.consumers(name))
+    products = [product for use in uses if (product := cache_product(graph, *use, cache.growth))]
+    roles = {product.sums_steps for product in products}
+    return roles.pop() if len(roles) == 1 else None
+
+
+# Keys that positions turn -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Turning:
+    """How positions turn pairs of elements of keys by any angle: both become as large as the pair is long.
+
+    Attributes:
+        size: how many elements, the first of each head, are turned.
+        interleaved: whether neighbours are a pair; else the first half with the second.
+    """
+
+    size: int
+    interleaved: bool = False
+
+    def envelope(self, magnitudes: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """Return the largest magnitude that each element may have, given those that were seen."""
+        found = np.array(magnitudes, np.float64)
+        turned = found[: self.size]
+        half = self.size // 2
+        first, second = (turned[0::2], turned[1::2]) if self.interleaved else (turned[:half], turned[half:])
+        first[...] = second[...] = np.hypot(first, second)
+        return found
+
+
+def turning_of(graph: Graph, name: str, elements: int) -> Turning | None:
+    """Return how positions have turned a tensor of keys; None where they have not, or it is not known how.
+
+    Known are RotaryEmbedding, and x * cos + concat(-second half, first half) * sin, also written by halves
+    and with elements beside it that are not turned.
+
+    Args:
+        graph: the model.
+        name: new keys, elements of a head last.
+        elements: of a head.
+    """
+    node = graph.producer(name)
+    if node is None:
+        return None
+    if node.op_type == "RotaryEmbedding":
+        key = "rotary_embedding_dim"
+        size = node.attributes.get_int(key, 0) or elements
+        attribute = "interleaved"
+        return Turning(size, bool(node.attributes.get_int(attribute, 0)))
+    if node.op_type == "Concat":
+        if [_operator(graph, part) for part in node.inputs] == ["Sub", "Add"]:
+            return Turning(elements)  # of halves: a * cos - b * sin, b * cos + a * sin
+        shape = graph.shape(node.inputs[0])
+        turned_size = shape[-1] if shape else None
+        return None if turned_size is None else turning_of(graph, node.inputs[0], turned_size)
+    if node.op_type != "Add" or elements % 2:
+        return None
+    for product in map(graph.producer, node.inputs):
+        for tensor in () if product is None or product.op_type != "Mul" else product.inputs:
+            turned = graph.producer(tensor)
+            parts = () if turned is None or turned.op_type != "Concat" else turned.inputs
+            if [_operator(graph, part) == "Neg" for part in parts] == [True, False]:
+                return Turning(elements)
+    return None
+
+
+def _operator(graph: Graph, name: str) -> str:
+    maker = graph.producer(name)
+    return "" if maker is None else maker.op_type
