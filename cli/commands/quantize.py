@@ -93,10 +93,11 @@ def command(
 ) -> None:
     """Quantize a model, from samples or from its profile.
 
-    With --data and no --profile everything is done: samples are profiled (profile and plan stay beside OUT
-    for the next time), a quarter is held out, the result is judged on these, and what to try is told. With
-    --profile too it decides the ranges, and the samples judge. --as int8-dynamic, weight-only-8 and
-    weight-only-4 need neither.
+    With --data and no --profile everything is done: a quarter of the samples is held out (of fewer than 16
+    four, or half), the others are profiled (profile and plan stay beside OUT; the profile is used again, for
+    another OUT in that folder too), the result is judged, and what to try is told. With --profile too it
+    decides the ranges, and the samples judge. --as int8-dynamic, weight-only-8 and weight-only-4 need
+    neither.
 
     \b
     Examples:

@@ -366,6 +366,8 @@ def _own_profile(
 ) -> KeptProfile:
     """Return the profile that lies beside the output, where it is of this model and data; else make it.
 
+    Where none lies there for this output, that of another output in the same folder is taken.
+
     Args:
         model: file of the float model.
         samples: of which some are profiled.
@@ -375,29 +377,23 @@ def _own_profile(
     Raises:
         ConfigError: the file is there and is no profile.
     """
-    has_channels = bool(settings_for(model.prepared.graph, RunSettings()).channels)
     provider = options.provider if options.runtime == "onnxruntime" else "cpu"
-    profile, missing = None, ""
+    profile: Profile | None = None
     if file is not None and file.exists():
         try:
-            profile, missing = with_samples_of_file(load_profile(file), file)
+            profile = _same_profile(file, model, samples, options, provider)
         except ProfileError as error:  # made anew, where it is one that is damaged or of another version
-            if "qprof-profile" not in file.read_text(encoding="utf-8", errors="replace")[:4096]:
+            if "qprof-profile" not in _head(file):
                 raise ConfigError(
                     f"{file}: is no profile, and the profile is kept there; move it, or choose another output"
                 ) from error
-    is_reused = (
-        profile is not None
-        and not missing
-        and profile.model == model.prepared.identity
-        and profile.data == samples.profiled_id
-        and profile.tool == profiled_by(check_provider(provider))
-        and profile.noise_samples == RunSettings().noise_samples
-        and profile.keep_samples == (0 if profile.data.random else options.keep_samples)
-        # Other settings leave channels out where the model has some to record.
-        and (not has_channels or any(one.channels is not None for one in profile.values()))
-    )
-    if profile is None or not is_reused:
+    elif file is not None:
+        for other in _profiles_of_data(file.parent, samples.profiled_id):
+            with suppress(ProfileError):
+                profile = profile or _same_profile(other, model, samples, options, provider)
+                file = other if profile else file
+    is_reused = profile is not None
+    if profile is None:
         settings = RunSettings(provider=provider, keep_samples=options.keep_samples)
         profile = profile_model(model, samples.profiled, file, settings, stage=stage, note=options.note)
     name = "profile" if file is None else str(file)
@@ -414,6 +410,43 @@ def _own_profile(
     for finding in (*findings, *of_noise):
         tell(finding)
     return KeptProfile(profile, file, is_reused, findings)
+
+
+def _profiles_of_data(folder: Path, data: DataId) -> list[Path]:
+    """Return the profiles of a folder that begin with the digest of these data; no more of them is read."""
+    files = sorted(folder.glob("*.profile.yaml")) if folder.is_dir() else []
+    return [file for file in files if file.is_file() and data.digest in _head(file)]
+
+
+def _head(file: Path) -> str:
+    try:
+        with file.open(encoding="utf-8", errors="replace") as text:
+            return text.read(4096)
+    except OSError:
+        return ""
+
+
+def _same_profile(
+    file: Path, model: ModelFile, samples: SampleSplit, options: QuantizeOptions, provider: str
+) -> Profile | None:
+    """Return a profile where it is the one that would be made; else None.
+
+    Raises:
+        ProfileError: it cannot be read.
+    """
+    profile, missing = with_samples_of_file(load_profile(file), file)
+    has_channels = bool(settings_for(model.prepared.graph, RunSettings()).channels)
+    is_same = (
+        not missing
+        and profile.model == model.prepared.identity
+        and profile.data == samples.profiled_id
+        and profile.tool == profiled_by(check_provider(provider))
+        and profile.noise_samples == RunSettings().noise_samples
+        and profile.keep_samples == (0 if profile.data.random else options.keep_samples)
+        # Other settings leave channels out where the model has some to record.
+        and (not has_channels or any(one.channels is not None for one in profile.values()))
+    )
+    return profile if is_same else None
 
 
 def _judge_and_fix(task: _Task) -> QuantizeResult:

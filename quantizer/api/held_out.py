@@ -139,7 +139,8 @@ def read_digests(
 
 
 def held_out_positions(rows: Sequence[tuple[int, ...]], sequences: Sequence[int] = ()) -> tuple[int, ...]:
-    """Return the positions of the samples that are held out, ascending: a quarter, drawn by their digests.
+    """Return the positions of the samples that are held out, ascending: a quarter, drawn by their digests; of
+    fewer than 16 samples four, or half of them; of sequences a quarter, each as a whole.
 
     So it does not depend on names, order or a seed, a sample that is added moves few others to the other
     side, and equal samples are on one side. () where all samples are equal.
@@ -155,7 +156,9 @@ def held_out_positions(rows: Sequence[tuple[int, ...]], sequences: Sequence[int]
             whole[number] += drawn
         order = [hashlib.blake2b(whole[number], digest_size=16).digest() for number in sequences]
     unlike = sorted(set(order))
-    count = max(len(unlike) // HELD_OUT_FRACTION, min(MIN_HELD_OUT_SAMPLES, len(unlike) // 2))
+    # A sequence has many steps, which judge: no more of them are taken from those that are profiled.
+    least = 1 if sequences else MIN_HELD_OUT_SAMPLES
+    count = max(len(unlike) // HELD_OUT_FRACTION, min(least, len(unlike) // 2))
     chosen = set(unlike[:count])
     return tuple(position for position, drawn in enumerate(order) if drawn in chosen)
 
@@ -203,13 +206,16 @@ def split_samples(
         profiled, profiled_id, held_out = every, profile, every
         seen = profile == samples.identity(every)
     rows = judged.count_rows(held_out) if has_rows else len(held_out)
+    of_sequences = (0, 0)
+    if samples.sequences and others is None:
+        of_sequences = (len({samples.sequences[at] for at in held_out}), len(set(samples.sequences)))
     order = sorted(profiled, key=lambda place: (_draw_number(samples.rows[place], b"checked"), place))
     return SampleSplit(
         profiled=samples.chosen(profiled),
         profiled_id=profiled_id,
         plan_check=samples.chosen(sorted(order[:CHECK_SAMPLES])),
         held_out=judged.chosen(held_out),
-        description=HeldOut(len(held_out), rows, of_samples, seen, source_name(judged.data)),
+        description=HeldOut(len(held_out), rows, of_samples, seen, source_name(judged.data), of_sequences),
         labelled=samples if others is None else None,
         held_out_places=held_out,
     )

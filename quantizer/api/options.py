@@ -294,7 +294,7 @@ class QuantizeOptions(Judge):
         DataSource | None,
         option(
             "Basic",
-            "Samples to judge the result on.  [default: a quarter of --data, drawn by content]",
+            "Samples to judge the result on.  [default: a quarter of --data, of few up to half]",
             metavar="DATA",
             takes="data",
         ),

@@ -212,6 +212,7 @@ class HeldOut:
         of_samples: how many there are in all, those that the profile was made from included.
         seen: whether the profile was made from the same samples.
         source: where they come from, as the user named it.
+        sequences: of how many sequences they are, and of how many in all; (0, 0) where each stands alone.
     """
 
     samples: int
@@ -219,15 +220,17 @@ class HeldOut:
     of_samples: int
     seen: bool
     source: str
+    sequences: tuple[int, int] = (0, 0)
 
     @property
     def text(self) -> str:
         """Return which samples they are."""
         if self.seen:
             return f"the {_count(self.samples, 'sample')} that the profile was made from"
-        if self.rows != self.samples:
-            return f"{self.rows} held-out rows"
-        return _count(self.samples, "held-out sample")
+        rows = self.rows != self.samples
+        count = f"{self.rows} held-out rows" if rows else _count(self.samples, "held-out sample")
+        held_out, of = self.sequences
+        return f"{count}, {held_out} of {of} sequences" if of else count
 
     @property
     def few_text(self) -> str:
@@ -251,6 +254,8 @@ class HeldOut:
             few = _count(self.samples, "held-out sample")
             figures = {"samples": self.samples, "of": self.of_samples}
             sentence = f"few samples: {few} of {self.of_samples}"
+            if 3 * self.samples > self.of_samples > 2:  # of few samples up to half are held out
+                sentence += f", so that {self.of_samples - self.samples} made the profile"
             remedy = "more make the verdict surer"
             return (Finding(Code.FEW_HELD_OUT, sentence, self.source, figures, remedy),)
         return ()

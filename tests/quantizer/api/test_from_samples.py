@@ -42,6 +42,26 @@ def test_a_file_is_written_with_its_profile_and_plan_beside_it(tmp_path: Path) -
     assert qprof.load_plan(tmp_path / "q.plan.yaml") == result.plan
 
 
+def test_another_output_takes_the_profile_of_the_same_model_and_data_in_its_folder(tmp_path: Path) -> None:
+    qprof.quantize(MODEL, None, tmp_path / "a.onnx", data=DIGITS / "calibration", latency=False)
+    for data, profile, reused in (("calibration", "a", True), ("heldout", "b", False)):
+        result = qprof.quantize(MODEL, None, tmp_path / "b.onnx", data=DIGITS / data, latency=False)
+        assert result.judged is not None
+        expected = (str(tmp_path / f"{profile}.profile.yaml"), reused)
+        assert (result.judged.profile, result.judged.profile_reused) == expected
+        assert (tmp_path / "b.profile.yaml").exists() != reused
+
+
+def test_a_profile_of_another_output_that_is_damaged_is_passed_over(tmp_path: Path) -> None:
+    made = qprof.quantize(MODEL, None, tmp_path / "a.onnx", data=DIGITS / "calibration", latency=False)
+    assert made.judged is not None
+    text = (tmp_path / "a.profile.yaml").read_text()
+    (tmp_path / "a.profile.yaml").write_text(text.replace("count: ", "count: -", 1))
+    result = qprof.quantize(MODEL, None, tmp_path / "b.onnx", data=DIGITS / "calibration", latency=False)
+    assert result.judged is not None
+    assert result.judged.profile == str(tmp_path / "b.profile.yaml")
+
+
 def test_a_limit_that_is_not_met_is_in_the_result() -> None:
     gate = qprof.Gate(min_sqnr=90.0)
     result = qprof.quantize(MODEL, data=DIGITS / "calibration", latency=False, gate=gate)

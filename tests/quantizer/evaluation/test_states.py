@@ -64,10 +64,17 @@ def test_sequences_are_held_out_whole_and_drawn_as_samples_are() -> None:
     rows = [(int(number),) for number in rng.integers(1 << 60, size=60)]
     sequences = tuple(number // 5 for number in range(60))
     out = held_out_positions(rows, sequences)
-    assert len(out) == 4 * 5  # at least four of them
+    assert len(out) == 3 * 5  # a quarter of the 12 sequences
     assert {sequences[place] for place in out} == {number // 5 for number in out}
     assert all(5 * sequences[place] + step in out for place in out for step in range(5))
     assert held_out_positions(rows[5:], sequences[5:]) != ()
+
+
+@pytest.mark.parametrize(("sequences", "held_out"), [(2, 1), (4, 1), (8, 2), (12, 3), (40, 10)])
+def test_of_sequences_a_quarter_is_held_out(sequences: int, held_out: int) -> None:
+    rows = [(7919 * number + 1,) for number in range(5 * sequences)]
+    numbers = tuple(number // 5 for number in range(5 * sequences))
+    assert len(held_out_positions(rows, numbers)) == 5 * held_out
 
 
 def test_equal_sequences_are_on_one_side() -> None:
