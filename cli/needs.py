@@ -40,7 +40,7 @@ OPTIONS: Mapping[str, str] = {
     "--allow-duplicates": "Two shards share samples, and both are to count.",
     "--allow-different": "Data are compared across a change of the model, such as a retraining.",
     # what becomes of the model
-    "--as": "There are no samples (int8-dynamic), size alone counts (weight-only), or is given (mixed).",
+    "--as": "No samples (int8-dynamic), size alone counts (weight-only) or is given (mixed), a GPU (float8).",
     "--target": "The model is for another runtime or processor than x86 with VNNI.",
     "--form": "The backend or compiler reads other operators than QuantizeLinear and DequantizeLinear.",
     "--schema": "The backend wants zero point 0, or scales that are powers of two.",
@@ -107,6 +107,7 @@ OPTIONS: Mapping[str, str] = {
 
 SETTINGS: Mapping[str, str] = {
     "mode": "Some nodes shall be static, others dynamic or weight-only, by their noise (auto).",
+    "second_type": "The target has a further type, which `--as int8-float8` names.",
     "block_size": "Weights of 4 bits lose too much (16), or take too much room (64, 128).",
     "fit_size": "Weights are to have 4 bits throughout, embedding tables too (least).",
     "prompt": "A language model is served with prompts of a known length.",

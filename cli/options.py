@@ -582,8 +582,8 @@ setting_options = option_list(
         "precision",
         group="Basic",
         type=Name(lambda: PRECISION_NAMES),
-        help="int8, int8-dynamic, weight-only-8, weight-only-4, or mixed (weights of 4 and 8 bits within "
-        "--max-size).  [default: int8]",
+        help="int8, float8, int8-float8, int8-dynamic, weight-only-8, weight-only-4, or mixed (weights of 4 "
+        "and 8 bits within --max-size).  [default: int8]",
     ),
     option(
         "--config",

@@ -255,6 +255,9 @@ def targets() -> str:
             facts.append((f"`--as weight-only-8` or `-4`, {types_told}", ", ".join(found)))
         if not by_types:
             facts.append(("`--as weight-only-8`", "none"))
+        if target.float_types:
+            types = ", ".join(target.float_types)
+            facts.append((f"`--as float8` or `int8-float8`, {types}", ", ".join(target.float_products)))
         parts += [
             f"## {name}",
             f"{target.description}.",

@@ -367,20 +367,23 @@ computed from them: both are copies in memory. Larger ones it reads from the fil
 85)."""
 
 
-def new_session_options(float_bytes: int = 0) -> ort.SessionOptions:
+def new_session_options(float_bytes: int = 0, without: tuple[str, ...] = ()) -> ort.SessionOptions:
     """Return onnxruntime's default options, with the custom operators that are loaded.
 
     Args:
         float_bytes: of the float weights of all sessions that are open together. Above `MAX_COPIED_BYTES`
             they stay in their file: a run takes 1.2 to 1.4 times as long, and sums differ in their last bits.
             So a session that is timed says 0.
+        without: names of onnxruntime's optimizers that are not to run.
     """
     options = ort.SessionOptions()
     for library in _libraries:
         options.register_custom_ops_library(library)
     if float_bytes > MAX_COPIED_BYTES:
         disable_prepacking(options)
-        options.add_session_config_entry("optimization.disable_specified_optimizers", "ConstantFolding")
+        without = (*without, "ConstantFolding")
+    if without:
+        options.add_session_config_entry("optimization.disable_specified_optimizers", ";".join(without))
     return options
 
 

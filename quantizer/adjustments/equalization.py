@@ -209,8 +209,13 @@ class _Search:
         return EqualizationScales(axis, tuple(scales.tolist()), not is_free)
 
     def _rounds(self, node: Node) -> bool:
-        """Whether a node computes on a quantized activation: a recurrent one with dynamic parameters, too."""
+        """Whether a node computes on integers of an activation: a recurrent one with dynamic parameters, too.
+
+        The steps of floating-point numbers are as fine in a small channel as in a large one.
+        """
         kind = self.plan.nodes[node.name].kind
+        if self.plan.float_type_of(node.name, node.inputs):
+            return False
         return kind is Kind.QUANTIZED or (kind is Kind.DYNAMIC and product_layout(node) is None)
 
     def _may_be_renamed(self, name: str) -> bool:

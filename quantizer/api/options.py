@@ -24,7 +24,7 @@ from ...profiles.base.options import option, options_of
 from ...profiles.runner.settings import KEPT_SAMPLES
 from ..evaluation.options import QUICK, EvaluationOptions, Gate, LatencySettings
 from ..numerics.schemas import SchemaName
-from ..targets.config import QuantConfig
+from ..targets.config import FloatType, QuantConfig
 
 if TYPE_CHECKING:
     from ...profiles.base.progress import Shown, Stage
@@ -54,6 +54,32 @@ class Int8:
     def settings(self) -> dict[str, Any]:
         """The settings that it stands for."""
         return {"mode": "static", "schema": self.schema, "calibrator": self.calibrator}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Float8:
+    """Data and weights of products in floating-point numbers of 8 bits, for GPUs that have such kernels.
+
+    Scales are those of samples or of a profile. It is no more exact than 8-bit integers with equalized
+    channels.
+
+    Attributes:
+        type: "float8e4m3fn", or another that the target has.
+        mixed: whether each product has this type or integers, in whichever what it reads has less noise.
+        target, keep_float: as in `Int8`.
+    """
+
+    type: FloatType = "float8e4m3fn"
+    mixed: bool = False
+    target: str | None = None
+    keep_float: Collection[str] = ()
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings that it stands for."""
+        if self.mixed:
+            return {"mode": "static", "second_type": self.type}
+        return {"mode": "static", "activation_type": self.type, "weight_type": self.type}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,12 +147,14 @@ class Mixed:
         return {"mode": "weight-only", "weight_type": "int4", "fit_size": self.max_size}
 
 
-Precision: TypeAlias = Int8 | Int8Dynamic | WeightOnly | Mixed
+Precision: TypeAlias = Int8 | Float8 | Int8Dynamic | WeightOnly | Mixed
 """What becomes of a model."""
 
 MIXED = "mixed"
 PRECISIONS: Mapping[str, Precision] = {
     "int8": Int8(),
+    "float8": Float8(),
+    "int8-float8": Float8(mixed=True),
     "int8-dynamic": Int8Dynamic(),
     "weight-only-8": WeightOnly(bits=8),
     "weight-only-4": WeightOnly(bits=4),

@@ -29,7 +29,7 @@ from ...profiles.runtime.providers import (
     new_session,
     new_session_options,
 )
-from ..model.external_data import float_weight_bytes
+from ..model.external_data import float_weight_bytes, has_few_bit_floats
 from ..model.files import model_bytes
 from ..model.saving import in_memory, save_model
 from ..operators.caches import ATTENTION, PLACES
@@ -42,19 +42,24 @@ MAX_THREADS = 256
 """More threads speed up no operator. onnxruntime starts all at once, and with thousands does not finish."""
 
 
-def session_options(threads: int, float_bytes: int = 0) -> ort.SessionOptions:
+DROPS_RELU = ("ReluQuantRewrite", "ClipQuantRewrite")
+"""Optimizers of onnxruntime 1.32 that leave out a Relu or Clip before QuantizeLinear with zero point 0 as if
+there were no quantized values below that: wrong for floating-point numbers of few bits, which have them."""
+
+
+def session_options(threads: int, float_bytes: int = 0, without: tuple[str, ...] = ()) -> ort.SessionOptions:
     """Return the options that every measured session has.
 
     Args:
         threads: threads inside an operator; operators run one after another.
-        float_bytes: as in `new_session_options`.
+        float_bytes, without: as in `new_session_options`.
 
     Raises:
         ConfigError: no number of threads that a machine has.
     """
     if not 0 <= threads <= MAX_THREADS:
         raise ConfigError(f"threads: {threads} is not 0 to {MAX_THREADS}; give the number of cores to use")
-    options = new_session_options(float_bytes)
+    options = new_session_options(float_bytes, without)
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.log_severity_level = 4  # errors are raised, and say it in one line
@@ -96,7 +101,8 @@ def open_session(
     """
     if options is None:
         float_bytes = 0 if timed else _float_bytes(model, dequantized)
-        options = session_options(threads, float_bytes)
+        without = DROPS_RELU if has_few_bit_floats(model) else ()
+        options = session_options(threads, float_bytes, without)
         if dequantized:
             options.add_session_config_entry("session.disable_quant_qdq", "1")
     try:

@@ -16,7 +16,7 @@ model become integers (`caches`, `borders`), and constants that the original com
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 
@@ -47,11 +47,20 @@ from .writers import Task, Writer, Writers
 
 OLDEST_OPSET = 13
 """The first with an axis in QuantizeLinear."""
-WIDE_OPSET, WIDE_IR_VERSION = 21, 10
-"""The first with 16 bits, 4 bits and blocks in QuantizeLinear."""
-
-_FOUR_BITS = (ir.DataType.INT4, ir.DataType.UINT4)
-_WIDE = (*_FOUR_BITS, ir.DataType.INT16, ir.DataType.UINT16)
+BLOCKS_OPSET = 21
+"""The first with blocks in QuantizeLinear."""
+TYPE_OPSETS: Mapping[ir.DataType, int] = {
+    **dict.fromkeys((ir.DataType.INT4, ir.DataType.UINT4), 21),
+    **dict.fromkeys((ir.DataType.FLOAT8E4M3FN, ir.DataType.FLOAT8E4M3FNUZ), 21),
+    **dict.fromkeys((ir.DataType.FLOAT8E5M2, ir.DataType.FLOAT8E5M2FNUZ), 21),
+    ir.DataType.FLOAT4E2M1: 23,
+}
+"""The opset in which tensors of a type are written. Floating-point types of 8 bits came with 19; runtimes and
+other tools take them from 21 on."""
+CONVERSION_OPSETS: Mapping[ir.DataType, int] = {**TYPE_OPSETS, ir.DataType.INT16: 21, ir.DataType.UINT16: 21}
+"""The same of what QuantizeLinear and DequantizeLinear read and make."""
+IR_VERSIONS: Mapping[int, int] = {21: 10, 23: 11}
+"""The IR version of each of these."""
 
 
 def lower(model: ir.Model, plan: QuantPlan) -> LoweredModel:
@@ -153,9 +162,9 @@ def write(
     names = emitter.written_names()
     if any(node.domain == MICROSOFT for node in model.graph.all_nodes()):
         model.opset_imports.setdefault(MICROSOFT, 1)
-    if opset < WIDE_OPSET and any(needs_wide_types(g) for g in model.graphs()):
-        raising = opset_raised(opset, WIDE_OPSET)
-        return with_record(LoweredModel(raised(model, form), (raising,), names))
+    needed = max(map(opset_of_types, model.graphs()))
+    if opset < needed:
+        return with_record(LoweredModel(raised(model, form, needed), (opset_raised(opset, needed),), names))
     return with_record(LoweredModel(model, (), names))
 
 
@@ -237,30 +246,31 @@ def remove(graph: ir.Graph, emitter: Emitter, replaced: list[ir.Node]) -> None:
     emitter.drop_unused()
 
 
-def needs_wide_types(graph: ir.Graph) -> bool:
-    """Return whether a graph needs a later opset: 4 bits, 16 bits in a conversion, blocks."""
+def opset_of_types(graph: ir.Graph) -> int:
+    """Return the opset that the types of a graph's tensors and its blocks need, 0 for any."""
+    needed = 0
     for node in graph:
-        conversion = node.op_type in CONVERSIONS
-        types = {value.dtype for value in (*node.inputs, *node.outputs) if value is not None}
-        if types & set(_WIDE if conversion else _FOUR_BITS) or (
-            conversion and "block_size" in node.attributes
-        ):
-            return True
-    return False
+        opsets = CONVERSION_OPSETS if node.op_type in CONVERSIONS else TYPE_OPSETS
+        if node.op_type in CONVERSIONS and "block_size" in node.attributes:
+            needed = max(needed, BLOCKS_OPSET)
+        for value in (*node.inputs, *node.outputs):
+            if value is not None and value.dtype is not None:
+                needed = max(needed, opsets.get(value.dtype, 0))
+    return needed
 
 
-def raised(model: ir.Model, form: str) -> ir.Model:
-    """Return the model in the first opset with all integer types.
+def raised(model: ir.Model, form: str, opset: int) -> ir.Model:
+    """Return the model in the first opset with all of its types.
 
     Raises:
         PlanError: the converter cannot take it there.
     """
     try:
-        later = in_opset(model, WIDE_OPSET)
+        later = in_opset(model, opset)
     except RuntimeError as error:
         raise PlanError(
-            f"form {form}: its integer types need opset {WIDE_OPSET}, and the model cannot be raised to it "
-            f"({error}); export it again in that opset, or use 8-bit types"
+            f"form {form}: its types need opset {opset}, and the model cannot be raised to it ({error}); "
+            "export it again in that opset, or use 8-bit integers"
         ) from error
-    later.ir_version = max(later.ir_version, WIDE_IR_VERSION)
+    later.ir_version = max(later.ir_version, IR_VERSIONS[opset])
     return later

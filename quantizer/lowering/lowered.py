@@ -64,8 +64,8 @@ class WrittenNames:
 
 
 def opset_raised(before: int, after: int) -> Finding:
-    """Return the finding on the opset that integers of few or many bits need."""
-    sentence = f"opset raised from {before} to {after} for its integer types"
+    """Return the finding on the opset that the types of quantized values need."""
+    sentence = f"opset raised from {before} to {after} for the types in it"
     return Finding(Code.OPSET_RAISED, sentence, figures={"from": before, "to": after})
 
 

@@ -302,6 +302,24 @@ def as_sum(task: Task) -> bool:
     return float_node(task)
 
 
+def as_max(task: Task) -> bool:
+    """Write a float Relu as Max with 0, and a Clip as Max and Min with its ends, which is the same."""
+    node, emitter, value = task.node, task.emitter, task.node.inputs[0]
+    assert value is not None
+    source, ends = emitter.floating(value, node), list(node.inputs[1:])
+    if node.op_type == "Relu":
+        ends = [emitter.constant("zero", np.zeros((), np.float32))]
+    operators = [(name, end) for name, end in zip(("Max", "Min"), ends, strict=False) if end is not None]
+    for op_type, end in operators[:-1]:
+        limited = new_value(
+            f"{emitter.name(node.outputs[0])}_limited", source.dtype or ir.DataType.FLOAT, value
+        )
+        source = emitter.add(op_type, [source, end], limited, node)
+    for op_type, end in operators[-1:]:
+        become(node, op_type, [source, end])
+    return float_node(task)
+
+
 def softmax_written_out(task: Task, *, largest: bool) -> bool:
     """Write a float Softmax as exponentials over their sum; the operator becomes the division.
 

@@ -80,6 +80,37 @@ def _float_weight_bytes(path: str, version: tuple[int, ...]) -> int:
     return sum(bytes_needed(t) for t in all_tensors(read_proto(path)) if t.data_type in FLOAT_WEIGHT_TYPES)
 
 
+FEW_BIT_FLOATS = frozenset(
+    number for number in ir.DataType if number.is_floating_point() and number.bitwidth < 16
+)
+"""Types of floating-point numbers with fewer than 16 bits."""
+
+
+def has_few_bit_floats(model: str | bytes) -> bool:
+    """Whether constants of a model, its zero points among them, are floating-point numbers of few bits.
+
+    Args:
+        model: path, or the bytes of a model; False where there is none, or it cannot be read.
+    """
+    if isinstance(model, bytes):
+        return _has_few_bit_floats(onnx.ModelProto.FromString(model)) if b"QuantizeLinear" in model else False
+    with suppress(OSError, ValueError, ModelError):
+        with open(model, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            if content.find(b"QuantizeLinear") < 0:
+                return False
+        return _file_has_few_bit_floats(os.fspath(model), _version(model))
+    return False
+
+
+@lru_cache(maxsize=16)
+def _file_has_few_bit_floats(path: str, version: tuple[int, ...]) -> bool:
+    return _has_few_bit_floats(read_proto(path))
+
+
+def _has_few_bit_floats(proto: onnx.ModelProto) -> bool:
+    return any(tensor.data_type in FEW_BIT_FLOATS for tensor in all_tensors(proto))
+
+
 def location_of(tensor: onnx.TensorProto) -> str:
     """Return the name of the file that a tensor has its data in, "" where none is given."""
     return next((str(entry.value) for entry in reversed(tensor.external_data) if entry.key == "location"), "")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
@@ -133,6 +133,8 @@ class Implementation(StrEnum):
     """FLOAT: a Clip without bounds after it."""
     SUM = "sum"
     """FLOAT: Add as Sum."""
+    MAX = "max"
+    """FLOAT: Relu as Max with 0, Clip as Max and Min."""
     PLAIN_LAYOUT = "plain-layout"
     """FLOAT: behind a Reshape to the shape that there is, which ends onnxruntime's blocks of channels."""
     EXP_SUM = "exp-sum"
@@ -497,6 +499,17 @@ class QuantPlan(Presented):
     def params_read(self, node: str, position: int, tensor: str) -> QuantParams | None:
         """Return the parameters in which a node reads a tensor: its own, or those of the tensor."""
         return self.nodes[node].inputs.get(position, self.tensors.get(tensor))
+
+    def float_type_of(self, node: str, inputs: Sequence[str]) -> str:
+        """Return the floating-point type in which a node reads data and weight, "" for none.
+
+        Args:
+            node: its name.
+            inputs: of the node.
+        """
+        read = (self.params_read(node, index, name) for index, name in enumerate(inputs))
+        types = (params.qtype for params in read if params is not None)
+        return next((qtype.name for qtype in types if qtype.is_float), "")
 
     def is_part(self, node: str, output: str) -> bool:
         """Whether a node, given with its output, is computed inside the table of the node that reads it."""

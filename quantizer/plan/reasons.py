@@ -55,6 +55,8 @@ class ReasonCode(StrEnum):
     MIXED_INPUTS = "mixed-inputs"
     NO_INT8_CONSUMER = "no-int8-consumer"
     INTER_LAYER_FLOAT = "inter-layer-float"
+    FLOAT_PRODUCTS = "float-products"
+    FLOAT_LIMIT = "float-limit"
     EQUALIZATION_MUL = "equalization-mul"
     INT8_CACHE = "int8-cache"
     DATA_FREE_MODE = "data-free-mode"
@@ -114,6 +116,8 @@ _SENTENCES: Mapping[ReasonCode, str] = {
     ReasonCode.MIXED_INPUTS: "it reads int8 and float inputs, and nothing after it runs in int8",
     ReasonCode.NO_INT8_CONSUMER: "nothing after it runs in int8",
     ReasonCode.INTER_LAYER_FLOAT: "inter_layer float: only products with a weight are quantized",
+    ReasonCode.FLOAT_PRODUCTS: "{type} is for {operators}",
+    ReasonCode.FLOAT_LIMIT: "{target} has no kernel of {type} for it: {text}",
     ReasonCode.INT8_CACHE: "it appends to a cache in int8, and does not compute",
     ReasonCode.EQUALIZATION_MUL: "added to balance channels; stays float by design",
     ReasonCode.DATA_FREE_MODE: "mode {mode}: only nodes with a large constant weight change",

@@ -2,6 +2,7 @@
 
 A decision asks one question after the other, and no answer is changed by a later one:
 
+    which products compute in few-bit floats?   `float_products`: the rest are planned around these
     what becomes of each node?              `selection.select`, then `hybrid.find_hybrids` of what stays float
     which activations share a scale?        `shared_scales.find_groups`
     which parameters has each tensor?       `parameters.choose_parameters`
@@ -38,6 +39,7 @@ from ..targets.forms import FORMS
 from .borders import integer_borders
 from .caches import cached_names, with_int8_caches
 from .facts import PlanningFacts
+from .float_products import FloatProducts, float_products, with_float_products
 from .hybrid import data_free_choices, find_hybrids, is_dear_to_read
 from .parameters import Parameters, choose_parameters
 from .selection import Choice, select
@@ -119,11 +121,15 @@ def _decision(facts: PlanningFacts, floats: FloatReasons, *, start_everywhere: b
         UnfitNodesError: constants of nodes have no parameters.
     """
     graph, target = facts.graph, facts.target
+    products = FloatProducts()
     if facts.config.mode in DATA_FREE:
         choices = data_free_choices(facts)
     else:
-        choices = select(facts, floats, start_everywhere=start_everywhere)
+        products = float_products(facts, floats)
+        without = {**products.reserved, **products.floats, **floats}
+        choices = select(facts, without, start_everywhere=start_everywhere)
     choices |= find_hybrids(facts, choices, floats)
+    choices |= dict.fromkeys(products.inputs, Choice(Kind.FLOAT))
     groups = find_groups(facts, choices)
     parameters = choose_parameters(facts, choices, groups)
 
@@ -138,7 +144,9 @@ def _decision(facts: PlanningFacts, floats: FloatReasons, *, start_everywhere: b
         if kind is Kind.PASS_THROUGH and not shares:
             kind = Kind.QUANTIZED  # a clip with parameters of its own converts
         how = _implementation(facts, node, choice, parameters, shares=shares)
-        nodes[node.name] = NodePlan(kind, choice.reason, parameters.inputs[node.name], how)
+        reason = choice.reason or products.remarks.get(node.name, "")
+        nodes[node.name] = NodePlan(kind, reason, parameters.inputs[node.name], how)
+    tensors = with_float_products(facts, parameters.tensors, nodes, products)
     nodes, stored = with_int8_caches(facts, nodes)
     caches = cached_names(graph, nodes, stored)
 
@@ -191,7 +199,7 @@ def _decision(facts: PlanningFacts, floats: FloatReasons, *, start_everywhere: b
     plan = QuantPlan(
         facts.identity,
         facts.recipe.config,
-        parameters.tensors,
+        tensors,
         nodes,
         tuple(findings),
         tool=tool_name(),
@@ -261,6 +269,8 @@ def _float_implementation(facts: PlanningFacts, node: Node, parameters: Paramete
     is_harmed = True
     if way is Implementation.CLIP:
         is_harmed = node.output in parameters.activations
+    elif way is Implementation.MAX:
+        is_harmed = False  # told by `with_float_products`
     elif way is Implementation.SUM:
         is_harmed = is_normalized(facts.graph, node.output) or _is_bias(node, facts.graph, parameters)
     return way if is_harmed else Implementation.USUAL

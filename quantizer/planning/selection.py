@@ -14,7 +14,7 @@ from ..numerics.affine import QuantParams
 from ..operators.conditions import attribute_value
 from ..operators.facts import KernelSizes
 from ..operators.functions import CHAIN, chain_of, operator_of
-from ..operators.graph import Node
+from ..operators.graph import Graph, Node
 from ..operators.sub_pixel import sub_pixel_refusal
 from ..operators.table import Constraint, Rule, is_clip
 from ..plan.plan import Implementation, Kind
@@ -147,9 +147,8 @@ def _lut(node: Node, rule: Rule, facts: PlanningFacts) -> Implementation:
 def _unsupported(node: Node, facts: PlanningFacts) -> FloatReason | None:
     """Return why a node cannot be quantized whatever its neighbours are, None when it can."""
     graph, target, rule = facts.graph, facts.target, node.rule
-    types = [graph.dtype(name) for name in node.outputs if name]
-    if types and all(dtype is not None and dtype not in FLOAT_TYPES for dtype in types):
-        return because(ReasonCode.SHAPE_ARITHMETIC)
+    if reason := shape_arithmetic(node, graph):
+        return reason
     if rule is None:
         return because(ReasonCode.UNSUPPORTED_OPERATOR, operator=operator_of(node))
     if node.op_type not in target.operators and not _lut(node, rule, facts):
@@ -174,7 +173,7 @@ def _unsupported(node: Node, facts: PlanningFacts) -> FloatReason | None:
     readers = [reader for name in node.results for reader, _ in graph.consumers(name)]
     if node.op_type in target.full_range and any(map(is_clip, readers)):
         return because(ReasonCode.CLIPPED_FULL_RANGE, operator=node.op_type)
-    if reason := _unfit_tensor(node, facts):
+    if reason := unfit_tensor(node, facts):
         return reason
     may_return_float = FLOAT in target.operators.get(node.op_type, ()) and is_compute_bound(node, facts)
     quantized = node.activations if may_return_float else (*node.activations, *node.results)
@@ -182,7 +181,15 @@ def _unsupported(node: Node, facts: PlanningFacts) -> FloatReason | None:
     return next((reason for reason in precisions if isinstance(reason, FloatReason)), None)
 
 
-def _unfit_tensor(node: Node, facts: PlanningFacts) -> FloatReason | None:
+def shape_arithmetic(node: Node, graph: Graph) -> FloatReason | None:
+    """Return the reason for a node that computes no floats, None for any other."""
+    types = [graph.dtype(name) for name in node.outputs if name]
+    if types and all(dtype is not None and dtype not in FLOAT_TYPES for dtype in types):
+        return because(ReasonCode.SHAPE_ARITHMETIC)
+    return None
+
+
+def unfit_tensor(node: Node, facts: PlanningFacts) -> FloatReason | None:
     """Return why one of the node's tensors cannot be quantized, None when all can."""
     graph, profile = facts.graph, facts.profile
     if all(graph.is_constant(name) for name in node.activations):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
 from ...profiles.records.profile import Profile
 from ..noise.activation_ranges import with_clip_profiles
 from ..operators.graph import Graph, Node
-from ..plan.plan import QuantPlan
+from ..plan.plan import Kind, QuantPlan
 
 
 def saved_bytes(plan: QuantPlan, graph: Graph) -> float:
@@ -23,7 +24,7 @@ def saved_bytes(plan: QuantPlan, graph: Graph) -> float:
 
 
 def int8_share(plan: QuantPlan, graph: Graph, profile: Profile) -> float:
-    """Return the share of the arithmetic that is done in integers, in [0, 1].
+    """Return the share of the arithmetic that is done in integers or other types of few bits, in [0, 1].
 
     A node with a constant weight counts its multiplications (elements of the output times elements of the
     weight for each output channel), a product of two activations those along the last axis of its first
@@ -39,6 +40,16 @@ def int8_share(plan: QuantPlan, graph: Graph, profile: Profile) -> float:
         total += work
         done += work if plan.nodes[node.name].kind.counts_as_quantized else 0.0
     return done / total if total else 0.0
+
+
+def float_share(plan: QuantPlan, graph: Graph, profile: Profile) -> tuple[str, float]:
+    """Return the floating-point type of few bits of products, "" for none, and its part of `int8_share`."""
+    types = {node.name: plan.float_type_of(node.name, node.inputs) for node in graph.nodes}
+    name = next(filter(None, types.values()), "")
+    if not name:
+        return "", 0.0
+    others = {key: replace(entry, kind=Kind.FLOAT) for key, entry in plan.nodes.items() if not types[key]}
+    return name, int8_share(replace(plan, nodes={**plan.nodes, **others}), graph, profile)
 
 
 def multiplications(node: Node, graph: Graph) -> float:

@@ -29,7 +29,7 @@ from ..plan.wide_weights import wide_weights
 from ..targets.config import settings
 from ..targets.loading import Settings
 from .grades import Grade, OutputGrade, grade_of, output_grades
-from .integer_share import int8_share
+from .integer_share import float_share, int8_share
 
 MIN_INT8_SHARE = 0.005
 """Share of the multiply-adds below which none are in int8, as it is printed."""
@@ -67,8 +67,9 @@ class Composition:
     """The kinds of the nodes and weights of a quantized model.
 
     Attributes:
-        int8_share: share of the multiply-adds that integers do, in [0, 1]; None in mode weight-only, in which
-            they do none, and without a profile, which would say how many there are.
+        int8_share: share of the multiply-adds that integers do, or floating-point numbers of few bits, in
+            [0, 1]; None in mode weight-only, in which they do none, and without a profile, which would say
+            how many there are.
         quantized: number of nodes that compute in integers or have quantized weights.
         floats: the nodes that stay float by reason, the most first.
         weight_only: of `quantized`, those that have quantized weights and compute in float.
@@ -77,6 +78,8 @@ class Composition:
             of the plan says.
         nodes: how many there are in all.
         wider: which weights have 8 bits where 4 were asked for, see `wide_weights`; "" for none.
+        float_type: the floating-point type of products, "" for none.
+        float_share: its part of `int8_share`.
     """
 
     int8_share: float | None
@@ -87,6 +90,8 @@ class Composition:
     is_unprofitable: bool = False
     nodes: int = 0
     wider: str = ""
+    float_type: str = ""
+    float_share: float = 0.0
 
     @property
     def uses_integers(self) -> bool:
@@ -106,7 +111,8 @@ class Composition:
         if self.int8_share is None:
             return f"{self.quantized} of {nodes} quantized"
         floats = f"{count} of {nodes} stay{'s'[: count == 1]} float" if count else "no node stays float"
-        return f"{100 * self.int8_share:.0f} % of the arithmetic; {floats}"
+        of_which = f" ({100 * self.float_share:.0f} % in {self.float_type})" if self.float_type else ""
+        return f"{100 * self.int8_share:.0f} % of the arithmetic{of_which}; {floats}"
 
 
 def composition_of(plan: QuantPlan, graph: Graph, profile: Profile | None) -> Composition:
@@ -127,6 +133,7 @@ def composition_of(plan: QuantPlan, graph: Graph, profile: Profile | None) -> Co
         is_unprofitable(plan),
         len(plan.nodes),
         wide_weights(plan, graph),
+        *(("", 0.0) if profile is None else float_share(plan, graph, profile)),
     )
 
 

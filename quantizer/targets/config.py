@@ -23,8 +23,12 @@ from ..numerics.schemas import SchemaName
 from .forms import FORMS, FormName
 
 Mode = Literal["static", "dynamic", "weight-only", "auto"]
-ActivationType = Literal["uint8", "int8", "uint16", "int16"]
-WeightType = Literal["int8", "uint8", "int7", "int4", "uint4"]
+FloatType = Literal["float8e4m3fn", "float8e5m2", "float8e4m3fnuz", "float8e5m2fnuz"]
+"""Floating-point types of the data and weights of products."""
+IntegerType = Literal["uint8", "int8", "uint16", "int16"]
+ActivationType = Literal[IntegerType, FloatType]
+WeightType = Literal["int8", "uint8", "int7", "int4", "uint4", FloatType]
+FLOAT_TYPES: tuple[FloatType, ...] = get_args(FloatType)
 Granularity = Literal["per-tensor", "per-channel"]
 
 OutputKind = Literal["decision", "detections", "embedding", "signal", "state", "values"]
@@ -174,7 +178,11 @@ class QuantConfig:
     ] = "mse"
     activation_type: Annotated[
         ActivationType,
-        option("Calibration and precision", "Integer type of activations."),
+        option(
+            "Calibration and precision",
+            "Type of activations. With a type of floating-point numbers (float8e4m3fn, ...) the data and "
+            "weights of products (MatMul, Gemm, Conv) have it, and nothing else is quantized.",
+        ),
     ] = "uint8"
     keep_16bit: Annotated[
         tuple[str, ...],
@@ -193,11 +201,18 @@ class QuantConfig:
         WeightType,
         option(
             "Calibration and precision",
-            "Integer type of weights; int7 is int8 within -64..63, for processors whose int8 products "
-            "saturate; int4 and uint4 are for mode weight-only (8 bits where the target has no 4-bit "
-            "kernel).",
+            "Type of weights, that of activations where this is one of floating-point numbers; int7 is int8 "
+            "within -64..63, for processors whose int8 products saturate; int4 and uint4 are for mode "
+            "weight-only (8 bits where the target has no 4-bit kernel).",
         ),
     ] = "int8"
+    second_type: Annotated[
+        Literal["none", FloatType],
+        setting(
+            "Further type for the data and weights of products (MatMul, Gemm, Conv): each has this or "
+            "integers, in whichever what it reads has less noise by the profile; none for integers alone.",
+        ),
+    ] = "none"
     block_size: Annotated[
         int,
         Meta(ge=0),
@@ -342,6 +357,11 @@ class QuantConfig:
             check=split_shapes,
         ),
     ] = ()
+
+    @property
+    def float_type(self) -> FloatType | None:
+        """The floating-point type of products, alone or beside integers; None for integers alone."""
+        return next((name for name in FLOAT_TYPES if name in (self.activation_type, self.second_type)), None)
 
     @property
     def regards_time(self) -> bool:

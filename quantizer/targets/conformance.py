@@ -121,7 +121,7 @@ def _opset_is_read(model: ir.Model, target: Target) -> Iterator[Breach]:
 
 
 def _quantized_values_are_of_known_types(model: ir.Model, target: Target) -> Iterator[Breach]:
-    activations = set(target.activation_types)
+    activations: set[str] = {*target.activation_types, *target.float_types}
     constants = {TYPES[name].storage for name in target.weight_types} | activations
     constants |= {TYPES[name].storage for types in target.weight_only.values() for name in types}
     constants |= {"int32"} if target.bias == "int32" else set()

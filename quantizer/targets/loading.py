@@ -39,7 +39,7 @@ from ..numerics.affine import TYPES
 from ..numerics.schemas import SCHEMAS
 from ..operators.functions import CHAIN
 from ..operators.table import RULES
-from .config import DATA_FREE, FEW_BITS, QuantConfig, config_from_mapping, settings_from_mapping
+from .config import DATA_FREE, FEW_BITS, FLOAT_TYPES, QuantConfig, config_from_mapping, settings_from_mapping
 from .cost_table import is_file_of_costs, read_table
 from .forms import FORMS
 from .machine import AUTO, Processors, choose, default_doubt, installed, processor
@@ -298,6 +298,12 @@ def resolved(
         config = replace(config, activation_type=signed[0])
         sentence = f"activation_type is {signed[0]}: schema {config.schema} needs a signed type"
         filled_in.append(Finding(Code.SETTING_FOLLOWS, sentence, "activation_type"))
+    for name, other in (("weight_type", "activation_type"), ("activation_type", "weight_type")):
+        own, like = getattr(config, name), getattr(config, other)
+        if like in FLOAT_TYPES and own != like and name not in chosen and config.mode not in DATA_FREE:
+            config = replace(config, **{name: like})
+            sentence = f"{name} is {like}: products have one floating-point type"
+            filled_in.append(Finding(Code.SETTING_FOLLOWS, sentence, name))
     if config.weight_type in FEW_BITS and "block_size" not in settings:
         config = replace(config, block_size=USUAL_BLOCK)
         sentence = f"block_size is {USUAL_BLOCK}: weights have 4 bits"
@@ -332,10 +338,12 @@ def check_config(config: QuantConfig, target: Target, where: str, given: Collect
 
 def _problems(config: QuantConfig, target: Target) -> Iterator[MalformedError]:
     """Yield the contradictions between settings that are right by themselves."""
-    if config.activation_type not in target.activation_types:
+    if config.float_type is not None and config.mode not in DATA_FREE:
+        yield from _problems_of_floats(config, target)
+    elif config.activation_type not in target.activation_types:
         yield not_one_of("activation_type", config.activation_type, target.activation_types)
     hybrid_types = [name for types in target.weight_only.values() for name in types if name in FEW_BITS]
-    weight_types = tuple(dict.fromkeys([*target.weight_types, *hybrid_types]))
+    weight_types = tuple(dict.fromkeys([*target.weight_types, *hybrid_types, *target.float_types]))
     if config.weight_type not in weight_types:
         yield not_one_of("weight_type", config.weight_type, weight_types)
     if config.form not in target.forms:
@@ -405,6 +413,55 @@ def _problems(config: QuantConfig, target: Target) -> Iterator[MalformedError]:
         )
 
 
+def _problems_of_floats(config: QuantConfig, target: Target) -> Iterator[MalformedError]:
+    """Yield why products cannot have the floating-point type that was asked for."""
+    name = "second_type" if config.activation_type not in FLOAT_TYPES else "activation_type"
+    if name == "second_type" and config.activation_type not in target.activation_types:
+        yield not_one_of("activation_type", config.activation_type, target.activation_types)
+    if config.float_type not in target.float_types:
+        others = [*target.float_types, *target.activation_types]
+        slower = ": products are computed in float there, in three to five times the time of int8"
+        why = slower if target.processors else ""
+        yield MalformedError(
+            f"{name} {config.float_type}: {target.name} has no kernel of it{why}",
+            f"use {' or '.join(others[:2])}",
+        )
+    if config.weight_type != config.activation_type and name == "activation_type":
+        yield MalformedError(
+            f"activation_type {config.activation_type} with weight_type {config.weight_type}: products have "
+            "one floating-point type",
+            "leave weight_type out",
+        )
+    if name == "activation_type" and config.second_type != "none":
+        yield MalformedError(
+            f"second_type {config.second_type}: activation_type {config.activation_type} is none of integers",
+            "leave one of them out",
+        )
+    reason = f"{config.float_type} is for form qdq and mode static"
+    if config.form != "qdq":
+        yield MalformedError(f"form '{config.form}': {reason}", "use form qdq, or a type of integers")
+    if config.mode != "static":
+        yield MalformedError(f"mode '{config.mode}': {reason}", "use mode static, or a type of integers")
+    if config.rounding != "nearest":
+        yield MalformedError(
+            f"rounding '{config.rounding}': is for weights in integers", "use rounding nearest"
+        )
+    if name == "activation_type" and config.keep_16bit:
+        yield MalformedError(
+            f"keep_16bit: activations are {config.activation_type}", "leave it out, or use a type of integers"
+        )
+    if target.opsets is not None and target.opsets[1] < FLOAT_OPSET:
+        yield MalformedError(
+            f"{name} {config.float_type}: needs opset {FLOAT_OPSET}, and {target.name} reads up to "
+            f"{target.opsets[1]}",
+            "use a type of integers",
+        )
+
+
+FLOAT_OPSET = 21
+"""In which floating-point types of 8 bits are written: the first with blocks in QuantizeLinear."""
+
+
 def _broken_wishes(config: QuantConfig, target: Target, given: Collection[str]) -> Iterator[MalformedError]:
     """Yield the settings of the user that the target, or other settings, would not follow."""
     schema, weight_schema = SCHEMAS[config.schema], SCHEMAS[config.weight_schema]
@@ -427,6 +484,13 @@ def _broken_wishes(config: QuantConfig, target: Target, given: Collection[str]) 
                 "activations below 0",
                 f"leave activation_type out, or use {sign}",
             )
+
+    if config.activation_type in FLOAT_TYPES and config.calibrator != "minmax" and "calibrator" in given:
+        yield MalformedError(
+            f"calibrator '{config.calibrator}': {config.activation_type} has finer steps for smaller values, "
+            "so that cutting a range gains nothing",
+            "leave calibrator out: the scale follows from the largest magnitude",
+        )
 
     # Weights.
     weights = TYPES[config.weight_type]

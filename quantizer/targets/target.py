@@ -11,7 +11,7 @@ from msgspec import Meta
 from ...profiles.base.findings import Finding
 from ..operators.functions import CHAIN
 from ..operators.table import RULES
-from .config import ActivationType, QuantConfig, WeightType
+from .config import FloatType, IntegerType, QuantConfig, WeightType
 from .cost_table import CostTable, costs_of, is_file_of_costs
 from .forms import FORMS, FormName
 from .machine import ProcessorKind
@@ -58,6 +58,33 @@ class Verified:
 
 
 @dataclass(frozen=True)
+class ProductLimits:
+    """The limits of a runtime's kernel of a product for floating-point data and weights of few bits.
+
+    What each field means is the description in its type.
+    """
+
+    sizes: Annotated[
+        int,
+        Meta(
+            ge=1,
+            description="Fewest rows and columns of a matrix, input channels (of a group) and output "
+            "channels of a convolution.",
+        ),
+    ] = 1
+    kernel_elements: Annotated[
+        int, Meta(ge=0, description="Most elements of the kernel of a convolution; 0 for no limit.")
+    ] = 0
+    head_sizes: Annotated[
+        tuple[int, int] | None,
+        Meta(
+            description="Smallest and largest size of a head where both factors are activations, as in "
+            "attention; none where the limits above hold for those too."
+        ),
+    ] = None
+
+
+@dataclass(frozen=True)
 class Target:
     """A runtime, as far as quantization is concerned.
 
@@ -71,7 +98,7 @@ class Target:
         Verified | None, Meta(description="Whether models were run there, on what, and when.")
     ] = None
     activation_types: Annotated[
-        tuple[ActivationType, ...],
+        tuple[IntegerType, ...],
         Meta(description="Integer types of activations that it has kernels for."),
     ] = ("uint8", "int8")
     operators: Annotated[
@@ -116,12 +143,13 @@ class Target:
         ),
     ] = field(default_factory=dict)
     float_implementations: Annotated[
-        Mapping[str, Literal["clip", "sum"]],
+        Mapping[str, Literal["clip", "sum", "max"]],
         Meta(
             description="Operator type to the way in which a float node is written where the runtime would "
             "put something slower in its place: clip for one before a conversion that the runtime would move "
             "in front of it, sum for an Add that it would fuse with the normalization after it or the "
-            "product before it."
+            "product before it, max for a Relu or Clip before a conversion to floating-point numbers of few "
+            "bits, which onnxruntime leaves out as if these had no values below 0."
         ),
     ] = field(default_factory=dict)
     spellings: Annotated[
@@ -161,6 +189,14 @@ class Target:
     weight_types: Annotated[
         tuple[WeightType, ...], Meta(description="Integer types of weights that it has kernels for.")
     ] = ("int8", "uint8", "int7")
+    float_types: Annotated[
+        tuple[FloatType, ...],
+        Meta(description="Floating-point types of few bits in which products can read data and weights."),
+    ] = ()
+    float_products: Annotated[
+        Mapping[str, ProductLimits],
+        Meta(description="Operator type to the limits of its kernel for these types; no other has one."),
+    ] = field(default_factory=dict)
     forms: Annotated[tuple[FormName, ...], Meta(description="Output formats that it can read.")] = tuple(
         FORMS
     )

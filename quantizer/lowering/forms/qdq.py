@@ -89,6 +89,7 @@ from ..products import dynamic_product
 from ..saturating import hard_function, prelu
 from ..writers import (
     Writers,
+    as_max,
     as_sum,
     between_conversions,
     float_node,
@@ -127,6 +128,7 @@ WRITERS: Writers = {
     (Kind.FLOAT, Implementation.USUAL): float_node,
     (Kind.FLOAT, Implementation.CLIP): with_clip,
     (Kind.FLOAT, Implementation.SUM): as_sum,
+    (Kind.FLOAT, Implementation.MAX): as_max,
     (Kind.FLOAT, Implementation.PLAIN_LAYOUT): in_plain_layout,
     (Kind.FLOAT, Implementation.FUSED): fused,
     (Kind.FLOAT, Implementation.EXP_SUM): partial(softmax_written_out, largest=False),

@@ -24,10 +24,9 @@ from ...numerics.affine import QuantParams
 from ...plan.plan import Implementation, Kind, NodePlan, QuantPlan
 from ..emitter import Emitter, become, constant_shape, integer_type
 from ..lower import (
-    WIDE_OPSET,
     checked_opset,
     finish,
-    needs_wide_types,
+    opset_of_types,
     raised,
     remove,
     task_of,
@@ -56,20 +55,20 @@ def lower_model(model: ir.Model, plan: QuantPlan) -> LoweredModel:
     Raises:
         PlanError: the plan has no entry for a node, or something in it that cannot be written.
     """
-    lowered, wide = _lowered(model, plan)
+    lowered, needed = _lowered(model, plan)
     opset = model.opset_imports[""]
-    if not wide or opset >= WIDE_OPSET:
+    if opset >= needed:
         return lowered
     # The converter knows no functions of a model, so the float model is raised. Attributes become nameless
     # Constant nodes there, which the plan has no entries for.
-    later = raised(model, "regions")
+    later = raised(model, "regions", needed)
     LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(later)
     lowered, _ = _lowered(later, plan)
-    return replace(lowered, findings=(*lowered.findings, opset_raised(opset, WIDE_OPSET)))
+    return replace(lowered, findings=(*lowered.findings, opset_raised(opset, needed)))
 
 
-def _lowered(model: ir.Model, plan: QuantPlan) -> tuple[LoweredModel, bool]:
-    """Return the written model, and whether it has integer types that need a later opset."""
+def _lowered(model: ir.Model, plan: QuantPlan) -> tuple[LoweredModel, int]:
+    """Return the written model, and the opset that its types need."""
     checked_opset(model, "regions")
     model = model.clone()
     functions: dict[str, ir.Function] = {}
@@ -77,11 +76,11 @@ def _lowered(model: ir.Model, plan: QuantPlan) -> tuple[LoweredModel, bool]:
     _write_graph(model.graph, emitter, plan, model.opset_imports, functions)
     for function in functions.values():
         model.functions[function.identifier()] = function
-    wide = any(needs_wide_types(g) for g in (*model.graphs(), *(f.graph for f in functions.values())))
+    needed = max(map(opset_of_types, (*model.graphs(), *(f.graph for f in functions.values()))))
     if functions:
         model.opset_imports[DOMAIN] = DOMAIN_VERSION
         model.ir_version = max(model.ir_version, FUNCTIONS_IR_VERSION)
-    return with_record(LoweredModel(model, (), emitter.written_names())), wide
+    return with_record(LoweredModel(model, (), emitter.written_names())), needed
 
 
 def _write_graph(

@@ -243,7 +243,7 @@ def test_regions_raise_the_opset_for_types_that_it_lacks(make_model: MakeModel, 
     plan = make_plan(model, form="regions", tensors={"x": wide, "y": wide})
     lowered = lower(model, plan)
     assert lowered.model.opset_imports[""] == 21
-    assert tuple(map(str, lowered.findings)) == ("opset raised from 17 to 21 for its integer types",)
+    assert tuple(map(str, lowered.findings)) == ("opset raised from 17 to 21 for the types in it",)
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -61,6 +61,7 @@ config:
   keep_16bit: []
   weight_schema: symmetric
   weight_type: int8
+  second_type: none
   block_size: 0
   fit_size: ""
   prompt: 0
@@ -351,8 +352,8 @@ MALFORMED = {
         "Softmax",
         "keep_float must be a list of names, not 'Softmax'",
     ),
-    "duplicate tensor": ("  w: {", "  x: {", "line 39: duplicate key 'x'; keep one"),
-    "duplicate node": ("  sum: {", "  conv1: {", "line 44: duplicate key 'conv1'; keep one"),
+    "duplicate tensor": ("  w: {", "  x: {", "line 40: duplicate key 'x'; keep one"),
+    "duplicate node": ("  sum: {", "  conv1: {", "line 45: duplicate key 'conv1'; keep one"),
     "unknown type": ("uint8, scale", "unit8, scale", "tensor 'x': type 'unit8' is not one of.*mean 'uint8'"),
     "unknown key": (
         "zero_point: 128",
@@ -429,7 +430,7 @@ MALFORMED = {
         "kind: quantized, reason: 3}",
         "reason must be text or a mapping, not 3; put it in",
     ),
-    "alias": ("conv1: {", "conv1: &c {", "line 42: anchors and aliases are not used here; write the value"),
+    "alias": ("conv1: {", "conv1: &c {", "line 43: anchors and aliases are not used here; write the value"),
 }
 
 

@@ -147,7 +147,7 @@ def qdq(opset: int = 17, kind: str = "int8", zero: int = 0) -> ir.Model:
     ("target", "model", "sentence"),
     [
         ("tensorrt", qdq(zero=3), "zero point of 'q' is not 0, tensorrt takes 0 only"),
-        ("tensorrt", qdq(kind="uint8"), "activation 'q' is uint8, tensorrt has int8"),
+        ("tensorrt", qdq(kind="uint8"), "activation 'q' is uint8, tensorrt has float8e4m3fn, int8"),
         ("migraphx", qdq(opset=21), "opset 21: migraphx reads 13 to 19"),
         ("qnn", qdq(kind="int8"), "activation 'q' is int8, qnn has uint16, uint8"),
     ],

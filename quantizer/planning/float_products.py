@@ -1,0 +1,278 @@
+"""Which products compute with data and weights in floating-point numbers of few bits, and their parameters.
+
+To the rest of a plan such a product is a float node that rounds what it reads: it takes and returns float, no
+quantized value passes it, and its bias stays float. So it is chosen before anything spreads from integers,
+and all that is about integers (look-up tables, shared scales, kernels on integers) is as without it.
+
+With a floating-point `activation_type` all that the target can run so is computed so, and nothing in
+integers; with a `second_type` each product has that type or integers, in whichever what it reads has less
+noise. Pure.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from ..model.editing import is_standard
+from ..numerics.affine import TYPES, QuantParams, QuantType
+from ..numerics.quantization_noise import decibels
+from ..numerics.schemas import SCHEMAS, choose_params
+from ..numerics.tuned import tuned
+from ..operators.conditions import attribute_value
+from ..operators.graph import Graph, Node
+from ..operators.table import Constraint
+from ..plan.plan import Implementation, Kind, NodePlan
+from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because
+from ..targets.config import QuantConfig
+from ..targets.target import ProductLimits
+from .facts import PlanningFacts
+from .selection import shape_arithmetic, unfit_tensor
+
+HEADROOM = tuned(
+    2.0,
+    figure=(
+        "costs 0.0 dB of 31.6 in the median and 0.5 in the worst of 144 activations, and leaves an octave "
+        "for values that were not calibrated; 20.8 dB with and without it at the output of an encoder"
+    ),
+    chosen_on="a sentence encoder, a vision transformer",
+)
+"""Largest value of the type over the largest that was recorded of an activation."""
+
+InputParams = dict[int, QuantParams]
+"""Index of an input -> its parameters."""
+
+
+@dataclass(frozen=True)
+class FloatProducts:
+    """The products with floating-point data and weights, and why the other nodes are none.
+
+    Attributes:
+        inputs: parameters of what each reads, by name of the node.
+        remarks: by name of the node: the noise in this type and in integers, in words; also of products in
+            integers where both could be had.
+        floats: nodes that stay float since nothing else is to be quantized, each with the reason.
+    """
+
+    inputs: dict[str, InputParams] = field(default_factory=dict)
+    remarks: dict[str, str] = field(default_factory=dict)
+    floats: FloatReasons = field(default_factory=dict)
+
+    @property
+    def reserved(self) -> FloatReasons:
+        """Why integers leave the products alone: for the steps that plan integers."""
+        return dict.fromkeys(self.inputs, because(ReasonCode.FLOAT_PRODUCTS, type="", operators=""))
+
+
+def float_type(config: QuantConfig) -> QuantType | None:
+    """Return the floating-point type of products, None for integers alone."""
+    qtype = TYPES[config.activation_type]
+    if qtype.is_float:
+        return qtype
+    return None if config.second_type == "none" else TYPES[config.second_type]
+
+
+def float_products(facts: PlanningFacts, floats: FloatReasons) -> FloatProducts:
+    """Return the products of a model that compute with floating-point data and weights.
+
+    Args:
+        facts: the model.
+        floats: nodes that stay float, each with the reason.
+    """
+    qtype, config = float_type(facts.config), facts.config
+    if qtype is None:
+        return FloatProducts()
+    alone = TYPES[config.activation_type].is_float
+    chosen = FloatProducts()
+    others: dict[str, FloatReason] = {}
+    for node in facts.graph.nodes:
+        reason = facts.requested_float.get(node.name) or floats.get(node.name) or _refusal(node, facts, qtype)
+        if reason is not None:
+            if alone:
+                others[node.name] = reason
+            continue
+        inputs = _input_params(node, facts, qtype)
+        if not alone and not _is_unsupported_in_integers(node, facts):
+            own, integer = (_noise(node, facts, params) for params in (inputs, _integer_params(node, facts)))
+            figures = {
+                qtype.name: decibels(1.0, own),
+                TYPES[config.activation_type].name: decibels(1.0, integer),
+            }
+            first, second = sorted(figures, key=lambda name: -figures[name])
+            chosen.remarks[node.name] = (
+                f"what it reads keeps {figures[first]:.1f} dB in {first}, {figures[second]:.1f} in {second}"
+            )
+            if integer <= own:
+                continue
+        chosen.inputs[node.name] = inputs
+    return FloatProducts(chosen.inputs, chosen.remarks, others)
+
+
+def _is_unsupported_in_integers(node: Node, facts: PlanningFacts) -> bool:
+    """Whether the target has no kernel of integers for a product that has one of floats."""
+    return node.op_type not in facts.target.operators
+
+
+# What cannot be --------------------------------------------------------------------------------------------
+
+
+def _refusal(node: Node, facts: PlanningFacts, qtype: QuantType) -> FloatReason | None:
+    """Return why a node cannot compute with floating-point data and weights, None where it can."""
+    graph, target, rule = facts.graph, facts.target, node.rule
+    if reason := shape_arithmetic(node, graph):
+        return reason
+    if rule is None or node.op_type not in target.float_products or rule.weight is None:
+        operators = ", ".join(target.float_products)
+        return because(ReasonCode.FLOAT_PRODUCTS, type=qtype.name, operators=operators)
+    if refusal := rule.refusal(node, graph):
+        return because(ReasonCode.UNSUPPORTED_USE, text=refusal)
+    if reason := unfit_tensor(node, facts):
+        return reason
+    text = _beyond_limits(node, graph, target.float_products[node.op_type])
+    return because(ReasonCode.FLOAT_LIMIT, target=target.name, type=qtype.name, text=text) if text else None
+
+
+def _beyond_limits(node: Node, graph: Graph, limits: ProductLimits) -> str:
+    """Return in words by which limit of its kernel a product has none, "" for none."""
+    assert node.rule is not None
+    assert node.rule.weight is not None
+    weight = graph.shape(node.input(node.rule.weight.index))
+    if weight is None or len(weight) < 2:
+        return "the shape of its second factor is not known"
+    if is_standard(node.ir_node, "Conv"):
+        out, into, *kernel = weight
+        if limits.kernel_elements and math.prod(size or 0 for size in kernel) > limits.kernel_elements:
+            return f"a kernel of {'x'.join(map(str, kernel))} has more than {limits.kernel_elements} elements"
+        sizes = {"input channels": into, "output channels": out}
+    elif graph.is_constant(node.input(node.rule.weight.index)) or limits.head_sizes is None:
+        across, columns = weight[-2:]
+        if attribute_value(node, "transB", 0):
+            across, columns = columns, across
+        sizes = {"rows of its weight": across, "columns": columns}
+    else:
+        # Of attention: queries times keys sum over a head, probabilities times values make one.
+        maker = graph.producer(node.input(0))
+        sums = maker is None or maker.rule is None or not maker.rule.makes_probabilities
+        size, (least, most) = weight[-2 if sums else -1], limits.head_sizes
+        if size is not None and not least <= size <= most:
+            return f"a head of {size} is not within {least} to {most}"
+        return ""
+    small = [f"{size} {what}" for what, size in sizes.items() if size is not None and size < limits.sizes]
+    return f"{' and '.join(small)}, fewer than {limits.sizes}" if small else ""
+
+
+def with_float_products(
+    facts: PlanningFacts,
+    tensors: Mapping[str, QuantParams],
+    nodes: dict[str, NodePlan],
+    products: FloatProducts,
+) -> Mapping[str, QuantParams]:
+    """Let the entries of such products in a plan of all else be theirs, in place.
+
+    Args:
+        facts: the model.
+        tensors: that are stored in integers.
+        nodes: by name.
+        products: chosen for it.
+
+    Returns:
+        The tensors with those that are float where they are made, and read in a floating-point type; other
+        ones are converted for each product by itself.
+    """
+    known, graph = dict(tensors), facts.graph
+    for name in products.inputs:
+        nodes[name] = NodePlan(Kind.QUANTIZED, products.remarks.get(name, ""))
+    for name, params in products.inputs.items():
+        own: InputParams = {}
+        for index, read in params.items():
+            tensor = graph.node(name).input(index)
+            maker = graph.producer(tensor)
+            is_float = maker is None or not nodes[maker.name].kind.reads_quantized
+            while maker is not None and nodes[maker.name].kind is Kind.FLOAT:
+                if facts.target.float_implementations.get(maker.op_type) == Implementation.MAX.value:
+                    nodes[maker.name] = replace(nodes[maker.name], implementation=Implementation.MAX)
+                moves = maker.rule is not None and maker.rule.constraint is Constraint.SAME
+                maker = graph.producer(maker.input(0)) if moves else None
+            if not is_float or known.setdefault(tensor, read) != read:
+                own[index] = read
+        nodes[name] = replace(nodes[name], inputs=own)
+    return known
+
+
+# With which parameters -------------------------------------------------------------------------------------
+
+
+def _input_params(node: Node, facts: PlanningFacts, qtype: QuantType) -> InputParams:
+    """Return the floating-point parameters of all that a product reads: its bias has none."""
+    return {
+        index: _weight_params(node, facts, qtype)
+        if facts.graph.is_constant(node.input(index))
+        else activation_params(node.input(index), facts, qtype)
+        for index in _factors(node)
+    }
+
+
+def _factors(node: Node) -> tuple[int, ...]:
+    """Return the indices of the two inputs that a product multiplies."""
+    assert node.rule is not None
+    assert node.rule.weight is not None
+    return tuple(dict.fromkeys((*node.rule.activations(node), node.rule.weight.index)))
+
+
+def activation_params(name: str, facts: PlanningFacts, qtype: QuantType) -> QuantParams:
+    """Return the parameters of an activation: its scale is a headroom times the largest magnitude that was
+    recorded, over the largest value of the type; or the largest that the mathematics allows, where less."""
+    tensor, producer = facts.profile[name], facts.graph.producer(name)
+    largest = HEADROOM * max(-tensor.minimum, tensor.maximum)
+    bounds = None if producer is None or producer.rule is None else producer.rule.bounds
+    if bounds is not None:
+        largest = min(largest, max(map(abs, bounds)))
+        if producer is not None and producer.rule is not None and producer.rule.makes_probabilities:
+            largest = max(map(abs, bounds))  # whatever was recorded
+    return choose_params(-largest, largest, SCHEMAS[facts.config.schema], qtype)
+
+
+def _weight_params(node: Node, facts: PlanningFacts, qtype: QuantType) -> QuantParams:
+    """Return the parameters of the constant factor of a product, for each output channel where it is the
+    weight."""
+    assert node.rule is not None
+    assert node.rule.weight is not None
+    layout, config = node.rule.weight, facts.config
+    index = next(i for i in _factors(node) if facts.graph.is_constant(node.input(i)))
+    constant = node.constant(index)
+    assert constant is not None
+    one_scale = config.granularity != "per-channel" or index != layout.index or layout.is_stack(constant.ndim)
+    axis = None if one_scale else layout.axis(node, constant.ndim)
+    return facts.channel_params(node.input(index), axis, SCHEMAS[config.weight_schema], qtype)
+
+
+def _integer_params(node: Node, facts: PlanningFacts) -> InputParams:
+    """Return the parameters in integers of all that a product reads."""
+    config, params = facts.config, InputParams()
+    for index in _factors(node):
+        name = node.input(index)
+        if facts.graph.is_constant(name):
+            params[index] = _weight_params(node, facts, TYPES[config.weight_type])
+        else:
+            covered = facts.range_of(name)
+            params[index] = choose_params(
+                covered.low, covered.high, SCHEMAS[config.schema], TYPES[config.activation_type]
+            )
+    return params
+
+
+def _noise(node: Node, facts: PlanningFacts, inputs: InputParams) -> float:
+    """Return the noise power over signal power of all that a product reads, summed; for integers what
+    equalization would leave of it."""
+    estimator, total = facts.noise_estimator, 0.0
+    for index, params in inputs.items():
+        name = node.input(index)
+        if facts.graph.is_constant(name):
+            share = estimator.weight_error(name, params) or 0.0
+        else:
+            noise = facts.activations.noise(name, params)
+            lost = noise.rounding_power + noise.clipping_power
+            share = lost / noise.signal_power if noise.signal_power > 0.0 else 0.0
+        total += share if params.qtype.is_float else share * estimator.left().get(name, 1.0)
+    return total
