@@ -60,6 +60,16 @@ TITLES = {
     NNCF: "NNCF",
     OPENVINO: "qprof in OpenVINO",
 }
+WELL_KNOWN = {
+    "minilm": "all-MiniLM-L6-v2, sentences",
+    "silero": "Silero VAD 5, speech",
+    "nudenet": "NudeNet, a YOLOv8n",
+    "ppocr-det": "PP-OCRv4, finds text",
+    "ppocr-rec": "PP-OCRv4, reads text",
+    "vit-focus": "a ViT-S, what is in focus",
+    "magika": "Magika, types of files",
+}
+"""Models that people know, by what they call them: the table of README.md."""
 TRANSFORMERS = {"minilm", "vit-focus", "encoder"}
 HALF_A_POINT = 0.5
 EQUAL = 0.05
@@ -305,6 +315,22 @@ def summary(rows: Rows) -> str:
     return " ".join(parts)
 
 
+def well_known(rows: Rows) -> str:
+    """Return score, size and time of models that people know, beside onnxruntime's best setting."""
+    heads = ["model", "MB", "score: float", "qprof", "onnxruntime", "time of float's: qprof", "onnxruntime"]
+    known, lines = _known(rows), []
+    for name, title in WELL_KNOWN.items():
+        if (row := known.get(name)) is None:
+            continue
+        sizes = [number(size and size / 1e6, 1) for size in (row["size"], _of(row, PROFILE, "size"))]
+        gaps = [_of(row, column, "points", "points") for column in (PROFILE, ORT)]
+        scores = [number(100.0 * row["score"], 1)]
+        scores += ["-" if gap is None else number(100.0 * row["score"] + gap, 1) for gap in gaps]
+        ratios = [number(_of(row, column, "time", "ratio"), 2) for column in (PROFILE, ORT)]
+        lines.append([title, " -> ".join(sizes), *scores, *ratios])
+    return table(heads, lines)
+
+
 def accuracy(rows: Rows) -> str:
     """Return scores, points and SQNR."""
     columns = (PROFILE, DATA, ORT, NNCF)
@@ -454,6 +480,7 @@ STAGE = Stage(
     rows,
     {
         "summary": summary,
+        "well-known": well_known,
         "accuracy": accuracy,
         "times": times_table,
         "cost": cost,
