@@ -8,8 +8,8 @@ recurrent nodes read; the scales applied to the float model, which stays as it i
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import cache, cached_property, partial
 
@@ -88,12 +88,14 @@ class Reader:
             0 where there is none.
         taps: weights between two channels.
         signal: mean square of the output's elements times the output's channels.
+        noises: what its rounded weights add, by scales (`_weight_noise`).
     """
 
     energy: Floats
     largest: Floats
     taps: int
     signal: float
+    noises: dict[bytes, float] = field(default_factory=dict)
 
     @cached_property
     def connected(self) -> Floats:
@@ -137,10 +139,7 @@ def find_equalization_scales(
         densities: of the profile's channels; what is estimated is kept there.
         ranges: calibrated for `config`, those of the plan.
     """
-    search = _Search(graph, profile, config, plan, densities, ranges)
-    order = [*graph.inputs, *(name for node in graph.nodes for name in node.outputs if name)]
-    by_name = {name: search.scales_of(name) for name in order if name in profile and name in densities}
-    return {name: scales for name, scales in by_name.items() if scales is not None}
+    return dict(_Search(graph, profile, config, plan, densities, ranges).scales())
 
 
 def left_by_equalization(
@@ -159,10 +158,9 @@ def left_by_equalization(
     that take the scales back one of 1 / s_c. Both are summed as `find_equalization_scales` does, whose
     arguments these are.
     """
-    scales = find_equalization_scales(graph, profile, config, plan, densities=densities, ranges=ranges)
     search = _Search(graph, profile, config, plan, densities, ranges)
     left: dict[str, float] = {}
-    for name, entry in scales.items():
+    for name, entry in search.scales():
         left |= search.noise_left(name, entry)
     return left
 
@@ -177,6 +175,16 @@ class _Search:
     plan: QuantPlan
     densities: ChannelDensities
     ranges: RangeCache
+    _readers: dict[str, Reader] = field(default_factory=dict)
+
+    def scales(self) -> Iterator[tuple[str, EqualizationScales]]:
+        """Yield the activations that gain enough, in graph order, with their scales."""
+        order = [*self.graph.inputs, *(name for node in self.graph.nodes for name in node.outputs if name)]
+        for name in dict.fromkeys(order):
+            entry = self.scales_of(name) if name in self.profile and name in self.densities else None
+            if entry is not None:
+                yield name, entry
+            self._readers.clear()  # of the next activation they are others
 
     def scales_of(self, name: str) -> EqualizationScales | None:
         """Return the scales of an activation; None where none can be had or they gain too little."""
@@ -242,6 +250,11 @@ class _Search:
         )
 
     def _reader(self, node: Node) -> Reader:
+        if node.name not in self._readers:
+            self._readers[node.name] = self._new_reader(node)
+        return self._readers[node.name]
+
+    def _new_reader(self, node: Node) -> Reader:
         weight = np.asarray(node.constant(1), np.float64)
         blocks = weight_axes(node, weight.shape).blocks(weight)
         groups, outs, ins, taps = blocks.shape
@@ -319,6 +332,13 @@ class _Search:
 
 def _weight_noise(density: ChannelDensity, scales: Floats, reader: Reader, config: QuantConfig) -> float:
     """Return the noise that a reader's rounded weights add to its outputs, expected and summed over these."""
+    key = scales.tobytes()
+    if key not in reader.noises:
+        reader.noises[key] = _new_weight_noise(density, scales, reader, config)
+    return reader.noises[key]
+
+
+def _new_weight_noise(density: ChannelDensity, scales: Floats, reader: Reader, config: QuantConfig) -> float:
     step = (reader.largest * scales).max(1) / (2.0 ** (TYPES[config.weight_type].bits - 1) - 1)
     if config.granularity == "per-tensor":
         step = np.full_like(step, step.max())

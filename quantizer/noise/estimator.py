@@ -32,7 +32,7 @@ from ..plan.plan import BIAS_CORRECTED, ROUNDS_IN_KERNEL, UNBLOCKED, Implementat
 from .activation_ranges import ActivationRanges, is_function_of
 from .constant_errors import without_constant_errors
 from .exact_gains import exact_gains
-from .propagation import STRAIGHT, Entrance, Level, NoiseFlow, NoiseGains, forecast_flow
+from .propagation import STRAIGHT, Entrance, Level, NoiseFlow, NoiseGains, WeightErrors, forecast_flow
 
 Floats = npt.NDArray[np.float64]
 
@@ -131,7 +131,7 @@ class NoiseEstimator:
     activations: ActivationRanges
     gains: NoiseGains
     left: Callable[[], Mapping[str, float]] = dict
-    weight_errors: dict[tuple[str, QuantParams], float | None] = field(default_factory=dict)
+    weight_errors: WeightErrors = field(default_factory=dict)
     after_functions: dict[tuple[str, QuantParams, str], float] = field(default_factory=dict, init=False)
     in_kernels: dict[tuple[str, int], float] = field(default_factory=dict, init=False)
     uncorrected: dict[str, float] = field(default_factory=dict, init=False)

@@ -43,7 +43,7 @@ from ...profiles.runtime.session import OPTIMISATION, run_sample
 from ...profiles.samples.samples import title_of
 from ...profiles.samples.values import Sample
 from ..model.graph import constant_of, is_constant, nodes_run_by
-from ..numerics.affine import INT8, dequantize, quantize
+from ..numerics.affine import INT8, QuantParams, dequantize, quantize
 from ..numerics.schemas import SCHEMAS, channel_params
 from ..operators.table import facts_of, rule_of
 from ..operators.weight_layout import WeightLayout
@@ -300,11 +300,16 @@ def rounded_weight(node: ir.Node, layout: WeightLayout, weight: Array) -> Array 
         layout: of the operator's weight.
         weight: float32, any shape.
     """
+    params = params_of_rounded_weight(node, layout, weight)
+    return None if params is None else dequantize(quantize(weight, params), params)
+
+
+def params_of_rounded_weight(node: ir.Node, layout: WeightLayout, weight: Array) -> QuantParams | None:
+    """Return the parameters of `rounded_weight`, whose arguments these are; None where it is not finite."""
     if not weight.size or not np.isfinite(weight).all():
         return None
     axis = None if layout.is_stack(weight.ndim) else layout.axis(node, weight.ndim)
-    params = channel_params(weight, axis, SCHEMAS["symmetric"], INT8)
-    return dequantize(quantize(weight, params), params)
+    return channel_params(weight, axis, SCHEMAS["symmetric"], INT8)
 
 
 def weight_copy(model: ir.Model, prefix: str) -> tuple[ir.Model, frozenset[str]]:

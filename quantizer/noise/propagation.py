@@ -46,7 +46,7 @@ from ...profiles.records.profile import (
 from ..model.graph import constant_of, nodes_run_by, output_name
 from ..numerics.affine import INT32, QuantParams
 from ..numerics.density import clipped, density, mean_of, signal_power
-from ..numerics.quantization_noise import expected_noise, relative_power
+from ..numerics.quantization_noise import expected_noise, relative_power, weight_error
 from ..numerics.tuned import tuned
 from ..operators.decompositions import softmax_input
 from ..operators.facts import Arithmetic
@@ -55,7 +55,7 @@ from ..operators.graph import Graph, Node
 from ..operators.noise_gains import NoisyInput, octaves_near_zero
 from ..operators.table import CHAIN_RULE, Constraint, Rule
 from .activation_ranges import clip_outputs
-from .measure import INFINITE_NOISE, quantizable_constants, rounded_weight
+from .measure import INFINITE_NOISE, params_of_rounded_weight, quantizable_constants
 from .output_kinds import fed_back, is_last_state, scores_of_index
 from .recurrence import Recurrence, recurrence_of
 from .value_paths import holds_values
@@ -492,7 +492,17 @@ MAX_CORRECTION = 1e4
 """Most by which a gain is corrected, and its inverse the least: 40 dB."""
 
 
-def measured_gains(graph: Graph, profile: Profile, opset: int, samples: Sequence[SampleNoise]) -> NoiseGains:
+WeightErrors = dict[tuple[str, QuantParams], float | None]
+"""Squared errors of quantized constants over their squares, by name and parameters; None for zeros alone."""
+
+
+def measured_gains(
+    graph: Graph,
+    profile: Profile,
+    opset: int,
+    samples: Sequence[SampleNoise],
+    weight_errors: WeightErrors | None = None,
+) -> NoiseGains:
     """Return the gains of the nodes of a model, corrected by measured noise.
 
     The gains of single nodes follow from profile and weights, and take every noise as independent of every
@@ -512,7 +522,9 @@ def measured_gains(graph: Graph, profile: Profile, opset: int, samples: Sequence
     Args:
         graph, profile, opset: of the prepared model.
         samples: noise as it was measured, of each sample; empty for gains that are not corrected.
+        weight_errors: of constants, where some are known; those that are computed join them.
     """
+    weight_errors = {} if weight_errors is None else weight_errors
     gains = NoiseGains(graph, profile, opset)
     if not samples:
         return gains
@@ -529,7 +541,7 @@ def measured_gains(graph: Graph, profile: Profile, opset: int, samples: Sequence
                 continue
             # The noise that the gains predict for the result: in each sample, and in all of them together.
             of_rounding = np.zeros(len(samples) + 1)
-            of_weights = _noise_of_own_weights(gains, node, result)
+            of_weights = _noise_of_own_weights(gains, node, result, weight_errors)
             if node in steep:
                 injected, before, by_weights = np.nan_to_num(measured[node.input(0)])
                 of_rounding += [gains.transmitted(node, level) or 0.0 for level in injected + before]
@@ -683,15 +695,19 @@ def _rounded_share(tensor: TensorProfile, injected: float) -> float:
     return share if share < 1.0 / STRAIGHT else 1.0
 
 
-def _noise_of_own_weights(gains: NoiseGains, node: Node, result: str) -> float:
+def _noise_of_own_weights(gains: NoiseGains, node: Node, result: str, known: WeightErrors) -> float:
     """Return the noise that the weights of a node bring into its result in int8, as they were measured."""
     total = 0.0
     for run in nodes_run_by(node.ir_node):
         for index, layout in quantizable_constants(run):
-            exact = constant_of(run.inputs[index])
-            rounded = None if exact is None else rounded_weight(run, layout, exact)
-            if exact is None or rounded is None or not exact.any():
+            value = run.inputs[index]
+            exact = constant_of(value)
+            params = None if exact is None else params_of_rounded_weight(run, layout, exact)
+            if value is None or exact is None or params is None or not exact.any():
                 continue
-            share = relative_power(rounded - exact, exact)
+            key = (str(value.name), params)
+            share = known.get(key)
+            if share is None:
+                share = known[key] = relative_power(weight_error(exact, params), exact)
             total += gains.noise_of_weight_error(gains.graph.node(str(run.name)), index, share, result)
     return total

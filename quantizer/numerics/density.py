@@ -231,7 +231,7 @@ def max_entropy_mass(base: Floats, means: Floats, squares: Floats, mean: Floats,
     histogram = histogram / histogram.sum()
     tilt = np.zeros((base.shape[0], 2))
     # Made once: fresh memory for each of some forty updates would cost more than the arithmetic.
-    mass, work = np.empty_like(base), np.empty_like(base)
+    mass, work, of_both = np.empty_like(base), np.empty_like(base), np.empty_like(base)
 
     def update_mass() -> None:
         """Set mass = exp(log base + a means + b squares), its rows adding up to 1."""
@@ -243,20 +243,18 @@ def max_entropy_mass(base: Floats, means: Floats, squares: Floats, mean: Floats,
         np.exp(mass, out=mass)
         mass /= mass.sum(1, keepdims=True)
 
-    def mean_and_variance(values: Floats) -> tuple[Floats, Floats]:
-        """Return mean and variance of the values in each bin, under the mass of each row, (n,)."""
-        product = np.multiply(mass, values, out=work)
-        row_mean = product.sum(1)
-        product *= values
-        return row_mean, product.sum(1) - row_mean * row_mean
-
     def newton_step() -> Floats:
         """Return H^-1 (wanted - found) for each row, (n, 2), shortened where it is long."""
-        mean_1, h_11 = mean_and_variance(means)
-        mean_2, h_22 = mean_and_variance(squares)
         product = np.multiply(mass, means, out=work)
+        mean_1 = product.sum(1)
+        both = np.multiply(product, squares, out=of_both).sum(1)
+        product *= means
+        h_11 = product.sum(1) - mean_1 * mean_1
+        np.multiply(mass, squares, out=product)
+        mean_2 = product.sum(1)
         product *= squares
-        h_12 = product.sum(1) - mean_1 * mean_2
+        h_22 = product.sum(1) - mean_2 * mean_2
+        h_12 = both - mean_1 * mean_2
         ridge = 1e-9 + 1e-6 * (h_11 + h_22)
         h_11, h_22 = h_11 + ridge, h_22 + ridge
         g_1, g_2 = mean - mean_1, power - mean_2

@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
 from ...profiles.base.errors import ModelError, PlanError
@@ -72,6 +73,7 @@ SCHEMAS: Mapping[str, Schema] = {
 """The schemas by the names that options and files use."""
 
 
+@lru_cache(maxsize=4096)  # plan after plan of one model asks for the same
 def choose_params(low: float, high: float, schema: Schema, qtype: QuantType) -> QuantParams:
     """Return the parameters that cover the float values from `low` to `high`, and 0.
 

@@ -25,12 +25,12 @@ from ..noise.estimator import NoiseEstimator
 from ..noise.exact_gains import Remainder, remainders
 from ..noise.mask_fillers import with_fillers_apart
 from ..noise.output_limits import NoiseLimits, noise_limits
-from ..noise.propagation import NoiseGains, measured_gains
+from ..noise.propagation import NoiseGains, WeightErrors, measured_gains
 from ..numerics.affine import TYPES, QuantParams, QuantType
 from ..numerics.array_file import ArrayFile
 from ..numerics.calibrators import Range
 from ..numerics.density import ChannelDensities
-from ..numerics.schemas import SCHEMAS, Schema, channel_params, choose_params
+from ..numerics.schemas import SCHEMAS, Schema, bias_params, channel_params, choose_params, weight_for_bias
 from ..operators.concat_caches import concat_caches
 from ..operators.functions import PointwiseChain
 from ..operators.graph import Graph, match_nodes
@@ -186,10 +186,12 @@ class PlanningFacts:
     @derived_from("graph", "profile", "prepared")
     def noise_gains(self) -> NoiseGains:
         """How much noise the nodes let through, corrected by measured noise where the profile has that."""
-        return measured_gains(self.graph, self.profile, self.identity.opset, self.profile.noise)
+        return measured_gains(
+            self.graph, self.profile, self.identity.opset, self.profile.noise, self._weight_errors
+        )
 
     @derived_from("graph")
-    def _weight_errors(self) -> dict[tuple[str, QuantParams], float | None]:
+    def _weight_errors(self) -> WeightErrors:
         return {}
 
     @derived_from("graph", "profile", "recipe", "prepared", "range_cache", "noise_left")
@@ -312,6 +314,30 @@ class PlanningFacts:
                 array.astype(np.float32, copy=False), axis, schema, qtype
             )
         return self._channel_params[key]
+
+    def params_with_bias(
+        self, weight: QuantParams, data: QuantParams, bias: str, schema: Schema
+    ) -> tuple[QuantParams, QuantParams]:
+        """Return `schemas.weight_for_bias` of a constant of the graph, and the `bias_params` to it; kept.
+
+        Args:
+            weight, data: parameters of the weight, and of the activation that it is multiplied with.
+            bias: the constant.
+            schema: that of the weight.
+        """
+        key = (bias, weight, data, schema)
+        if key not in self._params_with_bias:
+            array = self.graph.constant(bias)
+            assert array is not None
+            raised = weight_for_bias(data, weight, array.astype(np.float32, copy=False), schema)
+            self._params_with_bias[key] = (raised, bias_params(data, raised))
+        return self._params_with_bias[key]
+
+    @derived_from("graph")
+    def _params_with_bias(
+        self,
+    ) -> dict[tuple[str, QuantParams, QuantParams, Schema], tuple[QuantParams, QuantParams]]:
+        return {}
 
     @derived_from("graph")
     def _channel_params(self) -> dict[tuple[str, int | None, Schema, QuantType], QuantParams]:

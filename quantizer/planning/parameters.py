@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from ...profiles.base.errors import QprofError
 from ..noise.mask_fillers import saturating_low, without_fillers
 from ..numerics.affine import TYPES, QuantParams, unsigned_equivalent
-from ..numerics.schemas import SCHEMAS, bias_params, choose_params, weight_for_bias
+from ..numerics.schemas import SCHEMAS, choose_params
 from ..operators.facts import Arithmetic
 from ..operators.graph import Node
 from ..operators.saturating import slope_params
@@ -204,8 +202,8 @@ def _weight_params(facts: PlanningFacts, node: Node, activations: Mapping[str, Q
     if rule.bias is None or bias is None:
         return {rule.weight.index: params}
     data = activations[node.input(0)]
-    params = weight_for_bias(data, params, bias.astype(np.float32, copy=False), schema)
-    both = {rule.weight.index: params, rule.bias: bias_params(data, params)}
+    of_weight, of_bias = facts.params_with_bias(params, data, node.input(rule.bias), schema)
+    both = {rule.weight.index: of_weight, rule.bias: of_bias}
     if facts.target.bias == "float":
         del both[rule.bias]
     return both
