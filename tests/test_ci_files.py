@@ -8,6 +8,7 @@ import select
 import shutil
 import subprocess
 import sys
+import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -276,6 +277,35 @@ def substituted(project: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
     monkeypatch.setenv("FAILS", "")
     (project.programs / "qprof").write_text(SUBSTITUTE)
     return project
+
+
+@needs_linux
+@pytest.mark.parametrize(
+    ("extras", "installed"), [("images", "[images]"), ("text,audio", "[text,audio]"), ("", "")]
+)
+def test_the_action_installs_its_own_checkout(
+    project: Project, monkeypatch: pytest.MonkeyPatch, extras: str, installed: str
+) -> None:
+    (project.programs / "python").write_text('#!/bin/bash\necho "$*" > installed\n')
+    (project.programs / "python").chmod(0o755)
+    monkeypatch.setenv("GITHUB_ACTION_PATH", "/actions/qprof/v1")
+    (step,) = [step for step in github_steps(ACTION) if step.get("name") == "Install"]
+    env = project.evaluated(step["env"], {"extras": extras})
+    assert project.shell(step["run"], env) == 0, project.log
+    assert (project.folder / "installed").read_text() == f"-m pip install /actions/qprof/v1{installed}\n"
+
+
+def test_the_extras_that_an_installation_names_are_there() -> None:
+    stated = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    known = stated["project"]["optional-dependencies"]
+    action = yaml.safe_load(ACTION.read_text(encoding="utf-8"))["inputs"]["extras"]
+    texts = [action["default"], (ROOT / "Containerfile").read_text(encoding="utf-8")]
+    named = [*re.findall(r"EXTRAS=([a-z,]+)", texts[1]), texts[0]]
+    assert {extra for text in named for extra in text.split(",")} <= set(known)
+    assert all(
+        extra in known
+        for extra in re.findall(r"(\w+)(?=[,;])", action["description"].split(":")[1].split(" several")[0])
+    )
 
 
 services = pytest.mark.parametrize("service", ["github", "gitlab", "action"])
