@@ -46,6 +46,7 @@ OPTIONS: Mapping[str, str] = {
     "--schema": "The backend wants zero point 0, or scales that are powers of two.",
     "--calibrator": "Another tool's choice of ranges is to be repeated, or outliers are to be clipped.",
     "--activation-type": "The backend has kernels of one type alone: signed, unsigned or 16 bits.",
+    "--float-type": "The model is for a GPU, which computes float16 in half of float32's time (`float16`).",
     "--weight-type": "The backend has kernels of one type alone, or its 8-bit products saturate (int7).",
     "--weight-schema": "The backend wants zero point 0 in weights, or gains by having one.",
     "--granularity": "The backend has one scale for a weight.",

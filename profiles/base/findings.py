@@ -277,6 +277,17 @@ class Code(StrEnum):
         Severity.WARNING,
         "Run on check samples, an output is farther from float than its limit in every plan that was tried.",
     )
+    STAYS_FLOAT32 = (
+        "stays-float32",
+        Severity.NOTE,
+        "Nodes compute in float32 where the others that stay float compute in float16.",
+    )
+    FLOAT16_LOSES = (
+        "float16-loses",
+        Severity.WARNING,
+        "With float16 in the place of float32 an output is farther from float than its limit, without any "
+        "integers.",
+    )
     NEAR_LIMIT = (
         "near-limit",
         Severity.NOTE,

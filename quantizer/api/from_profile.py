@@ -14,7 +14,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from ...profiles.base.errors import ConfigError, PlanError
+from ...profiles.base.errors import ConfigError, DataError, ModelError, PlanError
 from ...profiles.base.findings import Code, Finding, gravest_first
 from ...profiles.base.improvement import improved
 from ...profiles.base.output_files import replacing_together
@@ -66,6 +66,7 @@ from ..search.closed_loop import (
     why_not_run,
 )
 from ..search.fallback_nodes import blamed_on_nodes, plan_that_runs, with_fallback_nodes
+from ..search.float16_check import with_float32_nodes_on_samples
 from ..search.options import SpeedCheckOptions
 from ..search.speed_check import SpeedCheck, check_speed
 from ..targets.config import DATA_FREE, LEAST, WITH_SAMPLES, QuantConfig, size_in_bytes, split_shapes
@@ -179,12 +180,19 @@ def write_quantized(
     def attempt(facts: PlanningFacts) -> QuantizeResult:
         planned = first if first is not None and facts is first_facts else plan_from(facts)
         lowered: LoweredModel | None = None
+        left_out: Sequence[Finding]
+
+        # What float16 would lose, as measured on calibration samples, is float32.
+        if check is not None and facts.config.is_float16:
+            measure = partial(with_float32_nodes_on_samples, facts, planned, check)
+            step = "float16 run on check samples (it may lose more than recorded ranges tell)"
+            (facts, planned), left_out = improved(step, measure, (facts, planned), DataError, ModelError)
+            planned = planned.with_findings(left_out)
 
         # Outputs near enough to float, as measured on calibration samples.
         if check is not None:
             run = partial(plan_held_on_samples, facts, planned, path, check, of=samples_of, joined=joined)
             step = "run on check samples (outputs may be further from float than estimated)"
-            left_out: Sequence[Finding]
             try:
                 (facts, planned, lowered), left_out = improved(step, run, (facts, planned, None))
             except UnfitSamplesError as error:
@@ -370,7 +378,8 @@ def _write(
     prepared, plan = model.prepared, planned.plan
     lowered = lowered or lower(planned.model, plan)
     unchanged = (
-        prepared.unimproved is None  # preparing brings nothing either
+        not plan.config.is_float16
+        and prepared.unimproved is None  # preparing brings nothing either
         and not (plan.adjustments.equalization or plan.adjustments.biases or plan.tensors)
         and not (plan.borders or plan.int8_caches)
         and all(entry.kind is Kind.FLOAT for entry in plan.nodes.values())
@@ -379,7 +388,7 @@ def _write(
         original = model.model.clone()
         original.metadata_props.update(lowered.model.metadata_props)
         lowered = replace(lowered, model=original)
-    elif prepared.narrow is not None:
+    elif prepared.narrow is not None and not plan.config.is_float16:
         lowered = replace(lowered, model=narrow_constants(lowered.model, prepared.narrow))
     elements: dict[str, float] = {}  # of each tensor in a sample
     if facts is not None:

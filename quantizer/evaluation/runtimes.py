@@ -33,7 +33,7 @@ from ..model.external_data import float_weight_bytes, has_few_bit_floats
 from ..model.files import model_bytes
 from ..model.saving import in_memory, save_model
 from ..operators.caches import ATTENTION, PLACES
-from ..plan.provenance import borders_in
+from ..plan.provenance import FLOAT_TYPE, borders_in
 
 Inputs = Mapping[str, npt.NDArray[np.generic]]
 """The arrays of one sample by input name."""
@@ -81,7 +81,8 @@ def open_session(
     """Return a session with all graph optimisations.
 
     One of a model that keeps its cache of keys and values in int8, or whose border is integers, takes and
-    returns float there.
+    returns float there. One that qprof wrote in float16 rounds to that between its nodes: the CPU has no
+    kernels of it, and onnxruntime leaves out the Casts that it puts around those of float32.
 
     Args:
         model: path, or the bytes of a model without external data.
@@ -109,9 +110,11 @@ def open_session(
         session = new_session(model, options, provider)
     except RUNTIME_ERRORS as error:
         raise ModelError(load_refusal(name, error, loaded_libraries())) from error
-    borders = _stated_borders(
-        session.get_modelmeta().custom_metadata_map, (*session.get_inputs(), *session.get_outputs())
-    )
+    metadata = session.get_modelmeta().custom_metadata_map
+    if FLOAT_TYPE in metadata and provider == CPU and not timed:
+        rounded = _rounded_to_float16(model)
+        session = session if rounded is None else new_session(rounded, options, provider)
+    borders = _stated_borders(metadata, (*session.get_inputs(), *session.get_outputs()))
     if any(value.type == INT8_TENSOR and value.name not in borders for value in session.get_inputs()):
         borders |= {name: FloatBorder(scale) for name, scale in stored_caches(model).items()}
     return cast(ort.InferenceSession, FloatBorders(session, borders)) if borders else session
@@ -156,6 +159,22 @@ def _float_bytes(model: str | bytes, dequantized: bool) -> int:
         return 4 * model_bytes(model) if dequantized else float_weight_bytes(model, MAX_COPIED_BYTES)
     except ModelError:
         return 0
+
+
+def _rounded_to_float16(model: str | bytes) -> bytes | None:
+    """Return a model with float16 as it is computed where that has kernels (`lowering.float16.emulated`);
+    None of one that is too large for a protobuf."""
+    if not isinstance(model, bytes) and model_bytes(model) > MAX_ROUNDED_BYTES:
+        return None
+    from ..lowering.float16 import emulated
+
+    source = ir.from_proto(onnx.load_from_string(model) if isinstance(model, bytes) else onnx.load(model))
+    rounded: bytes = ir.to_proto(emulated(source)).SerializeToString()
+    return rounded
+
+
+MAX_ROUNDED_BYTES = 900 << 20
+"""Bytes of a model that is widened to twice of them at most, below the 2 GiB of a protobuf."""
 
 
 def run(session: ort.InferenceSession, outputs: Sequence[str], inputs: Inputs, where: str) -> list[Any]:

@@ -524,6 +524,7 @@ def _described_settings(
         rounding="nearest",
         cost_model="off",
         min_output_sqnr=0.0,
+        float_type="float32",  # parameters stay those of the source to the bit, and so do floats
         **{name: word for name, word in words.items() if word},
     )
 

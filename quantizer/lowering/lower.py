@@ -11,13 +11,15 @@ same in every form is rewritten in float:
 5. GRU and RNN become a Scan where the plan says so (`scan`).
 
 A form then writes node by node (`write`, which most of them share). After it caches and the border of the
-model become integers (`caches`, `borders`), and constants that the original computes are computed again.
+model become integers (`caches`, `borders`), and constants that the original computes are computed again. Last
+of all what is float becomes float16 where the settings say so (`float16`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib import import_module
 
 import onnx_ir as ir
@@ -27,9 +29,10 @@ from ..adjustments.bias_correction import apply_biases
 from ..adjustments.rounded_weights import round_weights
 from ..model.graph import check_scopes, name_of, subgraphs
 from ..model.opsets import in_opset
+from ..operators.float_types import FLOAT16_OPSET
 from ..operators.table import CONVERSIONS, MICROSOFT
 from ..plan.plan import BIAS_CORRECTED, QuantPlan
-from ..plan.provenance import provenance_of, write_provenance
+from ..plan.provenance import FLOAT_TYPE, provenance_of, write_metadata, write_provenance
 from ..plan.reasons import ReasonCode, UnfitNodesError, because
 from ..prepare.constant_folding import unfold_constants
 from ..targets.forms import FORMS
@@ -37,6 +40,7 @@ from .borders import write_borders
 from .caches import write_attention_caches, write_concat_caches
 from .embedding_tables import share_tied_tables
 from .emitter import Emitter
+from .float16 import has_conversions, narrow_floats
 from .folded_widths import fold_widths
 from .lowered import LoweredModel, opset_raised, with_record, write_equalization
 from .padded_channels import pad_channels
@@ -59,7 +63,7 @@ TYPE_OPSETS: Mapping[ir.DataType, int] = {
 other tools take them from 21 on."""
 CONVERSION_OPSETS: Mapping[ir.DataType, int] = {**TYPE_OPSETS, ir.DataType.INT16: 21, ir.DataType.UINT16: 21}
 """The same of what QuantizeLinear and DequantizeLinear read and make."""
-IR_VERSIONS: Mapping[int, int] = {21: 10, 23: 11}
+IR_VERSIONS: Mapping[int, int] = {FLOAT16_OPSET: 9, 21: 10, 23: 11}
 """The IR version of each of these."""
 
 
@@ -86,6 +90,19 @@ def lower(model: ir.Model, plan: QuantPlan) -> LoweredModel:
     write_borders(lowered.model, plan)
     write_provenance(lowered.model, provenance_of(plan))
     write_equalization(lowered.model, plan.adjustments.equalization)
+    return _in_float16(lowered, plan) if plan.config.is_float16 else lowered
+
+
+def _in_float16(lowered: LoweredModel, plan: QuantPlan) -> LoweredModel:
+    """Return a written model with float16 in the place of float32, but where the plan says why not."""
+    model, opset = lowered.model, lowered.model.opset_imports.get("", 0)
+    if opset < FLOAT16_OPSET and has_conversions(model):
+        model = raised(model, plan.config.form, FLOAT16_OPSET)
+        raising = opset_raised(opset, FLOAT16_OPSET)
+        lowered = replace(lowered, model=model, findings=(*lowered.findings, raising))
+    write_metadata(model, {FLOAT_TYPE: plan.config.float_type})
+    wide = {name for name, entry in plan.nodes.items() if entry.float32}
+    narrow_floats(model, {written for name in wide for written in (name, *lowered.names.nodes.get(name, ()))})
     return lowered
 
 

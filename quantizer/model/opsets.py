@@ -65,4 +65,9 @@ def in_opset(model: ir.Model, opset: int) -> ir.Model:
     for graph in converted.graphs():
         for name, value in graph.initializers.items():
             value.const_value = tensors.get(name, value.const_value)
+    for node in converted.graph.all_nodes():  # its new constants, such as axes, have no type
+        constant = node.attributes.get("value") if node.op_type == "Constant" else None
+        if constant is not None and node.outputs[0].type is None:
+            node.outputs[0].type = ir.TensorType(constant.as_tensor().dtype)
+            node.outputs[0].shape = ir.Shape(constant.as_tensor().shape.numpy())
     return converted

@@ -209,6 +209,38 @@ def bias_params(data: QuantParams, weight: QuantParams) -> QuantParams:
     return QuantParams(product, np.zeros(product.size, np.int32), INT32, axis)
 
 
+LOWEST_16, LARGEST_16 = 2.0**-14, 65504.0
+"""Smallest normal and largest number of float16: smaller ones have fewer than 11 bits, and end at 6e-8."""
+
+MAX_ADDED_NOISE = 0.1
+"""Share that the power of rounding may grow by where scales are raised to numbers of float16."""
+
+
+def in_float16(params: QuantParams) -> QuantParams:
+    """Return parameters whose scales are normal numbers of float16, rounded up so that the range is covered.
+
+    Scales of channels that are too small are raised to the smallest normal number, unless the noise of
+    rounding grows by more than `MAX_ADDED_NOISE`; then, and where one is too large, they stay as they are.
+    """
+    import numpy as np
+
+    from .affine import QuantParams
+
+    exact = params.scale.astype(np.float64)
+    if exact.max() > LARGEST_16:
+        return params
+    raised = np.maximum(exact, LOWEST_16)
+    narrow = raised.astype(np.float16)
+    narrow = np.where(narrow < raised, np.nextafter(narrow, np.float16(np.inf)), narrow)
+    if not np.isfinite(narrow).all():
+        return params
+    before, after = np.square(exact).sum(), np.square(narrow.astype(np.float64)).sum()
+    if after > (1.0 + MAX_ADDED_NOISE) * before:
+        return params
+    scale = narrow.astype(np.float32)
+    return QuantParams(scale, params.zero_point, params.qtype, params.axis, params.block_size)
+
+
 def weight_for_bias(
     data: QuantParams,
     weight: QuantParams,

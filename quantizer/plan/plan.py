@@ -203,17 +203,20 @@ class NodePlan:
             stored in: there the lowering converts on that edge alone. Of a FLOAT node those in which it keeps
             its cache of keys and values, or appends to one.
         implementation: which of the equivalent ways the lowering writes the node in.
+        float32: why its float values are float32 where others are float16 (setting `float_type`), or in
+            words; "" for what the setting says.
     """
 
     kind: Kind
     because: FloatReason | str = ""
     inputs: Mapping[int, QuantParams] = field(default_factory=dict)
     implementation: Implementation = Implementation.USUAL
+    float32: FloatReason | str = ""
 
     @property
     def reason(self) -> str:
-        """Why it stays float, or a remark, in words."""
-        return str(self.because)
+        """Why it stays float, or a remark, and why in float32 where others are float16, in words."""
+        return "; ".join(filter(None, (str(self.because), str(self.float32))))
 
     @property
     def stays_float(self) -> bool:

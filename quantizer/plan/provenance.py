@@ -180,6 +180,10 @@ def borders_in(metadata: Mapping[str, str]) -> dict[str, Border]:
     return read_entries(metadata, BORDERS, border)
 
 
+FLOAT_TYPE = "qprof.float_type"
+"""Key in the metadata of a written model: float16 where that is what stays float."""
+
+
 def write_metadata(model: ir.Model, values: Mapping[str, str | Mapping[str, Any]]) -> None:
     """Put texts, and mappings as JSON, under their keys into a model's metadata in place of earlier ones.
 

@@ -72,6 +72,17 @@ class ReasonCode(StrEnum):
     NOT_IN_SOURCE = "not-in-source"
     NO_SOURCE_PARAMETERS = "no-source-parameters"
     PARAMETERS_NOT_TAKEN = "parameters-not-taken"
+    BEYOND_FLOAT16 = "beyond-float16"
+    BELOW_FLOAT16 = "below-float16"
+    CONSTANT_BEYOND_FLOAT16 = "constant-beyond-float16"
+    CONSTANT_BELOW_FLOAT16 = "constant-below-float16"
+    WHOLE_NUMBERS = "whole-numbers"
+    LARGE_ANGLES = "large-angles"
+    LONG_SUM = "long-sum"
+    LARGE_SUM = "large-sum"
+    RANGE_NOT_KNOWN = "range-not-known"
+    NO_FLOAT16 = "no-float16"
+    LOST_IN_FLOAT16 = "lost-in-float16"
     UNKNOWN = "unknown"
     """Given in words alone: by hand, or in a plan of format 1."""
 
@@ -137,6 +148,26 @@ _SENTENCES: Mapping[ReasonCode, str] = {
     ReasonCode.NOT_IN_SOURCE: "{source} has no such node",
     ReasonCode.NO_SOURCE_PARAMETERS: "{source} has no parameters of '{tensor}'",
     ReasonCode.PARAMETERS_NOT_TAKEN: "{target} does not take {text}",
+    ReasonCode.BEYOND_FLOAT16: "float32: the recorded range of '{tensor}' reaches {largest}, too near "
+    "float16's largest number, 65504",
+    ReasonCode.BELOW_FLOAT16: "float32: '{tensor}' is never 0 and comes down to {smallest:.2g}; float16's "
+    "numbers end at 6e-08",
+    ReasonCode.CONSTANT_BEYOND_FLOAT16: "float32: constant '{tensor}' reaches {largest}, beyond "
+    "float16's 65504",
+    ReasonCode.CONSTANT_BELOW_FLOAT16: "float32: constant '{tensor}' is {smallest:.2g}, of which float16 "
+    "keeps few bits or none",
+    ReasonCode.WHOLE_NUMBERS: "float32: '{tensor}' counts up to {largest}, and float16 has every whole "
+    "number up to 2048 only",
+    ReasonCode.LARGE_ANGLES: "float32: {operator} of values up to {largest}, which float16 has to "
+    "{step:.2g} only",
+    ReasonCode.LONG_SUM: "float32: {operator} adds {elements} elements; beyond 1024 float16 loses bits",
+    ReasonCode.LARGE_SUM: "float32: {operator} adds up to {largest} on its way to '{tensor}', too near "
+    "float16's largest number, 65504",
+    ReasonCode.RANGE_NOT_KNOWN: "float32: {operator} may leave float16's range, and no range of '{tensor}' "
+    "was recorded",
+    ReasonCode.NO_FLOAT16: "float32: {operator} has no float16 in opset {opset}",
+    ReasonCode.LOST_IN_FLOAT16: "float32: run on {samples} samples, '{tensor}' keeps {sqnr:.0f} dB in "
+    "float16, and what it is made of {before:.0f} dB",
     ReasonCode.UNKNOWN: "{text}",
 }
 
@@ -171,6 +202,13 @@ _SUMMARIES: Mapping[ReasonCode, str] = {
     ReasonCode.SAVES_TOO_LITTLE: "predicted to save too little in int8: {int8_ms:.3g} ms, conversions "
     "included, against {float_ms:.3g} ms float",
     ReasonCode.NO_SOURCE_PARAMETERS: "{source} has no parameters: {tensor}",
+    ReasonCode.BEYOND_FLOAT16: "float32: recorded ranges reach {largest}, too near float16's largest "
+    "number, 65504: {tensor}",
+    ReasonCode.BELOW_FLOAT16: "float32: never 0, and down to {smallest:.2g}; float16's numbers end at "
+    "6e-08: {tensor}",
+    ReasonCode.NO_FLOAT16: "float32: no float16 in opset {opset}: {operator}",
+    ReasonCode.LOST_IN_FLOAT16: "float32: run on {samples} samples, float16 keeps {sqnr:.0f} dB of it, and "
+    "of what it is made of {before:.0f} dB: {tensor}",
 }
 """What is said of several nodes at once, where their figures differ."""
 
@@ -240,7 +278,7 @@ def figure_names(code: ReasonCode) -> frozenset[str]:
     return frozenset(name for _, name, form, _ in parts if name and (form or name in _WHOLE))
 
 
-_WHOLE = ("elements", "limit", "samples")
+_WHOLE = ("elements", "limit", "opset", "samples")
 """Whole numbers, which need no format."""
 
 

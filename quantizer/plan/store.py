@@ -13,6 +13,7 @@
       conv1: {kind: quantized}
       tanh: {kind: lookup-table, implementation: sigmoid}
       einsum: {kind: float, reason: {code: unsupported-operator, operator: Einsum}}      see `reasons`
+      pow: {kind: float, reason: ..., float32: by hand}      in float32, where the others are float16
       add: {kind: quantized, inputs: {1: {type: uint8, scale: 0.5, zero_point: 3}}}
     shared_scales:                   what shares parameters and why: a record for people, not read when
         applied
@@ -219,18 +220,23 @@ def _node_text(node: NodePlan) -> str:
     items = [f"kind: {node.kind.value}"]
     if node.implementation:
         items.append(f"implementation: {node.implementation}")
-    reason = node.because
-    if isinstance(reason, FloatReason) and reason.code is not ReasonCode.UNKNOWN:
-        details = {"code": reason.code.value, **reason.details}
-        if reason.price:
-            details["price"] = reason.price
-        items.append(f"reason: {flow_text(details)}")
-    elif reason:
-        items.append(f"reason: {text(str(reason))}")
+    if node.because:
+        items.append(f"reason: {_reason_text(node.because)}")
+    if node.float32:
+        items.append(f"float32: {_reason_text(node.float32)}")
     if node.inputs:
         inputs = ", ".join(f"{index}: {_params_text(p)}" for index, p in sorted(node.inputs.items()))
         items.append(f"inputs: {{{inputs}}}")
     return "{" + ", ".join(items) + "}"
+
+
+def _reason_text(reason: FloatReason | str) -> str:
+    if isinstance(reason, FloatReason) and reason.code is not ReasonCode.UNKNOWN:
+        details = {"code": reason.code.value, **reason.details}
+        if reason.price:
+            details["price"] = reason.price
+        return flow_text(details)
+    return text(str(reason))
 
 
 def _shared_scale_text(shared: SharedScale) -> str:
@@ -345,12 +351,14 @@ class NodeFields:
         kind: as what it is written.
         implementation: how, where there are several ways.
         reason: why it stays float, a code with its figures; or a remark.
+        float32: why its float values are float32 where others are float16.
         inputs: number of an input to parameters that it reads instead of the tensor's.
     """
 
     kind: Kind
     implementation: str = ""
     reason: str | Mapping[str, Any] = ""
+    float32: str | Mapping[str, Any] = ""
     inputs: Mapping[str, ParameterFields] | None = None
 
 
@@ -466,15 +474,14 @@ def _node(record: NodeFields, where: str) -> NodePlan:
         if not re.fullmatch("0|[1-9][0-9]{0,8}", key):
             raise MalformedError(f"{where}: inputs: '{key}' is not an input's number")
         inputs[int(key)] = _params(params, f"{where}: input {key}")
-    because: FloatReason | str
-    if isinstance(record.reason, str):
-        because = record.reason
-    else:
-        because = _float_reason(record.reason, f"{where}: reason")
-    return NodePlan(record.kind, because, inputs, Implementation(record.implementation))
+    because = _float_reason(record.reason, f"{where}: reason")
+    float32 = _float_reason(record.float32, f"{where}: float32")
+    return NodePlan(record.kind, because, inputs, Implementation(record.implementation), float32)
 
 
-def _float_reason(record: Mapping[str, Any], where: str) -> FloatReason:
+def _float_reason(record: str | Mapping[str, Any], where: str) -> FloatReason | str:
+    if isinstance(record, str):
+        return record
     code = read_value(record.get("code"), ReasonCode, f"{where}: code")
     names, figures = detail_names(code), figure_names(code)
     values = keys_at({"price": "", **record}, where, ("code", *names, "price"))

@@ -135,7 +135,7 @@ def _tensors_are_those_of_the_model(plan: QuantPlan, graph: Graph) -> Iterator[s
 
 def _float_nodes_have_a_reason(plan: QuantPlan, graph: Graph) -> Iterator[str]:
     for name, node in plan.nodes.items():
-        if node.kind is Kind.FLOAT and not node.reason:
+        if node.kind is Kind.FLOAT and not node.because:
             yield f"node '{name}': a float node needs a reason"
 
 

@@ -144,6 +144,7 @@ class PlanningFacts:
         quieter: output -> by how many dB its noise is to be below what its limit makes of it, since it was
             seen to need that; below 0 where it was seen to bear more than was estimated.
         timed: whether plans are timed: what is predicted that the whole of one saves decides nothing then.
+        lost_in_float16: nodes that were seen to lose too much in float16, each with the reason.
         kept: what was derived from records of this model.
     """
 
@@ -166,6 +167,7 @@ class PlanningFacts:
     noise_left: Callable[[], Mapping[str, float]] = dict
     quieter: Mapping[str, float] = field(default_factory=dict)
     timed: bool = False
+    lost_in_float16: FloatReasons = field(default_factory=dict)
     kept: KeptFacts = field(default_factory=KeptFacts)
 
     @property

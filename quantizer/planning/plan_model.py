@@ -8,6 +8,7 @@
     planned = equalized(planned)                    equalization scales; a plan of the model with them
     planned = bias_corrected(planned)               biases that make up for rounded weights, likewise
     planned = fitted_to_kernels(planned)            padded channels; what each float node and a run take
+    planned = in_float_type(planned)                with float16 what computes in float32, and why
     verify_plan(planned.plan, ...)                  no rule of a plan is broken
 
 `plan_from` does all of it but the first, each step once. `rounded_with_samples` goes on with a plan whose
@@ -61,6 +62,7 @@ from ..targets.target import Recipe, Target
 from .chains import of_adjusted, plan_with_chains, with_chains
 from .coarse_steps import too_coarse
 from .facts import PlanningFacts, planning_facts
+from .float16 import with_float32_nodes
 from .hybrid import with_int8_weights
 from .needed_tensors import weighted_channels
 from .noise_budget import make_plan
@@ -172,7 +174,7 @@ def plan_from(facts: PlanningFacts, floats: FloatReasons = NO_FLOATS) -> Planned
         planned = saving_time(planned, facts, floats)
         planned = equalized(planned)
         planned = bias_corrected(planned)
-        planned = fitted_to_kernels(planned)
+        planned = in_float_type(fitted_to_kernels(planned))
         verify_plan(planned.plan, planned.source_facts.graph, facts.identity)
         return planned
     except Exception as error:
@@ -181,6 +183,7 @@ def plan_from(facts: PlanningFacts, floats: FloatReasons = NO_FLOATS) -> Planned
     if first is None:
         plan = plan_with_chains(facts, floats, decide)
         first = PlannedModel(plan, facts.prepared.model, facts.graph, facts)
+    first = in_float_type(first)
     verify_plan(first.plan, facts.graph, facts.identity)
     return first.with_findings([left_out])
 
@@ -391,6 +394,16 @@ def bias_corrected(planned: PlannedModel) -> PlannedModel:
         adjustments=replace(adjustments, biases=biases, roundings=roundings),
     )
     return replace(planned, plan=plan, facts=corrected_facts)
+
+
+def in_float_type(planned: PlannedModel) -> PlannedModel:
+    """Return the plan; with `float_type` float16 one that says which nodes compute in float32."""
+    facts = planned.source_facts
+    if not facts.config.is_float16:
+        return planned
+    profile = replace(facts.profile, tensors={**facts.measured.tensors, **facts.profile.tensors})
+    graph = index(planned.model)
+    return replace(planned, plan=with_float32_nodes(planned.plan, graph, profile, facts.lost_in_float16))
 
 
 def fitted_to_kernels(planned: PlannedModel) -> PlannedModel:

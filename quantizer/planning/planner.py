@@ -39,6 +39,7 @@ from ..targets.forms import FORMS
 from .borders import integer_borders
 from .caches import cached_names, with_int8_caches
 from .facts import PlanningFacts
+from .float16 import with_float16_scales
 from .float_products import FloatProducts, float_products, with_float_products
 from .hybrid import data_free_choices, find_hybrids, is_dear_to_read
 from .parameters import Parameters, choose_parameters
@@ -207,6 +208,8 @@ def _decision(facts: PlanningFacts, floats: FloatReasons, *, start_everywhere: b
         origin=PlanOrigin(facts.profile_digest),
         borders={**stored, **integer_borders(facts, parameters.tensors, caches)},
     )
+    if facts.config.is_float16:
+        plan = with_float16_scales(plan, graph)
     return Decision(facts, floats, plan, groups, parameters.activations)
 
 

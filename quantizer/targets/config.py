@@ -30,6 +30,7 @@ ActivationType = Literal[IntegerType, FloatType]
 WeightType = Literal["int8", "uint8", "int7", "int4", "uint4", FloatType]
 FLOAT_TYPES: tuple[FloatType, ...] = get_args(FloatType)
 Granularity = Literal["per-tensor", "per-channel"]
+RestType = Literal["float32", "float16"]
 
 OutputKind = Literal["decision", "detections", "embedding", "signal", "state", "values"]
 """What an output of a model is for, see `noise.output_kinds`."""
@@ -257,6 +258,15 @@ class QuantConfig:
             "of a head. The model then takes and gives them in int8.",
         ),
     ] = "float"
+    float_type: Annotated[
+        RestType,
+        option(
+            "Calibration and precision",
+            "Type of what stays float: float32, or float16 where its range and its 11 bits are enough, in "
+            "form qdq (the plan says why a node is in float32); inputs and outputs of the model stay as they "
+            "are. For GPUs: on a CPU it only takes longer.",
+        ),
+    ] = "float32"
     io: Annotated[
         Literal["float", "uint8", "int8"],
         option(
@@ -359,7 +369,7 @@ class QuantConfig:
     ] = ()
 
     @property
-    def float_type(self) -> FloatType | None:
+    def float8_type(self) -> FloatType | None:
         """The floating-point type of products, alone or beside integers; None for integers alone."""
         return next((name for name in FLOAT_TYPES if name in (self.activation_type, self.second_type)), None)
 
@@ -377,6 +387,11 @@ class QuantConfig:
     def has_few_bits(self) -> bool:
         """Whether weights are to have 4 bits."""
         return self.mode == "weight-only" and self.weight_type in FEW_BITS
+
+    @property
+    def is_float16(self) -> bool:
+        """Whether what stays float is float16 where it can be."""
+        return self.float_type == "float16"
 
     @property
     def asks_quality(self) -> bool:

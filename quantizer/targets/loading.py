@@ -338,7 +338,7 @@ def check_config(config: QuantConfig, target: Target, where: str, given: Collect
 
 def _problems(config: QuantConfig, target: Target) -> Iterator[MalformedError]:
     """Yield the contradictions between settings that are right by themselves."""
-    if config.float_type is not None and config.mode not in DATA_FREE:
+    if config.float8_type is not None and config.mode not in DATA_FREE:
         yield from _problems_of_floats(config, target)
     elif config.activation_type not in target.activation_types:
         yield not_one_of("activation_type", config.activation_type, target.activation_types)
@@ -350,6 +350,15 @@ def _problems(config: QuantConfig, target: Target) -> Iterator[MalformedError]:
         why = " (its operators are onnxruntime's own)" if config.form == "qoperator" else ""
         yield MalformedError(
             f"{target.name} does not read form '{config.form}'{why}", f"use form {' or '.join(target.forms)}"
+        )
+    if config.float_type not in target.rest_types:
+        yield MalformedError(
+            f"float_type {config.float_type}: {target.name} does not take it in a file",
+            f"use float_type {' or '.join(target.rest_types)}",
+        )
+    if config.is_float16 and config.form != "qdq":
+        yield MalformedError(
+            f"float_type float16: form {config.form} has scales in float32 alone", "use form qdq, or float32"
         )
     if target.zero_points == "zero" and not {config.schema, config.weight_schema} <= set(SIGNED_SCHEMAS):
         yield MalformedError(
@@ -418,12 +427,12 @@ def _problems_of_floats(config: QuantConfig, target: Target) -> Iterator[Malform
     name = "second_type" if config.activation_type not in FLOAT_TYPES else "activation_type"
     if name == "second_type" and config.activation_type not in target.activation_types:
         yield not_one_of("activation_type", config.activation_type, target.activation_types)
-    if config.float_type not in target.float_types:
+    if config.float8_type not in target.float_types:
         others = [*target.float_types, *target.activation_types]
         slower = ": products are computed in float there, in three to five times the time of int8"
         why = slower if target.processors else ""
         yield MalformedError(
-            f"{name} {config.float_type}: {target.name} has no kernel of it{why}",
+            f"{name} {config.float8_type}: {target.name} has no kernel of it{why}",
             f"use {' or '.join(others[:2])}",
         )
     if config.weight_type != config.activation_type and name == "activation_type":
@@ -437,7 +446,7 @@ def _problems_of_floats(config: QuantConfig, target: Target) -> Iterator[Malform
             f"second_type {config.second_type}: activation_type {config.activation_type} is none of integers",
             "leave one of them out",
         )
-    reason = f"{config.float_type} is for form qdq and mode static"
+    reason = f"{config.float8_type} is for form qdq and mode static"
     if config.form != "qdq":
         yield MalformedError(f"form '{config.form}': {reason}", "use form qdq, or a type of integers")
     if config.mode != "static":
@@ -452,7 +461,7 @@ def _problems_of_floats(config: QuantConfig, target: Target) -> Iterator[Malform
         )
     if target.opsets is not None and target.opsets[1] < FLOAT_OPSET:
         yield MalformedError(
-            f"{name} {config.float_type}: needs opset {FLOAT_OPSET}, and {target.name} reads up to "
+            f"{name} {config.float8_type}: needs opset {FLOAT_OPSET}, and {target.name} reads up to "
             f"{target.opsets[1]}",
             "use a type of integers",
         )

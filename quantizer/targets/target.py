@@ -11,7 +11,7 @@ from msgspec import Meta
 from ...profiles.base.findings import Finding
 from ..operators.functions import CHAIN
 from ..operators.table import RULES
-from .config import FloatType, IntegerType, QuantConfig, WeightType
+from .config import FloatType, IntegerType, QuantConfig, RestType, WeightType
 from .cost_table import CostTable, costs_of, is_file_of_costs
 from .forms import FORMS, FormName
 from .machine import ProcessorKind
@@ -200,6 +200,9 @@ class Target:
     forms: Annotated[tuple[FormName, ...], Meta(description="Output formats that it can read.")] = tuple(
         FORMS
     )
+    rest_types: Annotated[
+        tuple[RestType, ...], Meta(description="Types that it computes what stays float in, as written.")
+    ] = ("float32", "float16")
     zero_points: Annotated[
         Literal["any", "zero"], Meta(description="any, or zero where it takes zero point 0 only.")
     ] = "any"

@@ -67,6 +67,7 @@ config:
   prompt: 0
   answer: 0
   kv_cache: float
+  float_type: float32
   io: float
   granularity: per-channel
   min_tensor_sqnr: 20.0
@@ -352,8 +353,8 @@ MALFORMED = {
         "Softmax",
         "keep_float must be a list of names, not 'Softmax'",
     ),
-    "duplicate tensor": ("  w: {", "  x: {", "line 40: duplicate key 'x'; keep one"),
-    "duplicate node": ("  sum: {", "  conv1: {", "line 45: duplicate key 'conv1'; keep one"),
+    "duplicate tensor": ("  w: {", "  x: {", "line 41: duplicate key 'x'; keep one"),
+    "duplicate node": ("  sum: {", "  conv1: {", "line 46: duplicate key 'conv1'; keep one"),
     "unknown type": ("uint8, scale", "unit8, scale", "tensor 'x': type 'unit8' is not one of.*mean 'uint8'"),
     "unknown key": (
         "zero_point: 128",
@@ -430,7 +431,7 @@ MALFORMED = {
         "kind: quantized, reason: 3}",
         "reason must be text or a mapping, not 3; put it in",
     ),
-    "alias": ("conv1: {", "conv1: &c {", "line 43: anchors and aliases are not used here; write the value"),
+    "alias": ("conv1: {", "conv1: &c {", "line 44: anchors and aliases are not used here; write the value"),
 }
 
 

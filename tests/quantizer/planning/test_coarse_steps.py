@@ -269,7 +269,7 @@ def test_what_a_result_takes_of_a_tensor_is_left_on_every_target(name: str, tmp_
     exact = outputs(model.SerializeToString(), samples)[case.part]
     for target in TARGETS:
         for settings in ({}, {"cost_model": "off", "min_output_sqnr": 0}):
-            result = quantize(model, profiled, target=target, **settings)
+            result = quantize(model, profiled, target=target, float_type="float32", **settings)
             result.save(tmp_path / "q.onnx")
             # The kernels of this processor are exact for its own target.
             fused = target == TARGET or not SATURATING

@@ -1,0 +1,382 @@
+"""float16 in the place of float32 (setting `float_type`), the last step of lowering.
+
+Each node computes in one type. It is float16 unless the plan says why not (`NodePlan.float32`) or the
+operator has no float16 in its schema. A tensor has the type of the node that makes it; inputs and outputs of
+the model keep theirs. Where a node reads a tensor of the other type, one Cast for all such readers is put
+after what makes it. Three kinds of tensors need none:
+
+constants       are stored in the type of their readers, twice where these differ
+integers        DequantizeLinear gives its readers the type that they want, in two nodes where they differ;
+                QuantizeLinear reads what is there
+bodies          the inputs and outputs of the graphs of If, Loop and Scan have the type of that node
+
+QuantizeLinear and DequantizeLinear have float16 scales where these are normal numbers of float16, as plans
+choose them (`numerics.schemas.in_float16`); any other scale, such as that of an int32 bias, keeps its
+conversion in float32 and has a Cast beside it.
+
+A runtime without kernels of float16 computes in float32 and rounds nothing between its nodes. `emulated`
+returns the model that rounds what such a model rounds, for any runtime.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+import numpy as np
+import onnx_ir as ir
+
+from ...profiles.instrumentation.subgraphs import graph_attributes, value_names
+from ..model.editing import FreeNames, bypass, is_standard
+from ..model.graph import name_of
+from ..numerics.schemas import LARGEST_16, LOWEST_16
+from ..operators.float_types import float16_places
+from ..operators.table import facts_of
+from ..prepare.float16 import widen
+
+FLOAT, HALF = ir.DataType.FLOAT, ir.DataType.FLOAT16
+
+FILLER = LARGEST_16 / 2.0
+"""What constants beyond it become, of which a plan says that they are fillers of masks: the sum of two is
+finite, so that a row of nothing but fillers is still a row of equal values."""
+
+_TYPES = ("to", "dtype", "output_datatype")
+"""Attributes of standard operators that hold the element type of an output."""
+
+_TYPED_SCALES = {"MatMulNBits": (2,), "GatherBlockQuantized": (2,)}
+"""Operators whose scales are constants with the type of their activations, by position."""
+
+
+def is_float16(model: ir.Model) -> bool:
+    """Whether a node of a model makes float16."""
+    return any(value.dtype is HALF for node in model.graph.all_nodes() for value in node.outputs)
+
+
+def has_conversions(model: ir.Model) -> bool:
+    """Whether QuantizeLinear or DequantizeLinear stands in a model."""
+    return any(is_standard(node, "QuantizeLinear", "DequantizeLinear") for node in model.graph.all_nodes())
+
+
+def narrow_floats(model: ir.Model, wide: Collection[str]) -> None:
+    """Let all nodes of a model that can compute in float16, in place; see the module.
+
+    Args:
+        model: float32, in opset 19 or later where it has conversions.
+        wide: names of the nodes that stay float32.
+    """
+    _Narrowing(model, frozenset(wide)).apply()
+
+
+def is_exact(scales: ir.Value | None) -> bool:
+    """Whether all scales are normal numbers of float16."""
+    tensor = None if scales is None else scales.const_value
+    if tensor is None:
+        return False
+    array = tensor.numpy().astype(np.float32)
+    if not array.size or array.max() > LARGEST_16 or array.min() < LOWEST_16:
+        return False
+    return bool(np.array_equal(array.astype(np.float16).astype(np.float32), array))
+
+
+Uses = Mapping[ir.DataType, list[tuple[ir.Node, int]]]
+"""The nodes that read a tensor, with the index of the input, by the type in which they want it."""
+
+
+class _Narrowing:
+    """The type in which each node of a model computes, and the tensors that were added in another type."""
+
+    def __init__(self, model: ir.Model, wide: frozenset[str]) -> None:
+        self.model, self.wide = model, wide
+        self.opset = model.opset_imports.get("", 0)
+        self.nodes = list(model.graph.all_nodes())
+        self.names = FreeNames(value_names(model) | {name_of(node) for node in self.nodes})
+        self.owners = {graph: node for node in self.nodes for graph in graph_attributes(node)}
+        self.made: dict[tuple[ir.Value, ir.DataType], ir.Value] = {}
+        self.exact = {node for node in self.nodes if _is_conversion(node) and is_exact(node.inputs[1])}
+        self.types = {node: self._type_of(node) for node in self.nodes if not _is_conversion(node)}
+        # Of conversions the type of the float side, which is that of what is around.
+        for node in filter(_is_dequantize, self.nodes):
+            self.types[node] = HALF if node in self.exact and self._is_read_narrow(node.outputs[0]) else FLOAT
+        for node in filter(_is_quantize, self.nodes):
+            source = node.inputs[0]
+            narrow = node in self.exact and source is not None and self._made_as(source) is HALF
+            self.types[node] = HALF if narrow else FLOAT
+
+    def apply(self) -> None:
+        """Give every tensor its type."""
+        wanted: dict[ir.Value, dict[ir.DataType, list[tuple[ir.Node, int]]]] = {}
+        for node in self.nodes:
+            for index, value in enumerate(node.inputs):
+                if value is not None and value.dtype is FLOAT and not facts_of(node).reads_shape_only:
+                    uses = wanted.setdefault(value, {})
+                    uses.setdefault(self._wanted(node, index), []).append((node, index))
+        results = [
+            (graph, index, value, FLOAT if owner is None else self.types[owner])
+            for graph, owner in ((self.model.graph, None), *self.owners.items())
+            for index, value in enumerate(graph.outputs)
+            if value.dtype is FLOAT
+        ]
+        types = {value: self._made_as(value) for value in self._activations()}
+        for value, uses in wanted.items():
+            if _is_constant(value):
+                self._narrow_constant(value, uses)
+                continue
+            for dtype, readers in uses.items():
+                if dtype is not types.get(value, FLOAT):
+                    other = self._in_type(value, dtype)
+                    for node, index in readers:
+                        node.replace_input_with(index, other)
+        for graph, index, value, dtype in results:
+            self._give_result(graph, index, value, dtype, types.get(value, FLOAT))
+        for value, dtype in types.items():
+            if dtype is HALF:
+                value.type = ir.TensorType(HALF)
+        for node, dtype in self.types.items():
+            if dtype is HALF:
+                _narrow_attributes(node)
+        self._without_casts()
+
+    def _type_of(self, node: ir.Node) -> ir.DataType:
+        """Return the type in which a node computes."""
+        values = [*node.inputs, *node.outputs]
+        for graph in graph_attributes(node):
+            values += [*graph.inputs, *graph.outputs]
+        kinds = [value.type for value in values if value is not None and value.name]
+        if not all(isinstance(kind, ir.TensorType) for kind in kinds):
+            return FLOAT  # a sequence, or of unknown type
+        if name_of(node) in self.wide:
+            return FLOAT
+        if any(not is_exact(node.inputs[at]) for at in _TYPED_SCALES.get(node.op_type, ())):
+            return FLOAT
+        if graph_attributes(node):
+            return HALF
+        return FLOAT if float16_places(node, self.opset) is None else HALF
+
+    def _wanted(self, node: ir.Node, index: int) -> ir.DataType:
+        """Return the type in which a node reads a float input."""
+        if self.types[node] is FLOAT or graph_attributes(node) or _is_conversion(node):
+            return self.types[node]
+        places = float16_places(node, self.opset)
+        return HALF if places is not None and places.narrows(index) else FLOAT
+
+    def _made_as(self, value: ir.Value) -> ir.DataType:
+        """Return the type in which a float32 activation is made."""
+        maker = value.producer()
+        if maker is None and value.graph in self.owners and value.is_graph_input():
+            maker = self.owners[value.graph]
+        return FLOAT if maker is None else self.types[maker]
+
+    def _is_read_narrow(self, value: ir.Value) -> bool:
+        """Whether a reader of a dequantized tensor wants float16, or none wants float32 either."""
+        readers = [
+            use for use in value.uses() if not (_is_quantize(use.node) or facts_of(use.node).reads_shape_only)
+        ]
+        if any(self._wanted(use.node, use.idx) is HALF for use in readers):
+            return True
+        held = (owner for graph, owner in self.owners.items() if any(v is value for v in graph.outputs))
+        if any(self.types[owner] is HALF for owner in held):
+            return True
+        return not readers and not value.is_graph_output()
+
+    def _activations(self) -> Iterable[ir.Value]:
+        for graph in self.model.graphs():
+            inputs = () if graph is self.model.graph else graph.inputs
+            for value in (*inputs, *(v for node in graph for v in node.outputs)):
+                if value.dtype is FLOAT:
+                    yield value
+
+    # Tensors of two types
+
+    def _narrow_constant(self, value: ir.Value, uses: Uses) -> None:
+        """Store a constant in float16, and in float32 too where a reader wants that."""
+        if HALF not in uses:
+            return
+        tensor = _narrowed(value)
+        shape_alone = any(facts_of(use.node).reads_shape_only for use in value.uses())
+        if len(uses) == 1 and not value.is_graph_output() and not shape_alone:
+            value.const_value, value.type = tensor, ir.TensorType(HALF)
+            return
+        copy = self._constant(value, tensor)
+        for node, index in uses[HALF]:
+            node.replace_input_with(index, copy)
+
+    def _constant(self, value: ir.Value, tensor: ir.TensorProtocol) -> ir.Value:
+        """Return a further constant beside one."""
+        tensor.name = self.names.take(f"{value.name}_{tensor.dtype.name.lower()}")
+        copy = ir.Value(
+            name=tensor.name, type=ir.TensorType(tensor.dtype), shape=value.shape, const_value=tensor
+        )
+        assert value.graph is not None
+        value.graph.register_initializer(copy)
+        return copy
+
+    def _in_type(self, value: ir.Value, dtype: ir.DataType) -> ir.Value:
+        """Return a tensor in another type than it is made in: by Cast, or a second DequantizeLinear."""
+        if (value, dtype) not in self.made:
+            maker, graph = value.producer(), value.graph
+            assert graph is not None
+            result = ir.Value(
+                name=self.names.take(f"{value.name}_{dtype.name.lower()}"),
+                type=ir.TensorType(dtype),
+                shape=value.shape,
+            )
+            if maker is not None and maker in self.exact:
+                integers, scale, *point = maker.inputs
+                inputs = [integers, self._scale(scale, dtype), *point]
+                kept = list(maker.attributes.values())
+                op_type, attributes = "DequantizeLinear", kept
+            else:
+                op_type, inputs, attributes = "Cast", [value], [ir.AttrInt64("to", int(dtype))]
+            name = self.names.take(f"{result.name}_{op_type}")
+            node = ir.Node("", op_type, inputs, attributes, outputs=[result], name=name)
+            if maker is not None:
+                graph.insert_after(maker, [node])
+            elif len(graph):
+                graph.insert_before(graph[0], [node])
+            else:
+                graph.append(node)
+            self.made[value, dtype] = result
+        return self.made[value, dtype]
+
+    def _scale(self, scale: ir.Value | None, dtype: ir.DataType) -> ir.Value:
+        """Return a scale in a type; it is the same number in both."""
+        assert scale is not None
+        assert scale.const_value is not None
+        if scale.dtype is dtype:
+            return scale
+        if (scale, dtype) not in self.made:
+            array = scale.const_value.numpy().astype(dtype.numpy())
+            self.made[scale, dtype] = self._constant(scale, ir.Tensor(array, dtype=dtype))
+        return self.made[scale, dtype]
+
+    def _give_result(
+        self, graph: ir.Graph, index: int, value: ir.Value, wanted: ir.DataType, made: ir.DataType
+    ) -> None:
+        """Give an output of a graph its type, under its name."""
+        made = HALF if value.dtype is HALF else made  # a constant that has its type already
+        if wanted is made:
+            return
+        if graph is self.model.graph and value.producer() is not None:
+            other = self._in_type(value, wanted)
+            name = value.name
+            value.name, other.name = self.names.take(f"{name}_{made.name.lower()}"), name
+        else:  # names of the outputs of bodies are known inside alone
+            other = ir.Value(
+                name=self.names.take(f"{value.name}_{wanted.name.lower()}"),
+                type=ir.TensorType(wanted),
+                shape=value.shape,
+            )
+            to = ir.AttrInt64("to", int(wanted))
+            name = self.names.take(f"{other.name}_Cast")
+            graph.append(ir.Node("", "Cast", [value], [to], outputs=[other], name=name))
+        graph.outputs[index] = other
+
+    def _without_casts(self) -> None:
+        """Leave out each Cast to the type that a tensor has."""
+        for node in list(self.model.graph.all_nodes()):
+            if not is_standard(node, "Cast") or node.inputs[0] is None:
+                continue
+            source, result = node.inputs[0], node.outputs[0]
+            if source.dtype is result.dtype and source.dtype in (FLOAT, HALF):
+                bypass(node, source)
+
+
+def _is_conversion(node: ir.Node) -> bool:
+    return is_standard(node, "DequantizeLinear", "QuantizeLinear")
+
+
+def _is_dequantize(node: ir.Node) -> bool:
+    return is_standard(node, "DequantizeLinear")
+
+
+def _is_quantize(node: ir.Node) -> bool:
+    return is_standard(node, "QuantizeLinear")
+
+
+def _is_constant(value: ir.Value) -> bool:
+    return value.is_initializer() and not value.is_graph_input() and value.const_value is not None
+
+
+def _narrowed(value: ir.Value) -> ir.TensorProtocol:
+    """Return a float32 constant in float16, rounded when it is read; what is beyond becomes `FILLER`."""
+    tensor = value.const_value
+    assert tensor is not None
+
+    def narrow() -> ir.TensorProtocol:
+        array = tensor.numpy()
+        finite = np.isfinite(array)
+        clipped = np.where(finite & (np.abs(array) > LARGEST_16), np.copysign(FILLER, array), array)
+        return ir.Tensor(clipped.astype(np.float16), dtype=HALF, name=tensor.name)
+
+    return ir.LazyTensor(narrow, HALF, ir.Shape(tensor.shape.numpy()), name=tensor.name)
+
+
+def _narrow_attributes(node: ir.Node) -> None:
+    if is_standard(node, "ConstantOfShape"):
+        value = node.attributes.get("value")
+        if value is None or value.as_tensor().dtype is FLOAT:
+            number = 0.0 if value is None else float(value.as_tensor().numpy().reshape(-1)[0])
+            tensor = ir.Tensor(np.array([number], np.float16), dtype=HALF)
+            node.attributes["value"] = ir.AttrTensor("value", tensor)
+        return
+    for name in _TYPES if is_standard(node) else ():
+        attribute = node.attributes.get(name)
+        if attribute is not None and attribute.type is ir.AttributeType.INT and attribute.as_int() == FLOAT:
+            node.attributes[name] = ir.AttrInt64(name, int(HALF))
+
+
+# The same numbers in a runtime without float16 ------------------------------------------------------------
+
+
+def emulated(model: ir.Model) -> ir.Model:
+    """Return a model in float32 that rounds to float16 what a model with float16 rounds between its nodes.
+
+    Not rounded are what QuantizeLinear reads and DequantizeLinear makes: there float16 is finer than a step
+    of 8 bits, and runtimes compute on the integers themselves.
+
+    Args:
+        model: left as it was.
+    """
+    model = model.clone()
+    rounded = [
+        str(value.name)
+        for node in model.graph.all_nodes()
+        if not (is_standard(node, "DequantizeLinear") or facts_of(node).moves_values)
+        for value in node.outputs
+        if value.dtype is HALF and _rounds(value)
+    ]
+    outputs = {str(value.name) for value in model.graph.outputs}
+    widen(model)
+    names = FreeNames(value_names(model) | {name_of(node) for node in model.graph.all_nodes()})
+    values = {str(v.name): v for node in model.graph.all_nodes() for v in node.outputs}
+    for name in rounded:
+        value = values.get(name)
+        if value is None or value.dtype is not FLOAT or name in outputs:
+            continue
+        maker, graph = value.producer(), value.graph
+        assert maker is not None
+        assert graph is not None
+        readers = [use for use in value.uses() if not is_standard(use.node, "QuantizeLinear")]
+        narrow, wide = (
+            ir.Value(name=names.take(f"{name}_{suffix}"), type=ir.TensorType(dtype), shape=value.shape)
+            for suffix, dtype in (("rounded", HALF), ("widened", FLOAT))
+        )
+        casts = [
+            ir.Node(
+                "", "Cast", [source], [ir.AttrInt64("to", int(dtype))], outputs=[result], name=result.name
+            )
+            for source, result, dtype in ((value, narrow, HALF), (narrow, wide, FLOAT))
+        ]
+        graph.insert_after(maker, casts)
+        for use in readers:
+            use.node.replace_input_with(use.idx, wide)
+        for inner in model.graphs():
+            for index, output in enumerate(inner.outputs):
+                if output is value:
+                    inner.outputs[index] = wide
+    return model
+
+
+def _rounds(value: ir.Value) -> bool:
+    """Whether what reads a float16 tensor reads its rounded values."""
+    uses = list(value.uses())
+    return not uses or not all(is_standard(use.node, "QuantizeLinear") for use in uses)

@@ -1,0 +1,361 @@
+"""What stays float32 where the rest of a model is float16 (setting `float_type`), and scales in float16.
+
+A tensor is float32 where float16 would lose it: its recorded range comes near 65504, it is never 0 and comes
+below float16's normal numbers (a variance, an epsilon), it counts beyond 2048. Then the node that makes it
+and the nodes that read it compute in float32; so do nodes with such constants, sums that grow large or long
+on their way, and operators without float16. What no profile has recorded is taken as it is, but of operators
+whose results grow (`GROWING`).
+
+Fillers of masks are no values: constants of them are clamped where they vanish, as before a Softmax. Where a
+model is given its fillers from outside, the nodes from there to where they vanish are float32.
+
+Rules see what is known before a model runs, and are pure. What float16 loses on samples is measured
+(`search.float16_check`) and comes back as facts (`PlanningFacts.lost_in_float16`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+import numpy as np
+import onnx_ir as ir
+
+from ...profiles.base.findings import Code, Finding
+from ...profiles.instrumentation.subgraphs import graph_attributes
+from ...profiles.records.profile import Profile
+from ..noise.mask_fillers import filler_rows, without_fillers
+from ..numerics.affine import INT32, QuantParams
+from ..numerics.schemas import LARGEST_16, bias_params, in_float16
+from ..operators.facts import Arithmetic
+from ..operators.float_types import FLOAT16_OPSET, float16_places
+from ..operators.graph import Graph, Node
+from ..operators.table import CONVERSIONS
+from ..plan.plan import Kind, QuantPlan
+from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because, summary
+
+LIMIT = LARGEST_16 / 2.0
+"""Largest recorded magnitude that is taken for float16: data that nobody ran may have twice of it."""
+
+FEW_BITS_BELOW = 2.0**-17
+"""Magnitudes below which float16 has fewer than 8 bits."""
+
+EXACT_INTEGERS = 2048.0
+"""Up to which float16 has every whole number."""
+
+MAX_ANGLE = 16.0
+"""Argument of a sine up to which float16's step, 2**-11 of it, is below a hundredth."""
+
+MAX_SUMMED = 1024
+"""Elements whose sum keeps the bits of float16, whatever order a kernel adds them in."""
+
+SMALL_CONSTANT = 1024
+"""Elements of a constant that may be an epsilon; among those of a weight tiny ones are as good as 0."""
+
+ANGLES = ("Sin", "Cos", "Tan")
+GROWING = ("Pow", "Exp", "ReduceSum", "ReduceSumSquare", "ReduceL2", "ReduceProd", "CumSum", "Reciprocal")
+"""Operators whose results are often beyond their inputs by orders of magnitude."""
+
+MEANS = ("ReduceMean", "GlobalAveragePool", "AveragePool")
+REDUCTIONS = ("ReduceSum", "ReduceSumSquare", "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp")
+TERMS = (Arithmetic.SUM, Arithmetic.DIFFERENCE)
+SUMS = (*MEANS, *REDUCTIONS, "CumSum")
+"""Operators that add up elements, over axes or windows."""
+
+
+def with_float16_scales(plan: QuantPlan, graph: Graph) -> QuantPlan:
+    """Return a plan whose scales are numbers of float16 where that loses next to nothing (`in_float16`).
+
+    Scales of int32 biases stay products, and are float32.
+
+    Args:
+        plan: of the model of `graph`.
+        graph: what is planned.
+    """
+    tensors = {name: _narrow(params) for name, params in plan.tensors.items()}
+    nodes = {
+        name: replace(entry, inputs={i: _narrow(p) for i, p in entry.inputs.items()})
+        if entry.inputs
+        else entry
+        for name, entry in plan.nodes.items()
+    }
+    narrowed = replace(
+        plan, tensors=tensors, nodes=nodes, borders={n: _narrow(p) for n, p in plan.borders.items()}
+    )
+    for node in graph.nodes:
+        rule, entry = node.rule, nodes[node.name]
+        if entry.kind is not Kind.QUANTIZED or rule is None or rule.bias is None or rule.weight is None:
+            continue
+        name = node.input(rule.bias)
+        bias = narrowed.params_read(node.name, rule.bias, name)
+        x, w = (narrowed.params_read(node.name, i, node.input(i)) for i in (0, rule.weight.index))
+        if bias is None or bias.qtype is not INT32 or x is None or w is None:
+            continue
+        product = bias_params(x, w)
+        if rule.bias in entry.inputs:
+            nodes[node.name] = replace(entry, inputs={**entry.inputs, rule.bias: product})
+        else:
+            tensors[name] = product
+    return narrowed
+
+
+def _narrow(params: QuantParams) -> QuantParams:
+    return params if params.qtype is INT32 else in_float16(params)
+
+
+def with_float32_nodes(plan: QuantPlan, graph: Graph, profile: Profile, lost: FloatReasons) -> QuantPlan:
+    """Return a plan that says which nodes compute in float32, and why.
+
+    Args:
+        plan: of the model of `graph`.
+        graph: the model, its adjustments applied.
+        profile: of its activations.
+        lost: nodes that were seen to lose too much in float16.
+    """
+    reasons = {**_Ranges(plan, graph, profile).nodes(), **lost}
+    nodes = {name: replace(entry, float32=reasons.get(name, "")) for name, entry in plan.nodes.items()}
+    plan = replace(plan, findings=tuple(f for f in plan.findings if f.code is not Code.STAYS_FLOAT32))
+    return replace(plan, nodes=nodes, findings=(*plan.findings, *_findings(reasons, graph)))
+
+
+def _findings(reasons: FloatReasons, graph: Graph) -> Iterator[Finding]:
+    """Yield how many nodes are float32, for each kind of reason."""
+    groups: dict[ReasonCode, list[FloatReason]] = {}
+    for reason in reasons.values():
+        groups.setdefault(reason.code, []).append(reason)
+    for alike in groups.values():
+        count, text = len(alike), summary(alike)
+        sentence = f"{count} of {len(graph.nodes)} nodes stay {text}"
+        yield Finding(Code.STAYS_FLOAT32, sentence, figures={"nodes": count, "reason": alike[0].code.value})
+
+
+class _Ranges:
+    """The tensors and nodes of one plan that float16 cannot hold, by ranges and constants."""
+
+    def __init__(self, plan: QuantPlan, graph: Graph, profile: Profile) -> None:
+        self.plan, self.graph, self.profile = plan, graph, profile
+        self.opset = max(plan.model.opset, FLOAT16_OPSET)
+
+    def nodes(self) -> dict[str, FloatReason]:
+        """Return the nodes that compute in float32."""
+        nodes: dict[str, FloatReason] = {}
+        tensors: dict[str, FloatReason] = {}
+        for node in self.graph.nodes:
+            if self._has_floats(node):
+                for name, reason in (*self._ranges(node), *self._below(node, tensors)):
+                    tensors.setdefault(name, reason)
+                for reason in (*self._constants(node), *self._sums(node), *self._schema(node)):
+                    nodes.setdefault(node.name, reason)
+        for name, reason in self._foreign_fillers().items():
+            tensors.setdefault(name, reason)
+        for name, reason in self._moved(tensors).items():
+            for touching in self._touching(name, reason):
+                nodes.setdefault(touching, reason)
+        return nodes
+
+    def _range(self, name: str) -> tuple[float, float] | None:
+        """Return the smallest and the largest recorded value of a tensor; None where none was recorded."""
+        if name not in self.profile:
+            return None
+        tensor = self.profile[name]
+        return (tensor.minimum, tensor.maximum) if tensor.histogram.total else None
+
+    def _largest(self, name: str) -> float:
+        return max(map(abs, self._range(name) or (0.0, 0.0)))
+
+    def _is_float(self, name: str) -> bool:
+        return bool(name) and self.graph.dtype(name) is ir.DataType.FLOAT
+
+    def _has_floats(self, node: Node) -> bool:
+        names = (*node.inputs, *node.outputs)
+        return node.op_type not in CONVERSIONS and any(map(self._is_float, names))
+
+    # Tensors
+
+    def _ranges(self, node: Node) -> Iterator[tuple[str, FloatReason]]:
+        """Yield the tensors that a node makes, or turns by, whose values float16 does not have."""
+        for name in filter(self._is_float, node.outputs):
+            largest = self._largest(name)
+            if largest > LIMIT:
+                yield name, because(ReasonCode.BEYOND_FLOAT16, tensor=name, largest=_words(largest))
+            counts = node.op_type == "Range" or (node.op_type == "Cast" and not self._is_float(node.input(0)))
+            if counts and largest > EXACT_INTEGERS:
+                yield name, because(ReasonCode.WHOLE_NUMBERS, tensor=name, largest=_words(largest))
+            smallest = (self._range(name) or (0.0, 0.0))[0]
+            if 0.0 < smallest < FEW_BITS_BELOW and self._is_divisor(name):
+                yield name, because(ReasonCode.BELOW_FLOAT16, tensor=name, smallest=smallest)
+            is_square = node.facts.arithmetic is Arithmetic.PRODUCT and len(set(node.inputs)) == 1
+            if self._range(name) is None and (node.op_type in GROWING or is_square):
+                yield name, because(ReasonCode.RANGE_NOT_KNOWN, operator=node.op_type, tensor=name)
+        if node.op_type in ANGLES and (largest := self._largest(node.input(0))) > MAX_ANGLE:
+            step = largest * 2.0**-11
+            operator = node.op_type
+            yield (
+                node.input(0),
+                because(ReasonCode.LARGE_ANGLES, operator=operator, largest=_words(largest), step=step),
+            )
+
+    def _is_divisor(self, name: str) -> bool:
+        return any(i >= 0 and n.facts.breaks_at_zero(n.ir_node, i) for n, i in self.graph.consumers(name))
+
+    def _below(self, node: Node, tensors: Mapping[str, FloatReason]) -> Iterator[tuple[str, FloatReason]]:
+        """Yield the results of a node that an epsilon keeps from 0, and that are divided by or rooted."""
+        smallest = math.inf
+        for index in range(len(node.inputs)):
+            if self._is_epsilon(node, index):
+                smallest = min(smallest, float(np.abs(node.constant(index)).max()))  # type: ignore[arg-type]
+            before = tensors.get(node.input(index))
+            if before is not None and before.code is ReasonCode.BELOW_FLOAT16 and node.op_type == "Sqrt":
+                smallest = min(smallest, math.sqrt(float(before.details["smallest"])))
+        if smallest < FEW_BITS_BELOW and self._is_divisor(node.output):
+            yield node.output, because(ReasonCode.BELOW_FLOAT16, tensor=node.output, smallest=smallest)
+
+    def _is_epsilon(self, node: Node, index: int) -> bool:
+        """Whether an input is a small constant of which float16 keeps few bits or none."""
+        value = self.graph.values.get(node.input(index))
+        if value is None or value.const_value is None or value.const_value.size > SMALL_CONSTANT:
+            return False
+        constant = node.constant(index)
+        if constant is None or constant.dtype != np.float32 or not constant.size:
+            return False
+        return 0.0 < float(np.abs(constant).max()) < FEW_BITS_BELOW
+
+    def _foreign_fillers(self) -> dict[str, FloatReason]:
+        """Return the tensors with fillers of masks that come from an input of the model: as infinities of
+        float16 a row of them would be no number after a Softmax."""
+        found: dict[str, FloatReason] = {}
+        for name in self.graph.inputs:
+            if name in self.profile and self.profile[name].inf and self._is_float(name):
+                largest = float(np.finfo(np.float32).max)
+                found[name] = because(ReasonCode.BEYOND_FLOAT16, tensor=name, largest=_words(largest))
+        for node in self.graph.nodes if found else ():
+            source = next((found[name] for name in node.inputs if name in found), None)
+            has_fillers = node.outputs and node.output in self.profile and self.profile[node.output].inf
+            if source is not None and has_fillers and self._is_float(node.output):
+                found[node.output] = source
+        return found
+
+    def _moved(self, tensors: Mapping[str, FloatReason]) -> dict[str, FloatReason]:
+        """Return tensors with those that hold the same values before and after them; of those whose ranges
+        are not known with the sums of them too."""
+        moved, waiting = dict(tensors), list(tensors)
+        while waiting:
+            name = waiting.pop()
+            others: list[str] = []
+            maker = self.graph.producer(name)
+            if maker is not None and (maker.facts.moves_values or maker.facts.joins_inputs):
+                others += maker.inputs[:1] if maker.facts.moves_values else maker.inputs
+            for reader, index in self.graph.consumers(name):
+                grows = moved[name].code is ReasonCode.RANGE_NOT_KNOWN and (
+                    reader.op_type in SUMS
+                    or reader.facts.arithmetic in (Arithmetic.SUM, Arithmetic.DIFFERENCE)
+                )
+                if index >= 0 and reader.outputs and (grows or (reader.facts.moves_values and index == 0)):
+                    others.append(reader.output)
+            for other in others:
+                if other not in moved and self._is_float(other) and not self.graph.is_constant(other):
+                    moved[other] = moved[name]
+                    waiting.append(other)
+        return moved
+
+    def _touching(self, name: str, reason: FloatReason) -> Iterator[str]:
+        """Yield the nodes that make and read a tensor, those that read its integers where it is large."""
+        large = reason.code is ReasonCode.BEYOND_FLOAT16
+        maker = self.graph.producer(name)
+        nodes = [*([] if maker is None else [maker])]
+        nodes += [node for node, index in self.graph.consumers(name) if index >= 0]
+        for node, body in self.graph.bodies_around(name):
+            if any(value.name == name for value in (*body.inputs, *body.outputs)):
+                nodes.append(node)
+        for node in nodes:
+            entry = self.plan.nodes.get(node.name)
+            if node.facts.reads_shape_only or entry is None:
+                continue
+            if large or not entry.kind.reads_quantized:
+                yield node.name
+
+    # Nodes
+
+    def _constants(self, node: Node) -> Iterator[FloatReason]:
+        """Yield why a node's constants are not float16."""
+        for index, name in enumerate(node.inputs):
+            if not (self._is_float(name) and self.graph.is_constant(name)):
+                continue
+            if self.plan.params_read(node.name, index, name) is not None:
+                continue
+            constant = node.constant(index)
+            if constant is None or not constant.size:
+                continue
+            if self._is_epsilon(node, index):
+                smallest = float(np.abs(constant).max())
+                yield because(ReasonCode.CONSTANT_BELOW_FLOAT16, tensor=name, smallest=smallest)
+            low, high = float(constant.min()), float(constant.max())
+            if max(-low, high) > LARGEST_16 and not self._clamps(node, index):
+                finite = np.abs(constant[np.isfinite(constant)])
+                if finite.size and float(finite.max()) > LARGEST_16:
+                    largest = float(finite.max())
+                    yield because(ReasonCode.CONSTANT_BEYOND_FLOAT16, tensor=name, largest=_words(largest))
+
+    def _clamps(self, node: Node, index: int) -> bool:
+        """Whether what is beyond float16 in a constant is fillers of a mask, which vanish at -32752 too."""
+        constant, value = node.constant(index), self.graph.values[node.input(index)]
+        assert constant is not None
+        vanish = filler_rows(value) is not None
+        kept = constant[without_fillers(constant)] if vanish else constant
+        if vanish and (not kept.size or float(np.abs(kept).max()) <= LARGEST_16):
+            return True
+        if node.facts.arithmetic is not Arithmetic.PRODUCT or len(node.inputs) != 2:
+            return False
+        # (1 - mask) * lowest
+        other = self._range(node.input(1 - index))
+        is_mask = other is not None and 0.0 <= other[0] <= other[1] <= 1.0
+        is_low = bool((constant <= 0.0).all())
+        return is_mask and is_low and filler_rows(self.graph.values[node.output]) is not None
+
+    def _sums(self, node: Node) -> Iterator[FloatReason]:
+        """Yield why what a node adds up is not float16."""
+        if node.op_type not in SUMS:
+            return
+        source, result = node.input(0), node.output
+        elements = _elements(self.graph, self.profile, node)
+        if elements > MAX_SUMMED:
+            yield because(ReasonCode.LONG_SUM, operator=node.op_type, elements=elements)
+        largest = self._largest(result)
+        if node.op_type in MEANS:
+            largest *= elements
+        elif node.op_type == "ReduceL2":
+            largest *= largest
+        elif node.op_type == "ReduceLogSumExp":  # kernels take the largest off
+            largest = 0.0
+        if largest > LIMIT and self._largest(source) <= LIMIT:
+            yield because(ReasonCode.LARGE_SUM, operator=node.op_type, largest=_words(largest), tensor=result)
+
+    def _schema(self, node: Node) -> Iterator[FloatReason]:
+        """Yield that an operator has no float16."""
+        entry = self.plan.nodes.get(node.name)
+        if entry is None or entry.kind not in (Kind.FLOAT, Kind.WEIGHT_ONLY) or node.facts.reads_shape_only:
+            return
+        if graph_attributes(node.ir_node) or float16_places(node.ir_node, self.opset) is not None:
+            return
+        yield because(ReasonCode.NO_FLOAT16, operator=node.op_type, opset=self.opset)
+
+
+def _words(largest: float) -> str:
+    """Return a magnitude as people write it."""
+    return f"{largest:,.0f}" if 10.0 <= largest < 1e9 else f"{largest:.3g}"
+
+
+def _elements(graph: Graph, profile: Profile, node: Node) -> int:
+    """Return how many elements make one of a result; 1 where that is not known."""
+    if node.op_type == "AveragePool":
+        return math.prod(node.attributes.get_ints("kernel_shape", ()))
+    if node.op_type == "CumSum":
+        shape = graph.shape(node.input(0)) or ()
+        return max((d for d in shape if isinstance(d, int)), default=1)
+    if node.input(0) in profile and node.output in profile:
+        before, after = profile[node.input(0)].count, profile[node.output].count
+        return max(1, round(before / max(after, 1)))
+    shapes = graph.shape(node.input(0)), graph.shape(node.output)
+    sizes = [math.prod(d for d in shape if isinstance(d, int)) for shape in shapes if shape is not None]
+    return max(1, sizes[0] // max(sizes[1], 1)) if len(sizes) == 2 else 1

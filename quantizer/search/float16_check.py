@@ -1,0 +1,219 @@
+"""What float16 loses is measured on check samples before a plan is run: nodes that lose too much are float32.
+
+The float model is run twice, as it is and with float16 in the place of float32 (`lowering.float16.emulated`),
+without integers: what these lose has limits of its own. Where an output is off by more than a share of what
+it may be, its tensors are compared, and nodes become float32 that make much of little noise: where float16
+has no such numbers, or small differences of large ones. Where the same node still does so, what it reads is
+made in float32 too, and so on.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+import onnx_ir as ir
+
+from ...profiles.base.findings import Code, Finding
+from ...profiles.instrumentation.subgraphs import graph_attributes
+from ...profiles.runtime.states import model_samples
+from ...profiles.samples.objects import DataLike
+from ...profiles.samples.values import Sample
+from ..evaluation.compare import class_axes
+from ..evaluation.output_shift import output_shifts
+from ..evaluation.runtimes import open_model, run
+from ..lowering.float16 import emulated, narrow_floats
+from ..model.graph import name_of
+from ..operators.graph import Node
+from ..plan.reasons import FloatReason, ReasonCode, because
+from ..planning.facts import PlanningFacts
+from ..planning.plan_model import PlannedModel, in_float_type
+
+SAMPLES = 4
+"""Samples on which float16 is compared with float32."""
+
+LOCATED = 2
+"""Samples on which the nodes are looked for."""
+
+SHARE = 0.25
+"""Of what an output may be off float16 may use: noise adds up as squares, so that it takes a sixteenth."""
+
+ROUNDS = 8
+"""Models that are tried with more nodes in float32 each."""
+
+MAX_RUN_ELEMENTS = 2**25
+"""Elements of tensors that are compared in one run, of each model."""
+
+LOST = 1e-4
+"""Noise over signal from which on a tensor lost something: 40 dB, where float16 itself leaves 70."""
+
+GROWTH = 4.0
+"""How many times as much noise as what it reads a node makes that is float32 then."""
+
+OWN_NOISE = 2.0**-22
+"""Noise over signal of numbers that float16 rounds once."""
+
+
+def with_float32_nodes_on_samples(
+    facts: PlanningFacts, planned: PlannedModel, data: DataLike
+) -> tuple[PlanningFacts, PlannedModel]:
+    """Return the plan with the nodes in float32 that lose too much on samples in float16, and its facts.
+
+    Args:
+        facts: of the model.
+        planned: the plan as it is made of these.
+        data: check samples.
+    """
+    if not facts.config.is_float16:
+        return facts, planned
+    samples = tuple(model_samples(data, planned.model, SAMPLES, notes=False))
+    if not samples:
+        return facts, planned
+    check = _Check(planned, facts, samples)
+    lost = dict(facts.lost_in_float16)
+    wide = {name for name, entry in planned.plan.nodes.items() if entry.float32} | lost.keys()
+    excess = check.excess(wide)
+    for _ in range(ROUNDS):
+        if excess <= SHARE:
+            break
+        found = check.culprits(wide)
+        if not found:
+            break
+        lost |= found
+        wide |= found.keys()
+        excess = check.excess(wide)
+    facts = replace(facts, lost_in_float16=lost)
+    planned = replace(planned, facts=replace(planned.source_facts, lost_in_float16=lost))
+    planned = in_float_type(planned)
+    if excess > 1.0:
+        sentence = (
+            f"with float16 an output is {min(excess, 999.0):.2g} times as far from float as it may be, on "
+            f"{len(samples)} samples, with {len(wide)} nodes in float32"
+        )
+        finding = Finding(Code.FLOAT16_LOSES, sentence, remedy="--float-type float32 has all of them")
+        planned = planned.with_findings([finding])
+    return facts, planned
+
+
+class _Check:
+    """The float model on samples, and its outputs and tensors with float16."""
+
+    def __init__(self, planned: PlannedModel, facts: PlanningFacts, samples: Sequence[Sample]) -> None:
+        self.model, self.graph = planned.model, planned.graph
+        self.facts, self.samples = facts, samples
+        self.axes = class_axes(planned.model)
+        self.outputs = [str(value.name) for value in self.model.graph.outputs]
+        self.exact = self._run(self.model, self.outputs, samples)
+
+    def excess(self, wide: Collection[str]) -> float:
+        """Return how far the worst output is off with float16, over what it may be."""
+        outputs = self._run(self._narrow(wide), self.outputs, self.samples)
+        floats, others = (
+            [dict(zip(self.outputs, o, strict=True)) for o in of] for of in (self.exact, outputs)
+        )
+        inputs = [sample.arrays for sample in self.samples]
+        shifts = output_shifts(floats, others, self.facts.noise_limits, self.axes, inputs)
+        return max((math.inf if s.fault else s.excess for s in shifts), default=0.0)
+
+    def culprits(self, wide: Collection[str]) -> dict[str, FloatReason]:
+        """Return nodes that are float32 next, each with the reason."""
+        shares = self._shares(wide)
+        found: dict[str, FloatReason] = {}
+        for node in self.graph.nodes:
+            results = [(shares[name], name) for name in node.outputs if name in shares]
+            if not results:
+                continue
+            share, name = max(results)
+            read = max((shares[i] for i in node.inputs if i in shares), default=0.0)
+            if share <= LOST or share <= GROWTH * max(read, OWN_NOISE):
+                continue
+            figures = {"sqnr": _decibels(share), "before": _decibels(max(read, OWN_NOISE))}
+            count = min(LOCATED, len(self.samples))
+            reason = because(ReasonCode.LOST_IN_FLOAT16, samples=count, tensor=name, **figures)
+            for other in self._made_wider(node, wide):
+                found.setdefault(other, reason)
+        return found
+
+    def _made_wider(self, node: Node, wide: Collection[str]) -> Iterator[str]:
+        """Yield the node and those that make what it reads; where these are float32 already, those before."""
+        waiting, seen = [node], set[str]()
+        while waiting:
+            one = waiting.pop()
+            if one.name in seen:
+                continue
+            seen.add(one.name)
+            if one.name not in wide:
+                yield one.name
+                yield from (name_of(inner) for inner in _inside(one.ir_node) if name_of(inner) not in wide)
+            if one is node or one.name in wide or one.facts.moves_values:
+                makers = (self.graph.producer(name) for name in one.inputs)
+                waiting += [maker for maker in makers if maker is not None]
+
+    def _shares(self, wide: Collection[str]) -> Mapping[str, float]:
+        """Return the noise over signal of the tensors of the main graph with float16."""
+        samples, narrow = self.samples[:LOCATED], self._narrow(wide)
+        present = {str(value.name) for node in narrow.graph for value in node.outputs}
+        places = {}
+        for node in self.model.graph:
+            for value in node.outputs:
+                if value.dtype is ir.DataType.FLOAT and value.name:
+                    rounded = f"{value.name}_widened"
+                    written = rounded if rounded in present else value.name
+                    if written in present:
+                        places[value.name] = written
+        profile, count = self.facts.measured, max(1, self.facts.measured.data.samples)
+        shares: dict[str, float] = {}
+        names, elements = list[str](), 0.0
+        for name in [*places, ""]:
+            size = profile[name].count / count if name in profile else 1.0
+            if names and (not name or elements + size > MAX_RUN_ELEMENTS):
+                floats = self._run(self.model, names, samples, instrumented=True)
+                others = self._run(narrow, [places[n] for n in names], samples, instrumented=True)
+                for place, of in enumerate(names):
+                    pairs = [(f[place], o[place]) for f, o in zip(floats, others, strict=True)]
+                    shares[of] = _noise_share(pairs)
+                names, elements = [], 0.0
+            names.append(name)
+            elements += size
+        return shares
+
+    def _narrow(self, wide: Collection[str]) -> ir.Model:
+        model = self.model.clone()
+        narrow_floats(model, wide)
+        return emulated(model)
+
+    def _run(
+        self, model: ir.Model, names: Sequence[str], samples: Sequence[Sample], *, instrumented: bool = False
+    ) -> list[list[np.ndarray]]:
+        if instrumented:
+            model = model.clone()
+            values = {str(v.name): v for node in model.graph for v in node.outputs}
+            present = {str(value.name) for value in model.graph.outputs}
+            model.graph.outputs.extend(values[name] for name in names if name not in present)
+        session = open_model(model, "float model")
+        return [run(session, names, sample.arrays, "float model") for sample in samples]
+
+
+def _inside(node: ir.Node) -> Iterator[ir.Node]:
+    for graph in graph_attributes(node):
+        yield from graph.all_nodes()
+
+
+def _noise_share(pairs: Sequence[tuple[np.ndarray, np.ndarray]]) -> float:
+    """Return noise over signal of a tensor, infinite where it has lost finite values."""
+    signal = noise = 0.0
+    for exact, other in pairs:
+        if exact.shape != other.shape:
+            return 0.0
+        finite = np.isfinite(exact)
+        if not np.isfinite(other[finite]).all():
+            return math.inf
+        signal += float(np.square(exact[finite], dtype=np.float64).sum())
+        noise += float(np.square(exact[finite].astype(np.float64) - other[finite]).sum())
+    return noise / signal if signal > 0.0 else 0.0
+
+
+def _decibels(share: float) -> float:
+    return -10.0 * math.log10(share) if 0.0 < share < math.inf else 0.0

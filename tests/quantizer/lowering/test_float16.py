@@ -1,0 +1,263 @@
+"""float16 for what stays float: what is written, and what stays float32 and why, held against float.
+
+What float16 loses is measured in a model that rounds to float16 after each node, since onnxruntime does not
+(`emulated`), and for small models by onnx's reference evaluator, which computes in numpy's float16.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import onnxruntime as ort
+from onnx import TensorProto, numpy_helper, parser
+from onnx.reference import ReferenceEvaluator
+from qprof_onnx import quantize
+from qprof_onnx.quantizer.api.profiling import profile_model
+from qprof_onnx.quantizer.lowering.float16 import emulated
+from qprof_onnx.quantizer.plan.plan import QuantPlan
+from qprof_onnx.quantizer.plan.store import load_plan
+from qprof_onnx.quantizer.prepare.prepare import open_prepared
+
+HEADER = '<ir_version: 8, opset_import: ["" : 17]>\n'
+Arrays = dict[str, np.ndarray]
+
+
+class Written:
+    """A model that was quantized with float16: its file, its plan, and how far it is from float."""
+
+    def __init__(
+        self, folder: Path, text: str, constants: Arrays, feeds: list[Arrays], **settings: Any
+    ) -> None:
+        model = parser.parse_model(HEADER + text)
+        for name, array in constants.items():
+            model.graph.initializer.append(numpy_helper.from_array(array, name))
+        onnx.checker.check_model(model)
+        source = folder / "model.onnx"
+        onnx.save(model, source)
+        data = folder / "data"
+        data.mkdir()
+        for number, feed in enumerate(feeds):
+            np.savez(data / f"{number:02}.npz", **feed)
+        profile = folder / "p.yaml"
+        profile_model(source, data, profile)
+        self.file, self.plan_file = folder / "q.onnx", folder / "plan.yaml"
+        settings = {"target": "tensorrt", **settings}
+        quantize(source, profile=profile, output=self.file, save_plan=self.plan_file, **settings)
+        self.model = onnx.load(self.file)
+        onnx.checker.check_model(self.model, full_check=True)
+        self.source, self.feeds = source, feeds
+
+    @property
+    def plan(self) -> QuantPlan:
+        return load_plan(self.plan_file)
+
+    def reasons(self) -> dict[str, str]:
+        """Why nodes are float32, by operator type."""
+        types = {node.name: node.op_type for node in open_prepared(self.source).graph.nodes}
+        entries = self.plan.nodes.items()
+        return {types[name]: str(entry.float32) for name, entry in entries if entry.float32}
+
+    def type_of(self, op_type: str) -> str:
+        """The type of the result of the first node of a type."""
+        inferred = onnx.shape_inference.infer_shapes(self.model, strict_mode=True).graph
+        types = {v.name: v.type.tensor_type.elem_type for v in (*inferred.value_info, *inferred.output)}
+        node = next(node for node in inferred.node if node.op_type == op_type)
+        return TensorProto.DataType.Name(types[node.output[0]])
+
+    def decibels(self) -> float:
+        """SQNR of the first output with every node rounded to float16, -inf where it is not finite."""
+        rounded = ir.to_proto(emulated(ir.from_proto(self.model))).SerializeToString()
+        exact, other = (
+            np.concatenate(
+                [
+                    ort.InferenceSession(m, providers=["CPUExecutionProvider"]).run(None, f)[0].ravel()
+                    for f in self.feeds
+                ]
+            ).astype(np.float64)
+            for m in (self.source.read_bytes(), rounded)
+        )
+        if not np.isfinite(other).all():
+            return -np.inf
+        return float(10.0 * np.log10(np.square(exact).sum() / max(np.square(exact - other).sum(), 1e-300)))
+
+
+def normal(shape: tuple[int, ...], scale: float = 1.0, seed: int = 0) -> np.ndarray:
+    return (np.random.default_rng(seed).standard_normal(shape) * scale).astype(np.float32)
+
+
+def feeds(shape: tuple[int, ...], scale: float = 1.0, count: int = 8, **others: Any) -> list[Arrays]:
+    return [
+        {"x": normal(shape, scale, seed), **{n: f(seed) for n, f in others.items()}} for seed in range(count)
+    ]
+
+
+NORM = """
+agraph (float[1, 8, 64] x) => (float[1, 8, 64] y) {
+    two = Constant <value = float {2.0}> ()
+    s = Pow (x, two)
+    m = ReduceMean <axes = [-1]> (s)
+    e = Add (m, eps)
+    r = Sqrt (e)
+    y = Div (x, r)
+}"""
+
+
+def test_all_is_float16_between_casts_at_the_inputs_and_outputs(tmp_path: Path) -> None:
+    text = """
+    agraph (float[1, 8, 64] x) => (float[1, 8, 64] y) {
+        a = MatMul (x, w)
+        b = Erf (a)
+        c = MatMul (b, v)
+        y = Softmax (c)
+    }"""
+    written = Written(
+        tmp_path, text, {"w": normal((64, 64), 0.1), "v": normal((64, 64), 0.1)}, feeds((1, 8, 64))
+    )
+    floats = [i.name for i in written.model.graph.initializer if i.data_type == TensorProto.FLOAT]
+    readers = [node for node in written.model.graph.node if floats and floats[0] in node.input]
+    assert [node.op_type for node in readers] == ["QuantizeLinear"]  # of the input, which is float32
+    assert len(floats) == 1
+    assert {
+        v.type.tensor_type.elem_type for v in (*written.model.graph.input, *written.model.graph.output)
+    } == {1}
+    casts = [node for node in written.model.graph.node if node.op_type == "Cast"]
+    assert len(casts) <= 2
+    assert written.reasons() == {}
+    assert written.decibels() > 30.0
+
+
+def test_the_reference_evaluator_computes_the_file_in_float16(tmp_path: Path) -> None:
+    text = """
+    agraph (float[1, 8, 64] x) => (float[1, 8, 64] y) {
+        a = MatMul (x, w)
+        b = Sigmoid (a)
+        y = MatMul (b, v)
+    }"""
+    written = Written(
+        tmp_path, text, {"w": normal((64, 64), 0.1), "v": normal((64, 64), 0.1)}, feeds((1, 8, 64))
+    )
+    feed = written.feeds[0]
+    (reference,) = ReferenceEvaluator(written.model).run(None, feed)
+    (exact,) = ort.InferenceSession(written.source.read_bytes()).run(None, feed)
+    noise = np.square(exact - reference).sum() / np.square(exact).sum()
+    assert noise < 1e-3  # 30 dB: int8, of which float16 takes nothing
+
+
+def test_a_square_beyond_float16_and_what_reads_it_are_float32(tmp_path: Path) -> None:
+    written = Written(tmp_path, NORM, {"eps": np.float32(1e-3)}, feeds((1, 8, 64), 300.0))
+    reasons = written.reasons()
+    assert "recorded range of 's' reaches" in reasons["Pow"]
+    assert "ReduceMean" in reasons
+    assert "Div" not in reasons  # the root is small again
+    assert written.decibels() > 30.0
+
+
+def test_an_epsilon_that_float16_has_not_keeps_the_root_in_float32(tmp_path: Path) -> None:
+    data = feeds((1, 8, 64))
+    data[3]["x"][:] = 0.0
+    written = Written(tmp_path, NORM, {"eps": np.float32(1e-12)}, data)
+    reasons = written.reasons()
+    assert "constant 'eps' is 1e-12" in reasons["Add"]
+    assert {"Sqrt", "Div"} <= reasons.keys()
+    assert written.decibels() > 30.0
+
+
+def test_a_filler_beyond_float16_is_clamped_where_it_vanishes(tmp_path: Path) -> None:
+    text = """
+    agraph (float[1, 8, 64] x, float[1, 1, 8] mask) => (float[1, 8, 64] y) {
+        q = MatMul (x, w)
+        t = Transpose <perm = [0, 2, 1]> (x)
+        scores = MatMul (q, t)
+        no = Sub (one, mask)
+        low = Mul (no, lowest)
+        masked = Add (scores, low)
+        p = Softmax (masked)
+        y = MatMul (p, x)
+    }"""
+
+    def mask(seed: int) -> np.ndarray:
+        kept = np.ones((1, 1, 8), np.float32)
+        kept[..., seed % 4 + 4 :] = 0.0
+        return kept
+
+    constants = {"w": normal((64, 64), 0.02), "one": np.float32(1), "lowest": np.float32(-3.4028235e38)}
+    written = Written(tmp_path, text, constants, feeds((1, 8, 64), mask=mask))
+    assert "Softmax" not in written.reasons()
+    assert written.type_of("Softmax") == "FLOAT16"
+    assert written.decibels() > 25.0
+
+
+def test_a_long_sum_is_float32(tmp_path: Path) -> None:
+    text = """
+    agraph (float[1, 4096] x) => (float[1, 1] y) {
+        a = Sigmoid (x)
+        axes = Constant <value = int64[1] {1}> ()
+        y = ReduceSum (a, axes)
+    }"""
+    written = Written(tmp_path, text, {}, feeds((1, 4096)))
+    assert "ReduceSum adds 4096 elements" in written.reasons()["ReduceSum"]
+
+
+def test_positions_beyond_2048_and_their_angles_are_float32(tmp_path: Path) -> None:
+    text = """
+    agraph (int64[1, 16] x) => (float[1, 16, 8] y) {
+        f = Cast <to = 1> (x)
+        last = Constant <value = int64[1] {2}> ()
+        p = Unsqueeze (f, last)
+        a = Mul (p, rates)
+        y = Sin (a)
+    }"""
+    rates = (1e4 ** -np.linspace(0, 1, 8)).astype(np.float32)
+    data = [{"x": np.arange(s * 331, s * 331 + 16)[None]} for s in range(12)]
+    written = Written(tmp_path, text, {"rates": rates}, data)
+    reasons = written.reasons()
+    assert "counts up to" in reasons["Cast"]
+    assert "Sin of values up to" in reasons["Sin"]
+    assert written.decibels() > 30.0
+
+
+def test_a_bias_beyond_float16_is_float32(tmp_path: Path) -> None:
+    text = """
+    agraph (float[4, 64] x) => (float[4, 8] y) {
+        y = Gemm (x, w, b)
+    }"""
+    constants = {"w": normal((64, 8), 1e4), "b": normal((8,), 2e5)}
+    written = Written(tmp_path, text, constants, feeds((4, 64)))
+    assert "Gemm" in written.reasons()
+    assert written.decibels() > 25.0
+
+
+def test_small_scales_are_normal_numbers_or_float32(tmp_path: Path) -> None:
+    text = """
+    agraph (float[4, 64] x) => (float[4, 64] y) {
+        a = MatMul (x, w)
+        r = Relu (a)
+        b = MatMul (r, v)
+        y = Mul (b, large)
+    }"""
+    constants = {"w": normal((64, 64), 1e-3), "v": normal((64, 64), 1e-2), "large": np.float32(1e4)}
+    written = Written(tmp_path, text, constants, feeds((4, 64), 0.05))
+    for node in written.model.graph.node:
+        if node.op_type in ("QuantizeLinear", "DequantizeLinear"):
+            scale = next(i for i in written.model.graph.initializer if i.name == node.input[1])
+            if scale.data_type == TensorProto.FLOAT16:
+                assert numpy_helper.to_array(scale).min() >= 2.0**-14
+    assert written.decibels() > 25.0
+
+
+def test_what_cancels_is_found_by_running_it(tmp_path: Path) -> None:
+    text = """
+    agraph (float[4, 64] x) => (float[4, 64] y) {
+        a = Add (x, far)
+        b = Sigmoid (x)
+        c = Mul (a, b)
+        d = Mul (far, b)
+        y = Sub (c, d)
+    }"""
+    written = Written(tmp_path, text, {"far": np.float32(3e3)}, feeds((4, 64)))
+    assert "in float16, and what it is made of" in written.reasons()["Sub"]
+    assert written.decibels() > 40.0
