@@ -27,6 +27,7 @@ from qprof_onnx.quantizer.evaluation.metrics.table import KINDS
 from qprof_onnx.quantizer.evaluation.output_shift import wanted
 from qprof_onnx.quantizer.exchange.formats import FORMATS
 from qprof_onnx.quantizer.plan.reasons import ReasonCode, template
+from qprof_onnx.quantizer.prepare.unfusing import TAKEN_APART
 from qprof_onnx.quantizer.targets.config import QuantConfig, settings
 from qprof_onnx.quantizer.targets.loading import load_recipe
 from qprof_onnx.quantizer.targets.operator_page import markdown_reference
@@ -406,7 +407,7 @@ def _holds(value: object, holds: tuple[float, float] | None) -> str:
 
 def operators() -> str:
     """Return the page of operators on all targets, as `qprof rules --format markdown` prints it."""
-    return markdown_reference(load_recipe(name).target for name in target_names())
+    return markdown_reference((load_recipe(name).target for name in target_names()), TAKEN_APART)
 
 
 def schema() -> str:

@@ -29,15 +29,16 @@ def command(target: str | None, form: str, as_json: bool) -> None:
       qprof rules --target glow
       qprof rules --format markdown > OPERATORS.md
     """
+    from ...quantizer.prepare.unfusing import TAKEN_APART
     from ...quantizer.targets.config import QuantConfig
     from ...quantizer.targets.loading import load_recipe
-    from ...quantizer.targets.operator_page import markdown_reference, reference_of
+    from ...quantizer.targets.operator_page import markdown_reference, reference_of, taken_apart_text
     from ...quantizer.targets.packaged import target_names
     from ..schemas import Operators
 
     if form == "markdown" and not as_json:
         names = target_names() if target is None else (target,)
-        echo(markdown_reference(load_recipe(name).target for name in names), nl=False)
+        echo(markdown_reference((load_recipe(name).target for name in names), TAKEN_APART), nl=False)
         return
     recipe = load_recipe(target or QuantConfig.target)
     rows, name = reference_of(recipe.target), recipe.target.name
@@ -46,3 +47,4 @@ def command(target: str | None, form: str, as_json: bool) -> None:
         return
     headers = ["operator", "output", "activations", "weight", "bias", "look-up table", f"on {name}"]
     print_table(headers, [[*row.facts, row.target] for row in rows])
+    echo("\n" + "\n".join(taken_apart_text(TAKEN_APART)))

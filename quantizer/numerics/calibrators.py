@@ -66,12 +66,14 @@ class Calibrator:
             function or None.
         parameter: what may follow the name; None for nothing.
         uses_function: whether the following activation function makes a difference.
+        is_slow: whether it takes its time, so that it is not tried in place of others by `tune` and reports.
     """
 
     summary: str
     choose: Callable[[TensorProfile, Schema, QuantType, float, UnaryFunction | None], tuple[float, float]]
     parameter: Parameter | None = None
     uses_function: bool = False
+    is_slow: bool = False
 
 
 def calibrate(
@@ -249,7 +251,7 @@ CALIBRATORS: Mapping[str, Calibrator] = {
         _percentile,
         Parameter(99.99, least=50.0, most=100.0, usual=(99.0, 99.9, 99.95, 99.99, 99.999)),
     ),
-    "kl": Calibrator("entropy: least KL divergence", _kl),
+    "kl": Calibrator("entropy: least KL divergence", _kl, is_slow=True),
     "mse": Calibrator("least expected squared error", _mse, uses_function=True),
 }
 """The calibrators by the names that options and files use."""

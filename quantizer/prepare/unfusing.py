@@ -63,9 +63,9 @@ def unfuse(model: ir.Model) -> int:
     """
     changed, taken = 0, value_names(model)
     for node in list(model.graph):
-        if node.domain != MICROSOFT or node.op_type not in _WRITERS:
+        if node.domain != MICROSOFT or node.op_type not in TAKEN_APART:
             continue
-        write, written = _WRITERS[node.op_type]  # the outputs that are written
+        write, written = TAKEN_APART[node.op_type]  # the outputs that are written
         if any(_is_used(output) for index, output in enumerate(node.outputs) if index not in written):
             continue
         results = write(_Replacement(node, taken, model.opset_imports.get("", 0)))
@@ -385,7 +385,7 @@ def _fused_matmul(new: _Replacement) -> Results:
     return (result if alpha == 1.0 else new.one("Mul", result, new.number(alpha)),)
 
 
-_WRITERS: Mapping[str, tuple[Callable[[_Replacement], Results], tuple[int, ...]]] = {
+TAKEN_APART: Mapping[str, tuple[Callable[[_Replacement], Results], tuple[int, ...]]] = {
     "Attention": (_attention, (0, 1)),
     "BiasGelu": (_gelu, (0,)),
     "EmbedLayerNormalization": (_embed_layer_normalization, (0, 1, 2)),
@@ -398,4 +398,5 @@ _WRITERS: Mapping[str, tuple[Callable[[_Replacement], Results], tuple[int, ...]]
     "SkipLayerNormalization": (_skip_layer_normalization, (0, 3)),
     "SkipSimplifiedLayerNormalization": (_skip_simplified_layer_normalization, (0, 3)),
 }
-"""Operator of onnxruntime's own domain to what writes it, and the outputs that this makes."""
+"""Operator of onnxruntime's own domain to what writes it, and the outputs that this makes. None of these has
+an entry of its own among operators that can be quantized: it would be for what is not there any more."""

@@ -480,7 +480,7 @@ def tensor_records(analysis: Analysis) -> tuple[TensorRecord, ...]:
         kept = [n for n in names if n in plan.tensors]
         kept += [n for n in names if n not in plan.tensors][: max(0, MAX_TENSORS - len(kept))]
         names = [n for n in names if n in set(kept)]
-    with_kl = sum(name in plan.tensors for name in names) <= MAX_KL_TENSORS
+    with_slow = sum(name in plan.tensors for name in names) <= MAX_KL_TENSORS
     records = []
     for name in names:
         tensor, producer, activations = profile[name], graph.producer(name), analysis.activations
@@ -501,7 +501,7 @@ def tensor_records(analysis: Analysis) -> tuple[TensorRecord, ...]:
                 clipped=clipped_share(tensor, params),
                 sqnr=_sqnr(tensor, params, effective),
             )
-            choices = tuple(_calibrator_choices(name, analysis, params, effective, with_kl=with_kl))
+            choices = tuple(_calibrator_choices(name, analysis, params, effective, with_slow=with_slow))
         recorded = analysis.measured.get(name, tensor)  # the fillers of masks are none of its infinities
         extremes = tensor.extremes
         records.append(
@@ -574,14 +574,14 @@ def clipped_share(tensor: TensorProfile, params: QuantParams) -> float:
 
 
 def _calibrator_choices(
-    name: str, analysis: Analysis, params: QuantParams, effective: tuple[float, float], *, with_kl: bool
+    name: str, analysis: Analysis, params: QuantParams, effective: tuple[float, float], *, with_slow: bool
 ) -> Iterator[CalibratorChoice]:
     """Yield the choice of each calibrator for a tensor that is quantized, in its type."""
     plan, tensor = analysis.plan, analysis.profile[name]
     own = plan.config.calibrator.partition(":")[0]
     schema = SCHEMAS[plan.config.schema]
     qtype = TYPES[plan.config.activation_type] if params.qtype.bits <= 8 else params.qtype
-    names = [calibrator for calibrator in CALIBRATORS if with_kl or calibrator != "kl"]
+    names = [name for name, calibrator in CALIBRATORS.items() if with_slow or not calibrator.is_slow]
     for calibrator in names if tensor.histogram.total else [own]:  # without a histogram all choose the same
         try:
             if calibrator == own and analysis.activations is not None:

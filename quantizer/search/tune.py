@@ -38,9 +38,6 @@ from .plan_search import PlanSearch
 from .trial import TuningRun
 from .tuning_data import read_split
 
-OTHER_CALIBRATORS = ("minmax", "percentile", "mse")
-"""Calibrators that are tried in place of the given one; kl takes its time, and is better by chance alone."""
-
 LOW_SQNR = (0.0, 10.0)
 """Limits of the outputs (dB) that leave fewer nodes float than the default, for models that can bear it."""
 
@@ -144,7 +141,8 @@ def bases_of(recipe: Recipe, profile: Profile) -> tuple[Base, ...]:
     """
     config = recipe.config
     can_choose = has_histograms(profile)
-    others = [c for c in OTHER_CALIBRATORS if can_choose and c in CALIBRATORS and c != config.calibrator]
+    quick = [name for name, calibrator in CALIBRATORS.items() if not calibrator.is_slow]
+    others = [name for name in quick if can_choose and name != config.calibrator]
     bases = [Base("default"), *(Base(f"calibrator {c}", {"calibrator": c}) for c in others)]
     limits = [limit for limit in LOW_SQNR if can_choose and limit != config.min_output_sqnr]
     bases += [Base(f"min_output_sqnr {limit:g}", {"min_output_sqnr": limit}) for limit in limits]

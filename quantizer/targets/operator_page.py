@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ..operators.table import CHAIN_RULE, RULES, Rule
+from ..operators.table import CHAIN_RULE, MICROSOFT, RULES, Rule
 from .target import Target, chain_implementation, lut_implementation
 
 
@@ -83,8 +84,10 @@ _HEAD = (
 )
 
 
-def markdown_reference(targets: Iterable[Target]) -> str:
+def markdown_reference(targets: Iterable[Target], taken_apart: Iterable[str]) -> str:
     """Return the reference as a page: the table of rules, then a column for each target.
+
+    `taken_apart` are the operators of onnxruntime that are written as others before the table is asked.
 
     In a target's column "quantized" and "float" are what its integer kernel returns, "as" is followed by the
     implementation, and an empty cell means that the operator stays float there.
@@ -105,7 +108,22 @@ def markdown_reference(targets: Iterable[Target]) -> str:
             "",
             *_table(["operator", *references], on_targets),
             "",
+            "## Taken apart first",
+            "",
+            *taken_apart_text(taken_apart),
+            "",
         ]
+    )
+
+
+def taken_apart_text(names: Iterable[str]) -> tuple[str, ...]:
+    """Return which operators are written as those that they stand for before the table is asked, as lines."""
+    listed = textwrap.wrap(f"Of {MICROSOFT}: {', '.join(sorted(names))}.", 110, break_long_words=False)
+    return (
+        "These are written as the operators that they stand for, whose lines are above; one with an input,",
+        "an output or an attribute that those have not stays float.",
+        "",
+        *listed,
     )
 
 
