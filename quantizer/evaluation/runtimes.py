@@ -110,14 +110,16 @@ def open_session(
         session = new_session(model, options, provider)
     except RUNTIME_ERRORS as error:
         raise ModelError(load_refusal(name, error, loaded_libraries())) from error
-    metadata = session.get_modelmeta().custom_metadata_map
-    if FLOAT_TYPE in metadata and provider == CPU and not timed:
+    metadata, program = session.get_modelmeta().custom_metadata_map, session
+    if FLOAT_TYPE in metadata and provider == CPU:
         rounded = _rounded_to_float16(model)
         session = session if rounded is None else new_session(rounded, options, provider)
     borders = _stated_borders(metadata, (*session.get_inputs(), *session.get_outputs()))
     if any(value.type == INT8_TENSOR and value.name not in borders for value in session.get_inputs()):
         borders |= {name: FloatBorder(scale) for name, scale in stored_caches(model).items()}
-    return cast(ort.InferenceSession, FloatBorders(session, borders)) if borders else session
+    if borders or (timed and program is not session):
+        return cast(ort.InferenceSession, FloatBorders(session, borders, program))
+    return session
 
 
 def open_model(
@@ -226,9 +228,15 @@ class FloatBorders:
     So it is compared with the float model on the same samples. Every other attribute is that of the session.
     """
 
-    def __init__(self, session: ort.InferenceSession, borders: Mapping[str, FloatBorder]) -> None:
-        """Take the session, and the scales of its inputs and outputs that are integers, by name."""
-        self.session, self.borders = session, borders
+    def __init__(
+        self,
+        session: ort.InferenceSession,
+        borders: Mapping[str, FloatBorder],
+        program: ort.InferenceSession | None = None,
+    ) -> None:
+        """Take the session, the scales of its inputs and outputs that are integers, by name, and what a
+        program would run: the same, unless it rounds to float16 otherwise."""
+        self.session, self.borders, self.program = session, borders, program or session
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.session, name)
@@ -268,7 +276,7 @@ class FloatBorders:
 def as_programs_run(session: Any, inputs: Sequence[Inputs]) -> tuple[Any, Sequence[Inputs]]:
     """Return a session to be timed, and its inputs: integers as a program hands them over, not converted."""
     if isinstance(session, FloatBorders):
-        return session.session, [session.quantized(arrays) for arrays in inputs]
+        return session.program, [session.quantized(arrays) for arrays in inputs]
     return session, inputs
 
 

@@ -469,7 +469,7 @@ def planning_facts(
         profile=planned_profile,
         profile_digest=profile_digest(profile) if profile.tensors else "",
         findings=(
-            *prepared.findings,
+            *(f for f in prepared.findings if f.code is not Code.WIDENED or not recipe.config.is_float16),
             *([Finding(Code.TARGET_ASSUMED, recipe.chosen, recipe.target.name)] if recipe.chosen else []),
             *findings,
             *profile.data.findings,

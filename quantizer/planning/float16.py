@@ -25,7 +25,7 @@ import onnx_ir as ir
 from ...profiles.base.findings import Code, Finding
 from ...profiles.instrumentation.subgraphs import graph_attributes
 from ...profiles.records.profile import Profile
-from ..noise.mask_fillers import filler_rows, without_fillers
+from ..noise.mask_fillers import filler_rows
 from ..numerics.affine import INT32, QuantParams
 from ..numerics.schemas import LARGEST_16, bias_params, in_float16
 from ..operators.facts import Arithmetic
@@ -301,9 +301,7 @@ class _Ranges:
         """Whether what is beyond float16 in a constant is fillers of a mask, which vanish at -32752 too."""
         constant, value = node.constant(index), self.graph.values[node.input(index)]
         assert constant is not None
-        vanish = filler_rows(value) is not None
-        kept = constant[without_fillers(constant)] if vanish else constant
-        if vanish and (not kept.size or float(np.abs(kept).max()) <= LARGEST_16):
+        if filler_rows(value) is not None and float(constant.max()) <= LARGEST_16:
             return True
         if node.facts.arithmetic is not Arithmetic.PRODUCT or len(node.inputs) != 2:
             return False

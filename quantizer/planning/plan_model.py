@@ -397,13 +397,15 @@ def bias_corrected(planned: PlannedModel) -> PlannedModel:
 
 
 def in_float_type(planned: PlannedModel) -> PlannedModel:
-    """Return the plan; with `float_type` float16 one that says which nodes compute in float32."""
+    """Return the plan; with `float_type` float16 one that says which nodes compute in float32, and without a
+    predicted time: the tables have those of float32."""
     facts = planned.source_facts
     if not facts.config.is_float16:
         return planned
     profile = replace(facts.profile, tensors={**facts.measured.tensors, **facts.profile.tensors})
     graph = index(planned.model)
-    return replace(planned, plan=with_float32_nodes(planned.plan, graph, profile, facts.lost_in_float16))
+    plan = replace(planned.plan, origin=replace(planned.plan.origin, time=None))
+    return replace(planned, plan=with_float32_nodes(plan, graph, profile, facts.lost_in_float16))
 
 
 def fitted_to_kernels(planned: PlannedModel) -> PlannedModel:

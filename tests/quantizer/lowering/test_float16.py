@@ -13,14 +13,17 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import onnxruntime as ort
+import pytest
 from onnx import TensorProto, numpy_helper, parser
 from onnx.reference import ReferenceEvaluator
 from qprof_onnx import quantize
+from qprof_onnx.profiles.base.errors import ConfigError
 from qprof_onnx.quantizer.api.profiling import profile_model
 from qprof_onnx.quantizer.lowering.float16 import emulated
 from qprof_onnx.quantizer.plan.plan import QuantPlan
-from qprof_onnx.quantizer.plan.store import load_plan
+from qprof_onnx.quantizer.plan.store import dumps, load_plan, loads
 from qprof_onnx.quantizer.prepare.prepare import open_prepared
+from qprof_onnx.quantizer.targets.loading import load_recipe
 
 HEADER = '<ir_version: 8, opset_import: ["" : 17]>\n'
 Arrays = dict[str, np.ndarray]
@@ -261,3 +264,158 @@ def test_what_cancels_is_found_by_running_it(tmp_path: Path) -> None:
     written = Written(tmp_path, text, {"far": np.float32(3e3)}, feeds((4, 64)))
     assert "in float16, and what it is made of" in written.reasons()["Sub"]
     assert written.decibels() > 40.0
+
+
+def test_a_filler_that_is_chosen_is_clamped_too(tmp_path: Path) -> None:
+    text = """
+    agraph (float[1, 8, 64] x, bool[1, 8] kept) => (float[1, 8, 64] y) {
+        q = MatMul (x, w)
+        t = Transpose <perm = [0, 2, 1]> (x)
+        scores = MatMul (q, t)
+        masked = Where (kept, scores, lowest)
+        p = Softmax (masked)
+        y = MatMul (p, x)
+    }"""
+    data = feeds((1, 8, 64), kept=lambda seed: (np.arange(8) < 4 + seed % 4)[None])
+    constants = {"w": normal((64, 64), 0.02), "lowest": np.float32(-3.4028235e38)}
+    written = Written(tmp_path, text, constants, data)
+    assert written.reasons() == {}
+    assert written.decibels() > 25.0
+
+
+def test_fillers_that_an_input_brings_stay_float32_up_to_where_they_vanish(tmp_path: Path) -> None:
+    text = """
+    agraph (float[1, 8, 64] x, float[1, 8] mask) => (float[1, 8, 64] y) {
+        q = MatMul (x, w)
+        t = Transpose <perm = [0, 2, 1]> (x)
+        scores = MatMul (q, t)
+        masked = Add (scores, mask)
+        p = Softmax (masked)
+        y = MatMul (p, x)
+    }"""
+
+    def mask(seed: int) -> np.ndarray:
+        return np.where(np.arange(8) < 4 + seed % 4, 0.0, -3.4e38).astype(np.float32)[None]
+
+    written = Written(tmp_path, text, {"w": normal((64, 64), 0.02)}, feeds((1, 8, 64), mask=mask))
+    assert written.reasons().keys() == {"Add", "Softmax"}
+    assert written.decibels() > 25.0
+
+
+LOOP = """
+agraph (float[1, 64] x) => (float[1, 64] y, float[4, 1, 64] all) {
+    a = MatMul (x, w)
+    n = Constant <value = int64 {4}> ()
+    t = Constant <value = bool {1}> ()
+    y, all = Loop <body = step (int64 i, bool c, float[1, 64] h) =>
+            (bool co, float[1, 64] hn, float[1, 64] e) {
+        co = Identity (c)
+        g = MatMul (h, w)
+        k = Add (g, a)
+        hn = Tanh (k)
+        e = Mul (hn, x)
+    }> (n, t, x)
+}"""
+BRANCHES = """
+agraph (float[4, 64] x) => (float[4, 64] y) {
+    m = ReduceMean <axes = [0, 1], keepdims = 0> (x)
+    z = Constant <value = float {0.0}> ()
+    c = Greater (m, z)
+    h = MatMul (x, w)
+    y = If <
+        then_branch = one () => (float[4, 64] o) { o = MatMul (h, w) },
+        else_branch = other () => (float[4, 64] o) { o = Identity (h) }
+    > (c)
+}"""
+SCAN = """
+agraph (float[8, 64] x, float[64] h0) => (float[64] y, float[8, 64] all) {
+    y, all = Scan <num_scan_inputs = 1, body = step (float[64] s, float[64] e) =>
+            (float[64] sn, float[64] o) {
+        a = MatMul (s, w)
+        b = Add (a, e)
+        sn = Tanh (b)
+        o = Mul (sn, e)
+    }> (h0, x)
+}"""
+
+
+@pytest.mark.parametrize("float_type", ["float32", "float16"])
+@pytest.mark.parametrize(
+    ("text", "data"),
+    [
+        (LOOP, feeds((1, 64))),
+        (BRANCHES, feeds((4, 64))),
+        (SCAN, feeds((8, 64), h0=lambda seed: normal((64,), 1.0, seed + 100))),
+    ],
+    ids=["loop", "if", "scan"],
+)
+def test_bodies_have_the_type_of_the_node_that_runs_them(
+    text: str, data: list[Arrays], float_type: str, tmp_path: Path
+) -> None:
+    written = Written(tmp_path, text, {"w": normal((64, 64), 0.1)}, data, float_type=float_type)
+    assert written.decibels() > 30.0
+    node = next(node for node in written.model.graph.node if node.op_type in ("Loop", "If", "Scan"))
+    body = next(attribute.g for attribute in node.attribute if attribute.HasField("g"))
+    element = body.output[-1].type.tensor_type.elem_type
+    assert element == (TensorProto.FLOAT16 if float_type == "float16" else TensorProto.FLOAT)
+
+
+def test_sizes_stay_float32_and_the_picture_is_float16(tmp_path: Path) -> None:
+    text = """
+    agraph (float[1, 3, 16, 16] x) => (float[1, 8, 32, 32] y) {
+        c = Conv <pads = [1, 1, 1, 1]> (x, w)
+        scales = Constant <value = float[4] {1.0, 1.0, 2.0, 2.0}> ()
+        y = Resize <mode = "linear"> (c, , scales)
+    }"""
+    written = Written(tmp_path, text, {"w": normal((8, 3, 3, 3), 0.3)}, feeds((1, 3, 16, 16)))
+    assert written.type_of("Resize") == "FLOAT16"
+    assert written.decibels() > 30.0
+
+
+def test_a_model_in_float16_is_float16_again_without_a_cast(tmp_path: Path) -> None:
+    text = """
+    agraph (float16[4, 64] x) => (float16[4, 64] y) {
+        a = MatMul (x, w)
+        r = Relu (a)
+        y = MatMul (r, v)
+    }"""
+    constants = {"w": normal((64, 64), 0.1).astype(np.float16), "v": normal((64, 64), 0.1).astype(np.float16)}
+    data = [{"x": feed["x"].astype(np.float16)} for feed in feeds((4, 64))]
+    written = Written(tmp_path, text, constants, data)
+    assert "Cast" not in {node.op_type for node in written.model.graph.node}
+    assert TensorProto.FLOAT not in {i.data_type for i in written.model.graph.initializer}
+    assert not any("computes in float32" in finding.sentence for finding in written.plan.findings)
+
+
+@pytest.mark.parametrize(
+    ("target", "op_type"), [("onnxruntime-x86", "MatMulNBits"), ("onnx", "DequantizeLinear")]
+)
+def test_weights_of_4_bits_have_scales_in_float16(target: str, op_type: str, tmp_path: Path) -> None:
+    text = "agraph (float[4, 128] x) => (float[4, 128] y) { a = MatMul (x, w) y = Erf (a) }"
+    model = parser.parse_model(HEADER + text)
+    model.graph.initializer.append(numpy_helper.from_array(normal((128, 128), 0.1), "w"))
+    settings = {"mode": "weight-only", "weight_type": "int4", "target": target, "float_type": "float16"}
+    quantize(model, **settings).save(tmp_path / "q.onnx")
+    written = onnx.load(tmp_path / "q.onnx")
+    node = next(node for node in written.graph.node if node.op_type == op_type)
+    kinds = {i.name: i.data_type for i in written.graph.initializer}
+    assert TensorProto.FLOAT16 in {kinds.get(name) for name in node.input}
+    assert TensorProto.FLOAT not in kinds.values()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"target": "qnn", "float_type": "float16"}, "qnn does not take it in a file.*float32"),
+        ({"target": "onnx", "form": "integer", "float_type": "float16"}, "use form qdq"),
+    ],
+)
+def test_what_takes_no_float16_is_refused_before_work_begins(settings: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load_recipe(settings["target"], {k: v for k, v in settings.items() if k != "target"})
+
+
+def test_the_reasons_of_float32_are_in_the_plans_file(tmp_path: Path) -> None:
+    written = Written(tmp_path, NORM, {"eps": np.float32(1e-3)}, feeds((1, 8, 64), 300.0))
+    assert loads(dumps(written.plan)) == written.plan
+    assert "float32: {code: beyond-float16, tensor: s" in written.plan_file.read_text()
