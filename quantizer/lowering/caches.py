@@ -28,6 +28,7 @@ from ..numerics.affine import QuantParams
 from ..operators.caches import PLACES
 from ..operators.concat_caches import CacheProduct, ConcatCache, cache_product, concat_caches
 from ..operators.graph import Graph, index
+from ..operators.table import facts_of
 from ..plan.plan import QuantPlan
 from .emitter import integer_type, new_value
 
@@ -77,9 +78,6 @@ def write_attention_caches(model: ir.Model, plan: QuantPlan) -> None:
 
 
 # In standard operators --------------------------------------------------------------------------------------
-
-TYPE_FREE = ("Shape", "Size")
-"""Operators that read no values."""
 
 
 def write_concat_caches(model: ir.Model, plan: QuantPlan) -> None:
@@ -218,9 +216,9 @@ class _CacheWriter:
 
     def _read_as_float(self, integers: ir.Value, uses: Sequence[Use]) -> None:
         """Let nodes read the floats of integers, made in their own graph; some read no values."""
-        floating = [(node, position) for node, position in uses if node.op_type not in TYPE_FREE]
+        floating = [(node, position) for node, position in uses if not facts_of(node).reads_shape_only]
         for node, position in uses:
-            if node.op_type in TYPE_FREE:
+            if facts_of(node).reads_shape_only:
                 node.replace_input_with(position, integers)
         for graph in dict.fromkeys(_graph_of(node) for node, _ in floating):
             own = [(node, position) for node, position in floating if node.graph is graph]

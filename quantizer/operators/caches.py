@@ -93,7 +93,7 @@ def channel_magnitudes(node: Node, place: CachePlace, magnitudes: Floats) -> Flo
 
 
 def has_own_cache(node: Node, graph: Graph) -> bool:
-    """Tell whether an attention alone reads and writes its cache, a float input and output of the model.
+    """Tell whether an attention alone reads the values of its cache, a float input and output of the model.
 
     The cache of an attention that has scales holds integers already.
     """
@@ -104,7 +104,9 @@ def has_own_cache(node: Node, graph: Graph) -> bool:
         present = node.outputs[place.present] if place.present < len(node.outputs) else ""
         if past not in graph.inputs or present not in graph.outputs or node.input(place.scale):
             return False
-        is_shared = len(graph.consumers(past)) != 1 or graph.consumers(present)
+        others = (reader for name in (past, present) for reader, _ in graph.consumers(name))
+        is_shared = any(reader is not node and not reader.facts.reads_shape_only for reader in others)
+        is_shared = is_shared or node.inputs.count(past) != 1
         if is_shared or not graph.is_float(past) or not graph.is_float(present):
             return False
     return True

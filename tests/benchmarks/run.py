@@ -21,7 +21,7 @@ from pathlib import Path
 
 from frame import PARTS, Stage, run
 
-OF_PAGES = ("models", "settings", "decoders", "token-times", "large-decoder")
+OF_PAGES = ("models", "settings", "decoders", "token-times", "large-decoder", "caches")
 """Stages whose tables stand on pages; `pages` runs them one after the other."""
 INSTRUMENTS = ("told", "quick", "scale", "commands")
 """Stages that are used while qprof is made."""

@@ -200,6 +200,22 @@ def test_a_target_without_such_an_attention_is_refused() -> None:
         load_recipe("qnn", {"kv_cache": "int8"})
 
 
+def test_an_attention_whose_cache_tells_its_length_keeps_it_in_int8(model: Path, tmp_path: Path) -> None:
+    proto = onnx.load(model)
+    shape = onnx.helper.make_node("Shape", [next(iter(PAST))], ["cache_shape"])
+    proto.graph.node.insert(0, shape)
+    proto.graph.output.append(onnx.helper.make_tensor_value_info("cache_shape", onnx.TensorProto.INT64, [4]))
+    onnx.save(proto, tmp_path / "m.onnx")
+    profile = profile_model(tmp_path / "m.onnx", model.parent / "data")
+    recipe = load_recipe(
+        None, {"kv_cache": "int8", "mode": "weight-only", "keep_float": ["MatMul", "Gather"]}
+    )
+    plan = write_quantized(tmp_path / "m.onnx", profile, tmp_path / "q.onnx", recipe=recipe).plan
+    assert plan.int8_caches == 1
+    types = {v.name: v.type.tensor_type.elem_type for v in onnx.load(tmp_path / "q.onnx").graph.input}
+    assert {types[name] for name in PAST} == {onnx.TensorProto.INT8}
+
+
 def test_a_model_without_such_an_attention_is_refused(tmp_path: Path) -> None:
     text = '<ir_version: 8, opset_import: ["": 17]> g (float[1,8] x) => (float[1,8] y) { y = Relu(x) }'
     onnx.save(onnx.parser.parse_model(text), tmp_path / "m.onnx")
