@@ -96,8 +96,7 @@ def command(
     With --data and no --profile everything is done: a quarter of the samples is held out (of fewer than 16
     four, or half), the others are profiled (profile and plan stay beside OUT; the profile is used again, for
     another OUT in that folder too), the result is judged, and what to try is told. With --profile too it
-    decides the ranges, and the samples judge. --as int8-dynamic, weight-only-8 and weight-only-4 need
-    neither.
+    decides the ranges, and the samples judge. --as int8-dynamic and weight-only-... need neither.
 
     \b
     Examples:

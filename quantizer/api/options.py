@@ -24,7 +24,7 @@ from ...profiles.base.options import option, options_of
 from ...profiles.runner.settings import KEPT_SAMPLES
 from ..evaluation.options import QUICK, EvaluationOptions, Gate, LatencySettings
 from ..numerics.schemas import SchemaName
-from ..targets.config import FloatType, QuantConfig
+from ..targets.config import BlockFormat, FloatType, QuantConfig
 
 if TYPE_CHECKING:
     from ...profiles.base.progress import Shown, Stage
@@ -107,6 +107,8 @@ class WeightOnly:
         bits: 4 or 8, of a weight; with 4, tables and the last product of a language model have 8.
         block_size: weights along the input axis that share a scale, a power of two; None for 32 with 4 bits,
             and with 8 for a scale for each output channel.
+        type: of floating-point numbers, in place of integers of so many bits: "float8e4m3fn", or a format
+            with blocks of its own: "mxfp8", "mxfp4", "nvfp4".
         target, keep_float: as in `Int8`.
 
     Raises:
@@ -115,6 +117,7 @@ class WeightOnly:
 
     bits: Literal[4, 8] = 8
     block_size: int | None = None
+    type: FloatType | BlockFormat | None = None
     target: str | None = None
     keep_float: Collection[str] = ()
 
@@ -125,7 +128,8 @@ class WeightOnly:
     @property
     def settings(self) -> dict[str, Any]:
         """The settings that it stands for."""
-        return {"mode": "weight-only", "weight_type": f"int{self.bits}", "block_size": self.block_size}
+        weight_type = self.type or f"int{self.bits}"
+        return {"mode": "weight-only", "weight_type": weight_type, "block_size": self.block_size}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,6 +162,10 @@ PRECISIONS: Mapping[str, Precision] = {
     "int8-dynamic": Int8Dynamic(),
     "weight-only-8": WeightOnly(bits=8),
     "weight-only-4": WeightOnly(bits=4),
+    "weight-only-float8": WeightOnly(type="float8e4m3fn", block_size=128),
+    "weight-only-mxfp8": WeightOnly(type="mxfp8"),
+    "weight-only-mxfp4": WeightOnly(type="mxfp4"),
+    "weight-only-nvfp4": WeightOnly(type="nvfp4"),
 }
 """The words that need nothing else; `MIXED` needs a size."""
 

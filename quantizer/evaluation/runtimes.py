@@ -18,6 +18,7 @@ import onnxruntime as ort
 
 from ...profiles.base.errors import ConfigError, ModelError, nearest
 from ...profiles.base.extras import library
+from ...profiles.runtime.external_weights import save_with_weights
 from ...profiles.runtime.providers import (
     CPU,
     MAX_COPIED_BYTES,
@@ -34,6 +35,7 @@ from ..model.files import model_bytes
 from ..model.saving import in_memory, save_model
 from ..operators.caches import ATTENTION, PLACES
 from ..plan.provenance import FLOAT_TYPE, borders_in
+from .unread_types import UNREAD, with_floats
 
 Inputs = Mapping[str, npt.NDArray[np.generic]]
 """The arrays of one sample by input name."""
@@ -80,9 +82,10 @@ def open_session(
 ) -> ort.InferenceSession:
     """Return a session with all graph optimisations.
 
-    One of a model that keeps its cache of keys and values in int8, or whose border is integers, takes and
-    returns float there. One that qprof wrote in float16 rounds to that between its nodes: the CPU has no
-    kernels of it, and onnxruntime leaves out the Casts that it puts around those of float32.
+    Constants of a type that onnxruntime has no kernel for are float32 in it, with the same values. One of a
+    model that keeps its cache of keys and values in int8, or whose border is integers, takes and returns
+    float there. One that qprof wrote in float16 rounds to that between its nodes: the CPU has no kernels of
+    it, and onnxruntime leaves out the Casts that it puts around those of float32.
 
     Args:
         model: path, or the bytes of a model without external data.
@@ -106,6 +109,12 @@ def open_session(
         options = session_options(threads, float_bytes, without)
         if dequantized:
             options.add_session_config_entry("session.disable_quant_qdq", "1")
+    if has_few_bit_floats(model, UNREAD):
+        with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
+            file = str(Path(folder) / "model.onnx")
+            read = ir.load(model) if isinstance(model, str) else ir.from_proto(onnx.load_from_string(model))
+            save_with_weights(with_floats(read), file)
+            return open_session(file, name, threads, options, provider)
     try:
         session = new_session(model, options, provider)
     except RUNTIME_ERRORS as error:

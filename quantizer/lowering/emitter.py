@@ -35,6 +35,7 @@ from ...profiles.base.errors import PlanError, free_name
 from ..model.editing import is_standard
 from ..model.graph import name_of
 from ..numerics.affine import INT32, QuantParams, quantize
+from ..numerics.float_blocks import stored_scales
 from .lowered import TensorForms, WrittenNames
 
 Array = npt.NDArray[np.generic]
@@ -353,11 +354,33 @@ class Emitter:
         self, quantized: ir.Value, name: str, output: str, params: QuantParams
     ) -> list[ir.Node]:
         """Return new nodes of which the last dequantizes a tensor; its result is called `output`."""
-        inputs = [quantized, *self.param_values(name, params, _sizes(quantized))]
-        if params.qtype == INT32:
-            inputs.pop()  # its zero point is 0, which is the default
         result = new_value(output, ir.DataType.FLOAT, quantized)
+        if params.qtype.scales is not None:
+            scale = self._block_scale_node(name, params, _sizes(quantized))
+            inputs = [quantized, scale.outputs[0]]
+            return [scale, self._node("DequantizeLinear", inputs, [result], _axis(params))]
+        inputs = [quantized, *self.param_values(name, params, _sizes(quantized))]
+        if params.qtype == INT32 or (params.qtype.is_float and params.block_size is not None):
+            inputs.pop()  # its zero point is 0, which is the default
         return [self._node("DequantizeLinear", inputs, [result], _axis(params))]
+
+    def _block_scale_node(self, name: str, params: QuantParams, shape: tuple[int, ...]) -> ir.Node:
+        """Return a new node that computes the scales of blocks from those that are stored.
+
+        Powers of two are cast: DequantizeLinear of onnxruntime takes none.
+        """
+        stored, whole = stored_scales(params)
+        grid = params.grid_shape(shape)
+        scales = self._initializer(f"{name}_scale", stored.reshape(grid))
+        result = ir.Value(
+            name=self._free(f"{name}_float_scale"),
+            type=ir.TensorType(ir.DataType.FLOAT),
+            shape=ir.Shape(grid),
+        )
+        if whole is None:
+            return self._node("Cast", [scales], [result], {"to": int(ir.DataType.FLOAT)})
+        factor = self._initializer(f"{name}_tensor_scale", np.array(whole))
+        return self._node("DequantizeLinear", [scales, factor], [result], None)
 
     def _cast_nodes(self, quantized: ir.Value, name: str, output: str, params: QuantParams) -> list[ir.Node]:
         """Return new nodes as `_dequantize_nodes` does: Cast, Sub of the zero point, Mul with the scale.

@@ -58,12 +58,13 @@ TYPE_OPSETS: Mapping[ir.DataType, int] = {
     **dict.fromkeys((ir.DataType.FLOAT8E4M3FN, ir.DataType.FLOAT8E4M3FNUZ), 21),
     **dict.fromkeys((ir.DataType.FLOAT8E5M2, ir.DataType.FLOAT8E5M2FNUZ), 21),
     ir.DataType.FLOAT4E2M1: 23,
+    ir.DataType.FLOAT8E8M0: 24,
 }
 """The opset in which tensors of a type are written. Floating-point types of 8 bits came with 19; runtimes and
 other tools take them from 21 on."""
 CONVERSION_OPSETS: Mapping[ir.DataType, int] = {**TYPE_OPSETS, ir.DataType.INT16: 21, ir.DataType.UINT16: 21}
 """The same of what QuantizeLinear and DequantizeLinear read and make."""
-IR_VERSIONS: Mapping[int, int] = {FLOAT16_OPSET: 9, 21: 10, 23: 11}
+IR_VERSIONS: Mapping[int, int] = {FLOAT16_OPSET: 9, 21: 10, 23: 11, 24: 11}
 """The IR version of each of these."""
 
 

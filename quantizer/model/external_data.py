@@ -86,29 +86,34 @@ FEW_BIT_FLOATS = frozenset(
 """Types of floating-point numbers with fewer than 16 bits."""
 
 
-def has_few_bit_floats(model: str | bytes) -> bool:
+CONVERSIONS = b"uantizeLinear"
+"""In the names of QuantizeLinear and DequantizeLinear."""
+
+
+def has_few_bit_floats(model: str | bytes, types: frozenset[int] = FEW_BIT_FLOATS) -> bool:
     """Whether constants of a model, its zero points among them, are floating-point numbers of few bits.
 
     Args:
         model: path, or the bytes of a model; False where there is none, or it cannot be read.
+        types: those that are looked for.
     """
     if isinstance(model, bytes):
-        return _has_few_bit_floats(onnx.ModelProto.FromString(model)) if b"QuantizeLinear" in model else False
+        return CONVERSIONS in model and bool(types & _types_in(onnx.ModelProto.FromString(model)))
     with suppress(OSError, ValueError, ModelError):
         with open(model, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            if content.find(b"QuantizeLinear") < 0:
+            if content.find(CONVERSIONS) < 0:
                 return False
-        return _file_has_few_bit_floats(os.fspath(model), _version(model))
+        return bool(types & _types_in_file(os.fspath(model), _version(model)))
     return False
 
 
 @lru_cache(maxsize=16)
-def _file_has_few_bit_floats(path: str, version: tuple[int, ...]) -> bool:
-    return _has_few_bit_floats(read_proto(path))
+def _types_in_file(path: str, version: tuple[int, ...]) -> frozenset[int]:
+    return _types_in(read_proto(path))
 
 
-def _has_few_bit_floats(proto: onnx.ModelProto) -> bool:
-    return any(tensor.data_type in FEW_BIT_FLOATS for tensor in all_tensors(proto))
+def _types_in(proto: onnx.ModelProto) -> frozenset[int]:
+    return frozenset(tensor.data_type for tensor in all_tensors(proto))
 
 
 def location_of(tensor: onnx.TensorProto) -> str:

@@ -66,6 +66,27 @@ class FloatFormat:
 
 
 @dataclass(frozen=True)
+class BlockScales:
+    """How the scales of the blocks of a weight are stored, where not as float32.
+
+    Attributes:
+        type: their ONNX type. float8e8m0 has powers of two alone.
+        block_size: elements that share one.
+        tops: values of the format, one of which the largest magnitude of a block becomes; that with the
+            least squared error is taken. None for a type of powers of two, where the scale is the power for
+            which the largest magnitude has the largest exponent of the format, or the next, which does not
+            saturate.
+        has_tensor_scale: whether a float32 of the whole weight is multiplied with them, so that the largest
+            one is the largest number of its type.
+    """
+
+    type: str
+    block_size: int
+    tops: tuple[float, ...] = ()
+    has_tensor_scale: bool = False
+
+
+@dataclass(frozen=True)
 class QuantType:
     """A type of quantized values: integers, or floating-point numbers of few bits.
 
@@ -76,6 +97,7 @@ class QuantType:
         signed: whether quantized values can be negative.
         stored_as: name of the type that they are stored in, "" for the type itself.
         number: the bits of a floating-point number; None for integers.
+        scales: how the scales of blocks are stored, None for float32.
     """
 
     name: str
@@ -83,6 +105,7 @@ class QuantType:
     signed: bool
     stored_as: str = ""
     number: FloatFormat | None = field(default=None, repr=False)  # plans hold digests of the rest
+    scales: BlockScales | None = field(default=None, repr=False)
 
     @property
     def is_float(self) -> bool:
@@ -156,11 +179,25 @@ FLOAT8E4M3FNUZ = QuantType("float8e4m3fnuz", 8, True, number=FloatFormat(4, 3, 8
 FLOAT8E5M2 = QuantType("float8e5m2", 8, True, number=FloatFormat(5, 2, 15, "ieee"))
 FLOAT8E5M2FNUZ = QuantType("float8e5m2fnuz", 8, True, number=FloatFormat(5, 2, 16, "fnuz"))
 
+MXFP4 = QuantType("mxfp4", 4, True, "float4e2m1", FLOAT4E2M1.number, BlockScales("float8e8m0", 32))
+MXFP8 = QuantType("mxfp8", 8, True, "float8e4m3fn", FLOAT8E4M3FN.number, BlockScales("float8e8m0", 32))
+"""Of the Open Compute Project's specification of microscaling formats, 1.0."""
+NVFP4 = QuantType(
+    "nvfp4",
+    4,
+    True,
+    "float4e2m1",
+    FLOAT4E2M1.number,
+    BlockScales("float8e4m3fn", 16, tops=(6.0, 4.0), has_tensor_scale=True),
+)
+"""As NVIDIA's Model Optimizer writes it; that a block may end at 4 is its mode 4/6."""
+
 TYPES: dict[str, QuantType] = {
     t.name: t
     for t in (
         *(INT4, UINT4, INT7, INT8, UINT8, INT16, UINT16, INT32),
         *(FLOAT4E2M1, FLOAT8E4M3FN, FLOAT8E4M3FNUZ, FLOAT8E5M2, FLOAT8E5M2FNUZ),
+        *(MXFP4, MXFP8, NVFP4),
     )
 }
 """All types, by their names."""
@@ -404,6 +441,21 @@ def dequantize(quantized: npt.ArrayLike, params: QuantParams) -> npt.NDArray[np.
     with np.errstate(over="ignore"):
         floats *= scale
     return floats
+
+
+def steps_of(quantized: npt.NDArray[Any], qtype: QuantType) -> npt.NDArray[np.int64]:
+    """Return the places of quantized values in the order of all: integers themselves, floats in `levels`."""
+    if qtype.is_float:
+        return np.searchsorted(levels(qtype), quantized.astype(np.float64)).astype(np.int64)
+    return quantized.astype(np.int64)
+
+
+def values_at(steps: npt.NDArray[np.int64], qtype: QuantType) -> npt.NDArray[Any]:
+    """Return the quantized values at places as `steps_of` says them; those beyond the ends are the ends."""
+    if qtype.is_float:
+        known = levels(qtype).astype(qtype.numpy_dtype)
+        return known[np.clip(steps, 0, known.size - 1)]
+    return np.clip(steps, qtype.low, qtype.high)
 
 
 def parameter_arrays(

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from ...profiles.base.errors import ModelError, PlanError
 from .affine import QuantParams, QuantType, quantize
 from .array_file import ArrayFile
+from .float_blocks import search_float_blocks
 from .quantization_noise import decibels, weight_sqnr
 from .schemas import Schema, channel_params, choose_arrays, signed_type_of
 
@@ -82,7 +83,10 @@ def searched_block_params(
     scale, point = file.empty(grid, np.float32), file.empty(grid, np.int32)
     shrinks = np.array(SHRINKS if qtype.bits <= MAX_SEARCHED_BITS else SHRINKS[:1], np.float32)
     in_kernel = not (schema.power_of_two or schema.unsigned_when_positive)
-    if level < len(LEVELS) and in_kernel and (qtype.signed or not schema.symmetric):
+    if qtype.is_float:
+        point[...] = 0
+        signal, noise, finite = search_float_blocks(array.reshape(shape), block, qtype, scale)
+    elif level < len(LEVELS) and in_kernel and (qtype.signed or not schema.symmetric):
         ends = int(qtype.low), int(qtype.high), schema.symmetric
         signal, noise, finite = _blocks.search(array, shape, block, *ends, shrinks, scale, point, level)
     else:
@@ -108,7 +112,8 @@ def channel_params_and_sqnr(
     Raises:
         ModelError, PlanError: as there.
     """
-    if weight.ndim != 2 or axis not in (0, 1) or qtype.bits <= MAX_SEARCHED_BITS or not weight.size:
+    is_few = qtype.bits <= MAX_SEARCHED_BITS
+    if weight.ndim != 2 or axis not in (0, 1) or is_few or qtype.is_float or not weight.size:
         params = channel_params(weight, axis, schema, qtype)
         return params, weight_sqnr(weight, params)
     params, sqnr = searched_block_params(weight, 1 - axis, weight.shape[1 - axis], schema, qtype)

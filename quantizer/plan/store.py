@@ -332,6 +332,9 @@ class ParameterFields:
             "float8e4m3fnuz",
             "float8e5m2",
             "float8e5m2fnuz",
+            "mxfp4",
+            "mxfp8",
+            "nvfp4",
         ],
         Meta(description="Type of the quantized values."),
     ]

@@ -442,6 +442,8 @@ def _weight_only(node: Node, rule: Rule, facts: PlanningFacts, bits: int) -> Cho
         if array is None:
             continue
         stored = stored_weight(node, weight, array, facts, bits)
+        if stored is None:
+            continue
         params = stored.params
         if stored.sqnr >= _least_sqnr(config):
             inputs[weight.index], implementation = params, stored.implementation

@@ -56,7 +56,7 @@ from ..plan.plan import EqualizationScales, Kind, PredictedTime, QuantPlan, Roun
 from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because
 from ..plan.verify import check_identity, verify_plan
 from ..prepare.prepare import PreparedModel, fix_shapes
-from ..targets.config import DATA_FREE, FEW_BITS, WITH_SAMPLES, QuantConfig, split_shapes
+from ..targets.config import DATA_FREE, WEIGHT_ONLY_TYPES, WITH_SAMPLES, QuantConfig, split_shapes
 from ..targets.loading import packaged_targets
 from ..targets.target import Recipe, Target
 from .chains import of_adjusted, plan_with_chains, with_chains
@@ -189,9 +189,10 @@ def plan_from(facts: PlanningFacts, floats: FloatReasons = NO_FLOATS) -> Planned
 
 
 def _check_weight_type(facts: PlanningFacts) -> None:
-    """Raise ConfigError where weights of 4 bits were asked for and the target has none for this model's."""
+    """Raise ConfigError where a type of weights was asked for that the target has for none of them."""
     config, given = facts.config, facts.recipe.given
-    if config.mode != "weight-only" or config.weight_type not in FEW_BITS or "weight_type" not in given:
+    target_types = [name for name in facts.target.weight_types if name not in WEIGHT_ONLY_TYPES]
+    if config.mode != "weight-only" or config.weight_type in target_types or "weight_type" not in given:
         return
     operators = {
         node.op_type

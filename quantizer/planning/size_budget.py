@@ -231,7 +231,8 @@ def _bytes_of(shape: Sequence[int], params: QuantParams) -> float:
     rows, size = elements / shape[params.axis], shape[params.axis]
     blocks = -(-size // params.block_size)
     usual = 0 if params.qtype.signed else 1 << (bits - 1)
-    values = rows * blocks * (params.block_size * bits / 8.0 + SCALE_BYTES)
+    scale_bytes = SCALE_BYTES if params.qtype.scales is None else 1
+    values = rows * blocks * (params.block_size * bits / 8.0 + scale_bytes)
     has_points = bool(np.any(params.zero_point != usual))
     return values + (ZERO_POINT_BYTES + rows * -(-blocks * bits // 8) if has_points else 0)
 

@@ -54,8 +54,8 @@ class StoredWeight:
 
 def stored_weight(
     node: Node, weight: WeightLayout, array: Floats, facts: PlanningFacts, bits: int = 0
-) -> StoredWeight:
-    """Return parameters and implementation for one constant.
+) -> StoredWeight | None:
+    """Return parameters and implementation for one constant; None where the target has no type for it.
 
     Args:
         node: reads the constant.
@@ -87,15 +87,19 @@ def stored_weight(
         # The runtime's own operators may have a last block that is not full.
         ragged = bool(runtime_operator) and not (in_float and max(bits, asked.bits) > 4)
         block = _block(array.shape[blocked_axis], config.block_size, ragged=ragged)
+        if asked.scales is not None and block != asked.scales.block_size:
+            block = None
         if block is None and config.block_size:
             remark = f"no block divides its {array.shape[blocked_axis]} rows, so a scale for each channel"
-    has_type = asked.storage in target.weight_only[node.op_type] and bits <= asked.bits
+    has_type = _written_name(asked) in target.weight_only[node.op_type] and bits <= asked.bits
     if has_type and block is not None and blocked_axis is not None:
         params, sqnr = searched_block_params(array, blocked_axis, block, schema, asked, file=facts.array_file)
     else:
         # Signed 8 bits stand in where 4 would have to do with one scale for a channel.
         if not has_type or config.weight_type in FEW_BITS or config.block_size:
             schema, asked = symmetric_schema(facts), signed_type(facts)
+            if asked.storage not in target.weight_only[node.op_type]:
+                return None
         axis = weight.axis(node, array.ndim) if config.granularity == "per-channel" else None
         params, sqnr = channel_params_and_sqnr(array, axis, schema, asked)
 
@@ -105,6 +109,11 @@ def stored_weight(
     is_folded = target.folds == "arithmetic" and not reads
     how = Implementation.FOLDED if is_folded else Implementation.USUAL
     return StoredWeight(params, sqnr, how, remark)
+
+
+def _written_name(qtype: QuantType) -> str:
+    """Return the name of a type of weights in the lists of targets: a format, or what is stored."""
+    return qtype.storage if qtype.scales is None else qtype.name
 
 
 def kernel_reads_weight(node: Node, facts: PlanningFacts) -> bool:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from math import inf, log10
 
 from ...profiles.base.findings import Code, Finding
+from ..numerics.affine import TYPES
 from ..targets.config import FEW_BITS, WITH_SAMPLES, QuantConfig
 from .candidates import RankedNode
 from .grades import ORDER
@@ -86,9 +87,10 @@ def cheap_fixes(failing: Failing) -> Iterator[Fix]:
     config, verdict = failing.config, failing.verdict
     if config.mode == "weight-only":
         if failing.is_noisy and config.weight_type in FEW_BITS and not config.has_size:
-            if failing.has_samples and config.rounding not in WITH_SAMPLES:
+            is_integer = not TYPES[config.weight_type].is_float
+            if is_integer and failing.has_samples and config.rounding not in WITH_SAMPLES:
                 yield Fix({"rounding": "gptq"})
-            if not 0 < config.block_size <= SMALL_BLOCK:
+            if is_integer and not 0 < config.block_size <= SMALL_BLOCK:
                 yield Fix({"block_size": SMALL_BLOCK})
             yield Fix({"weight_type": "int8"})
         return

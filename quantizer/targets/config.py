@@ -27,7 +27,9 @@ FloatType = Literal["float8e4m3fn", "float8e5m2", "float8e4m3fnuz", "float8e5m2f
 """Floating-point types of the data and weights of products."""
 IntegerType = Literal["uint8", "int8", "uint16", "int16"]
 ActivationType = Literal[IntegerType, FloatType]
-WeightType = Literal["int8", "uint8", "int7", "int4", "uint4", FloatType]
+BlockFormat = Literal["mxfp4", "mxfp8", "nvfp4"]
+"""Formats of weights in mode weight-only: floating-point numbers of few bits in blocks of a fixed size."""
+WeightType = Literal["int8", "uint8", "int7", "int4", "uint4", FloatType, BlockFormat]
 FLOAT_TYPES: tuple[FloatType, ...] = get_args(FloatType)
 Granularity = Literal["per-tensor", "per-channel"]
 RestType = Literal["float32", "float16"]
@@ -40,8 +42,11 @@ OUTPUT_KINDS: tuple[OutputKind, ...] = get_args(OutputKind)
 DATA_FREE = ("dynamic", "weight-only")
 """Modes that need no profile."""
 
-FEW_BITS = ("int4", "uint4")
+FEW_BITS = ("int4", "uint4", "mxfp4", "nvfp4")
 """Types of weights in mode weight-only that pack two elements into a byte."""
+
+WEIGHT_ONLY_TYPES = (*FEW_BITS, *get_args(BlockFormat))
+"""Types of weights for mode weight-only alone."""
 
 WITH_SAMPLES = ("gptq", "gptaq")
 """Roundings that run the model on samples."""

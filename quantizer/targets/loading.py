@@ -39,7 +39,15 @@ from ..numerics.affine import TYPES
 from ..numerics.schemas import SCHEMAS
 from ..operators.functions import CHAIN
 from ..operators.table import RULES
-from .config import DATA_FREE, FEW_BITS, FLOAT_TYPES, QuantConfig, config_from_mapping, settings_from_mapping
+from .config import (
+    DATA_FREE,
+    FEW_BITS,
+    FLOAT_TYPES,
+    WEIGHT_ONLY_TYPES,
+    QuantConfig,
+    config_from_mapping,
+    settings_from_mapping,
+)
 from .cost_table import is_file_of_costs, read_table
 from .forms import FORMS
 from .machine import AUTO, Processors, choose, default_doubt, installed, processor
@@ -304,11 +312,20 @@ def resolved(
             config = replace(config, **{name: like})
             sentence = f"{name} is {like}: products have one floating-point type"
             filled_in.append(Finding(Code.SETTING_FOLLOWS, sentence, name))
-    if config.weight_type in FEW_BITS and "block_size" not in settings:
-        config = replace(config, block_size=USUAL_BLOCK)
-        sentence = f"block_size is {USUAL_BLOCK}: weights have 4 bits"
+    scales = TYPES[config.weight_type].scales
+    if (scales is not None or config.weight_type in FEW_BITS) and "block_size" not in settings:
+        block = USUAL_BLOCK if scales is None else scales.block_size
+        config = replace(config, block_size=block)
+        what = "weights have 4 bits" if scales is None else f"it is that of {config.weight_type}"
+        sentence = f"block_size is {block}: {what}"
         filled_in.append(Finding(Code.SETTING_FOLLOWS, sentence, "block_size"))
-    if config.weight_type in FEW_BITS and config.block_size and "weight_schema" not in settings:
+    is_integer = not TYPES[config.weight_type].is_float
+    if (
+        is_integer
+        and config.weight_type in FEW_BITS
+        and config.block_size
+        and "weight_schema" not in settings
+    ):
         config = replace(config, weight_schema="asymmetric")
         sentence = "weight_schema is asymmetric: blocks of 4 bits have zero points"
         filled_in.append(Finding(Code.SETTING_FOLLOWS, sentence, "weight_schema"))
@@ -342,8 +359,15 @@ def _problems(config: QuantConfig, target: Target) -> Iterator[MalformedError]:
         yield from _problems_of_floats(config, target)
     elif config.activation_type not in target.activation_types:
         yield not_one_of("activation_type", config.activation_type, target.activation_types)
-    hybrid_types = [name for types in target.weight_only.values() for name in types if name in FEW_BITS]
-    weight_types = tuple(dict.fromkeys([*target.weight_types, *hybrid_types, *target.float_types]))
+    hybrid_types = [name for types in target.weight_only.values() for name in types]
+    further = [name for name in hybrid_types if name in WEIGHT_ONLY_TYPES]
+    weight_types = (*target.weight_types, *further, *target.float_types)
+    is_stored = config.mode == "weight-only" and (
+        TYPES[config.weight_type].is_float or "int8" not in hybrid_types
+    )
+    if is_stored and hybrid_types:  # no integers of 8 bits stand in
+        weight_types = tuple(hybrid_types)
+    weight_types = tuple(dict.fromkeys(weight_types))
     if config.weight_type not in weight_types:
         yield not_one_of("weight_type", config.weight_type, weight_types)
     if config.form not in target.forms:
@@ -401,7 +425,7 @@ def _problems(config: QuantConfig, target: Target) -> Iterator[MalformedError]:
             yield MalformedError(f"keep_16bit: {target.name} has no {sign}", f"use activation_type {other}")
     # Weights.
     if config.mode != "weight-only":
-        if config.weight_type in FEW_BITS:
+        if config.weight_type in WEIGHT_ONLY_TYPES:
             yield MalformedError(
                 f"weight_type '{config.weight_type}' is for mode weight-only", "use int8, or that mode"
             )
@@ -409,6 +433,20 @@ def _problems(config: QuantConfig, target: Target) -> Iterator[MalformedError]:
             yield MalformedError(
                 f"block_size {config.block_size} is for mode weight-only", "leave it out, or use that mode"
             )
+    weights = TYPES[config.weight_type]
+    if weights.scales is not None and config.block_size != weights.scales.block_size:
+        yield MalformedError(
+            f"block_size {config.block_size}: {weights.name} has blocks of {weights.scales.block_size}",
+            "leave it out",
+        )
+    if config.mode == "weight-only" and weights.is_float and config.weight_schema != "symmetric":
+        yield MalformedError(
+            f"weight_schema '{config.weight_schema}': {weights.name} has no zero points", "use symmetric"
+        )
+    if config.mode == "weight-only" and weights.is_float and config.rounding != "nearest":
+        yield MalformedError(
+            f"rounding '{config.rounding}': is for weights in integers", "use rounding nearest"
+        )
     if config.weight_schema in SIGNED_SCHEMAS and not TYPES[config.weight_type].signed:
         granularity = "a block_size or granularity" if config.mode == "weight-only" else "granularity"
         yield MalformedError(

@@ -100,4 +100,7 @@ def test_weights_have_four_or_eight_bits() -> None:
 
 
 def test_the_words_of_python_are_those_of_the_command_line() -> None:
-    assert PRECISION_NAMES == ("int8", "int8-dynamic", "weight-only-8", "weight-only-4", "mixed")
+    assert (
+        *("int8", "float8", "int8-float8", "int8-dynamic", "weight-only-8", "weight-only-4"),
+        *("weight-only-float8", "weight-only-mxfp8", "weight-only-mxfp4", "weight-only-nvfp4", "mixed"),
+    ) == PRECISION_NAMES

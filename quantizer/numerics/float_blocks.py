@@ -1,0 +1,143 @@
+"""Scales of blocks of a weight in floating-point numbers of few bits, and how they are stored. Pure.
+
+Such numbers have finer steps for smaller values, so that the range of a block is not shrunk: the largest
+magnitude becomes the largest number, or whichever end of `BlockScales` leaves less squared error. What is
+measured is the error with the scale as it is stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...profiles.base.errors import PlanError
+from .affine import TYPES, BlockScales, QuantParams, QuantType, levels
+
+Array = npt.NDArray[np.float32]
+
+CHUNK_ELEMENTS = 1 << 20
+"""Elements whose blocks are tried together, so that memory stays small for large weights."""
+
+TENSOR_SCALE_BITS = 20
+"""Leading bits that the scale of a whole weight keeps: products with scales of 8 bits are exact then."""
+
+LEAST_EXPONENT, MOST_EXPONENT = -126, 127
+"""Of scales that are powers of two: all are normal numbers of float32."""
+
+
+def search_float_blocks(
+    array: Array, block: int, qtype: QuantType, scale: Array
+) -> tuple[float, float, bool]:
+    """Fill in the scales of all blocks; return the sums of squares of the weight and of its error.
+
+    Args:
+        array: [before, elements, after], the middle axis in blocks.
+        block: elements in a block; the last may be smaller.
+        qtype: floats.
+        scale: [before, blocks, after], is written to.
+
+    Returns:
+        The sums, and whether all values are finite; if not nothing else holds.
+    """
+    if not np.isfinite(array).all():
+        return 0.0, 0.0, False
+    whole = 0.0
+    if qtype.scales is not None and qtype.scales.has_tensor_scale:
+        whole = _tensor_scale(max(float(array.max(initial=0.0)), -float(array.min(initial=0.0))), qtype)
+    signal, noise, inner = 0.0, 0.0, array.shape[2]
+    wide = max(1, CHUNK_ELEMENTS // (block * inner))
+    for number, begin in product(range(scale.shape[1]), range(0, array.shape[0], wide)):
+        part = array[begin : begin + wide, number * block : (number + 1) * block]
+        best, least = np.zeros(0, np.float32), np.zeros(0)
+        for tried in _candidates(np.abs(part).max(1), qtype, whole):
+            error = np.square(_rounded(part, tried[:, None], qtype) - part).sum(1, dtype=np.float64)
+            better = np.ones(error.shape, bool) if not least.size else error < least
+            least = np.where(better, error, least) if least.size else error
+            best = np.where(better, tried, best) if best.size else tried
+        scale[begin : begin + wide, number] = best
+        signal += float(np.square(part).sum(dtype=np.float64))
+        noise += float(least.sum())
+    return signal, noise, True
+
+
+def _rounded(values: Array, scale: Array, qtype: QuantType) -> Array:
+    steps = np.clip(values / scale, qtype.low, qtype.high).astype(qtype.numpy_dtype)
+    rounded: Array = steps.astype(np.float32) * scale
+    return rounded
+
+
+def _candidates(largest: Array, qtype: QuantType, whole: float) -> Iterator[Array]:
+    """Yield scales of blocks with these largest magnitudes, as they are stored."""
+    scales = qtype.scales
+    if scales is None:
+        least = np.finfo(np.float32).tiny
+        yield np.where(largest > 0.0, np.maximum(largest / np.float32(qtype.high), least), np.float32(1.0))
+        return
+    if not scales.tops:
+        exponent = np.frexp(largest)[1] - np.frexp(qtype.high)[1]
+        for step in (0, 1):
+            power = np.clip(exponent + step, LEAST_EXPONENT, MOST_EXPONENT)
+            yield np.ldexp(np.float32(1.0), power).astype(np.float32)
+        return
+    stored = TYPES[scales.type]
+    smallest = float(levels(stored)[levels(stored) > 0.0][0])
+    for top in scales.tops:
+        wanted = np.clip(largest / np.float32(top) / np.float32(whole), smallest, stored.high)
+        yield wanted.astype(stored.numpy_dtype).astype(np.float32) * np.float32(whole)
+
+
+def _tensor_scale(largest: float, qtype: QuantType) -> float:
+    """Return the scale of a whole weight for which its largest block has the largest scale of its type."""
+    assert qtype.scales is not None
+    wanted = largest / (qtype.high * TYPES[qtype.scales.type].high)
+    mantissa, exponent = np.frexp(max(wanted, float(np.finfo(np.float32).tiny)))
+    return float(np.ldexp(np.ceil(mantissa * 2.0**TENSOR_SCALE_BITS), int(exponent) - TENSOR_SCALE_BITS))
+
+
+def stored_scales(params: QuantParams) -> tuple[npt.NDArray[Any], np.float32 | None]:
+    """Return the scales of blocks in the type that they are stored in, and that of the whole weight.
+
+    Args:
+        params: of a type with `BlockScales`.
+
+    Returns:
+        Scales as many as there are blocks, of ml_dtypes; and the number that each is multiplied with, None
+        where there is none.
+
+    Raises:
+        PlanError: a scale is no number of that type.
+    """
+    scales = params.qtype.scales
+    assert scales is not None
+    if not scales.has_tensor_scale:
+        import ml_dtypes
+
+        stored = params.scale.astype(ml_dtypes.float8_e8m0fnu)
+        if np.array_equal(stored.astype(np.float32), params.scale):
+            return stored, None
+    for whole in _possible_tensor_scales(params.scale, scales):
+        narrow = np.clip(params.scale / whole, 0.0, TYPES[scales.type].high)
+        stored = narrow.astype(TYPES[scales.type].numpy_dtype)
+        if np.array_equal(stored.astype(np.float32) * whole, params.scale):
+            return stored, whole
+    raise PlanError(
+        f"quantization parameters: scales of {params.qtype.name} are no numbers of {scales.type}"
+        f"{' with one factor' if scales.has_tensor_scale else ''}; take those of the plan that qprof made"
+    )
+
+
+def _possible_tensor_scales(scale: Array, scales: BlockScales) -> Iterator[np.float32]:
+    """Yield the numbers that scales of blocks may have been multiplied with, the likeliest first."""
+    if not scales.has_tensor_scale:
+        return
+    stored = levels(TYPES[scales.type])
+    for number in stored[stored > 0.0][::-1]:
+        near = np.float32(scale.max() / number)
+        for whole in (near, np.nextafter(near, np.float32(0.0)), np.nextafter(near, np.float32(np.inf))):
+            first = (scale[:16] / whole).astype(TYPES[scales.type].numpy_dtype).astype(np.float32)
+            if np.array_equal(first * whole, scale[:16]):
+                yield whole

@@ -1,0 +1,90 @@
+"""Weights in blocks of floating-point numbers: read by the checker, and computed alike in three runtimes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+import qprof_onnx as qprof
+from onnx.reference import ReferenceEvaluator
+from qprof_onnx.profiles.base.errors import ConfigError
+from qprof_onnx.quantizer.evaluation.runtimes import open_session
+
+FORMATS = {
+    # Opset, types of weight and scales, least SQNR of the output (dB)
+    "weight-only-float8": (21, "FLOAT8E4M3FN", "FLOAT", 25.0),
+    "weight-only-mxfp8": (24, "FLOAT8E4M3FN", "FLOAT8E8M0", 25.0),
+    "weight-only-mxfp4": (24, "FLOAT4E2M1", "FLOAT8E8M0", 14.0),
+    "weight-only-nvfp4": (23, "FLOAT4E2M1", "FLOAT8E4M3FN", 16.0),
+}
+ROWS = np.random.default_rng(1).standard_normal((5, 128)).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    rng = np.random.default_rng(0)
+    net = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17]> g (float[M, 128] x) => (float[M, 40] y) '
+        "{ a = MatMul(x, w) b = Relu(a) y = MatMul(b, v) }"
+    )
+    for name, shape in {"w": (128, 192), "v": (192, 40)}.items():
+        array = rng.standard_normal(shape).astype(np.float32) / 10
+        net.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+    path = tmp_path_factory.mktemp("blocks") / "m.onnx"
+    onnx.save(net, path)
+    return path
+
+
+@pytest.mark.parametrize("word", FORMATS)
+def test_a_format_is_computed_alike_in_all_runtimes(word: str, model: Path, tmp_path: Path) -> None:
+    opset, weight, scales, least = FORMATS[word]
+    out = tmp_path / "q.onnx"
+    result = qprof.quantize(model, output=out, config=word, target="openvino")
+    assert not [f for f in result.findings if "stays float" in f.sentence]
+    written = onnx.load(out)
+    onnx.checker.check_model(written, full_check=True)
+    assert written.opset_import[0].version == opset
+    kinds = {t.name: onnx.TensorProto.DataType.Name(t.data_type) for t in written.graph.initializer}
+    assert (kinds["w_quantized"], kinds["w_scale"]) == (weight, scales)
+    reference = ReferenceEvaluator(written).run(None, {"x": ROWS})[0]
+    exact = ReferenceEvaluator(str(model)).run(None, {"x": ROWS})[0]
+    assert 10 * np.log10(np.square(exact).sum() / np.square(reference - exact).sum()) > least
+    ours = open_session(str(out), "q").run(None, {"x": ROWS})[0]  # float4e2m1 is float32 there
+    np.testing.assert_allclose(ours, reference, rtol=0, atol=1e-5)  # the order of 192 float32 products
+    openvino = pytest.importorskip("openvino")
+    hint = {"INFERENCE_PRECISION_HINT": "f32"}
+    compiled = openvino.compile_model(str(out), "CPU", hint)
+    np.testing.assert_allclose(compiled(ROWS)[0], reference, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("word", FORMATS)
+def test_other_targets_refuse_a_format_with_what_they_have(word: str, model: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"is not one of int8, uint8, int4, uint4; .*onnx.* openvino"):
+        qprof.quantize(model, output=tmp_path / "q.onnx", config=word, target="onnxruntime-x86")
+
+
+def test_a_weight_that_blocks_do_not_divide_has_8_bits_or_stays_float(tmp_path: Path) -> None:
+    net = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17]> g (float[M, 100] x) => (float[M, 64] y) { y = MatMul(x, w) }'
+    )
+    array = np.random.default_rng(0).standard_normal((100, 64)).astype(np.float32)
+    net.graph.initializer.append(onnx.numpy_helper.from_array(array, "w"))
+    onnx.save(net, tmp_path / "m.onnx")
+    path, word = tmp_path / "m.onnx", "weight-only-nvfp4"
+    result = qprof.quantize(path, output=tmp_path / "q.onnx", config=word, target="onnx")
+    (entry,) = result.plan.nodes.values()
+    assert "in int8" in entry.reason
+    assert "no block divides its 100 rows" in entry.reason
+    floats = qprof.quantize(path, output=tmp_path / "f.onnx", config=word, target="tensorrt")
+    assert not floats.plan.tensors
+
+
+def test_a_plan_with_blocks_is_read_back(model: Path, tmp_path: Path) -> None:
+    words = {"config": "weight-only-nvfp4", "target": "openvino"}
+    first = qprof.quantize(model, output=tmp_path / "q.onnx", save_plan=tmp_path / "p.yaml", **words)
+    qprof.quantize(model, output=tmp_path / "again.onnx", plan=tmp_path / "p.yaml")
+    assert (tmp_path / "q.onnx").read_bytes() == (tmp_path / "again.onnx").read_bytes()
+    assert first.plan.tensors["w"].qtype.name == "nvfp4"
