@@ -15,7 +15,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ...profiles.base.errors import PlanError
-from ..numerics.affine import QuantParams, dequantize, params_of_part, quantize
+from ..numerics.affine import QuantParams, dequantize, params_of_part, quantize, steps_of, values_at
 from ..operators.graph import Graph, Node, in_main_graph, index
 from ..operators.weight_layout import Array
 from ..plan.plan import Kind, QuantPlan, RoundingOffsets
@@ -137,6 +137,6 @@ def _with_offsets(weight: Weight, rounding: RoundingOffsets) -> Array:
     for start in range(0, shape[0], rows):
         part, stop = slice(start, start + rows), min(start + rows, shape[0])
         part_params = params_of_part(params, shape, 0, start, stop)
-        values = quantize(weight.array[part], part_params).astype(np.int16) + steps[part]
-        rounded[part] = dequantize(np.clip(values, params.qtype.low, params.qtype.high), part_params)
+        values = steps_of(quantize(weight.array[part], part_params), params.qtype) + steps[part]
+        rounded[part] = dequantize(values_at(values, params.qtype), part_params)
     return rounded

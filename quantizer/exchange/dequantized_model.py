@@ -19,6 +19,7 @@ import onnx_ir as ir
 
 from ...profiles.base.errors import QprofError
 from ...profiles.instrumentation.subgraphs import value_names
+from ..model.computed_scales import scale_of
 from ..model.editing import add_initializer, free_name, sole_user
 from ..model.graph import constant_of, name_of
 from ..numerics.affine import (
@@ -217,6 +218,11 @@ class _Walk:
         self.constants.setdefault(digest_of(array), StoredConstant(integers, params))
         return add_initializer(self.model.graph, free_name(f"{name}_float", self.taken), array)
 
+    def note_transposed(self, integers: Array, params: QuantParams) -> None:
+        """Note a matrix that is read transposed: preparation makes that a constant of its own."""
+        turned = StoredConstant(integers, params).transposed()
+        self.constants.setdefault(digest_of(dequantize(turned.integers, turned.params)), turned)
+
     def read_floats(self, node: ir.Node) -> None:
         """Let a node read the float tensors themselves; how it read them is noted."""
         for position, value in enumerate(node.inputs):
@@ -275,6 +281,8 @@ def _read_dequantize(node: ir.Node, walk: _Walk) -> None:
     if integers is not None:
         integers, params = stored_constant(integers, _written_params(node))
         walk.floats[output] = _Rounded(walk.new_constant(name_of(output), integers, params), params)
+        if integers.ndim == 2 and any(use.node.op_type == "Transpose" for use in output.uses()):
+            walk.note_transposed(integers, params)
         return
     params = _params_of(node)
     rounded = walk.integers.get(data)
@@ -308,9 +316,8 @@ def _moved_table(data: ir.Value, params: QuantParams, walk: _Walk) -> _Rounded |
     if rule.constraint is not Constraint.SAME or integers.dtype != params.qtype.numpy_dtype:
         return None
     value = walk.new_constant(name_of(maker.inputs[0]), integers, params)
-    if maker.op_type == "Transpose" and integers.ndim == 2:  # preparation makes it a constant of its own
-        turned = StoredConstant(integers, params).transposed()
-        walk.constants.setdefault(digest_of(dequantize(turned.integers, turned.params)), turned)
+    if maker.op_type == "Transpose" and integers.ndim == 2:
+        walk.note_transposed(integers, params)
     maker.replace_input_with(0, value)
     walk.reads.append((maker, value, params))
     return walk.hold_integers(data, params)
@@ -642,7 +649,9 @@ def _written_params(node: ir.Node) -> WrittenParams:
     Raises:
         QprofError: they vary, or are of a type not known here.
     """
-    scale, points, data = _constant_at(node, 1), _constant_at(node, 2), node.inputs[0]
+    points, data = _constant_at(node, 2), node.inputs[0]
+    computed = scale_of(node.inputs[1])  # as those of blocks in formats of their own are
+    scale, stored_scale = (_constant_at(node, 1), "") if computed is None else computed
     dtype = None if points is None or node.inputs[2] is None else node.inputs[2].dtype
     if dtype is None and node.op_type == QUANTIZE and "output_dtype" in node.attributes:
         dtype = ir.DataType(node.attributes.get_int("output_dtype", 0))
@@ -656,6 +665,11 @@ def _written_params(node: ir.Node) -> WrittenParams:
         raise _UnreadError("it has no scale or no input")
 
     block = node.attributes.get_int("block_size", 0) or None
+    for other in TYPES.values():
+        own = other.scales
+        if own is not None and (other.storage, own.type, own.block_size) == (qtype.name, stored_scale, block):
+            qtype = other
+            break
     axis: int | None = node.attributes.get_int("axis", 1)
     if scale.size == 1 and block is None:
         axis = None
@@ -687,9 +701,13 @@ def stored_constant(integers: Array, written: WrittenParams) -> tuple[Array, Qua
         PlanError: a scale is not finite, or a number does not fit the type or the shape.
     """
     scale, qtype = written.scale, written.qtype
-    params = QuantParams(*written._replace(scale=np.where(scale == 0.0, np.float32(1.0), np.abs(scale))))
+    anything = np.float32(1.0) if qtype.scales is None else np.abs(scale).max()  # that can be stored
+    params = QuantParams(*written._replace(scale=np.where(scale == 0.0, anything, np.abs(scale))))
     if (scale > 0.0).all():
         return integers, params
+    if qtype.is_float:
+        signed = integers.astype(np.float32) * broadcast_scales(np.sign(scale), params, integers.shape)
+        return signed.astype(integers.dtype), params
     ends, shape = qtype.low + qtype.high, integers.shape
     params = replace(params, zero_point=np.where(scale < 0.0, ends - params.zero_point, params.zero_point))
     sign, zero_point = broadcast_scales(np.sign(scale), params, shape), parameter_arrays(params, shape)[1]

@@ -17,7 +17,7 @@ from ...profiles.base.errors import ModelError, PlanError
 from ...profiles.base.findings import Finding
 from ..adjustments.rounded_weights import params_digest
 from ..model.graph import name_of
-from ..numerics.affine import INT32, QuantParams, dequantize, quantize
+from ..numerics.affine import INT32, QuantParams, dequantize, quantize, steps_of
 from ..numerics.schemas import bias_params
 from ..operators.graph import Graph, Node, in_main_graph, index, node_view
 from ..operators.saturating import saturates_within
@@ -295,11 +295,12 @@ def _kept_integers(facts: _NodeFacts) -> _KeptIntegers:
                 continue
             if params is None:
                 continue
-            steps = stored.integers.astype(np.int64) - quantize(array, params).astype(np.int64)
-            if not np.any(steps):
+            nearest = quantize(array, params)
+            if np.array_equal(stored.integers.astype(np.float32), nearest.astype(np.float32)):
                 continue
             if _sqnr(array, dequantize(stored.integers, params)) < MIN_WEIGHT_SQNR:
                 kept.others.append(name)
+            steps = steps_of(stored.integers, params.qtype) - steps_of(nearest, params.qtype)
             if not _has_offsets(graph, node, position) or np.abs(steps).max() > MAX_OFFSET:
                 kept.lost[name] = None
                 continue

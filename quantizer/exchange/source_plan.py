@@ -299,7 +299,7 @@ class _Decider:
         Those of a bias are what products take, whatever the source says.
         """
         target, graph, weight = self.recipe.target, self.graph, rule.weight
-        activation_types = set(target.activation_types)
+        activation_types = {*target.activation_types, *target.float_types}
         few_bits = (word for types in target.weight_only.values() for word in types)
         weight_types = {*target.weight_types, *activation_types, *few_bits}
         around = [(node.input(i), i, params) for i, params in inputs.items() if i != rule.bias]
