@@ -91,7 +91,11 @@ class _Narrowing:
         self.names = FreeNames(value_names(model) | {name_of(node) for node in self.nodes})
         self.owners = {graph: node for node in self.nodes for graph in graph_attributes(node)}
         self.made: dict[tuple[ir.Value, ir.DataType], ir.Value] = {}
-        self.exact = {node for node in self.nodes if _is_conversion(node) and is_exact(node.inputs[1])}
+        self.exact = {
+            node
+            for node in self.nodes
+            if _is_conversion(node) and is_exact(node.inputs[1]) and not _makes_scales(node)
+        }
         self.types = {node: self._type_of(node) for node in self.nodes if not _is_conversion(node)}
         # Of conversions the type of the float side, which is that of what is around.
         for node in filter(_is_dequantize, self.nodes):
@@ -143,7 +147,7 @@ class _Narrowing:
         kinds = [value.type for value in values if value is not None and value.name]
         if not all(isinstance(kind, ir.TensorType) for kind in kinds):
             return FLOAT  # a sequence, or of unknown type
-        if name_of(node) in self.wide:
+        if name_of(node) in self.wide or _makes_scales(node):
             return FLOAT
         if any(not is_exact(node.inputs[at]) for at in _TYPED_SCALES.get(node.op_type, ())):
             return FLOAT
@@ -286,6 +290,11 @@ def _is_conversion(node: ir.Node) -> bool:
 
 def _is_dequantize(node: ir.Node) -> bool:
     return is_standard(node, "DequantizeLinear")
+
+
+def _makes_scales(node: ir.Node) -> bool:
+    """Whether a node computes the scales of blocks, which may be no normal numbers of float16."""
+    return any(use.idx == 1 and _is_conversion(use.node) for use in node.outputs[0].uses())
 
 
 def _is_quantize(node: ir.Node) -> bool:

@@ -101,7 +101,8 @@ def with_float16_scales(plan: QuantPlan, graph: Graph) -> QuantPlan:
 
 
 def _narrow(params: QuantParams) -> QuantParams:
-    return params if params.qtype is INT32 else in_float16(params)
+    is_stored_otherwise = params.qtype is INT32 or params.qtype.scales is not None
+    return params if is_stored_otherwise else in_float16(params)
 
 
 def with_float32_nodes(plan: QuantPlan, graph: Graph, profile: Profile, lost: FloatReasons) -> QuantPlan:

@@ -61,6 +61,22 @@ def test_a_format_is_computed_alike_in_all_runtimes(word: str, model: Path, tmp_
 
 
 @pytest.mark.parametrize("word", FORMATS)
+def test_scales_are_the_same_where_the_rest_is_float16(word: str, model: Path, tmp_path: Path) -> None:
+    files = [tmp_path / "single.onnx", tmp_path / "half.onnx"]
+    for file, kind in zip(files, ("float32", "float16"), strict=True):
+        qprof.quantize(model, output=file, config=word, target="onnx", float_type=kind)
+    single, half = (ReferenceEvaluator(str(file)).run(None, {"x": ROWS})[0] for file in files)
+    onnx.checker.check_model(half_model := onnx.load(files[1]), full_check=True)
+    assert {"FLOAT16"} <= {_type_of(value) for value in half_model.graph.value_info}
+    # Scales of float8 are rounded up to float16; the sums are of float16 throughout.
+    np.testing.assert_allclose(half, single, rtol=0, atol=0.01 * np.abs(single).max() + 0.05)
+
+
+def _type_of(value: onnx.ValueInfoProto) -> str:
+    return str(onnx.TensorProto.DataType.Name(value.type.tensor_type.elem_type))
+
+
+@pytest.mark.parametrize("word", FORMATS)
 def test_other_targets_refuse_a_format_with_what_they_have(word: str, model: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"is not one of int8, uint8, int4, uint4; .*onnx.* openvino"):
         qprof.quantize(model, output=tmp_path / "q.onnx", config=word, target="onnxruntime-x86")
