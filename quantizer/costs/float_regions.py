@@ -9,8 +9,8 @@ before it) adds the difference to the cost of the boundary.
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 
@@ -31,80 +31,92 @@ GRAIN = 1e-9
 """Capacities below this count as used up: sums of float64 costs leave such remainders."""
 
 
-@dataclass
 class Network:
     """Capacities of directed edges; `edge` adds to them.
 
     Each node has a cost on either side, and an edge costs when its ends are on different sides. Goldschmidt
     and Hochbaum, and Boykov and Kolmogorov, describe the reduction; the flow is that of Dinic's algorithm
-    (1970).
+    (1970). Nodes are numbered: thousands of flows are sent, and names take long to hash.
     """
 
-    _capacities: dict[Node, dict[Node, float]] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self._numbers: dict[Node, int] = {SOURCE: 0, SINK: 1}
+        self._capacities: list[dict[int, float]] = [{}, {}]
+
+    def _number(self, node: Node) -> int:
+        number = self._numbers.setdefault(node, len(self._capacities))
+        if number == len(self._capacities):
+            self._capacities.append({})
+        return number
 
     def edge(self, start: Node, end: Node, capacity: float) -> None:
         """Charge `capacity` when `start` is on the side of SOURCE and `end` on that of SINK."""
-        forward, backward = self._capacities.setdefault(start, {}), self._capacities.setdefault(end, {})
-        forward[end] = forward.get(end, 0.0) + capacity
-        backward.setdefault(start, 0.0)
+        a, b = self._number(start), self._number(end)
+        forward = self._capacities[a]
+        forward[b] = forward.get(b, 0.0) + capacity
+        self._capacities[b].setdefault(a, 0.0)
+
+    def charge(self, node: Node, capacity: float) -> None:
+        """Set the only capacity between a node and SINK."""
+        self._capacities[self._numbers[node]][1] = capacity
 
     def source_side(self) -> set[Node]:
         """Return the nodes on the side of SOURCE in the minimum cut with the most nodes there."""
-        residual = {node: dict(ends) for node, ends in self._capacities.items()}
-        while SINK in (level := _distances(residual)):
-            untried = {node: list(ends) for node, ends in residual.items()}
-            while _push(residual, level, untried):
-                pass
+        residual = [dict(ends) for ends in self._capacities]
+        while (level := _distances(residual))[1] is not None:
+            _fill(residual, level)
         # What more could flow from to the sink is on its side. Each edge has its reverse in `residual`.
-        sink_side: set[Node] = {SINK}
-        waiting: deque[Node] = deque([SINK])
+        sink_side = {1}
+        waiting = deque([1])
         while waiting:
             node = waiting.popleft()
-            for start in residual.get(node, {}):
+            for start in residual[node]:
                 if residual[start][node] > GRAIN and start not in sink_side:
                     sink_side.add(start)
                     waiting.append(start)
-        return residual.keys() - sink_side
+        return {node for node, number in self._numbers.items() if number not in sink_side}
 
 
-def _distances(residual: dict[Node, dict[Node, float]]) -> dict[Node, int]:
-    """Return the distance from the source of each node that can still be reached."""
-    distances: dict[Node, int] = {SOURCE: 0}
-    waiting: deque[Node] = deque([SOURCE])
-    while waiting:
-        node = waiting.popleft()
-        for end, capacity in residual.get(node, {}).items():
-            if capacity > GRAIN and end not in distances:
-                distances[end] = distances[node] + 1
-                waiting.append(end)
+def _distances(residual: list[dict[int, float]]) -> list[int | None]:
+    """Return the distance of each node from the source, None where it cannot be reached any more."""
+    distances: list[int | None] = [0, *[None] * (len(residual) - 1)]
+    reached, distance = [0], 0
+    while reached:
+        distance += 1
+        nearer, reached = reached, []
+        for node in nearer:
+            for end, capacity in residual[node].items():
+                if capacity > GRAIN and distances[end] is None:
+                    distances[end] = distance
+                    reached.append(end)
     return distances
 
 
-def _push(
-    residual: dict[Node, dict[Node, float]], level: dict[Node, int], untried: dict[Node, list[Node]]
-) -> bool:
-    """Send flow along one shortest path; False when there is none left. Dead ends leave `untried`."""
-    path: list[Node] = [SOURCE]
-    while path and path[-1] != SINK:
+def _fill(residual: list[dict[int, float]], level: list[int | None]) -> None:
+    """Send flow along shortest paths until none is left."""
+    untried = [list(ends) for ends in residual]
+    path = [0]
+    while path:
         node = path[-1]
-        while untried[node]:
-            end = untried[node][-1]
-            if residual[node][end] > GRAIN and level.get(end) == level[node] + 1:
-                path.append(end)
+        if node == 1:
+            steps = list(pairwise(path))
+            amount = min(residual[a][b] for a, b in steps)
+            for a, b in steps:
+                residual[a][b] -= amount
+                residual[b][a] += amount
+            full = next(place for place, (a, b) in enumerate(steps) if not residual[a][b] > GRAIN)
+            del path[full + 1 :]
+            continue
+        ends, capacities, farther = untried[node], residual[node], (level[node] or 0) + 1
+        while ends:
+            if level[ends[-1]] == farther and capacities[ends[-1]] > GRAIN:
+                path.append(ends[-1])
                 break
-            untried[node].pop()
-        else:
+            ends.pop()
+        else:  # a dead end
             path.pop()
             if path:
                 untried[path[-1]].pop()
-    if not path:
-        return False
-    steps = list(pairwise(path))
-    amount = min(residual[a][b] for a, b in steps)
-    for a, b in steps:
-        residual[a][b] -= amount
-        residual[b][a] += amount
-    return True
 
 
 # What nodes and conversions cost, and the cheapest assignment ---------------------------------------------
@@ -240,18 +252,26 @@ def _crossings(graph: Graph, plan: QuantPlan, profile: Profile, costs: Costs) ->
         yield Crossing(name, maker, tuple(readers), time)
 
 
-def cheapest(prices: Prices, charges: Iterable[tuple[float, Collection[str]]] = ()) -> set[str]:
-    """Return the nodes that stay quantized in the cheapest assignment.
+def cheapest(prices: Prices) -> set[str]:
+    """Return the nodes that stay quantized in the cheapest assignment, by the prices of nodes and
+    conversions."""
+    return cheapest_with(prices, ())(())
+
+
+def cheapest_with(prices: Prices, groups: Iterable[Collection[str]]) -> Callable[[Iterable[float]], set[str]]:
+    """Return a function that returns the nodes that stay quantized in the cheapest assignment.
+
+    Its argument is a further cost for each group of nodes, paid once as long as any of them is quantized.
 
     Args:
         prices: of nodes and conversions.
-        charges: further costs, each paid once as long as any of some nodes is quantized.
+        groups: names of nodes.
     """
-    network = Network()
-    for number, (cost, names) in enumerate(charges):
+    network, groups = Network(), list(groups)
+    for number, names in enumerate(groups):
         for name in sorted(names):
             network.edge(name, ("charge", number), NEVER)
-        network.edge(("charge", number), SINK, cost)
+        network.edge(("charge", number), SINK, 0.0)
     for name, cost in prices.integer.items():
         network.edge(SOURCE, name, prices.floating[name])
         network.edge(name, SINK, cost)
@@ -266,8 +286,14 @@ def cheapest(prices: Prices, charges: Iterable[tuple[float, Collection[str]]] = 
             network.edge(reader, ("quantized", crossing.tensor), NEVER)
     for (node, _), cost in prices.beside.items():
         network.edge(node, SINK, cost)
-    source_side = network.source_side()
-    return {name for name in prices.integer if name in source_side}
+
+    def with_charges(charges: Iterable[float]) -> set[str]:
+        for number, cost in enumerate(charges):
+            network.charge(("charge", number), cost)
+        source_side = network.source_side()
+        return {name for name in prices.integer if name in source_side}
+
+    return with_charges
 
 
 # Connected nodes that are faster in float -----------------------------------------------------------------

@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from ...profiles.base.findings import Code, Finding
 from ...profiles.records.profile import Profile, has_histograms
-from ..costs.float_regions import NEVER, Crossing, Prices, cheapest
+from ..costs.float_regions import NEVER, Crossing, Prices, cheapest_with
 from ..noise.estimate_check import band_of
 from ..noise.estimator import NoiseEstimator, NoiseSource, decibels_of
 from ..noise.propagation import NoiseFlow, noise_flow
@@ -333,9 +333,10 @@ def cheapest_floats(prices: Prices, roundings: Collection[Rounding]) -> set[str]
     unit = sum(prices.floating.values()) or 1.0
     low, high = MIN_NOISE_PRICE, MAX_NOISE_PRICE
     floats = names
+    quantized_at = cheapest_with(prices, (r.nodes for r in roundings))
     for _ in range(BISECTIONS):
         price = (low * high) ** 0.5
-        quantized = cheapest(prices, [(price * unit * r.share, r.nodes) for r in roundings])
+        quantized = quantized_at(price * unit * r.share for r in roundings)
         if left_over(roundings, quantized) <= 1.0:
             floats, high = prices.integer.keys() - quantized, price
         else:
