@@ -417,8 +417,9 @@ def evaluate(
             steps = timed_steps["answer" if sample.step else "prompt"]
             if len(steps) < max_timed:
                 steps.append(TimedStep(sample, token_sums.tokens if sample.step else 0))
+            _, (stored,) = as_programs_run(pair.quantized_session, [arrays])
             float_state, quantized_state = (
-                [inputs[name] for name in source.state] for inputs in (sample.arrays, arrays)
+                [inputs[name] for name in source.state] for inputs in (sample.arrays, stored)
             )
             token_sums = token_sums.added(
                 sample, float_values[output], quantized_values[output], (float_state, quantized_state)

@@ -13,9 +13,12 @@ from onnx import numpy_helper, parser
 from qprof_onnx.profiles.base.errors import QprofError
 from qprof_onnx.profiles.samples.objects import PreprocessedData
 from qprof_onnx.profiles.samples.values import Sample
+from qprof_onnx.quantizer.api.from_profile import write_quantized
+from qprof_onnx.quantizer.api.profiling import profile_model
 from qprof_onnx.quantizer.evaluation.evaluate import Evaluation, evaluate
 from qprof_onnx.quantizer.evaluation.options import EvaluationOptions, LatencySettings
 from qprof_onnx.quantizer.evaluation.tokens import TokenSums
+from qprof_onnx.quantizer.targets.loading import load_recipe
 
 log_loss = pytest.importorskip("sklearn.metrics", reason="of the extra test-all").log_loss
 tokenizers = pytest.importorskip("tokenizers", reason="of the extra test-all")
@@ -200,6 +203,22 @@ def test_speed_and_memory_are_told_for_tokens(folder: Path) -> None:
     assert found.state_memory is not None
     assert found.state_memory.quantized_bytes == 6 * 4  # float32 of one layer
     assert json.dumps(found.to_dict()["tokens"])
+
+
+def test_a_cache_in_int8_takes_a_byte_an_element(folder: Path) -> None:
+    path = folder / "recipe.yaml"
+    path.write_text("reader: text\ntokenizer: tokenizer.json\nprompt: 3\ndecode: 30\n")
+    data = PreprocessedData(str(folder / "lines.txt"), str(path))
+    settings = {"kv_cache": "int8", "mode": "weight-only", "keep_float": ["MatMul", "Gather"]}
+    profile = profile_model(folder / "float.onnx", data)
+    recipe = load_recipe(None, settings)
+    write_quantized(folder / "float.onnx", profile, folder / "other.onnx", recipe=recipe)
+    measuring = EvaluationOptions(latency=None, metric="perplexity")
+    found = evaluate(folder / "float.onnx", folder / "other.onnx", data, measuring=measuring)
+    assert found.state_memory is not None
+    assert (found.state_memory.float_bytes, found.state_memory.quantized_bytes) == (6 * 4, 6)
+    assert found.score is not None
+    assert found.score.quantized_score == pytest.approx(found.score.float_score, rel=0.05)
 
 
 def test_sums_of_answers_begin_with_the_token_after_the_prompt() -> None:
