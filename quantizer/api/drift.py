@@ -25,7 +25,7 @@ from ..model.files import ModelLike
 from ..model.identity import check_model
 from ..numerics.affine import TYPES, QuantParams
 from ..numerics.calibrators import calibrate
-from ..numerics.schemas import SCHEMAS, choose_params
+from ..numerics.schemas import HEADROOM, SCHEMAS, choose_params
 from ..plan.documents import read_at
 from ..planning.needed_tensors import needed_tensors
 from ..prepare.prepare import ProfileLike, open_prepared, opened, profile_name
@@ -300,7 +300,8 @@ def old_params(tensor: TensorProfile, config: QuantConfig) -> QuantParams:
     """
     schema, qtype = SCHEMAS[config.schema], TYPES[config.activation_type]
     chosen = calibrate(tensor, config.calibrator, schema, qtype)
-    return choose_params(chosen.low, chosen.high, schema, qtype)
+    headroom = HEADROOM if qtype.is_float else 1.0
+    return choose_params(headroom * chosen.low, headroom * chosen.high, schema, qtype)
 
 
 def covered(params: QuantParams) -> Cover:

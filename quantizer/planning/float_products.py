@@ -15,11 +15,11 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from ...profiles.base.findings import Code, Finding
 from ..model.editing import is_standard
 from ..numerics.affine import TYPES, QuantParams, QuantType
 from ..numerics.quantization_noise import decibels
-from ..numerics.schemas import SCHEMAS, choose_params
-from ..numerics.tuned import tuned
+from ..numerics.schemas import HEADROOM, SCHEMAS, choose_params
 from ..operators.conditions import attribute_value
 from ..operators.graph import Graph, Node
 from ..operators.table import Constraint
@@ -29,16 +29,6 @@ from ..targets.config import QuantConfig
 from ..targets.target import ProductLimits
 from .facts import PlanningFacts
 from .selection import shape_arithmetic, unfit_tensor
-
-HEADROOM = tuned(
-    2.0,
-    figure=(
-        "costs 0.0 dB of 31.6 in the median and 0.5 in the worst of 144 activations, and leaves an octave "
-        "for values that were not calibrated; 20.8 dB with and without it at the output of an encoder"
-    ),
-    chosen_on="a sentence encoder, a vision transformer",
-)
-"""Largest value of the type over the largest that was recorded of an activation."""
 
 InputParams = dict[int, QuantParams]
 """Index of an input -> its parameters."""
@@ -198,6 +188,28 @@ def with_float_products(
                 own[index] = read
         nodes[name] = replace(nodes[name], inputs=own)
     return known
+
+
+def non_finite(facts: PlanningFacts, products: FloatProducts) -> list[Finding]:
+    """Return a finding where what such products read held NaN or infinity when it was profiled."""
+    names = {
+        facts.graph.node(node).input(index): params.qtype.name
+        for node, inputs in products.inputs.items()
+        for index, params in inputs.items()
+    }
+    found = {name: facts.profile[name] for name in names if name in facts.profile}
+    found = {name: tensor for name, tensor in found.items() if tensor.nan or tensor.inf}
+    if not found:
+        return []
+    worst = max(found, key=lambda name: found[name].nan + found[name].inf)
+    nans, infinities = found[worst].nan, found[worst].inf
+    sentence = (
+        f"{len(found)} activation{'s'[: len(found) != 1]} in {names[worst]} held NaN or infinity, most of "
+        f"them '{worst}' ({nans} NaN, {infinities} infinite): infinity becomes the largest value, and NaN "
+        "stays NaN, or becomes the lowest value (OpenVINO)"
+    )
+    figures = {"activations": len(found), "nan": nans, "inf": infinities}
+    return [Finding(Code.NON_FINITE, sentence, worst, figures, "find where they come from")]
 
 
 # With which parameters -------------------------------------------------------------------------------------

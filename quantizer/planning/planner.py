@@ -40,7 +40,7 @@ from .borders import integer_borders
 from .caches import cached_names, with_int8_caches
 from .facts import PlanningFacts
 from .float16 import with_float16_scales
-from .float_products import FloatProducts, float_products, with_float_products
+from .float_products import FloatProducts, float_products, non_finite, with_float_products
 from .hybrid import data_free_choices, find_hybrids, is_dear_to_read
 from .parameters import Parameters, choose_parameters
 from .selection import Choice, select
@@ -151,7 +151,7 @@ def _decision(facts: PlanningFacts, floats: FloatReasons, *, start_everywhere: b
     nodes, stored = with_int8_caches(facts, nodes)
     caches = cached_names(graph, nodes, stored)
 
-    findings = list(facts.findings)
+    findings = [*facts.findings, *non_finite(facts, products)]
     if caches:
         sentence = (
             f"keys and values are int8: the model takes {_listed(caches, graph.inputs)} and gives "

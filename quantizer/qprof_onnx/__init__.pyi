@@ -19,6 +19,7 @@ from .quantizer.api.evaluate import compare_layers as compare_layers
 from .quantizer.api.evaluate import evaluate as evaluate
 from .quantizer.api.explanation import explain as explain
 from .quantizer.api.options import DriftLimits as DriftLimits
+from .quantizer.api.options import Float8 as Float8
 from .quantizer.api.options import Int8 as Int8
 from .quantizer.api.options import Int8Dynamic as Int8Dynamic
 from .quantizer.api.options import Judge as Judge

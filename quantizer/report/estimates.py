@@ -581,6 +581,12 @@ def _calibrator_choices(
     own = plan.config.calibrator.partition(":")[0]
     schema = SCHEMAS[plan.config.schema]
     qtype = TYPES[plan.config.activation_type] if params.qtype.bits <= 8 else params.qtype
+    if params.qtype.is_float:  # the largest magnitude, whatever the calibrator
+        low, high = represented(params)
+        yield CalibratorChoice(
+            own, low, high, clipped_share(tensor, params), _sqnr(tensor, params, effective)
+        )
+        return
     names = [name for name, calibrator in CALIBRATORS.items() if with_slow or not calibrator.is_slow]
     for calibrator in names if tensor.histogram.total else [own]:  # without a histogram all choose the same
         try:

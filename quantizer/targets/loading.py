@@ -312,6 +312,10 @@ def resolved(
             config = replace(config, **{name: like})
             sentence = f"{name} is {like}: products have one floating-point type"
             filled_in.append(Finding(Code.SETTING_FOLLOWS, sentence, name))
+    if config.activation_type in FLOAT_TYPES and config.calibrator != "minmax" and "calibrator" not in chosen:
+        config = replace(config, calibrator="minmax")
+        sentence = f"calibrator is minmax: a scale in {config.activation_type} follows from the largest value"
+        filled_in.append(Finding(Code.SETTING_FOLLOWS, sentence, "calibrator"))
     scales = TYPES[config.weight_type].scales
     if (scales is not None or config.weight_type in FEW_BITS) and "block_size" not in settings:
         block = USUAL_BLOCK if scales is None else scales.block_size

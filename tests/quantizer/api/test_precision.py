@@ -38,6 +38,27 @@ def test_a_record_gives_the_plan_that_its_settings_give(
     assert by_record == qprof.quantize(MODEL, **settings).plan  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("precision", "settings"),
+    [
+        (
+            qprof.Float8(target="onnx"),
+            {"target": "onnx", "activation_type": "float8e4m3fn", "weight_type": "float8e4m3fn"},
+        ),
+        (
+            qprof.Float8(type="float8e5m2", mixed=True, target="onnx"),
+            {"target": "onnx", "second_type": "float8e5m2"},
+        ),
+    ],
+)
+def test_a_record_of_float8_gives_the_plan_that_its_settings_give(
+    precision: Precision, settings: dict[str, object], samples: list[dict[str, np.ndarray]]
+) -> None:
+    profile = qprof.profile(MODEL, samples)
+    by_record = qprof.quantize(MODEL, profile, config=precision).plan
+    assert by_record == qprof.quantize(MODEL, profile, **settings).plan  # type: ignore[arg-type]
+
+
 def test_samples_may_stand_where_a_profile_does(samples: list[dict[str, np.ndarray]]) -> None:
     result = qprof.quantize(MODEL, samples, config="int8", latency=False)
     assert result.verdict is not None
