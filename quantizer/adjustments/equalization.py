@@ -34,6 +34,7 @@ from ..numerics.schemas import SCHEMAS, channel_params, choose_params, dynamic_p
 from ..numerics.tuned import tuned
 from ..operators.graph import Graph, Node, index
 from ..operators.table import ChannelScaling, channel_layout, product_layout, weight_axes
+from ..operators.two_parts import step_of
 from ..operators.weight_layout import Array
 from ..plan.plan import EqualizationScales, Kind, QuantPlan
 from ..targets.config import QuantConfig
@@ -398,7 +399,13 @@ weights of a recurrent node that was trained on standardized inputs can make up 
 
 
 def find_recurrent_scales(
-    graph: Graph, profile: Profile, nodes: Collection[Node], weight_type: QuantType, *, per_channel: bool
+    graph: Graph,
+    profile: Profile,
+    nodes: Collection[Node],
+    weight_type: QuantType,
+    *,
+    per_channel: bool,
+    in_two_parts: Collection[str] = (),
 ) -> dict[str, EqualizationScales]:
     """Return the scales of every activation that gains enough by them, by name; a Mul is added for each.
 
@@ -414,6 +421,7 @@ def find_recurrent_scales(
         nodes: the recurrent nodes with dynamic parameters, whose input is float.
         weight_type: of their quantized weights.
         per_channel: whether each output channel of these has a scale of its own.
+        in_two_parts: names of the nodes whose input is in two parts.
     """
     recurrence_at = cache(partial(recurrence_of, graph=graph, profile=profile))
 
@@ -421,12 +429,15 @@ def find_recurrent_scales(
         params = channel_params(weight, 0 if per_channel else None, SCHEMAS["symmetric"], weight_type)
         return np.asarray(weight + weight_error(weight, params), np.float32)
 
-    def sqnr(node: Node, scales: Floats, step: float) -> float:
+    def sqnr(node: Node, scales: Floats, low: float, high: float) -> float:
         """Return the SQNR (dB) at the output of a node; 0 where nothing is known of it."""
-        recurrence = recurrence_at(node)
+        recurrence, divided_by = recurrence_at(node), scales.astype(np.float32)
         if recurrence is None:
             return 0.0
-        return decibels(1.0, recurrence.of_scales(scales.astype(np.float32), step, rounded))
+        if node.name in in_two_parts:
+            return decibels(1.0, recurrence.of_two_parts(divided_by, step_of(low, high), rounded))
+        step = dynamic_params(low, high).tensor_scale
+        return decibels(1.0, recurrence.of_scales(divided_by, step, rounded))
 
     found: dict[str, EqualizationScales] = {}
     for name in dict.fromkeys(node.input(0) for node in nodes):
@@ -459,9 +470,8 @@ def find_recurrent_scales(
             if scales.tobytes() in tried:
                 continue
             tried.add(scales.tobytes())
-            low, high = channels.minimum / scales, channels.maximum / scales
-            step = dynamic_params(float(low.min()), float(high.max())).tensor_scale
-            lowest = round(min(sqnr(node, scales, step) for node in readers), 2)  # no last bits decide
+            low, high = float((channels.minimum / scales).min()), float((channels.maximum / scales).max())
+            lowest = round(min(sqnr(node, scales, low, high) for node in readers), 2)  # no last bits decide
             if exponents is None:
                 sqnr_before = lowest
             if lowest > best_sqnr:

@@ -19,6 +19,7 @@ from ..operators.functions import chain_of
 from ..operators.graph import Graph, Node
 from ..operators.saturating import Saturation
 from ..operators.table import CHAIN_RULE, DEQUANTIZE, QUANTIZE
+from ..operators.two_parts import features_of
 from ..operators.written_out import softplus_before, written_out
 from ..plan.plan import Implementation
 from .kernels import Sizes, Work, work_of
@@ -30,7 +31,7 @@ class Piece:
 
     Attributes:
         work: the kernel and its sizes.
-        form: the word for what it computes on: "integer" or "float".
+        form: the word for what it computes on: "integer", "dynamic" or "float".
     """
 
     work: Work
@@ -131,6 +132,27 @@ def _is_written_out(node: Node, graph: Graph, _: Profile) -> bool:
     return written_out(node.ir_node) is not None
 
 
+def _two_parts(node: Node, sizes: Sizes) -> tuple[Piece, ...]:
+    """A recurrent operator with its input in two parts, and what makes these."""
+    work, read = work_of(node, sizes, integer=True), sizes.input(node)
+    hidden, features, batch, length = work.sizes
+    elements, steps = max(float(math.prod(read)), 1.0), max(length * batch, 1.0)
+    both = float(features_of(int(features)))
+    in_float = (  # a minimum takes as long as a maximum
+        *(Work(kernel, (elements,)) for kernel in ("ReduceMax", "ReduceMax", "Sub", "Mul:scalar")),
+        *(Work(kernel, (1.0,)) for kernel in ("Max", "Max", "Max", "Sub", "Mul", "Neg")),
+        *(Work(kernel, (steps,)) for kernel in ("Max:scalar", "Max:scalar")),
+        Work("Slice", (1.0, steps)),
+        Work("Concat", (both, steps * both)),
+    )
+    converted = ((QUANTIZE, elements), (DEQUANTIZE, elements), (QUANTIZE, 1.0), *((DEQUANTIZE, 1.0),) * 2)
+    return (
+        *(Piece(piece, "float") for piece in in_float),
+        *(Piece(Work(kernel, (size,)), "integer") for kernel, size in converted),
+        Piece(replace(work, sizes=(hidden, both, batch, length)), "dynamic"),
+    )
+
+
 Fits = Callable[[Node, Graph, Profile], bool]
 """Whether a spelling computes what an operator does, to rounding."""
 
@@ -140,6 +162,7 @@ SPELLINGS: Mapping[str, Pieces] = {
     Implementation.EXP_SUM: partial(_written_out_softmax, ("Clip",)),
     Implementation.EXP_SUM_MAX: partial(_written_out_softmax, ("ReduceMax:inner", "Sub:row")),
     Implementation.WRITTEN_OUT: _written_out,
+    Implementation.TWO_PARTS: _two_parts,
 }
 """Implementation -> the kernels that it consists of."""
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
@@ -28,6 +28,7 @@ from ..operators.graph import Node
 from ..operators.noise_gains import error_after
 from ..operators.saturating import Saturation, correction_of, gate_params
 from ..operators.table import Rule, product_layout
+from ..operators.two_parts import FINER, step_of
 from ..plan.plan import BIAS_CORRECTED, ROUNDS_IN_KERNEL, UNBLOCKED, Implementation, Kind, QuantPlan
 from .activation_ranges import ActivationRanges, is_function_of
 from .constant_errors import without_constant_errors
@@ -122,6 +123,7 @@ class NoiseEstimator:
         left: returns, by activation and weight, the part of the noise of its rounding that is left once the
             channels are equalized; all of it for others.
         weight_errors: see `weight_error`; each computed when first needed, as all that follows.
+        unjudged: nodes whose noise is left out.
         after_functions: the error of float functions of a quantized tensor, by its name, its parameters and
             the result.
         in_kernels: noise power that a kernel makes by rounding its input, by tensor and size of a block.
@@ -132,6 +134,7 @@ class NoiseEstimator:
     gains: NoiseGains
     left: Callable[[], Mapping[str, float]] = dict
     weight_errors: WeightErrors = field(default_factory=dict)
+    unjudged: Collection[str] = ()
     after_functions: dict[tuple[str, QuantParams, str], float] = field(default_factory=dict, init=False)
     in_kernels: dict[tuple[str, int], float] = field(default_factory=dict, init=False)
     uncorrected: dict[str, float] = field(default_factory=dict, init=False)
@@ -269,6 +272,8 @@ class NoiseEstimator:
 
     def _leaving_subgraphs(self, roundings: Iterable[RoundedValues]) -> Iterator[RoundedValues]:
         for rounding in roundings:
+            if rounding.node in self.unjudged:
+                continue
             inside = rounding.node in self.activations.graph.holders
             yield self._as_it_leaves(rounding) if inside else rounding
 
@@ -327,7 +332,7 @@ class NoiseEstimator:
                 if power > 0.0 and gains.powers.get(name):
                     yield RoundedValues(node.name, name, ((Entrance("tensor", name), power),), is_inner=True)
             if entry.kind is Kind.DYNAMIC:
-                yield from self._dynamic_recurrence(node)
+                yield from self._dynamic_recurrence(node, entry.implementation)
             if entry.kind is not Kind.FLOAT and not gains.is_measured:
                 yield from self._unmeasured_weights(node, plan)
 
@@ -364,7 +369,7 @@ class NoiseEstimator:
                     at_result = Entrance("tensor", known.result)
                     yield RoundedValues(rounding.node, rounding.tensor, ((at_result, beyond),))
 
-    def _dynamic_recurrence(self, node: Node) -> Iterator[RoundedValues]:
+    def _dynamic_recurrence(self, node: Node, way: Implementation) -> Iterator[RoundedValues]:
         """Yield the roundings of a dynamic recurrent node's input and states, by the range of all samples.
 
         Products are left out: one sample may span much less than all, and mode auto has checked them.
@@ -379,7 +384,9 @@ class NoiseEstimator:
             if self.gains.powers.get(name) and self.gains.powers.get(source):
                 tensor = self.activations.profile[name]
                 params = dynamic_params(tensor.minimum, tensor.maximum)
-                if name == source:
+                if name == source and way is Implementation.TWO_PARTS:
+                    lost = recurrence.of_rounding(step_of(tensor.minimum, tensor.maximum) / FINER)
+                elif name == source:
                     lost = recurrence.of_rounding(params.tensor_scale)
                 else:
                     noise = expected_noise(tensor, params)

@@ -25,6 +25,7 @@ import numpy.typing as npt
 from ...profiles.records.profile import Profile
 from ..numerics.density import ChannelDensity, Density, channel_density, density
 from ..operators.graph import Graph, Node
+from ..operators.two_parts import FINER
 
 Floats = npt.NDArray[np.float32]
 
@@ -230,10 +231,9 @@ class Recurrence:
 
     def of_rounding(self, step: float) -> float:
         """Return the noise of rounding the input to multiples of `step`."""
-        return self._known_lost("rounding", step, lambda cell: cell.outputs(self._rounded(step)))
-
-    def _rounded(self, step: float) -> Floats:
-        return self.x + np.asarray(np.rint(self.x / step) * step - self.x, np.float32)
+        return self._known_lost(
+            "rounding", step, lambda cell: cell.outputs(self.x + (_rounded(self.x, step) - self.x))
+        )
 
     def of_scales(self, scales: Floats, step: float, rounded: Callable[[Floats], Floats]) -> float:
         """Return the noise of rounding the input and its weight, with its channels divided by scales.
@@ -243,8 +243,19 @@ class Recurrence:
             step: to multiples of which the divided input is rounded.
             rounded: returns a weight [gates * units, features] as it is after quantizing.
         """
-        noisy = np.asarray(np.rint(self.x / (scales * step)) * (scales * step), np.float32)
+        noisy = _rounded(self.x, scales * step)
         return self._lost(lambda cell: replace(cell, w=rounded(cell.w * scales) / scales).outputs(noisy))
+
+    def of_two_parts(self, scales: Floats, step: float, rounded: Callable[[Floats], Floats]) -> float:
+        """Return the same for an input in two parts, the first of which is rounded to multiples of `step`."""
+        high, finer = _rounded(self.x, scales * step), scales / np.float32(FINER)
+        parts = np.concatenate([high, _rounded(self.x - high, finer * step)], axis=2)
+
+        def outputs(cell: Cell) -> Floats:
+            w = rounded(np.concatenate([cell.w * scales, cell.w * finer], axis=1))
+            return replace(cell, w=w / np.concatenate([scales, finer])).outputs(parts)
+
+        return self._lost(outputs)
 
     def of_state(self, power: float) -> float:
         """Return the noise of noise of this power in the state, where the next step reads it."""
@@ -265,6 +276,10 @@ class Recurrence:
         return self._known_lost(
             "state weight", error, lambda cell: replace(cell, r=_with_error(cell.r, error)).outputs(self.x)
         )
+
+
+def _rounded(values: Floats, step: float | Floats) -> Floats:
+    return np.asarray(np.rint(values / step) * step, np.float32)
 
 
 def _power(*arrays: Floats) -> float:

@@ -124,6 +124,8 @@ class Implementation(StrEnum):
     SUB_PIXEL = "sub-pixel"
     """QUANTIZED and DYNAMIC: ConvTranspose as a Conv with an output channel for each phase, whose results are
     interleaved (`lowering.sub_pixel`)."""
+    TWO_PARTS = "two-parts"
+    """DYNAMIC: LSTM as RUNTIME, with its input in two parts of 8 bits (`operators.two_parts`)."""
     SCAN = "scan"
     """DYNAMIC: GRU and RNN as a Scan over the steps, with dynamic products (`lowering.scan`)."""
     FOLDED = "folded"

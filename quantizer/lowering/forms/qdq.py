@@ -36,6 +36,7 @@ DYNAMIC       ""              DynamicQuantizeLinear, ConvInteger or MatMulIntege
                               ConvTranspose the float operator on integers. See `lowering.products`
 DYNAMIC       sub-pixel       ConvTranspose as ConvInteger; see `lowering.sub_pixel`
 DYNAMIC       runtime         LSTM as onnxruntime's own DynamicQuantizeLSTM; see `lowering.lstm`
+DYNAMIC       two-parts       the same with its input in two parts of 8 bits
 DYNAMIC       scan            GRU and RNN as a Scan; rewritten before a form writes it, see `lowering.scan`
 WEIGHT_ONLY   ""              DequantizeLinear for constants with parameters, the operator in float
 WEIGHT_ONLY   folded          the same constants by Cast, Sub and Mul, which are done when the model is loaded
@@ -120,6 +121,7 @@ WRITERS: Writers = {
     (Kind.LOOKUP_TABLE, Implementation.FUSED): fused,
     (Kind.DYNAMIC, Implementation.USUAL): dynamic_product,
     (Kind.DYNAMIC, Implementation.RUNTIME): dynamic_lstm,
+    (Kind.DYNAMIC, Implementation.TWO_PARTS): partial(dynamic_lstm, in_two_parts=True),
     (Kind.WEIGHT_ONLY, Implementation.USUAL): weight_only,
     (Kind.WEIGHT_ONLY, Implementation.FOLDED): partial(weight_only, folded=True),
     (Kind.WEIGHT_ONLY, Implementation.INTEGER): gather_quantized,
