@@ -108,7 +108,8 @@ class PlanningFacts:
 
     What was asked for: `recipe`, and `config` with the limits that its mode implies.
 
-    What earlier plans of the same call have shown: `unfit`, `usual`, `quieter`, `size_error`, `timed`.
+    What earlier plans of the same call have shown: `unfit`, `usual`, `quieter`, `run_dynamic`, `size_error`,
+    `timed`.
 
     Derived when first asked for, and kept (`derived_from` names the fields that each follows from):
 
@@ -143,6 +144,8 @@ class PlanningFacts:
             takes long; it is not called for a plan that computes nothing in integers.
         quieter: output -> by how many dB its noise is to be below what its limit makes of it, since it was
             seen to need that; below 0 where it was seen to bear more than was estimated.
+        run_dynamic: recurrent nodes that are dynamic, each in an implementation, whatever is estimated of
+            their noise: plans with them are run.
         timed: whether plans are timed: what is predicted that the whole of one saves decides nothing then.
         lost_in_float16: nodes that were seen to lose too much in float16, each with the reason.
         kept: what was derived from records of this model.
@@ -166,6 +169,7 @@ class PlanningFacts:
     usual: frozenset[str] = frozenset()
     noise_left: Callable[[], Mapping[str, float]] = dict
     quieter: Mapping[str, float] = field(default_factory=dict)
+    run_dynamic: Mapping[str, Implementation] = field(default_factory=dict)
     timed: bool = False
     lost_in_float16: FloatReasons = field(default_factory=dict)
     kept: KeptFacts = field(default_factory=KeptFacts)

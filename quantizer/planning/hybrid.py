@@ -121,10 +121,14 @@ MIN_DYNAMIC_SQNR_DB = tuned(
 Floats = npt.NDArray[np.float32]
 
 
-def data_free_choices(facts: PlanningFacts) -> dict[str, Choice]:
+def data_free_choices(facts: PlanningFacts, floats: FloatReasons) -> dict[str, Choice]:
     """Return the choices of a mode without a profile, by node name in graph order.
 
     All nodes are float, each with the reason that it has unless it becomes a hybrid.
+
+    Args:
+        facts: the model.
+        floats: nodes that are not to compute in integers, each with the reason.
     """
     mode, target = facts.config.mode, facts.target
     choices = {}
@@ -133,6 +137,8 @@ def data_free_choices(facts: PlanningFacts) -> dict[str, Choice]:
         is_dynamic_product = mode == "dynamic" and rule is not None and rule.constants and not rule.is_lookup
         if node.name in facts.requested_float:
             reason = facts.requested_float[node.name]
+        elif node.name in floats:
+            reason = floats[node.name]
         elif is_dynamic_product and node.op_type not in target.dynamic:
             reason = because(ReasonCode.NO_DYNAMIC_KERNEL, target=target.name, operator=node.op_type)
         elif is_dynamic_product and _is_too_slow(node, facts):
@@ -359,6 +365,7 @@ def _dynamic(node: Node, rule: Rule, choice: Choice, facts: PlanningFacts) -> Ch
     weights = {w.index: _large(graph, node.input(w.index), 1) for w in rule.constants}
     arrays = {index: array for index, array in weights.items() if array is not None}
     least = 1 if facts.starts_everywhere else MIN_WEIGHT_ELEMENTS
+    as_run = facts.run_dynamic.get(node.name)
     if len(arrays) < len(weights) or sum(array.size for array in arrays.values()) < least:
         return None
     if graph.is_constant(data) or graph.dtype(data) != ir.DataType.FLOAT:
@@ -368,10 +375,10 @@ def _dynamic(node: Node, rule: Rule, choice: Choice, facts: PlanningFacts) -> Ch
     rounded = [data]
     if rule.weight is None:  # a recurrent node rounds its state too: all states, or the last one alone
         rounded += [name for name in node.outputs[:2] if name][:1]
-    figure = ""
+    figure = "; run on samples, whatever is estimated" if as_run else ""
     if config.mode != "dynamic" and not has_histograms(facts.measured):
         return None  # ranges alone do not tell what rounding costs, and nobody asked for dynamic nodes
-    if config.mode != "dynamic" and all(name in facts.profile for name in rounded):
+    if not as_run and config.mode != "dynamic" and all(name in facts.profile for name in rounded):
         observed = {name: facts.profile[name] for name in rounded if facts.profile[name].count}
         noises = {
             name: expected_noise(tensor, dynamic_params(tensor.minimum, tensor.maximum)).sqnr_db
@@ -404,13 +411,13 @@ def _dynamic(node: Node, rule: Rule, choice: Choice, facts: PlanningFacts) -> Ch
             node.input(weight.index), axis, symmetric_schema(facts), signed_type(facts)
         )
     sqnr = min(weight_sqnr(arrays[index], params) for index, params in inputs.items())
-    if sqnr < _least_sqnr(config):
+    if not as_run and sqnr < _least_sqnr(config):
         return None
     why = f"{choice.reason}; " if config.mode == "auto" else ""
     what = " and ".join(_shape(array) for array in arrays.values())
     reason = f"{why}weight {what} in int8: {sqnr:.1f} dB{figure}"
     if node.facts.kernel is not KernelSizes.TRANSPOSED_CONVOLUTION:
-        how = Implementation(dynamic_implementation(node.op_type, facts.target))
+        how = as_run or Implementation(dynamic_implementation(node.op_type, facts.target))
         return Choice(Kind.DYNAMIC, reason, how, weights=inputs)
 
     # A ConvTranspose is written as Conv, or in float on integers where no sum can be rounded.

@@ -85,7 +85,8 @@ def make_plan(
         return plan
     if noise_rules is not None:
         flow, _ = noise_rules.noise_of(plan)
-        plan = _with_int8_weights_in_budget(facts, plan, facts.noise_estimator, flow, noise_rules.allowed)
+        estimator = noise_rules.estimator
+        plan = _with_int8_weights_in_budget(facts, plan, estimator, flow, noise_rules.allowed)
     else:
         plan = with_int8_weights(facts, plan)
     if not has_histograms(facts.measured):
@@ -129,12 +130,15 @@ class NoiseRules:
     """The rules about the noise of one plan while it is decided.
 
     Attributes:
+        estimator: of the noise that is judged: that of `PlanningFacts.run_dynamic` is measured.
         judged: the tensors whose noise is limited: outputs, and what is compared inside of the model.
         allowed: most noise power over signal power at each of them.
     """
 
     def __init__(self, facts: PlanningFacts) -> None:
-        self._facts, self._estimator = facts, facts.noise_estimator
+        self._facts, self.estimator = facts, facts.noise_estimator
+        if facts.run_dynamic:
+            self.estimator = replace(self.estimator, unjudged=frozenset(facts.run_dynamic))
         limits, gains = facts.noise_limits, facts.noise_gains
         compared = [name for name in limits.compared if gains.powers.get(name)]
         self.judged = tuple(dict.fromkeys([*gains.judged_tensors(), *compared]))
@@ -149,8 +153,8 @@ class NoiseRules:
         """Return how the noise of a plan reaches the judged tensors, and that of each node there; that of one
         plan is kept."""
         if self._known is None or self._known[0] is not plan:
-            flow = noise_flow(self._estimator.gains_of(plan), self.judged)
-            self._known = plan, flow, self._estimator.by_node(flow, plan)
+            flow = noise_flow(self.estimator.gains_of(plan), self.judged)
+            self._known = plan, flow, self.estimator.by_node(flow, plan)
         return self._known[1:]
 
     def before_steps(self, decision: Decision) -> FloatReasons:
@@ -177,7 +181,7 @@ class NoiseRules:
             if total[place] <= self.allowed[place]:
                 continue
             tensor, limit = flow.outputs[place], float(self.allowed[place])
-            rounded = tuple(roundings(self._estimator, plan, flow, place, limit))
+            rounded = tuple(roundings(self.estimator, plan, flow, place, limit))
             chosen = cheapest_floats(_prices(decision), rounded)
             output = limits.output_of(tensor) if tensor not in limits.compared else ""
             of_output = limits.min_output_sqnr is not None or limits.kinds.get(output) == "decision"

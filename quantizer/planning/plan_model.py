@@ -52,7 +52,7 @@ from ..costs.predicted import CostModel
 from ..noise.constant_errors import without_constant_errors
 from ..numerics.affine import TYPES
 from ..operators.graph import Graph, index
-from ..plan.plan import EqualizationScales, Kind, PredictedTime, QuantPlan, RoundingOffsets
+from ..plan.plan import EqualizationScales, Implementation, Kind, PredictedTime, QuantPlan, RoundingOffsets
 from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because
 from ..plan.verify import check_identity, verify_plan
 from ..prepare.prepare import PreparedModel, fix_shapes
@@ -294,9 +294,13 @@ def recurrent_equalized(planned: PlannedModel, floats: FloatReasons = NO_FLOATS)
         may_be_dynamic = entry.kind is Kind.DYNAMIC or entry.float_reason.code in NOISY
         if may_be_dynamic and node.input(0) not in planned.plan.tensors:
             nodes.append(node)
-    per_channel = facts.config.granularity == "per-channel"
     scales = find_recurrent_scales(
-        facts.graph, facts.profile, nodes, signed_type(facts), per_channel=per_channel
+        facts.graph,
+        facts.profile,
+        nodes,
+        signed_type(facts),
+        per_channel=facts.config.granularity == "per-channel",
+        in_two_parts=[n for n, way in facts.run_dynamic.items() if way is Implementation.TWO_PARTS],
     )
     while scales:
         scaled, inserted = _with_scales(planned, scales)

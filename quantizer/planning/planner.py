@@ -124,7 +124,7 @@ def _decision(facts: PlanningFacts, floats: FloatReasons, *, start_everywhere: b
     graph, target = facts.graph, facts.target
     products = FloatProducts()
     if facts.config.mode in DATA_FREE:
-        choices = data_free_choices(facts)
+        choices = data_free_choices(facts, floats)
     else:
         products = float_products(facts, floats)
         without = {**products.reserved, **products.floats, **floats}

@@ -12,17 +12,25 @@ which is that of DECISIONS.md, 91:
 
     corrections   no biases are corrected, which takes no time
     bits          weights have 8 bits in place of 4, where the user gave a limit or the model is destroyed
+    parts         inputs of dynamic LSTMs are in two parts of 8 bits
     nodes         those stay float whose noise as measured is worth most of their time
     budget        noise budgets of the outputs that are too far off are tighter, unless noise is spread over
                   so many nodes that those with too much of it are not worth their time
     float         nothing computes in integers, then nothing is quantized: where the model would be destroyed
                   otherwise, or gains next to nothing for what it loses
 
-A proposer stops where `MAX_VAIN` of its plans in a row remove too little noise. Bolder plans have noise
-budgets raised by what was measured to be to spare, of the outputs that were compared; they are held to half
-of what an output may be off, and to the SQNR that the verdict asks for. A plan is taken only if what it gains
-is worth its time, by the target's table of kernel times and not by the clock, unless the plan before it
-destroys an output. The same samples give the same plan wherever kernels compute the same.
+A proposer stops where `MAX_VAIN` of its plans in a row remove too little noise. Bolder plans are these:
+
+    recurrent     recurrent nodes that are float for the noise that is estimated are dynamic: all of them, or
+                  LSTMs with their inputs in two parts, or one after another
+    budget        noise budgets of all outputs are looser
+
+What a recurrent node loses is hard to estimate, as its gates saturate and one sample spans less than all:
+what is run decides. Noise budgets are raised by what was measured to be to spare, of the outputs that were
+compared. Bolder plans are held to half of what an output may be off, and to the SQNR that the verdict asks
+for, or to the first plan where that is no better. A plan is taken only if what it gains is worth its time, by
+the target's table of kernel times and not by the clock, unless the plan before it destroys an output. The
+same samples give the same plan wherever kernels compute the same.
 
 Check samples chose the ranges: what is measured on them is no verdict on samples that nobody saw.
 """
@@ -30,9 +38,9 @@ Check samples chose the ranges: what is measured on them is no verdict on sample
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 from ...profiles.base.errors import DataError, ModelError
@@ -47,15 +55,16 @@ from ..evaluation.runtimes import open_model, open_session
 from ..lowering.lower import lower
 from ..lowering.lowered import LoweredModel
 from ..noise.output_limits import NoiseLimits
-from ..plan.plan import DESTROYED, Kind, OutputCheck, QuantPlan
+from ..operators.graph import Node
+from ..plan.plan import DESTROYED, Implementation, Kind, NodePlan, OutputCheck, QuantPlan
 from ..plan.provenance import plan_digest
 from ..plan.reasons import FloatReasons, ReasonCode, because
 from ..planning.facts import PlanningFacts
-from ..planning.plan_model import PlannedModel, plan_from
+from ..planning.plan_model import NOISY, PlannedModel, plan_from
 from ..planning.size_budget import estimated_size
 from ..targets.config import FEW_BITS
 from ..targets.machine import saturation_alarm
-from ..targets.target import Recipe
+from ..targets.target import Recipe, dynamic_implementation
 from .candidates import RankedNode
 from .fallback_nodes import blamed_on_nodes
 from .grades import needed_sqnr
@@ -104,6 +113,9 @@ once is so of what is quantized next."""
 
 MIN_TIME_GAIN = 0.02
 """Share of float's time that a bolder plan has to save."""
+
+MAX_RECURRENT_NODES = 4
+"""Recurrent nodes that are tried one after another, where they are not dynamic together: the slowest ones."""
 
 MAX_CONFIRMED_GROWTH = 1.1
 """How many times as far off an output may be on the samples that confirm a plan as with the plan before."""
@@ -251,7 +263,8 @@ def plan_held_on_samples(
     count = _samples_with_room(facts)
     if facts.noise_limits.compares_nothing:
         count = min(count, INCOMPARABLE_SAMPLES)
-    if not count or all(entry.kind is Kind.FLOAT for entry in planned.plan.nodes.values()):
+    is_float = all(entry.kind is Kind.FLOAT for entry in planned.plan.nodes.values())
+    if not count or (is_float and not _noisy_recurrent_nodes(facts, planned)):
         return facts, planned, None
     loop = _opened(model, planned, data, count)
     first = loop.begun(facts, planned)
@@ -406,6 +419,7 @@ class _CheckedPlans:
         proposers: tuple[Proposer[_MeasuredPlan, Proposal], ...] = (
             self._without_corrections,
             _with_more_bits,
+            _in_two_parts,
             self._without_noisy_nodes,
             self._with_tighter_budgets(first),
         )
@@ -440,12 +454,23 @@ class _CheckedPlans:
         """Return the fastest of the plans that give more nodes to integers, or the first where none pays."""
         needed = needed_sqnr(first.facts.noise_limits)
 
-        def keeps(plan: _MeasuredPlan, _: _MeasuredPlan) -> bool:
-            shifts = (*plan.selecting, *plan.confirming)
-            lost = any(s.sqnr < needed.get(s.output, 0.0) for s in shifts)
-            return _worst_excess(shifts) <= BOLD_LIMIT and not lost
+        def is_near(shift: OutputShift, before: OutputShift | None) -> bool:
+            if shift.excess <= BOLD_LIMIT and not shift.sqnr < needed.get(shift.output, 0.0):
+                return True
+            return before is not None and shift.excess <= before.excess and not shift.sqnr < before.sqnr
 
-        return self.loop.best(first, (_with_looser_budgets,), keeps, ends=lambda plan: plan is not first)
+        def keeps(plan: _MeasuredPlan, best: _MeasuredPlan) -> bool:
+            halves = ((plan.selecting, first.selecting), (plan.confirming, first.confirming))
+            near = (
+                is_near(shift, before.get(shift.output))
+                for half, of_first in halves
+                for before in ({shift.output: shift for shift in of_first},)
+                for shift in half
+            )
+            return plan.time < best.time and all(near)
+
+        dynamic = self.loop.best(first, _dynamic_proposers(first), keeps)
+        return self.loop.best(dynamic, (_with_looser_budgets,), keeps, ends=lambda best: best is not dynamic)
 
     def _without_corrections(self, first: _MeasuredPlan) -> Iterator[Proposal]:
         """Yield facts without correction of biases, where the plan is better when its own are left out."""
@@ -565,6 +590,70 @@ def _with_tighter_budgets(first: _MeasuredPlan) -> Iterator[Proposal]:
         }
         quieter = {**first.facts.quieter, **decibels}
         yield Proposal(replace(first.facts, quieter=quieter), "with more nodes in float")
+
+
+def _in_two_parts(first: _MeasuredPlan) -> Iterator[Proposal]:
+    """Yield facts in which dynamic LSTMs have their inputs in two parts."""
+    own = Implementation.RUNTIME
+    names = [
+        node.name
+        for node, entry in _recurrent_nodes(first.facts, first.planned)
+        if entry.kind is Kind.DYNAMIC and entry.implementation is own
+    ]
+    if names:
+        ways = {**first.facts.run_dynamic, **dict.fromkeys(names, Implementation.TWO_PARTS)}
+        yield Proposal(replace(first.facts, run_dynamic=ways), "with inputs of LSTMs in two parts")
+
+
+def _dynamic_proposers(first: _MeasuredPlan) -> list[Callable[[_MeasuredPlan], Iterator[Proposal]]]:
+    """Return proposers of plans in which recurrent nodes are dynamic that are float for their noise."""
+    if first.facts.config.min_output_sqnr is not None or any(s.incomparable for s in first.shifts):
+        return []
+    names = _noisy_recurrent_nodes(first.facts, first.planned)
+    each = [(name,) for name in names[:MAX_RECURRENT_NODES]] if len(names) > 1 else []
+    return [
+        partial(_with_dynamic, nodes=nodes, in_two_parts=in_two_parts)
+        for nodes in (names, *each)
+        for in_two_parts in (False, True)
+    ]
+
+
+def _with_dynamic(best: _MeasuredPlan, *, nodes: Collection[str], in_two_parts: bool) -> Iterator[Proposal]:
+    """Yield facts in which those of some recurrent nodes are dynamic that are not yet.
+
+    Args:
+        best: the best plan so far.
+        nodes: their names.
+        in_two_parts: whether the inputs of LSTMs are in two parts.
+    """
+    facts, ways = best.facts, dict(best.facts.run_dynamic)
+    names = [name for name in _noisy_recurrent_nodes(facts, best.planned) if name in nodes]
+    for name in names:
+        operator = facts.prepared.graph.node(name).op_type
+        ways[name] = Implementation(dynamic_implementation(operator, facts.target))
+        if in_two_parts and ways[name] is Implementation.RUNTIME:
+            ways[name] = Implementation.TWO_PARTS
+    if names:
+        most = best.time - MIN_TIME_GAIN
+        yield Proposal(replace(facts, run_dynamic=ways), "with more nodes quantized", most=most)
+
+
+def _noisy_recurrent_nodes(facts: PlanningFacts, planned: PlannedModel) -> list[str]:
+    """Return the recurrent nodes that noise alone keeps from being dynamic, those first that take longest."""
+    names = [
+        node.name
+        for node, entry in _recurrent_nodes(facts, planned)
+        if entry.stays_float and entry.float_reason.code in NOISY
+    ]
+    times = {} if facts.cost_model is None else facts.cost_model.floating
+    return sorted(names, key=lambda name: -times.get(name, 0.0))
+
+
+def _recurrent_nodes(facts: PlanningFacts, planned: PlannedModel) -> Iterator[tuple[Node, NodePlan]]:
+    """Yield the recurrent nodes that the target can compute dynamically, with their entries."""
+    for node in facts.prepared.graph.nodes:
+        if node.rule is not None and node.rule.is_recurrent and node.op_type in facts.target.dynamic:
+            yield node, planned.plan.nodes[node.name]
 
 
 def _with_looser_budgets(first: _MeasuredPlan) -> Iterator[Proposal]:
