@@ -275,7 +275,7 @@ def explain_tensor(
     names = _tensor_names(plan, graph)
     if tensor not in names:
         raise _unknown(tensor, {*names, *plan.nodes}, where, has_model=graph is not None)
-    params = plan.tensors.get(tensor)
+    params = plan.tensors.get(tensor, plan.borders.get(tensor))
     group = next((g for g in plan.shared_scales if tensor in g.members and params is not None), None)
     noise_profile = None if profile is None or graph is None else _read_in_full(graph, profile, plan)
     members: list[Member] = []
@@ -337,7 +337,7 @@ def explain_node(plan: QuantPlan, name: str, where: str, graph: Graph | None = N
 
 
 def _tensor_names(plan: QuantPlan, graph: Graph | None) -> set[str]:
-    return set(plan.tensors) if graph is None else {*plan.tensors, *graph.values}
+    return {*plan.tensors, *plan.borders} if graph is None else {*plan.tensors, *graph.values}
 
 
 def _unknown(name: str, names: Collection[str], where: str, *, has_model: bool) -> ConfigError:

@@ -12,6 +12,7 @@ import pytest
 from onnx import parser
 from qprof_onnx.profiles.base.errors import ConfigError
 from qprof_onnx.profiles.records.profile import Profile
+from qprof_onnx.quantizer.api.explanation import explain_tensor
 from qprof_onnx.quantizer.api.from_profile import write_quantized
 from qprof_onnx.quantizer.api.from_samples import quantize_from_samples
 from qprof_onnx.quantizer.api.options import QuantizeOptions
@@ -224,6 +225,13 @@ def test_the_plan_hands_its_scales_to_genai(model: Path, profile: Profile, tmp_p
     assert [content["past_keys"], content["past_values"]] == [[name] for name in PAST]
     (keys,) = content["scales"]["k_scales"]
     assert keys == plan.borders["past_key_values.0.key"].scale.tolist() * GROUPS
+
+
+def test_a_cache_is_explained_by_its_scale(model: Path, profile: Profile, tmp_path: Path) -> None:
+    recipe = load_recipe(None, {"kv_cache": "int8", **WEIGHTS})
+    plan = write_quantized(model, profile, tmp_path / "q.onnx", recipe=recipe).plan
+    for name in (*PAST, *PAST.values()):
+        assert explain_tensor(plan, name, "the plan").params == plan.borders[name]
 
 
 @pytest.mark.parametrize("target", ["openvino", "onnx"])
