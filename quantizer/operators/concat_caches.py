@@ -68,10 +68,13 @@ class _Ends:
             self._add(str(branch.outputs[maker.outputs.index(value)].name), output)
 
     def of(self, output: str) -> Iterator[str]:
-        """Yield the values that no If gives of an output: one for each path of branches."""
+        """Yield the values that no If gives of an output, one for each path of branches. Constants are left
+        out: they stand for an output that a branch has not."""
         for value, end in self.outputs.items():
             maker = self._graph.producer(value)
-            if end == output and (maker is None or maker.op_type != "If"):
+            is_given = maker is not None and maker.op_type == "If" and not maker.domain
+            inputs = (value,) if maker is None else maker.inputs
+            if end == output and not is_given and not all(map(self._graph.is_constant, inputs)):
                 yield value
 
 
@@ -88,7 +91,7 @@ def concat_caches(graph: Graph) -> tuple[ConcatCache, ...]:
         rank = len(graph.shape(past) or ())
         made = {node.output for node in nodes}
         new = [name for node in nodes for name in node.inputs if name != past]
-        whole = [name for name in ends.of(present) if name not in made and not graph.is_constant(name)]
+        whole = [name for name in ends.of(present) if name not in made]
         growth = _axis(nodes[0], rank) - rank
         sources = tuple(dict.fromkeys([*new, *whole, past]))
         caches.append(ConcatCache(past, present, growth, tuple(nodes), sources))
@@ -115,30 +118,32 @@ def _passing(graph: Graph, growing: list[ConcatCache], ends: _Ends) -> Iterator[
     """Yield the caches that nothing is appended to: other inputs of the shape of one that grows, which
     products read likewise.
 
-    Outputs that are so read too are theirs, in the same order, where there are as many.
+    Outputs that are so read too are theirs, in the same order, where there are as many. Where there is none,
+    an earlier model gives them, unless an output has such a shape.
     """
     kinds = {(cache.growth, _kind(graph.shape(cache.past) or (), cache.growth)) for cache in growing}
     known = {name for cache in growing for name in (cache.past, cache.present)}
 
-    def growth_of(name: str, values: Sequence[str]) -> int:
-        """Return the axis along which such an input or output may be of any length; 0 for another one."""
+    def growths(name: str) -> list[int]:
+        """Return the axes along which an input or output of such a shape may be of any length."""
         shape = graph.shape(name)
         if name in known or graph.dtype(name) is not ir.DataType.FLOAT or shape is None:
-            return 0
-        for growth, kind in kinds:
-            uses = [graph.consumers(value) for value in values]
-            read = (any(cache_product(graph, *use, growth) for use in each) for each in uses)
-            if kind == _kind(shape, growth) and values and all(read):
+            return []
+        return [growth for growth, kind in kinds if kind == _kind(shape, growth)]
+
+    def growth_of(name: str, values: Sequence[str]) -> int:
+        """Return that axis where products read all values of the input or output; 0 for another one."""
+        for growth in growths(name):
+            uses = (graph.consumers(value) for value in values)
+            read = [any(cache_product(graph, *use, growth) for use in each) for each in uses]
+            if read and all(read):
                 return growth
         return 0
 
     pasts = {name: growth for name in graph.inputs if (growth := growth_of(name, [name]))}
-    presents: dict[str, list[str]] = {}
-    for name in graph.outputs:
-        values = [value for value in ends.of(name) if not graph.is_constant(value)]
-        if growth_of(name, values):
-            presents[name] = values
-    if len(presents) not in (0, len(pasts)):
+    values = {name: tuple(ends.of(name)) for name in graph.outputs}
+    presents = {name: own for name, own in values.items() if growth_of(name, own)}
+    if len(presents) != len(pasts) and (presents or any(map(growths, graph.outputs))):
         return
     for past, present in zip_longest(pasts, presents, fillvalue=""):
         sources = dict.fromkeys((past, *presents.get(present, ())))

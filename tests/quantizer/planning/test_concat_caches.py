@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
-from onnx import parser
+from onnx import numpy_helper, parser
 from qprof_onnx.profiles.base.errors import ConfigError
 from qprof_onnx.profiles.records.profile import Profile
 from qprof_onnx.quantizer.api.explanation import explain_tensor
@@ -200,6 +200,73 @@ def test_keys_of_an_encoder_pass_in_int8_too(setting: str, tmp_path: Path) -> No
         tmp_path / "m.onnx", tmp_path / "q.onnx", data, measuring=EvaluationOptions(latency=None)
     )
     assert min(o.difference.sqnr for o in found.outputs if o.difference) > 30.0
+
+
+def branch(letter: str, keys: str, encoded: str) -> str:
+    """Return half of a merged decoder that attends to an encoder."""
+    names = ["q", "k0", "kr", "k", "qr", "qt", "kt", "s", "p", "v", "et", "s2", "p2", "y"]
+    q, k0, kr, k, qr, qt, kt, s, p, v, et, s2, p2, y = (f"{letter}_{name}" for name in names)
+    return f"""{q} = MatMul (x, wq) {k0} = MatMul (x, wk) {kr} = Reshape ({k0}, apart)
+      {k} = Transpose <perm = [0, 2, 1, 3]> ({kr}) {qr} = Reshape ({q}, apart)
+      {qt} = Transpose <perm = [0, 2, 1, 3]> ({qr}) {keys}
+      {kt} = Transpose <perm = [0, 1, 3, 2]> ({letter}_all) {s} = MatMul ({qt}, {kt}) {p} = Softmax ({s})
+      {v} = MatMul ({p}, {letter}_all) {encoded}
+      {et} = Transpose <perm = [0, 1, 3, 2]> ({letter}_e) {s2} = MatMul ({v}, {et}) {p2} = Softmax ({s2})
+      {y} = MatMul ({p2}, {letter}_e)"""
+
+
+WITH_PAST = branch("a", "a_all = Concat <axis = -2> (own, a_k)", "a_e = Identity (theirs)")
+WITHOUT = branch(
+    "c",
+    "c_all = Identity (c_k)",
+    "c_m = MatMul (encoder, we) c_r = Reshape (c_m, apart) c_e = Transpose <perm = [0, 2, 1, 3]> (c_r)",
+)
+MERGED_WITH_ENCODER = f"""<ir_version: 9, opset_import: ["": 17]> g (float[b, n, 16] x,
+    float[b, m, 16] encoder, float[b, 2, p, 8] own, float[b, 2, m, 8] theirs, bool[1] use_cache_branch)
+ => (float[b, 2, n, 8] y, float[b, 2, t, 8] grown, float[b, 2, m, 8] kept)
+ <int64[4] apart = {{0, 0, 2, 8}}> {{
+  y, grown, kept = If (use_cache_branch) <
+    then_branch = with_past () => (float[b, 2, n, 8] a_y, float[b, 2, t, 8] a_all, float[z, 2, w, 8] a_none)
+      {{ {WITH_PAST} a_none = Identity (nothing) }},
+    else_branch = without () => (float[b, 2, n, 8] c_y, float[b, 2, t, 8] c_out, float[b, 2, m, 8] c_e)
+      {{ {WITHOUT} c_out = Identity (c_all) }}> }}"""
+
+
+def crossed_steps(path: Path, dtype: type, seed: int, folder: Path | None = None) -> np.ndarray:
+    """Return the results of a run without a past and of steps after it, whose inputs are kept in a folder."""
+    session, rng = ort.InferenceSession(str(path)), np.random.default_rng(seed)
+    encoder = rng.standard_normal((1, 7, 16)).astype(np.float32)
+    own, theirs, found = np.zeros((1, 2, 0, 8), dtype), np.zeros((1, 2, 7, 8), dtype), []
+    for step in range(6):
+        x = rng.standard_normal((1, 1 if step else 4, 16)).astype(np.float32)
+        feed = {"x": x, "encoder": encoder, "own": own, "theirs": theirs}
+        feed["use_cache_branch"] = np.array([step > 0])
+        if folder is not None:
+            np.savez(folder / f"{seed}-{step}.npz", **feed)
+        y, own, kept = session.run(None, feed)
+        theirs = theirs if step else kept
+        found.append(y)
+    return np.concatenate(found, axis=2)
+
+
+@pytest.mark.parametrize("setting", ["int8", "int8-per-channel"])
+def test_a_merged_decoder_keeps_what_its_first_run_makes_of_the_encoder(setting: str, tmp_path: Path) -> None:
+    model, rng, data = parser.parse_model(MERGED_WITH_ENCODER), np.random.default_rng(0), tmp_path / "data"
+    weights = {name: rng.standard_normal((16, 16)) / 2 for name in ("wq", "wk", "we")}
+    weights["nothing"] = np.zeros((1, 2, 1, 8))
+    for name, array in weights.items():
+        model.graph.initializer.append(numpy_helper.from_array(array.astype(np.float32), name))
+    onnx.save(model, tmp_path / "m.onnx")
+    data.mkdir()
+    for seed in range(3):
+        crossed_steps(tmp_path / "m.onnx", np.float32, seed, data)
+    profile = profile_model(tmp_path / "m.onnx", data)
+    recipe = load_recipe(None, {"kv_cache": setting, **WEIGHTS})
+    write_quantized(tmp_path / "m.onnx", profile, tmp_path / "q.onnx", recipe=recipe)
+    types = types_of(tmp_path / "q.onnx")
+    assert {types[name] for name in ("own", "grown", "theirs", "kept")} == {onnx.TensorProto.INT8}
+    floats = crossed_steps(tmp_path / "m.onnx", np.float32, 9)
+    assert decibels(floats, crossed_steps(tmp_path / "q.onnx", np.int8, 9)) > 28.0
 
 
 def test_what_reads_a_cache_otherwise_reads_its_floats(tmp_path: Path) -> None:
