@@ -357,6 +357,28 @@ class Code(StrEnum):
         "Tensors are in one of two profiles alone.",
     )
 
+    PART_DRIFT = (
+        "part-drift",
+        Severity.WARNING,
+        "A column of a table, a colour or another part of an input has other values than in the older "
+        "profile.",
+    )
+    BAND_DRIFT = (
+        "band-drift",
+        Severity.WARNING,
+        "A band of a signal has another level than in the older profile.",
+    )
+    BEYOND_RANGE = (
+        "beyond-range",
+        Severity.NOTE,
+        "Samples have values of an input that the older profile has not: they are named.",
+    )
+    FOLDER_DRIFT = (
+        "folder-drift",
+        Severity.WARNING,
+        "A folder of the data, such as a class of pictures, has another share than in the older profile.",
+    )
+
     # Files of other tools -------------------------------------------------------------------------------
     IMPORT_LOSES = (
         "import-loses",

@@ -399,5 +399,6 @@ def open(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing)
         return (Sample(file.name, next(encoder.arrays(str(file), file.read()))) for file in files[part])
 
     total = None if encoder.window is not None else len(files)
-    samples = Samples(shown_location(source), total, iterate, place_of(source), encoder.findings)
+    rates = {encoder.spec.name: encoder.rate}
+    samples = Samples(shown_location(source), total, iterate, place_of(source), encoder.findings, rates=rates)
     return in_batches(samples, inputs) if has_batch(inputs) else samples

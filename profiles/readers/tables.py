@@ -556,11 +556,13 @@ class RowEncoder:
         arrays: yields the arrays of each sample of a row.
         single: whether every row is one sample.
         findings: what was assumed.
+        columns: names of those that an input takes side by side, by input.
     """
 
     arrays: Callable[[Row], Iterator[Arrays]]
     single: bool = True
     findings: tuple[Finding, ...] = ()
+    columns: Mapping[str, tuple[str, ...]] = of_field(default_factory=dict)
 
 
 def _table_encoder(
@@ -627,7 +629,8 @@ def _table_encoder(
     def arrays(row: Row) -> Iterator[Arrays]:
         yield {**{spec.name: array(row, spec) for spec in specs}, **constants}
 
-    return RowEncoder(arrays, findings=_assumptions(source, assumed))
+    side_by_side = {name: tuple(columns) for name, columns in columns_of.items() if isinstance(columns, list)}
+    return RowEncoder(arrays, findings=_assumptions(source, assumed), columns=side_by_side)
 
 
 def _usual_columns(
@@ -989,7 +992,7 @@ def open(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing)
             yield Sample(batch_rows[0].name, stacked)
 
     total = -(-rows.total // batch) if encoder.single and rows.total is not None else None
-    samples = Samples(rows.source, total, iterate, place_of(source), encoder.findings)
+    samples = Samples(rows.source, total, iterate, place_of(source), encoder.findings, parts=encoder.columns)
     return in_batches(samples, inputs) if batch == 1 and has_batch(inputs) else samples
 
 

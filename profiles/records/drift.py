@@ -23,8 +23,9 @@ that.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -32,7 +33,7 @@ import numpy.typing as npt
 from ..base.errors import ProfileError
 from ..base.findings import Code, Finding
 from .histogram import Histogram, bin_exponent
-from .profile import Profile, TensorProfile, describe, is_exact, source_of
+from .profile import InputProfile, Profile, TensorProfile, describe, is_exact, source_of
 
 Floats = npt.NDArray[np.float64]
 Cover = tuple[float, float]
@@ -151,6 +152,157 @@ def compare(old: Profile, new: Profile, covers: Mapping[str, Cover] | None = Non
     )
     appeared, vanished = (tuple(n for n in a if n not in b) for a, b in ((new, old), (old, new)))
     return Drift(tensors, appeared, vanished)
+
+
+# Parts of the data: columns of a table, colours of a picture, folders of classes --------------------------
+
+MIN_SHIFT, MIN_SPREAD = 1.0, 3.0
+"""Deviations by which a mean moves, and factor by which a deviation changes, where a part is named."""
+
+SURE = 5.0
+"""Standard errors from where on a difference is not one of chance."""
+
+MIN_FOLDER_SHARE = 0.1
+"""Change of a folder's share of the samples from where on it is named."""
+
+
+@dataclass(frozen=True)
+class PartDrift:
+    """How one part of an input changed: an element along the axis that its profile counts as channels.
+
+    Attributes:
+        input: its name.
+        part: name of the part, or its number.
+        old_mean, new_mean: of its values.
+        old_deviation, new_deviation: standard deviations of its values.
+        shift: by how many of OLD's deviations the mean moved; inf where OLD's values were all the same.
+    """
+
+    input: str
+    part: str
+    old_mean: float
+    new_mean: float
+    old_deviation: float
+    new_deviation: float
+    shift: float
+
+    @property
+    def spread(self) -> float:
+        """The factor by which the deviation changed, from 1 on; inf where one of them is 0 alone."""
+        low, high = sorted((self.old_deviation, self.new_deviation))
+        if high == 0.0:
+            return 1.0
+        return high / low if low > 0.0 else math.inf
+
+
+def part_drifts(old: Profile, new: Profile) -> tuple[PartDrift, ...]:
+    """Return the parts of inputs that changed by more than chance and much, the largest shift first.
+
+    Known are those of inputs whose channels both profiles have.
+    """
+    found: list[PartDrift] = []
+    for name in old.inputs:
+        if name in new.inputs:
+            found += _parts_of_input(name, old.inputs[name], new.inputs[name])
+    return tuple(sorted(found, key=lambda part: (-part.shift, -part.spread)))
+
+
+def _parts_of_input(name: str, old: InputProfile, new: InputProfile) -> Iterator[PartDrift]:
+    a, b = old.tensor.channels, new.tensor.channels
+    if a is None or b is None or a.axis != b.axis or len(a.count) != len(b.count) or len(a.count) < 2:
+        return
+    names = next((parts for parts in (new.parts, old.parts) if len(parts) == len(a.count)), ())
+    deviations = [np.sqrt(np.maximum(one.power - one.mean**2, 0.0)) for one in (a, b)]
+    # Differences that rounding alone makes are none.
+    least = 1e-6 * np.maximum(a.magnitude, b.magnitude)
+    for at in np.nonzero((a.count > 1) & (b.count > 1))[0]:
+        part = PartDrift(
+            name,
+            f"'{names[at]}'" if names else f"{at}",
+            float(a.mean[at]),
+            float(b.mean[at]),
+            float(deviations[0][at]) if deviations[0][at] > least[at] else 0.0,
+            float(deviations[1][at]) if deviations[1][at] > least[at] else 0.0,
+            0.0,
+        )
+        moved = abs(part.new_mean - part.old_mean)
+        if moved <= least[at]:
+            moved = 0.0
+        shift = moved / part.old_deviation if part.old_deviation else math.inf if moved else 0.0
+        error = math.hypot(
+            part.old_deviation / math.sqrt(a.count[at]), part.new_deviation / math.sqrt(b.count[at])
+        )
+        # The relative error of a deviation is about one over the root of twice the count.
+        spread_error = SURE / math.sqrt(2.0 * min(a.count[at], b.count[at]))
+        if (shift >= MIN_SHIFT and moved > SURE * error) or part.spread >= MIN_SPREAD * (1.0 + spread_error):
+            yield replace(part, shift=shift)
+
+
+def folder_drifts(old: Profile, new: Profile) -> tuple[tuple[str, float, float], ...]:
+    """Return the folders whose share of the samples changed much, with both shares, the worst first."""
+    totals = [sum(profile.folders.values()) for profile in (old, new)]
+    if not all(totals):
+        return ()
+    found = []
+    for name in sorted({*old.folders, *new.folders}):
+        shares = [p.folders.get(name, 0) / total for p, total in zip((old, new), totals, strict=True)]
+        mean = sum(p.folders.get(name, 0) for p in (old, new)) / sum(totals)
+        error = math.sqrt(mean * (1.0 - mean) * (1.0 / totals[0] + 1.0 / totals[1]))
+        if (change := abs(shares[1] - shares[0])) >= MIN_FOLDER_SHARE and change > SURE * error:
+            found.append((name, shares[0], shares[1]))
+    return tuple(sorted(found, key=lambda one: (-round(abs(one[2] - one[1]), 9), one[0])))
+
+
+# Bands of a signal, of the samples that are kept beside both profiles ---------------------------------------
+
+LOWEST_BAND = 62.5
+"""Hz from which on a band is told from those above it."""
+
+MIN_LEVEL_CHANGE = 10.0
+"""dB by which the mean level of a band changes from where on it is named."""
+
+
+def band_drifts(old: Profile, new: Profile) -> tuple[tuple[str, float, float, float, float], ...]:
+    """Return the octaves of signals whose level changed by more than chance and much, the most first.
+
+    Returns:
+        Each with the name of the input, its ends in Hz, and the mean level in dB of OLD and of NEW. Known
+        are those of inputs with a rate of which both profiles hold some samples.
+    """
+    found = []
+    for name, record in new.inputs.items():
+        rate = record.rate
+        if not rate or name not in old.inputs or old.inputs[name].rate != rate:
+            continue
+        levels = [_band_levels([one.arrays[name] for one in p.held_samples], rate) for p in (old, new)]
+        if any(len(one) < 2 for one in levels):
+            continue
+        before, after = (one.mean(axis=0) for one in levels)
+        error = np.sqrt(sum(one.var(axis=0, ddof=1) / len(one) for one in levels))
+        change = np.abs(after - before)
+        for at in np.nonzero((change >= MIN_LEVEL_CHANGE) & (change > 3.0 * error))[0]:
+            high = rate / 2.0 ** (at + 1)
+            last = at == len(change) - 1
+            found.append((name, 0.0 if last else high / 2.0, high, float(before[at]), float(after[at])))
+    return tuple(sorted(found, key=lambda one: -abs(one[4] - one[3])))
+
+
+def _band_levels(signals: Sequence[npt.NDArray[Any]], rate: int) -> Floats:
+    """Return the level of each octave from half of the rate down, in dB of 1, float64 [signals, octaves]."""
+    octaves = max(1, 1 + int(math.log2(rate / 2.0 / LOWEST_BAND)))
+    rows = []
+    for signal in signals:
+        values = np.asarray(signal, np.float64).reshape(-1)
+        power = np.abs(np.fft.rfft(values * np.hanning(values.size))) ** 2 / max(values.size, 1) ** 2
+        hertz = np.fft.rfftfreq(values.size, 1.0 / rate)
+        highs = rate / 2.0 ** np.arange(1, octaves + 1)
+        lows = np.append(highs[1:], -1.0)
+        bands = [power[(hertz > low) & (hertz <= high)].sum() for low, high in zip(lows, highs, strict=True)]
+        rows.append(10.0 * np.log10(np.maximum(bands, 1e-12)))
+    return np.array(rows).reshape(-1, octaves)
+
+
+# Tensors ----------------------------------------------------------------------------------------------------
 
 
 def tensor_drift(name: str, old: TensorProfile, new: TensorProfile, cover: Cover) -> TensorDrift:

@@ -270,6 +270,8 @@ class InputProfile:
         normalised: whether the model itself begins by scaling or shifting it by constants.
         transposed: whether the model begins by moving its axes.
         fed_by: the output of the step before that it was fed with, where one went from step to step.
+        parts: names of its elements along one axis, such as the columns of a table; () for none.
+        rate: samples a second of a signal; 0 for what is none.
     """
 
     tensor: TensorProfile
@@ -277,6 +279,8 @@ class InputProfile:
     normalised: bool = False
     transposed: bool = False
     fed_by: str | None = None
+    parts: tuple[str, ...] = ()
+    rate: Count = 0
 
     def merged(self, other: InputProfile) -> InputProfile:
         """Return the record of both sets of samples together."""
@@ -286,7 +290,14 @@ class InputProfile:
             self.normalised or other.normalised,
             self.transposed or other.transposed,
             self.fed_by or other.fed_by,
+            self.parts if self.parts == other.parts else (),
+            self.rate if self.rate == other.rate else 0,
         )
+
+
+def merged_counts(a: Mapping[str, Count], b: Mapping[str, Count]) -> dict[str, Count]:
+    """Return the sums of counts, by name in alphabetical order."""
+    return {name: a.get(name, 0) + b.get(name, 0) for name in sorted({*a, *b})}
 
 
 def sizes_of(shape: tuple[int, ...]) -> Sizes:
@@ -470,6 +481,8 @@ class Profile(Presented, Mapping[str, TensorProfile]):
         runs: how many times the model ran on data: once for each sample, or for each batch. The extremes of
             tensors and inputs are those of runs. 0 where that is not known.
         inputs: what the inputs of the graph were given, in order; none where `runs` is 0.
+        folders: how many samples lay in each folder of the data, such as those of classes, by its name; {}
+            where they lay in none.
     """
 
     model: ModelId
@@ -485,6 +498,7 @@ class Profile(Presented, Mapping[str, TensorProfile]):
     held_samples: tuple[CheckSample, ...] = field(default=(), compare=False)
     runs: Count = 0
     inputs: Mapping[str, InputProfile] = field(default_factory=dict)
+    folders: Mapping[str, Count] = field(default_factory=dict)
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -631,6 +645,7 @@ class Profile(Presented, Mapping[str, TensorProfile]):
             noise_samples=count,
             runs=self.runs + other.runs if self.runs and other.runs else 0,
             inputs=inputs,
+            folders=merged_counts(self.folders, other.folders),
         )
         if not (self.holds_its_samples and other.holds_its_samples):
             return merged

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 from itertools import count, islice
@@ -126,8 +127,10 @@ def profile_samples(
     if checkpoint is not None and earlier.plan is not None:
         check_same_passes(checkpoint, earlier.plan, plan)
     statistics, data, runs = Statistics(), DataId(), 0
+    folders = Counter[str]()
     if earlier.profile is not None:
         data, runs, inputs = earlier.profile.data, earlier.profile.runs, earlier.profile.inputs
+        folders.update(earlier.profile.folders)
         tensors = {name: record.tensor for name, record in inputs.items()} | dict(earlier.profile)
         statistics = Statistics(
             # Of a tensor of which no array came the checkpoint has an empty profile.
@@ -140,8 +143,7 @@ def profile_samples(
     )
 
     def profile_of(counted: Statistics, observations: Iterable[Observation]) -> Profile:
-        state = samples.state if isinstance(samples, Samples) else {}
-        tensors, inputs = _tensors_and_inputs(model, counted, observations, state)
+        tensors, inputs = _tensors_and_inputs(model, counted, observations, samples)
         return Profile(
             model_id,
             data,
@@ -150,6 +152,7 @@ def profile_samples(
             non_finite=counted.non_finite,
             runs=runs,
             inputs=inputs,
+            folders=dict(sorted(folders.items())),
         )
 
     # Of the first pass, or of the one that is resumed, the checkpoint holds so many samples: they are read
@@ -180,6 +183,8 @@ def profile_samples(
             digests.note(done, name, identity, first_pass=number == 0)
             if number == 0 and done >= counted_before:
                 data, runs = data.merged(identity), runs + model_runs
+                folder = name.rpartition("/")[0]
+                folders.update({folder: identity.samples} if folder else {})
             done += 1
             if progress is not None:
                 of_passes = None if total is None else total * len(plan.passes)
@@ -225,7 +230,7 @@ def _tensors_and_inputs(
     model: ProfilingModel,
     statistics: Statistics,
     observations: Iterable[Observation],
-    state: Mapping[str, str],
+    samples: Samples | Iterable[Sample],
 ) -> tuple[dict[str, TensorProfile], dict[str, InputProfile]]:
     """Return the profiles of some tensors, and of all inputs, which have the same ones where they are both.
 
@@ -233,8 +238,9 @@ def _tensors_and_inputs(
         model: as it is profiled.
         statistics: what was counted of the tensors that are read.
         observations: the tensors.
-        state: see `Samples`.
+        samples: what they were counted on, which may name parts and states.
     """
+    of_source = samples if isinstance(samples, Samples) else Samples("samples", None, lambda part: iter(()))
 
     def profile_of(observation: Observation) -> TensorProfile:
         read = by_name[observation.same_as or observation.name]
@@ -266,6 +272,8 @@ def _tensors_and_inputs(
             tensor,
             statistics.sizes.get(spec.name),
             *input_facts(input_values[spec.name]),
-            fed_by=state.get(spec.name),
+            fed_by=of_source.state.get(spec.name),
+            parts=of_source.parts.get(spec.name, ()),
+            rate=of_source.rates.get(spec.name, 0),
         )
     return tensors, inputs

@@ -112,6 +112,8 @@ class Samples:
         findings: what was assumed to read them, as "where: what; how to choose otherwise".
         state: the inputs that take an output of the step before, with the names of the outputs.
         pick: gives the samples of some numbers, in order, where that is cheaper than one after the other.
+        parts: names of the elements of an input along one axis, such as the columns of a table, by input.
+        rates: samples a second of signals, by input.
     """
 
     source: str
@@ -121,6 +123,8 @@ class Samples:
     findings: tuple[Finding, ...] = ()
     state: Mapping[str, str] = field(default_factory=dict)
     pick: Callable[[frozenset[int]], Iterator[Sample]] | None = None
+    parts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    rates: Mapping[str, int] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[Sample]:
         return self.iterate(slice(None))

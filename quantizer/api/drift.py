@@ -15,11 +15,21 @@ from itertools import groupby
 from typing import Any
 
 from ...profiles.base.errors import ConfigError, check_finite
-from ...profiles.base.findings import Code, Finding, gravest_first, listed
+from ...profiles.base.findings import Code, Figure, Finding, gravest_first, listed
 from ...profiles.base.presentation import Presentation, Presented, Table
 from ...profiles.instrumentation.subgraphs import hidden_tensors
-from ...profiles.records.drift import Cover, Drift, TensorDrift, check_comparable, compare
+from ...profiles.records.drift import (
+    Cover,
+    Drift,
+    TensorDrift,
+    band_drifts,
+    check_comparable,
+    compare,
+    folder_drifts,
+    part_drifts,
+)
 from ...profiles.records.profile import Dim, Profile, TensorProfile, check_data_not_random
+from ...profiles.records.store import with_samples_of_file
 from ..evaluation.gates import GateFailure, gate_finding, limit_failures
 from ..model.files import ModelLike
 from ..model.identity import check_model
@@ -201,6 +211,11 @@ def compare_profiles(
     check_limits(limits)
     config = (recipe or load_recipe(QuantConfig.target)).config
     before, after = (one if isinstance(one, Profile) else read_at(one) for one in (old, new))
+    if any(record.rate for record in after.inputs.values()):  # of signals the samples tell the bands
+        before, after = (
+            profile if isinstance(one, Profile) else with_samples_of_file(profile, one)[0]
+            for one, profile in ((old, before), (new, after))
+        )
     names = (
         "the old profile" if isinstance(old, Profile) else profile_name(old),
         "the new profile" if isinstance(new, Profile) else profile_name(new),
@@ -231,7 +246,9 @@ def compare_profiles(
         failures=failures,
         left_out=tuple(tensor for tensor in every.tensors if tensor.tensor not in compared),
         model=None if model_path is None else os.path.basename(model_path),
-        findings=gravest_first([*_of_limits(failures), *of_pair, *_of_tensors(drift)]),
+        findings=gravest_first(
+            [*_of_limits(failures), *of_pair, *_of_tensors(drift), *_of_data(before, after)]
+        ),
     )
 
 
@@ -262,6 +279,45 @@ def _of_tensors(drift: Drift) -> Iterator[Finding]:
         )
         figures = {"tensors": len(non_finite), "share": most.non_finite}
         yield Finding(Code.NON_FINITE, sentence, most.tensor, figures)
+
+
+def _of_data(old: Profile, new: Profile) -> Iterator[Finding]:
+    """Yield the parts of inputs and the folders of the data that changed, and where to look next."""
+    parts = part_drifts(old, new)
+    for number, part in enumerate(parts[:FEW], 1):
+        by = f"{part.shift:.3g} of OLD's deviations" if math.isfinite(part.shift) else "constant in OLD"
+        more = f"; so have {len(parts) - FEW} others" if number == FEW < len(parts) else ""
+        sentence = (
+            f"input '{part.input}', {part.part}: mean {part.old_mean:.4g} in OLD and {part.new_mean:.4g} in "
+            f"NEW ({by}), deviation {part.old_deviation:.3g} and {part.new_deviation:.3g}{more}"
+        )
+        of_part: dict[str, Figure] = {"part": part.part.strip("'"), "shift": part.shift}
+        yield Finding(Code.PART_DRIFT, sentence, part.input, of_part, "look at its unit and source first")
+    for folder, before, after in folder_drifts(old, new)[:FEW]:
+        shares = f"{100 * before:.3g} % of the samples in OLD, {100 * after:.3g} % in NEW"
+        of_folder: dict[str, Figure] = {"old": before, "new": after}
+        remedy = "look at how the samples were chosen"
+        yield Finding(Code.FOLDER_DRIFT, f"folder '{folder}': {shares}", folder, of_folder, remedy)
+    for name, low, high, before, after in band_drifts(old, new)[:FEW]:
+        sentence = (
+            f"input '{name}', {low:g} to {high:g} Hz: {before:.0f} dB in OLD, {after:.0f} dB in NEW, of the "
+            "samples that are kept"
+        )
+        of_band: dict[str, Figure] = {"low": low, "high": high, "old": before, "new": after}
+        yield Finding(Code.BAND_DRIFT, sentence, name, of_band, "look at the source of the recordings")
+    for name in (name for name in new.inputs if name in old.inputs):
+        if samples := _samples_beyond(old.inputs[name].tensor, new.inputs[name].tensor):
+            sentence = f"input '{name}': values beyond OLD's range come from {' and '.join(samples)} of NEW"
+            yield Finding(Code.BEYOND_RANGE, sentence, name, {"samples": len(samples)}, "look at these first")
+
+
+def _samples_beyond(old: TensorProfile, new: TensorProfile) -> list[str]:
+    """Return the names of NEW's samples with the smallest and the largest value, where OLD had none such."""
+    if new.extremes is None:
+        return []
+    lowest = new.extremes.lowest[:1] if new.minimum < old.minimum else ()
+    highest = new.extremes.highest[:1] if new.maximum > old.maximum else ()
+    return list(dict.fromkeys(extreme.name for extreme in (*lowest, *highest)))
 
 
 def _drift_of(drift: Drift, names: Collection[str]) -> Drift:

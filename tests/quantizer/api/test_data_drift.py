@@ -1,0 +1,130 @@
+"""What `diff` says of the data themselves: columns, colours, classes, bands, and samples to look at."""
+
+from __future__ import annotations
+
+import wave
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import qprof_onnx as qprof
+from onnx import numpy_helper, parser
+from qprof_onnx.profiles.base.findings import Code
+
+RNG = np.random.default_rng(5)
+HEAD = '<ir_version: 9, opset_import: ["": 17]> g '
+TABLE = HEAD + "(float[N, 3] x) => (float[N, 2] y) { y = MatMul (x, w) }"
+PICTURES = HEAD + "(float[1, 3, 8, 8] x) => (float[1, 2, 6, 6] y) { y = Conv (x, w) }"
+SOUND = HEAD + "(float[1, 1, 512] x) => (float[1, 2, 505] y) { y = Conv (x, w) }"
+
+
+def model(text: str, *shape: int) -> onnx.ModelProto:
+    made = parser.parse_model(text)
+    made.graph.initializer.append(numpy_helper.from_array(RNG.normal(size=shape).astype(np.float32), "w"))
+    return made
+
+
+def table(folder: Path, name: str, *, factor: float = 1.0) -> Path:
+    rows = RNG.normal([40, 170, 70], [10, 9, 8], (60, 3))
+    rows[:, 1] *= factor
+    lines = ["id,age,height,weight", *(f"{n},{a},{b},{c}" for n, (a, b, c) in enumerate(rows))]
+    (folder / f"{name}.csv").write_text("\n".join(lines))
+    return folder / f"{name}.csv"
+
+
+def profiles(net: onnx.ModelProto, folder: Path, preprocess: str, *data: Path) -> list[qprof.Profile]:
+    """Return the profiles of some data, as their files have them."""
+    (folder / "recipe.yaml").write_text(preprocess)
+    made = []
+    for number, source in enumerate(data):
+        file = folder / f"{number}.yaml"
+        qprof.profile(net, source, file, preprocess=folder / "recipe.yaml")
+        made.append(file)
+    return made
+
+
+def told(files: list[Path], code: Code) -> list[str]:
+    return [finding.text for finding in qprof.diff(*files).findings if finding.code is code]
+
+
+def test_the_column_whose_unit_changed_is_named(tmp_path: Path) -> None:
+    data = [table(tmp_path, "old"), table(tmp_path, "new", factor=0.01)]
+    recipe = "reader: table\ncolumns: {x: all}\nexclude: [id]\n"
+    (found,) = told(profiles(model(TABLE, 3, 2), tmp_path, recipe, *data), Code.PART_DRIFT)
+    assert found.startswith("input 'x', 'height': mean 1")
+    assert "look at its unit and source first" in found
+
+
+def test_no_column_is_named_where_the_night_was_an_ordinary_one(tmp_path: Path) -> None:
+    data = [table(tmp_path, "old"), table(tmp_path, "new")]
+    files = profiles(model(TABLE, 3, 2), tmp_path, "reader: table\nexclude: [id]\n", *data)
+    assert not told(files, Code.PART_DRIFT)
+
+
+def pictures(folder: Path, shares: Mapping[str, int], *, colour: int | None = None) -> Path:
+    image = pytest.importorskip("PIL.Image", reason="of the extra test-all")
+    for name, count in shares.items():
+        (folder / name).mkdir(parents=True)
+        for number in range(count):
+            pixels = RNG.integers(100, 150, (8, 8, 3)).astype(np.uint8)
+            if colour is not None:
+                pixels[..., colour] //= 4
+            image.fromarray(pixels).save(folder / name / f"{number}.png")
+    return folder
+
+
+def test_the_class_of_pictures_whose_share_changed_is_named(tmp_path: Path) -> None:
+    data = [
+        pictures(tmp_path / "old", {"cat": 30, "dog": 30}),
+        pictures(tmp_path / "new", {"cat": 55, "dog": 5}),
+    ]
+    files = profiles(model(PICTURES, 2, 3, 3, 3), tmp_path, "reader: image\nresize: exact\n", *data)
+    found = told(files, Code.FOLDER_DRIFT)
+    assert found[0].startswith("folder 'cat': 50 % of the samples in OLD, 91.7 % in NEW")
+    assert not told(files, Code.PART_DRIFT)
+
+
+def test_the_colour_that_darkened_is_named(tmp_path: Path) -> None:
+    data = [pictures(tmp_path / "old", {"a": 8}), pictures(tmp_path / "new", {"a": 8}, colour=2)]
+    files = profiles(model(PICTURES, 2, 3, 3, 3), tmp_path, "reader: image\nresize: exact\n", *data)
+    (found,) = told(files, Code.PART_DRIFT)
+    assert found.startswith("input 'x', 'blue': mean ")
+    (beyond,) = told(files, Code.BEYOND_RANGE)
+    assert "values beyond OLD's range come from a/" in beyond
+
+
+def recording(folder: Path, *, smooth: bool) -> Path:
+    folder.mkdir()
+    for number in range(12):
+        signal = RNG.normal(0, 3000, 2048)
+        if smooth:
+            signal = np.convolve(signal, np.hanning(33) / 16, "same")
+        with wave.open(str(folder / f"{number}.wav"), "wb") as file:
+            file.setnchannels(1)
+            file.setsampwidth(2)
+            file.setframerate(16000)
+            file.writeframes(signal.astype("<i2").tobytes())
+    return folder
+
+
+def test_the_band_of_a_sound_that_is_gone_is_named(tmp_path: Path) -> None:
+    old, again = recording(tmp_path / "old", smooth=False), recording(tmp_path / "again", smooth=False)
+    new = recording(tmp_path / "new", smooth=True)
+    recipe = "reader: audio\nrate: 16000\nwindow: 512\n"
+    files = profiles(model(SOUND, 2, 1, 8), tmp_path, recipe, old, new, again)
+    assert told(files[:2], Code.BAND_DRIFT)[0].startswith("input 'x', 4000 to 8000 Hz: ")
+    assert not told([files[0], files[2]], Code.BAND_DRIFT)
+
+
+def test_profiles_of_parts_of_the_data_merge_to_that_of_all(tmp_path: Path) -> None:
+    whole = pictures(tmp_path / "all", {"cat": 6, "dog": 3})
+    recipe = "reader: image\nresize: exact\n"
+    for name in ("cat", "dog"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / name).symlink_to(whole / name)
+    files = profiles(model(PICTURES, 2, 3, 3, 3), tmp_path, recipe, whole, tmp_path / "cat", tmp_path / "dog")
+    merged = qprof.merge(files[1:])
+    assert merged.folders == qprof.load_profile(files[0]).folders == {"cat": 6, "dog": 3}
+    assert merged.inputs == qprof.load_profile(files[0]).inputs
