@@ -18,6 +18,7 @@ from qprof_onnx.quantizer.evaluation import output_shift
 from qprof_onnx.quantizer.plan import plan as plan_module
 from qprof_onnx.quantizer.plan.plan import Implementation, Kind
 from qprof_onnx.quantizer.plan.reasons import ReasonCode
+from qprof_onnx.quantizer.planning import noise_budget
 from qprof_onnx.quantizer.planning.plan_model import model_facts, plan_from
 from qprof_onnx.quantizer.prepare.prepare import open_prepared
 from qprof_onnx.quantizer.search import closed_loop, worth
@@ -138,6 +139,15 @@ def test_an_lstm_that_is_float_for_its_noise_is_dynamic_as_far_as_that_holds_as_
 ) -> None:
     samples = listening(tmp_path / "m.onnx", sharpness)
     assert ways_of(tmp_path / "m.onnx", samples) == ways
+
+
+@pytest.mark.usefixtures("exact_int8_kernels")
+def test_a_model_that_would_be_float_for_the_noise_of_its_lstm_alone_is_run_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(noise_budget, "with_int8_weights", lambda facts, plan, **_: plan)
+    samples = listening(tmp_path / "m.onnx", (0.3,))
+    assert ways_of(tmp_path / "m.onnx", samples) == ["two-parts"]
 
 
 def test_a_limit_of_the_users_own_is_no_matter_of_runs_for_an_lstm(tmp_path: Path) -> None:
