@@ -582,9 +582,9 @@ setting_options = option_list(
         "precision",
         group="Basic",
         type=Name(lambda: PRECISION_NAMES),
-        help="int8, float8, int8-float8, int8-dynamic, weight-only-8, weight-only-4, or mixed (weights of 4 "
-        "and 8 bits within --max-size); weights of floating-point numbers in blocks: weight-only-float8, "
-        "weight-only-mxfp8, weight-only-mxfp4, weight-only-nvfp4.  [default: int8]",
+        help="int8, float8, int8-float8, int8-dynamic, weight-only-8, weight-only-4, weight-only-2, or "
+        "mixed (weights of 4 and 8 bits within --max-size); weights of floating-point numbers in blocks: "
+        "weight-only-float8, weight-only-mxfp8, weight-only-mxfp4, weight-only-nvfp4.  [default: int8]",
     ),
     option(
         "--config",

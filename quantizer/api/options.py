@@ -101,12 +101,12 @@ class Int8Dynamic:
 
 @dataclass(frozen=True, kw_only=True)
 class WeightOnly:
-    """Weights in 4 or 8 bits, arithmetic in float. Needs no samples.
+    """Weights in 2, 4 or 8 bits, arithmetic in float. Needs no samples.
 
     Attributes:
-        bits: 4 or 8, of a weight; with 4, tables and the last product of a language model have 8.
-        block_size: weights along the input axis that share a scale, a power of two; None for 32 with 4 bits,
-            and with 8 for a scale for each output channel.
+        bits: 2, 4 or 8, of a weight; with 2 and 4, tables and the last product of a language model have 8.
+        block_size: weights along the input axis that share a scale, a power of two; None for 32 with 2 and 4
+            bits, and with 8 for a scale for each output channel.
         type: of floating-point numbers, in place of integers of so many bits: "float8e4m3fn", or a format
             with blocks of its own: "mxfp8", "mxfp4", "nvfp4".
         target, keep_float: as in `Int8`.
@@ -115,15 +115,15 @@ class WeightOnly:
         ConfigError: another number of bits.
     """
 
-    bits: Literal[4, 8] = 8
+    bits: Literal[2, 4, 8] = 8
     block_size: int | None = None
     type: FloatType | BlockFormat | None = None
     target: str | None = None
     keep_float: Collection[str] = ()
 
     def __post_init__(self) -> None:
-        if self.bits not in (4, 8):
-            raise ConfigError(f"WeightOnly: bits {self.bits!r} is neither 4 nor 8; give one of them")
+        if self.bits not in (2, 4, 8):
+            raise ConfigError(f"WeightOnly: bits {self.bits!r} is none of 2, 4 and 8; give one of them")
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -162,6 +162,7 @@ PRECISIONS: Mapping[str, Precision] = {
     "int8-dynamic": Int8Dynamic(),
     "weight-only-8": WeightOnly(bits=8),
     "weight-only-4": WeightOnly(bits=4),
+    "weight-only-2": WeightOnly(bits=2),
     "weight-only-float8": WeightOnly(type="float8e4m3fn", block_size=128),
     "weight-only-mxfp8": WeightOnly(type="mxfp8"),
     "weight-only-mxfp4": WeightOnly(type="mxfp4"),

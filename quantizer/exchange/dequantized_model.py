@@ -487,7 +487,7 @@ def _read_packed_product(node: ir.Node, walk: _Walk) -> None:
     size = {name: node.attributes.get_int(name, 0) for name in ("K", "N", "block_size", "bits")}
     bits, block = size["bits"] or 4, size["block_size"]
     packed, scales, points = (_constant_at(node, i) for i in (1, 2, 3))
-    if bits not in (4, 8) or min(size["K"], size["N"], block) < 1:
+    if bits not in (2, 4, 8) or min(size["K"], size["N"], block) < 1:
         raise _UnreadError(
             f"no weight of {bits} bits with K, N and block_size {list(size.values())[:3]} is read"
         )
@@ -580,14 +580,12 @@ def _moved_constant(value: ir.Value | None) -> Array | None:
 
 
 def _unpacked(packed: Array, bits: int) -> Array:
-    """Return the values of bytes along the last axis; of two in a byte the low half is the first.
+    """Return the values of bytes along the last axis; the first are in the lowest bits.
 
     The layout of packed weights stands in `lowering.bit_packed`.
     """
-    if bits == 8:
-        return packed
-    halves = np.stack([packed & 15, packed >> 4], axis=-1)
-    return np.asarray(halves.reshape(*packed.shape[:-1], -1))
+    parts = [(packed >> place) & ((1 << bits) - 1) for place in range(0, 8, bits)]
+    return np.asarray(np.stack(parts, axis=-1).reshape(*packed.shape[:-1], -1))
 
 
 def _stored_blocks(

@@ -25,7 +25,7 @@ import onnx_ir as ir
 
 from ...profiles.base.errors import PlanError
 from ..numerics.affine import QuantParams
-from ..numerics.block_scales import packed_blocks, two_in_a_byte
+from ..numerics.block_scales import in_bytes, packed_blocks
 from ..operators.table import MICROSOFT, product_layout
 from ..plan.plan import unblocked_size
 from ..targets.config import FEWEST_IN_BLOCK
@@ -155,7 +155,7 @@ def _packed_constants(
         return (params.zero_point + (usual if params.qtype.signed else 0)).astype(np.uint8)
 
     def packed_points() -> Bytes:
-        return two_in_a_byte(in_grid(points()), usual) if bits == 4 else in_grid(points())
+        return in_bytes(in_grid(points()), bits, usual)
 
     def initializer(
         suffix: str, shape: Sequence[int], elements: Callable[[], Array], dtype: ir.DataType

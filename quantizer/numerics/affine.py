@@ -133,8 +133,8 @@ class QuantType:
 
     @property
     def packed_bits(self) -> int:
-        """Bits of a value in packed weights: 4, of which two share a byte, or 8."""
-        return 4 if self.bits <= 4 else 8
+        """Bits of a value in packed weights: 2 or 4, of which four or two share a byte, or 8."""
+        return next(bits for bits in (2, 4, 8) if self.bits <= bits or bits == 8)
 
     @property
     def numpy_dtype(self) -> np.dtype[Any]:
@@ -162,6 +162,8 @@ def levels(qtype: QuantType) -> Floats:
     return found
 
 
+INT2 = QuantType("int2", 2, True)
+UINT2 = QuantType("uint2", 2, False)
 INT4 = QuantType("int4", 4, True)
 UINT4 = QuantType("uint4", 4, False)
 INT7 = QuantType("int7", 7, True, "int8")
@@ -197,7 +199,7 @@ TYPES: dict[str, QuantType] = {
     for t in (
         *(INT4, UINT4, INT7, INT8, UINT8, INT16, UINT16, INT32),
         *(FLOAT4E2M1, FLOAT8E4M3FN, FLOAT8E4M3FNUZ, FLOAT8E5M2, FLOAT8E5M2FNUZ),
-        *(MXFP4, MXFP8, NVFP4),
+        *(MXFP4, MXFP8, NVFP4, INT2, UINT2),
     )
 }
 """All types, by their names."""

@@ -197,11 +197,11 @@ def _summed(rows: Array) -> Array:
 def packed_blocks(
     weight: npt.NDArray[np.floating], params: QuantParams, pitch: int, level: int = 0
 ) -> npt.NDArray[np.uint8]:
-    """Return the unsigned quantized values of a constant in blocks, those of 4 bits two in a byte.
+    """Return the unsigned quantized values of a constant in blocks, those of 2 and 4 bits packed into bytes.
 
     Args:
         weight: the constant, any shape.
-        params: in blocks, of an even number of elements where they have 4 bits.
+        params: in blocks, which fill whole bytes.
         pitch: bytes of a column: of the elements along the axis of the blocks. What is beyond is 0.
         level: see `searched_block_params`.
 
@@ -220,7 +220,7 @@ def packed_blocks(
     qtype, bits = params.qtype, params.qtype.packed_bits
     offset = 1 << (bits - 1) if qtype.signed else 0
     packed = np.zeros((shape[0] * shape[2], pitch), np.uint8)
-    if level < len(LEVELS):
+    if level < len(LEVELS) and bits != 2:
         ends = int(qtype.low), int(qtype.high), offset, bits
         numbers = params.scale, params.zero_point
         if _blocks.pack(array, shape, params.block_size, *ends, *numbers, packed, pitch, level):
@@ -228,17 +228,21 @@ def packed_blocks(
     quantized = quantize(array, params).astype(np.int16) + offset
     columns: npt.NDArray[np.uint8] = np.moveaxis(quantized.reshape(shape), 1, -1).astype(np.uint8)
     columns = columns.reshape(packed.shape[0], -1)
-    if bits == 4:
-        columns = two_in_a_byte(columns, 0)
+    columns = in_bytes(columns, bits, 0)
     packed[:, : columns.shape[1]] = columns
     return packed
 
 
-def two_in_a_byte(values: npt.NDArray[np.uint8], fill: int) -> npt.NDArray[np.uint8]:
-    """Return values of 4 bits packed along the last axis: of two in a byte the first is in the low half.
+def in_bytes(values: npt.NDArray[np.uint8], bits: int, fill: int) -> npt.NDArray[np.uint8]:
+    """Return values of 2, 4 or 8 bits packed along the last axis: in a byte the first is in the lowest bits.
 
-    Of an odd number of values the last shares its byte with `fill`.
+    The last values share their byte with `fill`.
     """
-    if values.shape[-1] % 2:
-        values = np.pad(values, [(0, 0)] * (values.ndim - 1) + [(0, 1)], constant_values=fill)
-    return np.asarray(values[..., 0::2] | (values[..., 1::2] << 4), np.uint8)
+    count = 8 // bits
+    missing = -values.shape[-1] % count
+    if missing:
+        values = np.pad(values, [(0, 0)] * (values.ndim - 1) + [(0, missing)], constant_values=fill)
+    packed = np.zeros((*values.shape[:-1], values.shape[-1] // count), np.uint8)
+    for place in range(count):
+        packed |= values[..., place::count] << np.uint8(bits * place)
+    return packed

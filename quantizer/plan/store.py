@@ -332,6 +332,8 @@ class ParameterFields:
             "float8e4m3fnuz",
             "float8e5m2",
             "float8e5m2fnuz",
+            "int2",
+            "uint2",
             "mxfp4",
             "mxfp8",
             "nvfp4",

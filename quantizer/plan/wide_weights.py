@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ...profiles.base.presentation import size_text
+from ..numerics.affine import TYPES
 from ..operators.graph import Graph
 from ..targets.config import FEW_BITS
 from .plan import Kind, QuantPlan
@@ -39,4 +40,5 @@ def wide_weights(plan: QuantPlan, graph: Graph) -> str:
     named = [f"'{name}' {size_text(sizes[name])}, {reasons[name]}" for name in largest]
     more = [f"{len(sizes) - SHOWN} more"] if len(sizes) > SHOWN else []
     count = f"{len(sizes)} of {len(stored)} weights ({size_text(sum(sizes.values()))})"
-    return f"8 bits instead of 4 in {count}: {'; '.join([*named, *more])}"
+    asked = TYPES[plan.config.weight_type].bits
+    return f"8 bits instead of {asked} in {count}: {'; '.join([*named, *more])}"

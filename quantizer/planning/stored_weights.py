@@ -92,6 +92,8 @@ def stored_weight(
         if block is None and config.block_size:
             remark = f"no block divides its {array.shape[blocked_axis]} rows, so a scale for each channel"
     has_type = _written_name(asked) in target.weight_only[node.op_type] and bits <= asked.bits
+    if asked.bits == 2 and runtime_operator != RUNTIME_WEIGHTS[0]:
+        has_type = False  # no other spelling has 2 bits, and the kernel with float activations is slow
     if has_type and block is not None and blocked_axis is not None:
         params, sqnr = searched_block_params(array, blocked_axis, block, schema, asked, file=facts.array_file)
     else:

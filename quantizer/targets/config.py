@@ -29,7 +29,7 @@ IntegerType = Literal["uint8", "int8", "uint16", "int16"]
 ActivationType = Literal[IntegerType, FloatType]
 BlockFormat = Literal["mxfp4", "mxfp8", "nvfp4"]
 """Formats of weights in mode weight-only: floating-point numbers of few bits in blocks of a fixed size."""
-WeightType = Literal["int8", "uint8", "int7", "int4", "uint4", FloatType, BlockFormat]
+WeightType = Literal["int8", "uint8", "int7", "int4", "uint4", "int2", "uint2", FloatType, BlockFormat]
 FLOAT_TYPES: tuple[FloatType, ...] = get_args(FloatType)
 Granularity = Literal["per-tensor", "per-channel"]
 RestType = Literal["float32", "float16"]
@@ -42,8 +42,8 @@ OUTPUT_KINDS: tuple[OutputKind, ...] = get_args(OutputKind)
 DATA_FREE = ("dynamic", "weight-only")
 """Modes that need no profile."""
 
-FEW_BITS = ("int4", "uint4", "mxfp4", "nvfp4")
-"""Types of weights in mode weight-only that pack two elements into a byte."""
+FEW_BITS = ("int4", "uint4", "int2", "uint2", "mxfp4", "nvfp4")
+"""Types of weights in mode weight-only that pack several elements into a byte."""
 
 WEIGHT_ONLY_TYPES = (*FEW_BITS, *get_args(BlockFormat))
 """Types of weights for mode weight-only alone."""

@@ -320,7 +320,8 @@ def resolved(
     if (scales is not None or config.weight_type in FEW_BITS) and "block_size" not in settings:
         block = USUAL_BLOCK if scales is None else scales.block_size
         config = replace(config, block_size=block)
-        what = "weights have 4 bits" if scales is None else f"it is that of {config.weight_type}"
+        bits = f"weights have {TYPES[config.weight_type].bits} bits"
+        what = bits if scales is None else f"it is that of {config.weight_type}"
         sentence = f"block_size is {block}: {what}"
         filled_in.append(Finding(Code.SETTING_FOLLOWS, sentence, "block_size"))
     is_integer = not TYPES[config.weight_type].is_float
@@ -331,7 +332,8 @@ def resolved(
         and "weight_schema" not in settings
     ):
         config = replace(config, weight_schema="asymmetric")
-        sentence = "weight_schema is asymmetric: blocks of 4 bits have zero points"
+        bits = f"blocks of {TYPES[config.weight_type].bits} bits"
+        sentence = f"weight_schema is asymmetric: {bits} have zero points"
         filled_in.append(Finding(Code.SETTING_FOLLOWS, sentence, "weight_schema"))
     return config, tuple(filled_in)
 

@@ -116,12 +116,19 @@ def test_a_configuration_that_cannot_be_is_refused_in_a_sentence(
 
 
 def test_weights_have_four_or_eight_bits() -> None:
-    with pytest.raises(ConfigError, match="bits 3 is neither 4 nor 8"):
+    with pytest.raises(ConfigError, match="bits 3 is none of 2, 4 and 8"):
         qprof.WeightOnly(bits=3)  # type: ignore[arg-type]
 
 
 def test_the_words_of_python_are_those_of_the_command_line() -> None:
     assert (
         *("int8", "float8", "int8-float8", "int8-dynamic", "weight-only-8", "weight-only-4"),
-        *("weight-only-float8", "weight-only-mxfp8", "weight-only-mxfp4", "weight-only-nvfp4", "mixed"),
+        *(
+            "weight-only-2",
+            "weight-only-float8",
+            "weight-only-mxfp8",
+            "weight-only-mxfp4",
+            "weight-only-nvfp4",
+            "mixed",
+        ),
     ) == PRECISION_NAMES

@@ -6,14 +6,17 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnx.parser
 import onnx_ir as ir
 import onnxruntime as ort
 import pytest
+import qprof_onnx as qprof
 from onnx.reference import ReferenceEvaluator
 from qprof_onnx.profiles.base.errors import PlanError
 from qprof_onnx.profiles.records.profile import DataId, Profile
 from qprof_onnx.quantizer.lowering.lower import lower
 from qprof_onnx.quantizer.model.identity import model_id
+from qprof_onnx.quantizer.numerics.affine import dequantize, quantize
 from qprof_onnx.quantizer.operators.graph import index
 from qprof_onnx.quantizer.plan.plan import Kind, NodePlan, QuantPlan
 from qprof_onnx.quantizer.plan.verify import verify_plan
@@ -138,3 +141,34 @@ def test_packed_bytes_are_those_of_the_documentation() -> None:
         4,
         0,
     ]
+
+
+@pytest.mark.parametrize("schema", ["symmetric", "asymmetric"])
+@pytest.mark.parametrize("shape", [(96, 24), (72, 40)], ids=["full blocks", "last block not full"])
+def test_weights_of_two_bits_are_computed_by_onnxruntime(
+    schema: str, shape: tuple[int, int], tmp_path: Path
+) -> None:
+    array = np.random.default_rng(2).standard_normal(shape).astype(np.float32)
+    model = onnx.parser.parse_model(
+        f'<ir_version: 8, opset_import: ["": 17]> g (float[M, {shape[0]}] x) => (float[M, {shape[1]}] y) '
+        "{ y = MatMul(x, w) }"
+    )
+    model.graph.initializer.append(onnx.numpy_helper.from_array(array, "w"))
+    onnx.save(model, tmp_path / "m.onnx")
+    result = qprof.quantize(
+        tmp_path / "m.onnx",
+        output=tmp_path / "q.onnx",
+        config="weight-only-2",
+        target="onnxruntime-x86",
+        weight_schema=schema,
+    )
+    (node,) = onnx.load(tmp_path / "q.onnx").graph.node
+    assert {a.name: a.i for a in node.attribute}["bits"] == 2
+    params = result.plan.tensors["w"]
+    stored = dequantize(quantize(array, params), params)
+    rows = np.random.default_rng(3).standard_normal((3, shape[0])).astype(np.float32)
+    session = ort.InferenceSession(tmp_path / "q.onnx")
+    error = session.run(None, {"x": rows})[0] - rows @ stored
+    assert (
+        np.square(error).mean() < 1e-3 * np.square(rows @ stored).mean()
+    )  # its kernel rounds rows to 8 bits
