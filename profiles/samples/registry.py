@@ -147,7 +147,28 @@ def open_source(source: str, inputs: Sequence[InputSpec], preprocessing: Preproc
             While iterating: a sample is broken.
         ConfigError: the recipe is wrong, or a library is missing; the extra that installs it is named.
     """
-    return reader_of(source, preprocessing).open(source, inputs, preprocessing)
+    reader = reader_of(source, preprocessing)
+    if wanted := _other_kind(reader, inputs, preprocessing):
+        raise DataError(
+            f"{shown_location(source)}: holds {reader.name}, and the model takes {inputs[0]}: {wanted}, it "
+            "seems; give these, or samples as FILE.py:FUNCTION"
+        )
+    return reader.open(source, inputs, preprocessing)
+
+
+def _other_kind(reader: Reader, inputs: Sequence[InputSpec], preprocessing: Preprocessing) -> str:
+    """Return which data the inputs of a model are for, where it is surely not those that a reader reads."""
+    pictures = all(
+        spec.shape is not None and len(spec.shape) == 4 and {3, 4} & {spec.shape[1], spec.shape[3]}
+        for spec in inputs
+    )
+    ids = all(spec.dtype in ("int32", "int64") and len(spec.shape or ()) == 2 for spec in inputs)
+    kind = reader.takes[0]
+    if not inputs or kind in ("array", "random") or (kind == "table" and preprocessing.reader):
+        return ""
+    if pictures and kind != "image":
+        return "pictures"
+    return "token ids of texts" if ids and kind in ("image", "audio") else ""
 
 
 def reader_of(source: str, preprocessing: Preprocessing) -> Reader:

@@ -264,16 +264,16 @@ def test_a_file_of_arrays_is_one_sample(tmp_path: Path) -> None:
 
 def test_another_file_in_place_of_a_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.md").write_text("0\n")
-    assert_says(refusal(tmp_path / "a.md"), "a.md: is a file", "give a folder")
+    assert_says(refusal(tmp_path / "a.md"), "a.md: is a file", "give samples: pictures")
 
 
 def test_an_empty_folder_is_refused(tmp_path: Path) -> None:
-    assert_says(refusal(tmp_path), tmp_path, "is empty", "expected .npz files")
+    assert_says(refusal(tmp_path), tmp_path, "is empty", "expected pictures, .txt, .wav")
 
 
 def test_a_folder_without_samples_is_refused(tmp_path: Path) -> None:
     (tmp_path / "photo.md").write_bytes(b"")
-    assert_says(refusal(tmp_path), "holds 'photo.md' but no samples", "expected .npz files")
+    assert_says(refusal(tmp_path), "holds 'photo.md' but no samples", "expected pictures, .txt, .wav")
 
 
 def test_a_data_set_without_inputs_is_refused(tmp_path: Path) -> None:
@@ -622,3 +622,34 @@ def test_loading_a_function_leaves_the_import_path_as_it_was(module: Any) -> Non
     before = list(sys.path)
     open_samples(f"{module('def feeds(): return []')}:feeds", (X,))
     assert sys.path == before
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "dtype", "says"),
+    [
+        (
+            "a.txt",
+            ("N", 3, 8, 8),
+            np.float32,
+            "lines of text, and the model takes float32 of shape (N, 3, 8, 8): p",
+        ),
+        (
+            "a.wav",
+            ("N", 8, 8, 3),
+            np.uint8,
+            "recordings, and the model takes uint8 of shape (N, 8, 8, 3): pictures",
+        ),
+        (
+            "a.csv",
+            ("N", 3, 8, 8),
+            np.float32,
+            "rows, and the model takes float32 of shape (N, 3, 8, 8): pictures",
+        ),
+        ("a.png", ("N", "s"), np.int64, "pictures, and the model takes int64 of shape (N, s): token ids"),
+    ],
+)
+def test_data_of_another_kind_than_the_model_takes_are_refused_in_these_words(
+    tmp_path: Path, name: str, shape: Any, dtype: Any, says: str
+) -> None:
+    (tmp_path / name).write_text("a,b\n1,2\n")
+    assert f"holds {says}" in refusal(tmp_path / name, InputSpec("x", np.dtype(dtype), shape))
