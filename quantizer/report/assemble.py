@@ -168,6 +168,7 @@ def make_report(analysis: Analysis | None, results: Results, names: FileNames) -
         size=_size(analysis, results),
         speed=speed,
         int8_share=int8_share(nodes),
+        computes_in="int8" if plan is None else plan.config.computes_in,
         kinds={kind.value: counts[kind] for kind in Kind if counts[kind]},
         outputs=outputs,
         facts=() if evaluation is None else tuple(_facts(evaluation)),

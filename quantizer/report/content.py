@@ -636,7 +636,8 @@ class Report(Presented):
         verdict: what to think of it.
         task: the score of both models; None where nothing tells right from wrong.
         size, speed: of both models.
-        int8_share: share of the arithmetic that is done in integers, 0 to 1.
+        int8_share: share of the arithmetic that is done in types of few bits, 0 to 1.
+        computes_in: these types, in words.
         kinds: number of nodes of each kind.
         outputs: how near they are to those of the float model.
         facts: other results, such as accuracy.
@@ -663,6 +664,7 @@ class Report(Presented):
     size: Size | None = None
     speed: Speed | None = None
     int8_share: float | None = None
+    computes_in: str = "int8"
     kinds: Mapping[str, int] = field(default_factory=dict)
     outputs: tuple[OutputQuality, ...] = ()
     facts: tuple[Fact, ...] = ()

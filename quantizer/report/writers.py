@@ -146,7 +146,7 @@ def _figures(report: Report) -> Iterator[tuple[str, ...]]:
         )
         yield "speed", f"{times} times float, {speed.how}"
     if report.int8_share is not None:
-        yield "in int8", f"{percent(report.int8_share, 1)} of the arithmetic"
+        yield f"in {report.computes_in}", f"{percent(report.int8_share, 1)} of the arithmetic"
     yield from ((fact.name, _text(fact.text)) for fact in report.facts)
 
 

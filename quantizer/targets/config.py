@@ -379,6 +379,13 @@ class QuantConfig:
         return next((name for name in FLOAT_TYPES if name in (self.activation_type, self.second_type)), None)
 
     @property
+    def computes_in(self) -> str:
+        """Types of few bits that nodes compute in, in words: int8, float8e4m3fn, int8 or float8e4m3fn."""
+        if self.activation_type in FLOAT_TYPES:
+            return self.activation_type
+        return "int8" if self.second_type == "none" else f"int8 or {self.second_type}"
+
+    @property
     def regards_time(self) -> bool:
         """Whether a node may stay float for the time that it takes: not with `cost_model` off."""
         return self.cost_model != "off"

@@ -6,6 +6,7 @@ import functools
 import importlib
 import warnings
 from collections.abc import Iterator
+from typing import get_args, get_type_hints
 
 import ml_dtypes
 import numpy as np
@@ -25,14 +26,18 @@ from qprof_onnx.quantizer.numerics.affine import (
     FLOAT8E4M3FNUZ,
     FLOAT8E5M2,
     TYPES,
+    FloatFormat,
     QuantParams,
+    QuantType,
     dequantize,
     levels,
     quantize,
 )
 from qprof_onnx.quantizer.numerics.schemas import SCHEMAS, channel_params, choose_params
+from qprof_onnx.quantizer.plan.store import ParameterFields
+from qprof_onnx.quantizer.targets.config import FLOAT_TYPES
 
-FLOATS = [qtype for qtype in TYPES.values() if qtype.is_float]
+FLOATS = [qtype for qtype in TYPES.values() if qtype.is_float and qtype.scales is None]
 FLOAT8 = [qtype for qtype in FLOATS if qtype.bits == 8]
 EDGES = np.array(
     # around the largest values of e4m3fn, fnuz and e5m2, ties, the smallest numbers, and no numbers
@@ -186,6 +191,26 @@ def test_all_bytes_dequantize_as_in_the_reference_and_in_onnxruntime(qtype) -> N
         assert np.array_equal(found, expected, equal_nan=True)
 
 
+@pytest.mark.parametrize("qtype", [FLOAT8E4M3FN, FLOAT8E5M2], ids=lambda t: t.name)
+def test_all_bytes_of_numbers_dequantize_as_in_openvino(qtype) -> None:
+    openvino = pytest.importorskip("openvino")
+    codes = np.arange(256, dtype=np.uint8)
+    kind = getattr(TensorProto, qtype.name.upper())
+    model = onnx.parser.parse_model(
+        """<ir_version: 10, opset_import: ["" : 21]> m (float[256] x) => (float[256] y) <float s = {0.375}>
+        { d = DequantizeLinear (c, s, z) y = Add (d, x) }"""
+    )
+    for name, dims, content in (("c", [256], codes.tobytes()), ("z", [], b"\0")):
+        model.graph.initializer.append(onnx.helper.make_tensor(name, kind, dims, content, raw=True))
+    core = openvino.Core()
+    settings = {"INFERENCE_PRECISION_HINT": "f32"}
+    compiled = core.compile_model(core.read_model(model.SerializeToString()), "CPU", settings)
+    (found,) = compiled({"x": np.zeros(256, np.float32)}).values()
+    expected = dequantize(codes.view(qtype.numpy_dtype), QuantParams((0.375,), (0,), qtype))
+    numbers = np.isfinite(expected)  # NaN becomes the lowest value where OpenVINO quantizes
+    assert np.array_equal(found[numbers], expected[numbers])
+
+
 def test_what_is_beyond_saturates_and_nan_stays_where_the_type_has_it() -> None:
     values = np.array([np.inf, -1e9, 464.0, 465.0, 2.0**-10, np.nan], np.float32)
     found = quantize(values, QuantParams((1.0,), (0,), FLOAT8E4M3FN)).astype(np.float32)
@@ -216,3 +241,24 @@ def test_each_channel_of_a_weight_has_a_scale_of_its_own() -> None:
     params = channel_params(weight, 0, SCHEMAS["symmetric"], FLOAT8E4M3FN)
     assert params.scale.tolist() == [1.0, np.float32(0.1), np.float32(0.5 / 448.0)]
     assert params.axis == 0
+
+
+@pytest.mark.parametrize("further", [("float6e2m3", 2, 3, 1), ("float6e3m2", 3, 2, 3)], ids=lambda f: f[0])
+def test_a_further_format_is_one_entry(further) -> None:
+    name, exponent, mantissa, bias = further
+    qtype = QuantType(name, 6, True, number=FloatFormat(exponent, mantissa, bias, "none"))
+    assert qtype.numpy_dtype == tensor_dtype_to_np_dtype(getattr(TensorProto, name.upper()))
+    codes = np.arange(64, dtype=np.uint8).view(qtype.numpy_dtype)
+    assert np.array_equal(qtype.number.values, codes.astype(np.float64))
+    assert qtype.high == float(ml_dtypes.finfo(qtype.numpy_dtype).max)
+    values = np.random.default_rng(0).normal(0.0, 2.0, 500).astype(np.float32)
+    params = choose_params(float(values.min()), float(values.max()), SCHEMAS["symmetric"], qtype)
+    found = dequantize(quantize(values, params), params) / params.tensor_scale
+    steps = values.astype(np.float64) / params.tensor_scale
+    assert np.abs(found - steps).max() <= np.abs(levels(qtype)[:, None] - steps).min(0).max() + 1e-6
+
+
+def test_the_words_of_plans_and_settings_are_names_of_types() -> None:
+    assert set(FLOAT_TYPES) == {qtype.name for qtype in FLOAT8}
+    words = get_args(get_args(get_type_hints(ParameterFields, include_extras=True)["type"])[0])
+    assert set(words) == set(TYPES)

@@ -56,7 +56,7 @@ def test_products_alone_are_quantized_and_give_float(net: Network) -> None:
         "Conv_c",
         "Conv_y",
     }
-    assert plan.nodes["Add_s"].reason == "float8e4m3fn is for MatMul, Gemm, Conv"
+    assert plan.nodes["Add_s"].reason == "float8e4m3fn is for MatMul, Gemm, Conv, ConvTranspose"
     assert set(plan.tensors) == {"x", "r", "s", "w", "v"}  # no bias, and no result of a product
     assert {params.qtype for params in plan.tensors.values()} == {FLOAT8E4M3FN}
 
@@ -110,6 +110,17 @@ def test_each_type_is_written_and_computed_as_it_is_defined(name: str) -> None:
         lambda: open_session(proto.SerializeToString(), "it").run(None, {"x": x})[0],
     ):
         assert np.allclose(run(), expected, rtol=1e-5, atol=1e-4)  # sums of 32 products in float32
+
+
+def test_a_transposed_convolution_is_a_product_with_a_scale_for_each_output_channel() -> None:
+    net = network("y = ConvTranspose <strides = [2, 2]> (x, w)", {"w": (32, 24, 2, 2)}, (1, 32, 6, 6))
+    plan = net.plan("openvino", **FLOAT8)
+    assert (plan.tensors["w"].axis, plan.tensors["w"].scale.size) == (1, 24)
+    proto, x = written(net, plan), np.random.default_rng(3).standard_normal((1, 32, 6, 6)).astype(np.float32)
+    exact = ReferenceEvaluator(proto).run(None, {"x": x})[0]
+    found = open_session(proto.SerializeToString(), "it").run(None, {"x": x})[0]
+    assert np.allclose(found, exact, rtol=1e-5, atol=1e-4)
+    assert net.plan("tensorrt", **FLOAT8).nodes["ConvTranspose_y"].kind is Kind.FLOAT
 
 
 @pytest.mark.parametrize("function", ["Relu (a)", "Clip (a, low, high)", "Clip (a, low)", "Clip (a, , high)"])
