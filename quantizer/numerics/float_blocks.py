@@ -19,8 +19,8 @@ from .affine import TYPES, BlockScales, QuantParams, QuantType, levels
 
 Array = npt.NDArray[np.float32]
 
-CHUNK_ELEMENTS = 1 << 20
-"""Elements whose blocks are tried together, so that memory stays small for large weights."""
+CHUNK_ELEMENTS = 1 << 16
+"""Elements whose blocks are tried together, which a processor's cache holds."""
 
 TENSOR_SCALE_BITS = 20
 """Leading bits that the scale of a whole weight keeps: products with scales of 8 bits are exact then."""
@@ -52,22 +52,41 @@ def search_float_blocks(
     wide = max(1, CHUNK_ELEMENTS // (block * inner))
     for number, begin in product(range(scale.shape[1]), range(0, array.shape[0], wide)):
         part = array[begin : begin + wide, number * block : (number + 1) * block]
-        best, least = np.zeros(0, np.float32), np.zeros(0)
+        best: Array = np.zeros(0, np.float32)
+        least: Array = np.zeros(0, np.float32)
         for tried in _candidates(np.abs(part).max(1), qtype, whole):
-            error = np.square(_rounded(part, tried[:, None], qtype) - part).sum(1, dtype=np.float64)
-            better = np.ones(error.shape, bool) if not least.size else error < least
+            off = _rounded(part, tried[:, None], qtype)
+            off -= part
+            np.square(off, out=off)
+            error: Array = np.zeros(tried.shape, np.float32)
+            for row in np.moveaxis(off, 1, 0):  # in their order, on every machine
+                error += row
+            better = error < least if least.size else np.ones(error.shape, bool)
             least = np.where(better, error, least) if least.size else error
             best = np.where(better, tried, best) if best.size else tried
         scale[begin : begin + wide, number] = best
         signal += float(np.square(part).sum(dtype=np.float64))
-        noise += float(least.sum())
+        noise += float(least.sum(dtype=np.float64))
     return signal, noise, True
 
 
 def _rounded(values: Array, scale: Array, qtype: QuantType) -> Array:
-    steps = np.clip(values / scale, qtype.low, qtype.high).astype(qtype.numpy_dtype)
-    rounded: Array = steps.astype(np.float32) * scale
-    return rounded
+    """Return what values become with a scale, each rounded to even among the numbers of a type.
+
+    The sum with a number that is large enough is rounded to the step that numbers have there, which is four
+    times as fast as a conversion of ml_dtypes; the result is the same.
+    """
+    number = qtype.number
+    assert number is not None
+    steps = np.asarray(values / scale)
+    np.clip(steps, qtype.low, qtype.high, out=steps)
+    large = (steps.view(np.int32) & np.int32(0x7F800000)).view(np.float32)  # the power of two below
+    np.maximum(large, np.float32(2.0 ** (1 - number.bias)), out=large)
+    large *= np.float32(1.5 * 2.0 ** (23 - number.mantissa))
+    steps += large
+    steps -= large
+    steps *= scale
+    return steps
 
 
 def _candidates(largest: Array, qtype: QuantType, whole: float) -> Iterator[Array]:

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from qprof_onnx.profiles.base.errors import ModelError, PlanError
-from qprof_onnx.quantizer.numerics.affine import TYPES, QuantParams, dequantize, quantize
+from qprof_onnx.quantizer.numerics.affine import TYPES, QuantParams, dequantize, levels, quantize
 from qprof_onnx.quantizer.numerics.block_scales import searched_block_params
-from qprof_onnx.quantizer.numerics.float_blocks import stored_scales
+from qprof_onnx.quantizer.numerics.float_blocks import _rounded, stored_scales
 from qprof_onnx.quantizer.numerics.schemas import SCHEMAS
 
 SYMMETRIC = SCHEMAS["symmetric"]
@@ -97,3 +97,15 @@ def test_no_number_is_refused(value: float) -> None:
     weight[3, 1] = value
     with pytest.raises(ModelError, match="NaN or infinity"):
         searched_block_params(weight, 0, 16, SYMMETRIC, TYPES["nvfp4"])
+
+
+@given(st.sampled_from(sorted(VECTORS)), st.integers(0, 2**32 - 1), st.floats(1e-6, 1e6))
+def test_values_are_rounded_as_by_quantize_and_dequantize(name: str, seed: int, size: float) -> None:
+    qtype, rng = TYPES[name], np.random.default_rng(seed)
+    ties = np.convolve(levels(qtype).astype(np.float32), [0.5, 0.5], "valid")
+    values = np.concatenate(
+        [rng.standard_normal(40).astype(np.float32) * np.float32(size), ties, -ties, [0.0]]
+    )
+    params = QuantParams([1.0], [0], qtype)
+    ours = _rounded(values, np.float32([1.0]), qtype)
+    np.testing.assert_array_equal(ours, dequantize(quantize(values, params), params))
