@@ -8,10 +8,10 @@ recurrent nodes read; the scales applied to the float model, which stays as it i
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
-from functools import cache, cached_property, partial
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +25,7 @@ from ...profiles.records.profile import Profile, TensorProfile
 from ..model.editing import add_initializer, free_name, replace_constant
 from ..model.graph import check_scopes, constant_of, name_of
 from ..noise.activation_ranges import RangeCache
-from ..noise.recurrence import recurrence_of
+from ..noise.recurrence import Recurrence
 from ..numerics.affine import TYPES, QuantType
 from ..numerics.calibrators import Range, calibrate
 from ..numerics.density import ChannelDensities, ChannelDensity, channel_mse, equalized, signal_power
@@ -401,11 +401,13 @@ weights of a recurrent node that was trained on standardized inputs can make up 
 def find_recurrent_scales(
     graph: Graph,
     profile: Profile,
+    recurrences: Mapping[str, Recurrence],
     nodes: Collection[Node],
     weight_type: QuantType,
     *,
     per_channel: bool,
-    in_two_parts: Collection[str] = (),
+    in_two_parts: Collection[str],
+    known: dict[Hashable, float],
 ) -> dict[str, EqualizationScales]:
     """Return the scales of every activation that gains enough by them, by name; a Mul is added for each.
 
@@ -418,12 +420,13 @@ def find_recurrent_scales(
     Args:
         graph: the prepared model.
         profile: its profile; activations without records of their channels are left alone.
+        recurrences: of its recurrent nodes, by name.
         nodes: the recurrent nodes with dynamic parameters, whose input is float.
         weight_type: of their quantized weights.
         per_channel: whether each output channel of these has a scale of its own.
         in_two_parts: names of the nodes whose input is in two parts.
+        known: what scales were found to cost, which is added to: every plan of the model asks anew.
     """
-    recurrence_at = cache(partial(recurrence_of, graph=graph, profile=profile))
 
     def rounded(weight: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
         params = channel_params(weight, 0 if per_channel else None, SCHEMAS["symmetric"], weight_type)
@@ -431,13 +434,16 @@ def find_recurrent_scales(
 
     def sqnr(node: Node, scales: Floats, low: float, high: float) -> float:
         """Return the SQNR (dB) at the output of a node; 0 where nothing is known of it."""
-        recurrence, divided_by = recurrence_at(node), scales.astype(np.float32)
+        recurrence, divided_by = recurrences.get(node.name), scales.astype(np.float32)
         if recurrence is None:
             return 0.0
-        if node.name in in_two_parts:
-            return decibels(1.0, recurrence.of_two_parts(divided_by, step_of(low, high), rounded))
-        step = dynamic_params(low, high).tensor_scale
-        return decibels(1.0, recurrence.of_scales(divided_by, step, rounded))
+        parts = node.name in in_two_parts
+        step = step_of(low, high) if parts else dynamic_params(low, high).tensor_scale
+        key = (node.name, parts, step, divided_by.tobytes(), weight_type, per_channel)
+        if key not in known:
+            lost = recurrence.of_two_parts if parts else recurrence.of_scales
+            known[key] = decibels(1.0, lost(divided_by, step, rounded))
+        return known[key]
 
     found: dict[str, EqualizationScales] = {}
     for name in dict.fromkeys(node.input(0) for node in nodes):

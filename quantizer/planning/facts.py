@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -195,6 +195,11 @@ class PlanningFacts:
         return measured_gains(
             self.graph, self.profile, self.identity.opset, self.profile.noise, self._weight_errors
         )
+
+    @derived_from("graph", "profile")
+    def recurrent_sqnr(self) -> dict[Hashable, float]:
+        """What scales of the inputs of recurrent nodes were found to cost (`find_recurrent_scales`)."""
+        return {}
 
     @derived_from("graph")
     def _weight_errors(self) -> WeightErrors:

@@ -297,10 +297,12 @@ def recurrent_equalized(planned: PlannedModel, floats: FloatReasons = NO_FLOATS)
     scales = find_recurrent_scales(
         facts.graph,
         facts.profile,
+        facts.noise_gains.recurrences,
         nodes,
         signed_type(facts),
         per_channel=facts.config.granularity == "per-channel",
         in_two_parts=[n for n, way in facts.run_dynamic.items() if way is Implementation.TWO_PARTS],
+        known=facts.recurrent_sqnr,
     )
     while scales:
         scaled, inserted = _with_scales(planned, scales)
