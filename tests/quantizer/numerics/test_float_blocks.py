@@ -103,9 +103,8 @@ def test_no_number_is_refused(value: float) -> None:
 def test_values_are_rounded_as_by_quantize_and_dequantize(name: str, seed: int, size: float) -> None:
     qtype, rng = TYPES[name], np.random.default_rng(seed)
     ties = np.convolve(levels(qtype).astype(np.float32), [0.5, 0.5], "valid")
-    values = np.concatenate(
-        [rng.standard_normal(40).astype(np.float32) * np.float32(size), ties, -ties, [0.0]]
-    )
+    drawn = rng.standard_normal(40) * size
+    values = np.concatenate([drawn, ties, -ties, [0.0]]).astype(np.float32)
     params = QuantParams([1.0], [0], qtype)
     ours = _rounded(values, np.float32([1.0]), qtype)
     np.testing.assert_array_equal(ours, dequantize(quantize(values, params), params))
