@@ -13,7 +13,7 @@ and values, of the same kind of shape, to which nothing is appended: they pass f
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 
 import numpy as np
@@ -261,10 +261,12 @@ class Turning:
     Attributes:
         size: how many elements, the first of each head, are turned.
         interleaved: whether neighbours are a pair; else the first half with the second.
+        source: the tensor that is turned; "" where it has more elements, or is not known.
     """
 
     size: int
     interleaved: bool = False
+    source: str = ""
 
     def envelope(self, magnitudes: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         """Return the largest magnitude that each element may have, given those that were seen."""
@@ -294,13 +296,14 @@ def turning_of(graph: Graph, name: str, elements: int) -> Turning | None:
         key = "rotary_embedding_dim"
         size = node.attributes.get_int(key, 0) or elements
         attribute = "interleaved"
-        return Turning(size, bool(node.attributes.get_int(attribute, 0)))
+        return Turning(size, bool(node.attributes.get_int(attribute, 0)), node.input(0))
     if node.op_type == "Concat":
         if [_operator(graph, part) for part in node.inputs] == ["Sub", "Add"]:
             return Turning(elements)  # of halves: a * cos - b * sin, b * cos + a * sin
         shape = graph.shape(node.inputs[0])
         turned_size = shape[-1] if shape else None
-        return None if turned_size is None else turning_of(graph, node.inputs[0], turned_size)
+        turning = None if turned_size is None else turning_of(graph, node.inputs[0], turned_size)
+        return None if turning is None else replace(turning, source="")
     if node.op_type != "Add" or elements % 2:
         return None
     for product in map(graph.producer, node.inputs):
@@ -308,7 +311,8 @@ def turning_of(graph: Graph, name: str, elements: int) -> Turning | None:
             turned = graph.producer(tensor)
             parts = () if turned is None or turned.op_type != "Concat" else turned.inputs
             if [_operator(graph, part) == "Neg" for part in parts] == [True, False]:
-                return Turning(elements)
+                half = graph.producer(parts[1])
+                return Turning(elements, source="" if half is None else half.input(0))
     return None
 
 

@@ -140,7 +140,15 @@ def _params(facts: PlanningFacts, cache: ConcatCache) -> QuantParams:
     largest: Floats = np.max(magnitudes, axis=0)
     turnings = (turning_of(facts.graph, name, len(largest)) for name in cache.sources)
     turning = next(filter(None, turnings), None) if cache.channels == -1 else None
-    largest = np.minimum(HEADROOM * largest, most) if turning is None else turning.envelope(largest)
+    if turning is None:
+        largest = np.minimum(HEADROOM * largest, most)
+    else:
+        # Of pairs before they are turned: afterwards both elements are as large as it is long.
+        unturned = facts.profile.get(turning.source)
+        before = None if unturned is None or unturned.channels is None else unturned.channels.magnitude
+        if before is None or before.shape != largest.shape or not before.any():
+            before = largest
+        largest = np.maximum(largest, turning.envelope(before))
     largest *= max(1.0, most / (float(largest.max()) or 1.0))
     rank = len(facts.graph.shape(cache.past) or ())
     return _params_of_channels(largest, most, axis=rank + cache.channels)

@@ -8,7 +8,7 @@ from ...profiles.base.findings import Code, Finding
 from ...profiles.records.profile import Profile
 from ..noise.activation_ranges import clip_outputs, with_clip_profiles
 from ..operators.caches import PLACES, has_own_cache, new_entries
-from ..operators.concat_caches import concat_caches
+from ..operators.concat_caches import concat_caches, turning_of
 from ..operators.graph import Graph
 from ..operators.table import channel_layout
 from ..targets.loading import packaged_targets
@@ -88,5 +88,9 @@ def weighted_channels(graph: Graph) -> dict[str, int]:
             axes.setdefault(name, layout.data_axis)
     for cache in concat_caches(graph):
         for name in cache.sources:
-            axes.setdefault(name, cache.channels)
+            shape = graph.shape(name)
+            turning = turning_of(graph, name, shape[-1] or 0) if shape and cache.channels == -1 else None
+            for tensor in (name, "" if turning is None else turning.source):
+                if tensor:
+                    axes.setdefault(tensor, cache.channels)
     return axes

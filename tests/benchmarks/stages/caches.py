@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from frame import HERE, Row, Rows, Stage, table
+from frame import HERE, Row, Rows, Stage, number, table
 from models import builder_decoder, char_decoder, piece_decoder
 from onnx import numpy_helper, parser
 from openvino_runs import OpenVinoSession, openvino_run
@@ -263,7 +263,8 @@ def written(path: Path, profile: Profile, cache: str, target: str) -> Path:
     """Return a model with its cache in int8 and its weights in float."""
     if cache == "float":
         return path
-    settings = {"kv_cache": cache, "mode": "weight-only", "keep_float": ["MatMul", "Gather"]}
+    kinds = {node.op_type for node in onnx.load(path).graph.node} & {"MatMul", "Gather"}
+    settings = {"kv_cache": cache, "mode": "weight-only", "keep_float": sorted(kinds)}
     file = path.with_name(f"{path.stem}.{cache}.onnx")
     write_quantized(path, profile, file, recipe=load_recipe(target, settings))
     return file
@@ -345,8 +346,8 @@ def times(given: Namespace) -> Iterator[Row]:
     folder.mkdir(parents=True, exist_ok=True)
     data = folder / "data"
     data.mkdir(exist_ok=True)
-    for number, past in enumerate((0, 8, 32, 64)):
-        np.savez(data / f"{number}.npz", **feeds_of(past, np.float32))
+    for past in (0, 8, 32, 64):
+        np.savez(data / f"{past}.npz", **feeds_of(past, np.float32))
     for spelling in (STANDARD, ATTENTION):
         path = folder / f"{spelling.split()[0]}.onnx"
         build(path, spelling)
@@ -365,7 +366,8 @@ def times(given: Namespace) -> Iterator[Row]:
                 for cache in CACHES:
                     both = zip(spent[cache], spent["float"], strict=True)
                     row[cache] = statistics.median(own / floats for own, floats in both)
-                    row[f"mb of {cache}"] = peak_mb(files[cache], runtime, past, cache)
+                    if past == LENGTHS[-1]:
+                        row[f"mb of {cache}"] = peak_mb(files[cache], runtime, past, cache)
                 yield row
 
 
@@ -420,7 +422,7 @@ def page_of_times(rows: Rows) -> str:
             row["past"],
             f"{row['ms']:.1f}",
             *(f"{row[cache]:.2f}" for cache in CACHES[1:]),
-            *(f"{row[f'mb of {cache}']:.0f}" for cache in CACHES[:2]),
+            *(number(row.get(f"mb of {cache}"), 0) for cache in CACHES[:2]),
         ]
         for row in rows.get("times", ())
     ]

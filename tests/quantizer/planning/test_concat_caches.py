@@ -139,7 +139,7 @@ def test_names_decide_nothing(model: Path, profile: Profile, tmp_path: Path) -> 
 def test_keys_turned_by_positions_are_known_from_their_pairs(model: Path) -> None:
     graph = open_prepared(model).graph
     keys, values = concat_caches(graph)
-    assert turning_of(graph, keys.sources[0], HEAD) == Turning(HEAD)
+    assert turning_of(graph, keys.sources[0], HEAD) == Turning(HEAD, source="kt")
     assert turning_of(graph, values.sources[0], HEAD) is None
     assert np.allclose(Turning(4).envelope(np.array([3.0, 0.0, 4.0, 1.0, 9.0])), [5.0, 1.0, 5.0, 1.0, 9.0])
     assert np.allclose(Turning(4, interleaved=True).envelope(np.array([3.0, 4.0, 0.0, 1.0])), [5, 5, 1, 1])
