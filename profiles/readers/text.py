@@ -410,7 +410,8 @@ def open(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing)
                 where = f"{file}: line {number}"
                 text = "\t".join(_texts(where, line, encoder))
                 for step, (arrays, next_tokens) in enumerate(encoder.steps(where, text)):
-                    yield Sample(f"{file.name}:{number}[{step}]", arrays, step=step, next_tokens=next_tokens)
+                    name = f"{file.name}:{number}[{step}]"
+                    yield Sample(name, arrays, step=step, next_tokens=next_tokens, texts=(text,))
 
     def iterate(part: slice) -> Iterator[Sample]:
         if steps:
@@ -419,7 +420,9 @@ def open(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing)
         numbered = ((file, *line) for file in files for line in file.lines())
         for file, number, line in islice(numbered, part.start, part.stop, part.step):
             where = f"{file}: line {number}"
-            yield Sample(f"{file.name}:{number}", encoder.arrays(where, *_texts(where, line, encoder)))
+            texts = _texts(where, line, encoder)
+            arrays = encoder.arrays(where, *texts)
+            yield Sample(f"{file.name}:{number}", arrays, texts=("\t".join(texts),))
 
     samples = Samples(shown_location(source), total, iterate, place_of(source), encoder.findings)
     return in_batches(samples, inputs) if has_batch(inputs) else samples

@@ -64,6 +64,7 @@ class Sample:
             -1 where it ends; None for what is no text, or goes on after it.
         position: among all samples, counted from 0, where a limit drew it from them; None where the samples
             are the first ones, or all.
+        texts: that its rows were made of, one for each; () for what is no text.
     """
 
     name: str
@@ -72,6 +73,7 @@ class Sample:
     step: int | None = None
     next_tokens: npt.NDArray[np.int64] | None = None
     position: int | None = None
+    texts: tuple[str, ...] = ()
 
     def first_row(self, rows: int, samples_before: int, rows_before: int) -> int:
         """Return the place of its first row in all of the data, which labels are found by.

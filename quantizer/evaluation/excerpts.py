@@ -6,7 +6,7 @@ import math
 import struct
 import zlib
 from base64 import b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -104,12 +104,15 @@ def excerpt_of(
         output,
         *answers,
         changed_class,
-        **_input_excerpt(sample.arrays, row, rows),
+        **_input_excerpt(sample, row, rows),
     )
 
 
-def _input_excerpt(arrays: Mapping[str, npt.NDArray[Any]], row: int, rows: int | None) -> dict[str, Any]:
+def _input_excerpt(sample: Sample, row: int, rows: int | None) -> dict[str, Any]:
     """Return the fields of the input that says most to a person: a picture, a signal, a text, or numbers."""
+    if row < len(sample.texts):  # what its tokens were made of
+        return {"input": next(iter(sample.arrays), ""), "text": sample.texts[row][:MAX_CHARACTERS]}
+    arrays = sample.arrays
     of_row = {name: array[row] if rows is not None else array for name, array in arrays.items() if array.size}
     for name, array in of_row.items():
         if (pixels := _pixels(array)) is not None:
@@ -125,7 +128,11 @@ def _input_excerpt(arrays: Mapping[str, npt.NDArray[Any]], row: int, rows: int |
         if array.dtype.kind in "OU":
             return {"input": name, "text": " ".join(map(str, array.reshape(-1)))[:MAX_CHARACTERS]}
         more = f" ... ({array.size} numbers)" if array.size > MAX_NUMBERS else ""
-        return {"input": name, "text": " ".join(f"{n:.4g}" for n in array.reshape(-1)[:MAX_NUMBERS]) + more}
+        spelt = "d" if array.dtype.kind in "iu" else ".4g"
+        return {
+            "input": name,
+            "text": " ".join(f"{n:{spelt}}" for n in array.reshape(-1)[:MAX_NUMBERS]) + more,
+        }
     return {}
 
 

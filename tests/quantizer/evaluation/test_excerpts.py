@@ -31,6 +31,14 @@ def excerpt(array: npt.NDArray[Any], classes: ClassAxis = CLASSES) -> Excerpt:
     return excerpt_of(Sample("a.npz", {"x": array}), [spec], "y", (SCORES, CHANGED), classes)
 
 
+def test_a_text_is_shown_as_it_was_and_integers_as_integers() -> None:
+    ids = np.array([[101, 22530], [102, 22531]])
+    assert excerpt(ids).text == "102 22531"
+    spec, values = InputSpec("x", ids.dtype, ("rows", 2)), (SCORES, CHANGED)
+    sample = Sample("a.txt:1", {"x": ids}, texts=("a first text", "another one"))
+    assert excerpt_of(sample, [spec], "y", values, CLASSES).text == "another one"
+
+
 def test_the_row_that_differs_most_is_shown_with_both_classes() -> None:
     found = excerpt(np.array([[1, 2], [3, 4]], np.float32))
     assert (found.float_answer, found.quantized_answer) == ("class 0 (0.6)", "class 1 (0.6)")
