@@ -18,6 +18,7 @@ from ...profiles.base.errors import ModelError
 from ...profiles.base.findings import Code, Finding
 from ...profiles.base.output_files import FileBatch
 from ...profiles.runtime.providers import RUNTIME_ERRORS, disable_prepacking, first_line
+from ..model.external_data import has_few_bit_floats
 from ..model.saving import save_model
 from ..plan.plan import QuantPlan
 from ..targets.conformance import check_conformity
@@ -25,6 +26,7 @@ from ..targets.loading import load_recipe
 from ..targets.packaged import target_names
 from ..targets.target import Recipe
 from .runtimes import open_session, session_options
+from .unread_types import UNREAD
 
 
 def check_target(model: ir.Model, plan: QuantPlan, recipe: Recipe | None, where: str) -> tuple[Finding, ...]:
@@ -100,6 +102,11 @@ def load_and_run(
     if size <= MAX_RUN_BYTES or elements:
         session = open_session(_loadable(file), name)
         return smoke_run(session, lambda: open_session(str(original), str(original)), name, elements)
+    if has_few_bit_floats(_loadable(file), UNREAD):
+        sentence = (
+            "it was not loaded: onnxruntime has no kernel that reads its weights, and takes them in float32"
+        )
+        return Finding(Code.NOT_TEST_RUN, sentence, figures={"bytes": size}, remedy=EVALUATE)
     options = session_options(1)
     disable_prepacking(options)
     open_session(_loadable(file), name, options=options)

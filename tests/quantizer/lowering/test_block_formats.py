@@ -100,6 +100,14 @@ def test_a_weight_that_blocks_do_not_divide_has_8_bits_or_stays_float(tmp_path: 
     assert not floats.plan.tensors
 
 
+def test_a_large_model_is_not_loaded_in_float32(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("qprof_onnx.quantizer.evaluation.written_model.MAX_RUN_BYTES", 1)
+    result = qprof.quantize(model, output=tmp_path / "q.onnx", config="weight-only-nvfp4", target="openvino")
+    assert [f for f in result.findings if "it was not loaded: onnxruntime has no kernel" in f.sentence]
+
+
 def test_a_plan_with_blocks_is_read_back(model: Path, tmp_path: Path) -> None:
     words = {"config": "weight-only-nvfp4", "target": "openvino"}
     first = qprof.quantize(model, output=tmp_path / "q.onnx", save_plan=tmp_path / "p.yaml", **words)
