@@ -4,7 +4,7 @@ The float model is run twice, as it is and with float16 in the place of float32 
 without integers: what these lose has limits of its own. Where an output is off by more than a share of what
 it may be, its tensors are compared, and nodes become float32 that make much of little noise: where float16
 has no such numbers, or small differences of large ones. Where the same node still does so, what it reads is
-made in float32 too, and so on.
+made in float32 too, from twice as far before it each time.
 """
 
 from __future__ import annotations
@@ -43,6 +43,9 @@ SHARE = 0.25
 ROUNDS = 8
 """Models that are tried with more nodes in float32 each."""
 
+WORTH = 0.9
+"""Of what an output is off that more nodes in float32 have to leave at most."""
+
 MAX_RUN_ELEMENTS = 2**25
 """Elements of tensors that are compared in one run, of each model."""
 
@@ -74,23 +77,27 @@ def with_float32_nodes_on_samples(
     check = _Check(planned, facts, samples)
     lost = dict(facts.lost_in_float16)
     wide = {name for name, entry in planned.plan.nodes.items() if entry.float32} | lost.keys()
-    excess = check.excess(wide)
-    for _ in range(ROUNDS):
-        if excess <= SHARE:
+    excess = least = check.excess(wide)
+    worth = dict(lost)
+    for turn in range(ROUNDS):
+        if least <= SHARE:
             break
-        found = check.culprits(wide)
+        found = check.culprits(wide, reach=2**turn)
         if not found:
             break
         lost |= found
         wide |= found.keys()
         excess = check.excess(wide)
+        if excess <= WORTH * least:
+            worth, least = dict(lost), excess
+    lost, excess = worth, least
     facts = replace(facts, lost_in_float16=lost)
     planned = replace(planned, facts=replace(planned.source_facts, lost_in_float16=lost))
     planned = in_float_type(planned)
     if excess > 1.0:
         sentence = (
             f"with float16 an output is {min(excess, 999.0):.2g} times as far from float as it may be, on "
-            f"{len(samples)} samples, with {len(wide)} nodes in float32"
+            f"{len(samples)} samples, with more nodes in float32 too"
         )
         finding = Finding(Code.FLOAT16_LOSES, sentence, remedy="--float-type float32 has all of them")
         planned = planned.with_findings([finding])
@@ -117,11 +124,20 @@ class _Check:
         shifts = output_shifts(floats, others, self.facts.noise_limits, self.axes, inputs)
         return max((math.inf if s.fault else s.excess for s in shifts), default=0.0)
 
-    def culprits(self, wide: Collection[str]) -> dict[str, FloatReason]:
-        """Return nodes that are float32 next, each with the reason."""
+    def culprits(self, wide: Collection[str], reach: int) -> dict[str, FloatReason]:
+        """Return nodes that are float32 next, each with the reason.
+
+        Args:
+            wide: those that are float32.
+            reach: how many nodes before one that loses are float32 with it.
+        """
         shares = self._shares(wide)
         found: dict[str, FloatReason] = {}
+        after = set[str]()  # what follows from a node that loses: that may be the cause of its loss
         for node in self.graph.nodes:
+            if not after.isdisjoint(node.inputs):
+                after.update(node.outputs)
+                continue
             results = [(shares[name], name) for name in node.outputs if name in shares]
             if not results:
                 continue
@@ -132,24 +148,26 @@ class _Check:
             figures = {"sqnr": _decibels(share), "before": _decibels(max(read, OWN_NOISE))}
             count = min(LOCATED, len(self.samples))
             reason = because(ReasonCode.LOST_IN_FLOAT16, samples=count, tensor=name, **figures)
-            for other in self._made_wider(node, wide):
+            after.update(node.outputs)
+            for other in self._made_wider(node, wide, reach):
                 found.setdefault(other, reason)
         return found
 
-    def _made_wider(self, node: Node, wide: Collection[str]) -> Iterator[str]:
-        """Yield the node and those that make what it reads; where these are float32 already, those before."""
-        waiting, seen = [node], set[str]()
+    def _made_wider(self, node: Node, wide: Collection[str], reach: int) -> Iterator[str]:
+        """Yield the node, and the nodes before it that make what it reads, over so many that are float16."""
+        waiting, seen = [(node, reach)], set[str]()
         while waiting:
-            one = waiting.pop()
+            one, left = waiting.pop(0)
             if one.name in seen:
                 continue
             seen.add(one.name)
             if one.name not in wide:
                 yield one.name
                 yield from (name_of(inner) for inner in _inside(one.ir_node) if name_of(inner) not in wide)
-            if one is node or one.name in wide or one.facts.moves_values:
+                left -= not (one is node or one.facts.moves_values)
+            if left > 0:
                 makers = (self.graph.producer(name) for name in one.inputs)
-                waiting += [maker for maker in makers if maker is not None]
+                waiting += [(maker, left) for maker in makers if maker is not None]
 
     def _shares(self, wide: Collection[str]) -> Mapping[str, float]:
         """Return the noise over signal of the tensors of the main graph with float16."""
