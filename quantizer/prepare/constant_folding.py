@@ -1,4 +1,4 @@
-"""Constant folding: nodes whose inputs are all constants are computed by onnx's reference evaluator.
+"""Constant folding: nodes with constant inputs alone are computed, by numpy or onnx's reference evaluator.
 
 In a written model the nodes of large constants stand again where they take fewer bytes (`unfold_constants`).
 """
@@ -6,8 +6,9 @@ In a written model the nodes of large constants stand again where they take fewe
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import onnx
@@ -51,7 +52,7 @@ evaluation.
 """
 
 SMALL = 1024
-"""Elements up to which the values of an input are given to shape inference."""
+"""Elements up to which the values of an input are given to shape inference, and are part of a key."""
 
 _EVALUATOR_ERRORS = (
     *(ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, NotImplementedError),
@@ -106,6 +107,7 @@ def fold_constants(model: ir.Model) -> int:
     """
     folded = 0
     versions = model.graph.opset_imports
+    known: Known = {}
     for node in list(model.graph):
         if not is_standard(node, *MOVES, *COMPUTES) or not node.outputs:
             continue
@@ -115,9 +117,9 @@ def fold_constants(model: ir.Model) -> int:
         results = _known_shape(node) if node.op_type in ("Shape", "Size") else None
         if results is None:
             inputs = _constant_inputs(node, narrow)
-            results = None if inputs is None else _evaluate(node, inputs, versions.get("", 1))
+            results = None if inputs is None else _computed(node, inputs, versions.get("", 1), known)
         if results is None and node.op_type in ("Gather", "Slice"):
-            results = _known_sizes(node, versions.get("", 1))
+            results = _known_sizes(node, versions.get("", 1), known)
         if results is not None:
             outputs = tuple(value.name or "" for value in node.outputs)
             attributes, inputs_read = tuple(node.attributes.values()), tuple(node.inputs)
@@ -206,7 +208,7 @@ def _part_of_shape(node: ir.Node, sizes: Sequence[int]) -> Array:
     return np.array(sizes[start:end], np.int64)
 
 
-def _known_sizes(node: ir.Node, version: int) -> list[Array] | None:
+def _known_sizes(node: ir.Node, version: int, known: Known) -> list[Array] | None:
     """Return the result of a node that takes sizes out of a Shape, None where one of them is not known.
 
     The result is known where it does not depend on what stands for the sizes that are not.
@@ -221,7 +223,7 @@ def _known_sizes(node: ir.Node, version: int) -> list[Array] | None:
     results = []
     for unknown in (-1, -2):
         sizes = [dim if isinstance(dim, int) else unknown for dim in shape]
-        results.append(_evaluate(node, [_part_of_shape(shape_node, sizes), *others], version))
+        results.append(_computed(node, [_part_of_shape(shape_node, sizes), *others], version, known))
     first, second = results
     return first if first and second and all(map(np.array_equal, first, second)) else None
 
@@ -257,8 +259,56 @@ def _moved_type(node: ir.Node) -> ir.DataType | None:
     return types.pop() if node.op_type in MOVES - MAKES and len(types) == 1 else None
 
 
+Known: TypeAlias = dict[object, list[Array] | None]
+"""What nodes compute of small inputs, by `_computation`: a layer does with sizes what the one before did."""
+
+
+def _computed(
+    node: ir.Node, inputs: Sequence[Array | None], version: int, known: Known
+) -> list[Array] | None:
+    """Return the outputs as `_evaluate` does, from what is known where an equal node was evaluated."""
+    computation = _computation(node, inputs)
+    if computation is None:
+        return _evaluate(node, inputs, version)
+    if computation not in known:
+        known[computation] = _evaluate(node, inputs, version)
+    return known[computation]
+
+
+def _computation(node: ir.Node, inputs: Sequence[Array | None]) -> object | None:
+    """Return the operator, attributes, inputs and named outputs of a node as a key; None where they are not
+    small, or not compared exactly, as are floats of either zero."""
+    attributes = tuple(node.attributes.values())
+    if any(attribute.is_ref() or attribute.type not in EXACT for attribute in attributes):
+        return None
+    if any(array is not None and array.size > SMALL for array in inputs):
+        return None
+    return (
+        node.op_type,
+        tuple((attribute.name, attribute.type, attribute.value) for attribute in attributes),
+        tuple(None if array is None else (array.dtype, array.shape, array.tobytes()) for array in inputs),
+        tuple(bool(value.name) for value in node.outputs),
+    )
+
+
+EXACT = (ir.AttributeType.INT, ir.AttributeType.INTS, ir.AttributeType.STRING)
+"""Types of attributes whose values are equal only where they are the same, and can be part of a key."""
+
+
 def _evaluate(node: ir.Node, inputs: Sequence[Array | None], version: int) -> list[Array] | None:
-    """Return the outputs; None when the evaluator fails, a type is unknown, or a result is too large."""
+    """Return the outputs; None when one is not computed, a type is unknown, or a result is too large."""
+    if (move := MOVED_BY_NUMPY.get(node.op_type)) is not None and len(node.outputs) == 1:
+        try:
+            moved = move(node, *inputs)
+        except _EVALUATOR_ERRORS:
+            return None
+        if moved is not None:
+            return [moved]
+    return _evaluate_in_onnx(node, inputs, version)
+
+
+def _evaluate_in_onnx(node: ir.Node, inputs: Sequence[Array | None], version: int) -> list[Array] | None:
+    """Return the outputs as onnx's reference evaluator computes them; None as in `_evaluate`."""
     from onnx.reference import ReferenceEvaluator  # takes a tenth of a second, and many models need none
 
     arrays = {f"i{index}": array for index, array in enumerate(inputs) if array is not None}
@@ -293,6 +343,71 @@ def _evaluate(node: ir.Node, inputs: Sequence[Array | None], version: int) -> li
     if sum(array.nbytes for array in results.values()) > allowed:
         return None
     return [results.get(name, np.zeros(0)) for name in proto.output]
+
+
+# What most models fold moves values, as numpy does by itself: the evaluator is not imported for these. Each
+# function returns None for what is left to the evaluator.
+
+
+def _cast(node: ir.Node, data: Array | None) -> Array | None:
+    to = ir.DataType(node.attributes.get_int("to", 0))
+    if data is None or data.dtype.kind not in "biu" or to not in _NUMPY or to == ir.DataType.FLOAT16:
+        return None
+    return data.astype(to.numpy())
+
+
+def _concat(node: ir.Node, *parts: Array | None) -> Array | None:
+    axis = node.attributes.get_int("axis")
+    arrays = [part for part in parts if part is not None]
+    same = {(part.dtype, part.ndim) for part in arrays}
+    return np.concatenate(arrays, axis) if axis is not None and len(same) == 1 else None
+
+
+def _gather(node: ir.Node, data: Array | None, indices: Array | None) -> Array | None:
+    axis = node.attributes.get_int("axis", 0)
+    if data is None or indices is None or data.size > LIMIT_GATHERED or indices.size > LIMIT_GATHERED:
+        return None
+    return np.asarray(np.take(data, indices, axis))
+
+
+def _reshape(node: ir.Node, data: Array | None, shape: Array | None) -> Array | None:
+    if data is None or shape is None or "allowzero" in node.attributes:
+        return None
+    return data.reshape([data.shape[i] if size == 0 else int(size) for i, size in enumerate(shape)])
+
+
+def _slice(node: ir.Node, data: Array | None, *limits: Array | None) -> Array | None:
+    starts, ends, axes, steps = (*limits, None, None, None, None)[:4]
+    if data is None or starts is None or ends is None:
+        return None
+    taken = [slice(None)] * data.ndim
+    places = range(starts.size) if axes is None else axes
+    every = [1] * starts.size if steps is None else steps
+    for axis, start, end, step in zip(places, starts, ends, every, strict=True):
+        taken[int(axis)] = slice(int(start), int(end), int(step))
+    return data[tuple(taken)]
+
+
+def _transpose(node: ir.Node, data: Array | None) -> Array | None:
+    return None if data is None else np.transpose(data, node.attributes.get_ints("perm", None))
+
+
+def _unsqueeze(node: ir.Node, data: Array | None, axes: Array | None = None) -> Array | None:
+    return None if data is None or axes is None else np.expand_dims(data, tuple(map(int, axes)))
+
+
+MOVED_BY_NUMPY: Mapping[str, Callable[..., Array | None]] = {
+    "Cast": _cast,
+    "Concat": _concat,
+    "Gather": _gather,
+    "Reshape": _reshape,
+    "Slice": _slice,
+    "Transpose": _transpose,
+    "Unsqueeze": _unsqueeze,
+}
+
+LIMIT_GATHERED = 1 << 12
+"""Elements up to which a table and indices are gathered without a look at how large the result is."""
 
 
 def _output_types(

@@ -181,6 +181,50 @@ def test_what_depends_on_constants_alone_is_folded():
     assert list(result.model.graph.initializers) == ["s"]
 
 
+@pytest.mark.parametrize(
+    "taken",
+    [
+        "Concat<axis=1>(c, c)",
+        "Concat<axis=-1>(c, c, c)",
+        "Gather<axis=1>(c, both)",
+        "Gather<axis=-1>(c, last)",
+        "Reshape(c, sizes)",
+        "Slice(c, from, to)",
+        "Slice(c, both, far, both)",
+        "Slice(c, last, far_back, last, last)",
+        "Slice(c, both, far, both, steps)",
+        "Transpose(c)",
+        "Transpose<perm=[1,2,0]>(c)",
+        "Unsqueeze(c, both)",
+    ],
+)
+def test_values_are_moved_as_onnxruntime_moves_them(taken):
+    proto = parse(f"g (int64[1] x) => (int64[K] y) {{ t = {taken}  r = Reshape(t, all)  y = Add(r, x) }}")
+    numbers = {
+        "from": [0, 1],
+        "to": [1, -1],
+        "both": [-1, 0],
+        "last": [-1],
+        "far": [1 << 62, 2],
+        "far_back": [-(1 << 62)],
+        "steps": [2, 1],
+        "sizes": [0, -1, 2],
+        "all": [-1],
+    }
+    arrays = {name: np.array(value, np.int64) for name, value in numbers.items() if name in f"{taken} all"}
+    with_constants(proto, c=np.arange(24).reshape(2, 3, 4), **arrays)
+    assert prepared(proto)[1] == ["Add"]
+
+
+@pytest.mark.parametrize("to", [1, 3, 6, 7, 9, 11])
+def test_whole_numbers_are_cast_as_onnxruntime_casts_them(to):
+    proto = parse(
+        f"g (float[4] x) => (float[4] y) {{ t = Cast<to={to}>(c)  f = Cast<to=1>(t)  y = Add(f, x) }}"
+    )
+    with_constants(proto, c=np.array([0, -3, 300, (1 << 24) + 1], np.int64))
+    assert prepared(proto)[1] == ["Add"]
+
+
 def test_float_folding_is_rounded_once():
     proto = parse(
         "g (float[1] x) => (float[1] y) "
