@@ -7,7 +7,7 @@ changes them before the others.
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Collection, Container
 from dataclasses import dataclass
 
 from ..operators.facts import ChannelLayout, KernelSizes
@@ -82,10 +82,11 @@ def layouts_of(
         if keeps or node.name in block_convolutions:
             blocked.add(node.output)
     last = _channels_last(graph, quantized, blocked)
+    near = _near_convolutions(graph, last) | blocked
     changes: list[Change] = []
     absorbed: list[str] = []
     for name in graph.values:
-        if graph.is_constant(name) or len(sizes.shape(name)) < 3:
+        if name not in near or graph.is_constant(name) or len(sizes.shape(name)) < 3:
             continue
         readers = [node for node, _ in graph.consumers(name)]
         # Between blocks of channels and the layout of the model, which a convolution of few channels reads.
@@ -167,6 +168,8 @@ def _channels_last(graph: Graph, quantized: Container[str], blocked: Container[s
     Where none follows, onnxruntime changes the layout right after the convolution.
     """
     reached: set[str] = set()
+    if not any(_is_integer_convolution(node, quantized) for node in graph.nodes):
+        return reached
     for node in graph.nodes:
         if _is_integer_convolution(node, quantized) or (_is_open(node) and _reads_any(node, reached)):
             reached.update(name for name in node.outputs if name and name not in blocked)
@@ -177,6 +180,18 @@ def _channels_last(graph: Graph, quantized: Container[str], blocked: Container[s
         elif _is_open(node) and any(name in wanted for name in node.outputs):
             wanted.update(node.inputs)
     return reached & wanted
+
+
+def _near_convolutions(graph: Graph, last: Collection[str]) -> set[str]:
+    """Return the tensors that a convolution makes or reads, or a node beside tensors with the channels last:
+    no other one that is not in blocks has a change of layout."""
+    near: set[str] = set()
+    for node in graph.nodes:
+        if is_convolution(node) or _reads_any(node, last) or node.output in last:
+            near.update(node.inputs, node.outputs)
+    if last:  # a node may read others inside of graphs that are its attributes
+        near.update(name for name, uses in graph.uses.items() if any(position < 0 for _, position in uses))
+    return near
 
 
 def _undoing_transpose(maker: Node | None, readers: list[Node]) -> Node | None:

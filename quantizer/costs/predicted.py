@@ -286,11 +286,11 @@ class CostModel:
                 time = self.float_time(node, layouts, fused)
                 time += self._view_time if node.name in plain else 0.0
             times[node.name] = time * self.runs.get(node.output, 1.0) + self.starts.get(node.name, 0.0)
-        converted = converted_tensors(self.graph, plan)
-        border = self._border(plan)
+        conversions = conversions_of(self.graph, plan)
+        border = self._border(conversions)
         for change in layouts.changes:
             time = self.change_time(change.tensor, change.kernel)
-            if change.tensor in converted:
+            if conversions.get(change.tensor):
                 border[change.tensor] += time * self.runs.get(change.tensor, 1.0)
             else:
                 self._charge(times, change.tensor, change.reader, time)
@@ -494,14 +494,11 @@ class CostModel:
         default = self.table.microseconds(f"{DEFAULT_KERNEL}:float", (work.sizes[-1],)) or 0.0
         return work.repeats * default
 
-    def _border(self, plan: QuantPlan) -> dict[str, float]:
+    def _border(self, conversions: Mapping[str, str]) -> dict[str, float]:
         """Return the microseconds of converting each float activation; its layout counts where it is not
         converted now, as between convolutions."""
         border = {}
-        for name in self.graph.values:
-            if self.graph.is_constant(name) or not self.graph.is_float(name):
-                continue
-            kernel = conversion_of(name, self.graph, plan)
+        for name, kernel in conversions.items():
             if kernel:
                 time = self.conversion_time(name, kernel)
             else:
@@ -539,10 +536,15 @@ def reads_quantized(node: Node, plan: QuantPlan) -> bool:
     return entry is not None and entry.kind.reads_quantized
 
 
+def conversions_of(graph: Graph, plan: QuantPlan) -> dict[str, str]:
+    """Return `conversion_of` each float activation, by name."""
+    names = (n for n in graph.values if not graph.is_constant(n) and graph.is_float(n))
+    return {name: conversion_of(name, graph, plan) for name in names}
+
+
 def converted_tensors(graph: Graph, plan: QuantPlan) -> frozenset[str]:
     """Return the activations that are converted in a plan."""
-    names = (n for n in graph.values if not graph.is_constant(n) and graph.is_float(n))
-    return frozenset(name for name in names if conversion_of(name, graph, plan))
+    return frozenset(name for name, kernel in conversions_of(graph, plan).items() if kernel)
 
 
 def total_microseconds(costs: Costs, graph: Graph, plan: QuantPlan) -> float:
