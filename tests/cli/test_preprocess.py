@@ -17,7 +17,7 @@ from qprof_onnx.cli.main import main
 from qprof_onnx.cli.options import data_option
 from qprof_onnx.profiles.samples.objects import PreprocessedData
 from qprof_onnx.quantizer.api import evaluate as evaluation
-from qprof_onnx.quantizer.api import quantize as quantizing
+from qprof_onnx.quantizer.api import from_samples
 from qprof_onnx.quantizer.api import sensitivity as ranking
 from qprof_onnx.quantizer.api import tune as tuning
 
@@ -136,7 +136,7 @@ def test_every_function_with_data_takes_a_recipe(
         raise qprof.QprofError("enough")
 
     for module, name in (
-        (quantizing, "quantize_from_samples"),
+        (from_samples, "quantize_from_samples"),
         (evaluation, "evaluate_files"),
         (evaluation.layers, "compare_layers"),
         (ranking, "sensitivity_of"),

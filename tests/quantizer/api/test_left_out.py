@@ -215,6 +215,7 @@ def test_a_fault_in_reading_or_writing_ends_the_command(
     lenient: Any, path: Path, profile: qprof.Profile, tmp_path: Path
 ) -> None:
     profile.save(tmp_path / "p.yaml")
+    lenient("search.closed_loop.lower")  # whose model is taken where it was run
     lenient("api.from_profile.lower")
     words = ["quantize", str(path), "--profile", str(tmp_path / "p.yaml"), "-o", str(tmp_path / "q.onnx")]
     done = CliRunner().invoke(main, words)
