@@ -473,7 +473,7 @@ def _problems_of_floats(config: QuantConfig, target: Target) -> Iterator[Malform
         yield not_one_of("activation_type", config.activation_type, target.activation_types)
     if config.float8_type not in target.float_types:
         others = [*target.float_types, *target.activation_types]
-        slower = ": products are computed in float there, in three to five times the time of int8"
+        slower = ": products are computed in float there, in three to five times the time of float"
         why = slower if target.processors else ""
         yield MalformedError(
             f"{name} {config.float8_type}: {target.name} has no kernel of it{why}",
