@@ -9,7 +9,7 @@ is the share whose most likely next one is float's, of all and of those after 38
 for 96 and 160 places, so that most places are ones that neither they nor the profile have seen.
 
 Times are of a decoder of seeded weights with 16 heads of 64 and 4 layers, for one token after many, float
-and int8 in turns; memory is the peak of the resident set of a process that runs 16 such steps.
+and int8 in turns; memory is by how much the resident set of a process grows that runs 16 such steps.
 """
 
 from __future__ import annotations
@@ -335,7 +335,7 @@ def feeds_of(past: int, dtype: type) -> dict[str, np.ndarray]:
     feeds = {"x0": rng.standard_normal((1, 1, HEADS * WIDTH)).astype(np.float32)}
     for i in range(LAYERS):
         for part in "kv":
-            values = rng.standard_normal((1, HEADS, past, WIDTH)).astype(np.float32)
+            values = rng.standard_normal((1, HEADS, past, WIDTH), np.float32)
             feeds[f"past_{part}{i}"] = values if dtype is np.float32 else (30 * values).astype(dtype)
     return feeds
 
@@ -372,23 +372,29 @@ def times(given: Namespace) -> Iterator[Row]:
 
 
 def peak_mb(file: Path, runtime: str, past: int, cache: str) -> float:
-    """Return the peak of the resident set of a process that runs some tokens, in MB."""
-    words = [sys.executable, __file__, str(file), runtime, str(past), cache]
+    """Return by how much the resident set of a process grows while it runs some tokens, in MB."""
+    program = "from stages.caches import print_peak; print_peak()"
+    words = [sys.executable, "-c", program, str(file), runtime, str(past), cache]
     place = {**os.environ, "PYTHONPATH": str(HERE)}
     return float(subprocess.run(words, capture_output=True, text=True, check=True, env=place).stdout)
 
 
-def main() -> None:
-    """Run 16 tokens, each on what the last gave back, and print the peak of the resident set in MB."""
-    import resource
+def print_peak() -> None:
+    """Run 16 tokens, each on what the last gave back; print in MB how far the resident set grows for it."""
+    status = Path("/proc/self/status")
+
+    def resident(key: str) -> float:
+        return float(status.read_text().split(f"{key}:")[1].split()[0]) / 1e3
 
     file, runtime, past, cache = sys.argv[1:]
     run = runner(Path(file), runtime)
+    before = resident("VmRSS")
+    Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
     feeds = feeds_of(int(past), np.float32 if cache == "float" else np.int8)
     names = [name for name in feeds if name != "x0"]
     for _ in range(16):
         feeds.update(zip(names, run(feeds)[1:], strict=True))
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3)
+    print(resident("VmHWM") - before)
 
 
 # Tables -----------------------------------------------------------------------------------------------------
@@ -440,6 +446,3 @@ STAGE = Stage(
     ("char-decoder", "builder-decoder", "times"),
     options,
 )
-
-if __name__ == "__main__":
-    main()
