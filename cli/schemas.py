@@ -196,6 +196,7 @@ class ShownProfile:
         noise: of how many samples noise was to be measured, and what was, by their digests; absent for none.
         check_samples: digests of the samples that are kept beside the profile.
         keep_samples: how many these were to be, at most.
+        folders: how many samples lay in each folder of the data, by its name; absent for none.
     """
 
     file_format: str
@@ -208,6 +209,7 @@ class ShownProfile:
     noise: Mapping[str, Any] | None = None
     check_samples: tuple[str, ...] = ()
     keep_samples: int = 0
+    folders: Mapping[str, int] = field(default_factory=dict)
 
 
 Explanation = TensorExplanation | NodeExplanation

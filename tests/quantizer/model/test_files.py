@@ -7,7 +7,7 @@ import onnx
 import onnx.parser
 import onnx_ir as ir
 import pytest
-from qprof_onnx.profiles.base.errors import ConfigError, ModelError
+from qprof_onnx.profiles.base.errors import ModelError
 from qprof_onnx.quantizer.model import saving
 from qprof_onnx.quantizer.model.files import load_model, model_file
 from qprof_onnx.quantizer.model.identity import model_id
@@ -133,10 +133,10 @@ def test_a_model_is_saved_over_the_file_it_came_from(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("limit", [1 << 31, 10000])
-def test_a_missing_folder_is_refused(tmp_path, monkeypatch, limit):
+def test_a_missing_folder_is_made(tmp_path, monkeypatch, limit):
     monkeypatch.setattr(saving, "PROTOBUF_LIMIT", limit)
-    with pytest.raises(ConfigError, match="nowhere"):
-        save_model(ir.from_proto(model()), tmp_path / "nowhere/out.onnx")
+    save_model(ir.from_proto(model()), tmp_path / "new/out.onnx")
+    assert model_id(load_model(tmp_path / "new/out.onnx"), "")
 
 
 def write(path, proto):
