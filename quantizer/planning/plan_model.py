@@ -205,10 +205,12 @@ def _check_weight_type(facts: PlanningFacts) -> None:
 
     if operators and not has_kernel(facts.target):
         others = [target.name for target in packaged_targets() if has_kernel(target)]
+        stores_int8 = any("int8" in types for types in facts.target.weight_only.values())
+        advice = "--as weight-only-8 (weight_type int8)" if stores_int8 else "--as int8"
         raise ConfigError(
             f"weight_type {config.weight_type}: {facts.target.name} reads no such weights of "
-            f"{' and '.join(sorted(operators))}, and the model has no others; use --as weight-only-8 "
-            f"(weight_type int8){', or target ' if others else ''}{' or '.join(others)}"
+            f"{' and '.join(sorted(operators))}, and the model has no others; use {advice}"
+            f"{', or target ' if others else ''}{' or '.join(others)}"
         )
 
 

@@ -110,6 +110,12 @@ def test_a_model_none_of_whose_weights_can_have_4_bits_is_refused_with_what_to_u
     assert qprof.quantize(path, config="weight-only-8", target="onnxruntime-x86").plan.nodes
 
 
+def test_a_target_without_weights_of_8_bits_alone_does_not_name_them_instead(tmp_path: Path) -> None:
+    path = convolution(tmp_path / "net.onnx")
+    with pytest.raises(ConfigError, match=r"such weights of Conv.* use --as int8$"):
+        qprof.quantize(path, config="weight-only-nvfp4", target="tensorrt")
+
+
 def test_weights_that_cannot_have_4_bits_have_8_beside_others_and_are_named(tmp_path: Path) -> None:
     path = convolution(tmp_path / "net.onnx", "f = Flatten (r) y = MatMul (f, v)")
     result = qprof.quantize(path, config="weight-only-4", target="onnxruntime-x86")
