@@ -38,8 +38,8 @@ def match(graph: Graph, other: Graph, names: Mapping[str, str]) -> Match:
 
     Nodes are matched one by one, in graph order, on three grounds: the name, the name of what they make, and
     where they stand: the same operator, reading the same matched tensors at the same places. Nothing is taken
-    from how names end. A clip that a tool left out is matched with nothing: its result is the tensor that it
-    reads.
+    from how names end. A clip that a tool left out, and did not write with other operators, is matched with
+    nothing: its result is the tensor that it reads.
 
     Args:
         graph: the float model.
@@ -58,14 +58,11 @@ def match(graph: Graph, other: Graph, names: Mapping[str, str]) -> Match:
             for own, theirs in zip(node.outputs, partner.outputs, strict=False):
                 if own and theirs:
                     search.tensors[own] = theirs
-        elif is_clip(node) and node.input(0) in search.tensors:
+        elif is_clip(node) and node.input(0) in search.tensors and not search.makes(node):
             search.tensors[node.outputs[0]] = search.tensors[node.input(0)]
             absorbed.append(node)
         else:  # several nodes of the quantized model may make what this one makes
-            for name in node.outputs:
-                tensor = search.tensor_named(name) if name else None
-                if tensor is not None and tensor not in search.tensors.values():
-                    search.tensors[name] = tensor
+            search.tensors.update(search.makes(node))
     return Match(
         search.nodes,
         search.tensors,
@@ -92,6 +89,12 @@ class _Search:
             return name
         alias = self.names.get(name)
         return alias if alias in self.other.values else None
+
+    def makes(self, node: Node) -> dict[str, str]:
+        """Return the results of a node that no matched node makes in the quantized model, with theirs."""
+        named = {name: self.tensor_named(name) for name in node.outputs if name}
+        taken = {*self.tensors.values()}
+        return {name: tensor for name, tensor in named.items() if tensor is not None and tensor not in taken}
 
     def candidates(self, node: Node) -> Iterator[Node]:
         """Yield the nodes of the quantized model that may be this one, the likeliest first."""

@@ -21,7 +21,7 @@ from ..numerics.affine import INT32, QuantParams, dequantize, quantize, steps_of
 from ..numerics.schemas import bias_params
 from ..operators.graph import Graph, Node, in_main_graph, index, node_view
 from ..operators.saturating import saturates_within
-from ..operators.table import Constraint
+from ..operators.table import Constraint, product_layout
 from ..plan.plan import Adjustments, RoundingOffsets
 from ..plan.reasons import ReasonCode, because
 from ..prepare.prepare import prepare
@@ -217,7 +217,9 @@ def _note_constant(
         if stored is not None and name not in facts.folded:
             facts.constants.setdefault(name, {})[position] = stored
             return stored.params
-        own = facts.graph.constant(node.input(position))
+        own, layout = facts.graph.constant(node.input(position)), product_layout(node)
+        if layout is None or not node.has_constant(layout.index):  # float values are those of the float model
+            return None
         if own is not None and own.shape == array.shape and not np.allclose(own, array, rtol=1e-5, atol=1e-6):
             facts.changed_biases[name] = _numbers(array - own)
         return AS_PRODUCT if name in facts.folded else None

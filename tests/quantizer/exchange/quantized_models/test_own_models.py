@@ -86,6 +86,35 @@ def test_plans_without_a_profile_come_back(mode: str) -> None:
     assert {name: entry.kind for name, entry in plan.nodes.items()} == kinds
 
 
+@pytest.mark.parametrize("clip", ["Relu(a)", "Clip(a, low, high)"], ids=["relu", "clip"])
+def test_activation_functions_written_for_float8_with_other_operators_come_back(clip: str) -> None:
+    text = f"a = Conv{PADS}(x, w, b) t = {clip} y = Conv{PADS}(t, v)"
+    net = network(text, {"w": WIDE, "b": (8,), "v": WIDE, "low": (), "high": ()})
+    recipe = load_recipe("onnx", {**OFF, "activation_type": "float8e4m3fn"})
+    planned = plan_from(model_facts(net.prepared, net.profile, recipe))
+    written = lower(planned.model, planned.plan).model
+    assert "Max" in [node.op_type for node in written.graph]
+    plan = plan_of_source(net.model, source_of_model(net.graph, written, "own.onnx", "qprof"), recipe)
+    products = [node.name for node in net.graph.nodes if node.op_type == "Conv"]
+    assert [plan.nodes[name].kind for name in products] == [
+        planned.plan.nodes[name].kind for name in products
+    ]
+    assert plan.tensors.items() >= planned.plan.tensors.items()
+
+
+def test_a_normalization_rounded_to_float16_has_the_bias_of_the_float_model() -> None:
+    text = "n = LayerNormalization(x, s, t) y = MatMul(n, v)"
+    net = network(text, {"s": (6,), "t": (6,), "v": (6, 6)}, opset=21)
+    recipe = load_recipe("tensorrt", OFF)
+    planned = plan_from(model_facts(net.prepared, net.profile, recipe))
+    written = lower(planned.model, planned.plan).model
+    assert recipe.config.float_type == "float16"
+    plan = plan_of_source(net.model, source_of_model(net.graph, written, "own.onnx", "qprof"), recipe)
+    assert {name: entry.kind for name, entry in plan.nodes.items()} == {
+        name: entry.kind for name, entry in planned.plan.nodes.items()
+    }
+
+
 def test_transposed_weights_of_gemm_in_packed_products_come_back(tmp_path: Path) -> None:
     """MatMulNBits does not say which way round the weight of a Gemm was."""
     text = "a = Gemm<transB=1>(x, w, b) r = Relu(a) y = Gemm<transB=1>(r, v, c)"
