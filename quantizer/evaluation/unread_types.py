@@ -45,7 +45,8 @@ def with_floats(model: ir.Model) -> ir.Model:
             result.replace_all_uses_with(constant)
             graph.remove(node, safe=True)
             if not quantized.uses():
-                del graph.initializers[str(quantized.name)]
+                holder = quantized.graph or graph  # a graph around this one may have it
+                del holder.initializers[str(quantized.name)]
     return copy
 
 

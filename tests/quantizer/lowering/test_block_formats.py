@@ -114,3 +114,20 @@ def test_a_plan_with_blocks_is_read_back(model: Path, tmp_path: Path) -> None:
     qprof.quantize(model, output=tmp_path / "again.onnx", plan=tmp_path / "p.yaml")
     assert (tmp_path / "q.onnx").read_bytes() == (tmp_path / "again.onnx").read_bytes()
     assert first.plan.tensors["w"].qtype.name == "nvfp4"
+
+
+def test_a_weight_that_a_branch_reads_from_around_it_is_computed_too(tmp_path: Path) -> None:
+    net = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17]> g (float[5, 128] x, bool c) => (float[5, 40] y) { '
+        "y = If (c) <then_branch = a () => (float[5, 40] p) { p = MatMul(x, w) }, "
+        "else_branch = b () => (float[5, 40] q) { r = Neg(x) q = MatMul(r, w) }> }"
+    )
+    array = np.random.default_rng(0).standard_normal((128, 40)).astype(np.float32)
+    net.graph.initializer.append(onnx.numpy_helper.from_array(array, "w"))
+    path, out = tmp_path / "m.onnx", tmp_path / "q.onnx"
+    onnx.save(net, path)
+    qprof.quantize(path, output=out, config="weight-only-nvfp4", target="onnx")
+    feed = {"x": ROWS, "c": np.array(True)}
+    reference = ReferenceEvaluator(str(out)).run(None, feed)[0]
+    ours = open_session(str(out), "q").run(None, feed)[0]  # float4e2m1 is float32 there
+    np.testing.assert_allclose(ours, reference, rtol=0, atol=1e-4)

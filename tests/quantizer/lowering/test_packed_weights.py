@@ -172,3 +172,24 @@ def test_weights_of_two_bits_are_computed_by_onnxruntime(
     assert (
         np.square(error).mean() < 1e-3 * np.square(rows @ stored).mean()
     )  # its kernel rounds rows to 8 bits
+
+
+@pytest.mark.parametrize("level", ["ORT_DISABLE_ALL", "ORT_ENABLE_ALL"])
+@pytest.mark.parametrize("bits", [2, 4, 8])
+def test_packed_weights_are_read_in_float16_at_every_level_of_optimization(
+    bits: int, level: str, tmp_path: Path
+) -> None:
+    model = model_of("float[4, 128] x", "y = MatMul (x, w)", {"w": (128, 96)})
+    path, out = tmp_path / "m.onnx", tmp_path / "q.onnx"
+    ir.save(model, path)
+    qprof.quantize(
+        path, output=out, config=f"weight-only-{bits}", target="onnxruntime-x86", float_type="float16"
+    )
+    written = onnx.load(out)
+    assert "MatMulNBits" in [node.op_type for node in written.graph.node]
+    (expected,) = ReferenceEvaluator(written, new_ops=CONTRIB).run(None, feed_of(model))
+    options = ort.SessionOptions()
+    options.graph_optimization_level = getattr(ort.GraphOptimizationLevel, level)
+    (found,) = ort.InferenceSession(str(out), options).run(None, feed_of(model))
+    # 0.5 %: sums of float16.
+    np.testing.assert_allclose(found, expected, rtol=0, atol=5e-3 * np.abs(expected).max())
