@@ -351,7 +351,7 @@ def emulated(model: ir.Model) -> ir.Model:
         for node in model.graph.all_nodes()
         if not (is_standard(node, "DequantizeLinear") or facts_of(node).moves_values)
         for value in node.outputs
-        if value.dtype is HALF and _rounds(value)
+        if isinstance(value.type, ir.TensorType) and value.dtype is HALF and _rounds(value)
     ]
     outputs = {str(value.name) for value in model.graph.outputs}
     widen(model)

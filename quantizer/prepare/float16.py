@@ -46,8 +46,8 @@ def narrow_type(model: ir.Model) -> ir.DataType | None:
 def widen(model: ir.Model) -> tuple[Finding, ...]:
     """Convert every float16 and bfloat16 tensor to float32, except the inputs and outputs of the model.
 
-    Types have to be inferred. Subgraphs are converted too. Operators of other domains are assumed to compute
-    in any type they are given.
+    Types have to be inferred. Subgraphs are converted too, and outputs that are sequences, which no Cast
+    takes. Operators of other domains are assumed to compute in any type they are given.
     """
     names = value_names(model)
     border = _cast_inputs(model, names) | _cast_outputs(model, names)
@@ -139,7 +139,7 @@ def _cast_outputs(model: ir.Model, names: set[str]) -> set[ir.Node]:
     """Put a Cast before each narrow output; return all such casts."""
     casts = set()
     for index, value in enumerate(model.graph.outputs):
-        if value.dtype not in NARROW or value.is_graph_input():
+        if not isinstance(value.type, ir.TensorType) or value.dtype not in NARROW or value.is_graph_input():
             continue
         producer = value.producer()
         if producer is not None and is_standard(producer, "Cast") and not value.uses():

@@ -419,3 +419,17 @@ def test_the_reasons_of_float32_are_in_the_plans_file(tmp_path: Path) -> None:
     written = Written(tmp_path, NORM, {"eps": np.float32(1e-3)}, feeds((1, 8, 64), 300.0))
     assert loads(dumps(written.plan)) == written.plan
     assert "float32: {code: beyond-float16, tensor: s" in written.plan_file.read_text()
+
+
+def test_sequences_of_float16_tensors_are_emulated() -> None:
+    text = (
+        "g (float16[4, 8] x) => (float16[4, 8] y, seq(float16[4, 8]) s) <int64 first = {0}> "
+        "{ a = Neg(x) s = SequenceConstruct(a, x) b = SequenceAt(s, first) y = Exp(b) }"
+    )
+    model = parser.parse_model(HEADER + text)
+    source = ir.from_proto(onnx.shape_inference.infer_shapes(model, strict_mode=True))
+    rounded = ir.to_proto(emulated(source))
+    onnx.checker.check_model(rounded, full_check=True)
+    feed = {"x": normal((4, 8)).astype(np.float16)}
+    found = ort.InferenceSession(rounded.SerializeToString()).run(["y"], feed)[0]
+    np.testing.assert_allclose(found, np.exp(-feed["x"]), rtol=2e-3)
