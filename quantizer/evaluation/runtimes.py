@@ -122,7 +122,7 @@ def open_session(
     metadata, program = session.get_modelmeta().custom_metadata_map, session
     if FLOAT_TYPE in metadata and provider == CPU:
         rounded = _rounded_to_float16(model)
-        session = session if rounded is None else new_session(rounded, options, provider)
+        session = session if rounded is None else _session_of_rounded(rounded, options, provider)
     borders = _stated_borders(metadata, (*session.get_inputs(), *session.get_outputs()))
     if any(value.type == INT8_TENSOR and value.name not in borders for value in session.get_inputs()):
         borders |= {name: FloatBorder(scale) for name, scale in stored_caches(model).items()}
@@ -182,6 +182,16 @@ def _rounded_to_float16(model: str | bytes) -> bytes | None:
     source = ir.from_proto(onnx.load_from_string(model) if isinstance(model, bytes) else onnx.load(model))
     rounded: bytes = ir.to_proto(emulated(source)).SerializeToString()
     return rounded
+
+
+def _session_of_rounded(model: bytes, options: ort.SessionOptions, provider: str) -> ort.InferenceSession:
+    """Return a session of such a model. Weights of 4 bits that a loop or branch reads from around it are not
+    found by onnxruntime 1.32 where it packs them for float32 products: then it leaves these as they are."""
+    try:
+        return new_session(model, options, provider)
+    except RUNTIME_ERRORS:
+        options.add_session_config_entry("session.disable_quant_qdq", "1")
+        return new_session(model, options, provider)
 
 
 MAX_ROUNDED_BYTES = 900 << 20

@@ -19,6 +19,7 @@ from onnx.reference import ReferenceEvaluator
 from qprof_onnx import quantize
 from qprof_onnx.profiles.base.errors import ConfigError
 from qprof_onnx.quantizer.api.profiling import profile_model
+from qprof_onnx.quantizer.evaluation.runtimes import open_session
 from qprof_onnx.quantizer.lowering.float16 import emulated
 from qprof_onnx.quantizer.plan.plan import QuantPlan
 from qprof_onnx.quantizer.plan.store import dumps, load_plan, loads
@@ -433,3 +434,21 @@ def test_sequences_of_float16_tensors_are_emulated() -> None:
     feed = {"x": normal((4, 8)).astype(np.float16)}
     found = ort.InferenceSession(rounded.SerializeToString()).run(["y"], feed)[0]
     np.testing.assert_allclose(found, np.exp(-feed["x"]), rtol=2e-3)
+
+
+def test_four_bits_that_a_loop_reads_from_around_it_are_judged_in_float16(tmp_path: Path) -> None:
+    text = (
+        "g (float[4, 64] x) => (float[4, 64] y) <int64 n = {3}, bool t = {1}> { h = MatMul(x, v) "
+        "y = Loop(n, t, h) <body = b (int64 i, bool c, float[4, 64] s) => (bool d, float[4, 64] o) "
+        "{ d = Identity(c) p = MatMul(s, w) z = Add(p, h) o = Tanh(z) }> }"
+    )
+    model = parser.parse_model(HEADER + text)
+    for seed, name in enumerate("vw"):
+        model.graph.initializer.append(numpy_helper.from_array(normal((64, 64), 0.1, seed), name))
+    path, out = tmp_path / "m.onnx", tmp_path / "q.onnx"
+    onnx.save(model, path)
+    quantize(path, output=out, config="weight-only-4", target="onnx", float_type="float16")
+    feed = {"x": normal((4, 64))}
+    expected = ReferenceEvaluator(str(out)).run(None, feed)[0]
+    found = open_session(str(out), "q").run(None, feed)[0]
+    np.testing.assert_allclose(found, expected, rtol=0, atol=5e-3)
