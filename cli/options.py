@@ -300,6 +300,10 @@ class FileCommand(click.Command):
             )
         )
 
+    def get_help_option_names(self, ctx: click.Context) -> list[str]:
+        """Return both words, also for a help that is printed without the command that this one is of."""
+        return ["-h", "--help"]
+
     def _be_verbose(self, ctx: click.Context, parameter: click.Parameter, wanted: bool) -> None:
         current_run().verbose = wanted
 

@@ -145,7 +145,7 @@ def choose_arrays(
     zero_point = np.where(largest == 0.0, 0.0, np.clip(zero_point, first, last))
     zero_point[symmetric] = 0.0
     if schema.power_of_two:
-        scale = _raised_to_power_of_two(scale)
+        scale = np.minimum(_raised_to_power_of_two(scale), 2.0**127)  # the largest of float32
     scale = _float32(scale)
     scale[scale == 0.0] = FLOAT32_TINY
     return scale, zero_point.astype(np.int64), qtype

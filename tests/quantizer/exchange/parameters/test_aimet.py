@@ -138,7 +138,7 @@ def test_a_quantized_scale_of_2_1_is_multiplied_out() -> None:
             "quantized to a float type",
         ),
         ({"y_scale": [[0.1]], "y_zero_point": [[-0.5]]}, "fractions"),
-        ({"y_scale": [[0.1]], "output_dtype": "int2"}, "no such type"),
+        ({"y_scale": [[0.1]], "output_dtype": "int3"}, "no such type"),
         ({"y_scale": [[0.1]], "output_dtype": "float8e5m2"}, "no float8e5m2"),
         ({"y_scale": [[0.0]]}, "not a positive float32"),
         ({"y_scale": [[0.1]], "y_zero_point": [[8]]}, "no value of int4"),
