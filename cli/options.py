@@ -283,7 +283,15 @@ RECIPE = RecipeRead()
 # ---------------------------------------- commands and help
 
 
-class FileCommand(click.Command):
+class Command(click.Command):
+    """A command whose help has -h and --help, also when it is printed without the group that it is of."""
+
+    def get_help_option_names(self, ctx: click.Context) -> list[str]:
+        """Return the words that ask for help."""
+        return ["-h", "--help"]
+
+
+class FileCommand(Command):
     """A command that refuses, before any work, to write over its inputs; and has --verbose."""
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:
@@ -299,10 +307,6 @@ class FileCommand(click.Command):
                 help="Print all findings, with their codes, and reasons.",
             )
         )
-
-    def get_help_option_names(self, ctx: click.Context) -> list[str]:
-        """Return both words, also for a help that is printed without the command that this one is of."""
-        return ["-h", "--help"]
 
     def _be_verbose(self, ctx: click.Context, parameter: click.Parameter, wanted: bool) -> None:
         current_run().verbose = wanted

@@ -5,9 +5,10 @@ from __future__ import annotations
 import click
 
 from ..console import echo, print_table
+from ..options import Command
 
 
-@click.command("schema")
+@click.command("schema", cls=Command)
 @click.argument("name", required=False, metavar="[NAME]")
 def command(name: str | None) -> None:
     """Print the JSON Schema of a file or of a result.
