@@ -375,7 +375,8 @@ def peak_mb(file: Path, runtime: str, past: int, cache: str) -> float:
     """Return by how much the resident set of a process grows while it runs some tokens, in MB."""
     program = "from stages.caches import print_peak; print_peak()"
     words = [sys.executable, "-c", program, str(file), runtime, str(past), cache]
-    place = {**os.environ, "PYTHONPATH": str(HERE)}
+    path = os.pathsep.join(filter(None, (str(HERE), os.environ.get("PYTHONPATH"))))
+    place = {**os.environ, "PYTHONPATH": path}
     return float(subprocess.run(words, capture_output=True, text=True, check=True, env=place).stdout)
 
 
