@@ -41,6 +41,7 @@ from ..plan.plan import (
 )
 from ..plan.reasons import FloatReason, ReasonCode, UnfitNodesError, because
 from ..plan.verify import verify_plan
+from ..planning.float_products import write_clips_as_max
 from ..planning.parameters import TANH_SCALE
 from ..targets.config import ActivationType, QuantConfig, WeightType
 from ..targets.conformance import ConformityError, check_conformity
@@ -145,6 +146,11 @@ def _plan(
 ) -> QuantPlan:
     decider = _Decider(graph, source, recipe, unfit, _with_clip_inputs(graph, source.tensors))
     tensors, nodes = _stored_params(graph, {node.name: decider.decision(node) for node in graph.nodes})
+    for node in graph.nodes:
+        for place, name in enumerate(node.inputs):
+            params = nodes[node.name].inputs.get(place, tensors.get(name))
+            if params is not None and params.qtype.is_float:
+                write_clips_as_max(graph, recipe.target, nodes, name)
     kept = {name for name, entry in nodes.items() if entry.kind.has_weights}
     adjustments = replace(
         source.adjustments,
@@ -177,6 +183,8 @@ def _with_clip_inputs(graph: Graph, tensors: Mapping[str, QuantParams]) -> dict[
     for node in reversed(graph.nodes):
         name, after = node.input(0), completed.get(node.output if node.outputs else "")
         if not is_clip(node) or after is None or name in completed or graph.is_constant(name):
+            continue
+        if after.qtype.is_float:  # has values on both sides of 0, so that nothing saturates there
             continue
         maker, alone = graph.producer(name), len(graph.consumers(name)) == 1 and not graph.is_result(name)
         if alone and maker is not None and maker.rule is not None:

@@ -249,8 +249,7 @@ class _Ranges:
                 others += maker.inputs[:1] if maker.facts.moves_values else maker.inputs
             for reader, index in self.graph.consumers(name):
                 grows = moved[name].code is ReasonCode.RANGE_NOT_KNOWN and (
-                    reader.op_type in SUMS
-                    or reader.facts.arithmetic in (Arithmetic.SUM, Arithmetic.DIFFERENCE)
+                    reader.op_type in SUMS or reader.facts.arithmetic in TERMS
                 )
                 if index >= 0 and reader.outputs and (grows or (reader.facts.moves_values and index == 0)):
                     others.append(reader.output)

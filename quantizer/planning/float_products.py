@@ -26,7 +26,7 @@ from ..operators.table import Constraint
 from ..plan.plan import Implementation, Kind, NodePlan
 from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because
 from ..targets.config import QuantConfig
-from ..targets.target import ProductLimits
+from ..targets.target import ProductLimits, Target
 from .facts import PlanningFacts
 from .selection import shape_arithmetic, unfit_tensor
 
@@ -74,7 +74,8 @@ def float_products(facts: PlanningFacts, floats: FloatReasons) -> FloatProducts:
     if qtype is None:
         return FloatProducts()
     alone = TYPES[config.activation_type].is_float
-    chosen = FloatProducts()
+    chosen: dict[str, InputParams] = {}
+    remarks: dict[str, str] = {}
     others: dict[str, FloatReason] = {}
     for node in facts.graph.nodes:
         reason = facts.requested_float.get(node.name) or floats.get(node.name) or _refusal(node, facts, qtype)
@@ -90,13 +91,13 @@ def float_products(facts: PlanningFacts, floats: FloatReasons) -> FloatProducts:
                 TYPES[config.activation_type].name: decibels(1.0, integer),
             }
             first, second = sorted(figures, key=lambda name: -figures[name])
-            chosen.remarks[node.name] = (
+            remarks[node.name] = (
                 f"what it reads keeps {figures[first]:.1f} dB in {first}, {figures[second]:.1f} in {second}"
             )
             if integer <= own:
                 continue
-        chosen.inputs[node.name] = inputs
-    return FloatProducts(chosen.inputs, chosen.remarks, others)
+        chosen[node.name] = inputs
+    return FloatProducts(chosen, remarks, others)
 
 
 def _is_unsupported_in_integers(node: Node, facts: PlanningFacts) -> bool:
@@ -179,15 +180,29 @@ def with_float_products(
             tensor = graph.node(name).input(index)
             maker = graph.producer(tensor)
             is_float = maker is None or not nodes[maker.name].kind.reads_quantized
-            while maker is not None and nodes[maker.name].kind is Kind.FLOAT:
-                if facts.target.float_implementations.get(maker.op_type) == Implementation.MAX.value:
-                    nodes[maker.name] = replace(nodes[maker.name], implementation=Implementation.MAX)
-                moves = maker.rule is not None and maker.rule.constraint is Constraint.SAME
-                maker = graph.producer(maker.input(0)) if moves else None
+            write_clips_as_max(graph, facts.target, nodes, tensor)
             if not is_float or known.setdefault(tensor, read) != read:
                 own[index] = read
         nodes[name] = replace(nodes[name], inputs=own)
     return known
+
+
+def write_clips_as_max(graph: Graph, target: Target, nodes: dict[str, NodePlan], tensor: str) -> None:
+    """Let the float node that clips a tensor be written as Max where the target says so, in place: there the
+    runtime would leave it out before the tensor is rounded to floating-point numbers.
+
+    Args:
+        graph: the prepared model.
+        target: the runtime.
+        nodes: of the plan, by name.
+        tensor: name of what is read in floating-point numbers of few bits.
+    """
+    maker = graph.producer(tensor)
+    while maker is not None and nodes[maker.name].kind is Kind.FLOAT:
+        if target.float_implementations.get(maker.op_type) == Implementation.MAX.value:
+            nodes[maker.name] = replace(nodes[maker.name], implementation=Implementation.MAX)
+        moves = maker.rule is not None and maker.rule.constraint is Constraint.SAME
+        maker = graph.producer(maker.input(0)) if moves else None
 
 
 def non_finite(facts: PlanningFacts, products: FloatProducts) -> list[Finding]:
@@ -237,11 +252,10 @@ def activation_params(name: str, facts: PlanningFacts, qtype: QuantType) -> Quan
     recorded, over the largest value of the type; or the largest that the mathematics allows, where less."""
     tensor, producer = facts.profile[name], facts.graph.producer(name)
     largest = HEADROOM * max(-tensor.minimum, tensor.maximum)
-    bounds = None if producer is None or producer.rule is None else producer.rule.bounds
-    if bounds is not None:
-        largest = min(largest, max(map(abs, bounds)))
-        if producer is not None and producer.rule is not None and producer.rule.makes_probabilities:
-            largest = max(map(abs, bounds))  # whatever was recorded
+    rule = None if producer is None else producer.rule
+    if rule is not None and rule.bounds is not None:
+        end = max(map(abs, rule.bounds))
+        largest = end if rule.makes_probabilities else min(largest, end)
     return choose_params(-largest, largest, SCHEMAS[facts.config.schema], qtype)
 
 

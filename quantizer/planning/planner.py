@@ -273,7 +273,7 @@ def _float_implementation(facts: PlanningFacts, node: Node, parameters: Paramete
     if way is Implementation.CLIP:
         is_harmed = node.output in parameters.activations
     elif way is Implementation.MAX:
-        is_harmed = False  # told by `with_float_products`
+        is_harmed = False  # `write_clips_as_max` says where
     elif way is Implementation.SUM:
         is_harmed = is_normalized(facts.graph, node.output) or _is_bias(node, facts.graph, parameters)
     return way if is_harmed else Implementation.USUAL

@@ -100,6 +100,8 @@ def test_activation_functions_written_for_float8_with_other_operators_come_back(
         planned.plan.nodes[name].kind for name in products
     ]
     assert plan.tensors.items() >= planned.plan.tensors.items()
+    again = lower(net.model, plan).model
+    assert [node.op_type for node in again.graph] == [node.op_type for node in written.graph]
 
 
 def test_a_normalization_rounded_to_float16_has_the_bias_of_the_float_model() -> None:
