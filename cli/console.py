@@ -18,7 +18,7 @@ import click
 
 from ..profiles.base.errors import QprofError, escaped
 from ..profiles.base.extras import OptionalModule
-from ..profiles.base.findings import Finding, Severity, gravest_first, of_severity
+from ..profiles.base.findings import Finding, Severity, gravest_first, of_severity, rest_text
 from ..profiles.base.json_values import to_jsonable
 from ..profiles.base.progress import counted, plain_lines, rate
 from ..profiles.base.tool import LOGGER, Progress
@@ -104,7 +104,7 @@ def tell(message: str, *, lines: bool = False) -> None:
 
 def tell_findings(findings: Iterable[Finding], *, waits: bool = False) -> None:
     """Print findings on stderr, each once and the gravest first; after the first few notes of a command these
-    are counted, and printed with --verbose.
+    wait for its end (`tell_unprinted_notes`).
 
     Args:
         findings: what is told.
@@ -140,10 +140,13 @@ def tell_waiting_findings() -> None:
 
 
 def tell_unprinted_notes() -> None:
-    """Say at the end of a command how many notes were not printed."""
+    """Print at the end of a command the note that was not printed, or say of which kinds those are."""
     run = current_run()
-    if not run.verbose and _notes_of(run) > NOTES:
-        tell(f"note: {_notes_of(run) - NOTES} more with --verbose")
+    rest = () if run.verbose else of_severity(run.told, Severity.NOTE)[NOTES:]
+    if len(rest) == 1:
+        tell(_line(rest[0], run.verbose))
+    elif rest:
+        tell(f"note: {rest_text(rest)}")
 
 
 class NotesHandler(logging.Handler):

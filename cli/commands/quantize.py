@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ...profiles.base.findings import Code, Severity, gravest_first, listed, of_severity
+from ...profiles.base.findings import Code, Severity, gravest_first, listed, of_severity, rest_text
 from ...profiles.base.options import options_of
 from ...profiles.base.presentation import size_change, size_text
 from ...quantizer.api.options import MIXED, OF_JUDGING, PRECISIONS, QuantizeOptions
@@ -229,9 +229,9 @@ def _lines_of_unjudged(result: QuantizeResult, verbose: bool) -> Iterator[tuple[
         faster = 1.0 if result.predicted_speedup is None else result.predicted_speedup
         slower = ": slower" if faster < SLOWER else ""
         elsewhere = "" if result.prediction == result.predicted.text else "; this machine was not measured"
-        of_tokens = f" ({result.predicted.text})" if result.predicted.prompt else ""
-        error = f" ({result.predicted.error_text})" if result.predicted.error else ""
-        yield "speed", f"{faster:.2f} times as fast as float, predicted{error}{slower}{of_tokens}{elsewhere}"
+        parts = result.predicted.error_text or result.predicted.speedups_text
+        basis = f"predicted ({parts})" if parts else "predicted"
+        yield "speed", f"{faster:.2f} times as fast as float, {basis}{slower}{elsewhere}"
     elif facts is not None and not facts.config.regards_time:
         yield "speed", "not predicted (--cost-model off); measure with qprof evaluate"
     else:
@@ -245,9 +245,9 @@ def _lines_of_unjudged(result: QuantizeResult, verbose: bool) -> Iterator[tuple[
         yield from listed(of_severity(result.findings, Severity.WARNING))
         notes = of_severity(result.findings, Severity.NOTE)
         notes = tuple(note for note in notes if note.code is not Code.OUTPUT_KIND)
-        yield from listed(notes[:SHOWN])
-        if len(notes) > SHOWN:
-            yield "note", f"{len(notes) - SHOWN} more with --verbose"
+        yield from listed(notes[:SHOWN] if len(notes) > SHOWN + 1 else notes)
+        if len(notes) > SHOWN + 1:
+            yield "note", rest_text(notes[SHOWN:])
 
 
 def _speed_lines(speed: SpeedCheck, predicted: float | None, verbose: bool) -> Iterator[tuple[str, str]]:

@@ -7,6 +7,7 @@ JSON hold the fields; `docs/reference/findings.md` is printed from the table.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -33,7 +34,11 @@ class Severity(StrEnum):
         "something speaks against all that was measured: exit code 1 where a limit was given; always printed",
     )
     WARNING = "warning", "to be looked at; the exit code stays; always printed"
-    NOTE = "note", "good to know; the exit code stays; a command prints its first two, all with --verbose"
+    NOTE = (
+        "note",
+        "good to know; the exit code stays; a command prints three, of more two and the codes of the others, "
+        "all with --verbose",
+    )
 
 
 class Code(StrEnum):
@@ -594,6 +599,13 @@ def listed(findings: Iterable[Finding], codes: bool = False) -> tuple[tuple[str,
         codes: whether the code stands before the text, as in "[few-samples] 3 samples are few".
     """
     return tuple((one.label, one.coded_text if codes else one.text) for one in gravest_first(findings))
+
+
+def rest_text(findings: Iterable[Finding]) -> str:
+    """Return how many findings are not printed, and their codes, the most frequent first."""
+    counts = Counter(str(one.code) for one in findings)
+    codes = (code if number == 1 else f"{number} {code}" for code, number in counts.most_common())
+    return f"{counts.total()} more with --verbose: {', '.join(codes)}"
 
 
 def of_severity(findings: Iterable[Finding], *severities: Severity) -> tuple[Finding, ...]:

@@ -360,6 +360,12 @@ class PredictedTime:
         return f"within {self.error:.0%} for nine of ten models".replace("%", " %") if self.error else ""
 
     @property
+    def speedups_text(self) -> str:
+        """Return the speedup of a prompt and of an answer; "" where the model takes no tokens."""
+        parts = (("prompt", self.prompt, self.prompt_ratio), ("answer", self.answer, self.answer_ratio))
+        return ", ".join(f"{name} of {tokens} tokens {1 / part:.2f}" for name, tokens, part in parts if part)
+
+    @property
     def text(self) -> str:
         """Return it in words."""
         ratio = self.planned_us / self.float_us if self.float_us else 1.0

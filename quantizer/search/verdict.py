@@ -7,7 +7,7 @@ what to try (`fixes`).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 
@@ -23,6 +23,7 @@ from ..evaluation.metrics.score import Score, score_text
 from ..noise.estimate_check import EstimateCheck
 from ..noise.output_limits import NoiseLimits
 from ..operators.graph import Graph
+from ..operators.table import channel_layout
 from ..plan.plan import Kind, QuantPlan
 from ..plan.reasons import ReasonCode
 from ..plan.wide_weights import wide_weights
@@ -37,6 +38,9 @@ MIN_INT8_SHARE = 0.005
 BEYOND_RANGE = 0.1
 """Share of a calibrated range by which held-out values go beyond it before an estimate that was too good is
 put down to that: 25 steps of 8 bits."""
+
+OPERATORS_TOLD = 3
+"""Operators of products that a composition names, the most frequent first."""
 
 FEW_ROWS, TOO_FEW_ROWS = 16, 8
 """Held-out rows below which a verdict says that they are few, and below which it is good so far only."""
@@ -71,7 +75,6 @@ class Composition:
             [0, 1]; None in mode weight-only, in which they do none, and without a profile, which would say
             how many there are.
         quantized: number of nodes that compute in integers or have quantized weights.
-        floats: the nodes that stay float by reason, the most first.
         weight_only: of `quantized`, those that have quantized weights and compute in float.
         caches: number of float nodes that keep keys and values in int8; none of `quantized`.
         is_unprofitable: whether arithmetic in int8 is left out as it would save too little time, which a note
@@ -80,11 +83,12 @@ class Composition:
         wider: which weights have 8 bits where 4 were asked for, see `wide_weights`; "" for none.
         float_type: the floating-point type of products, "" for none.
         float_share: its part of `int8_share`.
+        products: operator -> number of its nodes that multiply by a matrix or a kernel.
+        int8_products: how many of these `int8_share` counts.
     """
 
     int8_share: float | None
     quantized: int
-    floats: tuple[FloatNodes, ...]
     weight_only: int = 0
     caches: int = 0
     is_unprofitable: bool = False
@@ -92,6 +96,8 @@ class Composition:
     wider: str = ""
     float_type: str = ""
     float_share: float = 0.0
+    products: Mapping[str, int] = field(default_factory=dict)
+    int8_products: int = 0
 
     @property
     def uses_integers(self) -> bool:
@@ -100,8 +106,7 @@ class Composition:
 
     @property
     def text(self) -> str:
-        """Return the share of the arithmetic, and how many nodes stay float."""
-        count = sum(group.nodes for group in self.floats)
+        """Return the share of the arithmetic, and of the products: other nodes are many and take little."""
         nodes = _count(max(self.nodes, self.quantized), "node")
         weights = f"weights only, of {self.weight_only} of {nodes}"
         if self.is_unprofitable:
@@ -110,9 +115,11 @@ class Composition:
             return "; ".join(filter(None, [f"{weights}; arithmetic in float", self.wider]))
         if self.int8_share is None:
             return f"{self.quantized} of {nodes} quantized"
-        floats = f"{count} of {nodes} stay{'s'[: count == 1]} float" if count else "no node stays float"
         of_which = f" ({100 * self.float_share:.0f} % in {self.float_type})" if self.float_type else ""
-        return f"{100 * self.int8_share:.0f} % of the arithmetic{of_which}; {floats}"
+        share = f"{100 * self.int8_share:.0f} % of the arithmetic{of_which}"
+        products = _count(sum(self.products.values()), "product")
+        operators = ", ".join(sorted(self.products, key=lambda name: -self.products[name])[:OPERATORS_TOLD])
+        return f"{share}, {self.int8_products} of {products} ({operators})" if self.products else share
 
 
 def composition_of(plan: QuantPlan, graph: Graph, profile: Profile | None) -> Composition:
@@ -124,16 +131,18 @@ def composition_of(plan: QuantPlan, graph: Graph, profile: Profile | None) -> Co
         profile: what the plan was made from, with the sizes of activations; None for nothing.
     """
     kinds = Counter(entry.kind for entry in plan.nodes.values())
+    products = [node for node in graph.nodes if channel_layout(node) is not None]
     return Composition(
         None if profile is None or plan.config.mode == "weight-only" else int8_share(plan, graph, profile),
         len(plan.nodes) - kinds[Kind.FLOAT],
-        float_nodes(plan),
         kinds[Kind.WEIGHT_ONLY],
         plan.int8_caches,
         is_unprofitable(plan),
         len(plan.nodes),
         wide_weights(plan, graph),
         *(("", 0.0) if profile is None else float_share(plan, graph, profile)),
+        products=Counter(node.op_type for node in products),
+        int8_products=sum(plan.nodes[node.name].kind.counts_as_quantized for node in products),
     )
 
 

@@ -99,8 +99,11 @@ def test_a_speed_that_cannot_be_told_is_unclear(low: float, high: float, told: s
     assert latency.text(2.0).startswith(told)
 
 
-def test_few_notes_are_printed_and_the_others_are_counted() -> None:
-    first, *others = (Finding(Code.SAMPLES_DRAWN, f"note {number}") for number in range(5))
+@pytest.mark.parametrize(
+    ("count", "last"), [(5, "note: 3 more with --verbose: 3 samples-drawn"), (3, "note: note 2")]
+)
+def test_few_notes_are_printed_and_of_the_others_their_kinds_unless_it_is_one(count: int, last: str) -> None:
+    first, *others = (Finding(Code.SAMPLES_DRAWN, f"note {number}") for number in range(count))
 
     @click.command("noting")
     def command() -> None:
@@ -109,7 +112,7 @@ def test_few_notes_are_printed_and_the_others_are_counted() -> None:
         tell_unprinted_notes()
 
     result = CliRunner().invoke(command)
-    assert result.stderr.splitlines() == ["note: note 0", "note: note 1", "note: 3 more with --verbose"]
+    assert result.stderr.splitlines() == ["note: note 0", "note: note 1", last]
     assert NOTES == 2
 
 

@@ -99,6 +99,10 @@ def test_a_prompt_and_an_answer_are_predicted_apart(
     total = (1000 * prompt + 64 * 100 * answer) / (1000 + 64 * 100)
     assert time.planned_us / time.float_us == pytest.approx(total, abs=0.01)
     assert f"{time.answer_ratio:.2f} for each of 64 tokens of an answer" in time.text
+    assert (
+        time.speedups_text
+        == f"prompt of 64 tokens {1 / time.prompt_ratio:.2f}, answer of 64 tokens {1 / time.answer_ratio:.2f}"
+    )
     assert loads(dumps(plan)).origin.time == time
 
 

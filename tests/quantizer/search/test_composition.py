@@ -18,9 +18,9 @@ from qprof_onnx.quantizer.search.verdict import (
 
 from .judged import HELD_OUT, LIMITS, evaluation
 
-HALF = Composition(0.5, 4, ())
-WEIGHTS = Composition(0.0, 3, (), weight_only=3)
-FLOAT = Composition(0.0, 0, ())
+HALF = Composition(0.5, 4)
+WEIGHTS = Composition(0.0, 3, weight_only=3)
+FLOAT = Composition(0.0, 0)
 SMALLER = Cost(100, 30, None)
 
 
@@ -48,9 +48,16 @@ def test_only_weights_where_arithmetic_was_asked_for_is_spoken_against() -> None
     assert alarm == (
         "no arithmetic in int8 (0 % of the multiply-adds): only the weights of 3 nodes are quantized"
     )
-    assert not list(against(Composition(None, 3, (), weight_only=3), SMALLER))
+    assert not list(against(Composition(None, 3, weight_only=3), SMALLER))
     assert not list(against(replace(WEIGHTS, is_unprofitable=True), SMALLER))  # a note says it
     assert [*map(str, against(FLOAT, SMALLER))] == ["float kept: nothing is quantized"]
+
+
+def test_products_are_counted_and_not_the_many_nodes_that_take_little() -> None:
+    parts = replace(HALF, nodes=78, products={"Gemm": 1, "Conv": 9}, int8_products=4)
+    assert parts.text == "50 % of the arithmetic, 4 of 10 products (Conv, Gemm)"
+    assert replace(parts, products={"MatMul": 1}, int8_products=1).text.endswith("1 of 1 product (MatMul)")
+    assert replace(parts, products={}).text == "50 % of the arithmetic"
 
 
 def test_a_cache_in_int8_is_a_gain_beside_float_weights() -> None:
@@ -75,7 +82,7 @@ def test_where_nothing_is_quantized_the_verdict_is_fair_at_best_and_says_to_keep
 
 
 def test_a_model_of_float_arithmetic_is_called_one_of_weights_only() -> None:
-    sentence = verdict_of(evaluation(), LIMITS, Composition(None, 3, (), weight_only=3), HELD_OUT).sentence
+    sentence = verdict_of(evaluation(), LIMITS, Composition(None, 3, weight_only=3), HELD_OUT).sentence
     assert sentence.startswith("good (weights only): output 'y'")
     slow = replace(WEIGHTS, is_unprofitable=True)
     sentence = verdict_of(evaluation(), LIMITS, slow, HELD_OUT).sentence

@@ -30,7 +30,7 @@ def verdict(sqnr: float, grade: Grade, size: int = 25, predicted: float | None =
     """Return one on a model of 100 bytes in float, with an output that needs 18 dB."""
     output = OutputGrade("y", "a decision", sqnr, 18.0, None, grade)
     held_out = HeldOut(40, 40, 160, seen=False, source="d")
-    parts = Composition(1.0, 1, ())
+    parts = Composition(1.0, 1)
     return Verdict(grade, (output,), (), None, "", None, held_out, 100, size, None, predicted, parts)
 
 

@@ -9,7 +9,7 @@ from qprof_onnx.quantizer.search.verdict import Composition, HeldOut, verdict_of
 from ..evaluation.running import both_right
 from .judged import HELD_OUT, LIMITS, evaluation
 
-HALF = Composition(0.5, 4, ())
+HALF = Composition(0.5, 4)
 
 
 def test_near_chance_there_is_no_verdict() -> None:

@@ -15,7 +15,7 @@ from .judged import HELD_OUT, LIMITS, evaluation
 
 def verdict(grade: Grade, size: int, predicted: float | None, latency: Latency | None = None) -> Verdict:
     """Return the verdict on a model of 100 bytes that has `size` when it is quantized."""
-    made = verdict_of(evaluation(), LIMITS, Composition(1.0, 3, ()), HELD_OUT, predicted=predicted)
+    made = verdict_of(evaluation(), LIMITS, Composition(1.0, 3), HELD_OUT, predicted=predicted)
     return replace(made, grade=grade, quantized_bytes=size, latency=latency)
 
 
