@@ -183,14 +183,17 @@ class FileBatch:
     def add(self, path: str | os.PathLike[str]) -> Path:
         """Return the path of a temporary file to write; it becomes `path` when the batch is complete.
 
-        The file that is added first appears last. The mode of a file that is replaced is kept, and a link to
-        a file is kept. A folder that is missing is made. What is no regular file (a pipe, a device, a
-        descriptor) is written into, and never replaced.
+        The file that is added first appears last; one that is added again takes the place of the one before.
+        The mode of a file that is replaced is kept, and a link to a file is kept. A folder that is missing is
+        made. What is no regular file (a pipe, a device, a descriptor) is written into, and never replaced.
 
         Raises:
             ConfigError: the folder cannot be made or written, or `path` names no file.
         """
         target = destination(path)
+        for before in {staged.folder for staged in self._staged if staged.path == path}:
+            self._staged = [staged for staged in self._staged if staged.folder != before]
+            shutil.rmtree(before, ignore_errors=True)
         with writing(path):
             place = None if target.is_stream else target.file.parent
             if place is not None:

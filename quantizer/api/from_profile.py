@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -17,7 +18,7 @@ from typing import Any
 from ...profiles.base.errors import ConfigError, DataError, ModelError, PlanError
 from ...profiles.base.findings import Code, Finding, gravest_first
 from ...profiles.base.improvement import improved
-from ...profiles.base.output_files import replacing_together
+from ...profiles.base.output_files import FileBatch, replacing_together
 from ...profiles.base.tool import Progress
 from ...profiles.records.check_samples import Array
 from ...profiles.records.profile import DataId, Profile
@@ -95,6 +96,7 @@ def write_quantized(
     check_outputs: bool = True,
     checkpoint: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
+    batch: FileBatch | None = None,
 ) -> QuantizeResult:
     """Write a quantized model from a float model and its profile, or from a plan.
 
@@ -112,6 +114,8 @@ def write_quantized(
         check_outputs: whether it is run on any.
         checkpoint: file that keeps the weights that are rounded; the same call resumes after a kill.
         progress: called while the model runs on the samples for rounding.
+        batch: files with which model and plan are to appear; None for alone. Until then the model lies where
+            `QuantizeResult.model_path` says.
 
     Raises:
         ModelError, ProfileError, PlanError, ConfigError, DataError: what is wrong, where, and what to do.
@@ -121,7 +125,7 @@ def write_quantized(
     read = FilesRead((path,), (profile, plan), (data, None if speed is None else speed.data))
     check_paths([output, save_plan, checkpoint], read)
     prepared = file.prepared
-    write = partial(_write, file, output=Path(output), save_plan=save_plan, read=read)
+    write = partial(_write, file, output=Path(output), save_plan=save_plan, read=read, batch=batch)
     if plan is not None:
         planned = open_plan(prepared, read_plan(plan), plan_name(plan))
         if not check_outputs:
@@ -360,6 +364,7 @@ def _write(
     speed: SpeedCheck | None = None,
     samples: Iterable[Sample] = (),
     lowered: LoweredModel | None = None,
+    batch: FileBatch | None = None,
 ) -> QuantizeResult:
     """Lower the plan, write the files, together or not at all, and hold the estimated SQNR of the outputs
     against the written model on the first samples.
@@ -374,6 +379,7 @@ def _write(
         speed: what was found where speed was asked about.
         samples: that it was rounded or timed with.
         lowered: the plan's model, where it was lowered already.
+        batch: as in `write_quantized`.
     """
     prepared, plan = model.prepared, planned.plan
     lowered = lowered or lower(planned.model, plan)
@@ -396,15 +402,15 @@ def _write(
         elements = {name: tensor.count / counted for name, tensor in facts.measured.items()}
     with (
         blamed_on_nodes(planned, lowered),
-        replacing_together(FilesRead((model,)).weights) as batch,
+        replacing_together(FilesRead((model,)).weights) if batch is None else nullcontext(batch) as files,
     ):
         of_target = check_target(lowered.model, plan, recipe, str(output))
         external = has_external_data(prepared.model)
-        written = write_checked(lowered.model, output, model.path, elements, external=external, batch=batch)
+        written = write_checked(lowered.model, output, model.path, elements, external=external, batch=files)
         findings = dict.fromkeys([*plan.findings, *lowered.findings, *of_target, *written.findings])
         plan = replace(plan, findings=tuple(findings))
         if save_plan is not None:
-            write_plan(plan, save_plan, batch)
+            write_plan(plan, save_plan, files)
         estimates, left_out = improved(
             "estimates held against the written model",
             partial(_estimates_checked, plan, model, written.file, samples),
@@ -412,7 +418,7 @@ def _write(
         )
     return QuantizeResult(
         plan,
-        output,
+        output if batch is None else written.file,
         summarize(plan),
         gravest_first([*output_alarms(plan), *plan.findings, *too_good(estimates), *left_out]),
         model.bytes,

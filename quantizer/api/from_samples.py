@@ -24,7 +24,7 @@ import onnx_ir as ir
 from ...profiles.base.errors import ConfigError, DataError, ProfileError, WritingError
 from ...profiles.base.findings import Code, Finding, gravest_first
 from ...profiles.base.improvement import improved
-from ...profiles.base.output_files import destination
+from ...profiles.base.output_files import FileBatch, destination, replacing_together
 from ...profiles.base.progress import Stage, stages
 from ...profiles.base.tool import note
 from ...profiles.records.check_samples import check_samples_place, samples_file
@@ -55,7 +55,7 @@ from ..plan.plan import Kind
 from ..plan.provenance import plan_digest
 from ..planning.caches import check_has_cache
 from ..planning.plan_model import PlannedModel
-from ..prepare.prepare import ModelFile, ProfileLike, file_of, profile_name
+from ..prepare.prepare import ModelFile, ProfileLike, profile_name
 from ..search.candidates import RankedNode
 from ..search.closed_loop import INCOMPARABLE_SAMPLES
 from ..search.fixes import Failing, cause_of, cheap_fixes, fix_order, is_better, node_fixes
@@ -139,6 +139,7 @@ class _Task:
         labels: of the held-out samples.
         measuring: how models are compared on these.
         output, plan_file: what is written.
+        batch: in which they are until the model is judged; None where they appear at once.
         stage, note: called when a stage begins, and with findings.
     """
 
@@ -150,6 +151,7 @@ class _Task:
     measuring: EvaluationOptions
     output: Path
     plan_file: Path | None
+    batch: FileBatch | None
     options: QuantizeOptions
     stage: Stage
     note: Callable[[Finding], None]
@@ -293,9 +295,11 @@ def quantize_from_samples(
             )
 
         measuring = replace(options, limit=None)  # of what was read
-        files = output, plan_file
-        task = _Task(model, recipe, kept, samples, truth, measuring, *files, options, stage, tell)
-        return replace(_judge_and_fix(task), read=read)
+        with replacing_together(FilesRead((model,)).weights) as batch:
+            files = output, plan_file, batch
+            task = _Task(model, recipe, kept, samples, truth, measuring, *files, options, stage, tell)
+            result = _judge_and_fix(task)
+        return replace(result, model_path=output, read=read)
 
 
 CHECKED_TRUTHS = 8
@@ -528,6 +532,7 @@ def _written(task: _Task, recipe: Recipe, check_speed: bool) -> QuantizeResult:
         check_outputs=options.check_outputs == "auto",
         progress=progress if rounds else None,
         checkpoint=options.checkpoint,
+        batch=task.batch,
     )
 
 
@@ -535,7 +540,7 @@ def _judged(task: _Task, recipe: Recipe, result: QuantizeResult) -> _Attempt:
     """Compare a model with float on the held-out samples, and say how good it is."""
     options, samples = task.options, task.samples
     assert result.model_path is not None
-    written = file_of(result.model_path)
+    written = ModelFile(result.model_path, task.output)
     facts = result.facts
     assert facts is not None
     findings = tuple(finding for finding in result.findings if finding != NOT_RUN)
@@ -618,6 +623,7 @@ def _tried_fixes(task: _Task, first: _Attempt) -> Verdict:
             task,
             output=folder / "trial.onnx",
             plan_file=None,
+            batch=None,
             measuring=measuring if first.evaluation.latency else replace(measuring, latency=None),
             options=replace(task.options, checkpoint=None),
             stage=lambda name: lambda done, of: None,

@@ -162,7 +162,7 @@ def session_doubts(quantized: ModelFile) -> tuple[Finding, ...]:
     """
     sources = {f"metadata '{ORT_CONFIG}'": quantized.model.metadata_props.get(ORT_CONFIG, "")}
     with suppress(OSError, UnicodeDecodeError):
-        sources[GENAI_CONFIG] = (quantized.path.parent / GENAI_CONFIG).read_text(encoding="utf-8")
+        sources[GENAI_CONFIG] = (quantized.destination.parent / GENAI_CONFIG).read_text(encoding="utf-8")
     found = []
     for source, text in sources.items():
         for option, value in dict.fromkeys(_session_options(text)):

@@ -286,7 +286,8 @@ def open_pair(
             name or in the kind of their elements.
     """
     a, b = str(float_path), str(quantized_path)
-    floats, quantized = (place.open(path, path, threads, timed=timed) for path in (a, b))
+    files = (float_path, a), (quantized_path, b)
+    floats, quantized = (place.open(os.fspath(path), name, threads, timed=timed) for path, name in files)
     advice = "compare a model with its own quantized form"
     for what, float_values, quantized_values in (
         ("input", floats.get_inputs(), quantized.get_inputs()),
@@ -366,7 +367,7 @@ def evaluate(
     check_not_instrumented(floats, quantized)
     original = floats.model
     has_latency = measuring.latency is not None
-    pair = open_pair(float_path, quantized_path, measuring.threads, place, timed=has_latency)
+    pair = open_pair(floats, quantized, measuring.threads, place, timed=has_latency)
     output = measuring.scored_output or pair.outputs[0]
     if output not in pair.outputs:
         raise ModelError(

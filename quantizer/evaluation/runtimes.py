@@ -33,9 +33,10 @@ from ...profiles.runtime.providers import (
 from ..model.external_data import float_weight_bytes, has_few_bit_floats
 from ..model.files import model_bytes
 from ..model.saving import in_memory, save_model
+from ..model.unread_types import UNREAD
 from ..operators.caches import ATTENTION, PLACES
 from ..plan.provenance import FLOAT_TYPE, borders_in
-from .unread_types import UNREAD, with_floats
+from .float_constants import with_floats
 
 Inputs = Mapping[str, npt.NDArray[np.generic]]
 """The arrays of one sample by input name."""

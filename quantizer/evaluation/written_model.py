@@ -20,13 +20,13 @@ from ...profiles.base.output_files import FileBatch
 from ...profiles.runtime.providers import RUNTIME_ERRORS, disable_prepacking, first_line
 from ..model.external_data import has_few_bit_floats
 from ..model.saving import save_model
+from ..model.unread_types import UNREAD
 from ..plan.plan import QuantPlan
 from ..targets.conformance import check_conformity
 from ..targets.loading import load_recipe
 from ..targets.packaged import target_names
 from ..targets.target import Recipe
 from .runtimes import open_session, session_options
-from .unread_types import UNREAD
 
 
 def check_target(model: ir.Model, plan: QuantPlan, recipe: Recipe | None, where: str) -> tuple[Finding, ...]:

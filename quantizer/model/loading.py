@@ -9,11 +9,13 @@ from __future__ import annotations
 import logging
 import os
 import re
+import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -22,6 +24,7 @@ import onnxruntime as ort
 
 from ...profiles.base.errors import ModelError
 from ...profiles.base.findings import Code, Finding
+from ...profiles.runtime.external_weights import save_with_weights
 from ...profiles.runtime.providers import (
     RUNTIME_ERRORS,
     disable_prepacking,
@@ -30,9 +33,10 @@ from ...profiles.runtime.providers import (
     new_session_options,
 )
 from ...profiles.samples.samples import set_title
-from .external_data import SharedFileTensor, check_external, shared_file
+from .external_data import SharedFileTensor, check_external, has_few_bit_floats, shared_file
 from .protobuf import read_proto
 from .repairs import check_proto, mend
+from .unread_types import UNREAD, without_unread
 
 SMALL = 1024
 """Bytes up to which a tensor in external data is read at once: axes, shapes and scales, which shape inference
@@ -114,7 +118,14 @@ def _runtime_outputs(path: str | os.PathLike[str]) -> Mapping[str, ir.Value] | s
     """Return the tensors that a file has as outputs in onnxruntime, by name; or why onnxruntime refuses it.
 
     A shape is there where it is known and not empty: onnxruntime gives an unknown rank as no dimensions.
+    Constants that it has no kernel for are no reason to refuse a file.
     """
+    if has_few_bit_floats(os.fspath(path), UNREAD):
+        with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
+            readable = Path(folder, "model.onnx")
+            with _quiet():
+                save_with_weights(without_unread(ir.load(path)), readable)
+            return _runtime_outputs(readable)
     options = new_session_options()
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.intra_op_num_threads = 1

@@ -285,25 +285,37 @@ class ModelFile(os.PathLike[str]):
 
     Attributes:
         path: the file.
+        output: what it becomes once it is judged; None where it is in its place.
     """
 
     path: Path
+    output: Path | None = None
 
     def __fspath__(self) -> str:
         return str(self.path)
 
     def __str__(self) -> str:
-        return str(self.path)
+        return str(self.path) if self.output is None else f"{self.output} (not written)"
 
     @property
     def name(self) -> str:
         """The name of the file, without its folder."""
-        return self.path.name
+        return self.destination.name
+
+    @property
+    def destination(self) -> Path:
+        """The file, or what it becomes."""
+        return self.output or self.path
 
     @cached_property
     def loaded(self) -> LoadedModel:
         """The model as read, with its repairs; raises ModelError where it cannot be read."""
-        return read_model(self.path)
+        try:
+            loaded = read_model(self.path)
+        except ModelError as error:
+            raise ModelError(str(error).replace(str(self.path), str(self))) from error
+        set_title(loaded.model, self.destination)
+        return loaded
 
     @property
     def model(self) -> ir.Model:
@@ -324,7 +336,7 @@ class ModelFile(os.PathLike[str]):
             prepared = prepare(loaded.model)
         except ModelError as error:
             raise ModelError(f"{self}: {error}") from error
-        set_title(prepared.model, self.path)
+        set_title(prepared.model, self.destination)
         untyped = _add_runtime_types(prepared.model)
         return PreparedModel(
             prepared.model,

@@ -183,3 +183,17 @@ def test_the_size_of_an_output_has_the_files_beside_it(tmp_path: Path) -> None:
         model.with_name("m.data").write_bytes(b"12345")
         batch.add_beside(model, "m.data")
         assert batch.size(model) == 8
+
+
+def test_a_file_that_is_added_again_takes_the_place_of_the_one_before(tmp_path: Path) -> None:
+    with replacing_together() as batch:
+        first = batch.add(tmp_path / "m.onnx")
+        first.write_bytes(b"1")
+        first.with_name("old.data").write_bytes(b"1")
+        batch.add_beside(first, "old.data")
+        batch.add(tmp_path / "plan.yaml").write_bytes(b"1")
+        second = batch.add(tmp_path / "m.onnx")
+        second.write_bytes(b"2")
+        assert not first.exists()
+    content = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+    assert content == {"m.onnx": b"2", "plan.yaml": b"1"}

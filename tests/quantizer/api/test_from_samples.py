@@ -7,7 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import qprof_onnx as qprof
+from qprof_onnx.profiles.base.errors import ModelError
 from qprof_onnx.quantizer.api import from_samples
+from qprof_onnx.quantizer.prepare.prepare import ModelFile
 
 from ..int8_kernels import TARGET
 
@@ -192,3 +194,28 @@ def test_pixels_are_no_cause_where_the_float_model_does_well_on_them() -> None:
     assert any("did you forget to normalise?" in one.text for one in result.verdict.findings)
     assert not any("normalise" in one.text for one in result.verdict.cause)
     assert any("no other settings were tried" in one.text for one in result.verdict.findings)
+
+
+@pytest.mark.parametrize("before", [None, b"an older model"])
+def test_a_model_that_cannot_be_judged_does_not_appear(
+    before: bytes | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise ModelError("cannot be compared")
+
+    out = tmp_path / "q.onnx"
+    if before is not None:
+        out.write_bytes(before)
+    monkeypatch.setattr(from_samples, "evaluate", fail)
+    with pytest.raises(ModelError, match="cannot be compared"):
+        qprof.quantize(MODEL, None, out, data=DIGITS / "calibration", latency=False)
+    assert (out.read_bytes() if out.exists() else None) == before
+    left = sorted(file.name for file in tmp_path.iterdir() if file != out)
+    assert left == ["q.profile.samples.npz", "q.profile.yaml"]  # the same call goes on from them
+
+
+def test_an_error_on_a_model_that_is_judged_names_its_output(tmp_path: Path) -> None:
+    (tmp_path / "t.onnx").write_bytes(b"no model")
+    with pytest.raises(ModelError) as error:
+        _ = ModelFile(tmp_path / "t.onnx", Path("out.onnx")).model
+    assert str(error.value).startswith("out.onnx (not written): ")

@@ -131,3 +131,49 @@ def test_a_weight_that_a_branch_reads_from_around_it_is_computed_too(tmp_path: P
     reference = ReferenceEvaluator(str(out)).run(None, feed)[0]
     ours = open_session(str(out), "q").run(None, feed)[0]  # float4e2m1 is float32 there
     np.testing.assert_allclose(ours, reference, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("word", ["weight-only-nvfp4", "weight-only-mxfp4"])
+def test_a_model_that_onnxruntime_alone_understands_is_judged_and_read_with_floats_of_4_bits(
+    word: str, tmp_path: Path
+) -> None:
+    """onnxruntime decides where the ONNX checker knows an operator not, and lacks a kernel of the weights."""
+    rng = np.random.default_rng(0)
+    net = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17]> g (float[M, 128] x) => (float[M, 40] y) '
+        "{ n = SimplifiedLayerNormalization (x, s) y = MatMul (n, w) }"
+    )
+    for name, shape in {"s": (128,), "w": (128, 40)}.items():
+        array = rng.standard_normal(shape).astype(np.float32)
+        net.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+    onnx.save(net, tmp_path / "m.onnx")
+    out = tmp_path / "q.onnx"
+    samples = [{"x": ROWS + at} for at in range(8)]
+    result = qprof.quantize(
+        tmp_path / "m.onnx", None, out, data=samples, config=word, target="onnx", latency=False, budget=0
+    )
+    assert result.judged is not None
+    evaluation = result.judged.evaluation
+    again = qprof.evaluate(tmp_path / "m.onnx", out, samples)
+    assert again.outputs[0].difference is not None
+    assert again.outputs[0].difference.sqnr > 10.0
+    assert (evaluation.quantized_model, result.model_path) == ("q.onnx", out)
+
+
+def test_floats_of_4_bits_of_another_tool_are_half_floats_where_their_scales_are(tmp_path: Path) -> None:
+    net = onnx.parser.parse_model(
+        '<ir_version: 11, opset_import: ["": 23]> g (float16[2, 16] x) => (float16[2, 3] y) '
+        "{ d = DequantizeLinear <axis = 0, block_size = 16> (w, s) y = MatMul (x, d) }"
+    )
+    codes = np.arange(48).reshape(16, 3) % 16
+    tensor = onnx.TensorProto(name="w", dims=(16, 3), data_type=onnx.TensorProto.FLOAT4E2M1)
+    flat = codes.reshape(-1)
+    tensor.raw_data = (flat[::2] | flat[1::2] << 4).astype(np.uint8).tobytes()
+    net.graph.initializer.append(tensor)
+    scales = np.array([[0.5, 1.0, 2.0]], np.float16)
+    net.graph.initializer.append(onnx.numpy_helper.from_array(scales, "s"))
+    onnx.save(net, tmp_path / "m.onnx")
+    x = np.ones((2, 16), np.float16)
+    expected = ReferenceEvaluator(net).run(None, {"x": x})[0]
+    session = open_session(str(tmp_path / "m.onnx"), "m")
+    np.testing.assert_array_equal(session.run(None, {"x": x})[0], expected)

@@ -134,7 +134,7 @@ MAKING = {
     "quantizer/costs/kernels.py": "names of measured kernels",
     "quantizer/costs/spellings.py": "names of measured kernels",
     "quantizer/costs/half_floats.py": "names of onnxruntime's kernels, held against the installed ones",
-    "quantizer/evaluation/unread_types.py": "writes what it reads of a DequantizeLinear in float",
+    "quantizer/model/unread_types.py": "below the table: a DequantizeLinear that onnxruntime has not",
     "quantizer/model/computed_scales.py": "below the table: scales that a Cast or a DequantizeLinear makes",
     "quantizer/model/opsets.py": "below the table: constants",
     "quantizer/planning/caches.py": "how a target's caches are written",
