@@ -115,9 +115,16 @@ class FolderWritten(click.Path):
         self.names = names
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the path."""
+        """Return the path.
+
+        Raises:
+            ConfigError: the files cannot be written there.
+        """
+        from ..quantizer.model.output_paths import FilesRead, check_outputs
+
         path: Path = super().convert(value, param, ctx)  # type: ignore[assignment]
-        files = (path / name for name in self.names)
+        files = [path / name for name in self.names]
+        check_outputs(files, FilesRead())
         current_run().files_in_folder.extend(file for file in files if file.exists())
         return path
 

@@ -9,7 +9,7 @@ quantized, Concat appends integers to integers, and what reads all of it reads t
 
 A Cast of the whole cache takes half the time of DequantizeLinear in onnxruntime. The scale is left out after
 it where a MatMul alone reads it: the query is multiplied with the scale of keys instead, and the result with
-that of values, which are small where the cache is long.
+that of values, which are small where the cache is long. Tensors without it have a name of their own.
 """
 
 from __future__ import annotations
@@ -241,17 +241,25 @@ class _CacheWriter:
                 self._scale_product(product)
 
     def _scale_product(self, product: CacheProduct) -> None:
-        """Multiply the first input of a product with the scale of its second, or its result."""
+        """Multiply the first input of a product with the scale of its second, or its result, which keeps its
+        name; what is without the scale gets another one."""
         node = product.node.ir_node
         graph = _graph_of(node)
         scale = self._constant("scale", self._scale)
         if self._by_channel:  # the elements of a head last, as in what the product reads and gives
             shape = [1] * (self._scale.ndim - 1)
             scale = self._constant("last_scale", self._scale.reshape([*shape, -1]))
+        for moving in product.between:
+            moved = moving.ir_node.outputs[0]
+            moved.name = self._names.take(f"{moved.name}_unscaled")
         if product.sums_steps:
             result, uses = node.outputs[0], list(node.outputs[0].uses())
-            scaled = self._new(f"{result.name}_scaled", ir.DataType.FLOAT, result)
-            graph.insert_after(node, self._node("Mul", [result, scale], scaled))
+            name = str(result.name)
+            result.name = self._names.take(f"{name}_unscaled")
+            scaled = new_value(name, ir.DataType.FLOAT, result)
+            nodes = self._node("Mul", [result, scale], scaled)
+            nodes[0].name = self._names.take(f"{name}_scaled")  # nodes have names of their own
+            graph.insert_after(node, nodes)
             for use in uses:
                 use.node.replace_input_with(use.idx, scaled)
         else:

@@ -196,10 +196,12 @@ class CacheProduct:
         node: the MatMul.
         sums_steps: whether it sums over the steps of the cache, as of values; else over the elements of a
             head, as of keys.
+        between: the nodes that move the cache before it is read.
     """
 
     node: Node
     sums_steps: bool
+    between: tuple[Node, ...]
 
 
 def cache_product(graph: Graph, node: Node, position: int, growth: int) -> CacheProduct | None:
@@ -216,7 +218,7 @@ def cache_product(graph: Graph, node: Node, position: int, growth: int) -> Cache
     shape = graph.shape(node.input(position))
     if shape is None or len(shape) < 2 or growth not in (-1, -2):
         return None
-    rank, elements, name = len(shape), shape[-3 - growth], node.input(position)
+    rank, elements, name, between = len(shape), shape[-3 - growth], node.input(position), list[Node]()
     while node.op_type != "MatMul":
         if node.op_type == "Transpose":
             order = list(node.attributes.get_ints("perm", ()))
@@ -228,6 +230,7 @@ def cache_product(graph: Graph, node: Node, position: int, growth: int) -> Cache
                 reader = graph.only_reader(node.output)
                 if reader is None or reader.op_type != following or reader.input(0) != node.output:
                     return None
+                between.append(node)
                 node = reader
             repeated = graph.shape(node.output)
             if repeated is None or len(repeated) != rank or repeated[-1] != elements:
@@ -237,9 +240,12 @@ def cache_product(graph: Graph, node: Node, position: int, growth: int) -> Cache
         following_node, name = graph.only_reader(node.output), node.output
         if following_node is None:
             return None
+        between.append(node)
         node = following_node
     is_second = node.input(1) == name and node.input(0) != name
-    return CacheProduct(node, growth == -2) if is_second and not graph.is_result(node.output) else None
+    if not is_second or graph.is_result(node.output):
+        return None
+    return CacheProduct(node, growth == -2, tuple(between))
 
 
 def holds_values(graph: Graph, cache: ConcatCache) -> bool | None:

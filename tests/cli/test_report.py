@@ -98,3 +98,14 @@ def test_a_report_is_not_written_over_what_is_read(made: Path, profile: Path) ->
 def test_a_file_is_no_folder(made: Path, profile: Path) -> None:
     result = qprof("report", MODEL, made / "plan.yaml", "--profile", profile, "-o", made / "plan.yaml")
     assert result.exit_code == 2
+
+
+def test_a_report_that_cannot_be_written_is_refused_before_the_model_is(
+    profile: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    outputs = ("-o", tmp_path / "out.onnx", "--report", tmp_path / "file" / "r")
+    result = qprof("quantize", MODEL, "--profile", profile, *outputs)
+    assert result.exit_code == 2
+    assert "is a file, and no folder" in result.stderr
+    assert names(tmp_path) == ["file"]

@@ -18,6 +18,7 @@ from qprof_onnx.quantizer.api.from_samples import quantize_from_samples
 from qprof_onnx.quantizer.api.options import QuantizeOptions
 from qprof_onnx.quantizer.api.profiling import profile_model
 from qprof_onnx.quantizer.evaluation.evaluate import evaluate
+from qprof_onnx.quantizer.evaluation.layers import compare_layers
 from qprof_onnx.quantizer.evaluation.options import EvaluationOptions
 from qprof_onnx.quantizer.exchange.kv_scales import write
 from qprof_onnx.quantizer.operators.concat_caches import Turning, concat_caches, turning_of
@@ -87,6 +88,13 @@ def test_no_node_multiplies_the_whole_cache_with_its_scale(written: Path) -> Non
     assert len(casts) == 2
     readers = [n.op_type for n in graph.node if {*n.input} & {c.output[0] for c in casts}]
     assert readers == ["Unsqueeze", "Unsqueeze"]
+
+
+def test_tensors_with_a_name_of_the_float_model_are_compared_in_its_unit(model: Path, written: Path) -> None:
+    """What is read of a cache before its scale is multiplied in has a name of its own."""
+    found = compare_layers(model, written, model.parent / "data")
+    assert {"a", "s", *PAST.values()} <= {layer.tensor for layer in found.layers}
+    assert min(layer.effective.sqnr for layer in found.layers if layer.effective) > 20.0
 
 
 def test_the_past_goes_through_as_it_is_and_the_new_is_rounded(
