@@ -110,7 +110,7 @@ SETTINGS: Mapping[str, str] = {
     "mode": "Some nodes shall be static, others dynamic or weight-only, by their noise (auto).",
     "second_type": "The target has a further type, which `--as int8-float8` names.",
     "block_size": "Weights of 4 bits lose too much (16), or take too much room (64, 128).",
-    "fit_size": "Weights are to have 4 bits throughout, embedding tables too (least).",
+    "fit_size": "A size is given and no type (as --as mixed), or all weights are to have few bits (least).",
     "prompt": "A language model is served with prompts of a known length.",
     "answer": "The same, for its answers.",
     "min_tensor_sqnr": "An activation in the middle of the network is an output for somebody.",

@@ -183,7 +183,7 @@ def print_plan(plan: QuantPlan, *, with_nodes: bool) -> None:
     echo(
         f"target {config.target}, form {config.form}, schema {config.schema}, "
         f"calibrator {config.calibrator}, activations {config.activation_type}, "
-        f"weights {config.weight_type} {config.granularity}"
+        f"weights {config.weight_words}"
     )
     for finding in plan.findings:
         echo(finding.line)

@@ -6,6 +6,7 @@ with samples; all others need none.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
@@ -70,11 +71,13 @@ from ..search.fallback_nodes import blamed_on_nodes, plan_that_runs, with_fallba
 from ..search.float16_check import with_float32_nodes_on_samples
 from ..search.options import SpeedCheckOptions
 from ..search.speed_check import SpeedCheck, check_speed
-from ..targets.config import DATA_FREE, LEAST, WITH_SAMPLES, QuantConfig, size_in_bytes, split_shapes
+from ..targets.config import DATA_FREE, WITH_SAMPLES, QuantConfig, size_in_bytes, split_shapes
 from ..targets.loading import load_recipe
 from ..targets.target import Recipe
 from .results import QuantizeResult, output_alarms, summarize
 
+SIZED_PLANS = 6
+"""Plans that are written to fit a size, of which one does."""
 SIZE_TOLERANCE = 1000
 """One part in this many of the size that was asked for is not worth another plan."""
 
@@ -316,31 +319,35 @@ def _run_on_samples(
 def _plan_of_written_size(facts: PlanningFacts) -> tuple[PlannedModel, PlanningFacts]:
     """Return the plan whose model takes no more than `fit_size` says, and the facts that it is made from.
 
-    What would be written says how far the estimate of the planner is off: with 4 bits throughout first, and
-    then as planned, as long as that is too large, or leaves more than it was thought to.
+    What would be written says how far the estimate of the planner is off: with the largest formats first, and
+    then as planned, as long as that is too large, or leaves more than it was thought to. Other formats are
+    off by another error: between one that fits and one that does not the middle is tried, of `SIZED_PLANS`.
     """
     external, limit = has_external_data(facts.prepared.model), size_in_bytes(facts.config.fit_size)
-
-    def written(planned: PlannedModel) -> int:
-        return written_bytes(lower(planned.model, planned.plan).model, external)
-
-    least = replace(facts, config=replace(facts.config, fit_size=LEAST))
-    planned = plan_from(least)
-    error = written(planned) - estimated_size(facts, planned.plan)
     fitting: tuple[PlannedModel, PlanningFacts] | None = None
+    error, least, most = -math.inf, -math.inf, math.inf  # whatever is planned is thought to fit at first
+    planned_so_far = 0
     while True:
         sized = replace(facts, size_error=error)
         planned = plan_from(sized)
-        size = written(planned)
+        planned_so_far += 1
+        size = written_bytes(lower(planned.model, planned.plan).model, external)
+        exact = size - estimated_size(facts, planned.plan)
         if size <= limit:
-            fitting, exact = (planned, sized), size - estimated_size(facts, planned.plan)
-            if error - exact <= limit / SIZE_TOLERANCE:
+            fitting, most = (planned, sized), error
+            if most - max(exact, least) <= limit / SIZE_TOLERANCE:
                 return fitting
-            error = exact
-        elif fitting is not None:
-            return fitting
+            error = exact if exact > least else (least + most) / 2.0
         else:
-            error += size - limit
+            least = error
+            if error == -math.inf:
+                error = exact
+            elif most == math.inf:
+                error += size - limit
+            else:
+                error = (least + most) / 2.0
+        if fitting is not None and planned_so_far >= SIZED_PLANS:
+            return fitting
 
 
 def _estimates_checked(

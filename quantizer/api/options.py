@@ -134,7 +134,7 @@ class WeightOnly:
 
 @dataclass(frozen=True, kw_only=True)
 class Mixed:
-    """Weights in 4 bits, and in 8 where they need it most and the size allows it; arithmetic in float.
+    """Weights in the formats of the target that lose least for a size; arithmetic in float.
 
     Attributes:
         max_size: most that the model may take, such as "900MB".
@@ -148,7 +148,7 @@ class Mixed:
     @property
     def settings(self) -> dict[str, Any]:
         """The settings that it stands for."""
-        return {"mode": "weight-only", "weight_type": "int4", "fit_size": self.max_size}
+        return {"mode": "weight-only", "fit_size": self.max_size}
 
 
 Precision: TypeAlias = Int8 | Float8 | Int8Dynamic | WeightOnly | Mixed

@@ -41,6 +41,7 @@ from ..prepare.prepare import PreparedModel, fix_shapes
 from ..targets.config import DATA_FREE, QuantConfig, split_shapes, with_limit
 from ..targets.forms import FORMS, RUNTIME_FORMS
 from ..targets.target import Recipe, Target
+from ..targets.weight_formats import WeightFormat, asked_format
 
 T = TypeVar("T")
 
@@ -132,8 +133,8 @@ class PlanningFacts:
         chains: pointwise chains that are planned as one node, by the name of that node.
         channel_densities: how the channels of each activation of the prepared model are spread, kept.
         range_cache: calibrated ranges, kept.
-        eight_bit_nodes: nodes whose weights have 8 bits where 4 were asked for
-            (`size_budget.eight_bit_nodes`).
+        weight_formats: formats of weights of float nodes where these are others than was asked for, by name
+            of the constant (`size_budget.chosen_formats`).
         size_error: bytes that a written model takes more than was estimated; settings `fit_size` counts them.
         array_file: where the scales of blocks are kept.
         unfit: nodes of the prepared model that stay float because an earlier plan could not be written or run
@@ -162,7 +163,7 @@ class PlanningFacts:
     chains: Mapping[str, PointwiseChain]
     channel_densities: ChannelDensities
     range_cache: RangeCache
-    eight_bit_nodes: frozenset[str] = frozenset()
+    weight_formats: Mapping[str, WeightFormat] = field(default_factory=dict)
     size_error: float = 0.0
     array_file: ArrayFile = field(default_factory=ArrayFile)
     unfit: FloatReasons = field(default_factory=dict)
@@ -183,6 +184,15 @@ class PlanningFacts:
     def identity(self) -> ModelId:
         """The fingerprint of the prepared model."""
         return self.prepared.identity
+
+    def weight_format(self, name: str) -> WeightFormat:
+        """Return the format of a constant of a float node: that which was chosen, or asked for."""
+        return self.weight_formats.get(name) or asked_format(self.config)
+
+    @derived_from("graph")
+    def format_errors(self) -> dict[Hashable, float]:
+        """Errors of weights in formats that were looked at (`size_budget`), over their signal."""
+        return {}
 
     @derived_from("graph", "profile", "recipe", "prepared", "range_cache")
     def activations(self) -> ActivationRanges:

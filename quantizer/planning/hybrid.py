@@ -14,10 +14,10 @@ What the selection left in float is looked at once more, in this order:
    and it loses next to nothing (a voice detector: 46 dB, and 1.2 times as fast with it). So does a GRU or an
    RNN, written as a Scan, where the table of kernel times says that it is faster.
 3. Mode "weight-only": any operator that the target can give a quantized constant becomes
-   `Kind.WEIGHT_ONLY`, with 8 bits instead of 4 where a profile shows that an output would be below
-   `min_output_sqnr` otherwise, and where `size_budget` has room for them; in mode "dynamic" those whose
-   kernel computes with the quantized weight. A limit that an output has by default widens nothing: whoever
-   asks for 4 bits has them, with a profile as with samples or without either.
+   `Kind.WEIGHT_ONLY`, in the format that was asked for or that `size_budget` chose, and with 8 bits instead
+   of 4 where a profile shows that an output would be below `min_output_sqnr` otherwise; in mode "dynamic"
+   those whose kernel computes with the quantized weight. A limit that an output has by default widens
+   nothing: whoever asks for 4 bits has them, with a profile as with samples or without either.
 4. Modes "static" and "auto": what is float in the end has int8 weights where the runtime dequantizes these
    when it loads the model, and where the noise budget allows (`noise_budget`).
 
@@ -50,9 +50,17 @@ from ..prepare.constant_folding import bytes_computed_from
 from ..targets.config import AUTO_SQNR, DATA_FREE, QuantConfig
 from ..targets.forms import FORMS, RUNTIME_FORMS
 from ..targets.target import dynamic_implementation
+from ..targets.weight_formats import WeightFormat
 from .facts import PlanningFacts
 from .selection import Choice
-from .stored_weights import kernel_reads_weight, signed_type, stored_weight, symmetric_schema, table_params
+from .stored_weights import (
+    kernel_reads_weight,
+    signed_type,
+    stand_in,
+    symmetric_schema,
+    table_storage,
+    weight_storage,
+)
 
 MIN_TABLE_ELEMENTS = tuned(
     16384,
@@ -114,7 +122,7 @@ MIN_TABLE_SQNR_DB = tuned(
 )
 """SQNR that an embedding table must keep, where no limit was asked for."""
 EIGHT_BITS = 8
-"""Bits of the weights of a node that has too much noise with fewer (mixed precision, in mode weight-only)."""
+"""Bits of weights that a dynamic kernel reads too."""
 MIN_DYNAMIC_SQNR_DB = tuned(
     10.0,
     figure="none: noise of a tenth of the signal",
@@ -213,8 +221,7 @@ def _hybrid(
         hybrid = None if unfit else _dynamic(node, rule, choice, facts)
     if hybrid is None and config.mode in DATA_FREE:
         noisy = why is not None and why.code in (ReasonCode.NOISE_BUDGET, ReasonCode.NOISE_LIMIT)
-        wide = noisy or node.name in facts.eight_bit_nodes
-        hybrid = _weight_only(node, rule, facts, EIGHT_BITS if wide else 0)
+        hybrid = _weight_only(node, rule, facts, stand_in(facts) if noisy else None)
         if noisy and hybrid is not None:
             if hybrid.implementation is ROUNDS_IN_KERNEL:
                 hybrid = replace(hybrid, implementation=RUNTIME_WEIGHTS[1])
@@ -265,17 +272,21 @@ def _embedding(node: Node, rule: Rule, facts: PlanningFacts) -> Choice | None:
         return None
     if _multiplies_activations(graph, node.output, MAX_MOVING_NODES):
         return None
-    if node.name not in facts.eight_bit_nodes:
-        params, sqnr = table_params(node, table, facts) or (None, 0.0)
-        if params is not None and sqnr >= config.min_tensor_sqnr:
+    asked = facts.weight_format(name)
+    stored = table_storage(node, table.shape, facts, asked)
+    if stored is not None:
+        params, sqnr = stored.params_of(table, facts.array_file)
+        if sqnr >= config.min_tensor_sqnr:
             reason = f"embedding table {_shape(table)} in {params.qtype.name}{_blocks(params)}: {sqnr:.1f} dB"
-            return Choice(Kind.WEIGHT_ONLY, reason, Implementation.RUNTIME, weights={weight.index: params})
+            reason = "; ".join(filter(None, [reason, asked.why]))
+            return Choice(Kind.WEIGHT_ONLY, reason, stored.implementation, weights={weight.index: params})
     params, sqnr = channel_params_and_sqnr(table, axis, symmetric_schema(facts), INT8)
     if sqnr < (config.min_tensor_sqnr or MIN_TABLE_SQNR_DB):
         return None
     if is_dear_to_read(node, facts) and not is_mostly_tables(graph):
         return None
     reason = f"embedding table {_shape(table)} in int8, a scale for each entry: {sqnr:.1f} dB"
+    reason = "; ".join(filter(None, [reason, asked.why]))
     return Choice(Kind.WEIGHT_ONLY, reason, Implementation.INTEGER, weights={weight.index: params})
 
 
@@ -440,8 +451,15 @@ def _dynamic(node: Node, rule: Rule, choice: Choice, facts: PlanningFacts) -> Ch
 # Weight-only nodes ----------------------------------------------------------------------------------------
 
 
-def _weight_only(node: Node, rule: Rule, facts: PlanningFacts, bits: int) -> Choice | None:
-    """Return a float node with quantized constants of at least `bits`, None where it has none worth it."""
+def _weight_only(node: Node, rule: Rule, facts: PlanningFacts, instead: WeightFormat | None) -> Choice | None:
+    """Return a float node with quantized constants, None where it has none worth it.
+
+    Args:
+        node: the node.
+        rule: its entry of the operator table.
+        facts: of the model.
+        instead: their format where that which was asked for has too few bits.
+    """
     config = facts.config
     pays = config.mode == "weight-only" or kernel_reads_weight(node, facts)
     if not facts.target.weight_only.get(node.op_type, ()) or not pays or rule.is_lookup:
@@ -449,17 +467,20 @@ def _weight_only(node: Node, rule: Rule, facts: PlanningFacts, bits: int) -> Cho
     implementation, remarks = Implementation.USUAL, list[str]()
     inputs: dict[int, QuantParams] = {}
     for weight in rule.constants:
-        array = _large(facts.graph, node.input(weight.index), MIN_WEIGHT_ELEMENTS)
+        name = node.input(weight.index)
+        array, asked = _large(facts.graph, name, MIN_WEIGHT_ELEMENTS), facts.weight_format(name)
         if array is None:
             continue
-        stored = stored_weight(node, weight, array, facts, bits)
+        if instead is not None and asked.qtype.bits < instead.qtype.bits:
+            asked = instead
+        stored = weight_storage(node, weight, array.shape, facts, asked)
         if stored is None:
             continue
-        params = stored.params
-        if stored.sqnr >= _least_sqnr(config):
+        params, sqnr = stored.params_of(array, facts.array_file)
+        if sqnr >= _least_sqnr(config):
             inputs[weight.index], implementation = params, stored.implementation
-            what = f"weight {_shape(array)} in {params.qtype.name}{_blocks(params)}: {stored.sqnr:.1f} dB"
-            remarks += [what, *filter(None, [stored.remark])]
+            what = f"weight {_shape(array)} in {params.qtype.name}{_blocks(params)}: {sqnr:.1f} dB"
+            remarks += [what, *filter(None, [stored.remark, asked.why])]
     if not inputs:
         return None
     return Choice(Kind.WEIGHT_ONLY, "; ".join(remarks), implementation, weights=inputs)

@@ -2,7 +2,7 @@
 
 Steps, in this order (`make_plan`):
 
-1. Of weights in 4 bits those get 8 that need it most (`size_budget`).
+1. Weights get formats, where they are not to have all the same (`size_budget`).
 2. All is decided, and again as long as a rule names nodes that are better in float (`planner.decide`). The
    rules about time are asked first; then those about noise, which are here (`NoiseRules`): what leads to a
    step inside of the model; while an output is above its limit, the nodes without whose noise it is within
@@ -47,7 +47,7 @@ from .planner import (
     rounded_outputs,
     unprofitable,
 )
-from .size_budget import eight_bit_nodes
+from .size_budget import chosen_formats
 
 Floats = npt.NDArray[np.float64]
 
@@ -68,7 +68,7 @@ def make_plan(
     Raises:
         ConfigError: the settings name something that the model does not have.
     """
-    facts = replace(facts, eight_bit_nodes=eight_bit_nodes(facts, floats))
+    facts = replace(facts, weight_formats=chosen_formats(facts, floats))
     rules: list[FloatRule] = [too_coarse]
     if not start_everywhere:
         rules.append(rounded_outputs)

@@ -1,13 +1,14 @@
-"""Which weights of a model in 4 bits have 8 instead: those that take most noise away for their bytes. Pure.
+"""Formats of weights that do not all have the one that was asked for. Pure.
 
-Without `fit_size` a model with an embedding table has 8 bits in its tables, and in the products that no other
-weight follows: what makes the words of a language model, and what scores them. Their errors reach the output
-unmixed; and a table that is the last product too is stored once.
+With few bits and without `fit_size` a model with an embedding table has 8 bits in its tables, and in the
+products that no other weight follows: what makes the words of a language model, and what scores them. Their
+errors reach the output unmixed; and a table that is the last product too is stored once.
 
-With it the model begins in 4 bits throughout, and those weights are widened that fit and whose noise at the
-outputs is largest together: noise as measured when the model was profiled. Where nothing was measured all
-have the same noise for their signal, so the tables and the last product come first and then the smaller
-weights. What is stored once is widened together, and its bytes count once.
+With a size each weight has one of all the formats in which the target takes it: those whose noise at the
+outputs is smallest together among those that fit. That is a knapsack with a choice for each weight. The noise
+of a format is that of the weight in its most exact one, as it was measured when the model was profiled, times
+what rounding to the grid of each costs. Where nothing was measured all weights have the same noise for their
+error. What is stored once has one format, which all its readers take, and its bytes count once.
 
 How many bytes the graph itself takes, only the written model tells: `PlanningFacts.size_error` has by how
 much the estimate of one was off.
@@ -16,23 +17,28 @@ much the estimate of one was off.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import onnx_ir as ir
 
 from ...profiles.base.errors import ConfigError
+from ...profiles.base.presentation import size_text
 from ..noise.estimator import NoiseEstimator
 from ..noise.propagation import forecast_flow
-from ..numerics.affine import QuantParams
+from ..numerics.affine import INT8, QuantParams
+from ..numerics.schemas import SCHEMAS
 from ..operators.graph import Graph, Node
-from ..plan.plan import RUNTIME_WEIGHTS, Kind, QuantPlan, unblocked_size
+from ..operators.weight_layout import WeightLayout
+from ..plan.plan import RUNTIME_WEIGHTS, Implementation, Kind, QuantPlan, unblocked_size
 from ..plan.reasons import FloatReasons
-from ..targets.config import FEW_BITS, size_in_bytes
+from ..targets.config import size_in_bytes
+from ..targets.weight_formats import WeightFormat, formats_of
 from .facts import PlanningFacts
 from .hybrid import MIN_TABLE_ELEMENTS
 from .planner import decide
+from .stored_weights import Storage, stand_in, table_storage, weight_storage, written_name
 
 NODE_BYTES = 500
 """That a packed weight adds to the graph: names and shapes of what is read in its place, attributes."""
@@ -46,111 +52,133 @@ ZERO_POINT_BYTES = 80
 """That zero points of blocks add to the graph, a name in three places; weights in 8 bits have none."""
 
 SIZE_STEPS = 10_000
-"""Of the room for 8 bits, in which the sizes of weights are counted."""
+"""Of the room that the smallest formats leave, in which the sizes of weights are counted."""
+
+SAMPLED_ELEMENTS = 1 << 15
+"""Of a weight, whole channels, on which the errors of its formats are compared."""
+
+
+@dataclass(frozen=True)
+class FormatChoice:
+    """A format that a weight can have.
+
+    Attributes:
+        format: the format.
+        size: bytes that the weight takes.
+        noise: at the outputs, over their signal.
+    """
+
+    format: WeightFormat
+    size: float
+    noise: float
 
 
 @dataclass(frozen=True)
 class StoredOnce:
-    """Weights that are stored once, or one alone.
+    """Constants that are stored once, or one alone.
 
     Attributes:
-        nodes: names of all that read them.
-        added: bytes that 8 bits take more.
-        noise: at the outputs, over their signal, that 8 bits take away.
-        is_end: whether a table or the last product is among them.
+        names: of the constants; the last is stored.
+        choices: formats that all nodes that read them take, by size; each has less noise than those before.
+        errors: of each over the signal of the weight.
     """
 
-    nodes: tuple[str, ...]
-    added: float
-    noise: float
-    is_end: bool
+    names: tuple[str, ...]
+    choices: tuple[FormatChoice, ...]
+    errors: tuple[float, ...]
+
+    def as_chosen(self, place: int) -> WeightFormat:
+        """Return one of the formats, with the bytes and the SQNR of its neighbours as the reason."""
+        chosen = self.choices[place]
+        texts = list[str]()
+        pairs = list(zip(self.choices, self.errors, strict=True))
+        for other, error in pairs[max(0, place - 1) : place + 2]:
+            if other is not chosen:
+                keeps = f"for {-10.0 * math.log10(error):.1f} dB" if error else "without loss"
+                apart = size_text(round(abs(other.size - chosen.size)))
+                what = f"{apart} {'more' if other.size > chosen.size else 'less'}"
+                blocks = f" in blocks of {other.format.block_size}" if other.format.block_size else ""
+                texts.append(f"{other.format.qtype.name}{blocks} takes {what} {keeps}")
+        return replace(chosen.format, why=f"to fit the size: {', '.join(texts)}" if texts else "")
 
 
-def eight_bit_nodes(facts: PlanningFacts, floats: FloatReasons) -> frozenset[str]:
-    """Return the nodes whose weights have 8 bits where 4 were asked for.
+def chosen_formats(facts: PlanningFacts, floats: FloatReasons) -> Mapping[str, WeightFormat]:
+    """Return the formats of weights that have another than was asked for, by the name of the constant.
 
     Args:
-        facts: the model; `eight_bit_nodes` of it has none yet.
+        facts: the model; `weight_formats` of it are not chosen yet.
         floats: nodes that stay float, each with the reason.
 
     Raises:
-        ConfigError: with 4 bits throughout the model takes more than `fit_size`, or that is for another mode.
+        ConfigError: in its smallest formats the model takes more than `fit_size`.
     """
     config, graph = facts.config, facts.graph
-    if not config.has_few_bits:
-        if config.has_size:
-            raise ConfigError(
-                "fit_size: chooses between 4 and 8 bits of weights; leave it out, or use --as mixed with "
-                "--max-size"
-            )
-        return frozenset()
-    ends = _ends(graph)
     if not config.has_size:
-        return frozenset() if config.fit_size else ends
-    if config.tolerance is not None:
+        widened = () if config.fit_size or not config.has_few_bits else _ends(graph)
+        nodes = (graph.node(name) for name in sorted(widened))
+        return {
+            node.input(weight.index): stand_in(facts)
+            for node in nodes
+            for weight in (node.rule.constants if node.rule is not None else ())
+        }
+    plan = decide(replace(facts, weight_formats=_references(facts)), floats)
+    weights = _weights(facts, plan)
+    sizes = {name: 0.0 for one in weights for name in one.names}
+    sizes |= {one.names[-1]: one.choices[0].size for one in weights}
+    least, limit = _size(facts, plan, sizes) + facts.size_error, size_in_bytes(config.fit_size)
+    if least > limit:
         raise ConfigError(
-            f"fit_size {config.fit_size}, tolerance {config.tolerance:g}: either a size or a tolerance "
-            "decides which weights have 8 bits; leave one of them out"
+            f"fit_size {config.fit_size}: in the smallest formats that {facts.target.name} takes the model "
+            f"has {least / 1e6:.3g} MB; give more"
         )
-    if config.min_output_sqnr:
-        raise ConfigError(
-            f"fit_size {config.fit_size}, min_output_sqnr {config.min_output_sqnr:g}: either a size or a "
-            "quality decides which weights have 8 bits; leave one of them out"
-        )
-
-    plan, limit = decide(facts, floats), size_in_bytes(config.fit_size)
-    readers: dict[str, list[str]] = {}  # of the weights that have 4 bits
-    for node in graph.nodes:
-        for name in _stored(node, plan):
-            if plan.tensors[name].qtype.name in FEW_BITS:
-                readers.setdefault(name, []).append(node.name)
-    twins = _twins(graph, readers)
-    size = _size(facts.prepared.model, graph, plan, twins.values()) + facts.size_error
-    if size > limit:
-        raise ConfigError(
-            f"fit_size {config.fit_size}: with 4 bits throughout the model takes {size / 1e6:.3g} MB; give "
-            "more, or larger blocks with --set block_size=64"
-        )
-    noise, weights = _noise(facts, plan), list[StoredOnce]()
-    for name in (name for name in readers if name not in twins.values()):
-        nodes = (*readers[name], *(readers[twins[name]] if name in twins else ()))
-        last = readers[twins.get(name, name)][0]  # what is stored once is stored as the product has it
-        added = _eight_bit_bytes(name, graph, last, plan) - _bytes_of(_shape(graph, name), plan.tensors[name])
-        share = sum(noise.get(node, 0.0) for node in nodes)
-        weights.append(StoredOnce(nodes, added, share, not ends.isdisjoint(nodes)))
-    weights.sort(key=lambda one: (-one.noise / one.added, not one.is_end, one.added))
-    chosen = noisiest(weights, limit - size)
-    for one in weights:
-        if one not in chosen and sum(other.added for other in (*chosen, one)) <= limit - size:
-            chosen.append(one)
-    return frozenset(node for one in chosen for node in one.nodes)
+    places = quietest(weights, limit - least)
+    return {
+        name: one.as_chosen(place) for one, place in zip(weights, places, strict=True) for name in one.names
+    }
 
 
-def noisiest(weights: Sequence[StoredOnce], room: float) -> list[StoredOnce]:
-    """Return the weights whose noise is largest together and that fit: a knapsack, by dynamic programming.
+def quietest(weights: Sequence[StoredOnce], room: float) -> list[int]:
+    """Return which choice of each weight leaves the least noise together, and fits.
 
-    Sizes are counted in parts of the room, rounded up; there are `SIZE_STEPS` of them.
+    A knapsack, by dynamic programming. Sizes are counted in parts of the room, rounded up; there are
+    `SIZE_STEPS` of them. What is left over by the rounding goes to the next better formats that fit.
+
+    Args:
+        weights: each has a choice at least.
+        room: bytes beyond those of all first choices.
     """
-    most, taken = np.zeros(SIZE_STEPS + 1), np.zeros((len(weights), SIZE_STEPS + 1), bool)
-    sizes = [math.ceil(one.added * SIZE_STEPS / room) if room > 0.0 else SIZE_STEPS + 1 for one in weights]
-    for one, size, better in zip(weights, sizes, taken, strict=True):
-        if size <= SIZE_STEPS:
-            together = most[: SIZE_STEPS + 1 - size] + one.noise
-            better[size:] = together > most[size:]
-            most[size:] = np.maximum(most[size:], together)
-    chosen, left = list[StoredOnce](), SIZE_STEPS
-    for one, size, better in zip(weights[::-1], sizes[::-1], taken[::-1], strict=True):
-        if better[left]:
-            chosen.append(one)
-            left -= size
-    return chosen
-
-
-def estimated_size(facts: PlanningFacts, plan: QuantPlan) -> float:
-    """Return about how many bytes the model takes as planned, `PlanningFacts.size_error` left out."""
-    names = [name for node in facts.graph.nodes for name in _stored(node, plan)]
-    twins = _twins(facts.graph, dict.fromkeys(names))
-    return _size(facts.prepared.model, facts.graph, plan, twins.values())
+    if sum(one.choices[-1].size - one.choices[0].size for one in weights) <= room:
+        return [len(one.choices) - 1 for one in weights]
+    most = np.zeros(SIZE_STEPS + 1)
+    taken = np.zeros((len(weights), SIZE_STEPS + 1), np.int16)
+    sizes = [
+        [
+            math.ceil((c.size - one.choices[0].size) * SIZE_STEPS / room) if room > 0.0 else SIZE_STEPS + 1
+            for c in one.choices
+        ]
+        for one in weights
+    ]
+    for one, needed, best in zip(weights, sizes, taken, strict=True):
+        before = most.copy()
+        for place, (choice, size) in enumerate(zip(one.choices, needed, strict=True)):
+            if place and size <= SIZE_STEPS:
+                together = before[: SIZE_STEPS + 1 - size] + (one.choices[0].noise - choice.noise)
+                best[size:][together > most[size:]] = place
+                most[size:] = np.maximum(most[size:], together)
+    places, left = [0] * len(weights), SIZE_STEPS
+    for number in reversed(range(len(weights))):
+        places[number] = int(taken[number, left])
+        left -= sizes[number][places[number]] if places[number] else 0
+    rest = room - sum(
+        one.choices[p].size - one.choices[0].size for one, p in zip(weights, places, strict=True)
+    )
+    for number, one in enumerate(weights):
+        at = one.choices[places[number]].size
+        fitting = [p for p in range(places[number] + 1, len(one.choices)) if one.choices[p].size - at <= rest]
+        if fitting:
+            places[number] = fitting[-1]
+            rest -= one.choices[fitting[-1]].size - at
+    return places
 
 
 def _ends(graph: Graph) -> frozenset[str]:
@@ -188,11 +216,20 @@ def _shape(graph: Graph, name: str) -> tuple[int, ...]:
     return tuple(tensor.shape.numpy())
 
 
-def _twins(graph: Graph, names: Iterable[str]) -> dict[str, str]:
-    """Return the matrices that are others transposed: a table -> the weight of the last product."""
-    arrays = {
-        name: array for name in names if (array := graph.constant(name)) is not None and array.ndim == 2
+def _ways(graph: Graph, plan: QuantPlan) -> dict[str, Implementation]:
+    """Return the constants that are stored quantized, each with its last reader's implementation."""
+    return {
+        name: plan.nodes[node.name].implementation for node in graph.nodes for name in _stored(node, plan)
     }
+
+
+def _twins(graph: Graph, ways: Mapping[str, Implementation]) -> dict[str, str]:
+    """Return the matrices that are stored as others transposed: a table -> the weight of the last product.
+
+    DequantizeLinear before a product cannot read a table.
+    """
+    matrices = {name: graph.constant(name) for name, way in ways.items() if way is not Implementation.USUAL}
+    arrays = {name: array for name, array in matrices.items() if array is not None and array.ndim == 2}
     by_shape: dict[tuple[int, ...], list[str]] = {}
     for name, array in arrays.items():
         by_shape.setdefault(array.shape, []).append(name)
@@ -208,48 +245,156 @@ def _twins(graph: Graph, names: Iterable[str]) -> dict[str, str]:
     return twins
 
 
-def _size(model: ir.Model, graph: Graph, plan: QuantPlan, twins: Collection[str]) -> float:
-    """Return about how many bytes the model takes as planned."""
-    bare = model.clone()
+def _readers(graph: Graph) -> dict[str, list[tuple[Node, WeightLayout]]]:
+    """Return the nodes that read each constant as their weight, with its layout."""
+    readers: dict[str, list[tuple[Node, WeightLayout]]] = {}
+    for node in graph.nodes:
+        for weight in () if node.rule is None else node.rule.constants:
+            if graph.is_constant(node.input(weight.index)):
+                readers.setdefault(node.input(weight.index), []).append((node, weight))
+    return readers
+
+
+def _storages(
+    facts: PlanningFacts, shape: Sequence[int], readers: Iterable[tuple[Node, WeightLayout]]
+) -> dict[tuple[str, int], Storage]:
+    """Return the ways in which a constant can be stored for all nodes that read it, as the last has them."""
+    found: dict[tuple[str, int], Storage] | None = None
+    for node, weight in readers:
+        own: dict[tuple[str, int], Storage] = {}
+        for asked in formats_of(facts.target, node.op_type):
+            if asked.qtype.is_float and facts.config.rounding != "nearest":
+                continue  # rounding with samples is for integers
+            if node.rule is not None and node.rule.is_lookup:
+                stored = table_storage(node, shape, facts, asked)
+                if stored is None and asked.qtype.storage == INT8.name and not asked.block_size:
+                    whole = replace(asked, qtype=INT8)
+                    stored = Storage(whole, weight.axis(node, len(shape)), Implementation.INTEGER)
+            else:
+                stored = weight_storage(node, weight, shape, facts, asked)
+            if stored is not None and stored.key[0] == written_name(asked.qtype) and not stored.remark:
+                own.setdefault(stored.key, stored)
+        found = own if found is None else {key: own[key] for key in found if key in own}
+    return found or {}
+
+
+def _references(facts: PlanningFacts) -> dict[str, WeightFormat]:
+    """Return the format of each weight in which its noise is estimated: the widest, of integers."""
+    found = {}
+    for name, readers in _readers(facts.graph).items():
+        storages = _storages(facts, _shape(facts.graph, name), readers)
+        if storages:
+            formats = (one.format for one in storages.values())
+            found[name] = max(formats, key=lambda f: (f.qtype.bits, not f.qtype.is_float, -f.block_size))
+    return found
+
+
+def _weights(facts: PlanningFacts, plan: QuantPlan) -> list[StoredOnce]:
+    """Return the weights that a plan stores quantized, each with the formats that it can have.
+
+    Args:
+        facts: the model; formats are not chosen yet.
+        plan: has each weight in its reference.
+    """
+    graph, all_readers = facts.graph, _readers(facts.graph)
+    stored = _ways(graph, plan)
+    noise, twins, weights = _noise(facts, plan), _twins(graph, stored), list[StoredOnce]()
+    for name in (name for name in stored if name not in twins.values()):
+        names = (name, twins[name]) if name in twins else (name,)
+        readers = [reader for one in names for reader in all_readers[one]]
+        storages = _storages(facts, _shape(graph, names[-1]), readers)
+        errors = {key: _error(facts, names[-1], readers[-1], one) for key, one in storages.items()}
+        reference = next(
+            (error for key, error in errors.items() if key == _key(plan.tensors[names[-1]])), 0.0
+        )
+        share = sum(noise.get(one, 0.0) for one in names) / reference if noise and reference else 1.0
+        choices, kept = list[FormatChoice](), list[float]()
+        sizes = {key: _bytes(_shape(graph, names[-1]), one) for key, one in storages.items()}
+        for key in sorted(storages, key=lambda key: (sizes[key], errors[key])):
+            if not kept or errors[key] < kept[-1]:
+                choices.append(FormatChoice(storages[key].format, sizes[key], share * errors[key]))
+                kept.append(errors[key])
+        if choices:
+            weights.append(StoredOnce(names, tuple(choices), tuple(kept)))
+    return weights
+
+
+def _key(params: QuantParams) -> tuple[str, int]:
+    return written_name(params.qtype), params.block_size or 0
+
+
+def _error(facts: PlanningFacts, name: str, reader: tuple[Node, WeightLayout], storage: Storage) -> float:
+    """Return the squared error of a constant over its squares, on `SAMPLED_ELEMENTS` of it."""
+    key = (name, storage.key, storage.axis, storage.format.schema)
+    if key not in facts.format_errors:
+        node, weight = reader
+        array = facts.graph.constant(name)
+        assert array is not None
+        axis = weight.axis(node, array.ndim)
+        if axis is not None and array.size > SAMPLED_ELEMENTS:
+            channels = array.shape[axis]
+            count = max(1, channels * SAMPLED_ELEMENTS // array.size)
+            array = array.take(np.arange(count) * channels // count, axis)
+        _, sqnr = storage.params_of(array.astype(np.float32, copy=False))
+        facts.format_errors[key] = 10.0 ** (-sqnr / 10.0)
+    return facts.format_errors[key]
+
+
+def estimated_size(facts: PlanningFacts, plan: QuantPlan) -> float:
+    """Return about how many bytes the model takes as planned, `PlanningFacts.size_error` left out."""
+    return _size(facts, plan, {})
+
+
+def _size(facts: PlanningFacts, plan: QuantPlan, sizes: Mapping[str, float]) -> float:
+    """Return about how many bytes the model takes as planned, with some constants of other sizes."""
+    graph, bare = facts.graph, facts.prepared.model.clone()
     for part in bare.graphs():
         part.initializers.clear()
     packed = sum(node.kind is Kind.WEIGHT_ONLY for node in plan.nodes.values())
     size = float(METADATA_BYTES + NODE_BYTES * packed + ir.to_proto(bare).ByteSize())
+    ways = _ways(graph, plan)
+    twins = _twins(graph, ways)
     for name, value in graph.values.items():
         tensor = value.const_value
-        if graph.is_constant(name) and tensor is not None and name not in twins:
-            params = plan.tensors.get(name)
-            size += tensor.nbytes if params is None else _bytes_of(tensor.shape.numpy(), params)
+        if not graph.is_constant(name) or tensor is None or name in twins:
+            continue
+        params = plan.tensors.get(name)
+        if name in sizes:
+            size += sizes[name]
+        elif params is None:
+            size += tensor.nbytes
+        else:
+            schema = SCHEMAS["symmetric"]
+            usual = 0 if params.qtype.signed else 1 << (params.qtype.bits - 1)
+            if np.any(params.zero_point != usual):
+                schema = SCHEMAS["asymmetric"]
+            own = WeightFormat(params.qtype, params.block_size or 0, schema)
+            size += _bytes(
+                _shape(graph, name), Storage(own, params.axis, ways.get(name, Implementation.USUAL))
+            )
     return size
 
 
-def _bytes_of(shape: Sequence[int], params: QuantParams) -> float:
-    """Return the bytes of a constant with parameters, scales and zero points included."""
-    elements, bits = math.prod(shape), params.qtype.bits
-    if params.block_size is None or params.axis is None:
-        return elements * bits / 8.0 + SCALE_BYTES * params.scale.size
-    rows, size = elements / shape[params.axis], shape[params.axis]
-    blocks = -(-size // params.block_size)
-    usual = 0 if params.qtype.signed else 1 << (bits - 1)
-    scale_bytes = SCALE_BYTES if params.qtype.scales is None else 1
-    values = rows * blocks * (params.block_size * bits / 8.0 + scale_bytes)
-    has_points = bool(np.any(params.zero_point != usual))
+def _bytes(shape: Sequence[int], storage: Storage) -> float:
+    """Return the bytes of a constant, with those of its scales and zero points."""
+    qtype, block, axis = storage.format.qtype, storage.format.block_size, storage.axis
+    elements, bits = math.prod(shape), qtype.bits
+    if axis is None:
+        return elements * bits / 8.0 + SCALE_BYTES
+    if not block and storage.implementation not in RUNTIME_WEIGHTS:
+        return elements * bits / 8.0 + SCALE_BYTES * shape[axis]
+    # Blocks, of which the last is filled up; a packed weight has them in any case, along its other axis.
+    size = shape[axis] if block else elements // shape[axis]
+    block = block or unblocked_size(size)
+    rows, blocks = elements / size, -(-size // block)
+    scale_bytes = SCALE_BYTES if qtype.scales is None else 1
+    values = rows * blocks * (block * bits / 8.0 + scale_bytes)
+    has_points = not storage.format.schema.symmetric and not qtype.is_float
     return values + (ZERO_POINT_BYTES + rows * -(-blocks * bits // 8) if has_points else 0)
 
 
-def _eight_bit_bytes(name: str, graph: Graph, reader: str, plan: QuantPlan) -> float:
-    """Return the bytes of a constant in blocks with 8 bits, as a node reads it."""
-    shape, rule = _shape(graph, name), graph.node(reader).rule
-    elements, size = math.prod(shape), shape[plan.tensors[name].axis or 0]
-    is_lookup = rule is not None and rule.is_lookup
-    if is_lookup or plan.nodes[reader].implementation not in RUNTIME_WEIGHTS:
-        return elements + SCALE_BYTES * elements / size
-    block = unblocked_size(size)
-    return elements / size * -(-size // block) * (block + SCALE_BYTES)
-
-
 def _noise(facts: PlanningFacts, plan: QuantPlan) -> dict[str, float]:
-    """Return the noise of the weights of each node at the outputs over their signal; {} where unmeasured.
+    """Return the noise of each weight at the outputs over their signal; {} where unmeasured.
 
     Caches of keys and values, and other states, count as much as the answers do, all of them together.
     """
@@ -264,5 +409,5 @@ def _noise(facts: PlanningFacts, plan: QuantPlan) -> dict[str, float]:
     noise: dict[str, float] = {}
     for source in estimator.sources(flow, plan):
         if graph.is_constant(source.tensor):
-            noise[source.node] = noise.get(source.node, 0.0) + float(source.share @ weights)
+            noise[source.tensor] = noise.get(source.tensor, 0.0) + float(source.share @ weights)
     return noise

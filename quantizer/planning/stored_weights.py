@@ -16,12 +16,14 @@ folded              Cast and arithmetic, done when the model is loaded; the floa
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from ..numerics.affine import INT7, INT8, TYPES, QuantParams, QuantType
+from ..numerics.affine import INT7, INT8, QuantParams, QuantType
+from ..numerics.array_file import ArrayFile
 from ..numerics.block_scales import channel_params_and_sqnr, searched_block_params
 from ..numerics.schemas import SCHEMAS, Schema
 from ..operators.graph import Node
@@ -30,42 +32,61 @@ from ..operators.weight_layout import WeightLayout
 from ..plan.plan import ROUNDS_IN_KERNEL, RUNTIME_WEIGHTS, Implementation
 from ..targets.config import FEW_BITS, FEWEST_IN_BLOCK
 from ..targets.forms import FORMS
+from ..targets.weight_formats import WeightFormat
 from .facts import PlanningFacts
 
 Floats = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True)
-class StoredWeight:
-    """The parameters of the stored weight of a float node.
+class Storage:
+    """How a constant of a float node is stored.
 
     Attributes:
-        params: of the constant.
-        sqnr: what they leave of it, in dB.
+        format: its type, elements in a block (0 for none) and schema.
+        axis: of the blocks, or of the channels; None for one scale.
         implementation: of the node, as the table above says.
         remark: why it has no blocks though they were asked for; "" where it has, or they were not.
     """
 
-    params: QuantParams
-    sqnr: float
+    format: WeightFormat
+    axis: int | None
     implementation: Implementation
     remark: str = ""
 
+    @property
+    def key(self) -> tuple[str, int]:
+        """Two nodes that read the same constant can share it where these are equal: type and block."""
+        return written_name(self.format.qtype), self.format.block_size
 
-def stored_weight(
-    node: Node, weight: WeightLayout, array: Floats, facts: PlanningFacts, bits: int = 0
-) -> StoredWeight | None:
-    """Return parameters and implementation for one constant; None where the target has no type for it.
+    def params_of(self, array: Floats, file: ArrayFile | None = None) -> tuple[QuantParams, float]:
+        """Return the parameters of a constant, and the SQNR (dB) that they leave.
+
+        Args:
+            array: its elements, or those of some of its channels.
+            file: where the scales of blocks are kept.
+        """
+        asked = self.format
+        if asked.block_size and self.axis is not None:
+            block = asked.block_size
+            return searched_block_params(array, self.axis, block, asked.schema, asked.qtype, file=file)
+        return channel_params_and_sqnr(array, self.axis, asked.schema, asked.qtype)
+
+
+def weight_storage(
+    node: Node, weight: WeightLayout, shape: Sequence[int], facts: PlanningFacts, asked: WeightFormat
+) -> Storage | None:
+    """Return how one constant is stored in the format that is asked for, or as near as the node can have it;
+    None where the target has no type for it.
 
     Args:
         node: reads the constant.
         weight: its layout.
-        array: its elements.
+        shape: of the constant.
         facts: of the model.
-        bits: the fewest of its type, if those of the type that was asked for are fewer.
+        asked: the format.
     """
-    config, target, rule = facts.config, facts.target, node.rule
-    asked, schema = TYPES[config.weight_type], SCHEMAS[config.weight_schema]
+    config, target, rule, rank = facts.config, facts.target, node.rule, len(shape)
 
     # The runtime's own operator, where it can compute the node.
     runtime_operator = Implementation.USUAL
@@ -74,7 +95,7 @@ def stored_weight(
         and target.weight_implementations.get(node.op_type) == ROUNDS_IN_KERNEL
         and FORMS[config.form].runtime_operators
         and not (rule.is_lookup or rule.refusal(node, facts.graph))
-        and array.ndim == 2
+        and rank == 2
         and weight.is_product
         and not weight.reads_transposed(node)
     ):
@@ -82,38 +103,35 @@ def stored_weight(
     in_float = runtime_operator == RUNTIME_WEIGHTS[1]
 
     # Blocks of the axis that the product sums over, a scale for each channel, or one.
-    blocked_axis, block, remark = weight.blocked_axis(node, array.ndim), None, ""
-    if blocked_axis is not None and product_layout(node) is weight:
+    qtype, axis, block, remark = asked.qtype, weight.blocked_axis(node, rank), None, ""
+    if axis is not None and product_layout(node) is weight:
         # The runtime's own operators may have a last block that is not full.
-        ragged = bool(runtime_operator) and not (in_float and max(bits, asked.bits) > 4)
-        block = _block(array.shape[blocked_axis], config.block_size, ragged=ragged)
-        if asked.scales is not None and block != asked.scales.block_size:
+        ragged = bool(runtime_operator) and not (in_float and qtype.bits > 4)
+        block = _block(shape[axis], asked.block_size, ragged=ragged)
+        if qtype.scales is not None and block != qtype.scales.block_size:
             block = None
-        if block is None and config.block_size:
-            remark = f"no block divides its {array.shape[blocked_axis]} rows, so a scale for each channel"
-    has_type = _written_name(asked) in target.weight_only[node.op_type] and bits <= asked.bits
-    if asked.bits == 2 and runtime_operator != RUNTIME_WEIGHTS[0]:
+        if block is None and asked.block_size:
+            remark = f"no block divides its {shape[axis]} rows, so a scale for each channel"
+    has_type = written_name(qtype) in target.weight_only[node.op_type]
+    if qtype.bits == 2 and runtime_operator != RUNTIME_WEIGHTS[0]:
         has_type = False  # no other spelling has 2 bits, and the kernel with float activations is slow
-    if has_type and block is not None and blocked_axis is not None:
-        params, sqnr = searched_block_params(array, blocked_axis, block, schema, asked, file=facts.array_file)
-    else:
-        # Signed 8 bits stand in where 4 would have to do with one scale for a channel.
-        if not has_type or config.weight_type in FEW_BITS or config.block_size:
-            schema, asked = symmetric_schema(facts), signed_type(facts)
-            if asked.storage not in target.weight_only[node.op_type]:
+    schema = asked.schema
+    if not has_type or block is None:
+        # Signed 8 bits stand in where fewer would have to do with one scale for a channel.
+        if not has_type or qtype.name in FEW_BITS or asked.block_size:
+            schema, qtype = symmetric_schema(facts), signed_type(facts)
+            if qtype.storage not in target.weight_only[node.op_type]:
                 return None
-        axis = weight.axis(node, array.ndim) if config.granularity == "per-channel" else None
-        params, sqnr = channel_params_and_sqnr(array, axis, schema, asked)
-
-    if runtime_operator and not (in_float and params.qtype.bits > 4):
-        return StoredWeight(params, sqnr, runtime_operator, remark)
+        block, axis = None, weight.axis(node, rank) if config.granularity == "per-channel" else None
+    stored = WeightFormat(qtype, block or 0, schema)
+    if runtime_operator and not (in_float and qtype.bits > 4):
+        return Storage(stored, axis, runtime_operator, remark)
     reads = not runtime_operator and kernel_reads_weight(node, facts)
     is_folded = target.folds == "arithmetic" and not reads
-    how = Implementation.FOLDED if is_folded else Implementation.USUAL
-    return StoredWeight(params, sqnr, how, remark)
+    return Storage(stored, axis, Implementation.FOLDED if is_folded else Implementation.USUAL, remark)
 
 
-def _written_name(qtype: QuantType) -> str:
+def written_name(qtype: QuantType) -> str:
     """Return the name of a type of weights in the lists of targets: a format, or what is stored."""
     return qtype.storage if qtype.scales is None else qtype.name
 
@@ -134,30 +152,26 @@ def kernel_reads_weight(node: Node, facts: PlanningFacts) -> bool:
     return matrix and not node.attributes.get_int("transB", 0)
 
 
-def table_params(node: Node, table: Floats, facts: PlanningFacts) -> tuple[QuantParams, float] | None:
-    """Return the parameters of an embedding table in 4 bits, and its SQNR (dB) with them.
+def table_storage(
+    node: Node, shape: Sequence[int], facts: PlanningFacts, asked: WeightFormat
+) -> Storage | None:
+    """Return how an embedding table is stored in a type of few bits; None where it cannot be.
 
-    None where it cannot have them. It has a scale for each block of an entry, and GatherBlockQuantized reads
-    it: DequantizeLinear before a Gather would dequantize the whole table in every run.
+    It has a scale for each block of an entry, and GatherBlockQuantized reads it: DequantizeLinear before a
+    Gather would dequantize the whole table in every run.
     """
-    config, target = facts.config, facts.target
+    target, name = facts.target, asked.qtype.name
     own = target.weight_implementations.get(node.op_type) == ROUNDS_IN_KERNEL
-    if (
-        not own
-        or not config.has_few_bits
-        or not FORMS[config.form].runtime_operators
-        or not config.block_size
-    ):
+    if not own or name not in FEW_BITS or not FORMS[facts.config.form].runtime_operators:
         return None
-    if config.weight_type not in target.weight_only.get(node.op_type, ()) or table.ndim < 2:
+    if name not in target.weight_only.get(node.op_type, ()) or len(shape) < 2:
         return None
-    first = node.attributes.get_int("axis", 0) % table.ndim == 0
-    entry = table.shape[-1]
-    block = _block(entry, config.block_size, ragged=True)
-    if not first or block is None or entry % 2:  # two elements lie in a byte, and an entry begins with one
+    first = node.attributes.get_int("axis", 0) % len(shape) == 0
+    block = _block(shape[-1], asked.block_size, ragged=True)
+    if not first or block is None or shape[-1] % 2:  # two elements lie in a byte, and an entry begins one
         return None
-    schema, qtype = SCHEMAS[config.weight_schema], TYPES[config.weight_type]
-    return searched_block_params(table, table.ndim - 1, block, schema, qtype, file=facts.array_file)
+    stored = WeightFormat(asked.qtype, block, asked.schema)
+    return Storage(stored, len(shape) - 1, Implementation.RUNTIME)
 
 
 def _block(size: int, wanted: int, *, ragged: bool) -> int | None:
@@ -177,6 +191,11 @@ def _block(size: int, wanted: int, *, ragged: bool) -> int | None:
             return wanted
         wanted //= 2
     return None
+
+
+def stand_in(facts: PlanningFacts) -> WeightFormat:
+    """Return the format of weights for which few bits are too few: 8, with a scale for each channel."""
+    return WeightFormat(signed_type(facts), 0, symmetric_schema(facts))
 
 
 def signed_type(facts: PlanningFacts) -> QuantType:

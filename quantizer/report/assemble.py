@@ -246,9 +246,7 @@ def _provenance(plan: QuantPlan | None, analysis: Analysis | None, results: Resu
         yield Fact("target", config.target)
         yield Fact("mode, form", f"{config.mode}, {config.form}")
         yield Fact("schema, calibrator", f"{config.schema}, {config.calibrator}")
-        yield Fact(
-            "activations, weights", f"{config.activation_type}, {config.weight_type} {config.granularity}"
-        )
+        yield Fact("activations, weights", f"{config.activation_type}, {config.weight_words}")
         yield Fact("float model", model_fingerprint(plan.model))
         yield Fact("plan", plan_digest(plan))
     if analysis is not None:

@@ -24,9 +24,9 @@ from ..noise.estimate_check import EstimateCheck
 from ..noise.output_limits import NoiseLimits
 from ..operators.graph import Graph
 from ..operators.table import channel_layout
+from ..plan.other_formats import other_formats
 from ..plan.plan import Kind, QuantPlan
 from ..plan.reasons import ReasonCode
-from ..plan.wide_weights import wide_weights
 from ..targets.config import settings
 from ..targets.loading import Settings
 from .grades import Grade, OutputGrade, grade_of, output_grades
@@ -80,7 +80,7 @@ class Composition:
         is_unprofitable: whether arithmetic in int8 is left out as it would save too little time, which a note
             of the plan says.
         nodes: how many there are in all.
-        wider: which weights have 8 bits where 4 were asked for, see `wide_weights`; "" for none.
+        wider: formats of weights that are others than was asked for, see `other_formats`; "" for none.
         float_type: the floating-point type of products, "" for none.
         float_share: its part of `int8_share`.
         products: operator -> number of its nodes that multiply by a matrix or a kernel.
@@ -139,7 +139,7 @@ def composition_of(plan: QuantPlan, graph: Graph, profile: Profile | None) -> Co
         plan.int8_caches,
         is_unprofitable(plan),
         len(plan.nodes),
-        wide_weights(plan, graph),
+        other_formats(plan, graph),
         *(("", 0.0) if profile is None else float_share(plan, graph, profile)),
         products=Counter(node.op_type for node in products),
         int8_products=sum(plan.nodes[node.name].kind.counts_as_quantized for node in products),

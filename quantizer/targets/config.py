@@ -231,10 +231,10 @@ class QuantConfig:
     fit_size: Annotated[
         str,
         setting(
-            "Most that the model may take, such as 900MB, in mode weight-only with weights of 4 bits: as "
-            "many of them as fit have 8, those with the most noise for their size (measured, where there "
-            "is a profile); least for none. By default those are embedding tables, and the product after "
-            "which there is no other weight.",
+            "Most that the model may take, such as 900MB, in mode weight-only: each weight has one of all "
+            "formats that the target takes, those that lose least together and fit (noise at the outputs as "
+            "measured, where there is a profile). least, with a type of few bits: all weights have it; by "
+            "default embedding tables, and the product after which there is no other weight, have 8 bits.",
             check=lambda text: size_in_bytes(text) if text else None,
         ),
     ] = ""
@@ -392,13 +392,22 @@ class QuantConfig:
 
     @property
     def has_size(self) -> bool:
-        """Whether `fit_size` says how many bytes the model may take."""
+        """Whether `fit_size` says how many bytes the model may take, and chooses the formats of weights."""
         return self.fit_size not in ("", LEAST)
 
     @property
+    def weight_words(self) -> str:
+        """Type and scales of weights, in words."""
+        return (
+            f"in formats that fit {self.fit_size}"
+            if self.has_size
+            else f"{self.weight_type} {self.granularity}"
+        )
+
+    @property
     def has_few_bits(self) -> bool:
-        """Whether weights are to have 4 bits."""
-        return self.mode == "weight-only" and self.weight_type in FEW_BITS
+        """Whether weights are to have the few bits that were asked for."""
+        return self.mode == "weight-only" and self.weight_type in FEW_BITS and not self.has_size
 
     @property
     def is_float16(self) -> bool:

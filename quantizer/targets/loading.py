@@ -374,7 +374,9 @@ def _problems(config: QuantConfig, target: Target) -> Iterator[MalformedError]:
     if is_stored and hybrid_types:  # no integers of 8 bits stand in
         weight_types = tuple(hybrid_types)
     weight_types = tuple(dict.fromkeys(weight_types))
-    if config.weight_type not in weight_types:
+    if config.has_size:
+        yield from _problems_of_size(config)
+    elif config.weight_type not in weight_types:
         yield not_one_of("weight_type", config.weight_type, weight_types)
     if config.form not in target.forms:
         why = " (its operators are onnxruntime's own)" if config.form == "qoperator" else ""
@@ -463,6 +465,25 @@ def _problems(config: QuantConfig, target: Target) -> Iterator[MalformedError]:
         yield MalformedError(
             "weights with a scale for each channel are symmetric",
             "use weight_schema symmetric, or granularity per-tensor",
+        )
+
+
+def _problems_of_size(config: QuantConfig) -> Iterator[MalformedError]:
+    """Yield why the formats of weights cannot be chosen by the size that was asked for."""
+    size = f"fit_size {config.fit_size}"
+    if config.mode != "weight-only":
+        yield MalformedError(f"{size}: chooses formats of weights in mode weight-only", "use --as mixed")
+    if config.tolerance is not None:
+        yield MalformedError(
+            f"{size}, tolerance {config.tolerance:g}: either a size or a tolerance decides the formats of "
+            "weights",
+            "leave one of them out",
+        )
+    if config.min_output_sqnr:
+        yield MalformedError(
+            f"{size}, min_output_sqnr {config.min_output_sqnr:g}: either a size or a quality decides the "
+            "formats of weights",
+            "leave one of them out",
         )
 
 
@@ -564,6 +585,14 @@ def _broken_wishes(config: QuantConfig, target: Target, given: Collection[str]) 
             f"block_size 0: weights of {weights.bits} bits have blocks",
             f"use block_size {USUAL_BLOCK}, or weights of 8 bits",
         )
+
+    for name in ("weight_type", "weight_schema", "block_size") if config.has_size else ():
+        if name in given:
+            yield MalformedError(
+                f"{name} {getattr(config, name)}: fit_size {config.fit_size} chooses the format of each "
+                "weight",
+                f"leave {name} or fit_size out",
+            )
 
     # What counts in some modes alone.
     for name in ("prompt", "answer"):

@@ -191,7 +191,7 @@ def rows(name: str, given: Namespace) -> Iterator[Row]:
             files[label] = out
             size = bytes_of_weights(out) + graph
             again = f"qprof, `fit_size`, as {label.removeprefix('onnxruntime, ')}"
-            if add(again, *FOUR, "--set", f"fit_size={size}B"):
+            if add(again, "--set", "mode=weight-only", "--set", f"fit_size={size}B"):
                 rules[again] = label
     if "time" not in given.parts:
         return

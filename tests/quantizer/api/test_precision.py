@@ -28,7 +28,7 @@ def samples() -> list[dict[str, np.ndarray]]:
             qprof.WeightOnly(bits=4, block_size=64),
             {"mode": "weight-only", "weight_type": "int4", "block_size": 64},
         ),
-        (qprof.Mixed(max_size="90kB"), {"mode": "weight-only", "weight_type": "int4", "fit_size": "90kB"}),
+        (qprof.Mixed(max_size="90kB"), {"mode": "weight-only", "fit_size": "90kB"}),
     ],
 )
 def test_a_record_gives_the_plan_that_its_settings_give(

@@ -1,9 +1,10 @@
-"""Which weights have 8 bits where 4 were asked for: the ends of a language model, or what fits a size."""
+"""Formats of weights that are not all the same: the ends of a language model, or what fits a size."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
-from itertools import combinations
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -21,16 +22,20 @@ from qprof_onnx.quantizer.lowering.lower import lower
 from qprof_onnx.quantizer.model.identity import model_id
 from qprof_onnx.quantizer.model.saving import written_bytes
 from qprof_onnx.quantizer.noise.measure import measure_noise
+from qprof_onnx.quantizer.numerics.affine import INT8, TYPES
+from qprof_onnx.quantizer.numerics.schemas import SCHEMAS
 from qprof_onnx.quantizer.operators.graph import index
 from qprof_onnx.quantizer.plan.plan import QuantPlan
-from qprof_onnx.quantizer.planning.size_budget import SIZE_STEPS, StoredOnce, noisiest
+from qprof_onnx.quantizer.planning.size_budget import SIZE_STEPS, FormatChoice, StoredOnce, quietest
 from qprof_onnx.quantizer.prepare.prepare import prepare
 from qprof_onnx.quantizer.targets.config import size_in_bytes
 from qprof_onnx.quantizer.targets.loading import load_recipe
+from qprof_onnx.quantizer.targets.weight_formats import WeightFormat
 
 from ..networks import plan_alone
 
 WORDS, WIDTH = 512, 64
+SOME = WeightFormat(INT8, 0, SCHEMAS["symmetric"])
 IDS = np.array([[3, 1, 4, 1, 5, 9, 2, 6]])
 DECODER = """e = Gather (table, ids) a = MatMul (e, first) b = Tanh (a) c = MatMul (b, second) d = Add (e, c)
     t = Transpose <perm = [1, 0]> (table) y = MatMul (d, t)"""
@@ -55,7 +60,9 @@ def decoder(with_peaks: str = "") -> ir.Model:
     return prepare(ir.from_proto(proto)).model
 
 
-def plan_of(model: ir.Model, *, profiled: bool = False, **settings: object) -> QuantPlan:
+def plan_of(
+    model: ir.Model, *, profiled: bool = False, target: str | None = None, **settings: object
+) -> QuantPlan:
     identity = model_id(model, "net.onnx")
     profile = None
     if profiled:
@@ -65,7 +72,8 @@ def plan_of(model: ir.Model, *, profiled: bool = False, **settings: object) -> Q
             calibrate(model, [sample for _, sample in samples], identity),
             noise=measure_noise(model, names, samples, 1),
         )
-    recipe = load_recipe(None, {"mode": "weight-only", "weight_type": "int4", **settings})
+    few = {} if str(settings.get("fit_size", "least")) != "least" else {"weight_type": "int4"}
+    recipe = load_recipe(target, {"mode": "weight-only", **few, **settings})
     return plan_alone(model, profile or Profile(identity, DataId(), {}), recipe)
 
 
@@ -121,18 +129,29 @@ def test_bits_go_where_the_measured_noise_is(noisy: str) -> None:
 
 
 @given(
-    st.lists(st.tuples(st.integers(1, SIZE_STEPS // 2), st.floats(1e-9, 1.0)), min_size=1, max_size=8),
+    st.lists(
+        st.lists(st.tuples(st.integers(1, SIZE_STEPS // 4), st.floats(1e-9, 1.0)), min_size=0, max_size=3),
+        min_size=1,
+        max_size=5,
+    ),
     st.integers(1, SIZE_STEPS),
 )
 @settings(max_examples=60)
-def test_no_other_weights_that_fit_have_more_noise(each: list[tuple[int, float]], unit: int) -> None:
+def test_no_other_formats_that_fit_have_less_noise(each: list[list[tuple[int, float]]], unit: int) -> None:
     room = float(unit * SIZE_STEPS)
-    groups = [StoredOnce((str(i),), float(size * unit), noise, False) for i, (size, noise) in enumerate(each)]
-    chosen = noisiest(groups, room)
-    ways = (some for count in range(len(groups) + 1) for some in combinations(groups, count))
-    best = max(sum(g.noise for g in way) for way in ways if sum(g.added for g in way) <= room)
-    assert sum(group.added for group in chosen) <= room
-    assert sum(group.noise for group in chosen) == pytest.approx(best, rel=1e-12)
+    weights = []
+    for steps in each:
+        choices, size, noise = [FormatChoice(SOME, 0.0, 4.0)], 0, 4.0
+        for added, removed in steps:
+            size, noise = size + added, noise - removed
+            choices.append(FormatChoice(SOME, float(size * unit), noise))
+        weights.append(StoredOnce((str(len(weights)),), tuple(choices), (0.1,) * len(choices)))
+    places = quietest(weights, room)
+    ways = product(*(range(len(one.choices)) for one in weights))
+    taken = lambda way: [one.choices[place] for one, place in zip(weights, way, strict=True)]  # noqa: E731
+    best = min(sum(c.noise for c in taken(way)) for way in ways if sum(c.size for c in taken(way)) <= room)
+    assert sum(choice.size for choice in taken(places)) <= room
+    assert sum(choice.noise for choice in taken(places)) == pytest.approx(best, rel=1e-12)
 
 
 def test_a_size_is_filled_to_the_last_matrix_that_fits(tmp_path: Path) -> None:
@@ -140,13 +159,13 @@ def test_a_size_is_filled_to_the_last_matrix_that_fits(tmp_path: Path) -> None:
     ir.save(decoder(), float_model)
 
     def made(most: float) -> int:
-        asked = {"mode": "weight-only", "weight_type": "int4", "fit_size": f"{most}B"}
+        asked = {"mode": "weight-only", "fit_size": f"{most}B"}
         write_quantized(float_model, None, file, recipe=load_recipe(None, asked))
         return file.stat().st_size
 
     largest = made(65_000)
     assert made(largest + 40) == largest  # names in the graph are estimated
-    assert made(largest - 1) < largest - 5_000
+    assert made(largest - 1) < largest
 
 
 @pytest.mark.parametrize("asked", [{}, {"fit_size": "least"}, {"weight_type": "int8"}])
@@ -156,18 +175,46 @@ def test_the_size_of_a_written_model_is_known_before(asked: dict[str, str]) -> N
 
 
 def test_a_size_and_a_quality_are_not_both_obeyed() -> None:
-    with pytest.raises(ConfigError, match="either a size or a quality decides which weights have 8 bits"):
+    with pytest.raises(ConfigError, match="either a size or a quality decides the formats of weights"):
         plan_of(decoder(), fit_size="60kB", min_output_sqnr=20.0)
 
 
 def test_a_size_that_4_bits_exceed_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"with 4 bits throughout the model takes 0\.0\d+ MB; give more"):
+    with pytest.raises(ConfigError, match=r"in the smallest formats that \S+ takes the model has 0"):
         plan_of(decoder(), fit_size="10kB")
 
 
-def test_a_size_is_for_weights_of_4_bits() -> None:
-    with pytest.raises(ConfigError, match="or use --as mixed with --max-size"):
-        plan_of(decoder(), weight_type="int8", fit_size="1MB")
+def test_a_size_chooses_the_type_itself() -> None:
+    with pytest.raises(ConfigError, match="weight_type int4: fit_size 1MB chooses the format of each weight"):
+        plan_of(decoder(), weight_type="int4", fit_size="1MB")
+
+
+def test_a_size_is_for_weights_of_float_nodes() -> None:
+    with pytest.raises(ConfigError, match="chooses formats of weights in mode weight-only; use --as mixed"):
+        plan_of(decoder(), mode="static", fit_size="1MB")
+
+
+@pytest.mark.parametrize(
+    ("target", "floats"), [("openvino", True), ("onnx", True), ("onnxruntime-x86", False)]
+)
+def test_a_weight_has_any_format_that_its_target_takes(target: str, floats: bool) -> None:
+    model = decoder()
+    found = set()
+    for kilobytes in range(76, 96, 4):
+        plan = plan_of(model, fit_size=f"{kilobytes}kB", target=target)
+        assert size(model, plan) <= 1000 * kilobytes
+        taken = load_recipe(target).target.weight_only["MatMul"]
+        types = {params.qtype.name for params in plan.tensors.values()}
+        assert types <= set(taken)
+        found |= types
+    assert any(TYPES[name].is_float for name in found) == floats
+
+
+def test_the_plan_says_what_the_neighbours_of_a_format_take() -> None:
+    plan = plan_of(decoder(), fit_size="62kB")
+    reasons = [entry.reason for entry in plan.nodes.values() if "to fit the size: " in entry.reason]
+    assert reasons
+    assert all(re.search(r"takes [\d.]+ k?B (more|less) for [\d.]+ dB", reason) for reason in reasons)
 
 
 @pytest.mark.parametrize("text", ["", "900", "-3MB", "0MB", "900mb", "MB"])

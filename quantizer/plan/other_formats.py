@@ -1,4 +1,4 @@
-"""Weights that have 8 bits where 4 were asked for, as a sentence."""
+"""Formats of weights that are not all what was asked for, as a sentence."""
 
 from __future__ import annotations
 
@@ -12,17 +12,19 @@ SHOWN = 2
 """Weights that are named, the largest; the plan says the same of all."""
 
 
-def wide_weights(plan: QuantPlan, graph: Graph) -> str:
-    """Return how many weights have 8 bits though 4 were asked for, with sizes and SQNR.
+def other_formats(plan: QuantPlan, graph: Graph) -> str:
+    """Return how many weights have 8 bits though 4 were asked for, with sizes and SQNR; of weights whose
+    formats a size chose, how many have each type, with their bytes.
 
-    "" for none. Why each has them is in the plan.
+    "" for none. Why each has its own is in the plan.
 
     Args:
         plan: of mode weight-only, else nothing is asked for.
         graph: the model that its names are those of.
     """
-    if not plan.config.has_few_bits:
+    if not (plan.config.has_few_bits or plan.config.has_size):
         return ""
+    by_type: dict[str, list[int]] = {}
     sizes, reasons, stored = dict[str, int](), dict[str, str](), set[str]()
     for node in graph.nodes:
         entry = plan.nodes[node.name]
@@ -30,10 +32,17 @@ def wide_weights(plan: QuantPlan, graph: Graph) -> str:
             name = node.input(weight.index)
             params = plan.params_read(node.name, weight.index, name)
             if params is not None and graph.is_constant(name):
+                if name not in stored:
+                    bits = params.qtype.bits * graph.elements(name)
+                    by_type.setdefault(params.qtype.name, []).append(bits // 8)
                 stored.add(name)
                 if params.qtype.name not in FEW_BITS:
                     sizes[name] = params.qtype.bits * graph.elements(name) // 8
                     reasons.setdefault(name, entry.reason.partition("; ")[0])
+    if plan.config.has_size:
+        counts = sorted(by_type.items(), key=lambda item: -sum(item[1]))
+        listed = ", ".join(f"{name} in {len(own)} ({size_text(sum(own))})" for name, own in counts)
+        return f"formats of {len(stored)} weights: {listed}" if counts else ""
     if not sizes:
         return ""
     largest = sorted(sizes, key=lambda name: -sizes[name])[:SHOWN]

@@ -1,0 +1,62 @@
+"""Formats of the weights of nodes that compute in float: of settings, and all that a target takes. Pure.
+
+A format is a type with its blocks. A type that a target lists for an operator is a format of it without any
+entry elsewhere: with blocks of its own where the type has such, in blocks of several sizes where it has few
+bits, and with a scale for each channel where it has 8.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..numerics.affine import INT7, INT8, TYPES, QuantType
+from ..numerics.schemas import SCHEMAS, Schema
+from .config import FEW_BITS, QuantConfig
+from .target import Target
+
+BLOCKS = (16, 32, 64, 128)
+"""Elements that may share a scale in float32: 2 bits to a quarter of a bit for each."""
+
+
+@dataclass(frozen=True)
+class WeightFormat:
+    """The spelling of the numbers of a weight.
+
+    Attributes:
+        qtype: type of the quantized values.
+        block_size: elements along the axis that a product sums over that share a scale; 0 for none.
+        schema: of scales and zero points.
+        why: the choice of it among others as a sentence; "" where it was asked for.
+    """
+
+    qtype: QuantType
+    block_size: int
+    schema: Schema
+    why: str = ""
+
+
+def asked_format(config: QuantConfig) -> WeightFormat:
+    """Return the format that the settings ask for."""
+    return WeightFormat(TYPES[config.weight_type], config.block_size, SCHEMAS[config.weight_schema])
+
+
+def formats_of(target: Target, op_type: str) -> tuple[WeightFormat, ...]:
+    """Return the formats in which a target takes the weights of an operator, in the order of its list.
+
+    Of integers those without sign are left out that it has with one: they hold the same numbers.
+    """
+    names = target.weight_only.get(op_type, ())
+    found = list[WeightFormat]()
+    for name in names:
+        qtype = INT7 if name == INT8.name and name not in target.weight_types else TYPES[name]
+        if not qtype.signed and name.removeprefix("u") in names:
+            continue
+        blocks: tuple[int, ...] = (0,) if qtype.signed else ()
+        if qtype.scales is not None:
+            blocks = (qtype.scales.block_size,)
+        elif name in FEW_BITS:
+            blocks = BLOCKS
+        has_points = name in FEW_BITS and not qtype.is_float and target.zero_points != "zero"
+        schema = SCHEMAS["asymmetric" if has_points or not qtype.signed else "symmetric"]
+        found += [WeightFormat(qtype, block, schema) for block in blocks]
+    return tuple(found)
