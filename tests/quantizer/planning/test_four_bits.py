@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -99,15 +98,18 @@ def convolution(path: Path, more: str = "") -> Path:
     return path
 
 
-@pytest.mark.parametrize("precision", ["weight-only-4", qprof.Mixed(max_size="1MB")], ids=["four", "mixed"])
-def test_a_model_none_of_whose_weights_can_have_4_bits_is_refused_with_what_to_use(
-    precision: Any, tmp_path: Path
-) -> None:
+def test_a_model_none_of_whose_weights_can_have_4_bits_is_refused_with_what_to_use(tmp_path: Path) -> None:
     path = convolution(tmp_path / "net.onnx")
     with pytest.raises(ConfigError, match=r"such weights of Conv.* use --as weight-only-8") as refused:
-        qprof.quantize(path, config=precision, target="onnxruntime-x86")
+        qprof.quantize(path, config="weight-only-4", target="onnxruntime-x86")
     assert "\n" not in str(refused.value)
     assert qprof.quantize(path, config="weight-only-8", target="onnxruntime-x86").plan.nodes
+
+
+def test_a_size_gives_8_bits_to_weights_that_can_have_no_fewer(tmp_path: Path) -> None:
+    path = convolution(tmp_path / "net.onnx")
+    plan = qprof.quantize(path, config=qprof.Mixed(max_size="1MB"), target="onnxruntime-x86").plan
+    assert {params.qtype.name for params in plan.tensors.values()} == {"int8"}
 
 
 def test_a_target_without_weights_of_8_bits_alone_does_not_name_them_instead(tmp_path: Path) -> None:
