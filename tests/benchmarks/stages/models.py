@@ -68,10 +68,13 @@ WELL_KNOWN = {
     "ppocr-rec": "PP-OCRv4, reads text",
     "vit-focus": "a ViT-S, what is in focus",
     "magika": "Magika, types of files",
+    "basic-pitch": "Basic Pitch, notes of music",
 }
 """Models that people know, by what they call them: the table of README.md."""
 TRANSFORMERS = {"minilm", "vit-focus", "encoder"}
 HALF_A_POINT = 0.5
+FASTER = 0.95
+"""Part of another model's time below which one is called faster: times differ by that from run to run."""
 EQUAL = 0.05
 """Points that two models may differ by and be called equal: what a table with one digit shows as 0.0."""
 
@@ -279,19 +282,47 @@ def _mean(ratios: Sequence[float]) -> str:
     return number(statistics.geometric_mean(ratios) if ratios else None, 2)
 
 
-def summary(rows: Rows) -> str:
+def in_short(rows: Rows) -> str:
     """Return the sentences of README.md."""
+    known = _known(rows)
+    near, scored = _near(known, PROFILE)
+    better, equal, behind = _beside(known, ORT)
+    own, theirs = _ratios(known, PROFILE, ORT), _ratios(known, ORT)
+    return (
+        f"All {len(known)} models: {near} of the {scored} with a task score lose at most {HALF_A_POINT} "
+        f"points (with `quantize --data`: {_near(known, DATA)[0]}), and int8 takes "
+        f"{_mean(_ratios(known, PROFILE))} of float's time (geometric mean). Beside onnxruntime's "
+        f"quantizer, on the {len(theirs)} models where it works: {_mean(own)} of float's time for its "
+        f"{_mean(theirs)}; of {better + equal + behind} scores {better} are better, {equal} equal, "
+        f"{behind} worse."
+    )
+
+
+def _near(known: Mapping[str, Row], column: str) -> tuple[int, int]:
+    """Return on how many models a column loses at most half a point, and on how many it has a score."""
+    gaps = [gap["points"] for row in known.values() if (gap := _of(row, column, "points"))]
+    return sum(gap >= -HALF_A_POINT for gap in gaps), len(gaps)
+
+
+def _beside(known: Mapping[str, Row], peer: str) -> tuple[int, int, int]:
+    """Return on how many models qprof's score by profile is better than a peer's, equal, and worse."""
+    gaps = [row["beside"][peer]["points"] for row in known.values() if peer in row["beside"]]
+    better, behind = sum(gap > EQUAL for gap in gaps), sum(gap < -EQUAL for gap in gaps)
+    return better, len(gaps) - better - behind, behind
+
+
+def summary(rows: Rows) -> str:
+    """Return the sentences of the comparison."""
     known = _known(rows)
     parts = []
     for column, how in (
         (PROFILE, "With the default settings and a profile alone"),
         (DATA, "With the data at hand (`quantize --data`)"),
     ):
-        gaps = [gap for row in known.values() if (gap := _of(row, column, "points"))]
-        near = sum(gap["points"] >= -HALF_A_POINT for gap in gaps)
+        near, scored = _near(known, column)
         ratios = _ratios(known, column)
         parts.append(
-            f"{how} {near} of {len(gaps)} trained models with a task score stay within 0.5 points of float, "
+            f"{how} {near} of {scored} trained models with a task score stay within 0.5 points of float, "
             f"and {len(ratios)} models take {_mean(ratios)} of float's time (geometric mean; slower than "
             f"float: {sum(ratio > 1.0 for ratio in ratios)})."
         )
@@ -299,13 +330,13 @@ def summary(rows: Rows) -> str:
         (ORT, "the best of six settings of onnxruntime's quantizer, chosen on the evaluation data"),
         (NNCF, "NNCF in OpenVINO"),
     ):
-        gaps = [row["beside"][column]["points"] for row in known.values() if column in row["beside"]]
-        if not gaps:
+        better, equal, behind = _beside(known, column)
+        if not better + equal + behind:
             continue
-        better, behind = sum(gap > EQUAL for gap in gaps), sum(gap < -EQUAL for gap in gaps)
         parts.append(
-            f"Beside {what}, qprof's model by profile has the better score on {better} of {len(gaps)} models "
-            f"for which there is one, an equal one on {len(gaps) - better - behind}, a worse one on {behind}."
+            f"Beside {what}, qprof's model by profile has the better score on {better} of "
+            f"{better + equal + behind} models for which there is one, an equal one on {equal}, "
+            f"a worse one on {behind}."
         )
     both = _ratios(known, PROFILE, ORT), _ratios(known, ORT)
     parts.append(
@@ -313,6 +344,30 @@ def summary(rows: Rows) -> str:
         f"qprof's {_mean(both[0])}."
     )
     return " ".join(parts)
+
+
+def ahead(rows: Rows) -> str:
+    """Return the models on which a peer has the better score, or takes less time in its own runtime."""
+    known, lines = _known(rows), []
+    for peer, ours in ((ORT, PROFILE), (NNCF, OPENVINO)):
+        gaps = {name: -row["beside"][peer]["points"] for name, row in known.items() if peer in row["beside"]}
+        better = [f"{name} {gap:+.2f}" for name, gap in gaps.items() if gap > EQUAL]
+        times = {
+            name: [_of(row, one, "time", "ratio") for one in (peer, ours)] for name, row in known.items()
+        }
+        pairs = {name: pair for name, pair in times.items() if None not in pair}
+        faster = [
+            f"{name} {theirs:.2f} for {own:.2f}"
+            + (f" at {gaps[name]:+.2f} points" if gaps.get(name, 0.0) < -HALF_A_POINT else "")
+            for name, (theirs, own) in pairs.items()
+            if theirs < FASTER * own
+        ]
+        lines.append([TITLES[peer], f"of {len(gaps)}: {_list(better)}", f"of {len(pairs)}: {_list(faster)}"])
+    return table(["", "better score, points", "less time, over float's, for qprof's"], lines)
+
+
+def _list(parts: Sequence[str]) -> str:
+    return ", ".join(parts) or "none"
 
 
 def well_known(rows: Rows) -> str:
@@ -479,7 +534,9 @@ def versions(rows: Rows) -> str:
 STAGE = Stage(
     rows,
     {
+        "in-short": in_short,
         "summary": summary,
+        "ahead": ahead,
         "well-known": well_known,
         "accuracy": accuracy,
         "times": times_table,
