@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
+import numpy.typing as npt
 
 from ...profiles.records.channel_statistics import Channels
 from ...profiles.records.histogram import BINS, EqualBins
@@ -119,10 +120,20 @@ FINEST = 1e-4
 """Width of the innermost bins as a share of the tensor's largest magnitude."""
 
 ROUNDS, STEPS = 8, 4
-"""Rounds of iterative proportional fitting, and Newton steps of the tilts in each."""
+"""Rounds of iterative proportional fitting, and at most so many Newton steps of the tilts in each."""
 
 MOST_TILT, MOST_STEP = 1e4, 8.0
 """Largest magnitude of a tilt, and of its change in one Newton step."""
+
+LEAST_STEP = 1e-4
+"""A channel whose tilts a Newton step changes by no more is where they are to be: the next step would change
+them by its square."""
+
+MOST_EXPONENT = 500.0
+"""The most that a step adds to the logarithm of a mass: more would overflow."""
+
+CHANNELS_AT_ONCE = 128
+"""Channels whose densities are computed at a time: they stay in the cache, and BLAS takes one thread."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,11 +175,9 @@ def channel_density(tensor: TensorProfile) -> ChannelDensity | None:
         nearest = np.abs((low + high) / 2.0 - channels.mean[empty, None]).argmin(1)
         base[np.flatnonzero(empty), nearest] = 1.0
     largest = np.maximum(np.abs(channels.minimum), np.abs(channels.maximum))
-    unit = np.where(largest > 0.0, largest, 1.0)[:, None]
-    means = (low + high) / 2.0 / unit
-    squares = (low * low + low * high + high * high) / 3.0 / unit**2
-    mean, power = channels.mean / unit[:, 0], channels.power / unit[:, 0] ** 2
-    mass = max_entropy_mass(base, means, squares, mean, power)
+    means, squares = (low + high) / 2.0, (low * low + low * high + high * high) / 3.0
+    unit = np.where(largest > 0.0, largest, 1.0)
+    mass = max_entropy_mass(base, means, squares, channels.mean, channels.power, unit=unit)
     return ChannelDensity(low, high, mass, channels.minimum, channels.maximum, channels.power)
 
 
@@ -205,74 +214,100 @@ def _bins_fine_near_zero(tensor: TensorProfile) -> tuple[Floats, Floats, Floats]
     return low[some], high[some], mass[some]
 
 
-def max_entropy_mass(base: Floats, means: Floats, squares: Floats, mean: Floats, power: Floats) -> Floats:
+def max_entropy_mass(
+    base: Floats, means: Floats, squares: Floats, mean: Floats, power: Floats, *, unit: Floats
+) -> Floats:
     """Return the densities of n channels over b bins with given moments, nearest to a base density.
 
-    The densities are mass[c, i] = base[c, i] g[i] exp(a[c] means[c, i] + b[c] squares[c, i]) / z[c], where z
-    makes each row add up to 1. Two kinds of update alternate:
+    The densities are mass[c, i] = base[c, i] g[i] exp(a[c] means[i] / unit[c] + b[c] squares[i] / unit[c]^2)
+    / z[c], where z makes each row add up to 1. Two kinds of update alternate:
 
     - the tilts (a, b) of each channel, by damped Newton steps on the convex dual of the moment conditions:
-      (a, b) += H^-1 (wanted - found), with H the covariance of (means, squares) under the row's mass;
+      (a, b) += H^-1 (wanted - found), with H the covariance of means and squares under the row's mass;
     - the factors g of the bins, by iterative proportional fitting (Deming and Stephan, "On a Least Squares
       Adjustment of a Sampled Frequency Table", 1940), until the columns add up to those of the histogram.
 
     A row whose moments no tilt can meet (all its values in one bin) ends near them.
 
     Args:
-        base: density of each channel before it is tilted, (n, b), not normalised; 0 outside its range.
-        means, squares: mean and mean square of each bin in the channel's unit, (n, b).
-        mean, power: mean and mean square that each channel is to have, (n,), in its unit.
+        base: density of each channel before it is tilted, (n, b), not normalised; 0 outside its range, and
+            no row is 0.
+        means, squares: mean and mean square of each bin, (b,).
+        mean, power: mean and mean square that each channel is to have, (n,).
+        unit: of each channel, (n,): of the size of its values.
 
     Returns:
         The density of each channel, (n, b); rows sum to 1.
     """
-    log_base = np.log(base, where=base > 0.0, out=np.full_like(base, -np.inf))
+    channels = base.shape[0]
     histogram = base.max(0)  # in some channel the bin lies within the range
     histogram = histogram / histogram.sum()
-    tilt = np.zeros((base.shape[0], 2))
-    # Made once: fresh memory for each of some forty updates would cost more than the arithmetic.
-    mass, work, of_both = np.empty_like(base), np.empty_like(base), np.empty_like(base)
+    of_bins = np.stack([means, squares, np.ones_like(means)])
+    largest = np.abs(of_bins).max(1)
+    moments = np.stack([np.ones_like(means), means, squares, means**2, means * squares, squares**2], 1)
+    first, second = 1.0 / unit, 1.0 / unit**2
+    in_units = np.stack([first, second, second, first * second, second**2])
+    wanted_1, wanted_2 = mean * first, power * second
+    tilt = np.zeros((2, channels))
+    mass = base / base.sum(1, keepdims=True)
+    found = np.empty((moments.shape[1], channels))  # the sum of each row of the mass, then its moments
+    work = np.empty((CHANNELS_AT_ONCE, base.shape[1]))
 
-    def update_mass() -> None:
-        """Set mass = exp(log base + a means + b squares), its rows adding up to 1."""
-        nonlocal mass
-        np.multiply(tilt[:, :1], means, out=mass)
-        mass += log_base
-        mass += np.multiply(tilt[:, 1:], squares, out=work)
-        mass -= mass.max(1, keepdims=True)
-        np.exp(mass, out=mass)
-        mass /= mass.sum(1, keepdims=True)
+    def blocks(rows: npt.NDArray[np.intp]) -> Iterator[slice | npt.NDArray[np.intp]]:
+        """Yield some channels in blocks."""
+        for start in range(0, rows.size, CHANNELS_AT_ONCE):
+            block = slice(start, min(start + CHANNELS_AT_ONCE, rows.size))
+            yield block if rows.size == channels else rows[block]
 
     def newton_step() -> Floats:
-        """Return H^-1 (wanted - found) for each row, (n, 2), shortened where it is long."""
-        product = np.multiply(mass, means, out=work)
-        mean_1 = product.sum(1)
-        both = np.multiply(product, squares, out=of_both).sum(1)
-        product *= means
-        h_11 = product.sum(1) - mean_1 * mean_1
-        np.multiply(mass, squares, out=product)
-        mean_2 = product.sum(1)
-        product *= squares
-        h_22 = product.sum(1) - mean_2 * mean_2
+        """Return H^-1 (wanted - found) for each row, (2, n), shortened where it is long."""
+        mean_1, mean_2, square_1, both, square_2 = found[1:] / found[0] * in_units
+        h_11, h_22 = square_1 - mean_1 * mean_1, square_2 - mean_2 * mean_2
         h_12 = both - mean_1 * mean_2
         ridge = 1e-9 + 1e-6 * (h_11 + h_22)
         h_11, h_22 = h_11 + ridge, h_22 + ridge
-        g_1, g_2 = mean - mean_1, power - mean_2
+        g_1, g_2 = wanted_1 - mean_1, wanted_2 - mean_2
         determinant = h_11 * h_22 - h_12 * h_12
-        step = np.stack([h_22 * g_1 - h_12 * g_2, h_11 * g_2 - h_12 * g_1], 1) / determinant[:, None]
-        length = np.abs(step).max(1, keepdims=True)
+        step = np.stack([h_22 * g_1 - h_12 * g_2, h_11 * g_2 - h_12 * g_1]) / determinant
+        length = np.abs(step).max(0)
         return np.asarray(step * np.minimum(1.0, MOST_STEP / np.maximum(length, 1e-300)))
 
+    every = np.arange(channels)
+    columns = histogram
     for turn in range(ROUNDS + 1):
+        both = (columns > 0.0) & (histogram > 0.0)
+        factors = np.divide(histogram, columns, out=np.ones_like(columns), where=both)
+        for block in blocks(every):
+            mass[block] *= factors
+            found[:, block] = (mass[block] @ moments).T
+        moving = every
         for _ in range(STEPS):
-            update_mass()
-            tilt = np.clip(tilt + newton_step(), -MOST_TILT, MOST_TILT)
-        update_mass()
+            new = np.minimum(np.maximum(tilt + newton_step(), -MOST_TILT), MOST_TILT)
+            change = new - tilt
+            is_moving = np.abs(change).max(0) > LEAST_STEP
+            tilt[:, moving] = new[:, moving]
+            change *= in_units[:2]
+            # Less what it is in the mean, so that a sum of masses cannot vanish.
+            log_sum = np.log(found[0]) + (change * found[1:3]).sum(0) / found[0]
+            added = np.stack([*change, -log_sum])
+            overflows = largest @ np.abs(added) > MOST_EXPONENT  # where a channel has no mass
+            for block in blocks(moving):
+                exponent = np.matmul(added[:, block].T, of_bins, out=work[: added[0, block].size])
+                if overflows[block].any():
+                    np.minimum(exponent, MOST_EXPONENT, out=exponent)
+                rows = np.exp(exponent, out=exponent)
+                rows *= mass[block]
+                found[:, block] = (rows @ moments).T
+                mass[block] = rows
+            moving = moving[is_moving[moving]]
+            if not moving.size:
+                break
         if turn < ROUNDS:
-            columns = mass.mean(0)
-            both = (columns > 0.0) & (histogram > 0.0)
-            log_base += np.log(np.divide(histogram, columns, out=np.ones_like(columns), where=both))
-    return mass
+            columns = np.zeros_like(columns)
+            for block in blocks(every):
+                columns += (mass[block] / found[0, block, None]).sum(0)
+            columns /= channels
+    return np.asarray(mass / mass.sum(1, keepdims=True))
 
 
 def equalized(tensor: TensorProfile, channels: ChannelDensity, scales: Floats) -> TensorProfile:
