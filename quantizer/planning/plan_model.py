@@ -296,6 +296,8 @@ def recurrent_equalized(planned: PlannedModel, floats: FloatReasons = NO_FLOATS)
         may_be_dynamic = entry.kind is Kind.DYNAMIC or entry.float_reason.code in NOISY
         if may_be_dynamic and node.input(0) not in planned.plan.tensors:
             nodes.append(node)
+    if not nodes:
+        return planned
     scales = find_recurrent_scales(
         facts.graph,
         facts.profile,
