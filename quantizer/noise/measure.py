@@ -667,8 +667,10 @@ def measure_noise(
             digest, sample = item
             return runs.measured(sample, digest)
 
+        # A thread of its own would have memory of its own, which nothing else uses again.
+        in_threads = (noise for noise, _ in map_in_threads(work, samples, threads, lambda: False))
         noises = []
-        for noise, _ in map_in_threads(work, samples, threads, lambda: False):
+        for noise in map(work, samples) if threads == 1 else in_threads:
             noises.append(noise)
             if progress is not None:
                 progress(len(noises))
