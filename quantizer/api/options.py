@@ -16,15 +16,16 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, get_args
 
 from ...profiles.base.errors import ConfigError, check_finite, nearest
 from ...profiles.base.findings import Finding
 from ...profiles.base.options import option, options_of
+from ...profiles.base.other_words import same_word
 from ...profiles.runner.settings import KEPT_SAMPLES
 from ..evaluation.options import QUICK, EvaluationOptions, Gate, LatencySettings
 from ..numerics.schemas import SchemaName
-from ..targets.config import BlockFormat, FloatType, QuantConfig
+from ..targets.config import BlockFormat, FloatType, QuantConfig, RestType
 
 if TYPE_CHECKING:
     from ...profiles.base.progress import Shown, Stage
@@ -191,6 +192,12 @@ def precision_named(name: str, max_size: str | None, where: str) -> Precision:
             raise ConfigError(f"{where} mixed: needs the size that the model may have; give {size}, as 900MB")
         return Mixed(max_size=max_size)
     if name not in PRECISIONS:
+        if (rest := same_word(name, get_args(RestType))) is not None:
+            option_name = "float_type" if where == "config" else "--float-type"
+            raise ConfigError(
+                f"{where} {name}: is a type of what stays float; give {option_name} {rest}, with or without "
+                f"{where}"
+            )
         words = ", ".join(PRECISION_NAMES)
         meant = nearest(name, PRECISION_NAMES)
         raise ConfigError(f"{where} {name}: is not known; give one of {words}.{meant}")
