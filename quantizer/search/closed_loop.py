@@ -70,9 +70,8 @@ from .fallback_nodes import blamed_on_nodes
 from .grades import needed_sqnr
 from .integer_share import int8_share
 from .loop import Loop, Patience, Proposer
-from .options import TuningData
 from .ranking import ranked_nodes
-from .tuning_data import ScoringSamples, outputs_of, read_samples
+from .tuning_data import RunSamples, outputs_of, run_samples
 from .worth import MIN_GAIN
 
 CHECK_SAMPLES = 16
@@ -312,7 +311,7 @@ def _samples_with_room(facts: PlanningFacts) -> int:
 def _opened(model: Path, planned: PlannedModel, data: DataLike, count: int) -> _CheckedPlans:
     session = open_session(str(model), model.name)
     try:
-        samples = read_samples(session, planned.model, TuningData(data, limit=count), notes=False)
+        samples = run_samples(session, planned.model, data, count, notes=False)
     except (DataError, ModelError) as error:
         raise UnfitSamplesError(str(error)) from error
     return _CheckedPlans(samples, class_axes(planned.model))
@@ -330,7 +329,7 @@ class _CheckedPlans:
             made again. No more are kept, for the sake of memory.
     """
 
-    samples: ScoringSamples
+    samples: RunSamples
     axes: Mapping[str, ClassAxis]
     noisy: dict[str, _NoisyNodes] = field(default_factory=dict)
     written: list[tuple[QuantPlan, LoweredModel]] = field(default_factory=list)
@@ -607,7 +606,8 @@ def _in_two_parts(first: _MeasuredPlan) -> Iterator[Proposal]:
 
 def _dynamic_proposers(first: _MeasuredPlan) -> list[Callable[[_MeasuredPlan], Iterator[Proposal]]]:
     """Return proposers of plans in which recurrent nodes are dynamic that are float for their noise."""
-    if first.facts.config.min_output_sqnr is not None or any(s.incomparable for s in first.shifts):
+    compared = first.shifts and not any(shift.incomparable for shift in first.shifts)
+    if first.facts.config.min_output_sqnr is not None or not compared:
         return []
     names = _noisy_recurrent_nodes(first.facts, first.planned)
     each = [(name,) for name in names[:MAX_RECURRENT_NODES]] if len(names) > 1 else []

@@ -31,7 +31,7 @@ from ..noise.propagation import NoiseGains, noise_flow
 from ..planning.plan_model import PlannedModel
 from .candidates import RankedNode
 from .submodels import SampleWalk, node_groups, only_quantized, segment_ends, splittable_model
-from .tuning_data import ScoringSamples
+from .tuning_data import RunSamples
 
 RANKING_SAMPLES = 4
 """Samples that noise is measured on, the first."""
@@ -49,7 +49,7 @@ Group = tuple[tuple[str, ...], ...]
 
 def ranked_nodes(
     planned: PlannedModel,
-    samples: ScoringSamples,
+    samples: RunSamples,
     *,
     most: int = RANKING_SAMPLES,
     provider: str = CPU,

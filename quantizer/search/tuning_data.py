@@ -17,7 +17,7 @@ from ...profiles.base.findings import Code, Finding
 from ...profiles.records.profile import DataId
 from ...profiles.runner.sample_pass import map_in_threads
 from ...profiles.runtime.states import model_samples
-from ...profiles.samples.objects import source_name
+from ...profiles.samples.objects import DataLike, source_name
 from ...profiles.samples.samples import data_id, input_specs, rows_of
 from ...profiles.samples.values import Sample
 from ..evaluation.metrics.metric import Figures, Metric, Outputs
@@ -34,12 +34,29 @@ from .options import TuningData
 
 
 @dataclass(frozen=True, eq=False)
-class ScoringSamples:
-    """Samples with the float model's outputs on them, all in memory, and the metric to score them with.
+class RunSamples:
+    """Samples with the float model's outputs on them, all in memory.
 
     Attributes:
         samples: inputs of the model.
         float_outputs: of the float model, in the order of the samples.
+    """
+
+    samples: tuple[Sample, ...]
+    float_outputs: tuple[Outputs, ...]
+
+    def subset(self, positions: Sequence[int]) -> RunSamples:
+        """Return the samples at some positions."""
+        return RunSamples(
+            tuple(self.samples[i] for i in positions), tuple(self.float_outputs[i] for i in positions)
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class ScoringSamples(RunSamples):
+    """Samples that were run, with the metric to score them with.
+
+    Attributes:
         metric: gives the scores.
         truths: what the metric reads of each sample.
         float_scored: what the metric keeps of the float model's outputs on each sample.
@@ -47,8 +64,6 @@ class ScoringSamples:
         rows: digests of the rows of each sample; a sample whose inputs are no batch is one row.
     """
 
-    samples: tuple[Sample, ...]
-    float_outputs: tuple[Outputs, ...]
     metric: Metric
     truths: tuple[Any, ...]
     float_scored: tuple[Any, ...]
@@ -190,32 +205,54 @@ def read_split(
     return Split(every, holdout, f"held-out samples: {source_name(data.holdout_data)}")
 
 
+def run_samples(
+    session: ort.InferenceSession,
+    model: ir.Model,
+    data: DataLike,
+    limit: int | None,
+    side_by_side: int = 1,
+    *,
+    notes: bool = True,
+) -> RunSamples:
+    """Read samples and run the float model on them.
+
+    Args:
+        session: of the float model.
+        model: the same.
+        data: the samples.
+        limit: how many of them, the first; None for all.
+        side_by_side: samples that run at the same time.
+        notes: whether to note what was assumed of the data.
+
+    Raises:
+        DataError: the data are wrong, or there are none. ModelError: onnxruntime fails.
+    """
+    samples = tuple(model_samples(data, model, limit, notes=notes))
+    if not samples:
+        raise DataError(f"{source_name(data)}: no samples; there is nothing to tune on")
+    return RunSamples(samples, tuple(outputs_of(session, samples, "float model", side_by_side)))
+
+
 def read_samples(
     session: ort.InferenceSession,
     model: ir.Model,
     data: TuningData,
     side_by_side: int = 1,
-    *,
-    notes: bool = True,
 ) -> ScoringSamples:
-    """Read samples, run the float model on them and choose the metric.
+    """Read samples, run the float model on them (`run_samples`) and choose the metric.
 
     Args:
         session: of the float model.
         model: the same.
         data: the samples and the metric; `holdout_data` is ignored.
         side_by_side: samples that run at the same time.
-        notes: whether to note what was assumed of the data.
 
     Raises:
         ConfigError: both labels and a metric. DataError: the data, the labels or the metric are wrong.
         ModelError: there is no such output, or it has no classes.
     """
-    specs, limit = input_specs(model), data.limit
-    samples = tuple(model_samples(data.data, model, limit, notes=notes))
-    if not samples:
-        raise DataError(f"{source_name(data.data)}: no samples; there is nothing to tune on")
-    float_outputs = tuple(outputs_of(session, samples, "float model", side_by_side))
+    run = run_samples(session, model, data.data, data.limit, side_by_side)
+    specs, samples, float_outputs = input_specs(model), run.samples, run.float_outputs
     request = MetricRequest(data.metric, data.labels, data.output, data.class_axis, data.data)
     metric = open_metric(request, model, samples[0].arrays, float_outputs[0])
     truths, row = [], 0
@@ -223,7 +260,7 @@ def read_samples(
         truth, rows_read = metric.truth_of(sample, outputs, index, row)
         truths.append(truth)
         row += rows_read
-    metric.finish(row, len(samples) == limit)
+    metric.finish(row, len(samples) == data.limit)
     scored = [metric.scored(truth, outputs) for truth, outputs in zip(truths, float_outputs, strict=True)]
     others = OtherRows()
     at_random = [
