@@ -18,7 +18,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from ...profiles.base.errors import QprofError
-from ...profiles.instrumentation.subgraphs import value_names
+from ...profiles.instrumentation.subgraphs import FLOAT_TYPES, value_names
 from ..model.computed_scales import scale_of
 from ..model.editing import add_initializer, free_name, sole_user
 from ..model.graph import constant_of, name_of
@@ -90,6 +90,7 @@ class DequantizedModel:
         names: name of a tensor of the source -> name of the tensor here that it holds quantized.
         implementations: node -> implementation, where the source has an operator of a runtime's own.
         has_operators: whether the source has operators on quantized tensors.
+        float_types: node -> the type of the floats that it makes.
         unread: operator -> the nodes of it that could not be read and stay as they are, in graph order, each
             as "'NAME': REASON".
     """
@@ -102,6 +103,7 @@ class DequantizedModel:
     names: Mapping[str, str]
     implementations: Mapping[str, str]
     has_operators: bool
+    float_types: Mapping[str, ir.DataType]
     unread: Mapping[str, Sequence[str]]
 
 
@@ -118,10 +120,13 @@ def dequantize_model(model: ir.Model) -> DequantizedModel:
     work = model.clone()
     preparation: tuple[Callable[[ir.Model], object], ...] = (
         *(unlist_initializers, name_nodes, inline_functions, name_nodes, name_values),
-        *(lift_constants, infer_shapes, widen, drop_noops),
+        *(lift_constants, infer_shapes),
     )
     for step in preparation:
         step(work)
+    float_types = {node: dtype for node in work.graph.all_nodes() if (dtype := _made_floats(node))}
+    widen(work)
+    drop_noops(work)
     taken = value_names(work)
     has_operators = expand_operators(work, taken)
 
@@ -151,10 +156,18 @@ def dequantize_model(model: ir.Model) -> DequantizedModel:
         names={alias: name_of(value) for alias, value in walk.names},
         implementations={name_of(node): text for node, text in walk.implementations.items()},
         has_operators=has_operators,
+        float_types={name_of(node): dtype for node, dtype in float_types.items()},
         unread=unread,
     )
     remove_dead(work)
     return dequantized
+
+
+def _made_floats(node: ir.Node) -> ir.DataType | None:
+    """Return the type of the floats that a node computes; None for a conversion, or where it makes none."""
+    if node.op_type in (*CONVERSIONS, "Cast"):
+        return None
+    return next((value.dtype for value in node.outputs if value.dtype in FLOAT_TYPES), None)
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ the integers of its constants become roundings and biases.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -85,6 +86,12 @@ def source_of_model(graph: Graph, model: ir.Model, name: str, written_by: str) -
             biases={**facts.added_biases, **facts.changed_biases, **weights.biases},
             roundings=weights.roundings,
         ),
+        float_type=_float_type(source),
+        float32={
+            own: because(ReasonCode.FLOAT32_IN_SOURCE, source=name)
+            for own, theirs in matched.nodes.items()
+            if source.float_types.get(theirs.name) is ir.DataType.FLOAT
+        },
         has_operators=source.has_operators,
         findings=(
             assumption(f"{name}{writer}: {len(matched.nodes)} nodes are those of the float model", name),
@@ -92,6 +99,13 @@ def source_of_model(graph: Graph, model: ir.Model, name: str, written_by: str) -
             *_on_weights(name, weights),
         ),
     )
+
+
+def _float_type(source: DequantizedModel) -> str:
+    """Return the type of 16 bits that most nodes of a source compute in, of those that do in one."""
+    few_bits = (dtype for dtype in source.float_types.values() if dtype.bitwidth == 16)
+    types = Counter(few_bits).most_common(1)
+    return types[0][0].name.lower() if types else "float32"
 
 
 def _with_moved_values(source: DequantizedModel, other: Graph) -> DequantizedModel:

@@ -43,11 +43,11 @@ from ..plan.reasons import FloatReason, ReasonCode, UnfitNodesError, because
 from ..plan.verify import verify_plan
 from ..planning.float_products import write_clips_as_max
 from ..planning.parameters import TANH_SCALE
-from ..targets.config import ActivationType, QuantConfig, WeightType
+from ..targets.config import ActivationType, QuantConfig, RestType, WeightType
 from ..targets.conformance import ConformityError, check_conformity
 from ..targets.forms import FORMS
 from ..targets.target import Recipe, dynamic_implementation, lut_implementation
-from .foreign import assumption
+from .foreign import assumption, omission
 
 
 @dataclass(frozen=True)
@@ -76,6 +76,8 @@ class SourceParams:
         reasons: why nodes are float, where more is known than that the source has nothing of them.
         float_biases: whether a bias without parameters stays float; else it has those that products take.
         adjustments: what makes quantized weights and biases those of the source.
+        float_type: of the floats, "float16" or "bfloat16" where some are.
+        float32: the nodes that compute in float32, each with the reason.
         findings: what was assumed or left out.
         has_operators: whether the source has operators on quantized tensors, such as QLinearConv.
     """
@@ -86,6 +88,8 @@ class SourceParams:
     reasons: Mapping[str, FloatReason] = field(default_factory=dict)
     float_biases: bool = False
     adjustments: Adjustments = NO_ADJUSTMENTS
+    float_type: str = "float32"
+    float32: Mapping[str, FloatReason] = field(default_factory=dict)
     findings: tuple[Finding, ...] = ()
     has_operators: bool = False
 
@@ -151,6 +155,9 @@ def _plan(
             params = nodes[node.name].inputs.get(place, tensors.get(name))
             if params is not None and params.qtype.is_float:
                 write_clips_as_max(graph, recipe.target, nodes, name)
+    float_type, of_floats = _float_type(source, recipe)
+    if float_type == "float16":
+        nodes = {n: replace(entry, float32=source.float32.get(n, "")) for n, entry in nodes.items()}
     kept = {name for name, entry in nodes.items() if entry.kind.has_weights}
     adjustments = replace(
         source.adjustments,
@@ -160,17 +167,32 @@ def _plan(
     findings = [
         assumption(f"parameters of {source.tool}"),
         *source.findings,
+        *of_floats,
         *_on_dynamic_nodes(graph, nodes, source, recipe),
     ]
     return QuantPlan(
         model_id(model, Path(title_of(model)).name),
-        _described_settings(recipe.config, graph, tensors, nodes),
+        replace(_described_settings(recipe.config, graph, tensors, nodes), float_type=float_type),
         tensors,
         nodes,
         tuple(dict.fromkeys(findings)),
         tool=tool_name(),
         adjustments=adjustments,
     )
+
+
+def _float_type(source: SourceParams, recipe: Recipe) -> tuple[RestType, tuple[Finding, ...]]:
+    """Return the type of the floats of a plan, that of the source where the target takes it, and a finding
+    where it does not."""
+    form, target, name = recipe.config.form, recipe.target, source.float_type
+    if name == "float32":
+        return "float32", ()
+    if name == "float16" and name in target.rest_types and form == "qdq":
+        return "float16", ()
+    why = f"form {form} has no other" if form != "qdq" else f"{target.name} does not take them in a file"
+    sentence = f"floats of {source.tool} are {name}, and float32 here: {why}"
+    remedy = "choose form qdq" if form != "qdq" else "choose a target that does (qprof targets)"
+    return "float32", (omission(sentence, source.tool, remedy),)
 
 
 def _with_clip_inputs(graph: Graph, tensors: Mapping[str, QuantParams]) -> dict[str, QuantParams]:
@@ -532,7 +554,6 @@ def _described_settings(
         rounding="nearest",
         cost_model="off",
         min_output_sqnr=0.0,
-        float_type="float32",  # parameters stay those of the source to the bit, and so do floats
         **{name: word for name, word in words.items() if word},
     )
 

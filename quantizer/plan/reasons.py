@@ -70,6 +70,7 @@ class ReasonCode(StrEnum):
     MODEL_SAVES_TOO_LITTLE = "model-saves-too-little"
     FLOAT_IN_SOURCE = "float-in-source"
     NOT_IN_SOURCE = "not-in-source"
+    FLOAT32_IN_SOURCE = "float32-in-source"
     NO_SOURCE_PARAMETERS = "no-source-parameters"
     PARAMETERS_NOT_TAKEN = "parameters-not-taken"
     BEYOND_FLOAT16 = "beyond-float16"
@@ -146,6 +147,7 @@ _SENTENCES: Mapping[ReasonCode, str] = {
     "{ratio:.2f} of the time",
     ReasonCode.FLOAT_IN_SOURCE: "float in {source}",
     ReasonCode.NOT_IN_SOURCE: "{source} has no such node",
+    ReasonCode.FLOAT32_IN_SOURCE: "float32 in {source}",
     ReasonCode.NO_SOURCE_PARAMETERS: "{source} has no parameters of '{tensor}'",
     ReasonCode.PARAMETERS_NOT_TAKEN: "{target} does not take {text}",
     ReasonCode.BEYOND_FLOAT16: "float32: the recorded range of '{tensor}' reaches {largest}, too near "

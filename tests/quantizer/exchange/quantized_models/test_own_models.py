@@ -10,6 +10,7 @@ import onnx
 import onnx.parser
 import onnx_ir as ir
 import pytest
+from qprof_onnx.profiles.base.findings import Code
 from qprof_onnx.profiles.records.profile import DataId, Profile
 from qprof_onnx.profiles.samples.values import Sample
 from qprof_onnx.quantizer.exchange.quantized_models import source_of_model
@@ -115,6 +116,38 @@ def test_a_normalization_rounded_to_float16_has_the_bias_of_the_float_model() ->
     assert {name: entry.kind for name, entry in plan.nodes.items()} == {
         name: entry.kind for name, entry in planned.plan.nodes.items()
     }
+
+
+def test_floats_in_float16_come_back_and_so_do_those_in_float32() -> None:
+    net = network(
+        f"a = Conv{PADS}(x, w, b) s = Elu(a) t = Sin(s) y = Conv{PADS}(t, v)",
+        {"w": WIDE, "b": (8,), "v": WIDE},
+    )
+    recipe = load_recipe("tensorrt", OFF)
+    planned = plan_from(model_facts(net.prepared, net.profile, recipe))
+    in_float32 = [name for name, entry in planned.plan.nodes.items() if entry.float32]
+    assert in_float32  # a sine of large angles
+    written = lower(planned.model, planned.plan).model
+    source = source_of_model(net.graph, written, "own.onnx", "qprof")
+    plan = plan_of_source(net.model, source, recipe)
+    assert plan.config.float_type == "float16"
+    assert [name for name, entry in plan.nodes.items() if entry.float32] == in_float32
+    assert str(plan.nodes[in_float32[0]].float32) == "float32 in own.onnx"
+    again = lower(net.model, plan).model
+    assert types_of(again) == types_of(written)
+
+    elsewhere = plan_of_source(
+        net.model, source, load_recipe("onnxruntime-x86", {**OFF, "form": "qoperator"})
+    )
+    assert elsewhere.config.float_type == "float32"
+    (left_out,) = (f.text for f in elsewhere.findings if f.code is Code.IMPORT_LEFT_OUT)
+    assert left_out == (
+        "floats of own.onnx are float16, and float32 here: form qoperator has no other; choose form qdq"
+    )
+
+
+def types_of(model: ir.Model) -> dict[str, ir.DataType | None]:
+    return {str(value.name): value.dtype for node in model.graph for value in node.outputs}
 
 
 def test_transposed_weights_of_gemm_in_packed_products_come_back(tmp_path: Path) -> None:
