@@ -78,6 +78,7 @@ OPTIONS: Mapping[str, str] = {
     "--max-range-growth": "A job has to fail where one value leaves limits that are known.",
     "--max-js-distance": "A job has to fail where the shape of a distribution changed.",
     "--max-wasserstein": "A job has to fail where values moved, whatever their shape.",
+    "--max-drifted-parts": "A job has to fail where a column, a colour, a class or a band changed (0).",
     "--max-non-finite": "A job has to fail where NaN or Inf come up (0), or all of a tensor may be (1).",
     # speed, memory, machines
     "--check-speed": "The model must not be slower than float on this machine, whose times no table has.",

@@ -32,6 +32,7 @@ import numpy.typing as npt
 
 from ..base.errors import ProfileError
 from ..base.findings import Code, Finding
+from .channel_statistics import Channels
 from .histogram import Histogram, bin_exponent
 from .profile import InputProfile, Profile, TensorProfile, describe, is_exact, source_of
 
@@ -187,12 +188,27 @@ class PartDrift:
     shift: float
 
     @property
+    def where(self) -> str:
+        """Input and part, in words."""
+        return f"input '{self.input}', {self.part}"
+
+    @property
     def spread(self) -> float:
         """The factor by which the deviation changed, from 1 on; inf where one of them is 0 alone."""
         low, high = sorted((self.old_deviation, self.new_deviation))
         if high == 0.0:
             return 1.0
         return high / low if low > 0.0 else math.inf
+
+
+def has_parts(old: Profile, new: Profile) -> bool:
+    """Whether any parts of the data can be compared: channels of an input, folders, bands of a signal."""
+    names = [name for name in old.inputs if name in new.inputs]
+    return (
+        (bool(sum(old.folders.values())) and bool(sum(new.folders.values())))
+        or any(_channels(old.inputs[name], new.inputs[name]) is not None for name in names)
+        or any(_signals(name, old, new) is not None for name in names)
+    )
 
 
 def part_drifts(old: Profile, new: Profile) -> tuple[PartDrift, ...]:
@@ -207,10 +223,18 @@ def part_drifts(old: Profile, new: Profile) -> tuple[PartDrift, ...]:
     return tuple(sorted(found, key=lambda part: (-part.shift, -part.spread)))
 
 
-def _parts_of_input(name: str, old: InputProfile, new: InputProfile) -> Iterator[PartDrift]:
+def _channels(old: InputProfile, new: InputProfile) -> tuple[Channels, Channels] | None:
+    """Return the channels of an input in both profiles, None where they are not the same ones."""
     a, b = old.tensor.channels, new.tensor.channels
     if a is None or b is None or a.axis != b.axis or len(a.count) != len(b.count) or len(a.count) < 2:
+        return None
+    return a, b
+
+
+def _parts_of_input(name: str, old: InputProfile, new: InputProfile) -> Iterator[PartDrift]:
+    if (channels := _channels(old, new)) is None:
         return
+    a, b = channels
     names = next((parts for parts in (new.parts, old.parts) if len(parts) == len(a.count)), ())
     deviations = [np.sqrt(np.maximum(one.power - one.mean**2, 0.0)) for one in (a, b)]
     # Differences that rounding alone makes are none.
@@ -270,13 +294,11 @@ def band_drifts(old: Profile, new: Profile) -> tuple[tuple[str, float, float, fl
         are those of inputs with a rate of which both profiles hold some samples.
     """
     found = []
-    for name, record in new.inputs.items():
-        rate = record.rate
-        if not rate or name not in old.inputs or old.inputs[name].rate != rate:
+    for name in new.inputs:
+        if (signals := _signals(name, old, new)) is None:
             continue
-        levels = [_band_levels([one.arrays[name] for one in p.held_samples], rate) for p in (old, new)]
-        if any(len(one) < 2 for one in levels):
-            continue
+        rate = new.inputs[name].rate
+        levels = [_band_levels(one, rate) for one in signals]
         before, after = (one.mean(axis=0) for one in levels)
         error = np.sqrt(sum(one.var(axis=0, ddof=1) / len(one) for one in levels))
         change = np.abs(after - before)
@@ -285,6 +307,15 @@ def band_drifts(old: Profile, new: Profile) -> tuple[tuple[str, float, float, fl
             last = at == len(change) - 1
             found.append((name, 0.0 if last else high / 2.0, high, float(before[at]), float(after[at])))
     return tuple(sorted(found, key=lambda one: -abs(one[4] - one[3])))
+
+
+def _signals(name: str, old: Profile, new: Profile) -> list[list[npt.NDArray[Any]]] | None:
+    """Return the kept signals of an input of both profiles, None where they are none or few."""
+    rates = [profile.inputs[name].rate if name in profile.inputs else None for profile in (old, new)]
+    if not rates[0] or rates[0] != rates[1]:
+        return None
+    signals = [[one.arrays[name] for one in profile.held_samples] for profile in (old, new)]
+    return signals if min(map(len, signals)) > 1 else None
 
 
 def _band_levels(signals: Sequence[npt.NDArray[Any]], rate: int) -> Floats:

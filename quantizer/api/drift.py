@@ -21,11 +21,13 @@ from ...profiles.instrumentation.subgraphs import hidden_tensors
 from ...profiles.records.drift import (
     Cover,
     Drift,
+    PartDrift,
     TensorDrift,
     band_drifts,
     check_comparable,
     compare,
     folder_drifts,
+    has_parts,
     part_drifts,
 )
 from ...profiles.records.profile import Dim, Profile, TensorProfile, check_data_not_random
@@ -71,7 +73,8 @@ class DriftReport(Presented):
         calibrator: the one that chose OLD's ranges.
         limits: the gates.
         drift: the measures of the tensors in OLD's order, and what else differs.
-        failures: each tensor that exceeds a limit, the worst first within a limit.
+        failures: each tensor that exceeds a limit, the worst first within a limit; the parts
+            of the data are one failure.
         left_out: measures of the tensors that are not in `drift`, in OLD's order. With a model: those that no
             plan can need, which no limit applies to. Without: those that look like shape arithmetic (see
             `is_shape_arithmetic`) and exceed no limit.
@@ -142,6 +145,65 @@ class DriftReport(Presented):
             return t.tensor not in failing, -distance, -t.range_growth
 
         return tuple(sorted(self.drift.tensors, key=key)[:count])
+
+
+@dataclass(frozen=True)
+class DataDrift:
+    """The parts of the data that changed by more than chance and much, see `profiles.records.drift`.
+
+    Attributes:
+        parts: columns of a table, colours of pictures and the like, the largest shift first.
+        folders: folders of samples with both shares, the worst first.
+        bands: bands of signals with both levels, the largest change first.
+    """
+
+    parts: tuple[PartDrift, ...]
+    folders: tuple[tuple[str, float, float], ...]
+    bands: tuple[tuple[str, float, float, float, float], ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All of them, in words."""
+        return (
+            *(part.where for part in self.parts),
+            *(f"folder '{folder}'" for folder, _, _ in self.folders),
+            *(f"input '{name}', {low:g} to {high:g} Hz" for name, low, high, _, _ in self.bands),
+        )
+
+    def failures_of(self, limit: int | None, *, is_known: bool) -> tuple[GateFailure, ...]:
+        """Return the failure of the limit on their number; unknown parts keep none."""
+        if limit is None:
+            return ()
+        more = ", ..." if len(self.names) > FEW else ""
+        doubt = "" if is_known else "no columns, colours, folders or bands are in both profiles"
+        named = "" if doubt else "; ".join(self.names[:FEW]) + more
+        return tuple(
+            limit_failures("max_drifted_parts", limit, float(len(self.names)), doubt=doubt, reason=named)
+        )
+
+    def findings(self) -> Iterator[Finding]:
+        """Yield the first few of each kind, and where to look next."""
+        for number, part in enumerate(self.parts[:FEW], 1):
+            by = f"{part.shift:.3g} of OLD's deviations" if math.isfinite(part.shift) else "constant in OLD"
+            more = f"; so have {len(self.parts) - FEW} others" if number == FEW < len(self.parts) else ""
+            sentence = (
+                f"{part.where}: mean {part.old_mean:.4g} in OLD and {part.new_mean:.4g} in NEW ({by}), "
+                f"deviation {part.old_deviation:.3g} and {part.new_deviation:.3g}{more}"
+            )
+            of_part: dict[str, Figure] = {"part": part.part.strip("'"), "shift": part.shift}
+            yield Finding(Code.PART_DRIFT, sentence, part.input, of_part, "look at its unit and source first")
+        for folder, before, after in self.folders[:FEW]:
+            shares = f"{100 * before:.3g} % of the samples in OLD, {100 * after:.3g} % in NEW"
+            of_folder: dict[str, Figure] = {"old": before, "new": after}
+            remedy = "look at how the samples were chosen"
+            yield Finding(Code.FOLDER_DRIFT, f"folder '{folder}': {shares}", folder, of_folder, remedy)
+        for name, low, high, before, after in self.bands[:FEW]:
+            sentence = (
+                f"input '{name}', {low:g} to {high:g} Hz: {before:.0f} dB in OLD, {after:.0f} dB in NEW, of "
+                "the samples that are kept"
+            )
+            of_band: dict[str, Figure] = {"low": low, "high": high, "old": before, "new": after}
+            yield Finding(Code.BAND_DRIFT, sentence, name, of_band, "look at the source of the recordings")
 
 
 def diff(
@@ -229,7 +291,9 @@ def compare_profiles(
         prepared = open_prepared(model_path)
         check_model(before.model, prepared.identity, names[0], same_weights=False)
         drift = _drift_of(every, needed_tensors(prepared.graph, hidden_tensors(prepared.model)))
+    data = DataDrift(part_drifts(before, after), folder_drifts(before, after), band_drifts(before, after))
     failures = failures_of(limits, drift, vanished_fails=not allow_different)
+    failures += data.failures_of(limits.max_drifted_parts, is_known=has_parts(before, after))
     if model_path is None:
         failing = {failure.where for failure in failures}
         shapes = {n for n in before if n in after and is_shape_arithmetic(before[n], after[n])}
@@ -247,7 +311,13 @@ def compare_profiles(
         left_out=tuple(tensor for tensor in every.tensors if tensor.tensor not in compared),
         model=None if model_path is None else os.path.basename(model_path),
         findings=gravest_first(
-            [*_of_limits(failures), *of_pair, *_of_tensors(drift), *_of_data(before, after)]
+            [
+                *_of_limits(failures),
+                *of_pair,
+                *_of_tensors(drift),
+                *data.findings(),
+                *_of_samples(before, after),
+            ]
         ),
     )
 
@@ -256,12 +326,14 @@ def _of_limits(failures: Sequence[GateFailure]) -> Iterator[Finding]:
     """Yield an alarm for each limit that is not kept, or not proven, with its worst tensor."""
     for (_, limit, _), group in groupby(failures, lambda f: (f.demand, f.limit, f.result)):
         first, *others = group
-        value = first.reason if first.measured is None else f"{first.measured:.4g}"
+        value = "" if first.measured is None else f"{first.measured:.4g}"
+        value = ": ".join(filter(None, (value, first.reason)))
         many = f"{1 + len(others)} tensors, the worst " if others else "tensor "
         where = f"{many}'{first.where}': " if first.where else ""
         alarm = gate_finding(first)
         sentence = f"--{first.demand.replace('_', '-')} {limit:g}: {where}{value}"
-        yield replace(alarm, sentence=sentence, figures={**alarm.figures, "tensors": 1 + len(others)})
+        tensors = {"tensors": 1 + len(others)} if first.where else {}
+        yield replace(alarm, sentence=sentence, figures={**alarm.figures, **tensors})
 
 
 def _of_tensors(drift: Drift) -> Iterator[Finding]:
@@ -281,30 +353,8 @@ def _of_tensors(drift: Drift) -> Iterator[Finding]:
         yield Finding(Code.NON_FINITE, sentence, most.tensor, figures)
 
 
-def _of_data(old: Profile, new: Profile) -> Iterator[Finding]:
-    """Yield the parts of inputs and the folders of the data that changed, and where to look next."""
-    parts = part_drifts(old, new)
-    for number, part in enumerate(parts[:FEW], 1):
-        by = f"{part.shift:.3g} of OLD's deviations" if math.isfinite(part.shift) else "constant in OLD"
-        more = f"; so have {len(parts) - FEW} others" if number == FEW < len(parts) else ""
-        sentence = (
-            f"input '{part.input}', {part.part}: mean {part.old_mean:.4g} in OLD and {part.new_mean:.4g} in "
-            f"NEW ({by}), deviation {part.old_deviation:.3g} and {part.new_deviation:.3g}{more}"
-        )
-        of_part: dict[str, Figure] = {"part": part.part.strip("'"), "shift": part.shift}
-        yield Finding(Code.PART_DRIFT, sentence, part.input, of_part, "look at its unit and source first")
-    for folder, before, after in folder_drifts(old, new)[:FEW]:
-        shares = f"{100 * before:.3g} % of the samples in OLD, {100 * after:.3g} % in NEW"
-        of_folder: dict[str, Figure] = {"old": before, "new": after}
-        remedy = "look at how the samples were chosen"
-        yield Finding(Code.FOLDER_DRIFT, f"folder '{folder}': {shares}", folder, of_folder, remedy)
-    for name, low, high, before, after in band_drifts(old, new)[:FEW]:
-        sentence = (
-            f"input '{name}', {low:g} to {high:g} Hz: {before:.0f} dB in OLD, {after:.0f} dB in NEW, of the "
-            "samples that are kept"
-        )
-        of_band: dict[str, Figure] = {"low": low, "high": high, "old": before, "new": after}
-        yield Finding(Code.BAND_DRIFT, sentence, name, of_band, "look at the source of the recordings")
+def _of_samples(old: Profile, new: Profile) -> Iterator[Finding]:
+    """Yield the samples of NEW whose values go beyond the range of an input in OLD."""
     for name in (name for name in new.inputs if name in old.inputs):
         if samples := _samples_beyond(old.inputs[name].tensor, new.inputs[name].tensor):
             sentence = f"input '{name}': values beyond OLD's range come from {' and '.join(samples)} of NEW"

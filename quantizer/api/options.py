@@ -424,6 +424,8 @@ class DriftLimits:
         max_js_distance: Jensen-Shannon distance, 0 to 1.
         max_wasserstein: share of OLD's range.
         max_non_finite: share of the elements, 0 to 1.
+        max_drifted_parts: number of parts of the data that are named as changed: columns of a table, colours,
+            folders (classes), bands of a sound; 0 for none.
     """
 
     max_clipping: Annotated[
@@ -441,4 +443,8 @@ class DriftLimits:
     ] = None
     max_non_finite: Annotated[
         float | None, option("Quality", "Gate: share of NaN and Inf.", metavar="SHARE")
+    ] = None
+    max_drifted_parts: Annotated[
+        int | None,
+        option("Quality", "Gate: columns, colours, folders (classes) and bands that are named.", metavar="N"),
     ] = None

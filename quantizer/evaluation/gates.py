@@ -63,6 +63,7 @@ GATES: Mapping[str, GateKind] = {
     "max_range_growth": GateKind("diff", "the worst tensor"),
     "max_js_distance": GateKind("diff", "the worst tensor"),
     "max_wasserstein": GateKind("diff", "the worst tensor"),
+    "max_drifted_parts": GateKind("diff", "columns, colours, folders and bands that changed"),
     "max_non_finite": GateKind("diff, dump-profile", "the worst tensor"),
 }
 """Every gate, by its field in `Gate` or `DriftLimits`. A new one is one entry here."""

@@ -49,6 +49,14 @@ def told(files: list[Path], code: Code) -> list[str]:
     return [finding.text for finding in qprof.diff(*files).findings if finding.code is code]
 
 
+def failed(files: list[Path]) -> str:
+    """Return the alarm of the limit that no part of the data may change."""
+    report = qprof.diff(*files, limits=qprof.DriftLimits(max_drifted_parts=0))
+    assert not report.passed
+    (alarm,) = (one.text for one in report.findings if one.code is Code.GATE_FAILED)
+    return alarm
+
+
 def test_the_column_whose_unit_changed_is_named(tmp_path: Path) -> None:
     data = [table(tmp_path, "old"), table(tmp_path, "new", factor=0.01)]
     recipe = "reader: table\ncolumns: {x: all}\nexclude: [id]\n"
@@ -61,6 +69,25 @@ def test_no_column_is_named_where_the_night_was_an_ordinary_one(tmp_path: Path) 
     data = [table(tmp_path, "old"), table(tmp_path, "new")]
     files = profiles(model(TABLE, 3, 2), tmp_path, "reader: table\nexclude: [id]\n", *data)
     assert not told(files, Code.PART_DRIFT)
+
+
+def test_a_job_can_fail_because_a_column_drifted(tmp_path: Path) -> None:
+    data = [table(tmp_path, "old"), table(tmp_path, "same"), table(tmp_path, "new", factor=0.01)]
+    old, same, new = profiles(model(TABLE, 3, 2), tmp_path, "reader: table\nexclude: [id]\n", *data)
+    limits = qprof.DriftLimits(max_drifted_parts=0)
+    assert qprof.diff(old, same, limits=limits).passed
+    assert failed([old, new]) == "--max-drifted-parts 0: 1: input 'x', 'height'"
+    assert qprof.diff(old, new, limits=qprof.DriftLimits(max_drifted_parts=1)).passed
+
+
+def test_a_limit_on_parts_is_not_proven_where_there_are_none(tmp_path: Path) -> None:
+    net = model(HEAD + "(float[N, 1] x) => (float[N, 2] y) { y = MatMul (x, w) }", 1, 2)
+    for name in ("old", "new"):
+        np.savez(tmp_path / f"{name}.npz", x=RNG.normal(size=(20, 1)).astype(np.float32))
+    files = [qprof.profile(net, tmp_path / f"{name}.npz") for name in ("old", "new")]
+    report = qprof.diff(*files, limits=qprof.DriftLimits(max_drifted_parts=0))
+    assert [one.code for one in report.findings if one.code is Code.GATE_NOT_PROVEN]
+    assert not report.passed
 
 
 def pictures(folder: Path, shares: Mapping[str, int], *, colour: int | None = None) -> Path:
@@ -83,6 +110,7 @@ def test_the_class_of_pictures_whose_share_changed_is_named(tmp_path: Path) -> N
     files = profiles(model(PICTURES, 2, 3, 3, 3), tmp_path, "reader: image\nresize: exact\n", *data)
     found = told(files, Code.FOLDER_DRIFT)
     assert found[0].startswith("folder 'cat': 50 % of the samples in OLD, 91.7 % in NEW")
+    assert failed(files) == "--max-drifted-parts 0: 2: folder 'cat'; folder 'dog'"
     assert not told(files, Code.PART_DRIFT)
 
 
@@ -115,6 +143,7 @@ def test_the_band_of_a_sound_that_is_gone_is_named(tmp_path: Path) -> None:
     recipe = "reader: audio\nrate: 16000\nwindow: 512\n"
     files = profiles(model(SOUND, 2, 1, 8), tmp_path, recipe, old, new, again)
     assert told(files[:2], Code.BAND_DRIFT)[0].startswith("input 'x', 4000 to 8000 Hz: ")
+    assert "input 'x', 4000 to 8000 Hz" in failed(files[:2])
     assert not told([files[0], files[2]], Code.BAND_DRIFT)
 
 
