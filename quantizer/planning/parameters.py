@@ -9,9 +9,11 @@ from ...profiles.base.errors import QprofError
 from ..noise.mask_fillers import saturating_low, without_fillers
 from ..numerics.affine import TYPES, QuantParams, unsigned_equivalent
 from ..numerics.schemas import SCHEMAS, choose_params
+from ..operators.conditions import attribute_value
 from ..operators.facts import Arithmetic
 from ..operators.graph import Node
 from ..operators.saturating import slope_params
+from ..operators.table import is_clip
 from ..plan.plan import Implementation, Kind
 from ..plan.reasons import FloatReason, ReasonCode, UnfitNodesError, because
 from .facts import PlanningFacts
@@ -111,7 +113,8 @@ def _activation_params(
         for node in facts.graph.nodes
         if choices[node.name].quantized and wants_symmetric_inputs(node, facts)
         for name in node.activations
-    }
+    } | _misread_joins(facts, choices, "zero")
+    unsigned = _misread_joins(facts, choices, "unsigned")
     zero_point_0 = replace(
         SCHEMAS["symmetric" if qtype.signed else "symmetric-uint8"], power_of_two=own_schema.power_of_two
     )
@@ -126,8 +129,34 @@ def _activation_params(
             schema = own_schema if symmetric.isdisjoint(group.members) else zero_point_0
             group_type = qtype if wide.isdisjoint(group.members) else facts.type_16bit
             own = choose_params(group.range.low, group.range.high, schema, group_type)
+            own = own if unsigned.isdisjoint(group.members) else unsigned_equivalent(own)
         params.update(dict.fromkeys(group.members, own))
     return {name: params[name] for name in facts.graph.values if name in params}
+
+
+def _misread_joins(facts: PlanningFacts, choices: Mapping[str, Choice], want: str) -> set[str]:
+    """Return the activations behind a Concat that a kernel of the target reads in one way alone.
+
+    Args:
+        facts: of the model.
+        choices: what becomes of its nodes.
+        want: the way, see `Target.joined_inputs`.
+    """
+    graph, found = facts.graph, set[str]()
+    for node in graph.nodes:
+        if facts.target.joined_inputs.get(node.op_type) != want or not choices[node.name].quantized:
+            continue
+        for name in node.activations:
+            maker = graph.producer(name)
+            while maker is not None and is_clip(maker):
+                maker = graph.producer(maker.input(0))
+            if maker is None or not maker.facts.joins_inputs:
+                continue
+            shape = graph.shape(maker.output)
+            last = shape is not None and attribute_value(maker, "axis", 0) in (-1, len(shape) - 1)
+            if want == "unsigned" or not last:
+                found.add(name)
+    return found
 
 
 def _operand_params(

@@ -214,6 +214,14 @@ class Target:
             "node that reads activations alone, too."
         ),
     ] = field(default_factory=dict)
+    joined_inputs: Annotated[
+        Mapping[str, Literal["unsigned", "zero"]],
+        Meta(
+            description="Operator types whose integer kernel misreads some activations that a Concat makes: "
+            "unsigned, where it takes unsigned ones alone (of any zero point); zero, where it takes "
+            "zero point 0 alone of what is joined along another axis than the last."
+        ),
+    ] = field(default_factory=dict)
     conv_products: Annotated[
         int,
         Meta(
