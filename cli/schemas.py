@@ -6,7 +6,7 @@ It imports the whole quantizer: commands import it when they print.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields, make_dataclass
 from functools import reduce
 from operator import or_
@@ -291,8 +291,9 @@ RecipeDocument = reduce(
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 NUMBER = {"anyOf": [{"type": "number"}, {"enum": ["inf", "-inf", "nan"]}]}
 """A number of a `--json` document: JSON has no infinity."""
-_ARRAYS: dict[type, dict[str, Any]] = {np.ndarray: {"type": "array"}}
-"""Schemas of types that msgspec does not know; a field says what its elements are."""
+_ARRAYS: dict[object, dict[str, Any]] = {np.ndarray: {"type": "array"}, Callable: {"not": {}}}
+"""Schemas of types that msgspec does not know; a field says what its elements are. A function is in records
+that are in no document."""
 
 
 @dataclass(frozen=True)

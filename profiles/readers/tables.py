@@ -44,7 +44,7 @@ from ..samples.storage import (
     place_of,
     shown_location,
 )
-from ..samples.values import InputSpec, Sample, Samples, type_text, with_leading_axes
+from ..samples.values import InputSpec, Original, Sample, Samples, type_text, with_leading_axes
 
 # Rows with named values, whatever file they come from.
 
@@ -557,12 +557,18 @@ class RowEncoder:
         single: whether every row is one sample.
         findings: what was assumed.
         columns: names of those that an input takes side by side, by input.
+        original: returns what a person knows of a row; None where samples say enough.
     """
 
     arrays: Callable[[Row], Iterator[Arrays]]
     single: bool = True
     findings: tuple[Finding, ...] = ()
     columns: Mapping[str, tuple[str, ...]] = of_field(default_factory=dict)
+    original: Callable[[Row], Original] | None = None
+
+    def originals(self, rows: Sequence[Row]) -> tuple[Original, ...]:
+        """Return the originals of the rows of a sample."""
+        return () if self.original is None else tuple(map(self.original, rows))
 
 
 def _table_encoder(
@@ -629,8 +635,14 @@ def _table_encoder(
     def arrays(row: Row) -> Iterator[Arrays]:
         yield {**{spec.name: array(row, spec) for spec in specs}, **constants}
 
+    used = list(dict.fromkeys(name for spec in specs for name in _as_list(columns_of[spec.name])))
+
+    def original(row: Row) -> Original:
+        values = ((name, row.values.get(name)) for name in used)
+        return Original("", ", ".join(f"{n} {v}" for n, v in values if isinstance(v, str | int | float)))
+
     side_by_side = {name: tuple(columns) for name, columns in columns_of.items() if isinstance(columns, list)}
-    return RowEncoder(arrays, findings=_assumptions(source, assumed), columns=side_by_side)
+    return RowEncoder(arrays, findings=_assumptions(source, assumed), columns=side_by_side, original=original)
 
 
 def _usual_columns(
@@ -878,14 +890,20 @@ def _row_encoder(
     if preprocessing.reader == "text":
         text = reader_called("text").load(rows.source).text_encoder(preprocessing, inputs)
 
-        def tokens(row: Row) -> Iterator[Arrays]:
+        def texts_of(row: Row) -> list[str]:
             field, values = text.recipe.field, row.values
             if field == "text" and "text" not in values and "txt" in values:
                 field = "txt"
-            fields = [field] if isinstance(field, str) else field
-            yield text.arrays(row.where, *[_text_field(row, name) for name in fields])
+            return [_text_field(row, name) for name in ([field] if isinstance(field, str) else field)]
 
-        return RowEncoder(tokens, findings=text.findings)
+        def tokens(row: Row) -> Iterator[Arrays]:
+            yield text.arrays(row.where, *texts_of(row))
+
+        return RowEncoder(
+            tokens,
+            findings=text.findings,
+            original=lambda row: text.original("\t".join(texts_of(row))),
+        )
     if preprocessing.reader == "audio":
         audio = reader_called("audio").load(rows.source).audio_encoder(preprocessing, inputs)
         column = _file_column("audio", audio.recipe.column, rows, names, first)
@@ -903,7 +921,11 @@ def _row_encoder(
         def pixels(row: Row) -> Iterator[Arrays]:
             yield images.arrays(io.BytesIO(_file_content(row, column)), row.where)
 
-        return RowEncoder(pixels, findings=(assumed,))
+        return RowEncoder(
+            pixels,
+            findings=(assumed,),
+            original=lambda row: images.original(lambda: _file_content(row, column), row.where),
+        )
     return _table_encoder(preprocessing.name or "--preprocess", recipe, inputs, rows, first)
 
 
@@ -976,7 +998,10 @@ def open(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing)
 
     def iterate(part: slice) -> Iterator[Sample]:
         if encoder.single and batch == 1:
-            return (Sample(row.name, next(encoder.arrays(row))) for row in rows.iterate(part))
+            return (
+                Sample(row.name, next(encoder.arrays(row)), originals=encoder.originals([row]))
+                for row in rows.iterate(part)
+            )
         return islice(every_sample(), part.start, part.stop, part.step)
 
     def every_sample() -> Iterator[Sample]:
@@ -989,7 +1014,7 @@ def open(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing)
         while batch_rows := list(islice(iterator, batch)):  # the last batch may have fewer rows
             encoded = [next(encoder.arrays(row)) for row in batch_rows]
             stacked = {name: np.concatenate([arrays[name] for arrays in encoded]) for name in encoded[0]}
-            yield Sample(batch_rows[0].name, stacked)
+            yield Sample(batch_rows[0].name, stacked, originals=encoder.originals(batch_rows))
 
     total = -(-rows.total // batch) if encoder.single and rows.total is not None else None
     samples = Samples(rows.source, total, iterate, place_of(source), encoder.findings, parts=encoder.columns)

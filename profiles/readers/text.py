@@ -25,7 +25,7 @@ from ..samples.registry import TEXT_SUFFIXES
 from ..samples.states import values_advice
 from ..samples.storage import data_files, is_url, place_of, shown_location
 from ..samples.token_inputs import Role, usual_role
-from ..samples.values import InputSpec, Sample, Samples, with_leading_axes
+from ..samples.values import InputSpec, Original, Sample, Samples, with_leading_axes
 
 # What a tokenizer makes of a text, as the arrays of the inputs that take it.
 
@@ -129,6 +129,11 @@ class TextEncoder:
         values = _encoded(self.tokenizer, text, pair)
         values |= {"text": np.array(text, object), "has_past": np.array(False)}
         return self._input_arrays(where, values)
+
+    def original(self, text: str) -> Original:
+        """Return a text as the original of the input that takes it."""
+        takes = (name for name, role in self.roles.items() if role in ("ids", "text"))
+        return Original(next(takes, ""), text)
 
     def steps(
         self, where: str, text: str
@@ -287,13 +292,27 @@ def _tokenizer(where: str, preprocessing: Preprocessing, recipe: TextRecipe) -> 
             f"{where}: the model takes token ids; give its tokenizer with --preprocess tokenizer.json, or "
             "the key tokenizer of the recipe"
         )
+    return path, _tokenizer_in(path)
+
+
+def decoded(path: Path, ids: Sequence[int]) -> str:
+    """Return the text of token ids, special tokens left out.
+
+    Raises:
+        ConfigError: the tokenizer cannot be read, or its library is missing.
+    """
+    text: str = _tokenizer_in(path).decode([int(number) for number in ids if number >= 0])
+    return text
+
+
+def _tokenizer_in(path: Path) -> Any:
     tokenizers = library("tokenizers", str(path), "text")
     if not path.is_file():
         raise ConfigError(
             f"{path}: no such file; give the tokenizer.json of the model (a recipe: from its own folder)"
         )
     try:
-        return path, tokenizers.Tokenizer.from_file(str(path))
+        return tokenizers.Tokenizer.from_file(str(path))
     except Exception as error:  # the library raises nothing narrower
         line = (str(error).splitlines() or [type(error).__name__])[0]
         raise ConfigError(
@@ -411,7 +430,9 @@ def open(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing)
                 text = "\t".join(_texts(where, line, encoder))
                 for step, (arrays, next_tokens) in enumerate(encoder.steps(where, text)):
                     name = f"{file.name}:{number}[{step}]"
-                    yield Sample(name, arrays, step=step, next_tokens=next_tokens, texts=(text,))
+                    yield Sample(
+                        name, arrays, step=step, next_tokens=next_tokens, originals=(encoder.original(text),)
+                    )
 
     def iterate(part: slice) -> Iterator[Sample]:
         if steps:
@@ -422,7 +443,7 @@ def open(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing)
             where = f"{file}: line {number}"
             texts = _texts(where, line, encoder)
             arrays = encoder.arrays(where, *texts)
-            yield Sample(f"{file.name}:{number}", arrays, texts=("\t".join(texts),))
+            yield Sample(f"{file.name}:{number}", arrays, originals=(encoder.original("\t".join(texts)),))
 
     samples = Samples(shown_location(source), total, iterate, place_of(source), encoder.findings)
     return in_batches(samples, inputs) if has_batch(inputs) else samples

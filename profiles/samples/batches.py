@@ -93,5 +93,5 @@ def in_batches(samples: Samples, inputs: Sequence[InputSpec]) -> Samples:
 def _stacked(rows: Sequence[Sample]) -> Sample:
     """Return rows as one sample, named after the first and the last."""
     arrays = {name: np.concatenate([row.arrays[name] for row in rows]) for name in rows[0].arrays}
-    texts = tuple(text for row in rows for text in row.texts)
-    return Sample(f"{rows[0].name} to {rows[-1].name}", arrays, texts=texts)
+    originals = tuple(original for row in rows for original in row.originals)
+    return Sample(f"{rows[0].name} to {rows[-1].name}", arrays, originals=originals)

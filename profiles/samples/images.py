@@ -6,7 +6,7 @@ import io
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
 from typing import IO, TYPE_CHECKING, Annotated, Any, Literal
@@ -21,11 +21,11 @@ from ..base.findings import Code, Finding
 from ..base.tool import note
 from .batches import in_batches, of_one_row
 from .constants import exact_array
-from .picture_files import image_and_other_files, image_files
+from .picture_files import image_and_other_files, image_files, small_picture
 from .preprocessing import BUILT_IN, PREPROCESSOR_CONFIG, Preprocessing, recipe_of
 from .states import values_advice
 from .storage import DataFile, place_of, shown_location
-from .values import InputSpec, Sample, Samples, shape_text, type_text
+from .values import Box, InputSpec, Original, OriginalPicture, Sample, Samples, shape_text, type_text
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -364,6 +364,21 @@ class ImageEncoder:
         array = np.ascontiguousarray(ordered).astype(self.dtype, copy=False)
         return {self.spec.name: array[None] if self.has_batch else array, **self.constants}
 
+    def original(self, read: Callable[[], bytes], where: str) -> Original:
+        """Return a picture as the original of its input, to be read when it is asked for.
+
+        Args:
+            read: returns the content of its file.
+            where: the picture, for messages.
+        """
+
+        def picture(longest: int) -> OriginalPicture:
+            image = _upright(_loaded(io.BytesIO(read()), where), "rgb", self.recipe.background)
+            place = placement(image.height, image.width, self.recipe, self.size)
+            return small_picture(image, longest, place.box)
+
+        return Original(self.spec.name, picture=picture)
+
     def description(self) -> str:
         """Return the steps from a picture to an array, in words."""
         recipe, size, steps = self.recipe, self.size, list[str]()
@@ -627,11 +642,32 @@ def _is_transparent(image: Image) -> bool:
     return has_alpha and image.getchannel("A").histogram()[255] < image.width * image.height
 
 
-def _fitted(image: Image, recipe: ImageRecipe, size: tuple[int, int] | None) -> Image:
-    """Return a picture of the size that the recipe gives it.
+@dataclass(frozen=True)
+class Placement:
+    """Where a picture goes in the input of a model, in pixels; heights go before widths.
+
+    Attributes:
+        resized: height and width of the whole picture.
+        size: height and width of the input.
+        corner: row and column of the resized picture's first pixel; below 0 where it is cropped.
+    """
+
+    resized: tuple[int, int]
+    size: tuple[int, int]
+    corner: tuple[int, int] = (0, 0)
+
+    @property
+    def box(self) -> Box:
+        """The whole picture as x0, y0, x1, y1 in the input."""
+        (top, left), (height, width) = self.corner, self.resized
+        return float(left), float(top), float(left + width), float(top + height)
+
+
+def placement(height: int, width: int, recipe: ImageRecipe, size: tuple[int, int] | None) -> Placement:
+    """Return where a picture goes.
 
     Args:
-        image: the picture.
+        height, width: of the picture.
         recipe: how it is resized and cropped.
         size: height and width, for the words `shorter`, `exact`, `letterbox` and `center`; None where none of
             them is used.
@@ -644,26 +680,59 @@ def _fitted(image: Image, recipe: ImageRecipe, size: tuple[int, int] | None) -> 
             return size
         return pair(step)
 
-    if recipe.resize == "letterbox":
-        image = _letterboxed(image, sides_of(recipe.resize), recipe)
-    elif recipe.resize == "shorter":
-        height, width = (int(side / recipe.crop_share) for side in sides_of(recipe.resize))
-        if height == width:
-            image = _resized(image, _with_shorter_side(image, height), recipe)
-        else:  # the least height and width in proportion that are at least those wanted
-            ratio = max(height / image.height, width / image.width)
-            covering = max(height, int(image.height * ratio)), max(width, int(image.width * ratio))
-            image = _resized(image, covering, recipe)
-    elif isinstance(recipe.resize, int):
-        image = _resized(image, _with_shorter_side(image, recipe.resize), recipe)
-    elif recipe.resize != "none":
-        image = _resized(image, sides_of(recipe.resize), recipe)
-    return image if recipe.crop == "none" else _cropped(image, sides_of(recipe.crop), recipe)
+    resized, corner = (height, width), (0, 0)
+    if recipe.resize == "letterbox":  # the whole picture amid borders, as ultralytics' LetterBox does
+        sides = sides_of(recipe.resize)
+        ratio = min(sides[0] / height, sides[1] / width)
+        resized = max(1, round(height * ratio)), max(1, round(width * ratio))
+        if recipe.place != "top-left":
+            corner = round((sides[0] - resized[0]) / 2 - 0.1), round((sides[1] - resized[1]) / 2 - 0.1)
+        whole = Placement(resized, sides, corner)
+    else:
+        if recipe.resize == "shorter":
+            sides = sides_of(recipe.resize)
+            wanted = int(sides[0] / recipe.crop_share), int(sides[1] / recipe.crop_share)
+            if wanted[0] == wanted[1]:
+                resized = _with_shorter_side(height, width, wanted[0])
+            else:  # the least height and width in proportion that are at least those wanted
+                ratio = max(wanted[0] / height, wanted[1] / width)
+                resized = max(wanted[0], int(height * ratio)), max(wanted[1], int(width * ratio))
+        elif isinstance(recipe.resize, int):
+            resized = _with_shorter_side(height, width, recipe.resize)
+        elif recipe.resize != "none":
+            resized = sides_of(recipe.resize)
+        whole = Placement(resized, resized)
+    if recipe.crop == "none":
+        return whole
+    cropped = sides_of(recipe.crop)
+    corner = (
+        whole.corner[0] - _crop_start(whole.size[0], cropped[0], recipe),
+        whole.corner[1] - _crop_start(whole.size[1], cropped[1], recipe),
+    )
+    return replace(whole, size=cropped, corner=corner)
 
 
-def _with_shorter_side(image: Image, length: int) -> tuple[int, int]:
+def _crop_start(have: int, want: int, recipe: ImageRecipe) -> int:
+    """Return the first pixel of the middle of a side, below 0 where it is too short and is filled."""
+    if recipe.crop_offset == "floor":  # as `center_crop` of transformers: a border's greater half goes before
+        return (have - want) // 2
+    # As `center_crop` of torchvision, and its lesser half.
+    return round((have - want) / 2) if have >= want else -((want - have) // 2)
+
+
+def _fitted(image: Image, recipe: ImageRecipe, size: tuple[int, int] | None) -> Image:
+    """Return a picture of the size that the recipe gives it; see `placement`."""
+    place = placement(image.height, image.width, recipe, size)
+    resized, (top, left), (height, width) = _resized(image, place.resized, recipe), place.corner, place.size
+    if place.resized == place.size:
+        return resized
+    if 0 <= -top <= place.resized[0] - height and 0 <= -left <= place.resized[1] - width:
+        return resized.crop((-left, -top, width - left, height - top))
+    return _on_canvas(resized, place.size, (left, top), recipe.fill)
+
+
+def _with_shorter_side(height: int, width: int, length: int) -> tuple[int, int]:
     """Return height and width in proportion; the longer side is rounded down, as torchvision does."""
-    width, height = image.size
     if width <= height:
         return int(length * height / width), length
     return length, int(length * width / height)
@@ -680,32 +749,6 @@ def _resized(image: Image, size: tuple[int, int], recipe: ImageRecipe) -> Image:
         return image.resize((width, height), method)
     steps = (image.width / width, 0.0, 0.0, 0.0, image.height / height, 0.0)
     return image.transform((width, height), Transform.AFFINE, steps, method)
-
-
-def _letterboxed(image: Image, size: tuple[int, int], recipe: ImageRecipe) -> Image:
-    """Return the whole picture amid borders, as ultralytics' LetterBox does."""
-    height, width = size
-    ratio = min(height / image.height, width / image.width)
-    inner = max(1, round(image.height * ratio)), max(1, round(image.width * ratio))
-    resized = _resized(image, inner, recipe)
-    top, left = (height - inner[0]) / 2, (width - inner[1]) / 2
-    corner = (0, 0) if recipe.place == "top-left" else (round(left - 0.1), round(top - 0.1))
-    return _on_canvas(resized, size, corner, recipe.fill)
-
-
-def _cropped(image: Image, size: tuple[int, int], recipe: ImageRecipe) -> Image:
-    """Return the middle of a picture; where it is too small, the rest is filled."""
-    top, left = (
-        (have - want) // 2  # as `center_crop` of transformers: a border's greater half goes before
-        if recipe.crop_offset == "floor"
-        else round((have - want) / 2)  # as `center_crop` of torchvision, and its lesser half
-        if have >= want
-        else -((want - have) // 2)
-        for have, want in zip((image.height, image.width), size, strict=True)
-    )
-    if image.height >= size[0] and image.width >= size[1]:
-        return image.crop((left, top, left + size[1], top + size[0]))
-    return _on_canvas(image, size, (-left, -top), recipe.fill)
 
 
 def _on_canvas(image: Image, size: tuple[int, int], corner: tuple[int, int], fill: int) -> Image:
@@ -750,7 +793,8 @@ def open(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing)
 
     def iterate(part: slice) -> Iterator[Sample]:
         for file in files[part]:
-            yield Sample(file.name, encoder.arrays(io.BytesIO(file.read()), str(file)))
+            arrays = encoder.arrays(io.BytesIO(file.read()), str(file))
+            yield Sample(file.name, arrays, originals=(encoder.original(file.read, str(file)),))
 
     sentence = f"{shown}: {len(files)} pictures, each as {encoder.description()}"
     if others:

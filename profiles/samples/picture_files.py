@@ -9,10 +9,11 @@ these. The boxes of such a picture are in the file whose path has `/labels/` for
 
 from __future__ import annotations
 
+import io
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +35,10 @@ from .storage import (
     local_path,
     shown_location,
 )
+from .values import Box, OriginalPicture
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff")
 CLASS_NAMES = "classes.txt"
@@ -64,6 +69,24 @@ def image_and_other_files(source: str) -> tuple[tuple[DataFile, ...], int]:
             f"{shown_location(source)}: holds no pictures; give a folder with {', '.join(SUFFIXES)} files"
         )
     return pictures, sum(file.name != CLASS_NAMES for file in files) - len(pictures)
+
+
+def small_picture(image: Image, longest: int, box: Box | None) -> OriginalPicture:
+    """Return a picture in RGB as a small file: PNG or JPEG, whichever is smaller.
+
+    Args:
+        image: the picture.
+        longest: pixels of its longer side at most.
+        box: where the whole of it is in the model's input; None where that is not known.
+    """
+    small, contents = image.copy(), dict[str, bytes]()
+    small.thumbnail((longest, longest))
+    for kind, options in (("png", {"optimize": True}), ("jpeg", {"quality": 85})):
+        file = io.BytesIO()
+        small.save(file, kind, **options)
+        contents[kind] = file.getvalue()
+    kind = min(contents, key=lambda name: len(contents[name]))
+    return OriginalPicture(contents[kind], f"image/{kind}", small.size, box)
 
 
 # Classes of pictures that lie in a folder for each class.

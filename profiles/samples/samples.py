@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from ..base.errors import DataError
+from ..base.errors import DataError, QprofError
 from ..base.findings import Code, Finding
 from ..base.tool import note
 from ..records.profile import DataId
@@ -34,11 +34,12 @@ from .objects import (
     open_function,
     open_object,
 )
+from .picture_files import small_picture
 from .preprocessing import TOKENIZER, Preprocessing, load_preprocessing
-from .registry import open_source, reader_of
+from .registry import open_source, reader_called, reader_of
 from .states import FloatModel, drawn_steps, fed_back, state_output, with_states, without_state
 from .storage import place_of, shown_location
-from .values import InputSpec, Sample, Samples, batch_size, checked_arrays, of_batches
+from .values import InputSpec, Original, Sample, Samples, batch_size, checked_arrays, of_batches
 
 # What messages call a model: the file that the user gave, or the name of its graph.
 
@@ -364,6 +365,41 @@ def open_samples(
     return replace(read, iterate=checked)
 
 
+def _original_of(value: object, read: Callable[[], Any]) -> Original:
+    """Return a text, or a picture that is read again when it is asked for, as the original of a sample."""
+    if isinstance(value, str):
+        return Original(text=value)
+    return Original(picture=lambda longest: small_picture(read(), longest, None))
+
+
+def token_decoder(data: DataLike | None, folder: Path | None) -> Callable[[Sequence[int]], str] | None:
+    """Return a function from token ids to their text, "" where they have none; None without a tokenizer.
+
+    Args:
+        data: samples, whose preparation may name the tokenizer.
+        folder: of the model, which may have it.
+    """
+    while isinstance(data, ChosenSamples | Transformed):
+        data = data.data
+    paths = [] if folder is None else [folder / TOKENIZER]
+    if isinstance(data, PreprocessedData) and data.preprocess is not None:
+        preprocessing = load_preprocessing(data.preprocess)
+        if preprocessing.kind == TOKENIZER and preprocessing.path is not None:
+            paths.insert(0, preprocessing.path)
+    path = next((path for path in paths if path.is_file()), None)
+    if path is None:
+        return None
+
+    def decoded(ids: Sequence[int]) -> str:
+        try:
+            text: str = reader_called("text").load(str(path)).decoded(path, ids)
+        except QprofError:  # a library is missing, or the file is another
+            return ""
+        return text
+
+    return decoded
+
+
 def _tokenizer_beside(source: str, specs: Sequence[InputSpec], model: FloatModel | None) -> Path | None:
     """Return the tokenizer that lies beside the model, where lines of text need one; None for none."""
     if model is None or model.folder is None or any(spec.dtype.kind == "O" for spec in specs):
@@ -393,9 +429,10 @@ def _transformed_files(source: str, transform: Transform, specs: tuple[InputSpec
 
     def iterate(part: slice) -> Iterator[Sample]:
         for number, (name, item) in list(enumerate(items))[part]:
-            arrays, findings = item_arrays(name, item(), transform, specs, shown_location(source))
+            value = item()
+            arrays, findings = item_arrays(name, value, transform, specs, shown_location(source))
             for finding in findings if not number else ():
                 note(finding)
-            yield Sample(name, arrays)
+            yield Sample(name, arrays, originals=(_original_of(value, item),))
 
     return Samples(shown_location(source), len(items), iterate, place_of(source))

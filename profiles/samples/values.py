@@ -52,6 +52,43 @@ class InputSpec:
         return f"{type_text(self.dtype)} of shape {shape_text(self.shape)}"
 
 
+Box = tuple[float, float, float, float]
+"""x0, y0, x1, y1, in pixels."""
+
+
+class OriginalPicture(NamedTuple):
+    """A picture as a person knows it.
+
+    Attributes:
+        content: of a small picture file.
+        media_type: of that file, as "image/jpeg".
+        size: width and height.
+        box: the whole of it as x0, y0, x1, y1 in pixels of the model's input; beyond these where it is
+            cropped. None where that is not known.
+    """
+
+    content: bytes
+    media_type: str
+    size: tuple[int, int]
+    box: Box | None
+
+
+@dataclass(frozen=True, eq=False)
+class Original:
+    """One row of a sample as a person knows it, before arrays were made of it.
+
+    Attributes:
+        input: name of the input that was made of it; "" for several.
+        text: a text, or the fields of a row of a table; "" for what is none.
+        picture: reads the picture, made smaller where a side has more pixels than the number given; None for
+            what is no picture. It raises DataError where the file can no longer be read.
+    """
+
+    input: str = ""
+    text: str = ""
+    picture: Callable[[int], OriginalPicture] | None = None
+
+
 @dataclass(frozen=True, eq=False)
 class Sample:
     """One sample: the inputs of a model in one run.
@@ -64,7 +101,7 @@ class Sample:
             -1 where it ends; None for what is no text, or goes on after it.
         position: among all samples, counted from 0, where a limit drew it from them; None where the samples
             are the first ones, or all.
-        texts: that its rows were made of, one for each; () for what is no text.
+        originals: that its rows were made of, one for each; () where nobody knows.
     """
 
     name: str
@@ -73,7 +110,7 @@ class Sample:
     step: int | None = None
     next_tokens: npt.NDArray[np.int64] | None = None
     position: int | None = None
-    texts: tuple[str, ...] = ()
+    originals: tuple[Original, ...] = ()
 
     def first_row(self, rows: int, samples_before: int, rows_before: int) -> int:
         """Return the place of its first row in all of the data, which labels are found by.

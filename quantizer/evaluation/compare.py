@@ -544,40 +544,52 @@ class SampleDifference:
 
     Attributes:
         sample: its name.
-        output: the float output that differs most.
+        output: the float output of which most answers changed, or else that differs most.
         sqnr: of that output on this sample alone, in dB; -inf for noise without a signal.
+        changed: share of its answers, or of the objects that were found, that are others, 0 to 1.
     """
 
     sample: str
     output: str
     sqnr: float
+    changed: float = 0.0
+
+
+def changed_share(before: OutputSums, after: OutputSums) -> float:
+    """Return the share of the answers of one sample that changed, 0 to 1, by the sums of an output before and
+    after it; 0 without answers."""
+    answers, same = after.answers - before.answers, after.same - before.same
+    return 1.0 - same / answers if answers else 0.0
 
 
 def sample_difference(
-    sample: str, pairs: Iterable[tuple[str, AnyArray, AnyArray]]
+    sample: str, pairs: Iterable[tuple[str, AnyArray, AnyArray]], changed: Mapping[str, float]
 ) -> SampleDifference | None:
     """Return how far the outputs differ on one sample.
 
     Args:
         sample: its name.
         pairs: name of each output, and the values of both models.
+        changed: share of the answers of outputs that are others, by output.
 
     Returns:
         None where no float output differs in what is common to both.
     """
     compared = [
-        (sums_along(*common, (None,))[0].difference().sqnr, name)
+        (-changed.get(name, 0.0), sums_along(*common, (None,))[0].difference().sqnr, name)
         for name, floats, quantized in pairs
         if is_float(floats) and (common := common_part(floats, quantized)) is not None
     ]
-    sqnr, output = min(compared, default=(math.inf, ""))
-    return None if sqnr == math.inf else SampleDifference(sample, output, sqnr)
+    most, sqnr, output = min(compared, default=(0.0, math.inf, ""))
+    return None if sqnr == math.inf else SampleDifference(sample, output, sqnr, -most)
 
 
 def most_different(
     worst: tuple[SampleDifference, ...], new: SampleDifference | None
 ) -> tuple[SampleDifference, ...]:
-    """Return the samples with the lowest SQNR, the lowest first; of equals the one that came first."""
+    """Return the samples of which most answers changed, the most first, then those with the lowest SQNR; of
+    equals the one that came first."""
     if new is None:
         return worst
-    return tuple(sorted((*worst, new), key=lambda difference: difference.sqnr)[:MAX_WORST_SAMPLES])
+    ranked = sorted((*worst, new), key=lambda one: (-one.changed, one.sqnr))
+    return tuple(ranked[:MAX_WORST_SAMPLES])

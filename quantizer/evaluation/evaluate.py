@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ...profiles.base.errors import ConfigError, DataError, ModelError, nearest
 from ...profiles.base.findings import Code, Finding, Severity, gravest_first, listed, of_severity
@@ -25,7 +26,7 @@ from ...profiles.samples.batches import fixed_batch
 from ...profiles.samples.objects import DataLike, source_name
 from ...profiles.samples.picture_files import for_evaluation
 from ...profiles.samples.random_samples import check_not_random
-from ...profiles.samples.samples import data_id, input_specs
+from ...profiles.samples.samples import data_id, folder_of, input_specs, token_decoder
 from ...profiles.samples.states import follows
 from ...profiles.samples.values import Sample
 from ..model.identity import model_id
@@ -34,22 +35,23 @@ from ..noise.output_limits import NoiseLimits
 from ..plan.provenance import Provenance, model_fingerprint, read_provenance
 from ..prepare.prepare import file_of
 from .accuracy import Accuracy, accuracy_of
+from .class_names import ClassNames
 from .compare import (
     OutputResult,
     OutputSums,
     SampleDifference,
+    changed_share,
     class_axes,
     class_count,
     classes_of,
-    most_different,
-    sample_difference,
 )
 from .doubts import check_not_instrumented, doubts, other_graph, session_doubts, speed_doubts
-from .excerpts import Excerpt, excerpt_of
+from .excerpts import Excerpt, Reading
 from .gates import GateFailure, check_gate, failures_of, gate_finding, truth_doubts
 from .latency import Latency, Run, measure
 from .metrics.classification import labelled_rows
 from .metrics.intervals import paired_interval, rows_to_show
+from .metrics.metric import Metric
 from .metrics.score import MetricRequest, Score, ScoreRun, open_metric, reads_truth, score_text
 from .metrics.score_shift import Rows, ScoreShift, shift_of_rows
 from .metrics.truth import Labels, load_labels
@@ -64,6 +66,7 @@ from .tokens import (
     TokenSums,
     token_speed,
 )
+from .worst_samples import WorstSamples, metric_of_objects
 
 
 @dataclass(frozen=True)
@@ -391,9 +394,11 @@ def evaluate(
     sums = {name: OutputSums(axes[name]) for name in pair.outputs}
     labelled: tuple[list[Rows], list[Rows]] = ([], [])  # of the float and of the quantized model
     rows = 0
-    digest, worst = DataId(), tuple[SampleDifference, ...]()
+    digest = DataId()
     judged = JudgedSamples(axes, limits)
-    excerpts: dict[str, Excerpt] = {}
+    names = ClassNames(original, data, () if class_labels is None else class_labels.names)
+    worst = WorstSamples(specs, axes, Reading(names, token_decoder(data, folder_of(original))))
+    told: Metric | None = None  # says the answers in words
     input_ranges: dict[str, tuple[float, float]] = {}
     timed, max_timed = list[Sample](), 0 if measuring.latency is None else measuring.latency.samples
     show_progress = stages(progress)("evaluating")
@@ -425,12 +430,13 @@ def evaluate(
             token_sums = token_sums.added(
                 sample, float_values[output], quantized_values[output], (float_state, quantized_state)
             )
+        true_classes: dict[str, npt.NDArray[np.int64]] = {}
         if class_labels is not None:
             where = f"{pair.float_name}, sample {sample.name}: output '{output}'"
             of_sample = classes_of(float_values[output], axis, where).size
             class_labels.check_classes(class_count(float_values[output], axis))
             first = sample.first_row(of_sample, samples - 1, rows)
-            true = class_labels.classes[first : first + of_sample]
+            true = true_classes[output] = class_labels.classes[first : first + of_sample]
             for side, values in zip(labelled, (float_values, quantized_values), strict=True):
                 side.append(labelled_rows(values[output], axis, true, where))
             if sample.position is not None:
@@ -438,6 +444,7 @@ def evaluate(
             rows += of_sample
         if scoring is not None:
             scoring.add(sample, float_values, quantized_values)
+        sums_before = sums
         sums = {name: one.added(float_values[name], quantized_values[name]) for name, one in sums.items()}
         judged.add(sample.arrays, float_values, quantized_values)
         digest = digest.merged(data_id(sample.arrays, specs))
@@ -446,14 +453,12 @@ def evaluate(
                 low, high = input_ranges.get(name, (math.inf, -math.inf))
                 input_ranges[name] = min(low, float(finite.min())), max(high, float(finite.max()))
         classes = class_count(float_values[output], axis) or classes
-        pairs = ((name, float_values[name], quantized_values[name]) for name in pair.outputs)
-        difference = sample_difference(sample.name, pairs)
-        worst = most_different(worst, difference)
-        if difference is not None and difference in worst:
-            name = difference.output
-            both = float_values[name], quantized_values[name]
-            excerpts[sample.name] = excerpt_of(sample, specs, name, both, axes[name])
-            excerpts = {one.sample: excerpts[one.sample] for one in worst}
+        if samples == 1:
+            told = metric_of_objects(original, data, sample.arrays, float_values)
+        of_task = scoring.metric if scoring is not None and scoring.metric is not None else told
+        changed = {name: changed_share(sums_before[name], one) for name, one in sums.items()}
+        both = float_values, quantized_values
+        worst.add(sample, both, changed, metric=of_task, true_classes=true_classes)
         if len(timed) < max_timed:
             timed.append(sample)
         show_progress(samples, source.total)
@@ -535,8 +540,8 @@ def evaluate(
         metric="" if metric is None else metric.name,
         metric_title="" if metric is None else metric.title,
         score=score,
-        worst_samples=worst if samples > 1 else (),
-        excerpts=tuple(excerpts[one.sample] for one in worst),
+        worst_samples=worst.differences if samples > 1 else (),
+        excerpts=worst.excerpts,
         runtime=place.runtime,
         provider=place.provider,
         subject=Subject(model_fingerprint(model_id(original, "")), digest.digest, truth_digest),

@@ -1,4 +1,5 @@
-"""Excerpts of the samples on which the models differ most: the input, small, and the answers of both."""
+"""Excerpts of the samples on which the models differ most: the input as a person knows it, and the answers of
+both."""
 
 from __future__ import annotations
 
@@ -6,28 +7,93 @@ import math
 import struct
 import zlib
 from base64 import b64encode
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ...profiles.samples.values import InputSpec, Sample, batch_size, of_batches
+from ...profiles.base.errors import QprofError
+from ...profiles.samples.token_inputs import usual_role
+from ...profiles.samples.values import Box, InputSpec, Original, Sample, batch_size, of_batches
+from .class_names import ClassNames
 from .compare import ClassAxis, common_part, is_float
 
 MAX_PICTURE_SIDE = 96
-"""Pixels of a side of a picture at most."""
+"""Pixels of a side of a picture that is made of an array, at most."""
+MAX_ORIGINAL_SIDE = 256
+"""Pixels of a side of a picture as its file has it, at most."""
 MIN_PICTURE_SIDE = 8
 """Pixels of a side from which on an input is shown as a picture."""
 MIN_SIGNAL_LENGTH = 200
 """Values from which on an input of one axis is shown as a signal."""
 SIGNAL_PARTS = 80
 """Equal parts of a signal, of each of which the lowest and the highest value are drawn."""
-MAX_CHARACTERS = 160
+MAX_CHARACTERS = 240
 """Characters of a text that are shown."""
 MAX_NUMBERS = 12
 """Numbers of an input that are shown as text."""
+
+NORMALISATIONS = (
+    ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+    ((0.406, 0.456, 0.485), (0.225, 0.224, 0.229)),
+    ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)),
+    ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5)),
+)
+"""Means and deviations that pictures are often normalised by, of pixels from 0 to 1: ImageNet's, the same of
+channels in the order BGR, CLIP's, and to -1 to 1."""
+MIN_WHITE = 64.0
+"""Value from which on the largest one of a picture is taken for one of 0 to 255."""
+MAX_PIXEL_ERROR = 0.02
+"""Distance of a pixel to a whole number, of 255, by which a normalisation is known to be the right one."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """An object that a detector found in a picture, in either model or in both.
+
+    Attributes:
+        name: of its class.
+        float_box, quantized_box: x0, y0, x1, y1 in pixels of the input; None where that model has it not.
+        float_score, quantized_score: as above.
+    """
+
+    name: str
+    float_box: Box | None
+    quantized_box: Box | None
+    float_score: float | None
+    quantized_score: float | None
+
+    @property
+    def changed(self) -> bool:
+        """Whether only one of the models found it."""
+        return self.float_box is None or self.quantized_box is None
+
+
+@dataclass(frozen=True, eq=False)
+class Reading:
+    """How a person reads the inputs and the answers of a model.
+
+    Attributes:
+        names: of its classes; None for none.
+        decode: returns the text of token ids, "" where nobody can; None for a model without tokens.
+    """
+
+    names: ClassNames | None = None
+    decode: Callable[[Sequence[int]], str] | None = None
+
+    def names_of(self, count: int, specs: Sequence[InputSpec], numbers: Sequence[int]) -> Mapping[int, str]:
+        """Return the names of some of so many classes, where they are known; of tokens their text.
+
+        Args:
+            count: of the classes.
+            specs: of the inputs; classes of which there are as many as token ids are tokens.
+            numbers: of the classes that are asked for.
+        """
+        if self.decode is not None and count in {spec.rows for spec in specs}:
+            return {number: f"'{self.decode([number])}'" for number in numbers}
+        return {} if self.names is None else self.names.of(count)
 
 
 @dataclass(frozen=True)
@@ -39,13 +105,22 @@ class Excerpt:
         row: of it, from 0; None where it is one row.
         output: the output whose answers are shown.
         float_answer, quantized_answer: of both models, in words: the class with its value where the output
-            has classes, else the value that differs most.
-        changed_class: whether the models answer different classes; False where there are none.
-        input: name of the input that is shown; "" for none.
-        picture: of that input, as PNG in base64, scaled to its own range and to at most `MAX_PICTURE_SIDE`
-            pixels; "" for what is no picture.
+            has classes, else the value that differs most; "" for what is told otherwise.
+        answered: whether its answers are classes, texts or objects, and no numbers alone.
+        changed: whether these differ.
+        share: of the answers that changed, in words, where a row has several; of numbers their cosine
+            similarity; "" elsewhere.
+        truth: what is right, in words; "" where nobody says.
+        input: name of the input that is shown; "" for none, or several.
+        picture: of that input, base64; "" for what is no picture.
+        media_type, size: of the picture; width goes before height.
+        frame: the part of the input that the picture shows, as x0, y0, x1, y1 in its pixels; it may be
+            larger than the input. None where that is not known.
         curve: of that input, lowest and highest values of equal parts in turn; () for what is no signal.
-        text: of that input: strings, or the first of its numbers; "" for a picture and a signal.
+        text: of that input: a text, the fields of a row, strings, or the first of its numbers; "" for a
+            picture and a signal.
+        found: objects in the picture, the surest first; () for a model that finds none.
+        original: what the row was made of, where its picture is still to be read.
     """
 
     sample: str
@@ -53,11 +128,38 @@ class Excerpt:
     output: str
     float_answer: str
     quantized_answer: str
-    changed_class: bool = False
+    answered: bool = False
+    changed: bool = False
+    share: str = ""
+    truth: str = ""
     input: str = ""
     picture: str = ""
+    media_type: str = "image/png"
+    size: tuple[int, int] = (1, 1)
+    frame: Box | None = None
     curve: tuple[float, ...] = ()
     text: str = ""
+    found: tuple[Found, ...] = ()
+    original: Original | None = None
+
+    @property
+    def with_picture(self) -> Excerpt:
+        """The excerpt with the picture as its file has it, read now; as it is where there is none."""
+        if self.original is None or self.original.picture is None:
+            return self
+        try:
+            picture = self.original.picture(MAX_ORIGINAL_SIDE)
+        except QprofError:
+            return replace(self, original=None, text="(the picture can no longer be read)")
+        encoded = b64encode(picture.content).decode()
+        return replace(
+            self,
+            original=None,
+            picture=encoded,
+            media_type=picture.media_type,
+            size=picture.size,
+            frame=picture.box,
+        )
 
 
 def excerpt_of(
@@ -66,8 +168,11 @@ def excerpt_of(
     output: str,
     values: tuple[npt.NDArray[Any], npt.NDArray[Any]],
     classes: ClassAxis,
+    *,
+    reading: Reading | None = None,
+    true_classes: Sequence[int] = (),
 ) -> Excerpt:
-    """Return the excerpt of a sample: the row of it on which an output differs most.
+    """Return the excerpt of a sample: the row of it on which an answer changes, or an output differs most.
 
     Args:
         sample: what both models were given.
@@ -75,48 +180,95 @@ def excerpt_of(
         output: name of the output.
         values: of that output, of both models, float.
         classes: where it has its classes.
+        reading: names of classes, and texts of tokens; None for none.
+        true_classes: of the rows; () where nobody says.
     """
+    reading = reading or Reading()
     common = common_part(*values) or values
     floats, quantized = (np.asarray(array, np.float64) for array in common)
     with np.errstate(invalid="ignore"):
         distances = np.nan_to_num(np.abs(floats - quantized), nan=math.inf, posinf=math.inf)
     rows = batch_size(sample.arrays, of_batches(specs))
-    row, answers, changed_class = 0, ("", ""), False
+    row, answers, changes, share, truth = 0, ("", ""), 0, "", ""
+    axis = classes.axis_in(floats.shape) if classes.is_answer else None
     if distances.size:
+        if axis is not None:
+            chosen = [np.argmax(array, axis, keepdims=True) for array in (floats, quantized)]
+            differ = chosen[0] != chosen[1]
+            changes = int(differ.sum())
+            distances = np.where(differ, distances, -1.0) if changes else distances
+            if differ.size > (rows or 1):  # pixels or tokens
+                share = f"{changes:,} of {differ.size:,} answers changed"
         place = np.unravel_index(int(np.argmax(distances)), distances.shape)
         if place and rows is not None and rows == distances.shape[0]:
             row = int(place[0])
-        axis = classes.axis_in(floats.shape) if classes.is_answer else None
         if place and axis is not None:
             along = tuple(slice(None) if at == axis else index for at, index in enumerate(place))
-            float_class, quantized_class = int(np.argmax(floats[along])), int(np.argmax(quantized[along]))
-            answers = (
-                f"class {float_class} ({floats[along][float_class]:.4g})",
-                f"class {quantized_class} ({quantized[along][quantized_class]:.4g})",
+            at_place = tuple(0 if at == axis else index for at, index in enumerate(place))
+            numbers = [int(of_model[at_place]) for of_model in chosen]
+            names = reading.names_of(floats.shape[axis], specs, numbers)
+            words = (
+                f"{class_word(names, number)} ({array[along][number]:.4g})"
+                for number, array in zip(numbers, (floats, quantized), strict=True)
             )
-            changed_class = float_class != quantized_class
+            answers = next(words), next(words)
+            if len(true_classes) == differ.size and row < len(true_classes):
+                truth = class_word(names, int(true_classes[row]))
         elif place:
             where = f"[{', '.join(str(int(at)) for at in place)}]"
             answers = (f"{floats[place]:.4g} at {where}", f"{quantized[place]:.4g} at {where}")
+            share = _cosine_text(floats, quantized)
     return Excerpt(
         sample.name,
         row if (rows or 1) > 1 else None,
         output,
         *answers,
-        changed_class,
-        **_input_excerpt(sample, row, rows),
+        answered=answers != ("", "") and axis is not None,
+        changed=changes > 0,
+        share=share,
+        truth=truth,
+        **_input_excerpt(sample, row, rows, reading),
     )
 
 
-def _input_excerpt(sample: Sample, row: int, rows: int | None) -> dict[str, Any]:
-    """Return the fields of the input that says most to a person: a picture, a signal, a text, or numbers."""
-    if row < len(sample.texts):  # what its tokens were made of
-        return {"input": next(iter(sample.arrays), ""), "text": sample.texts[row][:MAX_CHARACTERS]}
+MIN_VECTOR = 8
+"""Numbers of an answer from which on both are compared as vectors."""
+
+
+def _cosine_text(floats: npt.NDArray[np.float64], quantized: npt.NDArray[np.float64]) -> str:
+    """Return the cosine similarity of two answers in words; "" for few numbers, and without a direction."""
+    lengths = float(np.linalg.norm(floats)) * float(np.linalg.norm(quantized))
+    if floats.size < MIN_VECTOR or not 0.0 < lengths < math.inf:
+        return ""
+    return f"cosine of both {float(floats.reshape(-1) @ quantized.reshape(-1)) / lengths:.4f}"
+
+
+def class_word(names: Mapping[int, str], number: int) -> str:
+    """Return the name of a class, or its number where it has none."""
+    return names.get(number) or f"class {number}"
+
+
+def _input_excerpt(sample: Sample, row: int, rows: int | None, reading: Reading) -> dict[str, Any]:
+    """Return the fields of the input that says most to a person: what the row was made of, else a picture, a
+    text of tokens, a signal, strings, or numbers."""
     arrays = sample.arrays
     of_row = {name: array[row] if rows is not None else array for name, array in arrays.items() if array.size}
+    if row < len(sample.originals):
+        original = sample.originals[row]
+        fields = {"input": original.input or next(iter(arrays), ""), "original": original}
+        if original.text:
+            return {**fields, "text": _cut(original.text)}
+        if original.picture is not None:
+            return fields
     for name, array in of_row.items():
         if (pixels := _pixels(array)) is not None:
-            return {"input": name, "picture": b64encode(png(pixels)).decode()}
+            size, picture = (pixels.shape[1], pixels.shape[0]), b64encode(png(pixels)).decode()
+            return {"input": name, "picture": picture, "size": size, "frame": _frame(array)}
+    for name, array in of_row.items():
+        if array.dtype.kind in "iu" and usual_role(name) == "ids":
+            text = "" if reading.decode is None else reading.decode(array.reshape(-1).tolist())
+            if text:
+                return {"input": name, "text": _cut(text)}
     for name, array in of_row.items():
         flat = array.reshape(-1)
         if is_float(array) and max(array.shape, default=0) == flat.size >= MIN_SIGNAL_LENGTH:
@@ -126,7 +278,7 @@ def _input_excerpt(sample: Sample, row: int, rows: int | None) -> dict[str, Any]
     ordered = sorted(of_row.items(), key=lambda item: item[1].dtype.kind not in "OU")
     for name, array in ordered:
         if array.dtype.kind in "OU":
-            return {"input": name, "text": " ".join(map(str, array.reshape(-1)))[:MAX_CHARACTERS]}
+            return {"input": name, "text": _cut(" ".join(map(str, array.reshape(-1))))}
         more = f" ... ({array.size} numbers)" if array.size > MAX_NUMBERS else ""
         spelt = "d" if array.dtype.kind in "iu" else ".4g"
         return {
@@ -136,34 +288,68 @@ def _input_excerpt(sample: Sample, row: int, rows: int | None) -> dict[str, Any]
     return {}
 
 
-def _pixels(array: npt.NDArray[Any]) -> npt.NDArray[np.uint8] | None:
-    """Return an array as a picture of shape [height, width] or [height, width, 3]; None for any other.
+def _cut(text: str) -> str:
+    return text if len(text) <= MAX_CHARACTERS else f"{text[: MAX_CHARACTERS - 1]}\N{HORIZONTAL ELLIPSIS}"
 
-    Channels are first or last, 1, 3 or 4 of them; a matrix, such as a spectrogram, is grey. Normalised values
-    are stretched over all channels together, which keeps the colours nearly.
+
+def _picture_of(array: npt.NDArray[Any]) -> npt.NDArray[Any] | None:
+    """Return an array as [height, width, channels], 1, 3 or 4 of them; None for what is no picture.
+
+    Channels are first or last; a matrix, such as a spectrogram, has one.
     """
     shape = tuple(size for size in array.shape[:-3] if size != 1) + array.shape[-3:]
     if not (is_float(array) or array.dtype == np.uint8) or len(shape) not in (2, 3):
         return None
     picture = array.reshape(shape)
-    if picture.ndim == 3 and shape[0] in (1, 3, 4):
+    if picture.ndim == 2:
+        picture = picture[:, :, None]
+    elif shape[0] in (1, 3, 4):
         picture = np.moveaxis(picture, 0, -1)
-    elif picture.ndim == 3 and shape[-1] not in (1, 3, 4):
+    elif shape[-1] not in (1, 3, 4):
         return None
-    if min(picture.shape[:2]) < MIN_PICTURE_SIDE:
+    return picture if min(picture.shape[:2]) >= MIN_PICTURE_SIDE else None
+
+
+def _frame(array: npt.NDArray[Any]) -> Box | None:
+    """Return all of an input that is a picture, as x0, y0, x1, y1 in its pixels."""
+    picture = _picture_of(array)
+    return None if picture is None else (0.0, 0.0, float(picture.shape[1]), float(picture.shape[0]))
+
+
+def _pixels(array: npt.NDArray[Any]) -> npt.NDArray[np.uint8] | None:
+    """Return an array as a picture of shape [height, width] or [height, width, 3]; None for any other.
+
+    Where values are pixels that were normalised as usual (`NORMALISATIONS`), or lie from 0 to 1 or to 255,
+    they become what they were; others are stretched over all channels together, which keeps the colours
+    nearly.
+    """
+    picture = _picture_of(array)
+    if picture is None:
         return None
-    height, width, *channels = picture.shape
-    picture = picture[..., :3] if channels and channels[0] > 1 else picture.reshape(height, width)
+    height, width, channels = picture.shape
+    picture = picture[..., :3]
     ratio = max(1.0, max(height, width) / MAX_PICTURE_SIDE)
     at_rows, at_columns = (
         np.linspace(0, size - 1, max(1, round(size / ratio))).round().astype(int) for size in (height, width)
     )
     small = np.nan_to_num(picture[at_rows][:, at_columns].astype(np.float64))
     if array.dtype != np.uint8:
-        low, high = float(small.min()), float(small.max())
-        small = (small - low) * (255.0 / (high - low) if high > low else 0.0)
+        small = _as_they_were(small)
     pixels: npt.NDArray[np.uint8] = np.clip(np.rint(small), 0, 255).astype(np.uint8)
-    return pixels
+    return pixels if channels > 1 else pixels[..., 0]
+
+
+def _as_they_were(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Return the pixels, 0 to 255, that values [height, width, channels] were made of."""
+    low, high = float(values.min()), float(values.max())
+    if low >= 0.0 and values.shape[-1] == 3 and (low < high <= 1.0 or MIN_WHITE <= high <= 255.0):
+        return values * (255.0 if high <= 1.0 else 1.0)
+    for mean, deviation in NORMALISATIONS if values.shape[-1] == 3 else ():
+        pixels = (values * deviation + mean) * 255.0
+        distances = np.abs(pixels - np.rint(pixels))
+        if pixels.min() > -0.5 and pixels.max() < 255.5 and float(distances.max()) <= MAX_PIXEL_ERROR:
+            return pixels
+    return (values - low) * (255.0 / (high - low) if high > low else 0.0)
 
 
 def png(pixels: npt.NDArray[np.uint8]) -> bytes:

@@ -8,18 +8,22 @@ from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from ...profiles.samples.values import Box
+from ..evaluation.excerpts import Found, class_word
 from ..evaluation.metrics.metric import Figures, Metric, MetricSource, Outputs, of_sums
 from ..evaluation.metrics.score_shift import Answers, ScoreShift, score_shift
 from ..evaluation.metrics.truth import Place
 from .boxes import Boxes, Floats, boxes_of, in_crowds, matches
-from .detector_outputs import head_of
+from .detector_outputs import Head, head_of
 from .true_boxes import true_boxes
 
 MIN_TRUTH_SCORE = 0.25
@@ -27,6 +31,11 @@ MIN_TRUTH_SCORE = 0.25
 
 MIN_SHIFT_SCORE = 0.05
 """Boxes from this score on are compared for a shift of scores, whatever the metric counts."""
+
+MIN_SHOWN_SCORE = 0.25
+"""Boxes from this score on are told of a picture."""
+
+NO_BOXES = boxes_of(np.zeros((0, 4)), np.zeros(0, np.int64))
 
 BOX_THRESHOLDS = (0.25, 0.5)
 """Usual thresholds of detectors."""
@@ -89,8 +98,7 @@ def _metric(source: MetricSource, figures: Callable[[Sequence[Pair]], Figures]) 
 
     def scored(true: Sequence[Boxes], outputs: Outputs) -> list[Pair]:
         detected = permissive.boxes(outputs)
-        nothing = boxes_of(np.zeros((0, 4)), np.zeros(0, np.int64))
-        detected += [nothing] * (len(true) - len(detected))
+        detected += [NO_BOXES] * (len(true) - len(detected))
         return list(zip(true, detected[: len(true)], strict=True))
 
     def figures_of(kept: Sequence[Sequence[Pair]]) -> Figures:
@@ -113,7 +121,41 @@ def _metric(source: MetricSource, figures: Callable[[Sequence[Pair]], Figures]) 
         finish=None if file is None else file.check_rows,
         assumed=(reading, f"{metric.kind.name}: {assumed if file is None else file.assumed}"),
         shift=shift,
+        found=partial(_found, replace(head, confidence=max(head.confidence, MIN_SHOWN_SCORE))),
     )
+
+
+def _found(
+    head: Head, floats: Outputs, quantized: Outputs, names: Mapping[int, str]
+) -> list[tuple[Found, ...]]:
+    """Return the objects of each picture, in either model or both, the surest first; boxes of one class that
+    overlap by half are one object. `head` has the least score of one that is told."""
+
+    def box(boxes: Boxes, at: int | None) -> Box | None:
+        if at is None:
+            return None
+        x0, y0, x1, y1 = (round(side, 1) for side in boxes.corners[at].tolist())
+        return x0, y0, x1, y1
+
+    pictures = []
+    for a, b in zip_longest(head.boxes(floats), head.boxes(quantized), fillvalue=NO_BOXES):
+        matched = matches(b, a, 0.5).tolist()
+        of_float = {float_at: at for at, float_at in enumerate(matched) if float_at >= 0}
+        pairs: list[tuple[int | None, int | None]] = [(at, of_float.get(at)) for at in range(len(a.scores))]
+        pairs += [(None, at) for at, float_at in enumerate(matched) if float_at < 0]
+        objects = [
+            Found(
+                name=class_word(names, int(b.classes[there] if here is None else a.classes[here])),
+                float_box=box(a, here),
+                quantized_box=box(b, there),
+                float_score=None if here is None else float(a.scores[here]),
+                quantized_score=None if there is None else float(b.scores[there]),
+            )
+            for here, there in pairs
+        ]
+        objects.sort(key=lambda one: -max(one.float_score or 0.0, one.quantized_score or 0.0))
+        pictures.append(tuple(objects))
+    return pictures
 
 
 def answers(pictures: Sequence[Pair]) -> Answers:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import onnx_ir as ir
 
 from ...profiles.base.errors import ConfigError, ModelError
+from ..evaluation.class_names import names_in_metadata
 from ..evaluation.metrics.metric import MetricSource, Outputs
 from .boxes import Boxes, boxes_of, non_max_suppression
 
@@ -189,7 +188,7 @@ def _scored_classes(source: MetricSource, form: str, output: str, classes: Colle
         raise ConfigError(
             f"metric '{source.metric.text}': nc={given} is no number of classes; give 1 or more"
         )
-    count = (len(class_names(source.model)) or None) if given is None else int(given)
+    count = (len(names_in_metadata(source.model)) or None) if given is None else int(given)
     if count is not None and count > channels - before:
         where = "nc" if given is not None else "its metadata names"
         raise ModelError(
@@ -207,20 +206,6 @@ def _scored_classes(source: MetricSource, form: str, output: str, classes: Colle
             f"the scores; say how many classes there are, as in {source.metric.kind.name}:nc=80"
         )
     return count
-
-
-def class_names(model: ir.Model) -> dict[int, str]:
-    """Return the names of classes by number that an exporter has written into a model's metadata, a list or
-    dict as text; {} for none."""
-    try:
-        names = ast.literal_eval(model.metadata_props.get("names", ""))
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
-        return {}
-    if isinstance(names, list | tuple):
-        names = dict(enumerate(names))
-    if not isinstance(names, dict) or not all(type(number) is int for number in names):
-        return {}
-    return {number: str(name) for number, name in names.items()}
 
 
 SCORE_SLACK = 1e-3

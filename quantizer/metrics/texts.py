@@ -130,6 +130,7 @@ def _metric(source: MetricSource, units: Callable[[str], list[str]]) -> Metric:
         figures=figures,
         finish=finish,
         assumed=assumed,
+        words=reader.texts,
     )
 
 

@@ -16,10 +16,11 @@ from ...profiles.base.extras import library
 from ...profiles.samples.objects import DataLike, PreprocessedData
 from ...profiles.samples.picture_files import SUFFIXES, box_files, data_yaml_names, is_data_yaml
 from ...profiles.samples.preprocessing import load_preprocessing
+from ..evaluation.class_names import names_in_metadata
 from ..evaluation.metrics.metric import MetricSource
 from ..evaluation.metrics.truth import Place, files_by_stem, read_text, stem_of, unique_stems
 from .boxes import Boxes, boxes_of
-from .detector_outputs import class_names, input_size
+from .detector_outputs import input_size
 
 PLACEMENTS = ("input", "letterbox", "top-left", "stretch")
 """How pictures came into the model's input: as they are; scaled with borders around them, or to the right and
@@ -213,7 +214,7 @@ def _classes_by_name(
     Raises:
         DataError: no name is one of the model's.
     """
-    names = class_names(source.model)
+    names = names_in_metadata(source.model)
     if not names or not any(named.values()):
         return None
     number_of = {plain_name(name): number for number, name in names.items()}
@@ -381,7 +382,7 @@ def _classes_of_data_yaml(
     if not is_data_yaml(str(file)) or source.metric.options["ids"]:
         return None, ""
     named = data_yaml_names(str(file))
-    model = class_names(source.model)
+    model = names_in_metadata(source.model)
     if not named or all(plain_name(model.get(number, "")) == plain_name(n) for number, n in named.items()):
         return None, ""
     with_boxes = {int(kind) for path in boxes.values() for kind in _read_yolo(path).classes}

@@ -190,15 +190,19 @@ def make_report(analysis: Analysis | None, results: Results, names: FileNames) -
 
 
 def _samples(analysis: Analysis | None, evaluation: Evaluation | None) -> tuple[SampleRecord, ...]:
-    """Return the samples on which the models differ most, then those that make the extremes."""
+    """Return the samples on which the models differ most, then those that make the extremes.
+
+    Pictures are read now: only what is kept of the few that are shown is in the report.
+    """
     extreme = {} if analysis is None else {record.sample: record for record in sample_records(analysis)}
     if evaluation is None:
         return tuple(extreme.values())
-    excerpts = {excerpt.sample: excerpt for excerpt in evaluation.excerpts}
+    excerpts = {excerpt.sample: excerpt.with_picture for excerpt in evaluation.excerpts}
     most_different = {
         one.sample: replace(
             extreme.get(one.sample, SampleRecord(one.sample, 0, 0)),
             sqnr=one.sqnr,
+            changed=one.changed,
             excerpt=excerpts.get(one.sample),
         )
         for one in evaluation.worst_samples

@@ -562,6 +562,7 @@ class SampleRecord:
         extremes: number of tensors whose smallest or largest value it made.
         clipped: number of quantized tensors in which its extreme values saturate.
         sqnr: of the output that differs most on it, in dB; None where it is none of the most different ones.
+        changed: share of its answers, or objects, that the quantized model changed, 0 to 1; None as above.
         excerpt: what a page shows of one of those; None for another. Not in JSON.
     """
 
@@ -569,6 +570,7 @@ class SampleRecord:
     extremes: int
     clipped: int
     sqnr: float | None = None
+    changed: float | None = None
     excerpt: Excerpt | None = field(default=None, metadata=NOT_IN_JSON)
 
 

@@ -83,6 +83,9 @@ MAX_FLOAT_NODES = 200
 MAX_SHARED_GROUPS = 60
 """Groups of shared scales that are listed: those that cost a member most."""
 
+MAX_SHOWN_OBJECTS = 8
+"""Objects that are listed and drawn of a picture: the surest."""
+
 MAX_DRIFT_ROWS = 25
 """Tensors of the table of all nights: those that drifted most in one of them."""
 
@@ -127,6 +130,7 @@ def _environment() -> Environment:
         undefined=StrictUndefined,
     )
     environment.globals.update(
+        MAX_SHOWN_OBJECTS=MAX_SHOWN_OBJECTS,
         column=Column,
         dash=DASH,
         known_fields=known_fields,

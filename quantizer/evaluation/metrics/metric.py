@@ -22,6 +22,7 @@ from ....profiles.base.findings import Code, Finding
 from ....profiles.samples.objects import DataLike
 from ....profiles.samples.picture_files import box_files, is_data_yaml
 from ....profiles.samples.values import Sample
+from ..excerpts import Found
 from .table import MetricKind, NamedMetric
 from .truth import Labels, Place
 
@@ -35,6 +36,9 @@ Outputs = Mapping[str, npt.NDArray[Any]]
 
 Inputs = Mapping[str, npt.NDArray[Any]]
 """Inputs of a model in one sample, by name."""
+
+FoundObjects = Callable[[Outputs, Outputs, Mapping[int, str]], Sequence[tuple[Found, ...]]]
+"""Outputs of the float and of the quantized model, and names of classes -> the objects of each row."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,6 +103,8 @@ class Metric:
             None where the truth is a sequence of rows that can be exchanged one by one.
         shift: what was kept of the float and of the quantized model -> by how much scores moved; None where
             the metric is not about answers with scores.
+        found: objects of each row, in either model or both; None where the metric is not about objects.
+        words: outputs of one model -> the answer of each row, in words; None where numbers say as much.
     """
 
     name: str
@@ -112,6 +118,8 @@ class Metric:
     assumed: tuple[Finding, ...] = ()
     at_random: Callable[[Sequence[Any]], Figures] | None = None
     shift: Callable[[Sequence[Any], Sequence[Any]], ScoreShift | None] | None = None
+    found: FoundObjects | None = None
+    words: Callable[[Outputs], Sequence[str]] | None = None
 
     def truth_of(
         self, sample: Sample, outputs: Outputs, samples_before: int, rows_before: int
@@ -186,6 +194,8 @@ class MetricSource:
         assumed: tuple[str, ...] = (),
         at_random: Callable[[Sequence[Any]], Figures] | None = None,
         shift: Callable[[Sequence[Any], Sequence[Any]], ScoreShift | None] | None = None,
+        found: FoundObjects | None = None,
+        words: Callable[[Outputs], Sequence[str]] | None = None,
     ) -> Metric:
         """Return the metric that this source opens, with its name, kind and digest.
 
@@ -195,8 +205,8 @@ class MetricSource:
         Args:
             title: for people.
             reading: how the metric reads the outputs.
-            truth, scored, figures, finish, assumed, at_random, shift: as in `Metric`; `finish` is None where
-                any number of rows fits.
+            truth, scored, figures, finish, assumed, at_random, shift, found, words: as in `Metric`; `finish`
+                is None where any number of rows fits.
         """
         named = self.metric
         digest = hashlib.sha256(repr((named.kind.name, named.number, sorted(named.options.items()))).encode())
@@ -224,4 +234,6 @@ class MetricSource:
             assumed=tuple(Finding(Code.METRIC_ASSUMED, sentence) for sentence in assumed),
             at_random=at_random,
             shift=shift,
+            found=found,
+            words=words,
         )

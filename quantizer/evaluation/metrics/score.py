@@ -337,6 +337,11 @@ class ScoreRun:
         self._at_random.append(self._others.scored(metric, truth, floats))
         self._row += rows
 
+    @property
+    def metric(self) -> Metric | None:
+        """The metric; None before the first sample."""
+        return self._metric
+
     def shift(self) -> ScoreShift | None:
         """Return by how much scores moved; None for a metric that is not about answers with scores."""
         if self._metric is None or self._metric.shift is None:

@@ -33,6 +33,7 @@ class Labels:
         lines: number of the line of each row in a text file; None for an array.
         rows: place of each row in the array or folder, for some of its rows; None for all.
         folders: number of folders whose order numbers the classes; None where nothing was taken for granted.
+        names: of the classes, in their order; () where they are numbers.
     """
 
     file: str
@@ -40,6 +41,7 @@ class Labels:
     lines: tuple[int, ...] | None = None
     rows: tuple[int, ...] | None = None
     folders: int | None = None
+    names: tuple[str, ...] = ()
 
     def subset(self, rows: Sequence[int]) -> Labels:
         """Return the labels of some of the rows, in the order of `rows`."""
@@ -108,10 +110,12 @@ def load_labels(source: str | Path | Labels) -> Labels:
     file = Path(source)
     table, _, column = os.fspath(source).rpartition(":")
     if table and not file.exists() and Path(table).exists():
-        return Labels(str(file), _classes_in_column(str(file), column_of(table, column)))
+        numbers, names = _classes_in_column(str(file), column_of(table, column))
+        return Labels(str(file), numbers, names=names)
     if file.is_dir():
         classes = noted_classes(file)
-        return Labels(str(file), classes.labels, folders=len(classes.names) if classes.is_order else None)
+        folders = len(classes.names) if classes.is_order else None
+        return Labels(str(file), classes.labels, folders=folders, names=classes.names)
     try:
         labels = _labels_from_npy(file) if file.suffix == ".npy" else _labels_from_text(file)
     except OSError as error:
@@ -128,8 +132,8 @@ def load_labels(source: str | Path | Labels) -> Labels:
     return labels
 
 
-def _classes_in_column(where: str, values: Sequence[object]) -> npt.NDArray[np.int64]:
-    """Return the classes that a column of a table holds.
+def _classes_in_column(where: str, values: Sequence[object]) -> tuple[npt.NDArray[np.int64], tuple[str, ...]]:
+    """Return the classes that a column of a table holds, and their names; () for numbers.
 
     Raises:
         DataError: a value is missing or negative, or neither an integer nor a text.
@@ -139,7 +143,7 @@ def _classes_in_column(where: str, values: Sequence[object]) -> npt.NDArray[np.i
         if not text:
             raise DataError(f"{where}, row {row}: has no class; leave rows without a class out of the table")
     if all(re.fullmatch(r"[0-9]{1,18}(\.0+)?", text) for text in texts):
-        return np.array([int(text.partition(".")[0]) for text in texts], np.int64)
+        return np.array([int(text.partition(".")[0]) for text in texts], np.int64), ()
     names = sorted(set(texts))
     if len(names) > max(2, len(texts) // 2):
         raise DataError(
@@ -153,7 +157,7 @@ def _classes_in_column(where: str, values: Sequence[object]) -> npt.NDArray[np.i
     )
     remedy = "if the model has others, write a column of numbers"
     note(Finding(Code.CLASSES_NUMBERED, sentence, where, {"classes": len(names)}, remedy))
-    return np.array([names.index(text) for text in texts], np.int64)
+    return np.array([names.index(text) for text in texts], np.int64), tuple(names)
 
 
 def _place(file: str, row: int, line: int | None) -> str:

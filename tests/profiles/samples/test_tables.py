@@ -45,6 +45,10 @@ def test_all_columns_go_to_the_only_input_that_takes_as_many(table: Path, caplog
     assert "columns a, b, c go to input 'x' as float32" in caplog.text
 
 
+def test_a_row_is_known_by_its_columns_and_values(table: Path) -> None:
+    assert [one.originals[0].text for one in read(table, [X])] == ["a 1, b 2, c 3", "a 4.5, b 5, c 6"]
+
+
 def test_a_column_goes_to_the_input_of_its_name(table: Path) -> None:
     first, _ = read(table, [B, A])
     np.testing.assert_array_equal(first.arrays["a"], np.array([[1]], np.float32))

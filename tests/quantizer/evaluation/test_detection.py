@@ -540,3 +540,19 @@ def test_a_first_sample_without_boxes_does_not_tell_their_units() -> None:
     with pytest.raises(ConfigError, match="f1:units=pixels"):
         opened("f1", empty)
     assert "in pixels" in opened("f1:units=pixels", empty).assumed[0].text
+
+
+def test_objects_are_told_with_both_scores_or_that_only_one_model_has_them() -> None:
+    metric = opened("map50", heads()["yolov8"])
+    assert metric.found is not None
+    floats, quantized = heads()["yolov8"], heads()["yolov8"]
+    quantized["y"] = quantized["y"].copy()
+    best = int(floats["y"][0, 4:].max(axis=0).argmax())
+    quantized["y"][0, 4:, best] = 0.0
+    (same,) = metric.found(floats, floats, {0: "cat"})
+    assert same
+    assert not any(one.changed for one in same)
+    assert all(one.float_box == one.quantized_box for one in same)
+    (changed,) = metric.found(floats, quantized, {0: "cat"})
+    assert [one.quantized_score for one in changed if one.changed] == [None]
+    assert {one.name for one in changed} <= {"cat", "class 1", "class 2"}

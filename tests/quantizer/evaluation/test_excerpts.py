@@ -5,18 +5,29 @@ from __future__ import annotations
 import io
 import json
 from base64 import b64decode
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import onnx_ir
 import pytest
+from qprof_onnx.profiles.base.errors import DataError
 from qprof_onnx.profiles.base.json_values import to_jsonable
-from qprof_onnx.profiles.samples.values import InputSpec, Sample
+from qprof_onnx.profiles.samples.values import InputSpec, Original, OriginalPicture, Sample
 from qprof_onnx.quantizer.api.from_profile import write_quantized
+from qprof_onnx.quantizer.evaluation.class_names import ClassNames
 from qprof_onnx.quantizer.evaluation.compare import ClassAxis
 from qprof_onnx.quantizer.evaluation.evaluate import evaluate
-from qprof_onnx.quantizer.evaluation.excerpts import MAX_PICTURE_SIDE, Excerpt, excerpt_of, png
+from qprof_onnx.quantizer.evaluation.excerpts import (
+    MAX_PICTURE_SIDE,
+    NORMALISATIONS,
+    Excerpt,
+    Reading,
+    excerpt_of,
+    png,
+)
 from qprof_onnx.quantizer.targets.loading import load_recipe
 
 DIGITS = Path(__file__).parents[3] / "examples" / "digits"
@@ -35,14 +46,15 @@ def test_a_text_is_shown_as_it_was_and_integers_as_integers() -> None:
     ids = np.array([[101, 22530], [102, 22531]])
     assert excerpt(ids).text == "102 22531"
     spec, values = InputSpec("x", ids.dtype, ("rows", 2)), (SCORES, CHANGED)
-    sample = Sample("a.txt:1", {"x": ids}, texts=("a first text", "another one"))
+    originals = (Original("x", "a first text"), Original("x", "another one"))
+    sample = Sample("a.txt:1", {"x": ids}, originals=originals)
     assert excerpt_of(sample, [spec], "y", values, CLASSES).text == "another one"
 
 
 def test_the_row_that_differs_most_is_shown_with_both_classes() -> None:
     found = excerpt(np.array([[1, 2], [3, 4]], np.float32))
     assert (found.float_answer, found.quantized_answer) == ("class 0 (0.6)", "class 1 (0.6)")
-    assert found.changed_class
+    assert found.changed
     assert (found.sample, found.row, found.output) == ("a.npz", 1, "y")
     assert (found.input, found.text) == ("x", "3 4")
 
@@ -50,7 +62,81 @@ def test_the_row_that_differs_most_is_shown_with_both_classes() -> None:
 def test_an_output_without_classes_says_the_value_that_differs_most() -> None:
     found = excerpt(np.zeros((2, 3), np.float32), ClassAxis())
     assert (found.float_answer, found.quantized_answer) == ("0.6 at [1, 0]", "0.3 at [1, 0]")
-    assert not found.changed_class
+    assert not found.changed
+
+
+def test_a_class_has_its_name_and_the_truth_is_told() -> None:
+    model = onnx_ir.Model(onnx_ir.Graph([], [], nodes=[]), ir_version=10)
+    spec = InputSpec("x", np.dtype(np.float32), ("rows", 2))
+    sample = Sample("a", {"x": np.zeros((2, 2), np.float32)})
+    reading = Reading(ClassNames(model, in_truth=("a", "b", "c")))
+    found = excerpt_of(sample, [spec], "y", (SCORES, CHANGED), CLASSES, reading=reading, true_classes=[1, 0])
+    assert (found.float_answer, found.quantized_answer, found.truth) == ("a (0.6)", "b (0.6)", "a")
+
+
+def test_a_row_whose_class_changes_is_shown_before_one_that_differs_more() -> None:
+    floats = np.array([[0.51, 0.49], [9.0, 0.0]], np.float32)
+    quantized = np.array([[0.49, 0.51], [5.0, 0.0]], np.float32)
+    spec = InputSpec("x", np.dtype(np.float32), ("rows", 2))
+    sample = Sample("a", {"x": np.zeros((2, 2), np.float32)})
+    assert excerpt_of(sample, [spec], "y", (floats, quantized), CLASSES).row == 0
+
+
+def test_answers_of_pixels_are_counted() -> None:
+    floats = np.zeros((1, 2, 4, 4), np.float32)
+    floats[:, 1] = 0.5
+    quantized = floats.copy()
+    quantized[0, 0, 2, 3] = 1.0
+    spec = InputSpec("x", np.dtype(np.float32), (1, 3, 8, 8))
+    sample = Sample("a", {"x": np.zeros((1, 3, 8, 8), np.float32)})
+    found = excerpt_of(sample, [spec], "y", (floats, quantized), ClassAxis(axis=1, is_answer=True))
+    assert found.share == "1 of 16 answers changed"
+
+
+def test_token_ids_are_the_text_that_they_stand_for() -> None:
+    ids = np.array([[5, 7]])
+    sample = Sample("a.npz", {"input_ids": ids, "attention_mask": np.ones_like(ids)})
+    specs = [InputSpec(name, ids.dtype, (1, 2), rows=9) for name in sample.arrays]
+    values = (np.array([[0.0] * 8 + [1.0]]), np.array([[1.0] + [0.0] * 8]))
+    reading = Reading(decode=lambda numbers: " ".join(f"word{number}" for number in numbers))
+    found = excerpt_of(sample, specs, "y", values, CLASSES, reading=reading)
+    assert (found.text, found.float_answer) == ("word5 word7", "'word8' (1)")
+
+
+def test_a_picture_of_a_file_is_read_when_it_is_asked_for_and_not_before() -> None:
+    asked = []
+
+    def read(longest: int) -> OriginalPicture:
+        asked.append(longest)
+        return OriginalPicture(b"PNG", "image/png", (40, 30), (-8.0, 0.0, 32.0, 24.0))
+
+    array = np.zeros((2, 3, 24, 24), np.float32)
+    spec = InputSpec("x", array.dtype, ("rows", 3, 24, 24))
+    sample = Sample("a", {"x": array}, originals=(Original("x", picture=read),) * 2)
+    found = excerpt_of(sample, [spec], "y", (SCORES, CHANGED), CLASSES)
+    assert (found.picture, asked) == ("", [])
+    shown = found.with_picture
+    assert b64decode(shown.picture) == b"PNG"
+    assert (shown.size, shown.frame) == ((40, 30), (-8.0, 0.0, 32.0, 24.0))
+
+
+def test_a_picture_whose_file_has_gone_is_told() -> None:
+    def read(longest: int) -> OriginalPicture:
+        raise DataError("a.png: no such file")
+
+    found = replace(excerpt(np.zeros((2, 3), np.float32)), original=Original("x", picture=read), text="")
+    assert found.with_picture.text == "(the picture can no longer be read)"
+
+
+@pytest.mark.parametrize(("mean", "deviation"), [*NORMALISATIONS, ((0.0,) * 3, (1.0,) * 3)])
+def test_pixels_that_were_normalised_as_usual_are_shown_as_they_were(
+    mean: tuple[float, ...], deviation: tuple[float, ...]
+) -> None:
+    pillow = pytest.importorskip("PIL.Image")
+    pixels = np.random.default_rng(2).integers(30, 200, (16, 12, 3)).astype(np.uint8)
+    values = ((pixels / 255.0 - mean) / deviation).astype(np.float32).transpose(2, 0, 1)
+    with pillow.open(io.BytesIO(b64decode(excerpt(np.stack([values] * 2)).picture))) as picture:
+        assert np.array_equal(np.asarray(picture), pixels)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 from pathlib import Path
@@ -64,6 +65,36 @@ def refusal(source: Path, preprocess: str | Path | None, *inputs: InputSpec) -> 
         list(opened(source, preprocess, *inputs))
     assert isinstance(caught.value, ConfigError | DataError)
     return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "box"),
+    [
+        ("resize: exact", (0, 0, 8, 8)),
+        ("resize: letterbox", (0, 1, 8, 6)),
+        ("resize: letterbox\nplace: top-left", (0, 0, 8, 5)),
+        ("resize: shorter\ncrop: center\ncrop_share: 1.0", (-2, 0, 11, 8)),
+        ("resize: none\ncrop: [8, 8]", (-6, -2, 14, 10)),
+    ],
+)
+def test_a_sample_has_the_picture_as_its_file_has_it_and_where_it_is_in_the_input(
+    photos: Path, tmp_path: Path, text: str, box: tuple[int, ...]
+) -> None:
+    first = next(iter(opened(photos, recipe(tmp_path, text))))
+    (original,) = first.originals
+    assert original.picture is not None
+    found = original.picture(10)
+    assert (found.size, found.box) == ((10, 6), box)
+    with Image.open(io.BytesIO(found.content)) as small:
+        assert small.size == (10, 6)
+
+
+def test_a_picture_that_has_gone_cannot_be_shown(photos: Path) -> None:
+    first = next(iter(opened(photos, "imagenet")))
+    (photos / "0.png").unlink()
+    assert first.originals[0].picture is not None
+    with pytest.raises(DataError, match=r"0\.png"):
+        first.originals[0].picture(10)
 
 
 # ---------------------------------------------------------------------------------------------- which files

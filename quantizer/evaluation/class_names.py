@@ -1,0 +1,135 @@
+"""Names of a model's classes: of its metadata, of files beside the model or the data, and of folders."""
+
+from __future__ import annotations
+
+import ast
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import onnx_ir as ir
+
+from ...profiles.base.errors import QprofError
+from ...profiles.base.json_values import settings_beside
+from ...profiles.samples.objects import ChosenSamples, DataLike, PreprocessedData, Transformed
+from ...profiles.samples.picture_files import (
+    CLASS_NAMES,
+    data_yaml_names,
+    folder_classes,
+    is_data_yaml,
+)
+from ...profiles.samples.samples import folder_of
+from ...profiles.samples.storage import is_url
+
+METADATA = ("names", "id2label", "class_names", "classes", "labels", "character")
+"""Keys of a model's metadata that exporters write names under: ultralytics, Hugging Face's optimum, PaddleOCR
+(one a line) and others."""
+
+NAME_FILES = (CLASS_NAMES, "labels.txt")
+"""Files of names, one a line, beside a model; beside data the second is the truth."""
+
+MAX_BYTES = 1 << 20
+"""Of a file of names: a larger one is something else."""
+
+
+def names_in_metadata(model: ir.Model, key: str = METADATA[0]) -> dict[int, str]:
+    """Return the names of classes by number under a key of a model's metadata: of a list or dict as text, or
+    one a line; {} for none."""
+    text = model.metadata_props.get(key, "")
+    try:
+        names = ast.literal_eval(text)  # JSON of texts is read by it too
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        names = text.splitlines() if "\n" in text.strip() else None
+    if not isinstance(names, dict):
+        return dict(enumerate(map(str, names))) if isinstance(names, list | tuple) else {}
+    return _by_number(names)
+
+
+def _by_number(names: Mapping[object, object]) -> dict[int, str]:
+    """Return the names of a dict whose keys are numbers, or numbers as text, as in JSON; {} for another."""
+    keys = [str(key) for key in names]
+    if not all(key.isascii() and key.isdigit() and len(key) < 10 for key in keys):
+        return {}
+    return {int(key): str(name) for key, name in zip(keys, names.values(), strict=True)}
+
+
+@dataclass(frozen=True, eq=False)
+class ClassNames:
+    """The names that a model's classes may have.
+
+    Attributes:
+        model: the float model; files beside it may have the names.
+        data: samples, whose folder may have them.
+        in_truth: those that the truth has, in the order of the classes.
+    """
+
+    model: ir.Model
+    data: DataLike | None = None
+    in_truth: tuple[str, ...] = ()
+
+    def of(self, count: int) -> Mapping[int, str]:
+        """Return the names of so many classes by number: those of the first source that has as many."""
+        return next((names for names in self._known if len(names) == count == max(names) + 1), {})
+
+    @cached_property
+    def of_any(self) -> Mapping[int, str]:
+        """The names of the first source, whatever their number."""
+        return next(iter(self._known), {})
+
+    @cached_property
+    def _known(self) -> list[Mapping[int, str]]:
+        return [names for names in self._sources() if names]
+
+    def _sources(self) -> Iterator[Mapping[int, str]]:
+        """Yield the names of each source: a file beside the data, the model, files beside it, the truth, the
+        folders of the data."""
+        place = _place(self.data)
+        folder = Path(place) if place and os.path.isdir(place) else None
+        if folder is not None:
+            yield from _listed(folder, NAME_FILES[:1])
+        elif place:
+            yield _data_yaml_names(place)
+        yield from (names_in_metadata(self.model, key) for key in METADATA)
+        beside = folder_of(self.model)
+        if beside is not None:
+            id2label = settings_beside(beside / "config.json").get("id2label")
+            names = _by_number(id2label) if isinstance(id2label, dict) else {}
+            yield {} if any(name.startswith("LABEL_") for name in names.values()) else names
+            yield from _listed(beside, NAME_FILES)
+        yield dict(enumerate(self.in_truth))
+        if folder is not None:
+            with suppress(QprofError):  # pictures that lie in no folder of a class, or none
+                yield dict(enumerate(folder_classes(folder).names))
+
+
+def _place(data: DataLike | None) -> str:
+    """Return the folder or file of data here; "" for an object, a function and a URL."""
+    while isinstance(data, ChosenSamples | Transformed):
+        data = data.data
+    place = data.source if isinstance(data, PreprocessedData) else data
+    if not isinstance(place, str | os.PathLike) or is_url(os.fspath(place)):
+        return ""
+    return os.fspath(place)
+
+
+def _data_yaml_names(place: str) -> Mapping[int, str]:
+    try:
+        return data_yaml_names(place) if is_data_yaml(place) else {}
+    except QprofError:
+        return {}
+
+
+def _listed(folder: Path, files: Sequence[str]) -> Iterator[Mapping[int, str]]:
+    """Yield the names in each file of names in a folder; numbers are no names but in `classes.txt`."""
+    for name in files:
+        path = folder / name
+        try:
+            if path.is_file() and path.stat().st_size <= MAX_BYTES:
+                lines = path.read_text(encoding="utf-8-sig").splitlines()
+                names = [line.strip() for line in lines if line.strip()]
+                yield {} if name != CLASS_NAMES and "".join(names).isdigit() else dict(enumerate(names))
+        except (OSError, UnicodeDecodeError):
+            continue
