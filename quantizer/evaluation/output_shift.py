@@ -314,6 +314,39 @@ def output_shifts(
     return tuple(found)
 
 
+def noise_of_outputs(
+    floats: Sequence[Arrays],
+    quantized: Sequence[Arrays],
+    limits: NoiseLimits,
+    axes: Mapping[str, ClassAxis],
+    inputs: Sequence[Arrays] | None = None,
+) -> float | None:
+    """Return the noise over the signal of the worst float output that is judged; None without a float one.
+
+    It is the `sqnr` of `output_shifts` as a ratio.
+
+    Args:
+        floats, quantized, limits, axes, inputs: as there.
+    """
+    names = [name for name, values in floats[0].items() if is_float(values)]
+    judged = [name for name in names if limits.kinds.get(name) != "state"] or names
+    shares = []
+    for name in judged:
+        both = [f[name] for f in floats], [q[name] for q in quantized]
+        free = limits.free_axes.get(name, frozenset())
+        values = _values(*both, axes.get(name, NO_CLASSES), inputs, free)
+        shares += [] if values is None else [_noise(values)]
+    return max(shares, default=None)
+
+
+def _noise(values: _Values) -> float:
+    """Return the noise over the signal of the values that count; infinite where some are not finite."""
+    floats, quantized = values.floats, values.quantized
+    signal = float(sum(np.square(f).sum() for f in floats))
+    noise = float(sum(np.square(q - f).sum() for f, q in zip(floats, quantized, strict=True)))
+    return noise / (signal or 1.0) if all(np.isfinite(q).all() for q in quantized) else math.inf
+
+
 MAX_JUDGED_ELEMENTS = 2**23
 """Elements of outputs that are kept of each model to be judged: 32 MB of float32. The first samples count."""
 
@@ -430,10 +463,8 @@ def _shift(name: str, values: _Values, limits: NoiseLimits) -> OutputShift:
     if kind == "detections" and all(f.ndim and f.shape[-1] == BOX for f in floats):
         rows = np.concatenate([f.reshape(-1, BOX) for f in floats])
         kind = "values" if _vary_unlike(rows) else kind  # four quantities beside a decision are no boxes
-    finite = all(np.isfinite(q).all() for q in quantized)
-    signal = float(sum(np.square(f).sum() for f in floats))
-    noise = float(sum(np.square(q - f).sum() for f, q in zip(floats, quantized, strict=True)))
-    share = noise / (signal or 1.0)
+    share = _noise(values)
+    finite = share < math.inf
     sqnr = -10.0 * math.log10(max(share, 1e-30)) if finite else -math.inf
     answers, sequences = _answers(values)
     shift = OutputShift(name, Measure.NOISE, 0.0, 1.0, sqnr, answers=answers, sequences=sequences)

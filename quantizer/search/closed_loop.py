@@ -45,6 +45,7 @@ from pathlib import Path
 
 from ...profiles.base.errors import DataError, ModelError
 from ...profiles.base.findings import Code, Finding
+from ...profiles.runtime.providers import CPU
 from ...profiles.samples.objects import DataLike, source_name
 from ...profiles.samples.random_samples import is_random
 from ...profiles.samples.values import Sample
@@ -292,10 +293,24 @@ def measured_on_samples(
     Raises:
         As `plan_held_on_samples`.
     """
-    loop = _opened(model, planned, data, CHECK_SAMPLES)
+    samples = _opened(model, planned, data, CHECK_SAMPLES).samples
+    return _checked(planned, shifts_of(planned, limits, samples), joined or len(samples.samples))
+
+
+def shifts_of(
+    planned: PlannedModel, limits: NoiseLimits, samples: RunSamples, provider: str = CPU
+) -> tuple[OutputShift, ...]:
+    """Return how far the outputs of a plan's model, written and run as a whole, are from float on samples.
+
+    Args:
+        planned: the plan.
+        limits: of the outputs.
+        samples: with the outputs of the float model.
+        provider: full name of the execution provider.
+    """
+    loop = _CheckedPlans(samples, class_axes(planned.model), provider)
     halves = loop.shifts(planned, limits, dequantized=False)
-    shifts = [a.averaged(b) for a, b in zip(*halves, strict=True)]
-    return _checked(planned, shifts, joined or len(loop.samples.samples))
+    return tuple(a.averaged(b) for a, b in zip(*halves, strict=True))
 
 
 def _samples_with_room(facts: PlanningFacts) -> int:
@@ -324,6 +339,7 @@ class _CheckedPlans:
     Attributes:
         samples: with the outputs of the float model.
         axes: where these have their classes.
+        provider: full name of the execution provider that runs plans.
         noisy: what was measured of the nodes of plans, by digest.
         written: the plan that was run last, and its model: that of the best plan as a rule, which need not be
             made again. No more are kept, for the sake of memory.
@@ -331,6 +347,7 @@ class _CheckedPlans:
 
     samples: RunSamples
     axes: Mapping[str, ClassAxis]
+    provider: str = CPU
     noisy: dict[str, _NoisyNodes] = field(default_factory=dict)
     written: list[tuple[QuantPlan, LoweredModel]] = field(default_factory=list)
 
@@ -377,7 +394,7 @@ class _CheckedPlans:
         lowered = lower(planned.model, plan)
         self.written.append((plan, lowered))
         with blamed_on_nodes(planned, lowered):
-            session = open_model(lowered.model, name, dequantized=dequantized)
+            session = open_model(lowered.model, name, provider=self.provider, dequantized=dequantized)
             outputs = outputs_of(session, self.samples.samples, name)
         floats, samples = self.samples.float_outputs, self.samples.samples
         halves = [

@@ -8,19 +8,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...profiles.base.presentation import Presentation, Presented, Table, decibels
+from ...profiles.records.profile import DataId, Profile
 from ...profiles.runtime.providers import CPU
 from ...profiles.samples.objects import DataLike
 from ..evaluation.compare import class_axes
 from ..evaluation.metrics.metric import Outputs
 from ..evaluation.metrics.relative import noise_share
+from ..evaluation.output_shift import noise_of_outputs
 from ..evaluation.runtimes import open_session
 from ..model.graph import name_of
+from ..noise.output_limits import noise_limits
 from ..planning.plan_model import PlannedModel
 from ..prepare.prepare import ModelFile
+from .closed_loop import shifts_of
 from .options import TuningData
 from .ranking import ranked_nodes
-from .submodels import SampleWalk, splittable_model
 from .tuning_data import read_samples
+
+SAME = 300.0
+"""SQNR in dB of outputs that do not differ."""
 
 DEFAULT_SAMPLES = 8
 """Samples that are used when no number is given: all of them are in memory at once."""
@@ -35,8 +41,8 @@ class NodeNoise:
         op_types: their operators.
         kind: of the node in the plan.
         share: of the noise of all nodes, each quantized alone, 0 to 1.
-        sqnr: in dB, of the worst group of channels of the worst output with these nodes alone quantized; None
-            where nothing differs.
+        sqnr: in dB, of the worst output that is judged with these nodes alone quantized; None where nothing
+            differs.
         microseconds: by which float is predicted to take longer here, conversions included; None where the
             target's kernel times are not known.
     """
@@ -56,8 +62,8 @@ class Sensitivities(Presented):
     Attributes:
         model: file name.
         samples: how many were used.
-        sqnr: in dB, of the worst group of channels of the worst output under the whole plan; None where
-            nothing differs.
+        sqnr: in dB, of the worst output that is judged, of the model as it is written and run as a whole, as
+            `quantize` tells it of check samples; None where nothing differs.
         nodes: those with the most noise first.
     """
 
@@ -109,23 +115,23 @@ def sensitivity_of(
     """
     session = open_session(str(model), model.name, provider=provider)
     samples = read_samples(session, planned.model, TuningData(data, limit=limit))
-    axes, kinds = class_axes(planned.model), {} if planned.facts is None else planned.facts.noise_limits.kinds
-    outputs = tuple(samples.float_outputs[0])
-    judged = [name for name in outputs if kinds.get(name) != "state"] or list(outputs)
+    axes, facts = class_axes(planned.model), planned.facts
+    unprofiled = Profile(planned.plan.model, DataId(), {})
+    limits = (
+        noise_limits(planned.graph, unprofiled, planned.plan.config) if facts is None else facts.noise_limits
+    )
+    inputs = [sample.arrays for sample in samples.samples]
 
     def noise_of(floats: Sequence[Outputs], quantized: Sequence[Outputs]) -> float:
-        """Return the noise over signal in the worst group of channels of the judged outputs."""
-        of_both = [[{n: arrays[n] for n in judged} for arrays in each] for each in (floats, quantized)]
-        return noise_share(of_both[0], of_both[1], axes)
+        """Return the noise over signal of the worst output that is judged; of indices those that differ."""
+        noise = noise_of_outputs(floats, quantized, limits, axes, inputs[: len(floats)])
+        return noise_share(floats, quantized, axes) if noise is None else noise
 
     ranked = ranked_nodes(planned, samples, most=limit, provider=provider, noise=noise_of)
 
-    # The whole plan, on the same samples and by the same measure.
-    source = splittable_model(planned.model)
-    walk = SampleWalk(source, samples.samples, planned.plan, provider=provider)
-    arrays = walk.outputs(0, len(source.nodes), planned.plan, outputs)
-    quantized = [dict(zip(outputs, of_sample, strict=True)) for of_sample in arrays]
-    whole = noise_of(samples.float_outputs, quantized)
+    # The whole plan as quantize runs it, and by the same figure.
+    shifts = shifts_of(planned, limits, samples, provider)
+    figures = [shift.sqnr for shift in shifts if not math.isnan(shift.sqnr)]
 
     op_types = {name_of(node): node.op_type for node in planned.model.graph.all_nodes()}
     total = sum(one.noise for one in ranked)
@@ -133,7 +139,7 @@ def sensitivity_of(
     return Sensitivities(
         model=planned.plan.model.file,
         samples=len(samples.samples),
-        sqnr=_decibels(whole),
+        sqnr=min(figures) if figures and min(figures) < SAME else None,
         nodes=tuple(
             NodeNoise(
                 nodes=one.nodes,
