@@ -260,7 +260,7 @@ def _take_out(node: ir.Node, walk: _Walk) -> None:
         walk.scales.add(node.outputs[1])
     elif node.op_type in ("MatMulInteger", "ConvInteger"):
         _read_integer_product(node, walk)
-    elif node.op_type == "Cast" and _read_cast_constant(node, walk):
+    elif node.op_type in WRITTEN_OUT and WRITTEN_OUT[node.op_type](node, walk):
         pass
     elif node.op_type == "MatMulNBits":
         _read_packed_product(node, walk)
@@ -428,6 +428,68 @@ def _read_cast_constant(node: ir.Node, walk: _Walk) -> bool:
     output = user.outputs[0]
     walk.floats[output] = _Rounded(walk.new_constant(name_of(output), integers, params), params)
     return True
+
+
+def _read_gathered_table(node: ir.Node, walk: _Walk) -> bool:
+    """Write a Gather of integers, and one of the scale of each, as the Gather from a table.
+
+    Returns:
+        Whether that is what the Gather begins.
+    """
+    table, cast = _moved_constant(node.inputs[0]), sole_user(node.outputs[0])
+    if table is None or cast is None or cast.op_type != "Cast" or table.dtype.name not in ("int8", "uint8"):
+        return False
+    axis = node.attributes.get_int("axis", 0) % table.ndim
+    value, points = cast.outputs[0], np.zeros(table.shape[axis], np.float32)
+    user = sole_user(value)
+    if user is not None and user.op_type == "Sub" and user.inputs[0] is value:
+        found = _of_entries(user.inputs[1], node, table.shape, axis)
+        if found is None:
+            return False
+        points, value = found, user.outputs[0]
+        user = sole_user(value)
+    if user is None or user.op_type != "Mul":
+        return False
+    factor = next((v for v in user.inputs if v is not value), None)
+    scale = _of_entries(factor, node, table.shape, axis)
+    if scale is None:
+        return False
+    written = WrittenParams(scale, points.astype(np.int64), TYPES[table.dtype.name], axis)
+    integers, params = stored_constant(table, written)
+    whole = walk.new_constant(name_of(node.inputs[0]), integers, params)
+    outputs = [walk.new_value(f"{name_of(user.outputs[0])}_float")]
+    attributes = list(node.attributes.values())
+    gather = ir.Node("", "Gather", [whole, node.inputs[1]], attributes, outputs=outputs, name=user.name)
+    walk.implementations[gather] = "integer"
+    _put_in_place(user, [gather], walk)
+    walk.reads.append((gather, whole, params))
+    return True
+
+
+def _of_entries(value: ir.Value | None, rows: ir.Node, shape: Sequence[int], axis: int) -> Array | None:
+    """Return a number for each entry of a table, of which those of the gathered ones are a value.
+
+    Args:
+        value: a Gather with the same indices, or one number for all.
+        rows: gathers the entries.
+        shape: of the table.
+        axis: of its entries.
+    """
+    one, maker = constant_of(value), None if value is None else value.producer()
+    if one is not None and one.size == 1:
+        return np.repeat(np.asarray(one, np.float32).reshape(-1), shape[axis])
+    if maker is None or maker.op_type != "Gather" or maker.inputs[1] is not rows.inputs[1]:
+        return None
+    entries = constant_of(maker.inputs[0])
+    is_along = maker.attributes.get_int("axis", 0) == rows.attributes.get_int("axis", 0)
+    wanted = tuple(size if at == axis else 1 for at, size in enumerate(shape))
+    if entries is None or not is_along or entries.shape != wanted:
+        return None
+    return np.asarray(entries, np.float32).reshape(-1)
+
+
+WRITTEN_OUT = {"Cast": _read_cast_constant, "Gather": _read_gathered_table}
+"""Operators that may begin a dequantization which is written out, and what reads it."""
 
 
 def _read_integer_product(node: ir.Node, walk: _Walk) -> None:

@@ -115,6 +115,13 @@ class _Search:
             return False
         if (candidate.op_type, candidate.domain) != (node.op_type, node.domain):
             return False
+        kinds = [
+            graph.is_float(view.outputs[0])
+            for graph, view in ((self.graph, node), (self.other, candidate))
+            if view.outputs and graph.dtype(view.outputs[0]) is not None
+        ]
+        if len(kinds) == 2 and kinds[0] != kinds[1]:  # the same operator on quantized values
+            return False
         for position in range(max(len(node.inputs), len(candidate.inputs))):
             own, theirs = node.input(position), candidate.input(position)
             if self.graph.is_constant(own) or self.other.is_constant(theirs):

@@ -150,6 +150,31 @@ def types_of(model: ir.Model) -> dict[str, ir.DataType | None]:
     return {str(value.name): value.dtype for node in model.graph for value in node.outputs}
 
 
+def test_a_table_whose_rows_and_scales_are_gathered_comes_back_with_the_products_that_read_it(
+    tmp_path: Path,
+) -> None:
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17]> g (int64[2,5] i) => (float[2,5,64] y) '
+        "{ e = Gather(t, i) q = MatMul(e, a) k = MatMul(e, b) v = MatMul(e, c) s = Mul(q, k) y = Add(s, v) }"
+    )
+    rng = np.random.default_rng(1)
+    for name, size in {"t": (600, 64), "a": (64, 64), "b": (64, 64), "c": (64, 64)}.items():
+        array = rng.standard_normal(size).astype(np.float32)
+        model.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+    onnx.save(model, tmp_path / "m.onnx")
+    prepared = open_prepared(tmp_path / "m.onnx")
+    recipe = load_recipe("openvino", {"mode": "weight-only"})
+    planned = plan_from(model_facts(prepared, Profile(prepared.identity, DataId(), {}), recipe))
+    written = lower(planned.model, planned.plan).model
+    assert [node.op_type for node in written.graph].count("Gather") == 2
+    source = source_of_model(prepared.graph, written, "own.onnx", "qprof")
+    plan = plan_of_source(prepared.model, source, recipe)
+    assert decisions(plan) == decisions(planned.plan)
+    assert all(plan.nodes[n].implementation is e.implementation for n, e in planned.plan.nodes.items())
+    again = constants(lower(prepared.model, plan).model)
+    assert all(np.array_equal(again[name], array) for name, array in constants(written).items())
+
+
 def test_transposed_weights_of_gemm_in_packed_products_come_back(tmp_path: Path) -> None:
     """MatMulNBits does not say which way round the weight of a Gemm was."""
     text = "a = Gemm<transB=1>(x, w, b) r = Relu(a) y = Gemm<transB=1>(r, v, c)"
