@@ -32,6 +32,7 @@ from ..numerics.affine import (
     quantize,
 )
 from ..operators.table import CONVERSIONS, DEQUANTIZE, QUANTIZE, Constraint, rule_of
+from ..operators.two_parts import END_FEATURES, FINER
 from ..planning.parameters import TANH_SCALE
 from ..prepare.cleanup import drop_noops, name_nodes, name_values, remove_dead
 from ..prepare.constant_folding import lift_constants
@@ -131,6 +132,7 @@ def dequantize_model(model: ir.Model) -> DequantizedModel:
     has_operators = expand_operators(work, taken)
 
     walk = _Walk(work, taken)
+    _join_parts(walk)
     unread: dict[str, list[str]] = {}
     for node in list(work.graph.all_nodes()):
         try:
@@ -190,6 +192,7 @@ class _Walk:
         stored, reads, constants, names, implementations: as in `DequantizedModel`, by nodes and values, whose
             names still change.
         tanhs: QuantizeLinear nodes after a Sigmoid that stands for a Tanh.
+        parted: recurrent nodes whose input was in two parts.
     """
 
     model: ir.Model
@@ -203,6 +206,7 @@ class _Walk:
     names: list[tuple[str, ir.Value]] = field(default_factory=list)
     implementations: dict[ir.Node, str] = field(default_factory=dict)
     tanhs: set[ir.Node] = field(default_factory=set)
+    parted: set[ir.Node] = field(default_factory=set)
 
     def source(self, value: ir.Value) -> ir.Value:
         """Return the float tensor that a float value stands for."""
@@ -266,6 +270,8 @@ def _take_out(node: ir.Node, walk: _Walk) -> None:
         _read_packed_product(node, walk)
     elif node.op_type == "GatherBlockQuantized":
         _read_packed_table(node, walk)
+    elif node.op_type == "DynamicQuantizeLSTM":
+        _read_lstm(node, walk)
     elif any(value in walk.integers for value in node.inputs if value is not None):
         _read_on_integers(node, walk)
     else:
@@ -619,6 +625,60 @@ def _read_packed_table(node: ir.Node, walk: _Walk) -> None:
     walk.implementations[gather] = "runtime"
     _put_in_place(node, [gather], walk)
     walk.reads.append((gather, value, params))
+
+
+def _join_parts(walk: _Walk) -> None:
+    """Let recurrent nodes whose input is in two parts (`lowering.lstm`) read the input itself."""
+    for node in walk.model.graph.all_nodes():
+        data = node.inputs[0] if node.op_type == "DynamicQuantizeLSTM" else None
+        parts = None if data is None else data.producer()
+        if parts is None or parts.op_type != "Concat" or len(parts.inputs) != 2 + END_FEATURES:
+            continue
+        high, low = parts.inputs[:2]
+        scaled = None if low is None else low.producer()
+        rest = scaled.inputs[0].producer() if scaled is not None and scaled.inputs[0] is not None else None
+        if scaled is None or scaled.op_type != "Mul" or rest is None or rest.op_type != "Sub":
+            continue
+        finer = constant_of(scaled.inputs[1])
+        if rest.inputs[1] is high and finer is not None and np.array_equal(finer, np.float32(FINER)):
+            node.replace_input_with(0, rest.inputs[0])
+            walk.parted.add(node)
+    if walk.parted:
+        remove_dead(walk.model)
+
+
+def _read_lstm(node: ir.Node, walk: _Walk) -> None:
+    """Write a DynamicQuantizeLSTM as the LSTM with constant weights that it stands for.
+
+    Raises:
+        QprofError: an input is no constant, or the directions have scales of their own.
+    """
+    weights: list[tuple[ir.Value, QuantParams]] = []
+    for index in (1, 2):
+        integers = _constant_at(node, index)
+        scale, points = (_constant_at(node, 2 * index + place) for place in (6, 7))
+        if integers is None or scale is None or integers.ndim != 3:
+            raise _UnreadError("its weights or their scales are no constants")
+        if index == 1 and node in walk.parted:
+            integers = integers[:, : (integers.shape[1] - END_FEATURES) // 2]
+        numbers = [scale] if points is None else [scale, points]
+        rows = [np.asarray(array).reshape(integers.shape[0], -1) for array in numbers]
+        if any((array != array[:1]).any() for array in rows):
+            raise _UnreadError("its directions have scales of their own")
+        first = [array[0] for array in rows]
+        integers = np.ascontiguousarray(integers.transpose(0, 2, 1))
+        integers, params = _stored_weight(integers, first[0], first[1] if points is not None else None, 1)
+        weights.append((walk.new_constant(name_of(node.inputs[index]), integers, params), params))
+    inputs = [node.inputs[0], *(value for value, _ in weights), *node.inputs[3:8]]
+    outputs = [walk.new_value(f"{value.name}_float") for value in node.outputs]
+    lstm = ir.Node("", "LSTM", inputs, list(node.attributes.values()), outputs=outputs, name=node.name)
+    walk.implementations[lstm] = "two-parts" if node in walk.parted else "runtime"
+    for old, new in zip(node.outputs[1:], outputs[1:], strict=True):
+        replace_value(old, new)
+    data = node.inputs[0]
+    _put_in_place(node, [lstm], walk)
+    assert data is not None
+    walk.reads += [(lstm, walk.source(data), None), *((lstm, *weight) for weight in weights)]
 
 
 def _put_in_place(node: ir.Node, new: Sequence[ir.Node], walk: _Walk) -> None:

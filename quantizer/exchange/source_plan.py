@@ -439,7 +439,9 @@ class _Decider:
             problems = (text for i, p in stored.items() if (text := _dynamic_weight_problem(names[i], p)))
             problem = next(problems, "")
             if not problem:
-                implementation = Implementation(dynamic_implementation(node.op_type, target))
+                way = Implementation(dynamic_implementation(node.op_type, target))
+                in_parts = way is Implementation.RUNTIME and said.implementation == Implementation.TWO_PARTS
+                implementation = Implementation.TWO_PARTS if in_parts else way
                 return _Decision(NodePlan(Kind.DYNAMIC, implementation=implementation), stored)
             why = because(ReasonCode.PARAMETERS_NOT_TAKEN, target=target.name, text=problem)
         if node.op_type not in target.weight_only:

@@ -13,10 +13,11 @@ import pytest
 from qprof_onnx.profiles.base.findings import Code
 from qprof_onnx.profiles.records.profile import DataId, Profile
 from qprof_onnx.profiles.samples.values import Sample
+from qprof_onnx.quantizer.exchange.dequantized_model import dequantize_model
 from qprof_onnx.quantizer.exchange.quantized_models import source_of_model
 from qprof_onnx.quantizer.exchange.source_plan import plan_of_source
 from qprof_onnx.quantizer.lowering.lower import lower
-from qprof_onnx.quantizer.plan.plan import QuantPlan
+from qprof_onnx.quantizer.plan.plan import Implementation, Kind, QuantPlan
 from qprof_onnx.quantizer.planning.plan_model import model_facts, plan_from, rounded_with_samples
 from qprof_onnx.quantizer.prepare.prepare import open_prepared
 from qprof_onnx.quantizer.targets.loading import load_recipe
@@ -173,6 +174,47 @@ def test_a_table_whose_rows_and_scales_are_gathered_comes_back_with_the_products
     assert all(plan.nodes[n].implementation is e.implementation for n, e in planned.plan.nodes.items())
     again = constants(lower(prepared.model, plan).model)
     assert all(np.array_equal(again[name], array) for name, array in constants(written).items())
+
+
+@pytest.mark.parametrize("way", [Implementation.RUNTIME, Implementation.TWO_PARTS])
+@pytest.mark.parametrize("directions", [1, 2])
+def test_a_dynamic_lstm_comes_back(way: Implementation, directions: int, tmp_path: Path) -> None:
+    direction = {1: "forward", 2: "bidirectional"}[directions]
+    model = onnx.parser.parse_model(
+        f'<ir_version: 8, opset_import: ["": 17]> g (float[6,1,40] x) => (float[6,{directions},1,64] y) '
+        f'{{ y, h = LSTM<hidden_size=64, direction="{direction}">(x, w, r, b) }}'
+    )
+    rng = np.random.default_rng(1)
+    for name, size in {"w": (256, 40), "r": (256, 64), "b": (512,)}.items():
+        array = rng.standard_normal((directions, *size)).astype(np.float32) / 8
+        model.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+    onnx.save(model, tmp_path / "m.onnx")
+    prepared = open_prepared(tmp_path / "m.onnx")
+    recipe = load_recipe(None, {"mode": "dynamic", "cost_model": "off"})
+    planned = plan_from(model_facts(prepared, Profile(prepared.identity, DataId(), {}), recipe))
+    nodes = {name: replace(entry, implementation=way) for name, entry in planned.plan.nodes.items()}
+    assert {entry.kind for entry in nodes.values()} == {Kind.DYNAMIC}
+    own = replace(planned.plan, nodes=nodes)
+    written = lower(planned.model, own).model
+    source = source_of_model(prepared.graph, written, "own.onnx", "qprof")
+    plan = plan_of_source(prepared.model, source, recipe)
+    assert decisions(plan) == decisions(own)
+    assert {entry.implementation for entry in plan.nodes.values()} == {way}
+    again = constants(lower(prepared.model, plan).model)
+    assert all(np.array_equal(again[name], array) for name, array in constants(written).items())
+
+
+def test_a_dynamic_lstm_whose_directions_differ_in_scale_is_told() -> None:
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17, "com.microsoft": 1]> '
+        "g (float[6,1,4] x) => (float[6,2,1,2] y) <float[2] s = {1.0, 2.0}> "
+        '{ y = com.microsoft.DynamicQuantizeLSTM<hidden_size=2, direction="bidirectional">'
+        "(x, w, r, , , , , , s, z, s, z) }"
+    )
+    for name, size in {"w": (2, 4, 8), "r": (2, 2, 8), "z": (2,)}.items():
+        model.graph.initializer.append(onnx.numpy_helper.from_array(np.zeros(size, np.int8), name))
+    (told,) = dequantize_model(ir.from_proto(model)).unread["DynamicQuantizeLSTM"]
+    assert told.endswith("its directions have scales of their own")
 
 
 def test_transposed_weights_of_gemm_in_packed_products_come_back(tmp_path: Path) -> None:
