@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import MISSING, fields
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 from onnx import helper
 from qprof_onnx.profiles.instrumentation import input_facts, observations
 from qprof_onnx.profiles.samples import samples
+from qprof_onnx.quantizer.operators import table
 from qprof_onnx.quantizer.operators.facts import KernelSizes, Operator, Steps, Values
 from qprof_onnx.quantizer.operators.table import (
     OPERATORS,
@@ -58,6 +60,11 @@ def test_every_kind_of_kernel_is_that_of_an_entry() -> None:
 def test_what_passes_quantized_values_through_holds_values_of_its_input() -> None:
     for rule in RULES.values():
         assert (rule.constraint is Constraint.SAME) == (rule.values is not Values.COMPUTED), rule.op_type
+
+
+def test_an_operator_has_one_entry() -> None:
+    names = [(entry.domain, entry.op_type) for entry in (*table._RULES, *table._FLOAT_ONLY)]
+    assert not [name for name, count in Counter(names).items() if count > 1]
 
 
 def test_operators_with_steps_have_no_rule_but_those_that_choose_values() -> None:

@@ -34,7 +34,7 @@ def test_every_packaged_target_says_what_of_dynamic_and_weight_only_it_takes(nam
     file = yaml.safe_load(packaged_text(name))
     base = yaml.safe_load(packaged_text(file["base"]))["runtime"] if "base" in file else {}
     runtime = {**base, **file["runtime"]}
-    assert {"dynamic", "weight_only"} <= runtime.keys()
+    assert {"dynamic", "weight_only"} <= runtime.keys(), "say them, [] and {} for none"
     target = load_recipe(name).target
     assert set(target.slower_dynamic) <= set(target.dynamic)
     assert all(times > 1.0 for times in target.slower_dynamic.values())
