@@ -91,9 +91,12 @@ def command(
     """
     from ...quantizer.api.tune import tune
     from ...quantizer.prepare.prepare import file_of
+    from ...quantizer.search.tune import objective_in_effect
+    from ...quantizer.targets.loading import load_recipe
 
-    recipe, file = take_recipe(options), file_of(model)
+    recipe, file = take_recipe(options) or load_recipe(), file_of(model)
     how = record_of(TuneOptions(), options)
+    how = replace(how, objective=objective_in_effect(how, recipe))
     with progress("tuning", "trial") as counted:
 
         def tell_trial(number: int, trial: Any) -> None:
@@ -131,9 +134,9 @@ def trial_text(number: int, trial: Trial, target: QualityTarget) -> str:
     met = "met   " if meets(trial, target.max_drop) else "missed"
     value = ""
     if trial.value is not None:
-        value = f"  {_value_text(trial.value, target.objective)}"
+        value = f"  {_value_text(trial.value, target.optimised)}"
     elif trial.predicted is not None:
-        value = f"  {trial.predicted:.2f} {OBJECTIVES[target.objective]}, predicted"
+        value = f"  {trial.predicted:.2f} {OBJECTIVES[target.optimised]}, predicted"
     return (
         f"{name}  drop {score.drop:6.2f} {unit} ({score.drop_low:.2f} to {score.drop_high:.2f})  "
         f"{trial.quantized_nodes:>4} nodes quantized  target {met}{value}"
@@ -161,13 +164,13 @@ def tune_text(result: TuneResult, output: Path | None, *, verbose: bool) -> str:
         lines = ["result     target met as measured; not verified, for samples were used before"]
     lines.append(
         f"target     {result.model}: a drop of at most {target.max_drop:g} {result.drop_unit} in "
-        f"{result.metric}; objective {target.objective}"
+        f"{result.metric}; objective {target.optimised}"
     )
     if verbose:
         lines.append(f"samples    {result.split}")
         lines += [f"assumed    {one}" for one in result.findings if one not in result.limits]
     if best is not None and best.score is not None:
-        value = "" if best.value is None else f", {_value_text(best.value, target.objective)}"
+        value = "" if best.value is None else f", {_value_text(best.value, target.optimised)}"
         name = _candidate_text(best.candidate)
         lines.append(f"best       {name}: {best.quantized_nodes} nodes quantized{value}")
         lines.append(f"tuning     {_score_text(best.score)}")

@@ -40,7 +40,7 @@ from ...profiles.samples.samples import input_specs
 from ..evaluation.compare import declared_class_count
 from ..evaluation.doubts import speed_doubts
 from ..evaluation.evaluate import Evaluation, evaluate
-from ..evaluation.gates import WORTHLESS, check_gate, has_something_right, truth_doubts
+from ..evaluation.gates import WORTHLESS, check_gate, has_something_right, timed_where_it_runs, truth_doubts
 from ..evaluation.metrics.score import reads_truth
 from ..evaluation.metrics.truth import Labels, load_labels
 from ..evaluation.options import EvaluationOptions, LatencySettings
@@ -216,6 +216,7 @@ def quantize_from_samples(
         # What is asked, before any work.
         metric = options.metric
         labelled = options.labels is not None and not reads_truth(metric)
+        options = timed_where_it_runs(options, options.gate, recipe.target.name)
         times = options.latency is not None
         check_gate(options.gate, labels=labelled, latency=times, metric=metric is not None)
         for source in (data, holdout):

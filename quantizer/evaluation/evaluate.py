@@ -47,7 +47,7 @@ from .compare import (
 )
 from .doubts import check_not_instrumented, doubts, other_graph, session_doubts, speed_doubts
 from .excerpts import Excerpt, Reading
-from .gates import GateFailure, check_gate, failures_of, gate_finding, truth_doubts
+from .gates import GateFailure, check_gate, failures_of, gate_finding, timed_where_it_runs, truth_doubts
 from .latency import Latency, Run, measure
 from .metrics.classification import labelled_rows
 from .metrics.intervals import paired_interval, rows_to_show
@@ -368,6 +368,9 @@ def evaluate(
     place = place_of(measuring.runtime, measuring.provider)
     floats, quantized = file_of(float_path), file_of(quantized_path)
     check_not_instrumented(floats, quantized)
+    made_for = read_provenance(quantized.model)
+    if made_for is not None:
+        measuring = timed_where_it_runs(measuring, gate, made_for.target)
     original = floats.model
     has_latency = measuring.latency is not None
     pair = open_pair(floats, quantized, measuring.threads, place, timed=has_latency)
@@ -493,7 +496,7 @@ def evaluate(
     del pair  # what follows reads the files of both models, which takes memory too
 
     # What else there is to know of the figures.
-    provenance, estimates = read_provenance(quantized.model), tuple[EstimateCheck, ...]()
+    provenance, estimates = made_for, tuple[EstimateCheck, ...]()
     if provenance is not None:
         measured = {o.name: o.difference.sqnr for o in outputs if o.difference}
         expected = expected_sqnr(provenance.estimated_sqnr, provenance.sqnr_bands)

@@ -17,16 +17,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Literal, TypeVar
 
 from ...profiles.base.errors import ConfigError, check_finite
 from ...profiles.base.findings import Code, Figure, Finding
+from ...profiles.runtime.providers import check_provider
+from ..targets.machine import is_timed
 from .accuracy import Accuracy
 from .compare import OutputResult
 from .latency import MIN_ROUNDS, Latency
 from .metrics.score import Score
-from .options import Gate
+from .options import EvaluationOptions, Gate
+
+Options = TypeVar("Options", bound=EvaluationOptions)
 
 Result = Literal["failed", "not proven"]
 """Why a gate did not pass."""
@@ -176,6 +180,29 @@ def check_gate(gate: Gate, *, labels: bool, latency: bool, metric: bool = True) 
         raise ConfigError("max_drop: nothing is scored; give labels, or name a metric (--metric)")
     if gate.min_speedup is not None and not latency:
         raise ConfigError("min_speedup: latency is not measured; do not leave it out")
+
+
+def timed_where_it_runs(measuring: Options, gate: Gate, target: str) -> Options:
+    """Return the options, without latency where the models are not run by the runtime of their target.
+
+    Args:
+        measuring: the options.
+        gate: the limits.
+        target: name of that which the quantized model was made for, "" for one that is not known.
+
+    Raises:
+        ConfigError: a limit is on the latency.
+    """
+    runtime = measuring.runtime
+    provider = check_provider(measuring.provider) if runtime == "onnxruntime" else ""
+    if measuring.latency is None or is_timed(target, runtime, provider):
+        return measuring
+    if gate.min_speedup is not None:
+        raise ConfigError(
+            f"min_speedup: times in {runtime} are not those of {target}, which the model is made for; leave "
+            "it out, or measure where it runs"
+        )
+    return replace(measuring, latency=None)
 
 
 def failures_of(

@@ -35,7 +35,7 @@ class QualityTarget:
         max_drop: how much worse the score of the quantized model may be than the float model's, in the unit
             that the metric counts a drop in (`MetricKind.drop`), such as percentage points.
         objective: a key of `OBJECTIVES`; of the plans that meet the target, the one with the best value of
-            it is chosen.
+            it is chosen. None for `optimised`.
         budget: seconds after which no new trial starts; None for no limit. A running trial is finished.
         threads: inside an operator, for the latency measurement.
         provider: execution provider of onnxruntime that runs all models, in full or short.
@@ -52,9 +52,14 @@ class QualityTarget:
             metavar="POINTS",
         ),
     ] = 0.5
-    objective: Annotated[Objective, option("Basic", "What is optimised while the quality target is met.")] = (
-        "latency"
-    )
+    objective: Annotated[
+        Objective | None,
+        option(
+            "Basic",
+            "What is optimised while the quality target is met.  [default: latency; int8-share for a target "
+            "that is not run here]",
+        ),
+    ] = None
     budget: Annotated[
         float | None, option("Speed", "No new trial starts after this time.", metavar="SECONDS")
     ] = None
@@ -66,9 +71,14 @@ class QualityTarget:
         option("Speed", "Its execution provider or device, such as cuda or cuda:1.", metavar="NAME"),
     ] = "cpu"
 
+    @property
+    def optimised(self) -> Objective:
+        """The objective in effect: latency where none was given."""
+        return self.objective or "latency"
+
     def __post_init__(self) -> None:
         check_finite(self)
-        if self.objective not in OBJECTIVES:
+        if self.objective is not None and self.objective not in OBJECTIVES:
             raise ConfigError(
                 f"objective '{self.objective}': no such objective; use one of {', '.join(OBJECTIVES)}."
                 f"{nearest(self.objective, OBJECTIVES)}"

@@ -108,7 +108,7 @@ class PlanSearch:
             return self.verified[trial.plan_digest].drop < self.verified[best.plan_digest].drop
         if near == MISSED or trial.value is None or best.value is None:
             return (trial.drop, trial.noise) < (best.drop, best.noise)
-        tie = TIE if self.run.target.objective == "latency" else 0.0  # of what is measured
+        tie = TIE if self.run.target.optimised == "latency" else 0.0  # of what is measured
         if trial.value != best.value or tie:
             return trial.value > best.value * (1.0 + tie)
         return trial.noise < best.noise

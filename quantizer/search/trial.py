@@ -161,10 +161,10 @@ class TuningRun:
         For a target without a table of kernel times that of latency is the share of the arithmetic in int8.
         """
         plan, graph, facts = planned.plan, planned.graph, planned.facts
-        if self.target.objective == "size":
+        if self.target.optimised == "size":
             float_bytes = model_bytes(self.path)
             return round(float_bytes / max(1.0, float_bytes - saved_bytes(plan, graph)), 4)
-        table = None if facts is None or self.target.objective == "int8-share" else facts.recipe.costs
+        table = None if facts is None or self.target.optimised == "int8-share" else facts.recipe.costs
         if facts is None or facts.file_costs is None or table is None:
             return round(int8_share(plan, graph, self.profile), 4)
         model = CostModel(graph, facts.profile, table)
@@ -236,9 +236,9 @@ class TuningRun:
             path = self._written(candidate, planned, folder)
             axes = class_axes(self.prepared.model)
             score, sqnr = screen_model(path, tuning, axes, target.max_drop, provider=self.provider)
-            if target.objective == "size":
+            if target.optimised == "size":
                 value = size_ratio(self.path, path)
-            elif target.objective == "int8-share":
+            elif target.optimised == "int8-share":
                 value = int8_share(planned.plan, planned.graph, self.profile)
             elif score.drop <= target.max_drop and quantized:
                 value = self._speedup(path)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+from ...profiles.base.errors import ConfigError
 from ...profiles.base.findings import Code, Finding
 from ...profiles.base.output_files import replacing_together
 from ...profiles.base.presentation import Presentation, Presented, Table
@@ -30,10 +31,10 @@ from ..plan.store import save_plan
 from ..planning.plan_model import check_without_samples
 from ..prepare.prepare import ProfileLike, file_of, profile_name
 from ..targets.loading import load_recipe
-from ..targets.machine import saturation_alarm
+from ..targets.machine import is_timed, saturation_alarm
 from ..targets.target import Recipe
 from .candidates import Base, OnTrial, Trial, meets
-from .options import QualityTarget, TuneFiles, TuningData
+from .options import Objective, QualityTarget, TuneFiles, TuningData
 from .plan_search import PlanSearch
 from .trial import TuningRun
 from .tuning_data import read_split
@@ -83,6 +84,8 @@ def tune(
         if samples is not None:
             check_not_random(source_name(samples), "tuning")
 
+    target = replace(target, objective=objective_in_effect(target, recipe))
+
     # The float model, its profile and the samples.
     file = file_of(model)
     prepared, provider = file.prepared, check_provider(target.provider)
@@ -97,7 +100,7 @@ def tune(
     # The search.
     deadline = None if target.budget is None else begin + target.budget
     planned_recipe = recipe
-    if target.objective == "int8-share":  # integers are asked for, whatever time they take
+    if target.optimised == "int8-share":  # integers are asked for, whatever time they take
         whatever_time = replace(recipe.config, cost_model="off")
         planned_recipe = replace(recipe, config=whatever_time, products_alone=recipe.config.regards_time)
     run = TuningRun(
@@ -132,6 +135,23 @@ def tune(
         seconds=time.monotonic() - begin,
     )
     return replace(result, findings=(*_limits(result, overlaps), *split.tuning.metric.assumed))
+
+
+def objective_in_effect(target: QualityTarget, recipe: Recipe) -> Objective:
+    """Return the objective: that which was asked for, or latency where times measured here are those of the
+    target's runtime, and else the share of the arithmetic in int8.
+
+    Raises:
+        ConfigError: latency was asked for, and would be that of another runtime.
+    """
+    if is_timed(recipe.target.name, "onnxruntime", check_provider(target.provider)):
+        return target.optimised
+    if target.objective == "latency":
+        raise ConfigError(
+            f"objective latency: onnxruntime, which runs models here, is not what runs them for "
+            f"{recipe.target.name}; use int8-share or size"
+        )
+    return target.objective or "int8-share"
 
 
 def bases_of(recipe: Recipe, profile: Profile) -> tuple[Base, ...]:
@@ -223,7 +243,7 @@ class TuneResult(Presented):
             )
             for trial in self.trials
         )
-        header = ("settings", "kept float", "quantized", "drop", "predicted", self.target.objective, "error")
+        header = ("settings", "kept float", "quantized", "drop", "predicted", self.target.optimised, "error")
         facts = [("target", f"a drop of at most {self.target.max_drop:g} {self.drop_unit} in {self.metric}")]
         facts += [("limit", finding.text) for finding in self.limits]
         return Presentation(tuple(facts), (Table(header, rows),))
@@ -285,7 +305,7 @@ def _is_at_chance(best: Trial, holdout: Score | None) -> bool:
 
 
 def _is_larger(best: Trial, target: QualityTarget) -> bool:
-    return target.objective == "size" and best.value is not None and best.value < 1.0
+    return target.optimised == "size" and best.value is not None and best.value < 1.0
 
 
 def _limits(result: TuneResult, overlaps: Sequence[Finding]) -> Iterator[Finding]:
@@ -297,7 +317,7 @@ def _limits(result: TuneResult, overlaps: Sequence[Finding]) -> Iterator[Finding
     else:
         yield from _missed(result, best, holdout)
         remedy = "keep the float model, or choose another objective"
-        if result.target.objective == "latency" and best.value is not None and best.value < 1.0:
+        if result.target.optimised == "latency" and best.value is not None and best.value < 1.0:
             sentence = f"the best plan is slower than float ({best.value:.2f} times as fast)"
             yield Finding(Code.FLOAT_IS_FASTER, sentence, figures={"speedup": best.value}, remedy=remedy)
         if _is_larger(best, result.target):

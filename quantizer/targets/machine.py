@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Literal
 
 from ...profiles.base.errors import ConfigError
 from ...profiles.base.findings import Code, Finding
+from .packaged import target_names
 
 if TYPE_CHECKING:
     from .target import Target
@@ -135,6 +136,21 @@ OTHERS = {
     "OpenVINOExecutionProvider": "openvino",
 }
 """Execution providers of onnxruntime that have a target of their own."""
+
+
+def is_timed(target: str, runtime: str, provider: str) -> bool:
+    """Whether times that are measured in a runtime are those of a target.
+
+    Args:
+        target: its name; one that is not packaged is anybody's, and what runs it is not known.
+        runtime: that models are run in, "onnxruntime" or "openvino".
+        provider: full name of the execution provider of onnxruntime.
+    """
+    if target not in target_names():
+        return True
+    if runtime != "onnxruntime":
+        return target == runtime
+    return target == OTHERS.get(provider, target) and (provider in OTHERS or target.startswith("onnxruntime"))
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,9 @@ from qprof_onnx.profiles.base.errors import ConfigError, DataError, ModelError
 from qprof_onnx.profiles.base.json_values import to_jsonable
 from qprof_onnx.quantizer.evaluation.doubts import has_quantized_nodes
 from qprof_onnx.quantizer.evaluation.evaluate import evaluate
-from qprof_onnx.quantizer.evaluation.gates import failures_of
+from qprof_onnx.quantizer.evaluation.gates import failures_of, timed_where_it_runs
 from qprof_onnx.quantizer.evaluation.latency import Latency
-from qprof_onnx.quantizer.evaluation.options import EvaluationOptions, Gate, LatencySettings
+from qprof_onnx.quantizer.evaluation.options import EvaluationOptions, Gate, LatencySettings, RuntimeName
 from qprof_onnx.quantizer.model.files import model_bytes
 
 NO_LATENCY = EvaluationOptions(latency=None)
@@ -419,3 +419,26 @@ def test_progress_is_told_after_every_sample(write, samples) -> None:
     data = samples([[1.0, 2.0]], [[1.0, 2.0]])
     evaluate(a, a, data, measuring=NO_LATENCY, progress=lambda done, total: seen.append((done, total)))
     assert seen == [(1, 2), (2, 2)]
+
+
+@pytest.mark.parametrize(
+    ("target", "runtime", "is_timed"),
+    [
+        ("onnxruntime-x86", "onnxruntime", True),
+        ("tensorrt", "onnxruntime", False),
+        ("openvino", "onnxruntime", False),
+        ("openvino", "openvino", True),
+        ("onnx", "onnxruntime", False),
+        ("onnxruntime-x86", "openvino", False),
+        ("", "onnxruntime", True),
+        ("my-own", "onnxruntime", True),
+    ],
+)
+def test_latency_is_measured_where_the_target_runs(target: str, runtime: RuntimeName, is_timed: bool) -> None:
+    measuring = timed_where_it_runs(EvaluationOptions(runtime=runtime), Gate(), target)
+    assert (measuring.latency is not None) == is_timed
+
+
+def test_a_limit_on_the_time_of_another_runtime_is_refused() -> None:
+    with pytest.raises(ConfigError, match="times in onnxruntime are not those of tensorrt"):
+        timed_where_it_runs(EvaluationOptions(), Gate(min_speedup=1.0), "tensorrt")

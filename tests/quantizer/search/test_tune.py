@@ -64,6 +64,18 @@ def test_an_easy_target_is_met_on_the_held_out_half(profile, tmp_path) -> None:
     assert load_plan(files.save_plan).nodes["head"].kind.value == "quantized"
 
 
+def test_models_for_a_runtime_that_is_not_timed_here_are_tuned_for_integers(profile) -> None:
+    result = tuned(profile, QualityTarget(50.0, budget=0.01), recipe=load_recipe("tensorrt"))
+    assert result.target.objective == "int8-share"
+    assert result.best is not None
+    assert 0.0 < result.best.value <= 1.0
+
+
+def test_latency_in_another_runtime_than_the_targets_is_refused(profile) -> None:
+    with pytest.raises(ConfigError, match="is not what runs them for tensorrt; use int8-share or size"):
+        tuned(profile, QualityTarget(0.5, "latency"), recipe=load_recipe("tensorrt"))
+
+
 def test_few_rows_do_not_verify_a_target_of_half_a_percentage_point(profile) -> None:
     result = tuned(profile, QualityTarget(0.5, "size"))
     assert not result.verified
