@@ -120,6 +120,7 @@ class Excerpt:
         text: of that input: a text, the fields of a row, strings, or the first of its numbers; "" for a
             picture and a signal.
         found: objects in the picture, the surest first; () for a model that finds none.
+        answer_pictures: those that both models answer, PNG in base64: masks, or pictures; () for none.
         original: what the row was made of, where its picture is still to be read.
     """
 
@@ -140,6 +141,7 @@ class Excerpt:
     curve: tuple[float, ...] = ()
     text: str = ""
     found: tuple[Found, ...] = ()
+    answer_pictures: tuple[str, ...] = ()
     original: Original | None = None
 
     @property
@@ -190,6 +192,7 @@ def excerpt_of(
         distances = np.nan_to_num(np.abs(floats - quantized), nan=math.inf, posinf=math.inf)
     rows = batch_size(sample.arrays, of_batches(specs))
     row, answers, changes, share, truth = 0, ("", ""), 0, "", ""
+    pictures: tuple[str, ...] = ()
     axis = classes.axis_in(floats.shape) if classes.is_answer else None
     if distances.size:
         if axis is not None:
@@ -202,6 +205,8 @@ def excerpt_of(
         place = np.unravel_index(int(np.argmax(distances)), distances.shape)
         if place and rows is not None and rows == distances.shape[0]:
             row = int(place[0])
+        if floats.ndim == 4 and row < len(floats):  # of pictures, with channels
+            pictures = _answer_pictures(floats[row], quantized[row], None if axis is None else axis - 1)
         if place and axis is not None:
             along = tuple(slice(None) if at == axis else index for at, index in enumerate(place))
             at_place = tuple(0 if at == axis else index for at, index in enumerate(place))
@@ -227,8 +232,33 @@ def excerpt_of(
         changed=changes > 0,
         share=share,
         truth=truth,
+        answer_pictures=pictures,
         **_input_excerpt(sample, row, rows, reading),
     )
+
+
+MIN_ANSWER_SIDE = 32
+"""Pixels of a side from which on an answer is shown as a picture."""
+
+
+def _answer_pictures(
+    floats: npt.NDArray[np.float64], quantized: npt.NDArray[np.float64], axis: int | None
+) -> tuple[str, ...]:
+    """Return the answers of both models to one row as pictures of one scale; () for what is none.
+
+    Args:
+        floats, quantized: of one row; of classes for each pixel it is the class that is shown.
+        axis: of the classes; None for none.
+    """
+    pictures = []
+    for array in (floats, quantized):
+        picture = _picture_of(array if axis is None else np.argmax(array, axis).astype(np.float64))
+        if picture is None or min(picture.shape[:2]) < MIN_ANSWER_SIDE:
+            return ()
+        pictures.append(_made_smaller(picture))
+    low, high = float(pictures[0].min()), float(pictures[0].max())
+    scale = 255.0 / (high - low) if high > low else 0.0
+    return tuple(b64encode(png(_as_bytes((picture - low) * scale))).decode() for picture in pictures)
 
 
 MIN_VECTOR = 8
@@ -326,17 +356,25 @@ def _pixels(array: npt.NDArray[Any]) -> npt.NDArray[np.uint8] | None:
     picture = _picture_of(array)
     if picture is None:
         return None
-    height, width, channels = picture.shape
-    picture = picture[..., :3]
+    small = _made_smaller(picture)
+    return _as_bytes(small if array.dtype == np.uint8 else _as_they_were(small))
+
+
+def _made_smaller(picture: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    """Return some of the pixels of [height, width, channels], at most `MAX_PICTURE_SIDE` of a side."""
+    height, width = picture.shape[:2]
     ratio = max(1.0, max(height, width) / MAX_PICTURE_SIDE)
     at_rows, at_columns = (
         np.linspace(0, size - 1, max(1, round(size / ratio))).round().astype(int) for size in (height, width)
     )
-    small = np.nan_to_num(picture[at_rows][:, at_columns].astype(np.float64))
-    if array.dtype != np.uint8:
-        small = _as_they_were(small)
-    pixels: npt.NDArray[np.uint8] = np.clip(np.rint(small), 0, 255).astype(np.uint8)
-    return pixels if channels > 1 else pixels[..., 0]
+    some: npt.NDArray[np.float64] = picture[at_rows][:, at_columns, :3].astype(np.float64)
+    return np.nan_to_num(some)
+
+
+def _as_bytes(pixels: npt.NDArray[np.float64]) -> npt.NDArray[np.uint8]:
+    """Return pixels from 0 to 255 of [height, width, channels] as whole ones; one channel has no axis."""
+    whole: npt.NDArray[np.uint8] = np.clip(np.rint(pixels), 0, 255).astype(np.uint8)
+    return whole if whole.shape[2] > 1 else whole[..., 0]
 
 
 def _as_they_were(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

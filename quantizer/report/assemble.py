@@ -274,7 +274,11 @@ MOST_DRIFT = 200
 def _outputs(
     plan: QuantPlan | None, evaluation: Evaluation | None, limits: NoiseLimits | None
 ) -> tuple[OutputQuality, ...]:
-    """Return how near the outputs are, as estimated and as measured; the lowest SQNR first."""
+    """Return how near the outputs are, as estimated and as measured; the lowest SQNR first.
+
+    States that the next step takes come last: they are judged by what is made of them.
+    """
+    states = frozenset[str]() if evaluation is None else evaluation.states
     needed = {} if limits is None else needed_sqnr(limits)
     provenance = None if evaluation is None else evaluation.provenance
     origin = provenance if plan is None else plan.origin
@@ -299,7 +303,7 @@ def _outputs(
                 needed=float(needed[name]) if name in needed else None,
             )
         )
-    return tuple(sorted(outputs, key=lambda output: output.sqnr))
+    return tuple(sorted(outputs, key=lambda output: (output.name in states, output.sqnr)))
 
 
 def _facts(evaluation: Evaluation) -> Iterator[Fact]:

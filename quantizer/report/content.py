@@ -690,6 +690,13 @@ class Report(Presented):
         """Whether all gates passed."""
         return all(gate.passed for gate in self.gates)
 
+    @property
+    def leaves_nothing_to_do(self) -> bool:
+        """Whether the model was measured, is good, and nothing speaks against it."""
+        is_measured = any(output.measured is not None for output in self.outputs)
+        is_good = self.verdict.level == "good" and not self.verdict.findings
+        return is_good and is_measured and not self.what_ifs
+
     def headline(self) -> str:
         """Return the models and the verdict."""
         return f"{self.title}: {self.verdict.words}, {self.verdict.sentence}"

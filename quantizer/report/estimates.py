@@ -257,10 +257,12 @@ def estimated_noise(noise: NoiseAnalysis, tensors: Iterable[str]) -> dict[str, f
 
     Args:
         noise: of the plan.
-        tensors: of the model before equalization; those without signal or noise are left out.
+        tensors: of the model before equalization. Those without signal or noise are left out, and those of
+            the body of an If, Loop or Scan: noise is followed in what its passes make of it.
     """
-    powers = noise.estimator.gains.powers
-    names = [n for n in dict.fromkeys(tensors) if n in noise.facts.graph.values and powers.get(n)]
+    powers, graph = noise.estimator.gains.powers, noise.facts.graph
+    names = [n for n in dict.fromkeys(tensors) if n in graph.values and powers.get(n)]
+    names = [name for name in names if not graph.bodies_around(name)]
     sqnr: dict[str, float] = {}
     for first in range(0, len(names), TENSORS_AT_ONCE):
         flow = noise.flow_to(tuple(names[first : first + TENSORS_AT_ONCE]))

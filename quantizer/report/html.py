@@ -153,7 +153,7 @@ def _environment() -> Environment:
         largest_loss=largest_loss,
         layer_table=layer_table,
         measured_less_estimated=measured_less_estimated,
-        modules=lambda nodes: {node.name: node.module for node in nodes if node.module not in node.name},
+        places=node_places,
         most_drifted=most_drifted,
         name=name_code,
         number=number,
@@ -208,6 +208,13 @@ def name_code(name: str) -> Markup:
     if is_long:
         return Markup('<code title="{}">{}</code>').format(visible(name), text)
     return Markup("<code>{}</code>").format(text)
+
+
+def node_places(nodes: Sequence[NodeRecord]) -> dict[str, str]:
+    """Return what runs each node in a body, or the module of a node whose name does not say it, by node."""
+    bodies = {node.name: f"in {node.run_by}" for node in nodes if node.run_by}
+    modules = {node.name: node.module for node in nodes if node.module not in node.name}
+    return {**modules, **bodies}
 
 
 def known_fields(records: Iterable[object]) -> set[str]:

@@ -114,7 +114,7 @@ def _lines(report: Report) -> Iterator[str]:
         ]
         yield from _table(("tensor", "JS distance", "clipped", "range growth"), drifts)
     helpful = [change for change in report.what_ifs if change.gained is None or change.gained > 0.0]
-    if not helpful or verdict.level in ("good", "passed"):
+    if not helpful:
         return
     yield "<details><summary>What to try</summary>\n"
     for change in helpful[:MAX_LISTED]:

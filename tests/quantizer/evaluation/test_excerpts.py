@@ -197,3 +197,26 @@ def test_an_evaluation_has_an_excerpt_of_each_of_its_worst_samples(tmp_path: Pat
     assert [one.sample for one in found.excerpts] == [one.sample for one in found.worst_samples]
     assert all(one.picture and one.float_answer.startswith("class") for one in found.excerpts)
     assert "excerpts" not in json.dumps(to_jsonable(found))
+
+
+def test_masks_of_both_models_are_pictures_of_one_scale() -> None:
+    pillow = pytest.importorskip("PIL.Image")
+    floats = np.zeros((1, 1, 40, 60), np.float32)
+    floats[..., :30] = 0.8
+    quantized = floats / 2
+    array = np.zeros((1, 3, 40, 60), np.float32)
+    spec = InputSpec("x", array.dtype, array.shape)
+    found = excerpt_of(Sample("a", {"x": array}), [spec], "y", (floats, quantized), ClassAxis())
+    ends = []
+    for answer in found.answer_pictures:
+        with pillow.open(io.BytesIO(b64decode(answer))) as picture:
+            assert picture.size == (60, 40)
+            ends.append(picture.getextrema())
+    assert ends == [(0, 255), (0, 128)]
+
+
+def test_a_matrix_of_features_is_no_picture() -> None:
+    values = np.zeros((1, 64, 64), np.float32)
+    spec = InputSpec("x", values.dtype, values.shape)
+    found = excerpt_of(Sample("a", {"x": values}), [spec], "y", (values, values + 1), ClassAxis())
+    assert found.answer_pictures == ()

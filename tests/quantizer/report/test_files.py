@@ -13,6 +13,7 @@ import jsonschema
 from qprof_onnx.cli.options import REPORT
 from qprof_onnx.cli.schemas import schema_of
 from qprof_onnx.profiles.base.findings import Code, Finding
+from qprof_onnx.quantizer.evaluation.excerpts import Found
 from qprof_onnx.quantizer.report.content import GateResult, Report, Speed, TaskScore
 from qprof_onnx.quantizer.report.figures import percent_text
 from qprof_onnx.quantizer.report.html import page
@@ -171,3 +172,44 @@ def test_every_file_has_one_word_for_a_failed_gate_and_the_grade_besides(whole: 
 
 def test_a_share_that_is_not_zero_is_not_shown_as_zero() -> None:
     assert [percent_text(share) for share in (0.0, 1e-9, 2e-4, 1.0)] == ["0 %", "< 0.01 %", "0.02 %", "100 %"]
+
+
+def test_a_good_model_that_was_measured_has_nothing_to_do(whole: Report, estimated: Report) -> None:
+    verdict = replace(whole.verdict, level="good", findings=())
+    sentence = "Nothing to do"
+    assert sentence in page(replace(whole, verdict=verdict))
+    assert sentence not in page(replace(whole, verdict=replace(verdict, level="fair")))
+    assert sentence not in page(replace(estimated, verdict=verdict))
+
+
+def test_objects_are_drawn_where_they_are_in_the_picture_of_the_file(whole: Report) -> None:
+    first = whole.samples[0]
+    assert first.excerpt is not None
+    objects = (
+        Found("cat", (10.0, 20.0, 30.0, 40.0), (11.0, 20.0, 30.0, 40.0), 0.9, 0.8),
+        Found("<dog>", None, (1.0, 2.0, 3.0, 4.0), None, 0.5),
+    )
+    excerpt = replace(first.excerpt, found=objects, frame=(0.0, -40.0, 320.0, 280.0), picture="AAAA")
+    text = page(replace(whole, samples=(replace(first, excerpt=excerpt),)))
+    assert 'viewBox="0 -40 320 320"' in text
+    assert '<rect class="float" x="10.0" y="20.0" width="20.0" height="20.0"/>' in text
+    assert text.count('<rect class="int"') == 2
+    assert "&lt;dog&gt;" in text
+    assert "not in float" in text
+
+
+def test_a_changed_answer_is_told_by_the_name_of_its_class_and_the_truth(whole: Report) -> None:
+    first = whole.samples[0]
+    assert first.excerpt is not None
+    excerpt = replace(
+        first.excerpt,
+        answered=True,
+        changed=True,
+        truth="left",
+        float_answer="left (0.6)",
+        quantized_answer="right (0.5)",
+    )
+    text = page(replace(whole, samples=(replace(first, excerpt=excerpt),)))
+    assert "<dt>true</dt><dd>left</dd>" in text
+    assert '<dd class="other">right (0.5)</dd>' in text
+    assert "Samples whose answers changed come first" in text
