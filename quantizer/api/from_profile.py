@@ -400,9 +400,10 @@ def _write(
     if unchanged:
         original = model.model.clone()
         original.metadata_props.update(lowered.model.metadata_props)
-        lowered = replace(lowered, model=original)
+        lowered = replace(lowered, model=original, file_bytes=None)
     elif prepared.narrow is not None and not plan.config.is_float16:
-        lowered = replace(lowered, model=narrow_constants(lowered.model, prepared.narrow))
+        narrow = narrow_constants(lowered.model, prepared.narrow)
+        lowered = replace(lowered, model=narrow, file_bytes=None)
     elements: dict[str, float] = {}  # of each tensor in a sample
     if facts is not None:
         counted = max(1, facts.measured.data.samples)
@@ -413,7 +414,15 @@ def _write(
     ):
         of_target = check_target(lowered.model, plan, recipe, str(output))
         external = has_external_data(prepared.model)
-        written = write_checked(lowered.model, output, model.path, elements, external=external, batch=files)
+        written = write_checked(
+            lowered.model,
+            output,
+            model.path,
+            elements,
+            external=external,
+            batch=files,
+            file_bytes=lowered.file_bytes,
+        )
         findings = dict.fromkeys([*plan.findings, *lowered.findings, *of_target, *written.findings])
         plan = replace(plan, findings=tuple(findings))
         if save_plan is not None:

@@ -59,11 +59,13 @@ def write_checked(
     *,
     external: bool,
     batch: FileBatch,
+    file_bytes: bytes | None = None,
 ) -> WrittenModel:
     """Write a model, load it in onnxruntime and run it once, before it appears under its name.
 
-    A model of more than `MAX_RUN_BYTES` that was made without a profile, so that the float model never ran
-    here, is loaded and not run, which a finding says.
+    One that was loaded and run on samples is not run again. A model of more than `MAX_RUN_BYTES` that was
+    made without a profile, so that the float model never ran here, is loaded and not run, which a finding
+    says.
 
     Args:
         model: the quantized model.
@@ -72,14 +74,15 @@ def write_checked(
         elements: how many a sample has of each input, as far as is known.
         external: whether the float model has external data.
         batch: the files with which it appears.
+        file_bytes: of its file, where these were loaded and run.
 
     Raises:
         ModelError: onnxruntime refuses it; nothing is written. ConfigError: it cannot be written.
     """
-    temporary = save_model(model, output, external, batch)
+    temporary = save_model(model, output, external, batch, file_bytes)
     name = f"{output} (not written, quantized from {original})"
     size = batch.size(temporary)
-    finding = load_and_run(temporary, size, original, name, elements)
+    finding = load_and_run(temporary, size, original, name, elements) if file_bytes is None else None
     return WrittenModel(temporary, size, () if finding is None else (finding,))
 
 

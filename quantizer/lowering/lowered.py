@@ -77,11 +77,13 @@ class LoweredModel:
         model: the new model.
         findings: what a user should know, such as an opset that had to be raised.
         names: what stands for what in it.
+        file_bytes: of its file, where these were loaded and run; None where they were not.
     """
 
     model: ir.Model
     findings: tuple[Finding, ...] = ()
     names: WrittenNames = field(default_factory=WrittenNames)
+    file_bytes: bytes | None = None
 
 
 @dataclass(frozen=True)

@@ -56,6 +56,7 @@ def save_model(
     path: str | os.PathLike[str],
     external: bool = False,
     batch: FileBatch | None = None,
+    file_bytes: bytes | None = None,
 ) -> Path:
     """Write a model. The file is there complete or not at all; same model, same bytes.
 
@@ -69,6 +70,7 @@ def save_model(
         path: the file.
         external: the model was made from one with external data.
         batch: files with which it is to appear; None for alone.
+        file_bytes: the model as `in_memory` returned it; None where that was not asked.
 
     Returns:
         The temporary file, which has its weights beside it and can be opened while the batch is open.
@@ -79,10 +81,12 @@ def save_model(
     """
     if batch is None:
         with replacing_together() as alone:
-            return save_model(model, path, external, alone)
+            return save_model(model, path, external, alone, file_bytes)
     temporary = batch.add(path)
     with writing(path):
-        if _one_file(model, external, batch.is_stream(temporary)):
+        if file_bytes is not None:
+            temporary.write_bytes(file_bytes)
+        elif _one_file(model, external, batch.is_stream(temporary)):
             whole = model.clone() if has_external_data(model) else model
             load_weights(whole)
             temporary.write_bytes(_serialized(whole))

@@ -55,6 +55,7 @@ from ..evaluation.output_shift import Measure, OutputShift, output_shifts
 from ..evaluation.runtimes import open_model, open_session
 from ..lowering.lower import lower
 from ..lowering.lowered import LoweredModel
+from ..model.saving import in_memory
 from ..noise.output_limits import NoiseLimits
 from ..operators.graph import Node
 from ..plan.plan import DESTROYED, Implementation, Kind, NodePlan, OutputCheck, QuantPlan
@@ -254,7 +255,7 @@ def plan_held_on_samples(
     Returns:
         The facts that the plan is made from, so that it can be made again; the plan, which has what was
         measured (`PlanOrigin.checks`) and a finding where an output does not hold; and its model, None where
-        another one was written last.
+        that is not at hand.
 
     Raises:
         UnfitSamplesError: the float model cannot be run on them. UnfitNodesError: onnxruntime does not load
@@ -341,8 +342,8 @@ class _CheckedPlans:
         axes: where these have their classes.
         provider: full name of the execution provider that runs plans.
         noisy: what was measured of the nodes of plans, by digest.
-        written: the plan that was run last, and its model: that of the best plan as a rule, which need not be
-            made again. No more are kept, for the sake of memory.
+        written: the plans that were run first and last, with their models: that of the best plan as a rule,
+            which is not made again. No more are kept, for the sake of memory.
     """
 
     samples: RunSamples
@@ -388,14 +389,18 @@ class _CheckedPlans:
             dequantized: whether int8 kernels saturate here: form qdq is then computed as it is written.
         """
         name, plan = "quantized model", planned.plan
-        self.written.clear()
         if dequantized:
             plan = replace(plan, config=replace(plan.config, form="qdq"))
         lowered = lower(planned.model, plan)
-        self.written.append((plan, lowered))
         with blamed_on_nodes(planned, lowered):
-            session = open_model(lowered.model, name, provider=self.provider, dequantized=dequantized)
+            file_bytes = in_memory(lowered.model)
+            session = (
+                open_model(lowered.model, name, provider=self.provider, dequantized=dequantized)
+                if file_bytes is None
+                else open_session(file_bytes, name, provider=self.provider, dequantized=dequantized)
+            )
             outputs = outputs_of(session, self.samples.samples, name)
+        self.written[1:] = [(plan, replace(lowered, file_bytes=file_bytes))]
         floats, samples = self.samples.float_outputs, self.samples.samples
         halves = [
             self._shifts(floats[begin::2], outputs[begin::2], samples[begin::2], limits) for begin in (0, 1)

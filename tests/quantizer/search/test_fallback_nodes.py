@@ -41,8 +41,8 @@ g (float[N,16] x) => (float[N,4] y) <float[16,16] w, float[16,4] v>
 
 
 @pytest.fixture
-def quantized(tmp_path: Path) -> Callable[[], QuantizeResult]:
-    """A function that quantizes two products."""
+def quantized(tmp_path: Path) -> Callable[..., QuantizeResult]:
+    """A function that quantizes two products, given options of `write_quantized`."""
     rng = np.random.default_rng(1)
     model = parser.parse_model(TEXT)
     for name, shape in (("w", (16, 16)), ("v", (16, 4))):
@@ -54,10 +54,10 @@ def quantized(tmp_path: Path) -> Callable[[], QuantizeResult]:
     samples = [{"x": rng.standard_normal((2, 16)).astype(np.float32)} for _ in range(3)]
     profile = profile_model(path, samples)
     recipe = load_recipe(None, {"min_output_sqnr": 0.0})
-    return lambda: write_quantized(path, profile, tmp_path / "q.onnx", recipe=recipe)
+    return lambda **options: write_quantized(path, profile, tmp_path / "q.onnx", recipe=recipe, **options)
 
 
-def test_both_products_are_quantized_where_nothing_fails(quantized: Callable[[], QuantizeResult]) -> None:
+def test_both_products_are_quantized_where_nothing_fails(quantized: Callable[..., QuantizeResult]) -> None:
     assert {entry.kind for entry in quantized().plan.nodes.values()} == {Kind.QUANTIZED}
 
 
@@ -70,7 +70,7 @@ def _left_float(result: QuantizeResult, code: ReasonCode) -> str:
 
 
 def test_a_node_that_a_form_cannot_write_stays_float(
-    quantized: Callable[[], QuantizeResult], monkeypatch: pytest.MonkeyPatch
+    quantized: Callable[..., QuantizeResult], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usual = qdq.WRITERS[Kind.QUANTIZED, ""]
 
@@ -85,7 +85,7 @@ def test_a_node_that_a_form_cannot_write_stays_float(
 
 
 def test_a_node_that_the_target_refuses_stays_float(
-    quantized: Callable[[], QuantizeResult], monkeypatch: pytest.MonkeyPatch
+    quantized: Callable[..., QuantizeResult], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def check(model: object, target: object) -> list[Breach]:
         names = [node.name for node in model.graph if node.op_type == "DequantizeLinear"]  # type: ignore[attr-defined]
@@ -97,7 +97,7 @@ def test_a_node_that_the_target_refuses_stays_float(
 
 
 def test_a_node_that_onnxruntime_does_not_run_stays_float(
-    quantized: Callable[[], QuantizeResult], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    quantized: Callable[..., QuantizeResult], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     tries: list[str] = []
 
@@ -109,24 +109,36 @@ def test_a_node_that_onnxruntime_does_not_run_stays_float(
             )
 
     monkeypatch.setattr(written_model, "smoke_run", smoke_run)
-    assert "second_quant" in _left_float(quantized(), ReasonCode.REFUSED_BY_RUNTIME)
+    assert "second_quant" in _left_float(quantized(check_outputs=False), ReasonCode.REFUSED_BY_RUNTIME)
     assert len(tries) == 2
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model.onnx", "q.onnx"]
 
 
 def test_an_error_that_names_no_quantized_node_is_the_users(
-    quantized: Callable[[], QuantizeResult], monkeypatch: pytest.MonkeyPatch
+    quantized: Callable[..., QuantizeResult], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def smoke_run(*given: object) -> None:
         raise ModelError("q.onnx (not written): Name:'nobody'")
 
     monkeypatch.setattr(written_model, "smoke_run", smoke_run)
     with pytest.raises(ModelError, match="nobody"):
-        quantized()
+        quantized(check_outputs=False)
+
+
+def test_a_model_that_ran_on_check_samples_is_written_as_it_ran_and_not_run_again(
+    quantized: Callable[..., QuantizeResult], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    quantized()
+    before = (tmp_path / "q.onnx").read_bytes()
+    monkeypatch.setattr(written_model, "smoke_run", lambda *given: pytest.fail("it is run again"))
+    monkeypatch.setattr(quantization, "lower", lambda *given: pytest.fail("it is lowered again"))
+    quantized()
+    assert (tmp_path / "q.onnx").read_bytes() == before
+    onnx.checker.check_model(str(tmp_path / "q.onnx"))
 
 
 def test_a_node_that_no_message_names_is_found_by_halving(
-    quantized: Callable[[], QuantizeResult], monkeypatch: pytest.MonkeyPatch
+    quantized: Callable[..., QuantizeResult], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def write_checked(model: object, *given: object, **more: object) -> object:
         if any(node.name == "second" and "v_deq" in node.inputs[1].name for node in model.graph):  # type: ignore[attr-defined]
@@ -169,7 +181,7 @@ def test_the_search_by_halving_is_bounded_and_finds_nodes_that_suffice(guilty: s
 
 
 def test_sensitivity_measures_the_plan_in_which_such_a_node_is_float(
-    quantized: Callable[[], QuantizeResult], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    quantized: Callable[..., QuantizeResult], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     quantized()
     usual = qdq.WRITERS[Kind.QUANTIZED, ""]
@@ -193,7 +205,7 @@ def test_sensitivity_measures_the_plan_in_which_such_a_node_is_float(
 
 
 def test_a_plan_that_is_given_is_not_changed(
-    quantized: Callable[[], QuantizeResult], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    quantized: Callable[..., QuantizeResult], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     plan = quantized().plan
 
