@@ -20,7 +20,7 @@ from ...profiles.base.errors import PlanError
 from ...profiles.records.profile import INJECTED
 from ..numerics.affine import QuantParams
 from ..numerics.density import density, mean_of, mean_square_of_largest
-from ..numerics.quantization_noise import expected_noise, relative_power, weight_error
+from ..numerics.quantization_noise import expected_noise, relative_weight_error
 from ..numerics.schemas import dynamic_params
 from ..numerics.tuned import tuned
 from ..operators.functions import PointwiseChain, chain_nodes, function_of_chain
@@ -522,8 +522,7 @@ class NoiseEstimator:
         if key not in self.weight_errors:
             weight, error = self.gains.graph.constant(name), None
             if weight is not None and weight.any():
-                exact = weight.astype(np.float32, copy=False)
-                error = relative_power(weight_error(exact, params), exact)
+                error = relative_weight_error(weight.astype(np.float32, copy=False), params)
             self.weight_errors[key] = error
         return self.weight_errors[key]
 

@@ -43,7 +43,7 @@ from ...profiles.runtime.session import OPTIMISATION, run_sample
 from ...profiles.samples.samples import title_of
 from ...profiles.samples.values import Sample
 from ..model.graph import constant_of, is_constant, nodes_run_by
-from ..numerics.affine import INT8, QuantParams, dequantize, quantize
+from ..numerics.affine import INT8, QuantParams, fake_quantized
 from ..numerics.schemas import SCHEMAS, channel_params
 from ..operators.table import facts_of, rule_of
 from ..operators.weight_layout import WeightLayout
@@ -301,7 +301,7 @@ def rounded_weight(node: ir.Node, layout: WeightLayout, weight: Array) -> Array 
         weight: float32, any shape.
     """
     params = params_of_rounded_weight(node, layout, weight)
-    return None if params is None else dequantize(quantize(weight, params), params)
+    return None if params is None else fake_quantized(weight, params)
 
 
 def params_of_rounded_weight(node: ir.Node, layout: WeightLayout, weight: Array) -> QuantParams | None:

@@ -46,7 +46,7 @@ from ...profiles.records.profile import (
 from ..model.graph import constant_of, nodes_run_by, output_name
 from ..numerics.affine import INT32, QuantParams
 from ..numerics.density import clipped, density, mean_of, signal_power
-from ..numerics.quantization_noise import expected_noise, relative_power, weight_error
+from ..numerics.quantization_noise import expected_noise, relative_weight_error
 from ..numerics.tuned import tuned
 from ..operators.decompositions import softmax_input
 from ..operators.facts import Arithmetic
@@ -708,6 +708,6 @@ def _noise_of_own_weights(gains: NoiseGains, node: Node, result: str, known: Wei
             key = (str(value.name), params)
             share = known.get(key)
             if share is None:
-                share = known[key] = relative_power(weight_error(exact, params), exact)
+                share = known[key] = relative_weight_error(exact, params)
             total += gains.noise_of_weight_error(gains.graph.node(str(run.name)), index, share, result)
     return total

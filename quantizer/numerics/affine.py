@@ -5,10 +5,11 @@ A type of floating-point numbers is rounded to by ml_dtypes, to even as onnxrunt
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cache
+from types import EllipsisType
 from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
@@ -443,6 +444,56 @@ def dequantize(quantized: npt.ArrayLike, params: QuantParams) -> npt.NDArray[np.
     with np.errstate(over="ignore"):
         floats *= scale
     return floats
+
+
+ELEMENTS_AT_ONCE = 1 << 15
+"""Elements that are quantized and dequantized at a time: they stay in the processor's cache."""
+
+
+def fake_quantized(values: npt.ArrayLike, params: QuantParams) -> npt.NDArray[np.float32]:
+    """Return `dequantize` of `quantize` of values (fake quantization), to the bit; raises as these do."""
+    floats = np.asarray(values, np.float32)
+    result = np.empty_like(floats)
+    for part, rounded in fake_quantized_parts(floats, params):
+        result[part] = rounded
+    return result
+
+
+def fake_quantized_parts(
+    floats: npt.NDArray[np.float32], params: QuantParams
+) -> Iterator[tuple[slice | EllipsisType, npt.NDArray[np.float32]]]:
+    """Yield `fake_quantized` in parts along the first axis: the place of each, and a fresh array.
+
+    Integers of up to 16 bits are whole numbers of float32, and are not converted to and fro.
+    """
+    qtype = params.qtype
+    if (
+        qtype.is_float
+        or qtype.bits > 16
+        or params.block_size is not None
+        or not floats.size
+        or not floats.ndim
+    ):
+        yield ..., dequantize(quantize(floats, params), params)
+        return
+    scale, zero_point = parameter_arrays(params, floats.shape)
+    zero = zero_point.astype(np.float32)
+    along = params.axis == 0
+    rows = max(1, ELEMENTS_AT_ONCE * len(floats) // floats.size)
+    for start in range(0, len(floats), rows):
+        part = slice(start, start + rows)
+        own_scale, own_zero = (scale[part], zero[part]) if along else (scale, zero)
+        with np.errstate(over="ignore"):
+            steps = np.asarray(floats[part] / own_scale)
+        np.rint(steps, out=steps)
+        steps += own_zero
+        np.clip(steps, qtype.low, qtype.high, out=steps)
+        if np.isnan(steps).any():
+            quantize(floats, params)  # which says how many there are
+        steps -= own_zero
+        with np.errstate(over="ignore"):
+            steps *= own_scale
+        yield part, steps
 
 
 def steps_of(quantized: npt.NDArray[Any], qtype: QuantType) -> npt.NDArray[np.int64]:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from ...profiles.base.errors import PlanError
 from ...profiles.records.profile import TensorProfile
-from .affine import Floats, QuantParams, QuantType, UnaryFunction, dequantize, quantize
+from .affine import Floats, QuantParams, QuantType, UnaryFunction, fake_quantized, fake_quantized_parts
 from .density import Density, clipped, cubed, density
 from .grid import cubes_up_to, half_of_last_step, nearest
 from .tuned import tuned
@@ -47,12 +47,23 @@ def weight_error(
         rounded: what is quantized in its place, where a rounding method has chosen that; None for the
             constant itself.
     """
-    return np.asarray(dequantize(quantize(weight if rounded is None else rounded, params), params) - weight)
+    return np.asarray(fake_quantized(weight if rounded is None else rounded, params) - weight)
 
 
-def relative_power(error: npt.NDArray[Any], values: npt.NDArray[Any]) -> float:
-    """Return the energy of the errors of values over that of the values, which are not all 0."""
-    return float(np.square(error, dtype=np.float64).sum() / np.square(values, dtype=np.float64).sum())
+def relative_weight_error(weight: npt.NDArray[np.float32], params: QuantParams) -> float:
+    """Return the energy of the errors of a quantized constant over its own, which is not 0."""
+    noise = signal = 0.0
+    for part, rounded in fake_quantized_parts(weight, params):
+        exact = weight[part]
+        noise += _energy(np.subtract(rounded, exact, out=rounded))
+        signal += _energy(exact)
+    return noise / signal
+
+
+def _energy(values: npt.NDArray[np.float32]) -> float:
+    """Return the sum of the squares of some values, of float64."""
+    wide = values.astype(np.float64)
+    return float(np.multiply(wide, wide, out=wide).sum())
 
 
 def decibels(signal_power: float, noise_power: float) -> float:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from qprof_onnx.profiles.base.errors import DataError, PlanError
 from qprof_onnx.quantizer.numerics.affine import (
+    ELEMENTS_AT_ONCE,
     INT4,
     INT8,
     INT16,
@@ -23,6 +24,7 @@ from qprof_onnx.quantizer.numerics.affine import (
     QuantParams,
     Rounding,
     dequantize,
+    fake_quantized,
     params_of_part,
     quantize,
 )
@@ -105,6 +107,26 @@ def test_each_block_has_its_own_scale_in_the_order_of_onnx():
     assert params.grid_shape(values.shape) == (2, 3)
     assert quantize(values, params).tolist() == [[64, 64, 32, 32, 16], [8, 8, 4, 4, 2]]
     assert dequantize(quantize(values, params), params).tolist() == values.tolist()
+
+
+@pytest.mark.parametrize("axis", [None, 0, 1])
+@pytest.mark.parametrize("qtype", TYPES.values(), ids=lambda t: t.name)
+def test_fake_quantization_is_quantizing_and_dequantizing_to_the_bit(qtype, axis):
+    rng = np.random.default_rng(1)
+    values = rng.standard_normal((3, 40, ELEMENTS_AT_ONCE // 60)).astype("f")  # more than one part
+    values[0, 0, :4] = 0.0, -0.0, np.inf, 3e38
+    count = 1 if axis is None else values.shape[axis]
+    points = (
+        rng.integers(max(qtype.low, -9), min(qtype.high, 9), count) if not qtype.is_float else [0] * count
+    )
+    params = QuantParams(rng.uniform(1e-3, 0.5, count).astype("f"), points, qtype, axis)
+    expected = dequantize(quantize(values, params), params)
+    assert fake_quantized(values, params).tobytes() == expected.tobytes()
+
+
+def test_fake_quantization_refuses_nan_as_quantizing_does():
+    with pytest.raises(DataError, match="2 of 3 values are NaN"):
+        fake_quantized([np.nan, 1.0, np.nan], QuantParams((1.0,), (0,), INT8))
 
 
 @pytest.mark.parametrize(("along", "block"), [(None, None), (0, None), (1, None), (0, 4), (1, 4)])

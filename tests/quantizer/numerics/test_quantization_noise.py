@@ -18,11 +18,12 @@ from qprof_onnx.quantizer.numerics.grid import cubes_up_to, nearest
 from qprof_onnx.quantizer.numerics.quantization_noise import (
     decibels,
     expected_noise,
+    relative_weight_error,
     total_noise,
     weight_error,
     weight_sqnr,
 )
-from qprof_onnx.quantizer.numerics.schemas import SCHEMAS, choose_params
+from qprof_onnx.quantizer.numerics.schemas import SCHEMAS, channel_params, choose_params
 
 
 def shapes() -> dict[str, np.ndarray]:
@@ -197,3 +198,12 @@ def test_the_sqnr_of_a_weight_is_that_of_its_error():
 def test_a_weight_that_is_quantized_exactly_has_an_infinite_sqnr():
     params = QuantParams((0.5,), (0,), INT8)
     assert weight_sqnr(np.array([1.0, -0.5, 0.0], np.float32), params) == math.inf
+
+
+@pytest.mark.parametrize("axis", [None, 0, 1])
+def test_the_relative_error_of_a_weight_is_that_of_all_its_elements(axis: int | None) -> None:
+    weight = np.random.default_rng(3).standard_normal((300, 250)).astype(np.float32)
+    params = channel_params(weight, axis, SCHEMAS["symmetric"], INT8)
+    error, exact = weight_error(weight, params).astype(np.float64), weight.astype(np.float64)
+    expected = np.square(error).sum() / np.square(exact).sum()
+    assert relative_weight_error(weight, params) == pytest.approx(expected, rel=1e-12)
