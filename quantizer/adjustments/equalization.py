@@ -85,23 +85,27 @@ class Reader:
 
     Attributes:
         energy: of the weights that read each channel, summed squares.
-        largest: largest magnitude of the weights from each input channel to each output channel, (out, in);
-            0 where there is none.
+        largest: largest magnitude of the weights from each input channel to each output channel, (out, in),
+            of their type; 0 where there is none.
         taps: weights between two channels.
         signal: mean square of the output's elements times the output's channels.
         noises: what its rounded weights add, by scales (`_weight_noise`).
     """
 
     energy: Floats
-    largest: Floats
+    largest: Array
     taps: int
     signal: float
     noises: dict[bytes, float] = field(default_factory=dict)
 
+    def reaching(self, powers: Floats) -> Floats:
+        """Return the sum of the powers of the input channels that have a weight to each output channel, of
+        all where each has one to all: (out,) or ()."""
+        return np.asarray(powers.sum() if self._connected is None else self._connected @ powers)
+
     @cached_property
-    def connected(self) -> Floats:
-        """1 where there is a weight between an input and an output channel, (out, in)."""
-        return (self.largest > 0.0).astype(np.float64)
+    def _connected(self) -> Floats | None:
+        return None if self.largest.all() else (self.largest > 0.0).astype(np.float64)
 
 
 def find_equalization_scales(
@@ -256,11 +260,12 @@ class _Search:
         return self._readers[node.name]
 
     def _new_reader(self, node: Node) -> Reader:
-        weight = np.asarray(node.constant(1), np.float64)
+        weight = node.constant(1)
+        assert weight is not None
         blocks = weight_axes(node, weight.shape).blocks(weight)
         groups, outs, ins, taps = blocks.shape
-        energy = np.square(blocks).sum((1, 3)).reshape(-1)
-        largest = np.zeros((groups, outs, groups, ins))
+        energy = np.square(blocks, dtype=np.float64).sum((1, 3)).reshape(-1)
+        largest = np.zeros((groups, outs, groups, ins), weight.dtype)
         every = np.arange(groups)
         largest[every, :, every] = np.abs(blocks).max(3)
         output = self.profile.get(node.output)
@@ -340,10 +345,12 @@ def _weight_noise(density: ChannelDensity, scales: Floats, reader: Reader, confi
 
 
 def _new_weight_noise(density: ChannelDensity, scales: Floats, reader: Reader, config: QuantConfig) -> float:
-    step = (reader.largest * scales).max(1) / (2.0 ** (TYPES[config.weight_type].bits - 1) - 1)
+    with np.errstate(over="ignore"):  # else powers of two change no digit of a weight, of whatever type
+        widest = (reader.largest * scales.astype(reader.largest.dtype)).max(1).astype(np.float64)
+    step = widest / (2.0 ** (TYPES[config.weight_type].bits - 1) - 1)
     if config.granularity == "per-tensor":
         step = np.full_like(step, step.max())
-    return float((step**2 / 12.0) @ (reader.connected @ (density.power / scales**2))) * reader.taps
+    return float((step**2 / 12.0 * reader.reaching(density.power / scales**2)).sum()) * reader.taps
 
 
 def _output_noise(

@@ -588,10 +588,10 @@ def left_by_bias_correction(gains: NoiseGains, node: Node) -> float:
     mean, power = (np.asarray(v, np.float64) for v in (tensor.channels.mean, tensor.channels.power))
     if weight is None:
         return 1.0
-    blocks = layout.axes(node, weight.shape).blocks(np.asarray(weight, np.float64))
+    blocks = layout.axes(node, weight.shape).blocks(weight)
     if blocks.shape[0] * blocks.shape[2] != mean.size:
         return 1.0
-    steps = np.square(np.abs(blocks).max(axis=(2, 3)))  # of each output channel
+    steps = np.square(np.abs(blocks).max(axis=(2, 3)), dtype=np.float64)  # of each output channel
     whole = float(np.einsum("go,gi->", steps, power.reshape(blocks.shape[0], -1)))
     varying = np.maximum(power - np.square(mean), 0.0).reshape(blocks.shape[0], -1)
     return float(np.einsum("go,gi->", steps, varying)) / whole if whole > 0.0 else 1.0
