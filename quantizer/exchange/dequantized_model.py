@@ -51,10 +51,15 @@ MOVES = (Constraint.SAME, Constraint.CLAMP, Constraint.ALL_SAME)
 
 @dataclass(frozen=True)
 class StoredConstant:
-    """A constant as the source stores it: its integers and their parameters."""
+    """A constant as the source stores it: its integers and their parameters.
+
+    Attributes:
+        is_folded: whether Cast and Mul dequantize it, which a runtime computes when it loads the model.
+    """
 
     integers: Array
     params: QuantParams
+    is_folded: bool = False
 
     def transposed(self) -> StoredConstant:
         """Return the constant, a matrix, with its axes exchanged."""
@@ -66,7 +71,7 @@ class StoredConstant:
             counts[axis] = -(-counts[axis] // block)
             scale, points = (a.reshape(counts).T.reshape(-1) for a in (params.scale, params.zero_point))
             params = replace(params, scale=scale, zero_point=points)
-        return StoredConstant(self.integers.T, params)
+        return replace(self, integers=self.integers.T, params=params)
 
 
 def digest_of(array: Array) -> str:
@@ -229,10 +234,12 @@ class _Walk:
         """Return a new float value."""
         return ir.Value(name=free_name(name, self.taken), type=FLOAT)
 
-    def new_constant(self, name: str, integers: Array, params: QuantParams) -> ir.Value:
+    def new_constant(
+        self, name: str, integers: Array, params: QuantParams, *, is_folded: bool = False
+    ) -> ir.Value:
         """Return a new float constant for one that is stored as integers."""
         array = dequantize(integers, params)
-        self.constants.setdefault(digest_of(array), StoredConstant(integers, params))
+        self.constants.setdefault(digest_of(array), StoredConstant(integers, params, is_folded))
         return add_initializer(self.model.graph, free_name(f"{name}_float", self.taken), array)
 
     def note_transposed(self, integers: Array, params: QuantParams) -> None:
@@ -432,7 +439,8 @@ def _read_cast_constant(node: ir.Node, walk: _Walk) -> bool:
         return False
     integers, params = _stored_weight(integers, scale, points, axes[0] if axes else 0)
     output = user.outputs[0]
-    walk.floats[output] = _Rounded(walk.new_constant(name_of(output), integers, params), params)
+    constant = walk.new_constant(name_of(output), integers, params, is_folded=True)
+    walk.floats[output] = _Rounded(constant, params)
     return True
 
 

@@ -16,7 +16,9 @@ from pathlib import Path
 import numpy as np
 import onnx_ir as ir
 
-from ...profiles.base.errors import ConfigError, MalformedError
+from ...profiles.base.errors import ConfigError, MalformedError, ModelError, PlanError
+from ..adjustments.equalization import apply_equalization
+from ..lowering.lowered import read_equalization
 from ..model.graph import constant_of
 from ..model.loading import read_model
 from ..numerics.affine import QuantParams
@@ -63,7 +65,13 @@ def plan_of_file(
     if Path(where).suffix.lower() == ".onnx":
         model = read_model(where).model
         written_by = " ".join(filter(None, (model.producer_name, model.producer_version)))
-        said = source_of_model(prepared.graph, model, Path(where).name, written_by)
+        name, equalization = Path(where).name, read_equalization(model)
+        try:
+            graph = index(apply_equalization(prepared.model, equalization, name))
+        except PlanError as error:
+            raise ModelError(f"{error}; give the float model that it was made from with --float") from None
+        said = source_of_model(graph, model, name, written_by)
+        said = replace(said, adjustments=replace(said.adjustments, equalization=equalization))
         if keep_form and said.has_operators and "qoperator" in recipe.target.forms:
             recipe = replace(recipe, config=replace(recipe.config, form="qoperator"))
         return plan_of_source(prepared.model, said, recipe)

@@ -194,9 +194,30 @@ def _node_facts(graph: Graph, other: Graph, source: DequantizedModel, matched: M
                 facts.added_biases[node.name] = _numbers(bias)
                 if digest_of(bias) in source.constants:
                     inputs[place] = AS_PRODUCT
+        _note_following_bias(facts, node, other, matched)
         implementation = source.implementations.get(theirs.name, "")
+        stored = facts.constants.get(node.name, {})
+        if not is_dynamic and inputs.keys() <= stored.keys():  # with quantized weights alone
+            implementation = "folded" if any(one.is_folded for one in stored.values()) else implementation
         facts.nodes[node.name] = SourceNode(inputs, is_dynamic, implementation)
     return facts
+
+
+def _note_following_bias(facts: _NodeFacts, node: Node, other: Graph, matched: Match) -> None:
+    """Note what the float bias of a product, which an Add after it has, has more in the source."""
+    layout = product_layout(node)
+    place = None if layout is None or not node.has_constant(layout.index) else layout.bias_place(node.ir_node)
+    if place is None or place[0] is node.ir_node:
+        return
+    holder, position = name_of(place[0]), place[1]
+    if holder not in matched.nodes:
+        return
+    own = facts.graph.constant(name_of(place[0].inputs[position]))
+    array = other.constant(matched.nodes[holder].input(position))
+    if own is None or array is None or own.shape != array.shape or digest_of(array) in facts.source.constants:
+        return
+    if not np.allclose(own, array, rtol=1e-5, atol=1e-6):
+        facts.changed_biases[node.name] = _numbers(np.subtract(array, own, dtype=np.float32))
 
 
 def _inputs_of_fused(node: Node, source: DequantizedModel, matched: Match) -> dict[int, QuantParams]:

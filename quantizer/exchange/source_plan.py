@@ -22,6 +22,7 @@ from ...profiles.base.tool import tool_name
 from ...profiles.instrumentation.subgraphs import FLOAT_TYPES
 from ...profiles.samples.samples import title_of
 from ..adjustments.bias_correction import apply_biases
+from ..adjustments.equalization import apply_equalization
 from ..lowering.lower import lower
 from ..lowering.lowered import LoweredModel, planned_nodes
 from ..model.identity import model_id
@@ -102,20 +103,21 @@ def plan_of_source(model: ir.Model, source: SourceParams, recipe: Recipe) -> Qua
 
     Args:
         model: the prepared float model.
-        source: what was decided.
+        source: what was decided, in the names of that model with its channels equalized.
         recipe: the settings, of which the target counts and the form, and the target.
 
     Raises:
         PlanError: the plan breaks a rule.
         ConformityError: the target would refuse the model whatever is float, for its opset for example.
     """
-    graph = index(apply_biases(model, source.adjustments.biases))
+    equalized = apply_equalization(model, source.adjustments.equalization, source.tool)
+    graph = index(apply_biases(equalized, source.adjustments.biases))
     unfit: dict[str, FloatReason] = {}  # nodes that cannot be written, each with the reason
     while True:
         plan = _plan(model, graph, source, recipe, unfit)
-        verify_plan(plan, index(apply_biases(model, plan.adjustments.biases)), plan.model)
+        verify_plan(plan, index(apply_biases(equalized, plan.adjustments.biases)), plan.model)
         try:
-            lowered = lower(model, plan)
+            lowered = lower(equalized, plan)
             check_conformity(lowered.model, recipe.target, source.tool)
         except UnfitNodesError as error:
             if not error.reasons.keys() - unfit.keys():
@@ -453,6 +455,8 @@ class _Decider:
         has_own = FORMS[self.recipe.config.form].runtime_operators
         implementation = Implementation(said.implementation) if has_own else Implementation.USUAL
         if implementation in RUNTIME_WEIGHTS and target.weight_implementations.get(node.op_type) != "runtime":
+            implementation = Implementation.USUAL
+        if implementation is Implementation.FOLDED and target.folds != "arithmetic":
             implementation = Implementation.USUAL
         if target.folds == "arithmetic" and not implementation and isinstance(why, FloatReason):
             implementation = Implementation.FOLDED

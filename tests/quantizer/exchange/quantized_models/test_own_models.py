@@ -10,10 +10,14 @@ import onnx
 import onnx.parser
 import onnx_ir as ir
 import pytest
+import qprof_onnx as qprof
 from qprof_onnx.profiles.base.findings import Code
 from qprof_onnx.profiles.records.profile import DataId, Profile
 from qprof_onnx.profiles.samples.values import Sample
+from qprof_onnx.quantizer.api.profiling import profile_model
+from qprof_onnx.quantizer.evaluation.runtimes import open_session
 from qprof_onnx.quantizer.exchange.dequantized_model import dequantize_model
+from qprof_onnx.quantizer.exchange.importing import plan_of_file
 from qprof_onnx.quantizer.exchange.quantized_models import source_of_model
 from qprof_onnx.quantizer.exchange.source_plan import plan_of_source
 from qprof_onnx.quantizer.lowering.lower import lower
@@ -174,6 +178,48 @@ def test_a_table_whose_rows_and_scales_are_gathered_comes_back_with_the_products
     assert all(plan.nodes[n].implementation is e.implementation for n, e in planned.plan.nodes.items())
     again = constants(lower(prepared.model, plan).model)
     assert all(np.array_equal(again[name], array) for name, array in constants(written).items())
+
+
+@pytest.mark.parametrize("target", ["tensorrt", "onnxruntime-x86"])
+def test_equalized_channels_and_corrected_biases_of_products_come_back(target: str, tmp_path: Path) -> None:
+    """Metadata say which channels are equalized; the bias of a MatMul is in the Add after it."""
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17]> g (float[8,64] x) => (float[8,64] y) '
+        "{ n = LayerNormalization(x, s, t) a = MatMul(n, w) b = Add(a, c) y = MatMul(b, v) }"
+    )
+    rng = np.random.default_rng(2)
+    for name, size in {"s": (64,), "t": (64,), "w": (64, 64), "c": (64,), "v": (64, 64)}.items():
+        array = rng.standard_normal(size) / 4 * (np.exp(rng.normal(0, 2, 64)) if name in "st" else 1)
+        model.graph.initializer.append(onnx.numpy_helper.from_array(array.astype(np.float32), name))
+    onnx.save(model, tmp_path / "m.onnx")
+    samples = [{"x": rng.standard_normal((8, 64)).astype(np.float32)} for _ in range(8)]
+    profile = profile_model(tmp_path / "m.onnx", samples)
+    settings = {"cost_model": "off", "form": "qdq"}
+    recipe = load_recipe(target, settings)
+    out = tmp_path / "q.onnx"
+    written = qprof.quantize(tmp_path / "m.onnx", profile, out, target=target, **settings)
+    assert written.plan.adjustments.equalization
+    assert written.plan.adjustments.biases
+    plan = plan_of_file(out, tmp_path / "m.onnx", recipe)
+    assert plan.adjustments.equalization == written.plan.adjustments.equalization
+    again = qprof.quantize(tmp_path / "m.onnx", output=tmp_path / "again.onnx", plan=plan)
+    for name, array in constants(written.model).items():
+        assert np.array_equal(constants(again.model)[name], array)
+    run = [open_session(str(tmp_path / f"{n}.onnx"), n).run(None, samples[0])[0] for n in ("q", "again")]
+    np.testing.assert_allclose(*run, rtol=0, atol=1e-4)  # biases are sums of float32
+
+
+def test_weights_that_cast_and_mul_dequantize_do_so_again() -> None:
+    net = network(f"y = Conv{PADS}(x, w)", {"w": (64, 8, 3, 3)})
+    recipe = load_recipe(None, {**OFF, "mode": "weight-only"})
+    planned = plan_from(model_facts(net.prepared, net.profile, recipe))
+    (entry,) = planned.plan.nodes.values()
+    assert entry.kind is Kind.WEIGHT_ONLY
+    folded = replace(entry, implementation=Implementation.FOLDED)
+    own = replace(planned.plan, nodes=dict.fromkeys(planned.plan.nodes, folded))
+    source = source_of_model(net.graph, lower(planned.model, own).model, "own.onnx", "qprof")
+    (found,) = plan_of_source(net.model, source, recipe).nodes.values()
+    assert found.implementation is Implementation.FOLDED
 
 
 @pytest.mark.parametrize("way", [Implementation.RUNTIME, Implementation.TWO_PARTS])
