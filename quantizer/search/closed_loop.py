@@ -70,7 +70,7 @@ from ..targets.target import Recipe, dynamic_implementation
 from .candidates import RankedNode
 from .fallback_nodes import blamed_on_nodes
 from .grades import needed_sqnr
-from .integer_share import int8_share
+from .integer_share import assumed_time
 from .loop import Loop, Patience, Proposer
 from .ranking import ranked_nodes
 from .tuning_data import RunSamples, outputs_of, run_samples
@@ -204,6 +204,8 @@ class _MeasuredPlan:
             return True
         if _worst_excess(self.confirming) > MAX_CONFIRMED_GROWTH * _worst_excess(before.confirming):
             return False
+        if self.holds and _is_assumed(self.facts):  # what is promised is not given up for an assumption
+            return True
         return self.removed(before) >= MIN_NOISE_PER_TIME * 100.0 * (self.time - before.time)
 
     def removed(self, before: _MeasuredPlan) -> float:
@@ -569,8 +571,11 @@ def _noisy_nodes(ranked: Sequence[RankedNode], plan: _MeasuredPlan) -> _NoisyNod
         return _NoisyNodes()
     predicted = plan.planned.plan.origin.time
     whole = math.inf if predicted is None else predicted.float_us  # what has no price is free
+    if _is_assumed(plan.facts):
+        whole = 1.0  # prices are shares of float's time
     worth = math.inf if plan.is_destroyed else 1.0 / (100.0 * MIN_NOISE_PER_TIME)
     needed = 1.0 - plan.excess**-2.0
+    most = worth if _is_assumed(plan.facts) else worth * needed
     shares = [one.noise / total for one in ranked]
     prices = [one.microseconds / whole for one in ranked]
 
@@ -586,7 +591,7 @@ def _noisy_nodes(ranked: Sequence[RankedNode], plan: _MeasuredPlan) -> _NoisyNod
             for one, share, price in zip(ranked, shares, prices, strict=True)
             if share >= max(price / worth, LEAST_SHARE)
         )[:MAX_FLOAT_NODES],
-        is_spread=len(names) > MAX_FLOAT_NODES or sum(prices[: count(needed)]) > worth * needed,
+        is_spread=len(names) > MAX_FLOAT_NODES or sum(prices[: count(needed)]) > most,
     )
 
 
@@ -704,12 +709,17 @@ def _gains_nothing(plan: _MeasuredPlan, other: _MeasuredPlan) -> bool:
     return plan.time > other.time - MIN_GAIN and size > (1.0 - MIN_GAIN) * of
 
 
+def _is_assumed(facts: PlanningFacts) -> bool:
+    """Whether times are assumed by the arithmetic: the target's kernels have none."""
+    return facts.recipe.costs is None
+
+
 def _time(planned: PlannedModel, facts: PlanningFacts) -> float:
     """Return the predicted time of a plan over float's; as if integers took half without a table of times."""
     predicted = planned.plan.origin.time
     if predicted is not None and predicted.float_us:
         return predicted.planned_us / predicted.float_us
-    return 1.0 - 0.5 * int8_share(planned.plan, planned.graph, facts.profile)
+    return assumed_time(planned.plan, planned.graph, facts.profile)
 
 
 def _checked(planned: PlannedModel, shifts: Sequence[OutputShift], samples: int) -> PlannedModel:

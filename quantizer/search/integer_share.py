@@ -1,4 +1,5 @@
-"""How much of a model a plan has in integers: of its bytes, and of its arithmetic. Pure."""
+"""How much of a model a plan has in integers: of its bytes, and of its arithmetic; and the time that this is
+taken for where a target's kernels have no times. Pure."""
 
 from __future__ import annotations
 
@@ -11,6 +12,9 @@ from ...profiles.records.profile import Profile
 from ..noise.activation_ranges import with_clip_profiles
 from ..operators.graph import Graph, Node
 from ..plan.plan import Kind, QuantPlan
+
+INTEGERS_SAVE = 0.5
+"""Share of float's time that integers save where a target's kernels have no times."""
 
 
 def saved_bytes(plan: QuantPlan, graph: Graph) -> float:
@@ -31,15 +35,27 @@ def int8_share(plan: QuantPlan, graph: Graph, profile: Profile) -> float:
     input where that is fixed, and every other node its output elements. Outputs without a profile (shapes,
     indices) count nothing.
     """
-    done, total, profile = 0.0, 0.0, with_clip_profiles(profile, graph)
-    for node in graph.nodes:
-        name = node.output
-        if name not in profile:
-            continue
-        work = float(profile[name].count) * multiplications(node, graph)
-        total += work
-        done += work if plan.nodes[node.name].kind.counts_as_quantized else 0.0
-    return done / total if total else 0.0
+    shares = _shares(graph, profile).items()
+    return sum(share for name, share in shares if plan.nodes[name].kind.counts_as_quantized)
+
+
+def assumed_time(plan: QuantPlan, graph: Graph, profile: Profile) -> float:
+    """Return the time of a plan over float's, as if integers took half of it."""
+    return 1.0 - INTEGERS_SAVE * int8_share(plan, graph, profile)
+
+
+def assumed_prices(graph: Graph, profile: Profile) -> dict[str, float]:
+    """Return the share of float's time that each node takes longer in float, as if integers took half."""
+    return {name: INTEGERS_SAVE * share for name, share in _shares(graph, profile).items()}
+
+
+def _shares(graph: Graph, profile: Profile) -> dict[str, float]:
+    """Return the share of the arithmetic of each node with a profile."""
+    known = with_clip_profiles(profile, graph)
+    nodes = [node for node in graph.nodes if node.output in known]
+    work = {node.name: float(known[node.output].count) * multiplications(node, graph) for node in nodes}
+    total = sum(work.values())
+    return {name: done / total for name, done in work.items()} if total else {}
 
 
 def float_share(plan: QuantPlan, graph: Graph, profile: Profile) -> tuple[str, float]:

@@ -30,6 +30,7 @@ from ..noise.estimator import NoiseEstimator
 from ..noise.propagation import NoiseGains, noise_flow
 from ..planning.plan_model import PlannedModel
 from .candidates import RankedNode
+from .integer_share import assumed_prices
 from .submodels import SampleWalk, node_groups, only_quantized, segment_ends, splittable_model
 from .tuning_data import RunSamples
 
@@ -39,6 +40,9 @@ RANKING_SAMPLES = 4
 GROUPS, PARTS, ROUNDS, MAX_SPLIT, MIN_NOISE_SHARE = 16, 4, 2, 6, 0.1
 """Groups at first; parts of a split one; rounds of splitting; groups split in a round; their least share of
 the noise."""
+
+LEAST_PRICE = 1e-4
+"""Share of float's time that a node takes longer at least, where it is assumed by its arithmetic."""
 
 NoiseOf = Callable[[Sequence[Outputs], Sequence[Outputs]], float]
 """Noise power over its limit, or over the signal, of the outputs of both models."""
@@ -119,7 +123,7 @@ def ranked_nodes(
         if not 0.0 < whole < math.inf:  # in equal parts, where the estimate says nothing
             estimates, whole = [1.0] * len(group), float(len(group))
         for unit, estimate in zip(group, estimates, strict=True):
-            price = sum(prices.get(name, 1.0) for name in unit)
+            price = sum(prices[name] for name in unit)
             ranked.append(RankedNode(unit, total * estimate / whole, price))
     return tuple(sorted(ranked, key=lambda one: (-one.noise / one.microseconds, one.nodes)))
 
@@ -146,13 +150,17 @@ def _estimated_shares(planned: PlannedModel) -> dict[str, float]:
 
 
 def _prices(planned: PlannedModel) -> dict[str, float]:
-    """Return the microseconds that each node takes longer alone in float.
+    """Return the microseconds that each node takes longer alone in float; without times of the target's
+    kernels the shares of float's time that are assumed.
 
     Its readers are quantized then, so its input and its output are converted.
     """
     facts, graph = planned.facts, planned.graph
-    if facts is None or facts.recipe.costs is None:
-        return {}
+    if facts is None:
+        return {node.name: 1.0 for node in graph.nodes}
+    if facts.recipe.costs is None:
+        assumed = assumed_prices(graph, facts.profile)
+        return {node.name: max(LEAST_PRICE, assumed.get(node.name, 0.0)) for node in graph.nodes}
     costs = CostModel(graph, facts.profile, facts.recipe.costs).costs(planned.plan)
     prices: dict[str, float] = {}
     for node in graph.nodes:

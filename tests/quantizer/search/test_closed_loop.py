@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -15,11 +17,13 @@ from onnxruntime import InferenceSession
 from qprof_onnx.profiles.base.findings import Code, Severity, of_severity
 from qprof_onnx.profiles.records.check_samples import CheckSample, samples_content
 from qprof_onnx.quantizer.evaluation import output_shift
+from qprof_onnx.quantizer.evaluation.output_shift import Measure, OutputShift
 from qprof_onnx.quantizer.plan import plan as plan_module
 from qprof_onnx.quantizer.plan.plan import Implementation, Kind
 from qprof_onnx.quantizer.plan.reasons import ReasonCode
 from qprof_onnx.quantizer.planning import noise_budget
-from qprof_onnx.quantizer.planning.plan_model import model_facts, plan_from
+from qprof_onnx.quantizer.planning.facts import PlanningFacts
+from qprof_onnx.quantizer.planning.plan_model import PlannedModel, model_facts, plan_from
 from qprof_onnx.quantizer.prepare.prepare import open_prepared
 from qprof_onnx.quantizer.search import closed_loop, worth
 from qprof_onnx.quantizer.targets import machine
@@ -255,6 +259,20 @@ def test_what_no_plan_can_hold_at_its_price_is_said(
     monkeypatch.setattr(closed_loop, "MIN_NOISE_PER_TIME", 1e3)
     result = quantized(tmp_path / "q.onnx", bias_correction="off")
     assert any("no plan that was tried holds" in note for note in map(str, result.plan.findings))
+
+
+@pytest.mark.parametrize(("costs", "taken"), [("a table", False), (None, True)])
+def test_where_times_are_assumed_a_plan_that_holds_is_taken_at_any_price_that_is_tried(
+    costs: str | None, taken: bool
+) -> None:
+    facts = cast(PlanningFacts, SimpleNamespace(recipe=SimpleNamespace(costs=costs)))
+    planned = cast(PlannedModel, None)
+    first, second = (
+        closed_loop._MeasuredPlan(facts, planned, (shift,), (shift,), time)
+        for time, value in ((0.54, 0.048), (0.64, 0.046))
+        for shift in (OutputShift("y", Measure.MOVED, value, 0.047, 40.0),)
+    )
+    assert second.improves(first) is taken
 
 
 def test_a_limit_of_the_users_own_is_measured_in_its_unit(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 from qprof_onnx.quantizer.evaluation.latency import Latency
+from qprof_onnx.quantizer.search.integer_share import assumed_prices, assumed_time
 from qprof_onnx.quantizer.search.verdict import (
     Composition,
     Cost,
@@ -16,6 +17,7 @@ from qprof_onnx.quantizer.search.verdict import (
     with_fixes,
 )
 
+from ..networks import WIDE, network
 from .judged import HELD_OUT, LIMITS, evaluation
 
 HALF = Composition(0.5, 4)
@@ -87,3 +89,14 @@ def test_a_model_of_float_arithmetic_is_called_one_of_weights_only() -> None:
     slow = replace(WEIGHTS, is_unprofitable=True)
     sentence = verdict_of(evaluation(), LIMITS, slow, HELD_OUT).sentence
     assert sentence.startswith("good (weights only, not faster): output 'y'")
+
+
+def test_prices_that_are_assumed_add_up_to_the_time_that_is() -> None:
+    net = network("a = Conv (x, w) b = Relu (a) y = MatMul (b, v)", {"w": WIDE, "v": (4, 3)}, (1, 8, 6, 6))
+    plan = net.plan(keep_float=("MatMul_y",))
+    prices = assumed_prices(net.graph, net.profile)
+    in_float = {name for name, entry in plan.nodes.items() if not entry.kind.counts_as_quantized}
+    assert "MatMul_y" in in_float
+    assert prices["Conv_a"] > prices["MatMul_y"] > prices["Relu_b"] > 0.0
+    time = assumed_time(plan, net.graph, net.profile)
+    assert time == pytest.approx(0.5 + sum(prices[name] for name in in_float), rel=1e-12)
