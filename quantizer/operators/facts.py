@@ -151,6 +151,23 @@ class Classes(StrEnum):
     """They stay classes, in the order that they had."""
 
 
+class Sums(StrEnum):
+    """The sum of many elements that an operator makes on its way to a result."""
+
+    NONE = "none"
+    """It adds up none, or stored weights and products beside them."""
+    RESULT = "result"
+    """The result is the sum."""
+    MEAN = "mean"
+    """The result is the sum over the number of elements."""
+    NORM = "norm"
+    """The result is the root of the sum."""
+    SHIFTED = "shifted"
+    """Exponentials are added of which the largest is 1."""
+    RUNNING = "running"
+    """Results are the sums up to each element along an axis."""
+
+
 class AfterConvolution(StrEnum):
     """The kernel that onnxruntime makes of a float operator that alone reads a convolution's result."""
 
@@ -235,10 +252,15 @@ class Operator:
         sizes_result: whether integers among its inputs say how much there is of the result, so that a step
             before it (a duration that is rounded) moves all that follows. Those that arrange what there is,
             such as Reshape, say nothing.
+        counts: whether it makes whole numbers, one after the other.
         reads_shape_only: whether it looks at no value at all: what it computes is a shape.
         steps: where its output jumps. Most functions are continuous.
         singular: whether it is infinite where an input is 0. Most are finite.
         undefined_below_zero: whether it is NaN where an input is below 0, though finite at 0, as a root is.
+        grows: whether results are often beyond the inputs by orders of magnitude. Most are near them.
+        periodic: whether only what is left of its input by a period counts, so that a step of a large input
+            is as large in the result.
+        sums: the sum that it makes of many elements.
         folds_signs: whether it makes the same of values and of their negatives. Most do not.
         ignores_lowest: whether what lies far below the largest of its first input leaves no trace in the
             output, so that masks are made of such values.
@@ -265,10 +287,14 @@ class Operator:
     joins_inputs: bool = False
     shape_inputs: tuple[int, ...] | None = ()
     sizes_result: bool = False
+    counts: bool = False
     reads_shape_only: bool = False
     steps: Steps = Steps.NONE
     singular: Singularity = finite_at_zero
     undefined_below_zero: Singularity = finite_at_zero
+    grows: bool = False
+    periodic: bool = False
+    sums: Sums = Sums.NONE
     folds_signs: FoldsSigns = signs_stay
     ignores_lowest: bool = False
     random: bool = False
@@ -284,6 +310,10 @@ class Operator:
     def moves_values(self) -> bool:
         """Whether the first output holds values of the first input, at places fixed beforehand."""
         return self.values in (Values.SAME_ORDER, Values.PERMUTED, Values.PLACED, Values.CONVERTED)
+
+    def is_root(self, node: ir.Node, index: int) -> bool:
+        """Whether an input of a node is rooted: no number below 0, and finite at it."""
+        return self.undefined_below_zero(node, index) and not self.singular(node, index)
 
     def breaks_at_zero(self, node: ir.Node, index: int) -> bool:
         """Whether an input of a node is not to come to 0, or not to cross it: of a root, a divisor."""

@@ -56,6 +56,7 @@ from .facts import (
     Meaning,
     Operator,
     Steps,
+    Sums,
     Values,
     even_power,
     fractional_power,
@@ -213,7 +214,7 @@ class Rule(Operator):
     @property
     def is_mean(self) -> bool:
         """Whether each output element is a mean of input elements, and of zeros of the padding."""
-        return self.gain in (mean_gain, window_gain)
+        return self.sums is Sums.MEAN
 
     @property
     def makes_probabilities(self) -> bool:
@@ -381,6 +382,7 @@ _RULES: tuple[Rule, ...] = (
         resamples=True,
         refuse=(average_of_window,),
         gain=window_gain,
+        sums=Sums.MEAN,
         scaling=ChannelScaling.POOLED,
         fill=ZEROS,
     ),
@@ -390,6 +392,7 @@ _RULES: tuple[Rule, ...] = (
         layout=ChannelLayout.KEEPS_BLOCKS,
         meaning=Meaning.MEAN,
         gain=mean_gain,
+        sums=Sums.MEAN,
         scaling=ChannelScaling.POOLED,
     ),
     Rule(
@@ -398,12 +401,21 @@ _RULES: tuple[Rule, ...] = (
         layout=ChannelLayout.ANY_AXIS,
         meaning=Meaning.MEAN,
         gain=mean_gain,
+        sums=Sums.MEAN,
     ),
-    Rule("ReduceSum", kernel=KernelSizes.REDUCTION, layout=ChannelLayout.ANY_AXIS, gain=sum_gain),
+    Rule(
+        "ReduceSum",
+        kernel=KernelSizes.REDUCTION,
+        layout=ChannelLayout.ANY_AXIS,
+        gain=sum_gain,
+        sums=Sums.RESULT,
+        grows=True,
+    ),
     Rule(
         "LpPool",
         kernel=KernelSizes.WINDOW,
         layout=ChannelLayout.ANY_AXIS,
+        sums=Sums.NORM,
         folds_signs=signs_fold,
         fill=ZEROS,
     ),
@@ -411,29 +423,51 @@ _RULES: tuple[Rule, ...] = (
         "GlobalLpPool",
         kernel=KernelSizes.OUTPUT_ELEMENTS,
         layout=ChannelLayout.ANY_AXIS,
+        sums=Sums.NORM,
         folds_signs=signs_fold,
     ),
-    Rule("ReduceProd", kernel=KernelSizes.REDUCTION, layout=ChannelLayout.ANY_AXIS),
+    Rule("ReduceProd", kernel=KernelSizes.REDUCTION, layout=ChannelLayout.ANY_AXIS, grows=True),
     *(
-        Rule(op_type, kernel=KernelSizes.REDUCTION, layout=ChannelLayout.ANY_AXIS, folds_signs=signs_fold)
-        for op_type in ("ReduceL1", "ReduceL2", "ReduceSumSquare")
+        Rule(
+            op_type,
+            kernel=KernelSizes.REDUCTION,
+            layout=ChannelLayout.ANY_AXIS,
+            folds_signs=signs_fold,
+            sums=sums,
+            grows=grows,
+        )
+        for op_type, sums, grows in (
+            ("ReduceL1", Sums.RESULT, False),
+            ("ReduceL2", Sums.NORM, True),
+            ("ReduceSumSquare", Sums.RESULT, True),
+        )
     ),
     # no kernel of theirs was measured
     Rule(
         "ReduceLogSum",
         kernel=KernelSizes.OUTPUT_ELEMENTS,
         layout=ChannelLayout.ANY_AXIS,
+        sums=Sums.RESULT,
         undefined_below_zero=singular_in(0),
     ),
     Rule(
         "ReduceLogSumExp",
         kernel=KernelSizes.OUTPUT_ELEMENTS,
         layout=ChannelLayout.ANY_AXIS,
+        sums=Sums.SHIFTED,
         ignores_lowest=True,
+    ),
+    Rule(
+        "CumSum",
+        kernel=KernelSizes.OUTPUT_ELEMENTS,
+        layout=ChannelLayout.ANY_AXIS,
+        sums=Sums.RUNNING,
+        grows=True,
+        fill=ZEROS,
     ),
     *(
         Rule(op_type, kernel=KernelSizes.OUTPUT_ELEMENTS, layout=ChannelLayout.ANY_AXIS, fill=ZEROS)
-        for op_type in ("CumSum", "Trilu", "RoiAlign")
+        for op_type in ("Trilu", "RoiAlign")
     ),
     Rule(
         "GridSample",
@@ -709,10 +743,11 @@ _RULES: tuple[Rule, ...] = (
         after_convolution=AfterConvolution.ACTIVATION,
     ),
     _unary("Erf", Constraint.FIXED, bounds=(-1.0, 1.0), in_decompositions=True),
-    *(_unary(op_type, Constraint.FIXED, bounds=(-1.0, 1.0)) for op_type in ("Sin", "Cos", "Softsign")),
+    *(_unary(op_type, Constraint.FIXED, bounds=(-1.0, 1.0), periodic=True) for op_type in ("Sin", "Cos")),
+    _unary("Softsign", Constraint.FIXED, bounds=(-1.0, 1.0)),
     _unary("Atan", Constraint.FIXED, bounds=(-math.pi / 2, math.pi / 2)),
     _unary("LeakyRelu", scaling=ChannelScaling.ELEMENTS, after_convolution=AfterConvolution.ACTIVATION),
-    _unary("Exp", bounds=(0.0, math.inf), ignores_lowest=True, magnitude_of=0),
+    _unary("Exp", bounds=(0.0, math.inf), ignores_lowest=True, magnitude_of=0, grows=True),
     _unary("Sqrt", bounds=(0.0, math.inf), undefined_below_zero=singular_in(0)),
     _unary("Abs", bounds=(0.0, math.inf), folds_signs=signs_fold),
     _unary("Softplus", bounds=(0.0, math.inf), magnitude_of=0),
@@ -728,9 +763,10 @@ _RULES: tuple[Rule, ...] = (
     ),
     *(_unary(op_type) for op_type in ("ThresholdedRelu", "Elu", "Selu", "Celu", "Mish", "Swish")),
     _unary("Log", singular=singular_in(0)),
-    _unary("Reciprocal", singular=singular_in(0), magnitude_of=0),
+    _unary("Reciprocal", singular=singular_in(0), magnitude_of=0, grows=True),
     *(_unary(op_type) for op_type in ("Neg", "Shrink")),
-    *(_unary(op_type) for op_type in ("Asin", "Acos", "Tan", "Sinh", "Cosh", "Asinh", "Acosh", "Atanh")),
+    *(_unary(op_type) for op_type in ("Asin", "Acos", "Sinh", "Cosh", "Asinh", "Acosh", "Atanh")),
+    _unary("Tan", periodic=True),
     Rule(
         "Pow",
         kernel=KernelSizes.BROADCAST,
@@ -740,6 +776,7 @@ _RULES: tuple[Rule, ...] = (
         folds_signs=even_power,
         unary=True,
         magnitude_of=1,
+        grows=True,
         gain=power_gain,
         refuse=(constant_input(1, "exponent"), scalar_exponent),
     ),
@@ -840,7 +877,7 @@ _FLOAT_ONLY: tuple[Operator, ...] = (
     # Shapes, and what is made of them
     _float("Shape", layout=ChannelLayout.CHANNELS_FIRST, reads_shape_only=True),
     _float("Size", reads_shape_only=True),
-    _float("Range", shape_inputs=(0, 1, 2), sizes_result=True),
+    _float("Range", shape_inputs=(0, 1, 2), sizes_result=True, counts=True),
     _float("ConstantOfShape", shape_inputs=(0,), sizes_result=True),
     _float("CenterCropPad", shape_inputs=(1,)),
     _float("MaxUnpool", shape_inputs=(2,)),

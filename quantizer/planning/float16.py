@@ -4,7 +4,7 @@ A tensor is float32 where float16 would lose it: its recorded range comes near 6
 below float16's normal numbers (a variance, an epsilon), it counts beyond 2048. Then the node that makes it
 and the nodes that read it compute in float32; so do nodes with such constants, sums that grow large or long
 on their way, and operators without float16. What no profile has recorded is taken as it is, but of operators
-whose results grow (`GROWING`).
+whose results grow (`Operator.grows`).
 
 Fillers of masks are no values: constants of them are clamped where they vanish, as before a Softmax. Where a
 model is given its fillers from outside, the nodes from there to where they vanish are float32.
@@ -28,7 +28,7 @@ from ...profiles.records.profile import Profile
 from ..noise.mask_fillers import filler_rows
 from ..numerics.affine import INT32, QuantParams
 from ..numerics.schemas import LARGEST_16, bias_params, in_float16
-from ..operators.facts import Arithmetic
+from ..operators.facts import Arithmetic, Sums, Values
 from ..operators.float_types import FLOAT16_OPSET, float16_places
 from ..operators.graph import Graph, Node
 from ..operators.table import CONVERSIONS
@@ -53,15 +53,7 @@ MAX_SUMMED = 1024
 SMALL_CONSTANT = 1024
 """Elements of a constant that may be an epsilon; among those of a weight tiny ones are as good as 0."""
 
-ANGLES = ("Sin", "Cos", "Tan")
-GROWING = ("Pow", "Exp", "ReduceSum", "ReduceSumSquare", "ReduceL2", "ReduceProd", "CumSum", "Reciprocal")
-"""Operators whose results are often beyond their inputs by orders of magnitude."""
-
-MEANS = ("ReduceMean", "GlobalAveragePool", "AveragePool")
-REDUCTIONS = ("ReduceSum", "ReduceSumSquare", "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp")
 TERMS = (Arithmetic.SUM, Arithmetic.DIFFERENCE)
-SUMS = (*MEANS, *REDUCTIONS, "CumSum")
-"""Operators that add up elements, over axes or windows."""
 
 
 def with_float16_scales(plan: QuantPlan, graph: Graph) -> QuantPlan:
@@ -180,16 +172,17 @@ class _Ranges:
             largest = self._largest(name)
             if largest > LIMIT:
                 yield name, because(ReasonCode.BEYOND_FLOAT16, tensor=name, largest=_words(largest))
-            counts = node.op_type == "Range" or (node.op_type == "Cast" and not self._is_float(node.input(0)))
+            converts = node.facts.values is Values.CONVERTED and not self._is_float(node.input(0))
+            counts = node.facts.counts or converts
             if counts and largest > EXACT_INTEGERS:
                 yield name, because(ReasonCode.WHOLE_NUMBERS, tensor=name, largest=_words(largest))
             smallest = (self._range(name) or (0.0, 0.0))[0]
             if 0.0 < smallest < FEW_BITS_BELOW and self._is_divisor(name):
                 yield name, because(ReasonCode.BELOW_FLOAT16, tensor=name, smallest=smallest)
             is_square = node.facts.arithmetic is Arithmetic.PRODUCT and len(set(node.inputs)) == 1
-            if self._range(name) is None and (node.op_type in GROWING or is_square):
+            if self._range(name) is None and (node.facts.grows or is_square):
                 yield name, because(ReasonCode.RANGE_NOT_KNOWN, operator=node.op_type, tensor=name)
-        if node.op_type in ANGLES and (largest := self._largest(node.input(0))) > MAX_ANGLE:
+        if node.facts.periodic and (largest := self._largest(node.input(0))) > MAX_ANGLE:
             step = largest * 2.0**-11
             operator = node.op_type
             yield (
@@ -207,7 +200,8 @@ class _Ranges:
             if self._is_epsilon(node, index):
                 smallest = min(smallest, float(np.abs(node.constant(index)).max()))  # type: ignore[arg-type]
             before = tensors.get(node.input(index))
-            if before is not None and before.code is ReasonCode.BELOW_FLOAT16 and node.op_type == "Sqrt":
+            is_root = node.facts.is_root(node.ir_node, index)
+            if is_root and before is not None and before.code is ReasonCode.BELOW_FLOAT16:
                 smallest = min(smallest, math.sqrt(float(before.details["smallest"])))
         if smallest < FEW_BITS_BELOW and self._is_divisor(node.output):
             yield node.output, because(ReasonCode.BELOW_FLOAT16, tensor=node.output, smallest=smallest)
@@ -249,7 +243,7 @@ class _Ranges:
                 others += maker.inputs[:1] if maker.facts.moves_values else maker.inputs
             for reader, index in self.graph.consumers(name):
                 grows = moved[name].code is ReasonCode.RANGE_NOT_KNOWN and (
-                    reader.op_type in SUMS or reader.facts.arithmetic in TERMS
+                    reader.facts.sums is not Sums.NONE or reader.facts.arithmetic in TERMS
                 )
                 if index >= 0 and reader.outputs and (grows or (reader.facts.moves_values and index == 0)):
                     others.append(reader.output)
@@ -313,19 +307,21 @@ class _Ranges:
 
     def _sums(self, node: Node) -> Iterator[FloatReason]:
         """Yield why what a node adds up is not float16."""
-        if node.op_type not in SUMS:
+        sums = node.facts.sums
+        if sums is Sums.NONE:
             return
         source, result = node.input(0), node.output
         elements = _elements(self.graph, self.profile, node)
         if elements > MAX_SUMMED:
             yield because(ReasonCode.LONG_SUM, operator=node.op_type, elements=elements)
         largest = self._largest(result)
-        if node.op_type in MEANS:
-            largest *= elements
-        elif node.op_type == "ReduceL2":
-            largest *= largest
-        elif node.op_type == "ReduceLogSumExp":  # kernels take the largest off
-            largest = 0.0
+        match sums:
+            case Sums.MEAN:
+                largest *= elements
+            case Sums.NORM:
+                largest *= largest
+            case Sums.SHIFTED:
+                largest = 0.0
         if largest > LIMIT and self._largest(source) <= LIMIT:
             yield because(ReasonCode.LARGE_SUM, operator=node.op_type, largest=_words(largest), tensor=result)
 
@@ -346,9 +342,9 @@ def _words(largest: float) -> str:
 
 def _elements(graph: Graph, profile: Profile, node: Node) -> int:
     """Return how many elements make one of a result; 1 where that is not known."""
-    if node.op_type == "AveragePool":
-        return math.prod(node.attributes.get_ints("kernel_shape", ()))
-    if node.op_type == "CumSum":
+    if window := node.attributes.get_ints("kernel_shape", ()):
+        return math.prod(window)
+    if node.facts.sums is Sums.RUNNING:
         shape = graph.shape(node.input(0)) or ()
         return max((d for d in shape if isinstance(d, int)), default=1)
     if node.input(0) in profile and node.output in profile:

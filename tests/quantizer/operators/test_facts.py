@@ -147,7 +147,6 @@ MAKING = {
     "quantizer/planning/caches.py": "how a target's caches are written",
     "quantizer/planning/facts.py": "how a target's caches are written",
     "quantizer/planning/float_products.py": "the limits of a target for convolutions",
-    "quantizer/planning/float16.py": "arithmetic that leaves float16's range, and means that do not",
     "quantizer/evaluation/layers.py": "the condition among the results of a Loop's body",
     "quantizer/microbenchmarks/networks.py": "writes the networks that are measured",
     "quantizer/microbenchmarks/kernel_times.py": "what stands in the networks that are measured",
