@@ -33,8 +33,8 @@ from ...profiles.runtime.providers import (
     new_session_options,
 )
 from ...profiles.samples.samples import set_title
-from .external_data import SharedFileTensor, check_external, has_few_bit_floats, shared_file
-from .protobuf import read_proto
+from .external_data import SharedFileTensor, bytes_needed, check_external, has_few_bit_floats, shared_file
+from .protobuf import all_tensors, blocks, is_outside, read_proto
 from .repairs import check_proto, mend
 from .unread_types import UNREAD, without_unread
 
@@ -67,15 +67,19 @@ def read_model(path: str | os.PathLike[str]) -> LoadedModel:
         raise ModelError(f"{path}: not an ONNX model, or empty; export or download it again")
     check_proto(proto, str(path))
     check_external(proto, path)
-    findings = list(mend(proto))
+    mended = mend(proto)
     model = converted(proto, path)
     set_title(model, path)
-    del proto
-    findings += _sorted(model, path)
+    findings = [*mended, *_sorted(model, path)]
     _attach(model, path)
     _detach(model)
+    # Of a large model the checker would read the weights once more, whose amounts were checked.
+    is_whole = not mended and not any(map(is_outside, all_tensors(proto)))
+    objection = _objection(_without_values(proto) if is_whole else os.fspath(path))
+    del proto
     runtime_outputs = cache(partial(_runtime_outputs, path))  # onnxruntime is asked once, where it has to be
-    findings += _check(model, path, runtime_outputs)
+    if objection:
+        findings += _check(model, path, runtime_outputs)
     _type_outputs(model, path, runtime_outputs)
     return LoadedModel(model, tuple(findings))
 
@@ -148,9 +152,7 @@ def _runtime_outputs(path: str | os.PathLike[str]) -> Mapping[str, ir.Value] | s
 
 
 def _check(model: ir.Model, path: str | os.PathLike[str], runtime_outputs: RuntimeOutputs) -> list[Finding]:
-    """Ask the ONNX checker, and onnxruntime where it objects to a mended model; return findings."""
-    if not _objection(os.fspath(path)):  # by path, so that 2 GiB are no limit
-        return []
+    """Ask the ONNX checker about a mended model, and onnxruntime where it objects; return findings."""
     objection, findings = _objection(_bare(model)), list[Finding]()
     inputs, outputs = model.graph.inputs, model.graph.outputs
     untyped = [f"'{value.name}'" for value in outputs if value.type is None or value.shape is None]
@@ -169,8 +171,21 @@ def _check(model: ir.Model, path: str | os.PathLike[str], runtime_outputs: Runti
     return findings
 
 
+def _without_values(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """Return the message without the values of its large initialisers; it is changed in place."""
+    for block in blocks(proto):
+        for tensor in block.initializer if isinstance(block, onnx.GraphProto) else ():
+            if tensor.HasField("raw_data") and bytes_needed(tensor) > SMALL:
+                tensor.raw_data, tensor.dims[0] = b"", 0
+    return proto
+
+
 def _objection(model: str | onnx.ModelProto) -> str:
-    """Return the ONNX checker's objection to a model, "" when it takes it."""
+    """Return the ONNX checker's objection to a model, "" when it takes it.
+
+    Args:
+        model: path, so that 2 GiB are no limit, or a message.
+    """
     try:
         onnx.checker.check_model(model)
     except onnx.checker.ValidationError as problem:
