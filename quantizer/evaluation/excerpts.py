@@ -230,7 +230,7 @@ def excerpt_of(
         *answers,
         answered=answers != ("", "") and axis is not None,
         changed=changes > 0,
-        share=share,
+        share="" if pictures and not changes else share,
         truth=truth,
         answer_pictures=pictures,
         **_input_excerpt(sample, row, rows, reading),

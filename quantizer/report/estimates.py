@@ -24,6 +24,7 @@ from ..noise.activation_ranges import ActivationRanges, effective_range, find_fo
 from ..noise.estimator import NoiseEstimator, NoiseSource, decibels_of
 from ..noise.kept_samples import read_measured
 from ..noise.mask_fillers import with_fillers_apart
+from ..noise.output_kinds import fed_back
 from ..noise.output_limits import NoiseLimits
 from ..noise.propagation import NoiseFlow, forecast_flow
 from ..numerics.affine import TYPES, QuantParams
@@ -222,7 +223,8 @@ TENSORS_AT_ONCE = 256
 
 
 def noise_budgets(noise: NoiseAnalysis) -> tuple[NoiseBudget, ...]:
-    """Return where the noise of each output comes from, the output with the lowest SQNR first."""
+    """Return where the noise of each output comes from, the output with the lowest SQNR first; states that
+    the next step takes come last, since they are judged by what is made of them."""
     flow, limits = noise.flow_to(noise.estimator.gains.outputs_with_signal()), noise.limits
     by_node: dict[str, np.ndarray] = {}
     for source in _sources(noise, flow):
@@ -242,7 +244,8 @@ def noise_budgets(noise: NoiseAnalysis) -> tuple[NoiseBudget, ...]:
         )
         limit = decibels_of(allowed) if 0.0 < allowed < math.inf else None
         budgets.append(NoiseBudget(output, decibels_of(total), limit, tuple(parts)))
-    return tuple(sorted(budgets, key=lambda budget: budget.sqnr)[:MAX_OUTPUTS])
+    states = fed_back(noise.measured)
+    return tuple(sorted(budgets, key=lambda budget: (budget.output in states, budget.sqnr))[:MAX_OUTPUTS])
 
 
 def _sources(noise: NoiseAnalysis, flow: NoiseFlow) -> Iterator[NoiseSource]:
