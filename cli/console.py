@@ -228,9 +228,10 @@ def shown_arguments() -> tuple[str, ...]:
 
 
 def save_report(report: Any, folder: Path) -> None:
-    """Write the files of a report, and say on stderr where it is."""
+    """Write the files of a report, and say on stderr where it is and whether it shows samples."""
     report.save(folder)
-    tell(f"report    {folder / 'report.html'}")
+    shown = f", which shows {report.shown_samples} of the samples" if report.shown_samples else ""
+    tell(f"report    {folder / 'report.html'}{shown}")
 
 
 # ---------------------------------------- tables and documents

@@ -579,6 +579,8 @@ def _judged(task: _Task, recipe: Recipe, result: QuantizeResult) -> _Attempt:
         limits=limits,
         progress=task.stage("evaluating"),
     )
+    if not options.keep_samples:  # nothing of them is kept, in a report neither
+        evaluation = replace(evaluation, excerpts=())
 
     # Kernels that saturate here, and not on the target, explain noise better than the ranges do.
     saturation, weight_type = tuple[Finding, ...](), result.plan.config.weight_type

@@ -368,7 +368,7 @@ class QuantizeOptions(Judge):
         option(
             "Quality",
             "Samples kept as they are beside the profile, on which a model is run before it is written; 0: "
-            "none.",
+            "none, and none shown in a report.",
             metavar="N",
             least=0,
         ),

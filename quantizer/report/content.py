@@ -691,6 +691,11 @@ class Report(Presented):
         return all(gate.passed for gate in self.gates)
 
     @property
+    def shown_samples(self) -> int:
+        """The number of samples of which it shows the input: private ones are not to be published."""
+        return sum(sample.excerpt is not None for sample in self.samples)
+
+    @property
     def leaves_nothing_to_do(self) -> bool:
         """Whether the model was measured, is good, and nothing speaks against it."""
         is_measured = any(output.measured is not None for output in self.outputs)

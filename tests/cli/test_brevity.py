@@ -53,7 +53,7 @@ def test_a_model_that_is_judged_is_told_in_twelve_lines_the_task_first(tmp_path:
     names = [line.split(" ")[0] for line in lines if not line.startswith(" ")]
     assert names[1:4] == ["size", "speed", "int8"]
     assert (names.count("cause"), names.count("try")) == (1, 1)
-    assert f"report    {tmp_path / 'report' / 'report.html'}" in lines
+    assert f"report    {tmp_path / 'report' / 'report.html'}, which shows 5 of the samples" in lines
 
 
 def test_a_model_without_samples_has_size_quality_speed_and_share(profile: Path, tmp_path: Path) -> None:

@@ -219,3 +219,11 @@ def test_an_error_on_a_model_that_is_judged_names_its_output(tmp_path: Path) -> 
     with pytest.raises(ModelError) as error:
         _ = ModelFile(tmp_path / "t.onnx", Path("out.onnx")).model
     assert str(error.value).startswith("out.onnx (not written): ")
+
+
+def test_of_samples_that_are_not_to_be_kept_a_report_shows_none() -> None:
+    for keep in (0, 16):
+        result = qprof.quantize(MODEL, data=DIGITS / "calibration", keep_samples=keep, latency=False, limit=8)
+        assert result.judged is not None
+        assert result.judged.evaluation.worst_samples
+        assert bool(result.judged.evaluation.excerpts) == bool(keep)

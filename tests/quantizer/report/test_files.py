@@ -213,3 +213,10 @@ def test_a_changed_answer_is_told_by_the_name_of_its_class_and_the_truth(whole: 
     assert "<dt>true</dt><dd>left</dd>" in text
     assert '<dd class="other">right (0.5)</dd>' in text
     assert "Samples whose answers changed come first" in text
+
+
+def test_a_page_that_shows_samples_says_that_it_is_as_private_as_they_are(
+    whole: Report, estimated: Report
+) -> None:
+    assert "It shows 5 samples of the data: where these are private, so is it." in page(whole)
+    assert "private" not in page(estimated)
