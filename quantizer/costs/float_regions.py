@@ -451,7 +451,7 @@ def predicted_time(before: CostModel, after: CostModel, plan: QuantPlan) -> Pred
         after: of the model that the plan's names are those of; it may have Muls that equalize channels.
         plan: the plan.
     """
-    float_us = sum(before.floating.values())
+    float_us = before.float_time_of_run
     planned_us = total_microseconds(after.costs(plan), after.graph, plan)
     conditions = after.table.conditions.text(plan.config.target)
     return PredictedTime(
@@ -483,7 +483,7 @@ def saves_too_little(
     adjustments = replace(plan.adjustments, padded_channels={}, folded_widths={})
     in_float = replace(plan, nodes=nodes, tensors={}, adjustments=adjustments)
     without_integers = total_microseconds(after.costs(in_float), after.graph, in_float)
-    float_us = min(without_integers, predicted.float_us, sum(before.floating.values()))
+    float_us = min(without_integers, predicted.float_us, before.float_time_of_run)
     if float_us - predicted.planned_us >= max(MIN_SAVED_SHARE * float_us, MIN_SAVED_US):
         return None
     ratio = predicted.planned_us / max(float_us, MIN_MICROSECONDS)

@@ -21,7 +21,7 @@ apart on x86-64 (read in its sources, 1.31, and seen in the graphs that it execu
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -398,12 +398,25 @@ def _fused_kernels(node: Node, graph: Graph, sizes: Sizes) -> Iterator[tuple[str
     elif facts.left_out:
         yield node.name, ""
     elif facts.joins_sum and maker is not None and reads_alone:
-        # The normalisation of a sum of two sequences of vectors of one shape.
-        shapes = {sizes.shape(name) for name in maker.inputs}
+        # The normalisation of a sum of two sequences of vectors of one shape, as far as the model says.
         is_sum = maker.facts.arithmetic is Arithmetic.SUM and len(maker.inputs) == 2
-        if is_sum and len(shapes) == 1 and len(sizes.output(maker)) == 3:
+        if is_sum and len(sizes.output(maker)) == 3 and _have_one_shape(maker.inputs, graph):
             yield maker.name, ""
             yield node.name, f"Skip{node.op_type}"
+
+
+def _have_one_shape(names: Sequence[str], graph: Graph) -> bool:
+    """Whether onnxruntime knows that tensors have one shape: of numbers, and of free dimensions that have a
+    name in an input. A name that is made up while shapes are inferred it does not have."""
+    inputs = (graph.values[name].shape or () for name in graph.inputs)
+    known = {dim.value for shape in inputs for dim in shape if not isinstance(dim, int) and dim.value}
+    shapes = set()
+    for name in names:
+        shape = graph.values[name].shape
+        if shape is None or any(not isinstance(dim, int) and dim.value not in known for dim in shape):
+            return False
+        shapes.add(tuple(dim if isinstance(dim, int) else str(dim.value) for dim in shape))
+    return len(shapes) == 1
 
 
 def _joins_convolution(node: Node, graph: Graph, sizes: Sizes) -> bool:

@@ -25,7 +25,7 @@ from ..operators.table import CONVERSIONS, DEQUANTIZE, PRODUCTS, QUANTIZE, is_cl
 from ..operators.written_out import softplus_before
 from ..plan.channel_groups import ChannelGroup, channel_groups
 from ..plan.plan import Implementation, Kind, NodePlan, QuantPlan
-from ..targets.cost_table import MIN_MICROSECONDS, CostTable
+from ..targets.cost_table import CostTable
 from ..targets.forms import FORMS
 from .half_floats import inserted_casts
 from .kernels import (
@@ -56,6 +56,7 @@ class Costs:
         unfused: nodes that are quantized in the plan and that onnxruntime computes in float nevertheless.
         together: groups of nodes that are one kernel in float: each costs what `floating` says where all of
             them are float.
+        run: of a run besides its nodes, in either model.
     """
 
     integer: Mapping[str, float]
@@ -63,6 +64,7 @@ class Costs:
     border: Mapping[str, float]
     unfused: tuple[str, ...] = ()
     together: tuple[tuple[str, ...], ...] = ()
+    run: float = 0.0
 
 
 def is_quantized(name: str, plan: QuantPlan) -> bool:
@@ -126,6 +128,12 @@ def _repeats_elements(node: Node, graph: Graph) -> bool:
     return known and all(out % max(one or 1, 1) == 0 for one, out in zip(*sides, strict=True) if out)
 
 
+def is_spelled(node: Node, entry: NodePlan) -> bool:
+    """Whether a node that computes in float has the time of one of `SPELLINGS`."""
+    is_table = node.rule is not None and node.rule.is_lookup and entry.kind is Kind.WEIGHT_ONLY
+    return entry.implementation in FLOAT_SPELLINGS or (is_table and entry.implementation in SPELLINGS)
+
+
 @dataclass(frozen=True, eq=False)
 class CostModel:
     """The kernel times and sizes of a model, from which any plan of it is priced.
@@ -187,6 +195,16 @@ class CostModel:
         """Microseconds of each node in the float model."""
         return self._floating(())
 
+    @property
+    def run_time(self) -> float:
+        """Microseconds of a run besides its nodes."""
+        return self.table.microseconds("Run", (1.0,)) or 0.0
+
+    @property
+    def float_time_of_run(self) -> float:
+        """Microseconds of a run of the float model."""
+        return sum(self.floating.values()) + self.run_time
+
     @cached_property
     def plain(self) -> frozenset[str]:
         """The float nodes that are faster in the layout of the model, by name.
@@ -241,9 +259,7 @@ class CostModel:
             times[name] += self._view_time
         for name, count in self.half_casts.items():
             readers = self.graph.consumers(name)
-            time = self._called(
-                self._time(Work(HALF_CAST, (self.sizes.elements(name),)), "float", in_layout=False)
-            )
+            time = self._time(Work(HALF_CAST, (self.sizes.elements(name),)), "float", in_layout=False)
             self._charge(times, name, readers[0][0].name if readers else "", count * time)
         return times
 
@@ -284,7 +300,7 @@ class CostModel:
             planned = plan.nodes.get(node.name)
             if planned is not None and planned.kind.counts_as_quantized:
                 time = self.integer_time(node, planned, plan, layouts, sizes)
-            elif planned is not None and planned.implementation in FLOAT_SPELLINGS:
+            elif planned is not None and is_spelled(node, planned):
                 time = self.spelled_time(node, planned.implementation)
             else:
                 time = self.float_time(node, layouts, fused)
@@ -299,7 +315,8 @@ class CostModel:
             else:
                 self._charge(times, change.tensor, change.reader, time)
         together = (fusion.parts for fusion in self.fused.values() if fusion.kernel == "")
-        return Costs(times, dict(self._fastest_floating), border, together=tuple(dict.fromkeys(together)))
+        groups = tuple(dict.fromkeys(together))
+        return Costs(times, dict(self._fastest_floating), border, together=groups, run=self.run_time)
 
     def float_time(self, node: Node, layouts: Layouts, fused: Mapping[str, Fusion]) -> float:
         """Return the microseconds of a node in float, in a model with these layouts and fusions."""
@@ -311,14 +328,14 @@ class CostModel:
             work = self._filled_up(fused_work(node, kernel, self.sizes), node.output)
             return (self.table.microseconds(f"{kernel}:float", work.sizes) or 0.0) if blocked else 0.0
         if kernel is not None:
-            return self._called(self._time(fused_work(node, kernel, self.sizes), "float", blocked))
+            return self._time(fused_work(node, kernel, self.sizes), "float", blocked)
         if node.facts.kernel is KernelSizes.ATTENTION:
             parts = attention_work(node, self.sizes)
-            return self._called(sum(self._time(part, "float", in_layout=False) for part in parts))
+            return sum(self._time(part, "float", in_layout=False) for part in parts)
         work = self.sizes.float_work(node)
         if node.output in layouts.blocked and not is_convolution(node):
             work = self._filled_up(work, node.output)
-        return self._called(self._time(work, "float", blocked) + self._reading_weights(node, work, "float"))
+        return self._time(work, "float", blocked) + self._reading_weights(node, work, "float")
 
     def _filled_up(self, work: Work, tensor: str) -> Work:
         """Return a work on blocks of channels: they are computed whole, whatever of them the model has."""
@@ -365,7 +382,7 @@ class CostModel:
             form = "dynamic"
         elif plan is not None and node.output not in plan.tensors:
             form = "to-float"
-        return self._called(self._time(work, form, last) + self._reading_weights(node, work, "integer"))
+        return self._time(work, form, last) + self._reading_weights(node, work, "integer")
 
     def fold_of(self, node: Node, entry: NodePlan, sizes: Sizes) -> tuple[int, float]:
         """Return how many columns of a quantized node's result are best computed together, 0 for as it is.
@@ -405,20 +422,20 @@ class CostModel:
         if isinstance(form, str) or (fold == 1 and not form.planes and not form.flat):
             return math.inf
         works = folded_works(form, node, sizes)
-        return sum(self._called(self._time(work, "integer", in_layout=False)) for work in works)
+        return sum(self._time(work, "integer", in_layout=False) for work in works)
 
     def packed_time(self, node: Node, bits: int) -> float:
         """Return the microseconds of a product whose kernel reads packed weights of 4 or 8 bits."""
         work = self.sizes.float_work(node)
         form = f"packed{bits}"
-        return self._called(self._time(work, form, in_layout=False) + self._reading_weights(node, work, form))
+        return self._time(work, form, in_layout=False) + self._reading_weights(node, work, form)
 
     def spelled_time(
         self, node: Node, name: str, sizes: Sizes | None = None, *, in_layout: bool = False
     ) -> float:
         """Return the microseconds of a node in one of `SPELLINGS`: of the kernels that it consists of."""
         pieces = SPELLINGS[name](node, sizes or self.sizes)
-        return sum(self._called(self._time(piece.work, piece.form, in_layout)) for piece in pieces)
+        return sum(self._time(piece.work, piece.form, in_layout) for piece in pieces)
 
     def float_spelling(self, node: Node, names: Iterable[str]) -> str:
         """Return which of some ways of writing a float node costs less than the operator, "" for none.
@@ -433,7 +450,7 @@ class CostModel:
         fitting = [name for name in names if FLOAT_SPELLINGS[name](node, self.graph, self.profile)]
         if not fitting or node.name in self.fused:
             return ""
-        usual = self._called(self._time(self.sizes.float_work(node), "float", in_layout=False))
+        usual = self._time(self.sizes.float_work(node), "float", in_layout=False)
         times = {"": usual} | {name: self.spelled_time(node, name) for name in fitting}
         return min(times, key=lambda name: times[name])
 
@@ -441,13 +458,11 @@ class CostModel:
         """Return the microseconds of changing the layout of a tensor."""
         shape = self.sizes.shape(tensor)
         if sum(dim > 1 for dim in shape[1:]) < MIN_MOVED_DIMENSIONS and kernel == "Layout":
-            return self._called(1.0)  # no element moves
+            return self._view_time  # no element moves
         size = float(max(self.sizes.elements(tensor), 1))
         if kernel == "Layout":
-            time = self.table.microseconds("Layout:integer", (size,))
-        else:
-            time = self.table.microseconds(f"{kernel}:float", (size * self._share_of_blocks(tensor),))
-        return 0.0 if time is None else self._called(time)
+            return self.table.microseconds("Layout:integer", (size,)) or 0.0
+        return self.table.microseconds(f"{kernel}:float", (size * self._share_of_blocks(tensor),)) or 0.0
 
     def conversion_time(self, tensor: str, kernel: str) -> float:
         """Return the microseconds of QuantizeLinear or DequantizeLinear on a tensor."""
@@ -455,12 +470,7 @@ class CostModel:
 
     def _kernel_time(self, kernel: str, size: float) -> float:
         """Return the microseconds of a kernel whose time depends on one size."""
-        return self._called(self.table.microseconds(kernel, (size,)) or 0.0)
-
-    def _called(self, time: float) -> float:
-        """Return the time of a kernel in a run without the profiler, whose readings are not exact."""
-        call = self.table.kernels.get("Call", ((1.0, 0.0),))[0][-1]
-        return max(time + call, MIN_MICROSECONDS)
+        return self.table.microseconds(kernel, (size,)) or 0.0
 
     @cached_property
     def _weight_megabytes(self) -> float:
@@ -552,8 +562,12 @@ def converted_tensors(graph: Graph, plan: QuantPlan) -> frozenset[str]:
 
 
 def total_microseconds(costs: Costs, graph: Graph, plan: QuantPlan) -> float:
-    """Return the predicted time of the planned model: its nodes and its conversions."""
-    return sum(costs.integer.values()) + sum(costs.border[name] for name in converted_tensors(graph, plan))
+    """Return the predicted time of the planned model: its nodes, its conversions, and the run besides."""
+    return (
+        costs.run
+        + sum(costs.integer.values())
+        + sum(costs.border[name] for name in converted_tensors(graph, plan))
+    )
 
 
 def changes_nothing(node: Node, plan: QuantPlan, graph: Graph) -> bool:

@@ -132,6 +132,18 @@ def _is_written_out(node: Node, graph: Graph, _: Profile) -> bool:
     return written_out(node.ir_node) is not None
 
 
+def _rows_of_integers(node: Node, sizes: Sizes) -> tuple[Piece, ...]:
+    """Entries of a table in 8 bits, the scale of each, and their product."""
+    rows = work_of(node, sizes, integer=True)
+    run, elements = rows.sizes
+    return (
+        Piece(rows, "integer"),
+        Piece(Work(rows.kernel, (1.0, elements / run)), "float"),
+        Piece(Work("Cast", (elements,)), "float"),
+        Piece(Work("Mul:channel", (run, elements)), "float"),
+    )
+
+
 def _two_parts(node: Node, sizes: Sizes) -> tuple[Piece, ...]:
     """A recurrent operator with its input in two parts, and what makes these."""
     work, read = work_of(node, sizes, integer=True), sizes.input(node)
@@ -163,6 +175,7 @@ SPELLINGS: Mapping[str, Pieces] = {
     Implementation.EXP_SUM_MAX: partial(_written_out_softmax, ("ReduceMax:inner", "Sub:row")),
     Implementation.WRITTEN_OUT: _written_out,
     Implementation.TWO_PARTS: _two_parts,
+    Implementation.INTEGER: _rows_of_integers,
 }
 """Implementation -> the kernels that it consists of."""
 

@@ -4,8 +4,10 @@ What is written for the quantized form is the target's own: the lowering writes 
 quantized that the target has a kernel for, all activations with the same parameters. So a kernel's time is
 that of the implementation which a model will have, with all that onnxruntime makes of it.
 
-Chains of nodes give the times of most kernels (`kernel_times`). Products with packed weights, weights that no
-cache holds, and the call of a node have networks and clocks of their own.
+Chains of nodes give the times of most kernels (`kernel_times`). The profiler says which node of a chain takes
+how much of it; reading it takes longer than a small node does, and it counts in whole microseconds. So the
+clock says how long all of them take together, in runs without the profiler (`by_clock`). Products with packed
+weights, recurrent operators and what a run costs besides its nodes have networks and clocks of their own.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +34,7 @@ from ...profiles.base.errors import ConfigError
 from ...profiles.base.tool import Progress
 from ...profiles.records.profile import ModelId
 from ..costs.kernels import Sizes, fused_nodes, fused_work, work_of
-from ..evaluation.node_times import node_times
+from ..evaluation.node_times import ExecutedNode, node_times
 from ..evaluation.runtimes import open_session, run
 from ..lowering.lower import lower
 from ..model.saving import save_model
@@ -65,8 +67,28 @@ LARGE_PRODUCT = 4e6
 ROUNDS_IN_TURNS, MIN_TURNS = 30, 5
 """Runs of each network of products or recurrent nodes in turns, and the fewest of large ones."""
 
+LONG_NODE = 50.0
+"""Microseconds of the nodes of a network, on average, from which on it is not run without the profiler too:
+reading that is 2 % of them."""
+
+MIN_RUNS = 10
+"""Runs of a network without the profiler, at least."""
+
 KernelTime = tuple[str, tuple[float, ...], float]
 """Name of a kernel, its sizes, microseconds."""
+
+
+@dataclass(frozen=True)
+class Overheads:
+    """Microseconds that are no kernel's.
+
+    Attributes:
+        run: of a run, whatever its nodes.
+        reading: that the profiler adds to the time of a node.
+    """
+
+    run: float
+    reading: float
 
 
 def measured_costs(target: Target, threads: int, progress: Progress | None = None) -> CostTable:
@@ -82,16 +104,19 @@ def measured_costs(target: Target, threads: int, progress: Progress | None = Non
     """
     check_machine(target)
     times: dict[str, dict[tuple[float, ...], list[float]]] = defaultdict(lambda: defaultdict(list))
-    nets = all_nets()
+    nets, overheads = all_nets(), measured_overheads(threads)
     for number, net in enumerate(nets, 1):
-        for kernel, sizes, microseconds in kernel_times(net, target, threads):
+        for kernel, sizes, microseconds in kernel_times(net, target, threads, overheads):
             times[kernel][sizes].append(microseconds)
         if progress is not None:
             progress(number, len(nets))
-    others = (weight_times, packed_times, recurrent_times)
-    for kernel, sizes, microseconds in (time_ for times_of in others for time_ in times_of(target, threads)):
+    for kernel, sizes, microseconds in itertools.chain(
+        weight_times(target, threads, overheads),
+        packed_times(target, threads),
+        recurrent_times(target, threads),
+    ):
         times[kernel][sizes].append(microseconds)
-    times["Call"][(1.0,)] = [call_time(threads)]
+    times["Run"][(1.0,)] = [overheads.run]
     kernels = {
         kernel: tuple(sorted((*sizes, statistics.median(repeated)) for sizes, repeated in by_sizes.items()))
         for kernel, by_sizes in times.items()
@@ -111,8 +136,20 @@ def check_machine(target: Target) -> None:
         )
 
 
-def kernel_times(net: Net, target: Target, threads: int) -> Iterator[KernelTime]:
-    """Run a network in float and quantized, and yield the times of the kernels that are measured in it."""
+def kernel_times(net: Net, target: Target, threads: int, overheads: Overheads) -> Iterator[KernelTime]:
+    """Run a network in float and quantized, and yield the times of the kernels that are measured in it.
+
+    The mean of nodes of one kernel and size: by the profiler some of them take one microsecond more.
+    """
+    times: dict[tuple[str, tuple[float, ...]], list[float]] = defaultdict(list)
+    for kernel, sizes, microseconds in _node_times(net, target, threads, overheads):
+        times[kernel, sizes].append(microseconds)
+    for (kernel, sizes), alike in times.items():
+        yield kernel, sizes, max(statistics.fmean(alike), 0.0)
+
+
+def _node_times(net: Net, target: Target, threads: int, overheads: Overheads) -> Iterator[KernelTime]:
+    """Yield the time of each node that is measured in a network, in float and quantized."""
     model = ir.from_proto(net.model())
     infer_shapes(model)
     graph = index(model)
@@ -127,13 +164,17 @@ def kernel_times(net: Net, target: Target, threads: int) -> Iterator[KernelTime]
         paths = {name: Path(folder, f"{name}.onnx") for name in ("float", "int8")}
         save_model(model, paths["float"])
         save_model(lowered.model, paths["int8"])
-        in_float, in_integers = node_times(paths, [net.sample()], threads=threads, seconds=SECONDS)
+        executed = node_times(paths, [net.sample()], threads=threads, seconds=SECONDS)
+        in_float, in_integers = (
+            by_clock(nodes, path, net, threads, overheads)
+            for nodes, path in zip(executed, paths.values(), strict=True)
+        )
     sizes = Sizes(graph, {name: tuple(dim or 1 for dim in graph.shape(name) or ()) for name in graph.values})
 
     # What stands between a convolution and an operator in another type or layout.
     if net.measures_conversions:
-        for executed, form in ((in_float, "float"), (in_integers, "integer")):
-            for conversion in executed[1:-1]:
+        for nodes, form in ((in_float, "float"), (in_integers, "integer")):
+            for conversion in nodes[1:-1]:
                 if conversion.op_type in (*CONVERSIONS, "ReorderInput", "ReorderOutput", "Transpose"):
                     kernel = "Layout" if conversion.op_type == "Transpose" else conversion.op_type
                     yield f"{kernel}:{form}", (float(sizes.elements("x")),), conversion.microseconds
@@ -159,6 +200,42 @@ def kernel_times(net: Net, target: Target, threads: int) -> Iterator[KernelTime]
             work = work_of(node, sizes, integer=True)
             sized = (net.context and work.channels_last) or work.sizes
             yield f"{work.kernel}{net.context}:{form}", sized, costs.integer[name] / work.repeats
+
+
+def by_clock(
+    nodes: tuple[ExecutedNode, ...], path: Path, net: Net, threads: int, overheads: Overheads
+) -> tuple[ExecutedNode, ...]:
+    """Return executed nodes with times that add up to a run without the profiler.
+
+    Each is shorter by the same time; where the nodes are long, by what the profiler takes of small ones.
+
+    Args:
+        nodes: of a model, with the profiler's times.
+        path: its file.
+        net: whose sample it takes.
+        threads: threads inside an operator.
+        overheads: what belongs to no node.
+    """
+    total, reading = sum(node.microseconds for node in nodes), overheads.reading
+    if total < LONG_NODE * len(nodes):
+        reading = (total - run_time(path, net, threads) + overheads.run) / len(nodes)
+    return tuple(replace(node, microseconds=node.microseconds - reading) for node in nodes)
+
+
+def run_time(path: Path, net: Net, threads: int) -> float:
+    """Return the least microseconds that a run takes without the profiler, its output not copied."""
+    session = open_session(str(path), path.stem, threads)
+    binding = session.io_binding()
+    for name, array in net.sample().items():
+        binding.bind_cpu_input(name, array)
+    binding.bind_output(session.get_outputs()[0].name)
+    clock = time.thread_time if threads == 1 else time.perf_counter
+    spent, start = list[float](), time.perf_counter()
+    while len(spent) < MIN_RUNS or (len(spent) < 10 * MIN_RUNS and time.perf_counter() - start < SECONDS / 3):
+        before = clock()
+        session.run_with_iobinding(binding)
+        spent.append((clock() - before) * 1e6)
+    return min(spent)
 
 
 def _fused_time(node: Node, graph: Graph, times: Mapping[str, float]) -> float:
@@ -219,7 +296,7 @@ def _node_plan(node: Node, graph: Graph, target: Target, net: Net) -> NodePlan:
     return NodePlan(kind, "", {}, Implementation(way))
 
 
-def weight_times(target: Target, threads: int) -> Iterator[KernelTime]:
+def weight_times(target: Target, threads: int, overheads: Overheads) -> Iterator[KernelTime]:
     """Yield the time that reading a megabyte of weights adds to a product, in microseconds.
 
     The sizes are the rows of the product and the megabytes of all weights of the model: those of a small
@@ -227,7 +304,10 @@ def weight_times(target: Target, threads: int) -> Iterator[KernelTime]:
     """
     in_cache: dict[tuple[str, float], float] = {}  # of the smallest model, which comes first
     for net in memory_nets():
-        times = [(kernel, microseconds) for kernel, _, microseconds in kernel_times(net, target, threads)]
+        times = [
+            (kernel, microseconds)
+            for kernel, _, microseconds in kernel_times(net, target, threads, overheads)
+        ]
         for form, megabytes_of_an_element in (("float", 4e-6), ("integer", 1e-6)):
             megabytes, rows = 384 * 1536 * megabytes_of_an_element, float(net.shape[0])
             median = statistics.median(time_ for kernel, time_ in times if kernel.endswith(f":{form}"))
@@ -369,13 +449,13 @@ def product_model(inner: int, columns: int, kind: str, copies: int) -> onnx.Mode
     return helper.make_model(graph, opset_imports=opsets, ir_version=9)
 
 
-def call_time(threads: int) -> float:
-    """Return the microseconds that a node costs beyond the profiler's reading of it.
+def measured_overheads(threads: int) -> Overheads:
+    """Return what a run costs beyond its nodes, and a node's reading by the profiler beyond the node.
 
-    Calling it costs something; but the profiler itself takes longer, and its times have that in them.
+    From chains of two lengths of nodes that do next to nothing.
     """
-    beyond_nodes = []
-    for length in (16, 64):
+    lengths, runs, read = (16, 64), list[float](), list[float]()
+    for length in lengths:
         net = Net((1, 16))
         for number in range(length):
             net.add("Neg" if number % 2 else "Abs")
@@ -383,11 +463,8 @@ def call_time(threads: int) -> float:
             path = Path(folder, "calls.onnx")
             save_model(ir.from_proto(net.model()), path)
             (nodes,) = node_times({"calls": path}, [net.sample()], threads=threads, seconds=SECONDS)
-            session = open_session(str(path), "calls", threads)
-            spent = []
-            for _ in range(300):
-                before = time.perf_counter()
-                run(session, [net.output], net.sample(), "calls")
-                spent.append((time.perf_counter() - before) * 1e6)
-            beyond_nodes.append(min(spent) - sum(node.microseconds for node in nodes))
-    return (beyond_nodes[1] - beyond_nodes[0]) / 48
+            read.append(sum(node.microseconds for node in nodes))
+            runs.append(min(run_time(path, net, threads) for _ in range(MIN_RUNS)))
+    shorter, longer = lengths
+    node = (runs[1] - runs[0]) / (longer - shorter)
+    return Overheads(max(runs[0] - shorter * node, 0.0), (read[1] - read[0]) / (longer - shorter) - node)

@@ -325,7 +325,7 @@ def unblocked_size(size: int) -> int:
     )
 
 
-PREDICTION_ERROR = 0.17
+PREDICTION_ERROR = 0.15
 """Share by which a predicted ratio of quantized to float time is off at most, for nine of ten models that no
 table was made from (DECISIONS.md, 93)."""
 

@@ -43,7 +43,7 @@ from ..numerics.tuned import tuned
 from ..operators.facts import Arithmetic, KernelSizes
 from ..operators.graph import Graph, Node
 from ..operators.sub_pixel import MAX_FLOAT32_INTEGER, largest_sum, sub_pixel_refusal
-from ..operators.table import DEQUANTIZE, Rule
+from ..operators.table import Rule
 from ..plan.plan import ROUNDS_IN_KERNEL, RUNTIME_WEIGHTS, Implementation, Kind, NodePlan, QuantPlan
 from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because
 from ..prepare.constant_folding import bytes_computed_from
@@ -95,8 +95,6 @@ MAX_SCAN_TIME = tuned(
 _NOISE_UNKNOWN = (ReasonCode.NOT_OBSERVED, ReasonCode.BODY_NOT_RUN)
 """Reasons of float nodes whose noise nobody knows, as their tensors had no values."""
 
-KERNELS_OF_A_TABLE = 3
-"""Nodes that a quantized table adds: its scales are read, the entries cast and multiplied."""
 MAX_TABLE_TIME_SHARE = tuned(
     0.02,
     figure=(
@@ -105,7 +103,7 @@ MAX_TABLE_TIME_SHARE = tuned(
     ),
     chosen_on="one small network, a sentence encoder",
 )
-"""Part of float's time that these may take."""
+"""Part of float's time that reading a table in 8 bits may add."""
 MIN_ELEMENTS_PER_SCALE = tuned(
     8,
     figure="a scale takes 4 bytes, these 8",
@@ -310,7 +308,8 @@ def is_dear_to_read(node: Node, facts: PlanningFacts) -> bool:
     model = facts.cost_model
     if model is None or facts.config.mode in DATA_FREE:
         return False
-    added = KERNELS_OF_A_TABLE * model.conversion_time(node.output, DEQUANTIZE)
+    integer = model.spelled_time(node, Implementation.INTEGER) * model.runs.get(node.output, 1.0)
+    added = integer - model.floating[node.name]
     return added > MAX_TABLE_TIME_SHARE * sum(model.floating.values())
 
 

@@ -118,7 +118,7 @@ class Analysis:
         if table is None:
             return 0.0
         given = fix_shapes(self.prepared, split_shapes(self.plan.config.fix_shapes))
-        return sum(CostModel(given.loaded, self.measured, table).floating.values())
+        return CostModel(given.loaded, self.measured, table).float_time_of_run
 
     @cached_property
     def noise(self) -> NoiseAnalysis | None:
@@ -403,7 +403,8 @@ def run_times(analysis: Analysis, measured: TimedNodes | None) -> Iterator[RunTi
         _, costs = analysis.costs
         nodes = sum(costs.integer.values())
         total = total_microseconds(costs, analysis.graph, analysis.plan)
-        yield RunTime("predicted", sum(costs.floating.values()), total, total - nodes)
+        in_float = sum(costs.floating.values()) + costs.run
+        yield RunTime("predicted", in_float, total, total - nodes - costs.run)
     if measured is not None:
         times, conversions = measured.costs, sum(measured.costs.border.values())
         layers = {node.name for node in analysis.graph.nodes}

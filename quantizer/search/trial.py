@@ -169,7 +169,7 @@ class TuningRun:
             return round(int8_share(plan, graph, self.profile), 4)
         model = CostModel(graph, facts.profile, table)
         total = total_microseconds(model.costs(plan), graph, plan)
-        return round(sum(facts.file_costs.floating.values()) / max(total, 1e-3), 4)
+        return round(facts.file_costs.float_time_of_run / max(total, 1e-3), 4)
 
     def ranking(self, candidate: Candidate) -> tuple[RankedNode, ...]:
         """Return the quantized nodes of a candidate's plan, those first whose noise is worth most time."""

@@ -33,7 +33,7 @@ def test_the_times_of_the_networks_become_a_table(tmp_path: Path, monkeypatch: p
     result = CliRunner().invoke(main, ["measure-target", "onnxruntime-x86", "-o", str(path)])
     assert result.exit_code == 0, result.output
     table = read_table(path)
-    assert set(table.kernels) == {"Neg:float", "Call"}
+    assert set(table.kernels) == {"Neg:float", "Run"}
     assert table.conditions.threads == 1
 
 

@@ -106,7 +106,7 @@ def test_a_float16_copy_gains_more_than_its_float32_twin_by_its_casts(text: str,
         assert time is not None
         assert costs is not None
         ratios[kind] = time.float_us / time.planned_us
-        without_casts = sum(replace(costs, is_half=False).floating.values())
+        without_casts = replace(costs, is_half=False).float_time_of_run
         assert (time.float_us > 1.02 * without_casts) is (kind == "float16")
     assert ratios["float16"] > ratios["float"]
 
@@ -117,7 +117,7 @@ def test_convolutions_whose_constants_are_cast_keep_the_layout_of_the_model(tmp_
         costs = planned(written(text, tmp_path / f"{name}.onnx", "float16")).facts.file_costs
         assert costs is not None
         times[name] = sum(costs.floating.values())
-    assert times["shared"] > 1.3 * times["plain"]  # measured: 204 and 116 us of such a network
+    assert times["shared"] > 1.2 * times["plain"]  # measured: 204 and 116 us of such a network, 83 and 52
 
 
 def test_a_float16_model_of_which_nothing_is_quantized_takes_its_own_time(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from qprof_onnx.quantizer.targets.cost_table import (
 )
 
 CONDITIONS = Conditions("onnxruntime-x86", "a processor", "onnxruntime 1.0", 2)
-TABLE = CostTable(CONDITIONS, {"Add:float": ((10.0, 1.0), (1000.0, 10.25)), "Call": ((1.0, -0.5),)})
+TABLE = CostTable(CONDITIONS, {"Add:float": ((10.0, 1.0), (1000.0, 10.25)), "Run": ((1.0, 2.0),)})
 
 
 def test_a_table_is_read_as_it_was_written(tmp_path: Path) -> None:
