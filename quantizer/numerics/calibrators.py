@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from ...profiles.base.errors import MalformedError, PlanError, ProfileError, not_one_of
@@ -173,6 +173,14 @@ def _percentile(
     return low, high
 
 
+@cache
+def _cuts() -> tuple[Floats, Floats]:
+    """Return factors by which the ends of a range are cut: of the whole, and of the best of these."""
+    import numpy as np
+
+    return np.geomspace(1.0, 1.0 / 256.0, 40), np.geomspace(1.06, 1.0 / 1.06, 12)
+
+
 def _mse(
     profile: TensorProfile, schema: Schema, qtype: QuantType, parameter: float, curve: UnaryFunction | None
 ) -> tuple[float, float]:
@@ -196,8 +204,7 @@ def _mse(
         i = int(np.argmin(noise(scales, zero_points.astype(np.float64), chosen.low, chosen.high)))
         return float(low[i]), float(high[i])
 
-    # Factors by which the ends of a range are cut: of the whole, and of the best of these.
-    coarse, fine = np.geomspace(1.0, 1.0 / 256.0, 40), np.geomspace(1.06, 1.0 / 1.06, 12)
+    coarse, fine = _cuts()
     low, high = best(floor * coarse, ceiling * coarse)
     for around_low, around_high in ((floor * coarse, ceiling * coarse), (low * fine, high * fine)):
         if ceiling > 0.0:

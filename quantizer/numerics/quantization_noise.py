@@ -132,7 +132,9 @@ def expected_noise(
         )
     if profile.histogram.total == 0:
         return Noise(0.0, 0.0, 0.0)
-    values = clipped(values or density(profile), *effective)
+    values = values or density(profile)
+    if effective != (-math.inf, math.inf):
+        values = clipped(values, *effective)
     scale, zero_point, qtype = params.tensor_scale, params.tensor_zero_point, params.qtype
     first, last = qtype.low - zero_point, qtype.high - zero_point
     beyond = half_of_last_step(qtype)
