@@ -129,7 +129,11 @@ class Code(StrEnum):
         "Names of classes, of folders or of a column, were given numbers: those of the model must be the "
         "same.",
     )
-    LABELS_AT_HAND = "labels-at-hand", Severity.NOTE, "The data has a folder for each class of the model."
+    LABELS_AT_HAND = (
+        "labels-at-hand",
+        Severity.NOTE,
+        "The data has a folder for each class of the model, or a table with a column of labels.",
+    )
     TRANSPARENT_PICTURE = "transparent-picture", Severity.NOTE, "Hidden colours of a picture are shown."
     SEVERAL_PAGES = "several-pages", Severity.NOTE, "Of a picture with several pages the first is taken."
     FILE_PASSED_OVER = (

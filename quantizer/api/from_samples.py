@@ -35,6 +35,7 @@ from ...profiles.runtime.providers import MAX_COPIED_BYTES, check_provider, prof
 from ...profiles.runtime.states import float_model
 from ...profiles.samples.objects import ChosenSamples, DataLike, PreprocessedData, source_name
 from ...profiles.samples.picture_files import folder_classes
+from ...profiles.samples.preprocessing import load_preprocessing
 from ...profiles.samples.random_samples import is_random
 from ...profiles.samples.samples import input_specs
 from ..evaluation.compare import declared_class_count
@@ -246,7 +247,7 @@ def quantize_from_samples(
         check_has_cache(prepared.graph, recipe.target, config.kv_cache)
         specs, state_model = input_specs(prepared.model), float_model(prepared.model)
         if labels is None and holdout is None and options.metric is None:
-            _note_class_folders(data, options, prepared.model)
+            _note_labels(data, options, prepared.model)
         truth: Path | Labels | None = labels
         if labels is not None and _is_one_class_a_row(options):
             truth = load_labels(labels)
@@ -344,9 +345,16 @@ def _is_one_class_a_row(options: QuantizeOptions) -> bool:
     return options.labels is None and reads_truth(metric)
 
 
-def _note_class_folders(data: DataLike, options: QuantizeOptions, model: ir.Model) -> None:
-    """Note that the folders of pictures can be their labels, where an output has as many classes."""
+def _note_labels(data: DataLike, options: QuantizeOptions, model: ir.Model) -> None:
+    """Note the labels at hand: folders of pictures, where an output has as many classes, and the column of a
+    table that its recipe names."""
     source = data.source if isinstance(data, PreprocessedData) else data
+    if isinstance(data, PreprocessedData) and os.path.isfile(data.source):
+        if column := load_preprocessing(data.preprocess).settings.get("label"):
+            sentence = f"{source}: the recipe says that column '{column}' is the label"
+            remedy = f"as --labels {source}:{column} it scores accuracy"
+            note(Finding(Code.LABELS_AT_HAND, sentence, data.source, {"column": str(column)}, remedy))
+        return
     if not isinstance(source, str | os.PathLike) or not os.path.isdir(source):
         return
     try:

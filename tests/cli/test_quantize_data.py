@@ -289,3 +289,18 @@ def test_folders_of_as_many_classes_as_the_output_has_are_offered_as_labels(
     assert result.exit_code == 0, result.output
     offered = "has a folder for each of the 2 classes; as --labels too it scores accuracy" in result.stderr
     assert offered == (folders == "ab")
+
+
+def test_the_column_that_a_recipe_calls_the_label_is_offered_as_labels(tmp_path: Path) -> None:
+    net = parser.parse_model(
+        '<ir_version: 9, opset_import: ["": 17]> net (float[N, 2] x) => (float[N, 2] y) { y = MatMul (x, w) }'
+    )
+    net.graph.initializer.append(numpy_helper.from_array(np.eye(2, dtype=np.float32), "w"))
+    onnx.save(net, tmp_path / "net.onnx")
+    rows = "".join(f"{row % 7},{row % 5},{row % 2}\n" for row in range(40))
+    (tmp_path / "rows.csv").write_text("a,b,kind\n" + rows)
+    (tmp_path / "recipe.yaml").write_text("reader: table\nlabel: kind\n")
+    words = ("--preprocess", tmp_path / "recipe.yaml", "--no-latency", "-o", tmp_path / "q.onnx")
+    result = qprof("quantize", tmp_path / "net.onnx", "--data", tmp_path / "rows.csv", *words)
+    assert result.exit_code == 0, result.output
+    assert f"as --labels {tmp_path / 'rows.csv'}:kind it scores accuracy" in result.stderr

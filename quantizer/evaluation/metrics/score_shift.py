@@ -119,8 +119,9 @@ class ScoreShift:
     def text(self) -> str:
         """The shift in one line, and whether thresholds can stay."""
         of = "objects that both find" if self.of == "boxes" else "rows with the same answer"
-        known = f" ({self.low:+.3f} to {self.high:+.3f})" if math.isfinite(self.high - self.low) else ""
-        moved = f"{self.mean:+.3f} on average{known}, of {self.pairs} {of}"
+        mean, low, high = (0.0 + round(value, 3) for value in (self.mean, self.low, self.high))  # no -0.000
+        known = f" ({low:+.3f} to {high:+.3f})" if math.isfinite(high - low) else ""
+        moved = f"{mean:+.3f} on average{known}, of {self.pairs} {of}"
         stay = " and ".join(f"{one.threshold:g}" for one in self.thresholds if not one.pays)
         return f"{moved}; threshold {stay} can stay" if stay else moved
 

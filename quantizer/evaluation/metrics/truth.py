@@ -212,8 +212,10 @@ def _labels_from_text(file: Path) -> Labels:
     filled = [(number, line.strip()) for number, line in enumerate(lines, 1) if line.strip()]
     for number, line in filled:
         if not re.fullmatch(r"[+-]?[0-9]{1,18}", line):
+            column = f"name its column, {file}:COLUMN, or " if file.suffix.lower() in {".csv", ".tsv"} else ""
             raise DataError(
-                f"{file}, line {number}: '{line[:40]}' is not an integer label; write one integer a line"
+                f"{file}, line {number}: '{line[:40]}' is not an integer label; {column}write one integer a "
+                "line"
             )
     classes = np.array([int(line) for _, line in filled], np.int64)
     return Labels(str(file), classes, tuple(number for number, _ in filled))

@@ -81,6 +81,14 @@ def test_a_line_that_is_no_integer_is_refused(tmp_path, text) -> None:
         load_labels(tmp_path / "a.txt")
 
 
+def test_a_table_without_the_name_of_its_column_is_told_how_to_name_it(tmp_path) -> None:
+    (tmp_path / "a.csv").write_text("id,label\n1,0\n")
+    with pytest.raises(
+        DataError, match=r"a\.csv, line 1: .*; name its column, .*a\.csv:COLUMN, or write one"
+    ):
+        load_labels(tmp_path / "a.csv")
+
+
 def test_a_label_outside_the_classes_is_named_by_its_line(tmp_path) -> None:
     (tmp_path / "a.txt").write_text("3\n\n101\n")
     labels = load_labels(tmp_path / "a.txt")
