@@ -240,6 +240,11 @@ class Code(StrEnum):
         Severity.NOTE,
         "Activations have 16 bits and no kernels on the target.",
     )
+    STORED_TWICE = (
+        "stored-twice",
+        Severity.WARNING,
+        "The file is larger than float: a weight is in it quantized and in float, for different nodes.",
+    )
     STORED_AS_UINT8 = (
         "stored-as-uint8",
         Severity.NOTE,

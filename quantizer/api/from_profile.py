@@ -74,7 +74,7 @@ from ..search.speed_check import SpeedCheck, check_speed
 from ..targets.config import DATA_FREE, WITH_SAMPLES, QuantConfig, size_in_bytes, split_shapes
 from ..targets.loading import load_recipe
 from ..targets.target import Recipe
-from .results import QuantizeResult, output_alarms, summarize
+from .results import QuantizeResult, output_alarms, stored_twice, summarize
 
 SIZED_PLANS = 6
 """Plans that are written to fit a size, of which one does."""
@@ -436,7 +436,15 @@ def _write(
         plan,
         output if batch is None else written.file,
         summarize(plan),
-        gravest_first([*output_alarms(plan), *plan.findings, *too_good(estimates), *left_out]),
+        gravest_first(
+            [
+                *output_alarms(plan),
+                *plan.findings,
+                *(stored_twice(plan, planned.graph) if written.size > model.bytes else ()),
+                *too_good(estimates),
+                *left_out,
+            ]
+        ),
         model.bytes,
         written.size,
         speed,

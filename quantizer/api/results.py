@@ -25,6 +25,7 @@ from ..model.folders import quantized_name
 from ..model.output_paths import FilesRead, check_outputs
 from ..model.saving import save_model
 from ..noise.estimate_check import EstimateCheck, ExpectedSqnr, expected_sqnr
+from ..operators.graph import Graph
 from ..plan.plan import Kind, OutputCheck, PredictedTime, QuantPlan
 from ..planning.facts import PlanningFacts
 from ..planning.plan_model import PlannedModel
@@ -60,6 +61,36 @@ def output_alarms(plan: QuantPlan) -> tuple[Finding, ...]:
         for check in plan.origin.checks
         if check.is_destroyed
     )
+
+
+def stored_twice(plan: QuantPlan, graph: Graph) -> tuple[Finding, ...]:
+    """Return the finding that weights are in the file quantized and in float, as some of their readers are.
+
+    Args:
+        plan: of a model that is larger than float.
+        graph: the model that its names are those of.
+    """
+    readers: dict[str, tuple[str, str]] = {}
+    for name in plan.tensors:
+        if not graph.is_constant(name):
+            continue
+        users = [reader.name for reader, _ in graph.consumers(name)]
+        floats = [user for user in users if not plan.nodes[user].kind.has_weights]
+        quantized = [user for user in users if plan.nodes[user].kind.has_weights]
+        if floats and quantized:
+            readers[name] = quantized[0], floats[0]
+    if not readers:
+        return ()
+    largest = max(readers, key=graph.elements)
+    quantized_reader, float_reader = readers[largest]
+    more = f", and {len(readers) - 1} more are" if len(readers) > 1 else ""
+    sentence = (
+        f"larger than the float model: weight '{largest}' is stored twice, quantized for "
+        f"'{quantized_reader}' and in float for '{float_reader}'{more}"
+    )
+    remedy = f"--keep-float {quantized_reader} leaves it in float alone"
+    figures = {"weights": len(readers)}
+    return (Finding(Code.STORED_TWICE, sentence, largest, figures, remedy),)
 
 
 @runtime_checkable

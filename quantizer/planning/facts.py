@@ -110,7 +110,7 @@ class PlanningFacts:
     What was asked for: `recipe`, and `config` with the limits that its mode implies.
 
     What earlier plans of the same call have shown: `unfit`, `usual`, `quieter`, `run_dynamic`, `size_error`,
-    `timed`.
+    `second_gain`, `left_out`, `timed`.
 
     Derived when first asked for, and kept (`derived_from` names the fields that each follows from):
 
@@ -147,6 +147,8 @@ class PlanningFacts:
             seen to need that; below 0 where it was seen to bear more than was estimated.
         run_dynamic: recurrent nodes that are dynamic, each in an implementation, whatever is estimated of
             their noise: plans with them are run.
+        second_gain: decibels by which `second_type` has to keep more than integers where a product has it.
+        left_out: types of weights that a size does not choose.
         timed: whether plans are timed: what is predicted that the whole of one saves decides nothing then.
         lost_in_float16: nodes that were seen to lose too much in float16, each with the reason.
         kept: what was derived from records of this model.
@@ -171,6 +173,8 @@ class PlanningFacts:
     noise_left: Callable[[], Mapping[str, float]] = dict
     quieter: Mapping[str, float] = field(default_factory=dict)
     run_dynamic: Mapping[str, Implementation] = field(default_factory=dict)
+    second_gain: float = 0.0
+    left_out: frozenset[str] = frozenset()
     timed: bool = False
     lost_in_float16: FloatReasons = field(default_factory=dict)
     kept: KeptFacts = field(default_factory=KeptFacts)

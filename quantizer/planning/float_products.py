@@ -6,7 +6,7 @@ and all that is about integers (look-up tables, shared scales, kernels on intege
 
 With a floating-point `activation_type` all that the target can run so is computed so, and nothing in
 integers; with a `second_type` each product has that type or integers, in whichever what it reads has less
-noise. Pure.
+noise, by `PlanningFacts.second_gain` or more: what a run says of the whole decides that. Pure.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def float_products(facts: PlanningFacts, floats: FloatReasons) -> FloatProducts:
             remarks[node.name] = (
                 f"what it reads keeps {figures[first]:.1f} dB in {first}, {figures[second]:.1f} in {second}"
             )
-            if integer <= own:
+            if integer <= own * 10.0 ** (facts.second_gain / 10.0):
                 continue
         chosen[node.name] = inputs
     return FloatProducts(chosen, remarks, others)

@@ -265,6 +265,8 @@ def _storages(
         for asked in formats_of(facts.target, node.op_type):
             if asked.qtype.is_float and facts.config.rounding != "nearest":
                 continue  # rounding with samples is for integers
+            if asked.qtype.name in facts.left_out:
+                continue
             if node.rule is not None and node.rule.is_lookup:
                 stored = table_storage(node, shape, facts, asked)
                 if stored is None and asked.qtype.storage == INT8.name and not asked.block_size:

@@ -55,8 +55,9 @@ from ..evaluation.output_shift import Measure, OutputShift, output_shifts
 from ..evaluation.runtimes import open_model, open_session
 from ..lowering.lower import lower
 from ..lowering.lowered import LoweredModel
-from ..model.saving import in_memory
+from ..model.saving import has_external_data, in_memory, written_bytes
 from ..noise.output_limits import NoiseLimits
+from ..numerics.affine import INT8, TYPES
 from ..operators.graph import Node
 from ..plan.plan import DESTROYED, Implementation, Kind, NodePlan, OutputCheck, QuantPlan
 from ..plan.provenance import plan_digest
@@ -64,7 +65,7 @@ from ..plan.reasons import FloatReasons, ReasonCode, because
 from ..planning.facts import PlanningFacts
 from ..planning.plan_model import NOISY, PlannedModel, plan_from
 from ..planning.size_budget import estimated_size
-from ..targets.config import FEW_BITS
+from ..targets.config import FEW_BITS, size_in_bytes
 from ..targets.machine import saturation_alarm
 from ..targets.target import Recipe, dynamic_implementation
 from .candidates import RankedNode
@@ -131,6 +132,12 @@ MAX_VAIN = 2
 """Plans of a proposer in a row that are not better than the plan before by `LEAST_GAIN`, after which it is
 left."""
 
+SECOND_GAINS = (6.0, 3.0, math.inf)
+"""Decibels that a second type has to keep more than integers, of plans that are run; infinity: nowhere."""
+
+MIN_TYPE_GAIN_DB = 0.1
+"""Decibels that a plan with other types keeps more, of those that leave some of both."""
+
 LEAST_GAIN = 0.1
 """Share of what an output is off by that a plan removes at least, or it is in vain."""
 
@@ -185,6 +192,11 @@ class _MeasuredPlan:
     def excess(self) -> float:
         """How far the worst output is off, over its limit."""
         return _worst_excess(self.shifts)
+
+    @property
+    def sqnr(self) -> float:
+        """SQNR in dB of the worst output; infinity where none can be compared."""
+        return min((s.sqnr for s in self.shifts if not math.isnan(s.sqnr)), default=math.inf)
 
     @property
     def holds(self) -> bool:
@@ -270,7 +282,7 @@ def plan_held_on_samples(
     if not count or (is_float and not _noisy_recurrent_nodes(facts, planned)):
         return facts, planned, None
     loop = _opened(model, planned, data, count)
-    first = loop.begun(facts, planned)
+    first = loop.quietest(loop.begun(facts, planned))
     asked = facts.config.mode != "weight-only" or facts.config.asks_quality
     if first.holds:
         best = loop.bolder(first)
@@ -437,6 +449,31 @@ class _CheckedPlans:
             for s in shifts
         )
 
+    def quietest(self, first: _MeasuredPlan) -> _MeasuredPlan:
+        """Return the plan that keeps most, of those with other types where several were to choose among."""
+
+        def keeps(plan: _MeasuredPlan, best: _MeasuredPlan) -> bool:
+            least = 0.0 if plan.facts.second_gain == math.inf else MIN_TYPE_GAIN_DB
+            return plan.sqnr > best.sqnr + least and self._fits(plan.facts)
+
+        best = self.loop.best(first, (_with_other_types,), keeps)
+        if best is first:
+            return first
+        sentence = (
+            f"run on {len(self.samples.samples)} samples, {best.change}: {best.sqnr:.1f} dB, and "
+            f"{first.sqnr:.1f} as types were estimated"
+        )
+        told = best.planned.with_findings([Finding(Code.NOISY_PLAN, sentence, figures={"sqnr": best.sqnr})])
+        return replace(best, planned=told)
+
+    def _fits(self, facts: PlanningFacts) -> bool:
+        """Whether the model that was written last is no larger than it may be."""
+        if not facts.config.has_size:
+            return True
+        _, lowered = self.written[-1]
+        size = written_bytes(lowered.model, has_external_data(facts.prepared.model))
+        return size <= size_in_bytes(facts.config.fit_size)
+
     def more_careful(self, first: _MeasuredPlan) -> _MeasuredPlan:
         """Return the first of the more careful plans that holds, or the best of all."""
         proposers: tuple[Proposer[_MeasuredPlan, Proposal], ...] = (
@@ -593,6 +630,21 @@ def _noisy_nodes(ranked: Sequence[RankedNode], plan: _MeasuredPlan) -> _NoisyNod
         )[:MAX_FLOAT_NODES],
         is_spread=len(names) > MAX_FLOAT_NODES or sum(prices[: count(needed)]) > most,
     )
+
+
+def _with_other_types(first: _MeasuredPlan) -> Iterator[Proposal]:
+    """Yield facts in which fewer products have the second type, or a size chooses without one of the
+    types of few bits that it chose."""
+    facts, config = first.facts, first.facts.config
+    for gain in SECOND_GAINS if config.second_type != "none" else ():
+        few = f"{config.second_type} alone where it gains {gain:g} dB"
+        change = few if gain < math.inf else "integers alone"
+        yield Proposal(replace(facts, second_gain=gain), change, most=math.inf)
+    types = {params.qtype.name for params in first.planned.plan.tensors.values()}
+    for name in sorted(types) if config.has_size else ():
+        if TYPES[name].bits < INT8.bits:
+            left_out = facts.left_out | {name}
+            yield Proposal(replace(facts, left_out=left_out), f"formats without {name}", most=math.inf)
 
 
 def _with_more_bits(first: _MeasuredPlan) -> Iterator[Proposal]:
