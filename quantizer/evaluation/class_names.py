@@ -72,6 +72,11 @@ class ClassNames:
 
     def of(self, count: int) -> Mapping[int, str]:
         """Return the names of so many classes by number: those of the first source that has as many."""
+        return self.stated(count) or (self._of_folders if len(self._of_folders) == count else {})
+
+    def stated(self, count: int) -> Mapping[int, str]:
+        """Return them as `of` does, but for those of folders: that an output has as many numbers as there are
+        folders says little."""
         return next((names for names in self._known if len(names) == count == max(names) + 1), {})
 
     @cached_property
@@ -83,9 +88,16 @@ class ClassNames:
     def _known(self) -> list[Mapping[int, str]]:
         return [names for names in self._sources() if names]
 
+    @cached_property
+    def _of_folders(self) -> Mapping[int, str]:
+        place = _place(self.data)
+        with suppress(QprofError):  # pictures that lie in no folder of a class, or none
+            return dict(enumerate(folder_classes(place).names)) if os.path.isdir(place) else {}
+        return {}
+
     def _sources(self) -> Iterator[Mapping[int, str]]:
-        """Yield the names of each source: a file beside the data, the model, files beside it, the truth, the
-        folders of the data."""
+        """Yield the names of each source that states them: a file beside the data, the model, files beside
+        it, the truth."""
         place = _place(self.data)
         folder = Path(place) if place and os.path.isdir(place) else None
         if folder is not None:
@@ -100,9 +112,6 @@ class ClassNames:
             yield {} if any(name.startswith("LABEL_") for name in names.values()) else names
             yield from _listed(beside, NAME_FILES)
         yield dict(enumerate(self.in_truth))
-        if folder is not None:
-            with suppress(QprofError):  # pictures that lie in no folder of a class, or none
-                yield dict(enumerate(folder_classes(folder).names))
 
 
 def _place(data: DataLike | None) -> str:

@@ -43,6 +43,8 @@ NORMALISATIONS = (
 )
 """Means and deviations that pictures are often normalised by, of pixels from 0 to 1: ImageNet's, the same of
 channels in the order BGR, CLIP's, and to -1 to 1."""
+MIN_SPECTRUM = 1.5
+"""Rows over columns from which on a matrix is taken for a spectrum of a row for each moment."""
 MIN_WHITE = 64.0
 """Value from which on the largest one of a picture is taken for one of 0 to 255."""
 MAX_PIXEL_ERROR = 0.02
@@ -82,6 +84,16 @@ class Reading:
 
     names: ClassNames | None = None
     decode: Callable[[Sequence[int]], str] | None = None
+
+    def class_axis(self, classes: ClassAxis, shape: tuple[int, ...]) -> int | None:
+        """Return the axis of the classes in an output; None where the largest value is no answer.
+
+        It is one where the operator that computes the output says so, or where as many classes have names.
+        """
+        axis = classes.axis_in(shape)
+        if axis is None or classes.is_answer:
+            return axis
+        return axis if self.names is not None and self.names.stated(shape[axis]) else None
 
     def names_of(self, count: int, specs: Sequence[InputSpec], numbers: Sequence[int]) -> Mapping[int, str]:
         """Return the names of some of so many classes, where they are known; of tokens their text.
@@ -193,7 +205,7 @@ def excerpt_of(
     rows = batch_size(sample.arrays, of_batches(specs))
     row, answers, changes, share, truth = 0, ("", ""), 0, "", ""
     pictures: tuple[str, ...] = ()
-    axis = classes.axis_in(floats.shape) if classes.is_answer else None
+    axis = reading.class_axis(classes, floats.shape)
     if distances.size:
         if axis is not None:
             chosen = [np.argmax(array, axis, keepdims=True) for array in (floats, quantized)]
@@ -351,12 +363,16 @@ def _pixels(array: npt.NDArray[Any]) -> npt.NDArray[np.uint8] | None:
 
     Where values are pixels that were normalised as usual (`NORMALISATIONS`), or lie from 0 to 1 or to 255,
     they become what they were; others are stretched over all channels together, which keeps the colours
-    nearly.
+    nearly. A matrix of values that are no pixels, with many more rows than columns, is turned: a spectrum is
+    read from left to right, its low bands at the bottom.
     """
     picture = _picture_of(array)
     if picture is None:
         return None
     small = _made_smaller(picture)
+    height, width, channels = small.shape
+    if channels == 1 and height >= MIN_SPECTRUM * width and (small.min() < 0.0 or small.max() > 255.0):
+        small = np.rot90(small)
     return _as_bytes(small if array.dtype == np.uint8 else _as_they_were(small))
 
 

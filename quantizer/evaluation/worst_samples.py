@@ -94,6 +94,7 @@ class WorstSamples:
             share = sum(a != b for a, b in words) / len(words) if words else 0.0
             changed = dict.fromkeys(outputs[0], share)
         floats, quantized = outputs
+        changed = {**self._changed_names(floats, quantized), **{n: x for n, x in changed.items() if x}}
         pairs = ((name, floats[name], quantized[name]) for name in floats)
         difference = sample_difference(sample.name, pairs, changed)
         self._worst = most_different(self._worst, difference)
@@ -129,3 +130,13 @@ class WorstSamples:
             )
         self._excerpts[sample.name] = excerpt
         self._excerpts = {one.sample: self._excerpts[one.sample] for one in self._worst}
+
+    def _changed_names(self, floats: Outputs, quantized: Outputs) -> dict[str, float]:
+        """Return the share of the classes that changed, of outputs that are answers for their names alone."""
+        changed = {}
+        for name, values in floats.items():
+            axis = self._reading.class_axis(self._axes[name], values.shape)
+            if axis is not None and not self._axes[name].is_answer and values.shape == quantized[name].shape:
+                differ = np.argmax(values, axis) != np.argmax(quantized[name], axis)
+                changed[name] = float(np.mean(differ))
+        return changed

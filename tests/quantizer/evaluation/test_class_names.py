@@ -64,6 +64,7 @@ def test_folders_of_pictures_are_the_classes_where_nothing_else_says(tmp_path: P
         (tmp_path / "data" / name / "a.png").write_bytes(b"")
     data = PreprocessedData(str(tmp_path / "data"), "imagenet")
     assert ClassNames(model_in(tmp_path), data).of(3) == {0: "0", 1: "90", 2: "180"}
+    assert not ClassNames(model_in(tmp_path), data).stated(3)
     named = model_in(tmp_path, character="up\nleft\ndown")
     assert ClassNames(named, data).of(3) == {0: "up", 1: "left", 2: "down"}
 

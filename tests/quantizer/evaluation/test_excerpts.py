@@ -28,6 +28,7 @@ from qprof_onnx.quantizer.evaluation.excerpts import (
     excerpt_of,
     png,
 )
+from qprof_onnx.quantizer.evaluation.worst_samples import WorstSamples
 from qprof_onnx.quantizer.targets.loading import load_recipe
 
 DIGITS = Path(__file__).parents[3] / "examples" / "digits"
@@ -220,3 +221,26 @@ def test_a_matrix_of_features_is_no_picture() -> None:
     spec = InputSpec("x", values.dtype, values.shape)
     found = excerpt_of(Sample("a", {"x": values}), [spec], "y", (values, values + 1), ClassAxis())
     assert found.answer_pictures == ()
+
+
+def test_numbers_of_which_as_many_classes_have_names_are_an_answer() -> None:
+    model = onnx_ir.Model(onnx_ir.Graph([], [], nodes=[]), ir_version=10)
+    model.metadata_props["names"] = "['a', 'b', 'c']"
+    spec = InputSpec("x", np.dtype(np.float32), ("rows", 2))
+    worst = WorstSamples([spec], {"y": ClassAxis()}, Reading(ClassNames(model)))
+    array = np.zeros((1, 2), np.float32)
+    for name, quantized in (("same", [0.0, 0.5, 0.0]), ("other", [0.9, 0.89, 0.0])):
+        floats = np.array([[0.89, 0.9, 0.0]], np.float32)
+        worst.add(Sample(name, {"x": array}), ({"y": floats}, {"y": np.array([quantized], np.float32)}), {})
+    assert [one.sample for one in worst.differences] == ["other", "same"]
+    first = worst.excerpts[0]
+    assert (first.float_answer, first.quantized_answer, first.changed) == ("b (0.9)", "a (0.9)", True)
+
+
+def test_a_spectrum_goes_from_left_to_right_with_low_bands_at_the_bottom() -> None:
+    pillow = pytest.importorskip("PIL.Image")
+    spectra = np.full((2, 1, 60, 20), -5.0, np.float32)
+    spectra[:, :, 45, 2] = 3.0  # late, and low
+    with pillow.open(io.BytesIO(b64decode(excerpt(spectra).picture))) as picture:
+        assert picture.size == (60, 20)
+        assert picture.getpixel((45, 17)) == 255
