@@ -40,6 +40,7 @@ from ..prepare.float16 import widen
 from ..prepare.inlining import inline_functions, unlist_initializers
 from ..prepare.shapes import infer_shapes
 from .quantized_operators import expand_operators, replace_value
+from .quark_operators import write_in_onnx
 
 Array = npt.NDArray[Any]
 
@@ -126,19 +127,23 @@ def dequantize_model(model: ir.Model) -> DequantizedModel:
     work = model.clone()
     preparation: tuple[Callable[[ir.Model], object], ...] = (
         *(unlist_initializers, name_nodes, inline_functions, name_nodes, name_values),
-        *(lift_constants, infer_shapes),
+        lift_constants,
     )
     for step in preparation:
         step(work)
+    taken = value_names(work)
+    quark = write_in_onnx(work, taken)
+    infer_shapes(work)
     float_types = {node: dtype for node in work.graph.all_nodes() if (dtype := _made_floats(node))}
+    if quark.float_type is not None:
+        float_types = dict.fromkeys(float_types, quark.float_type)
     widen(work)
     drop_noops(work)
-    taken = value_names(work)
     has_operators = expand_operators(work, taken)
 
     walk = _Walk(work, taken)
     _join_parts(walk)
-    unread: dict[str, list[str]] = {}
+    unread = quark.unread
     for node in list(work.graph.all_nodes()):
         try:
             _take_out(node, walk)
