@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -22,7 +23,7 @@ from qprof_onnx.quantizer.lowering.lower import lower
 from qprof_onnx.quantizer.model.identity import model_id
 from qprof_onnx.quantizer.model.saving import written_bytes
 from qprof_onnx.quantizer.noise.measure import measure_noise
-from qprof_onnx.quantizer.numerics.affine import INT8, TYPES
+from qprof_onnx.quantizer.numerics.affine import INT8, TYPES, BlockScales, FloatFormat, QuantType
 from qprof_onnx.quantizer.numerics.schemas import SCHEMAS
 from qprof_onnx.quantizer.operators.graph import index
 from qprof_onnx.quantizer.plan.plan import QuantPlan
@@ -208,6 +209,27 @@ def test_a_weight_has_any_format_that_its_target_takes(target: str, floats: bool
         assert types <= set(taken)
         found |= types
     assert any(TYPES[name].is_float for name in found) == floats
+
+
+@pytest.mark.parametrize(
+    ("name", "number", "blocks"),
+    [
+        ("float6e2m3", FloatFormat(2, 3, 1, "none"), None),
+        ("mxfp6", FloatFormat(2, 3, 1, "none"), BlockScales("float8e8m0", 32)),
+    ],
+)
+def test_a_size_takes_a_further_format_up_by_its_entry(
+    name: str, number: FloatFormat, blocks: BlockScales | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(TYPES, name, QuantType(name, 6, True, "", number, blocks))
+    model, found = decoder(), set[str]()
+    for kilobytes in range(84, 104, 4):
+        recipe = load_recipe("onnx", {"mode": "weight-only", "fit_size": f"{kilobytes}kB"})
+        listed: Any = {**recipe.target.weight_only, "MatMul": ("int8", "int4", name)}
+        recipe = replace(recipe, target=replace(recipe.target, weight_only=listed))
+        profile = Profile(model_id(model, "net.onnx"), DataId(), {})
+        found |= {params.qtype.name for params in plan_alone(model, profile, recipe).tensors.values()}
+    assert found == {"int8", "int4", name}
 
 
 def test_the_plan_says_what_the_neighbours_of_a_format_take() -> None:
