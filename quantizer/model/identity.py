@@ -71,8 +71,12 @@ def check_model(expected: ModelId, actual: ModelId, what: str, *, same_weights: 
     """
     pair = f"it is for {describe(expected)}, the model is {describe(actual)}"
     if expected.opset != actual.opset or expected.structure != actual.structure:
-        why = "another graph" if expected.opset == actual.opset else f"a graph of opset {expected.opset}"
-        raise ProfileError(f"{what}: made for {why} ({pair}); profile this model with `qprof dump-profile`")
+        old, new = expected.file or "another model", actual.file or "this model"
+        opset = "" if expected.opset == actual.opset else f" (opset {actual.opset}, not {expected.opset})"
+        raise ProfileError(
+            f"{what}: made for {old}, and {new} has another graph{opset}; profile this model with "
+            "`qprof dump-profile`"
+        )
     if expected.weights != actual.weights and same_weights:
         raise ProfileError(
             f"{what}: the graph is the same, but its weights changed ({pair}); profile this model with "

@@ -47,6 +47,7 @@ def __getattr__(name: str) -> Any:
     """
     if name not in __all__ and not name.startswith("_"):
         meant = nearest(name, __all__)
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}.{meant}".removesuffix("."))
+        message = f"module {__name__!r} has no attribute {name!r}.{meant}".removesuffix(".")
+        raise AttributeError(message, name=name, obj=None)  # no module: Python would suggest once more
     with quick_imports():
         return _imported(name)
