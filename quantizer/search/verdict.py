@@ -444,7 +444,9 @@ class Verdict(Presented):
         """
         sizes = f"{size_text(self.float_bytes)} -> {size_text(self.quantized_bytes)}"
         yield "size", f"{sizes}, {size_change(self.float_bytes, self.quantized_bytes)}"
-        if self.latency is not None:
+        if self.composition.is_unprofitable and not self.cost.is_slower:
+            yield "speed", "that of float, whose arithmetic it has"
+        elif self.latency is not None:
             yield "speed", self.latency.text(self.predicted)
         else:
             known = (

@@ -62,6 +62,13 @@ def test_products_are_counted_and_not_the_many_nodes_that_take_little() -> None:
     assert replace(parts, products={}).text == "50 % of the arithmetic"
 
 
+def test_a_model_whose_arithmetic_is_left_in_float_has_the_speed_of_float() -> None:
+    slow = replace(WEIGHTS, is_unprofitable=True)
+    assert ("speed", "that of float, whose arithmetic it has") in verdict_of(
+        evaluation(), LIMITS, slow, HELD_OUT
+    ).facts()
+
+
 def test_a_cache_in_int8_is_a_gain_beside_float_weights() -> None:
     parts = replace(FLOAT, caches=2)
     assert not is_no_gain(parts, SMALLER)
