@@ -76,7 +76,7 @@ from ..targets.loading import load_recipe
 from ..targets.target import Recipe
 from .results import QuantizeResult, output_alarms, stored_twice, summarize
 
-SIZED_PLANS = 6
+SIZED_PLANS = 8
 """Plans that are written to fit a size, of which one does."""
 SIZE_TOLERANCE = 1000
 """One part in this many of the size that was asked for is not worth another plan."""
@@ -319,18 +319,21 @@ def _run_on_samples(
 def _plan_of_written_size(facts: PlanningFacts) -> tuple[PlannedModel, PlanningFacts]:
     """Return the plan whose model takes no more than `fit_size` says, and the facts that it is made from.
 
-    What would be written says how far the estimate of the planner is off: with the largest formats first, and
-    then as planned, as long as that is too large, or leaves more than it was thought to. Other formats are
-    off by another error: between one that fits and one that does not the middle is tried, of `SIZED_PLANS`.
+    What would be written says how far the estimate of the planner is off: with the smallest formats first,
+    and then as planned, as long as that is too large, or leaves more than it was thought to. Other formats
+    are off by another error: between one that fits and one that does not the middle is tried, of
+    `SIZED_PLANS`.
+
+    Raises:
+        ConfigError: in its smallest formats the model takes more.
     """
     external, limit = has_external_data(facts.prepared.model), size_in_bytes(facts.config.fit_size)
     fitting: tuple[PlannedModel, PlanningFacts] | None = None
-    error, least, most = -math.inf, -math.inf, math.inf  # whatever is planned is thought to fit at first
-    planned_so_far = 0
-    while True:
+    error, least, most = math.inf, -math.inf, math.inf  # errors of plans that are too large, that fit
+    step = 0.0
+    for _ in range(SIZED_PLANS):
         sized = replace(facts, size_error=error)
         planned = plan_from(sized)
-        planned_so_far += 1
         size = written_bytes(lower(planned.model, planned.plan).model, external)
         exact = size - estimated_size(facts, planned.plan)
         if size <= limit:
@@ -338,16 +341,17 @@ def _plan_of_written_size(facts: PlanningFacts) -> tuple[PlannedModel, PlanningF
             if most - max(exact, least) <= limit / SIZE_TOLERANCE:
                 return fitting
             error = exact if exact > least else (least + most) / 2.0
+        elif fitting is None:
+            raise ConfigError(
+                f"fit_size {facts.config.fit_size}: in the smallest formats that {facts.target.name} takes "
+                f"the model has {size / 1e6:.3g} MB; give more"
+            )
         else:
             least = error
-            if error == -math.inf:
-                error = exact
-            elif most == math.inf:
-                error += size - limit
-            else:
-                error = (least + most) / 2.0
-        if fitting is not None and planned_so_far >= SIZED_PLANS:
-            return fitting
+            step += size - limit + limit / SIZE_TOLERANCE  # more each time, for plans that stay the same
+            error = (least + most) / 2.0 if most < math.inf else error + step
+    assert fitting is not None
+    return fitting
 
 
 def _estimates_checked(

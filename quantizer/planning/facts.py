@@ -136,6 +136,7 @@ class PlanningFacts:
         weight_formats: formats of weights of float nodes where these are others than was asked for, by name
             of the constant (`size_budget.chosen_formats`).
         size_error: bytes that a written model takes more than was estimated; settings `fit_size` counts them.
+            Infinity for the smallest formats, whatever they take.
         array_file: where the scales of blocks are kept.
         unfit: nodes of the prepared model that stay float because an earlier plan could not be written or run
             with them quantized, each with the reason.

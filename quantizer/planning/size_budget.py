@@ -126,7 +126,7 @@ def chosen_formats(facts: PlanningFacts, floats: FloatReasons) -> Mapping[str, W
     sizes = {name: 0.0 for one in weights for name in one.names}
     sizes |= {one.names[-1]: one.choices[0].size for one in weights}
     least, limit = _size(facts, plan, sizes) + facts.size_error, size_in_bytes(config.fit_size)
-    if least > limit:
+    if limit < least < math.inf:
         raise ConfigError(
             f"fit_size {config.fit_size}: in the smallest formats that {facts.target.name} takes the model "
             f"has {least / 1e6:.3g} MB; give more"
