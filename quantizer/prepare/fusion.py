@@ -482,6 +482,37 @@ def flatten_biases(model: ir.Model) -> int:
     return changed
 
 
+WITH_A_NUMBER = ("Add", "Sub", "Mul", "Div")
+
+
+def widen_numbers(model: ir.Model) -> int:
+    """Write constant numbers as [1, ..., 1] beside tensors whose last dimension is 1; return how many.
+
+    As [] or [1], onnxruntime repeats them for each element: 53,148 of them take 311 us, and 6 us so. Beside
+    the result of a reduction they stay: runtimes look there for the number of a written-out normalization.
+    """
+    changed = 0
+    taken: set[str] = set()
+    for node in list(model.graph):
+        if node.op_type not in WITH_A_NUMBER or not is_standard(node, node.op_type) or len(node.inputs) != 2:
+            continue
+        for index, value in enumerate(node.inputs):
+            number, other = constant_of(value), node.inputs[1 - index]
+            if number is None or number.size != 1 or number.dtype.kind != "f":
+                continue
+            if other is None or other.shape is None:
+                continue
+            maker = other.producer()
+            if maker is not None and maker.op_type.startswith("Reduce"):
+                continue
+            dims = list(other.shape)
+            if number.ndim < len(dims) and dims[-1] == 1 and any(dim != 1 for dim in dims):
+                taken = taken or value_names(model)
+                replace_constant(node, index, number.reshape((1,) * len(dims)), taken)
+                changed += 1
+    return changed
+
+
 # HardSwish and HardSigmoid, which exporters write in small operators ----------------------------------------
 #
 # With the fused operator the intermediate tensors (x * (x + 3), ...) are neither profiled nor planned, and

@@ -62,6 +62,7 @@ from .fusion import (
     merge_affine_chains,
     pad_all_axes,
     split_batch_normalizations,
+    widen_numbers,
 )
 from .inlining import inline_functions, raise_ir_version, take_constant_branches, unlist_initializers
 from .opset import raise_opset
@@ -113,6 +114,7 @@ REPEATED_STEPS: Sequence[Repeated] = (
     fold_into_convolutions,
     join_biases,
     flatten_biases,
+    widen_numbers,
     remove_dead,
 )
 """Steps repeated in this order until none of them changes anything; each returns how much it changed."""
@@ -125,6 +127,7 @@ BEYOND_LOADING: Mapping[Repeated, Repeated | None] = {
     fuse_hard_swish: None,
     fuse_hard_sigmoid: None,
     fold_into_convolutions: None,
+    widen_numbers: None,
 }
 """The repeated steps that do more than onnxruntime does by itself when it loads a model, each to the part
 that it does, None for nothing. Of the others it does the same, or what they remove takes it no time; `unfuse`

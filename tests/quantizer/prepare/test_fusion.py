@@ -23,6 +23,7 @@ from qprof_onnx.quantizer.prepare.fusion import (
     merge_affine_chains,
     pad_all_axes,
     split_batch_normalizations,
+    widen_numbers,
 )
 from qprof_onnx.quantizer.prepare.shapes import infer_shapes
 
@@ -36,7 +37,7 @@ CONSTANTS = """
  float[2,1,1,1] apart = {2, -5},
  float[1,1,1] deep = {6}, int64[8] pads = {0, 0, 1, 1, 0, 0, 1, 1}, int64[8] crop = {0, 0, -1, 0, 0, 0, 0, 0}>
 """
-IMAGE, MATRIX = "float[1,2,3,3] x", "float[2,2] x"
+IMAGE, MATRIX, COLUMN = "float[1,2,3,3] x", "float[2,2] x", "float[3,1] x"
 
 
 def parsed(body: str, source: str = IMAGE) -> onnx.ModelProto:
@@ -156,6 +157,8 @@ CHANGED = {
     "MatMul and Add of a row": (join_biases, "t = MatMul(x, k)  y = Add(t, r)", MATRIX, ["Gemm"]),
     "a bias of shape [1, N]": (flatten_biases, "y = Gemm(x, k, row)", MATRIX, ["Gemm"]),
     "a bias of shape []": (flatten_biases, "y = Gemm(x, k, one)", MATRIX, ["Gemm"]),
+    "a number beside a last dimension of 1": (widen_numbers, "y = Add(x, one)", COLUMN, ["Add"]),
+    "a number before a last dimension of 1": (widen_numbers, "y = Sub(one, x)", COLUMN, ["Sub"]),
     "a bias of shape [1, 1]": (flatten_biases, "y = Gemm(x, k, wide)", MATRIX, ["Gemm"]),
     "the parts of HardSwish": (
         fuse_hard_swish,
@@ -269,6 +272,13 @@ LEFT = {
     "a bias that is one number": (join_biases, "t = MatMul(x, k)  y = Add(t, one)", MATRIX),
     "a bias of shape [N]": (flatten_biases, "y = Gemm(x, k, r)", MATRIX),
     "a bias of shape [M, N]": (flatten_biases, "y = Gemm(x, k, full)", MATRIX),
+    "a number beside rows": (widen_numbers, "y = Add(x, one)", MATRIX),
+    "a number of as many dimensions": (widen_numbers, "y = Add(x, wide)", COLUMN),
+    "a number beside a mean": (
+        widen_numbers,
+        "t = ReduceMean<axes = [1]>(x)  y = Add(t, one)",
+        MATRIX,
+    ),
     "a gate of another tensor": (
         fuse_hard_swish,
         "n = Neg(x)  a = Add(n, one)  t = Clip(a, zero, six)  p = Mul(x, t)  y = Div(p, six)",
