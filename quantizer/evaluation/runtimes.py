@@ -113,8 +113,7 @@ def open_session(
     if has_few_bit_floats(model, UNREAD):
         with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
             file = str(Path(folder) / "model.onnx")
-            read = ir.load(model) if isinstance(model, str) else ir.from_proto(onnx.load_from_string(model))
-            save_with_weights(with_floats(read), file)
+            save_with_weights(with_floats(_read(model)), file)
             return open_session(file, name, threads, options, provider)
     try:
         session = new_session(model, options, provider)
@@ -122,8 +121,7 @@ def open_session(
         raise ModelError(load_refusal(name, error, loaded_libraries())) from error
     metadata, program = session.get_modelmeta().custom_metadata_map, session
     if FLOAT_TYPE in metadata and provider == CPU:
-        rounded = _rounded_to_float16(model)
-        session = session if rounded is None else _session_of_rounded(rounded, options, provider)
+        session = _rounding_to_float16(model, options, provider)
     borders = _stated_borders(metadata, (*session.get_inputs(), *session.get_outputs()))
     if any(value.type == INT8_TENSOR and value.name not in borders for value in session.get_inputs()):
         borders |= {name: FloatBorder(scale) for name, scale in stored_caches(model).items()}
@@ -173,19 +171,30 @@ def _float_bytes(model: str | bytes, dequantized: bool) -> int:
         return 0
 
 
-def _rounded_to_float16(model: str | bytes) -> bytes | None:
-    """Return a model with float16 as it is computed where that has kernels (`lowering.float16.emulated`);
-    None of one that is too large for a protobuf."""
-    if not isinstance(model, bytes) and model_bytes(model) > MAX_ROUNDED_BYTES:
-        return None
+def _read(model: str | bytes) -> ir.Model:
+    return ir.load(model) if isinstance(model, str) else ir.from_proto(onnx.load_from_string(model))
+
+
+def _rounding_to_float16(
+    model: str | bytes, options: ort.SessionOptions, provider: str
+) -> ort.InferenceSession:
+    """Return a session of a model with float16 as it is computed where that has kernels
+    (`lowering.float16.emulated`); a large one is written to a file meanwhile."""
     from ..lowering.float16 import emulated
 
-    source = ir.from_proto(onnx.load_from_string(model) if isinstance(model, bytes) else onnx.load(model))
-    rounded: bytes = ir.to_proto(emulated(source)).SerializeToString()
-    return rounded
+    rounded = emulated(_read(model))
+    whole = in_memory(rounded)
+    if whole is not None:
+        return _session_of_rounded(whole, options, provider)
+    with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
+        file = str(Path(folder) / "model.onnx")
+        save_model(rounded, file)
+        return _session_of_rounded(file, options, provider)
 
 
-def _session_of_rounded(model: bytes, options: ort.SessionOptions, provider: str) -> ort.InferenceSession:
+def _session_of_rounded(
+    model: str | bytes, options: ort.SessionOptions, provider: str
+) -> ort.InferenceSession:
     """Return a session of such a model. Weights of 4 bits that a loop or branch reads from around it are not
     found by onnxruntime 1.32 where it packs them for float32 products: then it leaves these as they are."""
     try:
@@ -193,10 +202,6 @@ def _session_of_rounded(model: bytes, options: ort.SessionOptions, provider: str
     except RUNTIME_ERRORS:
         options.add_session_config_entry("session.disable_quant_qdq", "1")
         return new_session(model, options, provider)
-
-
-MAX_ROUNDED_BYTES = 900 << 20
-"""Bytes of a model that is widened to twice of them at most, below the 2 GiB of a protobuf."""
 
 
 def run(session: ort.InferenceSession, outputs: Sequence[str], inputs: Inputs, where: str) -> list[Any]:

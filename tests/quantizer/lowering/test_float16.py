@@ -21,6 +21,7 @@ from qprof_onnx.profiles.base.errors import ConfigError
 from qprof_onnx.quantizer.api.profiling import profile_model
 from qprof_onnx.quantizer.evaluation.runtimes import open_session
 from qprof_onnx.quantizer.lowering.float16 import emulated
+from qprof_onnx.quantizer.model import saving
 from qprof_onnx.quantizer.plan.plan import QuantPlan
 from qprof_onnx.quantizer.plan.store import dumps, load_plan, loads
 from qprof_onnx.quantizer.prepare.prepare import open_prepared
@@ -149,6 +150,22 @@ def test_the_reference_evaluator_computes_the_file_in_float16(tmp_path: Path) ->
     (exact,) = ort.InferenceSession(written.source.read_bytes()).run(None, feed)
     noise = np.square(exact - reference).sum() / np.square(exact).sum()
     assert noise < 1e-3  # 30 dB: int8, of which float16 takes nothing
+
+
+def test_a_model_that_is_too_large_for_the_memory_of_a_session_is_rounded_in_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "agraph (float[1, 8, 64] x) => (float[1, 8, 64] y) { a = MatMul (x, w) y = MatMul (a, v) }"
+    weights = {"w": normal((64, 64), 0.1), "v": normal((64, 64), 0.1)}
+    written = Written(tmp_path, text, weights, feeds((1, 8, 64)))
+    file, feed = str(tmp_path / "large.onnx"), written.feeds[0]
+    onnx.save(written.model, file, save_as_external_data=True, location="large.data", size_threshold=0)
+    whole = open_session(str(written.file), "q").run(None, feed)[0]
+    monkeypatch.setattr(saving, "MAX_IN_MEMORY", 0)
+    assert np.array_equal(open_session(file, "q").run(None, feed)[0], whole)
+    options = ort.SessionOptions()
+    unrounded = ort.InferenceSession(file, options, providers=["CPUExecutionProvider"]).run(None, feed)[0]
+    assert not np.array_equal(unrounded, whole)
 
 
 def test_a_square_beyond_float16_and_what_reads_it_are_float32(tmp_path: Path) -> None:

@@ -48,11 +48,8 @@ ALLOWED = {
     ("quantizer/planning", "_size", "ir.to_proto"): "a graph without its constants, whose bytes are counted",
     ("quantizer/evaluation", "stored_caches", "onnx.load"): "types of inputs, before they are fed",
     ("quantizer/evaluation", "node_times", "onnx.load"): "names of nodes of onnxruntime's optimised graph",
-    ("quantizer/evaluation", "open_session", "ir.from_proto"): "for float32 values of what a kernel lacks",
-    ("quantizer/evaluation", "open_session", "ir.load"): "the same, of a file",
-    ("quantizer/evaluation", "_rounded_to_float16", "onnx.load"): "a file in float16",
-    ("quantizer/evaluation", "_rounded_to_float16", "ir.from_proto"): "to one that rounds as float16 does",
-    ("quantizer/evaluation", "_rounded_to_float16", "ir.to_proto"): "and to its bytes",
+    ("quantizer/evaluation", "_read", "ir.from_proto"): "for float32 values of what has no kernel",
+    ("quantizer/evaluation", "_read", "ir.load"): "the same, of a file",
     ("quantizer/evaluation", "_open_openvino", "onnx.load"): "names of outputs, which OpenVINO may lose",
     (
         "profiles/runtime",
