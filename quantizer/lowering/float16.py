@@ -28,16 +28,12 @@ import onnx_ir as ir
 from ...profiles.instrumentation.subgraphs import graph_attributes, value_names
 from ..model.editing import FreeNames, bypass, is_standard
 from ..model.graph import name_of
-from ..numerics.schemas import LARGEST_16, LOWEST_16
+from ..numerics.schemas import LARGEST_16, LOWEST_16, with_fillers_16
 from ..operators.float_types import float16_places
 from ..operators.table import facts_of
 from ..prepare.float16 import widen
 
 FLOAT, HALF = ir.DataType.FLOAT, ir.DataType.FLOAT16
-
-FILLER = LARGEST_16 / 2.0
-"""What constants beyond it become, of which a plan says that they are fillers of masks: the sum of two is
-finite, so that a row of nothing but fillers is still a row of equal values."""
 
 _TYPES = ("to", "dtype", "output_datatype")
 """Attributes of standard operators that hold the element type of an output."""
@@ -306,15 +302,14 @@ def _is_constant(value: ir.Value) -> bool:
 
 
 def _narrowed(value: ir.Value) -> ir.TensorProtocol:
-    """Return a float32 constant in float16, rounded when it is read; what is beyond becomes `FILLER`."""
+    """Return a float32 constant in float16, rounded when it is read. What is beyond float16 is fillers of
+    masks, of which a plan says that they vanish: what reads another such constant is float32."""
     tensor = value.const_value
     assert tensor is not None
 
     def narrow() -> ir.TensorProtocol:
-        array = tensor.numpy()
-        finite = np.isfinite(array)
-        clipped = np.where(finite & (np.abs(array) > LARGEST_16), np.copysign(FILLER, array), array)
-        return ir.Tensor(clipped.astype(np.float16), dtype=HALF, name=tensor.name)
+        array = with_fillers_16(tensor.numpy()).astype(np.float16)
+        return ir.Tensor(array, dtype=HALF, name=tensor.name)
 
     return ir.LazyTensor(narrow, HALF, ir.Shape(tensor.shape.numpy()), name=tensor.name)
 

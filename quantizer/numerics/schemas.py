@@ -224,8 +224,19 @@ def bias_params(data: QuantParams, weight: QuantParams) -> QuantParams:
 LOWEST_16, LARGEST_16 = 2.0**-14, 65504.0
 """Smallest normal and largest number of float16: smaller ones have fewer than 11 bits, and end at 6e-8."""
 
+FILLER_16 = -LARGEST_16 / 2.0
+"""The value in float16 of fillers of masks below its numbers: the sum of two is finite, so that a row
+of nothing but fillers is still a row of equal values."""
+
 MAX_ADDED_NOISE = 0.1
 """Share that the power of rounding may grow by where scales are raised to numbers of float16."""
+
+
+def with_fillers_16(array: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """Return float32 numbers with `FILLER_16` in the place of finite ones that are below those of float16."""
+    import numpy as np
+
+    return np.where(np.isfinite(array) & (array < -LARGEST_16), np.float32(FILLER_16), array)
 
 
 def in_float16(params: QuantParams) -> QuantParams:

@@ -20,6 +20,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
+import numpy.typing as npt
 import onnx_ir as ir
 
 from ...profiles.base.findings import Code, Finding
@@ -27,7 +28,7 @@ from ...profiles.instrumentation.subgraphs import graph_attributes
 from ...profiles.records.profile import Profile
 from ..noise.mask_fillers import filler_rows
 from ..numerics.affine import INT32, QuantParams
-from ..numerics.schemas import LARGEST_16, bias_params, in_float16
+from ..numerics.schemas import LARGEST_16, bias_params, in_float16, with_fillers_16
 from ..operators.facts import Arithmetic, Sums, Values
 from ..operators.float_types import FLOAT16_OPSET, float16_places
 from ..operators.graph import Graph, Node
@@ -284,18 +285,17 @@ class _Ranges:
             if self._is_epsilon(node, index):
                 smallest = float(np.abs(constant).max())
                 yield because(ReasonCode.CONSTANT_BELOW_FLOAT16, tensor=name, smallest=smallest)
-            low, high = float(constant.min()), float(constant.max())
-            if max(-low, high) > LARGEST_16 and not self._clamps(node, index):
-                finite = np.abs(constant[np.isfinite(constant)])
-                if finite.size and float(finite.max()) > LARGEST_16:
-                    largest = float(finite.max())
-                    yield because(ReasonCode.CONSTANT_BEYOND_FLOAT16, tensor=name, largest=_words(largest))
+            largest = _largest_of(constant)
+            if largest > LARGEST_16 and not self._are_fillers(node, index):
+                yield because(ReasonCode.CONSTANT_BEYOND_FLOAT16, tensor=name, largest=_words(largest))
 
-    def _clamps(self, node: Node, index: int) -> bool:
-        """Whether what is beyond float16 in a constant is fillers of a mask, which vanish at -32752 too."""
+    def _are_fillers(self, node: Node, index: int) -> bool:
+        """Whether what is beyond float16 in a constant is fillers that vanish as `FILLER_16` too."""
         constant, value = node.constant(index), self.graph.values[node.input(index)]
         assert constant is not None
-        if filler_rows(value) is not None and float(constant.max()) <= LARGEST_16:
+        if _largest_of(with_fillers_16(constant)) > LARGEST_16:
+            return False
+        if filler_rows(value) is not None:
             return True
         if node.facts.arithmetic is not Arithmetic.PRODUCT or len(node.inputs) != 2:
             return False
@@ -333,6 +333,11 @@ class _Ranges:
         if graph_attributes(node.ir_node) or float16_places(node.ir_node, self.opset) is not None:
             return
         yield because(ReasonCode.NO_FLOAT16, operator=node.op_type, opset=self.opset)
+
+
+def _largest_of(array: npt.NDArray[np.float32]) -> float:
+    """Return the largest magnitude of finite numbers."""
+    return float(np.abs(array[np.isfinite(array)]).max(initial=0.0))
 
 
 def _words(largest: float) -> str:
