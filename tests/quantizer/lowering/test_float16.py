@@ -168,6 +168,21 @@ def test_a_model_that_is_too_large_for_the_memory_of_a_session_is_rounded_in_a_f
     assert not np.array_equal(unrounded, whole)
 
 
+def test_what_float16_rounds_is_in_the_decibels_that_are_estimated(tmp_path: Path) -> None:
+    text = """
+    agraph (float[1, 8, 64] x) => (float[1, 8, 64] y) {
+        a = MatMul (x, w)
+        b = Sigmoid (a)
+        c = MatMul (b, v)
+        y = Tanh (c)
+    }"""
+    weights = {"w": normal((64, 64), 0.1), "v": normal((64, 64), 0.1)}
+    written = Written(tmp_path, text, weights, feeds((1, 8, 64)), keep_float=("MatMul",))
+    assert not any(entry.kind.counts_as_quantized for entry in written.plan.nodes.values())
+    # Gains are those of the signal, as far as nothing was quantized for measuring them.
+    assert written.plan.origin.estimated_sqnr["y"] == pytest.approx(written.decibels(), abs=4.0)
+
+
 def test_a_square_beyond_float16_and_what_reads_it_are_float32(tmp_path: Path) -> None:
     written = Written(tmp_path, NORM, {"eps": np.float32(1e-3)}, feeds((1, 8, 64), 300.0))
     reasons = written.reasons()
