@@ -380,11 +380,13 @@ def names() -> str:
 
 def tuned() -> str:
     """Return the table of tuned constants, from the calls of `tuned` in the source."""
-    rows = [row for path in sorted((ROOT / "quantizer").rglob("*.py")) for row in _constants(path)]
+    folders = (ROOT / "quantizer", ROOT / "profiles")
+    places = ((folder, path) for folder in folders for path in sorted(folder.rglob("*.py")))
+    rows = [row for folder, path in places for row in _constants(path, folder)]
     return table(("constant", "value", "meaning", "figure that chose it", "chosen on", "holds"), rows)
 
 
-def _constants(path: Path) -> Iterator[tuple[str, ...]]:
+def _constants(path: Path, folder: Path) -> Iterator[tuple[str, ...]]:
     body = ast.parse(path.read_text(encoding="utf-8")).body
     for line, behind in zip(body, [*body[1:], None], strict=True):
         call = line.value if isinstance(line, ast.Assign) else None
@@ -396,7 +398,7 @@ def _constants(path: Path) -> Iterator[tuple[str, ...]]:
         meaning = ""
         if isinstance(behind, ast.Expr) and isinstance(behind.value, ast.Constant):
             meaning = " ".join(str(behind.value.value).split("\n\n")[0].split())
-        place = ".".join(path.relative_to(ROOT / "quantizer").with_suffix("").parts)
+        place = ".".join(path.relative_to(folder).with_suffix("").parts)
         value = ast.unparse(call.args[0])
         holds = _holds(eval(value), said.get("holds"))  # noqa: S307 (an expression of numbers in our source)
         yield f"`{place}.{name}`", value, meaning, said["figure"], said["chosen_on"], holds

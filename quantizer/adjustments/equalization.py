@@ -18,6 +18,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from ...profiles.base.errors import PlanError, ProfileError
+from ...profiles.base.tuned import tuned
 from ...profiles.instrumentation.subgraphs import graph_attributes, value_names
 from ...profiles.records.channel_statistics import divided
 from ...profiles.records.histogram import EqualBins
@@ -31,7 +32,6 @@ from ..numerics.calibrators import Range, calibrate
 from ..numerics.density import ChannelDensities, ChannelDensity, channel_mse, equalized, signal_power
 from ..numerics.quantization_noise import decibels, weight_error
 from ..numerics.schemas import SCHEMAS, channel_params, choose_params, dynamic_params
-from ..numerics.tuned import tuned
 from ..operators.graph import Graph, Node, index
 from ..operators.table import ChannelScaling, channel_layout, product_layout, weight_axes
 from ..operators.two_parts import step_of

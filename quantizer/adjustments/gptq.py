@@ -33,9 +33,9 @@ import numpy as np
 import numpy.typing as npt
 import threadpoolctl
 
+from ...profiles.base.tuned import tuned
 from ..numerics.affine import parameter_arrays, params_of_part, quantize
 from ..numerics.array_file import ArrayFile
-from ..numerics.tuned import tuned
 from ..operators.graph import Graph, Node
 from ..operators.table import product_layout, weight_axes
 from ..operators.weight_layout import Kernel

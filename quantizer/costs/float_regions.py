@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 
+from ...profiles.base.tuned import tuned
 from ...profiles.records.profile import Profile
-from ..numerics.tuned import tuned
 from ..operators.graph import Graph
 from ..plan.plan import PREDICTION_ERROR, Implementation, Kind, NodePlan, PredictedTime, QuantPlan
 from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because, price_in_words

@@ -14,10 +14,10 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from ...profiles.base.tuned import tuned
 from ...profiles.records.profile import Profile
 from ..model.graph import subgraphs
 from ..numerics.affine import UINT8, QuantParams
-from ..numerics.tuned import tuned
 from ..operators.facts import ChannelLayout, KernelSizes
 from ..operators.folded_width import folded_width
 from ..operators.graph import Graph, Node

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...profiles.base.errors import PlanError
+from ...profiles.base.tuned import tuned
 from ...profiles.instrumentation.subgraphs import STANDARD_DOMAINS
 from ...profiles.records.profile import Profile, TensorProfile
 from ..numerics.affine import TYPES, QuantParams, QuantType, UnaryFunction
@@ -23,7 +24,6 @@ from ..numerics.calibrators import Range, calibrate, parse_calibrator
 from ..numerics.density import Density, density
 from ..numerics.quantization_noise import Noise, expected_noise
 from ..numerics.schemas import SCHEMAS
-from ..numerics.tuned import tuned
 from ..operators.facts import Arithmetic
 from ..operators.functions import PointwiseChain, chain_nodes, function_of_chain
 from ..operators.graph import Graph, Node

@@ -11,9 +11,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from ...profiles.base.tuned import tuned
 from ...profiles.records.histogram import BINS, EqualBins
 from ...profiles.records.profile import Profile, TensorProfile, has_histograms
-from ..numerics.tuned import tuned
 
 ASSUMED_RMS = tuned(
     0.1,

@@ -18,12 +18,12 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from ...profiles.base.errors import PlanError
+from ...profiles.base.tuned import tuned
 from ...profiles.records.profile import INJECTED
 from ..numerics.affine import QuantParams
 from ..numerics.density import density, mean_of, mean_square_of_largest
 from ..numerics.quantization_noise import expected_noise, relative_weight_error
 from ..numerics.schemas import dynamic_params
-from ..numerics.tuned import tuned
 from ..operators.functions import PointwiseChain, chain_nodes, function_of_chain
 from ..operators.graph import Node
 from ..operators.noise_gains import error_after

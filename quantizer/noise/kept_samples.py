@@ -13,11 +13,11 @@ import onnx_ir as ir
 from ...profiles.base.errors import QprofError
 from ...profiles.base.findings import Code, Finding
 from ...profiles.base.improvement import improved
+from ...profiles.base.tuned import tuned
 from ...profiles.records.profile import Profile, SampleNoise
 from ...profiles.runtime.providers import CPU, cores, used_bytes
 from ...profiles.samples.arrays import machine_bytes
 from ...profiles.samples.values import Sample
-from ..numerics.tuned import tuned
 from ..plan.documents import read_with_samples
 from ..prepare.prepare import PreparedModel, ProfileLike
 from .measure import expected_bytes, measure_noise, rows_differ_together

@@ -19,10 +19,10 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
+from ...profiles.base.tuned import tuned
 from ...profiles.records.histogram import EqualBins
 from ...profiles.records.profile import Profile, TensorProfile
 from ..model.graph import constant_of
-from ..numerics.tuned import tuned
 from ..operators.facts import Arithmetic, Classes, Steps, Values
 from ..operators.graph import Graph, Node
 from ..operators.table import facts_of, is_clip

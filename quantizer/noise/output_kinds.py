@@ -14,9 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ...profiles.base.tuned import tuned
 from ...profiles.records.profile import Profile
 from ..numerics.density import cubed, density, mean_of
-from ..numerics.tuned import tuned
 from ..operators.decompositions import divides_by_norm, softmax_input
 from ..operators.facts import Meaning, Steps
 from ..operators.graph import Graph

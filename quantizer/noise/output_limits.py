@@ -15,9 +15,9 @@ import numpy as np
 
 from ...profiles.base.errors import ConfigError, nearest
 from ...profiles.base.findings import Code, Finding
+from ...profiles.base.tuned import tuned
 from ...profiles.records.profile import Profile
 from ..numerics.density import density, mean_of, signal_power
-from ..numerics.tuned import tuned
 from ..operators.facts import Arithmetic
 from ..operators.graph import Graph
 from ..operators.table import is_clip

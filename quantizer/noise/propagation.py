@@ -35,6 +35,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...profiles.base.errors import PlanError
+from ...profiles.base.tuned import tuned
 from ...profiles.records.profile import (
     INJECTED,
     Profile,
@@ -47,7 +48,6 @@ from ..model.graph import constant_of, nodes_run_by, output_name
 from ..numerics.affine import INT32, QuantParams
 from ..numerics.density import clipped, density, mean_of, signal_power
 from ..numerics.quantization_noise import expected_noise, relative_weight_error
-from ..numerics.tuned import tuned
 from ..operators.decompositions import softmax_input
 from ..operators.facts import Arithmetic
 from ..operators.functions import chain_of, slopes_inside

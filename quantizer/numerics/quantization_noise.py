@@ -15,11 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ...profiles.base.errors import PlanError
+from ...profiles.base.tuned import tuned
 from ...profiles.records.profile import TensorProfile
 from .affine import Floats, QuantParams, QuantType, UnaryFunction, fake_quantized, fake_quantized_parts
 from .density import Density, clipped, cubed, density
 from .grid import cubes_up_to, half_of_last_step, nearest
-from .tuned import tuned
 
 ONE_SIDED = tuned(
     4.0,

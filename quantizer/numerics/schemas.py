@@ -30,7 +30,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
 from ...profiles.base.errors import ModelError, PlanError
-from .tuned import tuned
+from ...profiles.base.tuned import tuned
 
 if TYPE_CHECKING:
     import numpy as np
@@ -50,9 +50,10 @@ HEADROOM = tuned(
     2.0,
     figure=(
         "costs 0.0 dB of 31.6 in the median and 0.5 in the worst of 144 activations, and leaves an octave "
-        "for values that were not calibrated; 20.8 dB with and without it at the output of an encoder"
+        "for values that were not calibrated; with 1, 2 and 4 an encoder keeps 22.66, 22.70 and 22.61 dB, "
+        "descriptors of corners 35.91, 35.94 and 35.95"
     ),
-    chosen_on="a sentence encoder, a vision transformer",
+    chosen_on="a sentence encoder, a vision transformer, a net of corners",
 )
 """Largest value of a type of floats over the largest that was recorded of an activation."""
 

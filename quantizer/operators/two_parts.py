@@ -9,8 +9,8 @@ computes is the one that the first part is rounded with, and that part is exact.
 
 from __future__ import annotations
 
+from ...profiles.base.tuned import tuned
 from ..numerics.affine import UINT8
-from ..numerics.tuned import tuned
 
 FINER = tuned(
     24,

@@ -14,10 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ...profiles.base.errors import ConfigError
+from ...profiles.base.tuned import tuned
 from ...profiles.records.profile import Dim
 from ..numerics.affine import INT8, QuantParams
 from ..numerics.schemas import SCHEMAS, choose_params
-from ..numerics.tuned import tuned
 from ..operators.caches import (
     ATTENTION,
     PLACES,

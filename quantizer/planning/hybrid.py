@@ -33,13 +33,13 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
+from ...profiles.base.tuned import tuned
 from ...profiles.records.profile import has_histograms
 from ..noise.value_paths import upstream
 from ..numerics.affine import INT8, UINT8, QuantParams, quantize
 from ..numerics.block_scales import channel_params_and_sqnr
 from ..numerics.quantization_noise import expected_noise, weight_sqnr
 from ..numerics.schemas import dynamic_params
-from ..numerics.tuned import tuned
 from ..operators.facts import Arithmetic, KernelSizes
 from ..operators.graph import Graph, Node
 from ..operators.sub_pixel import MAX_FLOAT32_INTEGER, largest_sum, sub_pixel_refusal

@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...profiles.base.findings import Code, Finding
+from ...profiles.base.tuned import tuned
 from ...profiles.records.profile import Profile, has_histograms
 from ..costs.float_regions import NEVER, Crossing, Prices, cheapest_with
 from ..noise.estimate_check import band_of
@@ -31,7 +32,6 @@ from ..noise.propagation import NoiseFlow, noise_flow
 from ..noise.steps import before_steps, find_steps
 from ..noise.value_paths import upstream
 from ..numerics.density import density, mean_of
-from ..numerics.tuned import tuned
 from ..operators.graph import Graph
 from ..plan.plan import Kind, QuantPlan
 from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because

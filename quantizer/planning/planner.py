@@ -23,10 +23,10 @@ from functools import cached_property
 
 from ...profiles.base.findings import Code, Finding
 from ...profiles.base.tool import tool_name
+from ...profiles.base.tuned import tuned
 from ..costs.float_regions import Crossing, Prices, find_prices, unprofitable_nodes
 from ..costs.predicted import CostModel, find_folds, find_padding
 from ..numerics.affine import QuantParams
-from ..numerics.tuned import tuned
 from ..operators.decompositions import is_normalized
 from ..operators.facts import KernelSizes
 from ..operators.functions import CHAIN, chain_of
