@@ -172,8 +172,11 @@ def evaluation_text(result: Evaluation, *, verbose: bool = True) -> str:
     lines += [line for output in outputs for line in _output_remarks(output, verbose)]
     worst_samples = result.worst_samples[:NAMED_SAMPLES]
     if worst_samples and (verbose or result.tokens is None):
-        names = ", ".join(f"{worst.sample} {decibel_text(worst.sqnr)} dB" for worst in worst_samples)
-        lines.append(f"samples with the lowest SQNR: {names}")
+        named = [
+            f"{worst.sample} {decibel_text(worst.sqnr)} dB{' (an answer changed)' if worst.changed else ''}"
+            for worst in worst_samples
+        ]
+        lines.append(f"samples that differ most: {', '.join(named)}")
 
     # what was compared, and whether it is good enough
     elsewhere = ""

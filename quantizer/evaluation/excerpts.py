@@ -59,6 +59,7 @@ class Found:
         name: of its class.
         float_box, quantized_box: x0, y0, x1, y1 in pixels of the input; None where that model has it not.
         float_score, quantized_score: as above.
+        changed: whether its score is sufficient in one of the models alone.
     """
 
     name: str
@@ -66,11 +67,7 @@ class Found:
     quantized_box: Box | None
     float_score: float | None
     quantized_score: float | None
-
-    @property
-    def changed(self) -> bool:
-        """Whether only one of the models found it."""
-        return self.float_box is None or self.quantized_box is None
+    changed: bool
 
 
 @dataclass(frozen=True, eq=False)

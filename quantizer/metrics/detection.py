@@ -35,6 +35,9 @@ MIN_SHIFT_SCORE = 0.05
 MIN_SHOWN_SCORE = 0.25
 """Boxes from this score on are told of a picture."""
 
+MIN_PAIRED_SCORE = 0.1
+"""Boxes from this score on are told as those of the other model's."""
+
 NO_BOXES = boxes_of(np.zeros((0, 4)), np.zeros(0, np.int64))
 
 BOX_THRESHOLDS = (0.25, 0.5)
@@ -95,6 +98,7 @@ def _metric(source: MetricSource, figures: Callable[[Sequence[Pair]], Figures]) 
 
     # Boxes with scores below the metric's are kept too: the shift of scores is that of all.
     permissive = replace(head, confidence=min(head.confidence, MIN_SHIFT_SCORE))
+    paired = replace(head, confidence=MIN_PAIRED_SCORE)
 
     def scored(true: Sequence[Boxes], outputs: Outputs) -> list[Pair]:
         detected = permissive.boxes(outputs)
@@ -121,21 +125,32 @@ def _metric(source: MetricSource, figures: Callable[[Sequence[Pair]], Figures]) 
         finish=None if file is None else file.check_rows,
         assumed=(reading, f"{metric.kind.name}: {assumed if file is None else file.assumed}"),
         shift=shift,
-        found=partial(_found, replace(head, confidence=max(head.confidence, MIN_SHOWN_SCORE))),
+        found=partial(_found, paired, max(head.confidence, MIN_SHOWN_SCORE)),
     )
 
 
 def _found(
-    head: Head, floats: Outputs, quantized: Outputs, names: Mapping[int, str]
+    head: Head, sufficient: float, floats: Outputs, quantized: Outputs, names: Mapping[int, str]
 ) -> list[tuple[Found, ...]]:
-    """Return the objects of each picture, in either model or both, the surest first; boxes of one class that
-    overlap by half are one object. `head` has the least score of one that is told."""
+    """Return the objects of each picture, in either model or both, the surest first.
+
+    Boxes of one class that overlap by half are one object.
+
+    Args:
+        head: how outputs are read, boxes of low scores too.
+        sufficient: score that an object has in one of the models at least.
+        floats, quantized: outputs of the models.
+        names: of classes.
+    """
 
     def box(boxes: Boxes, at: int | None) -> Box | None:
         if at is None:
             return None
         x0, y0, x1, y1 = (round(side, 1) for side in boxes.corners[at].tolist())
         return x0, y0, x1, y1
+
+    def score(boxes: Boxes, at: int | None) -> float:
+        return 0.0 if at is None else float(boxes.scores[at])
 
     pictures = []
     for a, b in zip_longest(head.boxes(floats), head.boxes(quantized), fillvalue=NO_BOXES):
@@ -150,8 +165,10 @@ def _found(
                 quantized_box=box(b, there),
                 float_score=None if here is None else float(a.scores[here]),
                 quantized_score=None if there is None else float(b.scores[there]),
+                changed=(score(a, here) >= sufficient) != (score(b, there) >= sufficient),
             )
             for here, there in pairs
+            if max(score(a, here), score(b, there)) >= sufficient
         ]
         objects.sort(key=lambda one: -max(one.float_score or 0.0, one.quantized_score or 0.0))
         pictures.append(tuple(objects))

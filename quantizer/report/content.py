@@ -697,7 +697,10 @@ class Report(Presented):
 
     @property
     def leaves_nothing_to_do(self) -> bool:
-        """Whether the model was measured, is good, and nothing speaks against it."""
+        """Whether the model was measured, is good, and nothing speaks against it: no finding, no change that
+        makes it better, no answer that changed."""
+        if any(sample.changed for sample in self.samples):
+            return False
         is_measured = any(output.measured is not None for output in self.outputs)
         is_good = self.verdict.level == "good" and not self.verdict.findings
         return is_good and is_measured and not self.what_ifs

@@ -555,4 +555,7 @@ def test_objects_are_told_with_both_scores_or_that_only_one_model_has_them() -> 
     assert all(one.float_box == one.quantized_box for one in same)
     (changed,) = metric.found(floats, quantized, {0: "cat"})
     assert [one.quantized_score for one in changed if one.changed] == [None]
+    quantized["y"][0, 4:, best] = floats["y"][0, 4:, best] * 0.2
+    (less,) = metric.found(floats, quantized, {})
+    assert [0.0 < (one.quantized_score or 0.0) < 0.25 for one in less if one.changed] == [True]
     assert {one.name for one in changed} <= {"cat", "class 1", "class 2"}

@@ -186,8 +186,8 @@ def test_objects_are_drawn_where_they_are_in_the_picture_of_the_file(whole: Repo
     first = whole.samples[0]
     assert first.excerpt is not None
     objects = (
-        Found("cat", (10.0, 20.0, 30.0, 40.0), (11.0, 20.0, 30.0, 40.0), 0.9, 0.8),
-        Found("<dog>", None, (1.0, 2.0, 3.0, 4.0), None, 0.5),
+        Found("cat", (10.0, 20.0, 30.0, 40.0), (11.0, 20.0, 30.0, 40.0), 0.9, 0.8, False),
+        Found("<dog>", None, (1.0, 2.0, 3.0, 4.0), None, 0.5, True),
     )
     excerpt = replace(first.excerpt, found=objects, frame=(0.0, -40.0, 320.0, 280.0), picture="AAAA")
     text = page(replace(whole, samples=(replace(first, excerpt=excerpt),)))
