@@ -349,6 +349,11 @@ class Code(StrEnum):
         Severity.NOTE,
         "onnxruntime executes nodes otherwise than planned.",
     )
+    CLIP_LEFT_OUT = (
+        "clip-left-out",
+        Severity.WARNING,
+        "onnxruntime leaves out a Relu or Clip before floats of few bits, unless it is told not to.",
+    )
     SLOW_SESSION = (
         "slow-session",
         Severity.WARNING,

@@ -28,6 +28,7 @@ from ...profiles.samples.objects import DataLike
 from ...profiles.samples.samples import batches_of_shape, input_specs
 from ...profiles.samples.values import InputSpec, Sample, Samples
 from ..adjustments.checkpoint import remove_checkpoint
+from ..evaluation.doubts import clip_doubts
 from ..evaluation.evaluate import measured_sqnr
 from ..evaluation.written_model import check_target, write_checked
 from ..lowering.lower import lower
@@ -428,6 +429,7 @@ def _write(
             file_bytes=lowered.file_bytes,
         )
         findings = dict.fromkeys([*plan.findings, *lowered.findings, *of_target, *written.findings])
+        findings |= dict.fromkeys(clip_doubts(lowered.model))
         plan = replace(plan, findings=tuple(findings))
         if save_plan is not None:
             write_plan(plan, save_plan, files)

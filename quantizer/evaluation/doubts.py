@@ -19,11 +19,14 @@ from ...profiles.base.findings import Code, Finding
 from ...profiles.base.presentation import size_text
 from ...profiles.base.tool import tool_name
 from ...profiles.instrumentation.profiling_nodes import is_instrumented
+from ..model.editing import is_standard
+from ..model.external_data import FEW_BIT_FLOATS
 from ..model.identity import model_id
 from ..plan.plan import QuantPlan
 from ..plan.provenance import Provenance, model_fingerprint, plan_digest, read_provenance
 from ..prepare.prepare import ModelFile, nodes_said_to_be_quantized
 from ..targets.packaged import target_names
+from .runtimes import DROPS_RELU, ROUNDS_BIAS
 
 _QUANTIZED_PREFIXES = ("qlinear", "qgemm", "qattention", "qembed", "qordered", "qmoe")
 _QUANTIZED_WORDS = ("quantize", "integer", "nbits")
@@ -176,6 +179,30 @@ def session_doubts(quantized: ModelFile) -> tuple[Finding, ...]:
             sentence = f"{source} sets {option} to {value}, with which int8 {slow} as measured here"
             found.append(Finding(Code.SLOW_SESSION, sentence, option, {"value": value}, remedy))
     return tuple(found)
+
+
+def clip_doubts(quantized: ir.Model) -> tuple[Finding, ...]:
+    """Return a finding where onnxruntime's default level leaves out a Relu or Clip of a written model: that
+    is before QuantizeLinear of floats of few bits, which have values of both signs."""
+    makers = [
+        (node.inputs[0].producer(), node.inputs[2].dtype)
+        for node in quantized.graph.all_nodes()
+        if is_standard(node, "QuantizeLinear")
+        and len(node.inputs) > 2
+        and node.inputs[0] is not None
+        and node.inputs[2] is not None
+    ]
+    clips = {maker for maker, dtype in makers if maker is not None and dtype in FEW_BIT_FLOATS}
+    count = sum(is_standard(node, "Relu", "Clip") for node in clips)
+    if not count:
+        return ()
+    sentence = (
+        f"{count} Relu or Clip before floats of few bits: onnxruntime leaves them out, which is wrong, or "
+        "does not load the model; what is measured here has them"
+    )
+    names = ";".join((*DROPS_RELU, ROUNDS_BIAS))
+    remedy = f"set optimization.disable_specified_optimizers to {names} there, or use --target onnx"
+    return (Finding(Code.CLIP_LEFT_OUT, sentence, figures={"nodes": count}, remedy=remedy),)
 
 
 def _session_options(text: str) -> Iterator[tuple[str, str]]:

@@ -45,7 +45,7 @@ from .compare import (
     class_count,
     classes_of,
 )
-from .doubts import check_not_instrumented, doubts, other_graph, session_doubts, speed_doubts
+from .doubts import check_not_instrumented, clip_doubts, doubts, other_graph, session_doubts, speed_doubts
 from .excerpts import Excerpt, Reading
 from .gates import GateFailure, check_gate, failures_of, gate_finding, timed_where_it_runs, truth_doubts
 from .latency import Latency, Run, measure
@@ -513,6 +513,7 @@ def evaluate(
         *other_graph(floats, quantized),
         *elsewhere,
         *session_doubts(quantized),
+        *clip_doubts(quantized.model),
         *too_good(estimates),
         *(Finding(Code.SCORES_MOVED, sentence) for sentence in (() if shift is None else shift.advice)),
         *(() if metric is None else metric.assumed),

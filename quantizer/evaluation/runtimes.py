@@ -50,6 +50,11 @@ DROPS_RELU = ("ReluQuantRewrite", "ClipQuantRewrite")
 there were no quantized values below that: wrong for floating-point numbers of few bits, which have them."""
 
 
+ROUNDS_BIAS = "WeightBiasQuantization"
+"""Optimizer of onnxruntime 1.32 that divides a bias by two scales, in float16 where these are, and overflows:
+a convolution before a Relu and floats of few bits in a file in float16. Runs here are of float32."""
+
+
 def session_options(threads: int, float_bytes: int = 0, without: tuple[str, ...] = ()) -> ort.SessionOptions:
     """Return the options that every measured session has.
 
