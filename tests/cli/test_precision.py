@@ -26,7 +26,6 @@ def quantize(folder: Path, *words: str) -> Result:
         (["--as", "int8-dynamic"], "dynamic", "int8"),
         (["--as", "weight-only-8"], "weight-only", "int8"),
         (["--as", "weight-only-4"], "weight-only", "int4"),
-        (["--as", "mixed", "--max-size", "90kB"], "weight-only", "int4"),
     ],
 )
 def test_a_word_stands_for_settings(tmp_path: Path, words: list[str], mode: str, weight_type: str) -> None:
@@ -34,6 +33,13 @@ def test_a_word_stands_for_settings(tmp_path: Path, words: list[str], mode: str,
     assert result.exit_code == 0, result.output
     config = load_plan(tmp_path / "plan.yaml").config
     assert (config.mode, config.weight_type) == (mode, weight_type)
+
+
+def test_mixed_stands_for_a_size(tmp_path: Path) -> None:
+    result = quantize(tmp_path, "--as", "mixed", "--max-size", "90kB")
+    assert result.exit_code == 0, result.output
+    config = load_plan(tmp_path / "plan.yaml").config
+    assert (config.mode, config.fit_size) == ("weight-only", "90.000kB")
 
 
 def test_set_takes_a_line_of_a_configuration_file(tmp_path: Path) -> None:
