@@ -39,6 +39,7 @@ from ..model.saving import has_external_data, written_bytes
 from ..noise.estimate_check import EstimateCheck, check_estimates, expected_sqnr, too_good
 from ..noise.kept_samples import read_measured
 from ..noise.output_limits import noise_limits
+from ..numerics.affine import TYPES
 from ..plan.documents import read_with_samples
 from ..plan.plan import Kind, QuantPlan
 from ..plan.store import PlanLike, plan_name, read_plan
@@ -364,6 +365,15 @@ def _estimates_checked(
     return check_estimates(expected, measured_sqnr(model, quantized, first)) if first else ()
 
 
+def _nothing_in_floats(plan: QuantPlan) -> tuple[Finding, ...]:
+    """Return a finding on a plan that was to have floats of few bits, and has nothing that is quantized."""
+    kind = plan.config.activation_type
+    if not TYPES[kind].is_float or any(entry.kind is not Kind.FLOAT for entry in plan.nodes.values()):
+        return ()
+    sentence = f"nothing is quantized: no node takes {kind}"
+    return (Finding(Code.NOTHING_QUANTIZED, sentence, kind, remedy="--verbose says why of each"),)
+
+
 def _write(
     model: ModelFile,
     planned: PlannedModel,
@@ -449,6 +459,7 @@ def _write(
                 *(stored_twice(plan, planned.graph) if written.size > model.bytes else ()),
                 *too_good(estimates),
                 *left_out,
+                *(_nothing_in_floats(plan) if batch is None else ()),  # a verdict says so itself
             ]
         ),
         model.bytes,

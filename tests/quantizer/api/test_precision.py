@@ -5,9 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import onnx
+import onnx.parser
 import pytest
 import qprof_onnx as qprof
 from qprof_onnx.profiles.base.errors import ConfigError
+from qprof_onnx.profiles.base.findings import Code
 from qprof_onnx.quantizer.api.options import MIXED, PRECISION_NAMES, PRECISIONS, Precision
 
 DIGITS = Path(__file__).parents[3] / "examples" / "digits"
@@ -132,3 +135,18 @@ def test_the_words_of_python_are_those_of_the_command_line() -> None:
             "mixed",
         ),
     ) == PRECISION_NAMES
+
+
+def test_a_float8_model_in_which_nothing_takes_float8_says_so(tmp_path: Path) -> None:
+    """Convolutions of 2 channels are too few for TensorRT's kernels of float8."""
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17]> '
+        "g (float[1,2,6,6] x) => (float[1,2,6,6] y) { y = Conv (x, w) }"
+    )
+    weight = np.ones((2, 2, 1, 1), np.float32)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(weight, "w"))
+    onnx.save(model, tmp_path / "m.onnx")
+    profile = qprof.profile(tmp_path / "m.onnx", [{"x": np.ones((1, 2, 6, 6), np.float32)}])
+    result = qprof.quantize(tmp_path / "m.onnx", profile, config="float8", target="tensorrt")
+    (told,) = (found for found in result.findings if found.code is Code.NOTHING_QUANTIZED)
+    assert told.text == "nothing is quantized: no node takes float8e4m3fn; --verbose says why of each"
