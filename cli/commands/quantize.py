@@ -242,7 +242,7 @@ def _lines_of_unjudged(result: QuantizeResult, verbose: bool) -> Iterator[tuple[
     yield "int8", result.composition.text
 
     if not verbose:
-        yield from listed(of_severity(result.findings, Severity.WARNING))
+        yield from listed(of_severity(result.findings, Severity.DOUBT, Severity.WARNING))
         notes = of_severity(result.findings, Severity.NOTE)
         notes = tuple(note for note in notes if note.code is not Code.OUTPUT_KIND)
         yield from listed(notes[:SHOWN] if len(notes) > SHOWN + 1 else notes)

@@ -9,6 +9,7 @@ import onnx
 import onnx.parser
 import pytest
 import qprof_onnx as qprof
+from qprof_onnx.cli.commands.quantize import summary_text
 from qprof_onnx.profiles.base.errors import ConfigError
 from qprof_onnx.profiles.base.findings import Code
 from qprof_onnx.quantizer.api.options import MIXED, PRECISION_NAMES, PRECISIONS, Precision
@@ -150,3 +151,4 @@ def test_a_float8_model_in_which_nothing_takes_float8_says_so(tmp_path: Path) ->
     result = qprof.quantize(tmp_path / "m.onnx", profile, config="float8", target="tensorrt")
     (told,) = (found for found in result.findings if found.code is Code.NOTHING_QUANTIZED)
     assert told.text == "nothing is quantized: no node takes float8e4m3fn; --verbose says why of each"
+    assert f"doubt     {told.text}" in summary_text(result, (), verbose=False)
