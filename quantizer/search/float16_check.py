@@ -137,7 +137,11 @@ class _Check:
         """Return how far the worst output is off with float16, over what it may be."""
         outputs = self._run(self._narrow(wide), self.outputs, self.samples)
         floats, others = (
-            [dict(zip(self.outputs, o, strict=True)) for o in of] for of in (self.exact, outputs)
+            [
+                {name: value for name, value in zip(self.outputs, o, strict=True) if _is_array(value)}
+                for o in of
+            ]
+            for of in (self.exact, outputs)
         )
         inputs = [sample.arrays for sample in self.samples]
         shifts = output_shifts(floats, others, self.facts.noise_limits, self.axes, inputs)
@@ -195,7 +199,8 @@ class _Check:
         places = {}
         for node in self.model.graph:
             for value in node.outputs:
-                if value.dtype is ir.DataType.FLOAT and value.name:
+                is_tensor = not isinstance(value.type, (ir.SequenceType, ir.OptionalType))
+                if is_tensor and value.dtype is ir.DataType.FLOAT and value.name:
                     rounded = f"{value.name}_widened"
                     written = rounded if rounded in present else value.name
                     if written in present:
@@ -231,6 +236,10 @@ class _Check:
             model.graph.outputs.extend(values[name] for name in names if name not in present)
         session = open_model(model, "float model")
         return [run(session, names, sample.arrays, "float model") for sample in samples]
+
+
+def _is_array(value: object) -> bool:
+    return isinstance(value, np.ndarray)
 
 
 def _inside(node: ir.Node) -> Iterator[ir.Node]:

@@ -18,6 +18,7 @@ from onnx import TensorProto, numpy_helper, parser
 from onnx.reference import ReferenceEvaluator
 from qprof_onnx import quantize
 from qprof_onnx.profiles.base.errors import ConfigError
+from qprof_onnx.profiles.base.findings import Code
 from qprof_onnx.quantizer.api.profiling import profile_model
 from qprof_onnx.quantizer.evaluation.runtimes import open_session
 from qprof_onnx.quantizer.lowering.float16 import emulated
@@ -181,6 +182,17 @@ def test_what_float16_rounds_is_in_the_decibels_that_are_estimated(tmp_path: Pat
     assert not any(entry.kind.counts_as_quantized for entry in written.plan.nodes.values())
     # Gains are those of the signal, as far as nothing was quantized for measuring them.
     assert written.plan.origin.estimated_sqnr["y"] == pytest.approx(written.decibels(), abs=4.0)
+
+
+def test_a_model_that_gives_a_sequence_is_run_in_float16_too(tmp_path: Path) -> None:
+    text = """
+    agraph (float[4, 64] x) => (seq(float[4, 1]) s, float[4, 64] y) {
+        a = MatMul (x, w)
+        y = Relu (a)
+        s = SplitToSequence <axis = 1> (y)
+    }"""
+    written = Written(tmp_path, text, {"w": normal((64, 64), 0.1)}, feeds((4, 64)))
+    assert Code.STEP_LEFT_OUT not in {finding.code for finding in written.plan.findings}
 
 
 def test_a_square_beyond_float16_and_what_reads_it_are_float32(tmp_path: Path) -> None:
