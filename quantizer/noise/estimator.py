@@ -251,10 +251,24 @@ class NoiseEstimator:
 
     def in_float16(self, flow: NoiseFlow, plan: QuantPlan) -> Iterator[NoiseSource]:
         """Yield the rounding of what stays float where that is float16: of results, and of constants beside
-        them. No node is quantized or not for it. A node with subgraphs is one, whatever is in them."""
-        if plan.config.is_float16:
+        them. No node is quantized or not for it. A node with subgraphs is one, whatever is in them.
+
+        Where subgraphs read activations of the main graph there is none: gains do not pass noise on that way,
+        so that what float16 rounds behind them would be told as if it were all.
+        """
+        if plan.config.is_float16 and not self._has_captured_activations():
             for _, source in _sources(flow, self._rounded_to_float16(plan)):
                 yield source
+
+    def _has_captured_activations(self) -> bool:
+        graph = self.activations.graph
+        return any(
+            graph.maker(name) and graph.maker(name) not in graph.holders
+            for node in graph.nodes
+            if node.name in graph.holders
+            for name in node.inputs
+            if name
+        )
 
     def _rounded_to_float16(self, plan: QuantPlan) -> Iterator[RoundedValues]:
         graph = self.activations.graph
