@@ -53,7 +53,7 @@ from ..planning.plan_model import (
     plan_from,
     rounded_with_samples,
 )
-from ..planning.size_budget import estimated_size
+from ..planning.size_budget import beyond_size, estimated_size
 from ..prepare.float16 import narrow_constants
 from ..prepare.prepare import (
     ModelFile,
@@ -187,7 +187,12 @@ def write_quantized(
         check = None
 
     def attempt(facts: PlanningFacts) -> QuantizeResult:
-        planned = first if first is not None and facts is first_facts else plan_from(facts)
+        if first is not None and facts is first_facts:
+            planned = first
+        elif config.has_size:
+            planned, facts = _plan_of_written_size(facts)
+        else:
+            planned = plan_from(facts)
         lowered: LoweredModel | None = None
         left_out: Sequence[Finding]
 
@@ -195,7 +200,10 @@ def write_quantized(
         if check is not None and facts.config.is_float16:
             measure = partial(with_float32_nodes_on_samples, facts, planned, check)
             step = "float16 run on check samples (it may lose more than recorded ranges tell)"
+            narrow = facts.lost_in_float16
             (facts, planned), left_out = improved(step, measure, (facts, planned), DataError, ModelError)
+            if config.has_size and facts.lost_in_float16 != narrow:  # what is float32 takes twice the bytes
+                planned, facts = _plan_of_written_size(facts)
             planned = planned.with_findings(left_out)
 
         # Outputs near enough to float, as measured on calibration samples.
@@ -324,7 +332,8 @@ def _plan_of_written_size(facts: PlanningFacts) -> tuple[PlannedModel, PlanningF
     What would be written says how far the estimate of the planner is off: with the smallest formats first,
     and then as planned, as long as that is too large, or leaves more than it was thought to. Other formats
     are off by another error: between one that fits and one that does not the middle is tried, of
-    `SIZED_PLANS`.
+    `SIZED_PLANS`. Where the smallest formats do not fit, the most exact ones may, of weights so small that
+    what a format adds to the graph is more than the weight.
 
     Raises:
         ConfigError: in its smallest formats the model takes more.
@@ -332,7 +341,7 @@ def _plan_of_written_size(facts: PlanningFacts) -> tuple[PlannedModel, PlanningF
     external, limit = has_external_data(facts.prepared.model), size_in_bytes(facts.config.fit_size)
     fitting: tuple[PlannedModel, PlanningFacts] | None = None
     error, least, most = math.inf, -math.inf, math.inf  # errors of plans that are too large, that fit
-    step = 0.0
+    step, smallest = 0.0, math.inf
     for _ in range(SIZED_PLANS):
         sized = replace(facts, size_error=error)
         planned = plan_from(sized)
@@ -343,11 +352,10 @@ def _plan_of_written_size(facts: PlanningFacts) -> tuple[PlannedModel, PlanningF
             if most - max(exact, least) <= limit / SIZE_TOLERANCE:
                 return fitting
             error = exact if exact > least else (least + most) / 2.0
+        elif fitting is None and error == math.inf:
+            smallest, error = size, -math.inf  # where what a format adds to the graph is most of a weight
         elif fitting is None:
-            raise ConfigError(
-                f"fit_size {facts.config.fit_size}: in the smallest formats that {facts.target.name} takes "
-                f"the model has {size / 1e6:.3g} MB; give more"
-            )
+            raise beyond_size(facts, min(smallest, size))
         else:
             least = error
             step += size - limit + limit / SIZE_TOLERANCE  # more each time, for plans that stay the same
@@ -438,6 +446,8 @@ def _write(
             batch=files,
             file_bytes=lowered.file_bytes,
         )
+        if facts is not None and plan.config.has_size and written.size > size_in_bytes(plan.config.fit_size):
+            raise beyond_size(facts, written.size)
         findings = dict.fromkeys([*plan.findings, *lowered.findings, *of_target, *written.findings])
         findings |= dict.fromkeys(clip_doubts(lowered.model))
         plan = replace(plan, findings=tuple(findings))

@@ -127,14 +127,20 @@ def chosen_formats(facts: PlanningFacts, floats: FloatReasons) -> Mapping[str, W
     sizes |= {one.names[-1]: one.choices[0].size for one in weights}
     least, limit = _size(facts, plan, sizes) + facts.size_error, size_in_bytes(config.fit_size)
     if limit < least < math.inf:
-        raise ConfigError(
-            f"fit_size {config.fit_size}: in the smallest formats that {facts.target.name} takes the model "
-            f"has {least / 1e6:.3g} MB; give more"
-        )
+        raise beyond_size(facts, least)
     places = quietest(weights, limit - least)
     return {
         name: one.as_chosen(place) for one, place in zip(weights, places, strict=True) for name in one.names
     }
+
+
+def beyond_size(facts: PlanningFacts, size: float) -> ConfigError:
+    """Return the error that a model has more bytes than `fit_size` in the smallest formats of the target."""
+    tenths = 100 if size < 1e6 else 100_000  # what `size_text` tells, rounded up: so much is enough
+    return ConfigError(
+        f"fit_size {facts.config.fit_size}: in the smallest formats that {facts.target.name} takes the model "
+        f"has {size_text(math.ceil(size / tenths) * tenths)}; give more"
+    )
 
 
 def quietest(weights: Sequence[StoredOnce], room: float) -> list[int]:
@@ -364,7 +370,8 @@ def _size(facts: PlanningFacts, plan: QuantPlan, sizes: Mapping[str, float]) -> 
         if name in sizes:
             size += sizes[name]
         elif params is None:
-            size += tensor.nbytes
+            narrow = facts.config.is_float16 and tensor.dtype is ir.DataType.FLOAT
+            size += tensor.nbytes / 2.0 if narrow else tensor.nbytes
         else:
             schema = SCHEMAS["symmetric"]
             usual = 0 if params.qtype.signed else 1 << (params.qtype.bits - 1)

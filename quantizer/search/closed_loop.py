@@ -486,7 +486,7 @@ class _CheckedPlans:
         best = self.loop.best(
             first,
             proposers,
-            keeps=_MeasuredPlan.improves,
+            keeps=lambda plan, best: plan.improves(best) and self._fits(plan.facts),
             ends=lambda plan: plan.holds,
             patience=Patience(MAX_VAIN, lambda plan, best: plan.excess <= (1.0 - LEAST_GAIN) * best.excess),
         )
@@ -496,7 +496,9 @@ class _CheckedPlans:
             best,
             (self._giving_way,),
             keeps=lambda plan, best: (
-                plan.excess < best.excess and (best.is_destroyed or _gains_nothing(best, plan))
+                plan.excess < best.excess
+                and (best.is_destroyed or _gains_nothing(best, plan))
+                and self._fits(plan.facts)
             ),
             ends=lambda plan: plan.holds,
         )

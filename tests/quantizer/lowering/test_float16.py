@@ -213,6 +213,21 @@ def test_a_model_that_gives_a_sequence_is_run_in_float16_too(tmp_path: Path) -> 
     assert Code.STEP_LEFT_OUT not in {finding.code for finding in written.plan.findings}
 
 
+def test_a_size_counts_what_a_run_on_samples_makes_float32(tmp_path: Path) -> None:
+    text = """
+    agraph (int64[8] ids) => (float[8, 64] y) {
+        e = Gather (table, ids)
+        d = Sub (e, level)
+        y = MatMul (d, w)
+    }"""
+    table = 1000.0 + normal((300, 96), 0.05)  # float16 has steps of 0.5 there
+    weights = {"table": table, "level": np.float32(1000.0), "w": normal((96, 64), 0.1)}
+    samples = [{"ids": np.arange(first, first + 8)} for first in range(0, 160, 10)]
+    with pytest.raises(ConfigError, match=r"fit_size 80kB: in the smallest formats .* has 12\d\.\d kB"):
+        Written(tmp_path, text, weights, samples, mode="weight-only", fit_size="80kB")
+    assert not (tmp_path / "q.onnx").exists()
+
+
 def test_a_square_beyond_float16_and_what_reads_it_are_float32(tmp_path: Path) -> None:
     written = Written(tmp_path, NORM, {"eps": np.float32(1e-3)}, feeds((1, 8, 64), 300.0))
     reasons = written.reasons()

@@ -181,7 +181,7 @@ def test_a_size_and_a_quality_are_not_both_obeyed() -> None:
 
 
 def test_a_size_that_4_bits_exceed_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"in the smallest formats that \S+ takes the model has 0"):
+    with pytest.raises(ConfigError, match=r"in the smallest formats that \S+ takes the model has \d+\.\d kB"):
         plan_of(decoder(), fit_size="10kB")
 
 
