@@ -4,11 +4,12 @@ taken for where a target's kernels have no times. Pure."""
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
 
-from ...profiles.records.profile import Profile
+from ...profiles.records.profile import Profile, TensorProfile
 from ..noise.activation_ranges import with_clip_profiles
 from ..operators.graph import Graph, Node
 from ..plan.plan import Kind, QuantPlan
@@ -32,7 +33,8 @@ def int8_share(plan: QuantPlan, graph: Graph, profile: Profile) -> float:
 
     A node with a constant weight counts its multiplications (elements of the output times elements of the
     weight for each output channel), a product of two activations those along the last axis of its first
-    input where that is fixed, and every other node its output elements. Outputs without a profile (shapes,
+    input where that is fixed, a recurrent node those of all its steps, and every other node its output
+    elements. Outputs without a profile (shapes,
     indices) count nothing.
     """
     shares = _shares(graph, profile).items()
@@ -52,10 +54,24 @@ def assumed_prices(graph: Graph, profile: Profile) -> dict[str, float]:
 def _shares(graph: Graph, profile: Profile) -> dict[str, float]:
     """Return the share of the arithmetic of each node with a profile."""
     known = with_clip_profiles(profile, graph)
-    nodes = [node for node in graph.nodes if node.output in known]
-    work = {node.name: float(known[node.output].count) * multiplications(node, graph) for node in nodes}
+    work = {node.name: done for node in graph.nodes if (done := _work(node, graph, known)) is not None}
     total = sum(work.values())
     return {name: done / total for name, done in work.items()} if total else {}
+
+
+def _work(node: Node, graph: Graph, known: Mapping[str, TensorProfile]) -> float | None:
+    """Return the multiplications of a node; None without a profile.
+
+    Those of a recurrent node follow from its input: of its results the last state alone may be read.
+    """
+    if node.rule is not None and node.rule.is_recurrent:
+        read, weights = known.get(node.input(0)), [node.constant(1), node.constant(2)]
+        if read is not None and weights[0] is not None and weights[1] is not None:
+            steps = float(read.count / weights[0].shape[-1])
+            return steps * (weights[0].size + weights[1].size)
+    if node.output not in known:
+        return None
+    return known[node.output].count * multiplications(node, graph)
 
 
 def float_share(plan: QuantPlan, graph: Graph, profile: Profile) -> tuple[str, float]:

@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+import onnx_ir as ir
 import pytest
+from onnx import numpy_helper, parser
+from qprof_onnx.profiles.runner.calibrate import calibrate
+from qprof_onnx.profiles.samples.values import Sample
 from qprof_onnx.quantizer.evaluation.latency import Latency
+from qprof_onnx.quantizer.model.identity import model_id
+from qprof_onnx.quantizer.operators.graph import index
+from qprof_onnx.quantizer.prepare.prepare import prepare
 from qprof_onnx.quantizer.search.integer_share import assumed_prices, assumed_time
 from qprof_onnx.quantizer.search.verdict import (
     Composition,
@@ -53,6 +61,21 @@ def test_only_weights_where_arithmetic_was_asked_for_is_spoken_against() -> None
     assert not list(against(Composition(None, 3, weight_only=3), SMALLER))
     assert not list(against(replace(WEIGHTS, is_unprofitable=True), SMALLER))  # a note says it
     assert [*map(str, against(FLOAT, SMALLER))] == ["float kept: nothing is quantized"]
+
+
+def test_steps_of_a_recurrent_node_count_where_its_last_state_alone_is_read() -> None:
+    text = """<ir_version: 8, opset_import: ["": 17]>
+    agraph (float[9, 1, 8] x) => (float[1, 1, 4] h, float[9, 1, 8] y)
+    { z, h = GRU <hidden_size = 4> (x, w, r) y = MatMul (x, m) }"""
+    model = parser.parse_model(text.replace("z, h", ", h"))
+    for name, shape in {"w": (1, 12, 8), "r": (1, 12, 4), "m": (8, 8)}.items():
+        values = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+        model.graph.initializer.append(numpy_helper.from_array(values, name))
+    prepared = prepare(ir.from_proto(model)).model
+    sample = Sample("0", {"x": np.ones((9, 1, 8), np.float32)})
+    prices = assumed_prices(index(prepared), calibrate(prepared, [sample], model_id(prepared, "net.onnx")))
+    shares = {node.op_type: prices[str(node.name)] for node in prepared.graph}
+    assert shares["GRU"] / shares["MatMul"] == pytest.approx((12 * 8 + 12 * 4) / (8 * 8))
 
 
 def test_products_are_counted_and_not_the_many_nodes_that_take_little() -> None:
