@@ -73,7 +73,7 @@ def all_nets() -> tuple[Net, ...]:
 
 def memory_nets() -> Iterator[Net]:
     """Yield products with few and many weights that no cache holds, those of a number of rows together."""
-    for rows, pairs in itertools.product((1, 2, 4, 16, 64), (1, 2, 4, 8, 16)):
+    for rows, pairs in itertools.product((1, 2, 4, 16, 64), (1, 2, 4, 8, 16, 32, 64)):
         net = Net((rows, 384))
         for _ in range(pairs):
             net.add("MatMul", net.weight(384, 1536)).add("MatMul", net.weight(1536, 384))
