@@ -238,8 +238,6 @@ def _output_remarks(output: OutputResult, verbose: bool) -> Iterator[str]:
         compared = "; compared on what both have" if difference is not None else ""
         where = f"in {output.shape_mismatches} samples{compared}"
         yield f"output '{output.name}': another shape than float's {where}"
-    if difference is not None and difference.non_finite:
-        yield f"output '{output.name}': {difference.non_finite} elements are NaN or Inf in one model only"
     if channels is None or difference is None or difference.sqnr == math.inf:
         return
     worst = channels.worst_difference

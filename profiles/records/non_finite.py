@@ -6,10 +6,11 @@ goes from workers to the run that merges their profiles, and into checkpoints, b
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, fields
 from typing import Any
 
+from ..base.errors import DataError
 from ..base.findings import Code, Figure, Finding
 from .profile import FirstNonFinite, NonFinite, Profile
 
@@ -53,6 +54,26 @@ def gate_failure(profile: Profile, limit: float) -> Finding | None:
     figures: dict[str, Figure] = {"gate": "max_non_finite", "limit": limit, "measured": share}
     remedy = "repair the samples or the model, or raise --max-non-finite"
     return Finding(Code.GATE_FAILED, sentence, name, figures, remedy)
+
+
+def check_outputs_have_numbers(profile: Profile, outputs: Iterable[str]) -> None:
+    """Raise an error where nothing but NaN and Inf came out of the model that was profiled.
+
+    A model that is made from such a profile could not be judged: no number of it differs from float's.
+
+    Args:
+        profile: of the float model.
+        outputs: names of the graph outputs.
+
+    Raises:
+        DataError: each profiled output holds NaN, and no finite number; with the sample and the node where
+            the first came from, if the profile knows them.
+    """
+    seen = [profile[name] for name in outputs if name in profile]
+    if seen and all(tensor.nan and not tensor.count for tensor in seen):
+        finding = non_finite_finding(profile)
+        cause = "" if finding is None else f": {finding.sentence}"
+        raise DataError(f"no output of the model is a finite number{cause}; repair the samples or the model")
 
 
 def _worst_tensor(profile: Profile) -> tuple[str, float]:

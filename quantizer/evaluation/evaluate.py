@@ -328,6 +328,17 @@ def _element_kind(type_text: str) -> str:
     return "float" if type_text in floats else type_text
 
 
+def _non_finite_finding(output: OutputResult) -> Finding:
+    """Return the finding on an output of which elements are NaN or Inf in one of the models."""
+    count = 0 if output.difference is None else output.difference.non_finite
+    sentence = (
+        f"output '{output.name}': {count} elements are NaN or Inf in one model only, and count in no figure "
+        "but its SQNR"
+    )
+    remedy = "look for samples with NaN, or for a division or a logarithm of 0"
+    return Finding(Code.NON_FINITE, sentence, output.name, {"elements": count}, remedy)
+
+
 def evaluate(
     float_path: str | os.PathLike[str],
     quantized_path: str | os.PathLike[str],
@@ -515,6 +526,7 @@ def evaluate(
         *session_doubts(quantized),
         *clip_doubts(quantized.model),
         *too_good(estimates),
+        *map(_non_finite_finding, (o for o in outputs if o.difference and o.difference.non_finite)),
         *(Finding(Code.SCORES_MOVED, sentence) for sentence in (() if shift is None else shift.advice)),
         *(() if metric is None else metric.assumed),
     ]

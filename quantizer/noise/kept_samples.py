@@ -14,6 +14,7 @@ from ...profiles.base.errors import QprofError
 from ...profiles.base.findings import Code, Finding
 from ...profiles.base.improvement import improved
 from ...profiles.base.tuned import tuned
+from ...profiles.records.non_finite import check_outputs_have_numbers
 from ...profiles.records.profile import Profile, SampleNoise
 from ...profiles.runtime.providers import CPU, cores, used_bytes
 from ...profiles.samples.arrays import machine_bytes
@@ -109,8 +110,10 @@ def read_measured(source: ProfileLike, prepared: PreparedModel) -> tuple[Profile
 
     Raises:
         ProfileError: it cannot be read, or belongs to another model.
+        DataError: no output of the model was a finite number.
     """
     profile, missing = read_with_samples(source, prepared.model, prepared.identity)
+    check_outputs_have_numbers(profile, (value.name or "" for value in prepared.model.graph.outputs))
     profile, findings = with_noise_of_kept(profile, prepared.model, missing)
     return profile, missing, findings
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import qprof_onnx as qprof
 from qprof_onnx.profiles.base.errors import ModelError
+from qprof_onnx.profiles.base.findings import Code
 from qprof_onnx.quantizer.api import from_samples
 from qprof_onnx.quantizer.prepare.prepare import ModelFile
 
@@ -227,3 +228,23 @@ def test_of_samples_that_are_not_to_be_kept_a_report_shows_none() -> None:
         assert result.judged is not None
         assert result.judged.evaluation.worst_samples
         assert bool(result.judged.evaluation.excerpts) == bool(keep)
+
+
+def test_samples_of_which_only_nan_comes_out_are_refused_and_leave_no_model(tmp_path: Path) -> None:
+    data = [{"image": np.full((8, 1, 8, 8), np.nan, np.float32)}] * 4
+    with pytest.raises(qprof.DataError, match=r"no output of the model is a finite number: NaN .* 'image'"):
+        qprof.quantize(DIGITS / "model.onnx", data, tmp_path / "q.onnx")
+    assert not (tmp_path / "q.onnx").exists()
+
+
+def test_a_judged_sample_with_nan_is_told(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    data = [{"image": rng.uniform(0, 1, (8, 1, 8, 8)).astype(np.float32)} for _ in range(5)]
+    broken = {"image": data[0]["image"].copy()}
+    broken["image"][0, 0, 0, 0] = np.nan
+    result = qprof.quantize(
+        DIGITS / "model.onnx", data[:4], tmp_path / "q.onnx", holdout_data=[data[4], broken]
+    )
+    assert result.judged is not None
+    codes = [finding.code for finding in result.judged.evaluation.findings]
+    assert Code.NON_FINITE in codes
