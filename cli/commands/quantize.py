@@ -183,6 +183,8 @@ def summary_text(result: QuantizeResult, arguments: Sequence[str], *, verbose: b
         lines += _lines_of_unjudged(result, verbose)
     else:
         lines += _lines_of_judged(result, result.judged, arguments, verbose)
+        if not verbose:  # the model has not the bits that were asked for
+            lines += listed(finding for finding in findings if finding.code is Code.WIDER_WEIGHTS)
     if verbose:
         if result.prediction:
             lines.append(("predicted", result.prediction))
@@ -219,6 +221,8 @@ def _lines_of_unjudged(result: QuantizeResult, verbose: bool) -> Iterator[tuple[
     yield from (("quality", text) for text in shown)
     if not outputs and result.facts is not None and not has_histograms(result.facts.measured):
         yield "quality", "not known: the profile has ranges only, and no samples; measure with qprof evaluate"
+    elif not outputs and (result.facts is None or not result.facts.measured):
+        yield "quality", "not known: made without samples; give --data, or measure with qprof evaluate"
     if len(outputs) > len(shown):
         yield "quality", f"{len(outputs) - len(shown)} more outputs, each with less noise"
 

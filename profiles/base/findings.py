@@ -286,6 +286,11 @@ class Code(StrEnum):
         Severity.NOTE,
         "Run on check samples, the first plan was too noisy; another is taken.",
     )
+    WIDER_WEIGHTS = (
+        "wider-weights",
+        Severity.WARNING,
+        "Run on check samples, weights of the bits that were asked for destroyed the model; they have 8.",
+    )
     LIMIT_EXCEEDED = (
         "limit-exceeded",
         Severity.WARNING,

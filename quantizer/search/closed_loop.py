@@ -811,7 +811,9 @@ def _with_checks(best: _MeasuredPlan, first: _MeasuredPlan, samples: str) -> Pla
         sentence = (
             f"run on {samples}, the first plan was too noisy ({worst.text}): {best.change} {after}, {cost}"
         )
-        findings.append(Finding(Code.NOISY_PLAN, sentence, worst.output))
+        has_wider = best.facts.config.weight_type != first.facts.config.weight_type
+        code = Code.WIDER_WEIGHTS if has_wider else Code.NOISY_PLAN
+        findings.append(Finding(code, sentence, worst.output))
     if not best.holds:
         worst = max(best.shifts, key=lambda shift: shift.excess)
         sentence = f"{worst.text}, on {samples}: no plan that was tried holds at a price worth it"

@@ -304,3 +304,24 @@ def test_the_column_that_a_recipe_calls_the_label_is_offered_as_labels(tmp_path:
     result = qprof("quantize", tmp_path / "net.onnx", "--data", tmp_path / "rows.csv", *words)
     assert result.exit_code == 0, result.output
     assert f"as --labels {tmp_path / 'rows.csv'}:kind it scores accuracy" in result.stderr
+
+
+def test_weights_that_have_eight_bits_though_four_were_asked_for_are_told(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    weight = rng.normal(size=(256, 64)).astype(np.float32)
+    weight[::32] = 40.0  # one in each block; what it is multiplied by is 0
+    model = parser.parse_model(
+        '<ir_version: 9, opset_import: ["": 17]> '
+        "g (float[n, 256] x) => (float[n, 64] y) { y = MatMul (x, w) }"
+    )
+    model.graph.initializer.append(numpy_helper.from_array(weight, "w"))
+    onnx.save(model, tmp_path / "m.onnx")
+    for number in range(32):
+        x = rng.normal(size=(1, 256)).astype(np.float32)
+        x[:, ::32] = 0.0
+        (tmp_path / "data").mkdir(exist_ok=True)
+        np.savez(tmp_path / "data" / f"{number:02}.npz", x=x)
+    given = ("--data", tmp_path / "data", "--as", "weight-only-4", "--no-latency")
+    result = qprof("quantize", tmp_path / "m.onnx", *given, "-o", tmp_path / "q.onnx")
+    assert result.exit_code == 0, result.output
+    assert "with weights of 8 bits" in result.stdout
