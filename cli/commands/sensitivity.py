@@ -98,8 +98,9 @@ HEADERS = (
 
 def sensitivity_text(result: Sensitivities, worst: int | None) -> str:
     """Return the ranking as a table, after a line about the whole plan."""
+    nodes = "node" if len(result.nodes) == 1 else "nodes"
     lines = [
-        f"{result.model}: {len(result.nodes)} quantized nodes, {result.samples} samples; all quantized: "
+        f"{result.model}: {len(result.nodes)} quantized {nodes}, {result.samples} samples; all quantized: "
         f"SQNR {_decibels(result.sqnr)} dB"
     ]
     rows = [

@@ -22,6 +22,7 @@ from ...profiles.instrumentation.profiling_nodes import is_instrumented
 from ..model.editing import is_standard
 from ..model.external_data import FEW_BIT_FLOATS
 from ..model.identity import model_id
+from ..operators.table import is_clip
 from ..plan.plan import QuantPlan
 from ..plan.provenance import Provenance, model_fingerprint, plan_digest, read_provenance
 from ..prepare.prepare import ModelFile, nodes_said_to_be_quantized
@@ -193,7 +194,7 @@ def clip_doubts(quantized: ir.Model) -> tuple[Finding, ...]:
         and node.inputs[2] is not None
     ]
     clips = {maker for maker, dtype in makers if maker is not None and dtype in FEW_BIT_FLOATS}
-    count = sum(is_standard(node, "Relu", "Clip") for node in clips)
+    count = sum(is_clip(node) for node in clips)
     if not count:
         return ()
     sentence = (
