@@ -183,8 +183,8 @@ def summary_text(result: QuantizeResult, arguments: Sequence[str], *, verbose: b
         lines += _lines_of_unjudged(result, verbose)
     else:
         lines += _lines_of_judged(result, result.judged, arguments, verbose)
-        if not verbose:  # the model has not the bits that were asked for
-            lines += listed(finding for finding in findings if finding.code is Code.WIDER_WEIGHTS)
+        if not verbose:
+            lines += listed(finding for finding in findings if finding.code in OF_THE_FILE)
     if verbose:
         if result.prediction:
             lines.append(("predicted", result.prediction))
@@ -200,6 +200,9 @@ def summary_text(result: QuantizeResult, arguments: Sequence[str], *, verbose: b
 
 SHOWN = 2
 """Outputs and remarks that are printed without --verbose; JSON has all."""
+
+OF_THE_FILE = (Code.WIDER_WEIGHTS, Code.INT8_CACHES)
+"""Findings that are printed of a judged model too: it has other bits than were asked for, or other inputs."""
 
 SLOWER = 0.995
 """Predicted speed-up below which it is said: printed with two digits it is not 1.00."""

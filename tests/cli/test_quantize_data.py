@@ -6,15 +6,19 @@ import json
 import shlex
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
+import qprof_onnx as api
 from click.testing import CliRunner, Result
 from jsonschema import Draft202012Validator
 from onnx import numpy_helper, parser
+from qprof_onnx.cli.commands.quantize import summary_text
 from qprof_onnx.cli.main import main
+from qprof_onnx.profiles.base.findings import Code, Finding
 
 from ..quantizer.int8_kernels import TARGET
 
@@ -325,3 +329,10 @@ def test_weights_that_have_eight_bits_though_four_were_asked_for_are_told(tmp_pa
     result = qprof("quantize", tmp_path / "m.onnx", *given, "-o", tmp_path / "q.onnx")
     assert result.exit_code == 0, result.output
     assert "with weights of 8 bits" in result.stdout
+
+
+def test_a_judged_model_whose_inputs_are_others_says_so(tmp_path: Path) -> None:
+    result = api.quantize(MODEL, DATA, tmp_path / "q.onnx")
+    caches = Finding(Code.INT8_CACHES, "keys and values are int8")
+    lines = summary_text(replace(result, findings=(caches,)), (), verbose=False).splitlines()
+    assert lines[-1] == "note      keys and values are int8"
