@@ -22,7 +22,7 @@ from ...profiles.instrumentation.profiling_nodes import is_instrumented
 from ..model.editing import is_standard
 from ..model.external_data import FEW_BIT_FLOATS
 from ..model.identity import model_id
-from ..operators.table import is_clip
+from ..operators.table import CONVERSIONS, is_clip
 from ..plan.plan import QuantPlan
 from ..plan.provenance import Provenance, model_fingerprint, plan_digest, read_provenance
 from ..prepare.prepare import ModelFile, nodes_said_to_be_quantized
@@ -188,7 +188,7 @@ def clip_doubts(quantized: ir.Model) -> tuple[Finding, ...]:
     makers = [
         (node.inputs[0].producer(), node.inputs[2].dtype)
         for node in quantized.graph.all_nodes()
-        if is_standard(node, "QuantizeLinear")
+        if is_standard(node, *CONVERSIONS)
         and len(node.inputs) > 2
         and node.inputs[0] is not None
         and node.inputs[2] is not None
