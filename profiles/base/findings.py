@@ -284,7 +284,7 @@ class Code(StrEnum):
     NOISY_PLAN = (
         "noisy-plan",
         Severity.NOTE,
-        "Run on check samples, the first plan was too noisy; another is taken.",
+        "Run on check samples, the first plan was too noisy, or another one keeps more; that is taken.",
     )
     WIDER_WEIGHTS = (
         "wider-weights",

@@ -28,7 +28,6 @@ from ...profiles.base.output_files import FileBatch, destination, replacing_toge
 from ...profiles.base.progress import Stage, stages
 from ...profiles.base.tool import note
 from ...profiles.records.check_samples import check_samples_place, samples_file
-from ...profiles.records.non_finite import check_outputs_have_numbers
 from ...profiles.records.profile import DataId, Profile, check_data_not_random
 from ...profiles.records.store import load_profile, with_samples_of_file
 from ...profiles.runner.settings import RunSettings
@@ -410,7 +409,6 @@ def _own_profile(
     if profile is None:
         settings = RunSettings(provider=provider, keep_samples=options.keep_samples)
         profile = profile_model(model, samples.profiled, file, settings, stage=stage, note=options.note)
-    check_outputs_have_numbers(profile, (value.name or "" for value in model.prepared.model.graph.outputs))
     name = "profile" if file is None else str(file)
     counts = f"{len(profile)} tensors, {profile.data.samples} samples"
     used = "used again, model and data are the same" if is_reused else counts

@@ -113,7 +113,6 @@ def read_measured(source: ProfileLike, prepared: PreparedModel) -> tuple[Profile
         DataError: no output of the model was a finite number.
     """
     profile, missing = read_with_samples(source, prepared.model, prepared.identity)
-    check_outputs_have_numbers(profile, (value.name or "" for value in prepared.model.graph.outputs))
     profile, findings = with_noise_of_kept(profile, prepared.model, missing)
     return profile, missing, findings
 
@@ -128,7 +127,11 @@ def with_noise_of_kept(profile: Profile, model: ir.Model, missing: str = "") -> 
         profile: bound to the model, with its check samples in memory.
         model: the prepared model.
         missing: why these are not there.
+
+    Raises:
+        DataError: no output of the model was a finite number.
     """
+    check_outputs_have_numbers(profile, (value.name or "" for value in model.graph.outputs))
     if profile.noise or not profile.noise_samples:
         return profile, ()
     elements = sum(tensor.count for tensor in profile.values()) / max(1, profile.data.samples)
