@@ -7,11 +7,13 @@ A page has `<!-- printed NAME ARGUMENTS -->` and `<!-- end -->`, and between the
 from __future__ import annotations
 
 import ast
+import inspect
 import json
 import re
 import tomllib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +37,8 @@ from qprof_onnx.quantizer.targets.operator_page import markdown_reference
 ROOT = Path(__file__).parent.parent
 BLOCK = re.compile(r"<!-- printed (.+?) -->\n(.*?)<!-- end -->", re.DOTALL)
 
+LINE = 110
+"""Characters of the longest line of a signature."""
 NARROW = 1.2
 """Factor below which a range says that a mechanism hangs on its constant."""
 
@@ -374,8 +378,94 @@ def names() -> str:
     for name in qprof_onnx.__all__:
         text = getattr(qprof_onnx, name).__doc__ if name != "__version__" else None
         if text:
-            rows.append((f"[`{name}`](#qprof_onnx.{name})", _cell(text.split("\n\n")[0])))
+            rows.append((f"[`{name}`](#{_anchor(name)})", _cell(text.split("\n\n")[0])))
     return table(("name", ""), rows)
+
+
+def _anchor(name: str) -> str:
+    return f"class-{name.lower()}" if inspect.isclass(getattr(qprof_onnx, name)) else name
+
+
+def api(*names: str) -> str:
+    """Return signature and docstring of public names of Python, with the public methods of classes."""
+    parts = []
+    for name in names:
+        thing = getattr(qprof_onnx, name)
+        if not inspect.isclass(thing):
+            parts += [f"### {name}()", _signature(name, thing), _docstring(thing)]
+            continue
+        parts.append(f"### class {name}")
+        if not issubclass(thing, Exception):
+            parts.append(_signature(name, thing))
+        parts.append(_docstring(thing))
+        for method, member in vars(thing).items():
+            called = getattr(member, "__func__", getattr(member, "fget", member))
+            if method.startswith("_") or not inspect.isfunction(called) or not called.__doc__:
+                continue
+            of = f"{name}.{method}"
+            shown = f"`{of}`" if isinstance(member, property) else _signature(of, called)
+            parts += [shown, _docstring(called)]
+    return "\n\n".join(parts)
+
+
+def _signature(name: str, called: Callable[..., object]) -> str:
+    """Return a call as it is written, a parameter a line where it is long."""
+    signature = inspect.signature(called)
+    parameters = [one for one in signature.parameters.values() if one.name not in ("self", "cls")]
+    words, only_by_name = [], False
+    for one in parameters:
+        if one.kind is one.KEYWORD_ONLY and not only_by_name:
+            words.append("*")
+        only_by_name = only_by_name or one.kind in (one.KEYWORD_ONLY, one.VAR_POSITIONAL)
+        stars = {one.VAR_POSITIONAL: "*", one.VAR_KEYWORD: "**"}.get(one.kind, "")
+        default = "" if one.default is one.empty else f" = {_default(one.default)}"
+        words.append(f"{stars}{one.name}: {_type(one.annotation)}{default}")
+    returns = "" if inspect.isclass(called) else f" -> {_type(signature.return_annotation)}"
+    line = f"{name}({', '.join(words)}){returns}"
+    if len(line) > LINE:
+        line = f"{name}(\n" + "".join(f"    {word},\n" for word in words) + f"){returns}"
+    return f"```py\n{line}\n```"
+
+
+def _default(value: object) -> str:
+    if inspect.isfunction(value):
+        return value.__name__
+    if is_dataclass(value) and not isinstance(value, type):
+        given = [field.name for field in fields(value) if getattr(value, field.name) != field.default]
+        return repr(value) if given else f"{type(value).__name__}()"
+    return "..." if repr(value).startswith("<") else repr(value)
+
+
+def _type(annotation: object) -> str:
+    """Return a type without the facts that `Annotated` keeps beside it."""
+    tree = ast.parse(str(annotation), mode="eval")
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Subscript) and ast.unparse(node.value) == "Annotated":
+            assert isinstance(node.slice, ast.Tuple)
+            bare = node.slice.elts[0]
+            return ast.unparse(tree).replace(ast.unparse(node), ast.unparse(bare))
+    return ast.unparse(tree)
+
+
+SECTIONS = ("Args", "Attributes", "Returns", "Yields", "Raises")
+
+
+def _docstring(thing: object) -> str:
+    """Return a docstring in Markdown: the entries of its sections are items of a list."""
+    parts = []
+    for part in (inspect.getdoc(thing) or "").split("\n\n"):
+        head, _, body = part.partition("\n")
+        if head.rstrip(":") not in SECTIONS:
+            parts.append(part)
+            continue
+        entries = [" ".join(entry.split()) for entry in re.split(r"\n(?=\S)", inspect.cleandoc(body))]
+        if head.startswith(("Returns", "Yields")):
+            parts.append(f"{head[:-1]}: {' '.join(entries)}")
+            continue
+        named = (entry.partition(": ") for entry in entries)
+        items = "\n".join(f"* `{name}`: {text}" for name, _, text in named)
+        parts.append(f"{head}\n\n{items}")
+    return "\n\n".join(parts)
 
 
 def tuned() -> str:
@@ -423,6 +513,7 @@ def schema() -> str:
 
 
 PRINTERS: dict[str, Callable[..., str]] = {
+    "api": api,
     "commands": commands,
     "documents": documents,
     "exchange": exchange,
