@@ -59,7 +59,6 @@ COMMAND_GROUPS = {
     },
     "Reference": {
         "targets": "List the runtimes that qprof can quantize for.",
-        "rules": "Print how each operator is handled on a target.",
         "measure-target": "Measure the kernel times of TARGET on this machine.",
         "schema": "Print the JSON Schema of a file or of a result.",
         "instrument": "Write a model that records its own activations.",

@@ -22,7 +22,7 @@ OPTIONS: Mapping[str, str] = {
     "--custom-ops": "The model has operators of a library that onnxruntime has to load.",
     "--checkpoint": "The run takes hours, and may be killed.",
     "--every": "Progress is kept on slow or metered storage, where a write each 30 seconds is too many.",
-    "--format": "The file is for another tool, or for a page.",
+    "--format": "The file is for another tool.",
     "--json": "A script reads the result.",
     "--verbose": "The few lines that are printed do not say enough.",
     "--help-all": "The options of every day are not enough.",

@@ -589,8 +589,6 @@ report_option = option(
 )
 json_option = option("--json", "as_json", group="Files", is_flag=True, help="Print the result as JSON.")
 
-target_option = record_options(QuantConfig, "target", shows_defaults=False)
-
 setting_options = option_list(
     option(
         "--as",

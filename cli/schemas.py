@@ -37,7 +37,7 @@ from ..quantizer.plan.store import PlanFields
 from ..quantizer.search.verdict import FloatNodes, Judged
 from ..quantizer.targets.config import QuantConfig
 from ..quantizer.targets.loading import IDENTITY
-from ..quantizer.targets.operator_page import OperatorReference
+from ..quantizer.targets.operator_reference import OperatorReference
 from ..quantizer.targets.target import Target, Verified
 from .console import format_of
 
@@ -130,7 +130,7 @@ def _fields_of(record: type, result: object, **others: object) -> Mapping[str, o
 
 @dataclass(frozen=True)
 class Operators:
-    """The JSON of `qprof rules`: a target, and the kinds of each operator there."""
+    """The JSON of `qprof targets NAME`: a target, and the kinds of each operator there."""
 
     target: str
     operators: tuple[OperatorReference, ...]
@@ -327,7 +327,7 @@ _ALL_DOCUMENTS: Mapping[str, Document] = {
     "preprocess": Document("a recipe, for --preprocess", RecipeDocument),
     "plan": Document("a plan: quantize --save-plan, show --json", PlanFields),
     "quantization": Document("quantize --json", Quantization, 1),
-    "operators": Document("rules --json", Operators, 1),
+    "operators": Document("targets NAME --json", Operators, 1),
     "targets": Document("targets --json", Targets, 1),
     "profiling": Document("dump-profile --json", Profiling, 1),
     "shown-profile": Document("show PROFILE --json", ShownProfile, 1),

@@ -32,7 +32,7 @@ from qprof_onnx.quantizer.plan.reasons import ReasonCode, template
 from qprof_onnx.quantizer.prepare.unfusing import TAKEN_APART
 from qprof_onnx.quantizer.targets.config import QuantConfig, settings
 from qprof_onnx.quantizer.targets.loading import load_recipe
-from qprof_onnx.quantizer.targets.operator_page import markdown_reference
+from qprof_onnx.quantizer.targets.operator_reference import reference_of, taken_apart_text
 
 ROOT = Path(__file__).parent.parent
 BLOCK = re.compile(r"<!-- printed (.+?) -->\n(.*?)<!-- end -->", re.DOTALL)
@@ -503,8 +503,23 @@ def _holds(value: object, holds: tuple[float, float] | None) -> str:
 
 
 def operators() -> str:
-    """Return the page of operators on all targets, as `qprof rules --format markdown` prints it."""
-    return markdown_reference((load_recipe(name).target for name in target_names()), TAKEN_APART)
+    """Return the tables of operators: the facts of each, then what becomes of it on each target."""
+    references = {name: reference_of(load_recipe(name).target) for name in target_names()}
+    facts, on_targets = [], []
+    for lines in zip(*references.values(), strict=True):
+        facts.append(lines[0].facts)
+        texts = ["" if line.target == "float" else line.target for line in lines]
+        short = [text.replace("quantized, returns ", "").replace(", written as ", ", as ") for text in texts]
+        on_targets.append([lines[0].operator, *short])
+    return "\n\n".join(
+        (
+            table(("operator", "output", "activations", "weight", "bias", "look-up table"), facts),
+            "## What becomes of it on each target",
+            table(("operator", *references), on_targets),
+            "## Taken apart first",
+            "\n".join(taken_apart_text(TAKEN_APART)),
+        )
+    )
 
 
 def schema() -> str:
@@ -525,14 +540,15 @@ PRINTERS: dict[str, Callable[..., str]] = {
     "metrics": metrics,
     "names": names,
     "notebooks": notebooks,
+    "operators": operators,
     "options": options,
     "reasons": reasons,
     "targets": targets,
     "tuned": tuned,
 }
 
-FILES = {"configs/config.schema.json": schema, "docs/reference/operators.md": operators}
-"""Files that are printed whole; their commands' tests hold them."""
+FILES = {"configs/config.schema.json": schema}
+"""Files that are printed whole; their tests hold them."""
 
 if __name__ == "__main__":
     for path in PAGES:

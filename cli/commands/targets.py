@@ -1,25 +1,32 @@
-"""`qprof targets`: the runtimes that qprof can quantize for."""
+"""`qprof targets`: the runtimes that qprof can quantize for, and each operator on one of them."""
 
 from __future__ import annotations
 
 import click
 
 from ..console import document, echo, print_table
-from ..options import FileCommand, json_option
+from ..options import DATA, FileCommand, json_option
 
 
 @click.command("targets", cls=FileCommand)
+@click.argument("name", required=False, type=DATA, metavar="[NAME|FILE]")
 @json_option
-def command(as_json: bool) -> None:
+def command(name: str | None, as_json: bool) -> None:
     """List the runtimes that qprof can quantize for.
 
     Each with its default settings; --target auto takes the one of this machine. A target of your own is a
-    YAML file like those in configs/, given with --config; qprof schema config prints what it may hold.
+    YAML file like those in configs/, given with --config; qprof schema config prints what it may hold. With
+    NAME, or such a file: how each operator is handled there. One that is not listed stays float, with the
+    reason in the plan.
 
     \b
-    Example:
-      qprof targets --json
+    Examples:
+      qprof targets
+      qprof targets glow
     """
+    if name is not None:
+        _print_operators(name, as_json=as_json)
+        return
     from ...quantizer.targets.config import QuantConfig
     from ...quantizer.targets.loading import load_recipe
     from ...quantizer.targets.machine import processor
@@ -50,3 +57,20 @@ def command(as_json: bool) -> None:
     headers = ["target", "description", "verified", "activations"]
     headers += ["weights", "schema", "calibrator", "operators"]
     print_table(headers, rows, right=["operators"], folded=["description"])
+
+
+def _print_operators(name: str, *, as_json: bool) -> None:
+    """Print how each operator is handled on one target."""
+    from ...quantizer.prepare.unfusing import TAKEN_APART
+    from ...quantizer.targets.loading import load_recipe
+    from ...quantizer.targets.operator_reference import reference_of, taken_apart_text
+    from ..schemas import Operators
+
+    target = load_recipe(name).target
+    rows = reference_of(target)
+    if as_json:
+        echo(document("operators", 1, Operators(target.name, rows)))
+        return
+    headers = ["operator", "output", "activations", "weight", "bias", "look-up table", f"on {target.name}"]
+    print_table(headers, [[*row.facts, row.target] for row in rows])
+    echo("\n" + "\n".join(taken_apart_text(TAKEN_APART)))

@@ -72,7 +72,7 @@ def test_an_unknown_name_suggests_the_nearest() -> None:
 @pytest.mark.parametrize(
     ("name", "arguments"),
     [
-        ("operators", ("rules", "--json")),
+        ("operators", ("targets", "glow", "--json")),
         ("targets", ("targets", "--json")),
         ("shown-profile", ("show", PROFILE, "--json")),
     ],

@@ -81,7 +81,6 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "diff": ("diff", "profile.yaml", "profile.yaml"),
     "sensitivity": ("sensitivity", "model.onnx", "--data", "cal", "--profile", "profile.yaml"),
     "tune": (*TUNE, "-o", "out.onnx"),
-    "rules": ("rules",),
     "show": ("show", "profile.yaml"),
     "explain": ("explain", "plan.yaml", "conv", "--model", "model.onnx"),
     "merge": ("merge", "profile.yaml", "-o", "out.yaml"),

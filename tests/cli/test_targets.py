@@ -1,9 +1,8 @@
-"""`qprof rules` and `qprof targets`: what is known, printed from the one place where it stands."""
+"""`qprof targets`: what is known of runtimes and operators, printed from the one place where it stands."""
 
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -20,7 +19,7 @@ def printed(*arguments: str) -> str:
 
 
 def test_every_rule_is_listed() -> None:
-    rows = json.loads(printed("rules", "--json"))["operators"]
+    rows = json.loads(printed("targets", "onnxruntime-x86", "--json"))["operators"]
     assert {row["operator"] for row in rows} == {*(op_type for _, op_type in RULES), CHAIN}
 
 
@@ -32,19 +31,20 @@ def test_every_rule_is_listed() -> None:
     ],
 )
 def test_the_target_decides_what_becomes_of_an_operator(target: str, line: str) -> None:
-    rows = json.loads(printed("rules", "--target", target, "--json"))["operators"]
+    rows = json.loads(printed("targets", target, "--json"))["operators"]
     assert next(row["target"] for row in rows if row["operator"] == "Tanh") == line
 
 
 def test_the_reference_prints_as_a_table() -> None:
-    lines = printed("rules").splitlines()
+    lines = printed("targets", "onnxruntime-x86").splitlines()
     assert lines[0].split()[:2] == ["operator", "output"]
     assert any(line.startswith("Conv ") and "quantized, returns quantized" in line for line in lines)
 
 
-def test_the_page_of_operators_is_what_the_command_prints() -> None:
-    page = Path(__file__).parents[2] / "docs" / "reference" / "operators.md"
-    assert page.read_text(encoding="utf-8") == printed("rules", "--format", "markdown")
+def test_a_name_that_is_no_target_is_answered_with_the_nearest() -> None:
+    result = CliRunner().invoke(main, ["targets", "glo"])
+    assert result.exit_code == 2
+    assert "Did you mean 'glow'?" in result.output
 
 
 def test_every_target_is_listed() -> None:

@@ -67,55 +67,6 @@ def _on_target(rule: Rule, target: Target) -> str:
     return f"look-up table, written as {table}" if table else "float"
 
 
-_HEAD = (
-    "# Operator reference",
-    "",
-    "Printed by `qprof rules --format markdown` from the table in `quantizer/operators/table.py` and the",
-    "targets in `configs/`; a test compares this page with the print. What is not listed stays float, with",
-    "its reason in the plan.",
-    "",
-    "*output*: where the parameters of the output come from. own: its own profile; same-as-input: the input,",
-    "whose quantized values pass through; all-same: one scale for inputs and output, or a requantization",
-    "where they differ; clamp: the operator only clips, which costs nothing where its producer has no other",
-    "consumer; fixed: the bounds that the mathematics gives.",
-    "*activations*, *weight*, *bias*: indices of the inputs. *look-up table*: can become one (LUT). Chain:",
-    "several element-wise operators that together are a function of one activation, such as x * sigmoid(x).",
-    "",
-)
-
-
-def markdown_reference(targets: Iterable[Target], taken_apart: Iterable[str]) -> str:
-    """Return the reference as a page: the table of rules, then a column for each target.
-
-    `taken_apart` are the operators of onnxruntime that are written as others before the table is asked.
-
-    In a target's column "quantized" and "float" are what its integer kernel returns, "as" is followed by the
-    implementation, and an empty cell means that the operator stays float there.
-    """
-    references = {target.name: reference_of(target) for target in targets}
-    facts, on_targets = [], []
-    for lines in zip(*references.values(), strict=True):
-        facts.append(lines[0].facts)
-        texts = ["" if line.target == "float" else line.target for line in lines]
-        short = [text.replace("quantized, returns ", "").replace(", written as ", ", as ") for text in texts]
-        on_targets.append([lines[0].operator, *short])
-    return "\n".join(
-        [
-            *_HEAD,
-            *_table(["operator", "output", "activations", "weight", "bias", "look-up table"], facts),
-            "",
-            "## What becomes of it on each target",
-            "",
-            *_table(["operator", *references], on_targets),
-            "",
-            "## Taken apart first",
-            "",
-            *taken_apart_text(taken_apart),
-            "",
-        ]
-    )
-
-
 def taken_apart_text(names: Iterable[str]) -> tuple[str, ...]:
     """Return which operators are written as those that they stand for before the table is asked, as lines."""
     listed = textwrap.wrap(f"Of {MICROSOFT}: {', '.join(sorted(names))}.", 110, break_long_words=False)
@@ -125,7 +76,3 @@ def taken_apart_text(names: Iterable[str]) -> tuple[str, ...]:
         "",
         *listed,
     )
-
-
-def _table(headers: list[str], rows: list[list[str]]) -> list[str]:
-    return ["| " + " | ".join(cells) + " |" for cells in [headers, ["---"] * len(headers), *rows]]
