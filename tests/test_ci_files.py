@@ -178,12 +178,16 @@ class Project:
     def github(self, path: Path, **inputs: str) -> int:
         """Run the steps of a workflow or action as GitHub does, and return 0 where all succeed."""
         self.log.clear()
-        summary, kept = self.folder / "summary.md", self.folder / "github.env"
-        summary.write_text("")
-        kept.write_text("")
+        summary, kept, outputs = (self.folder / name for name in ("summary.md", "github.env", "github.out"))
+        for file in (summary, kept, outputs):
+            file.write_text("")
         stated = yaml.safe_load(path.read_text(encoding="utf-8"))
         inputs = {name: value.get("default", "") for name, value in stated.get("inputs", {}).items()} | inputs
-        variables = {"GITHUB_ENV": str(kept), "GITHUB_STEP_SUMMARY": str(summary)}
+        variables = {
+            "GITHUB_ENV": str(kept),
+            "GITHUB_OUTPUT": str(outputs),
+            "GITHUB_STEP_SUMMARY": str(summary),
+        }
         variables |= self.evaluated(stated.get("env", {}), inputs)
         failed = 0
         for step in github_steps(path):
@@ -191,19 +195,24 @@ class Project:
                 continue
             condition = step.get("if", "success()")
             wanted = not failed or "!cancelled()" in condition
-            if wanted and not ("env.BASELINE" in condition and not variables.get("BASELINE")):
-                own = self.evaluated(step.get("env", {}), inputs)
+            profiled = variables.get("BASELINE") or outputs.read_text()
+            if wanted and (profiled or not re.search(r"env\.BASELINE|steps\.profile\.outcome", condition)):
+                told = dict(line.split("=", 1) for line in outputs.read_text().splitlines())
+                own = self.evaluated(step.get("env", {}), inputs, told)
                 failed = self.shell(step["run"], variables | own) or failed
             variables |= dict(line.split("=", 1) for line in kept.read_text().splitlines())
         self.summary = summary.read_text()
         return failed
 
     @staticmethod
-    def evaluated(stated: dict[str, str], inputs: dict[str, str]) -> dict[str, str]:
-        """Return variables with the inputs that they name."""
-        pattern = re.compile(r"\$\{\{ inputs\.(\w+)(?: \|\| '(\w+)')? \}\}")
+    def evaluated(
+        stated: dict[str, str], inputs: dict[str, str], outputs: dict[str, str] | None = None
+    ) -> dict[str, str]:
+        """Return variables with the inputs, and the outputs of the step that profiles, that they name."""
+        pattern = re.compile(r"\$\{\{ (inputs|steps\.profile\.outputs)\.(\w+)(?: \|\| '(\w+)')? \}\}")
+        known = {"inputs": inputs, "steps.profile.outputs": outputs or {}}
         return {
-            name: pattern.sub(lambda m: inputs.get(m[1]) or m[2] or "", value)
+            name: pattern.sub(lambda m: known[m[1]].get(m[2]) or m[3] or "", value)
             for name, value in stated.items()
         }
 
@@ -283,16 +292,46 @@ def substituted(project: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
 @pytest.mark.parametrize(
     ("extras", "installed"), [("images", "[images]"), ("text,audio", "[text,audio]"), ("", "")]
 )
-def test_the_action_installs_its_own_checkout(
-    project: Project, monkeypatch: pytest.MonkeyPatch, extras: str, installed: str
+def test_the_action_installs_its_own_checkout_beside_the_packages_of_the_job(
+    project: Project, extras: str, installed: str
 ) -> None:
-    (project.programs / "python").write_text('#!/bin/bash\necho "$*" > installed\n')
-    (project.programs / "python").chmod(0o755)
-    monkeypatch.setenv("GITHUB_ACTION_PATH", "/actions/qprof/v1")
+    environment = project.folder / "runner" / "qprof"
+    (project.programs / "python3").write_text(
+        '#!/bin/bash\necho "$*" > made; mkdir -p "$4/bin"\n'
+        'printf \'#!/bin/bash\\necho "$*" > installed\' > "$4/bin/python"; chmod +x "$4/bin/python"\n'
+    )
+    (project.programs / "python3").chmod(0o755)
     (step,) = [step for step in github_steps(ACTION) if step.get("name") == "Install"]
-    env = project.evaluated(step["env"], {"extras": extras})
-    assert project.shell(step["run"], env) == 0, project.log
+    env = {
+        "GITHUB_ACTION_PATH": "/actions/qprof/v1",
+        "GITHUB_PATH": str(project.folder / "paths"),
+        "RUNNER_TEMP": str(environment.parent),
+    }
+    for _ in range(2):  # the second is that of another model in the same job
+        assert project.shell(step["run"], env | project.evaluated(step["env"], {"extras": extras})) == 0
+    assert (project.folder / "made").read_text() == f"-m venv --system-site-packages {environment}\n"
     assert (project.folder / "installed").read_text() == f"-m pip install /actions/qprof/v1{installed}\n"
+    (folder,) = {*(project.folder / "paths").read_text().splitlines()}
+    commands = list(Path(folder).iterdir())
+    assert [path.name for path in commands] == ["qprof"], "the job's python is replaced"
+    assert commands[0].readlink() == Path("../bin/qprof")
+
+
+def test_the_action_is_given_inputs_that_it_has() -> None:
+    inputs = yaml.safe_load(ACTION.read_text(encoding="utf-8"))["inputs"]
+    given = [step["with"] for path in WORKFLOWS for step in github_steps(path) if step.get("uses") == "./"]
+    header = ACTION.read_text(encoding="utf-8").partition("\nname:")[0]
+    documented = re.findall(r"^#         (\w+): ", header, re.MULTILINE)
+    for names in [*given, documented]:
+        assert {name for name, input in inputs.items() if input.get("required")} <= set(names) <= set(inputs)
+
+
+@needs_linux
+def test_the_artifact_of_a_folder_in_a_folder_has_a_name_without_slashes(substituted: Project) -> None:
+    assert substituted.github(ACTION, **ACTION_INPUTS, out="build/int8/first") == 0
+    assert "artifact=build-int8-first\n" in (substituted.folder / "github.out").read_text()
+    (upload,) = [step for step in github_steps(ACTION) if "upload-artifact" in step.get("uses", "")]
+    assert upload["with"]["name"] == "${{ steps.profile.outputs.artifact }}"
 
 
 def test_the_extras_that_an_installation_names_are_there() -> None:
