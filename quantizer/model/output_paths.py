@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -75,13 +76,26 @@ def check_outputs(outputs: Iterable[Output], read: FilesRead) -> None:
         folder = next(one for one in target.file.parents if one.exists())  # the others are made
         if not folder.is_dir():
             raise ConfigError(f"{output}: '{folder}' is a file, and no folder; choose another name")
-        if not os.access(folder, os.W_OK | os.X_OK):
-            raise ConfigError(f"{output}: its folder cannot be written to; choose another, or allow it")
+        if reason := _refusal_to_write(folder):
+            raise ConfigError(f"{output}: '{folder}' cannot be written to ({reason}); choose another folder")
         if any(_is_same(target.file, other) for other in taken):
             raise ConfigError(f"{output}: is another output of this command already; choose another name")
         taken.append(target.file)
         if what := _overwritten(target.file, read):
             raise ConfigError(f"{output}: is {what}, which this command reads; choose another name")
+
+
+def _refusal_to_write(folder: Path) -> str:
+    """Return why the system lets no file be made in a folder; "" where it does.
+
+    It is tried, with a file that has no name or is gone at once: bits of permission say nothing of a file
+    system that is read-only, or of /proc.
+    """
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            return ""
+    except OSError as error:
+        return error.strerror or type(error).__name__
 
 
 def _overwritten(file: Path, read: FilesRead) -> str:

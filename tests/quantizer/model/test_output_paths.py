@@ -52,12 +52,20 @@ def test_the_weights_of_a_model_in_memory_are_where_it_was_read(model: Path) -> 
         check_outputs([model.with_name("m.onnx.data")], FilesRead(models=(loaded,)))
 
 
-def test_a_folder_without_permission_is_refused_before_the_work(
+def test_a_folder_that_lets_no_file_be_made_is_refused_before_the_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("os.access", lambda *_: False)  # root may do everything
-    with pytest.raises(ConfigError, match="its folder cannot be written to; choose another, or allow it"):
+    def refuse(**_: object) -> None:  # root may do everything
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr("tempfile.TemporaryFile", refuse)
+    with pytest.raises(ConfigError, match=r"cannot be written to \(Read-only file system\); choose another"):
         check_outputs([tmp_path / "p.yaml"], FilesRead())
+
+
+def test_the_trial_of_a_folder_leaves_nothing_in_it(tmp_path: Path) -> None:
+    check_outputs([tmp_path / "p.yaml", tmp_path / "new" / "q.yaml"], FilesRead())
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_folder_of_many_samples_is_not_slow(tmp_path: Path) -> None:
