@@ -54,8 +54,8 @@ from ..noise.kept_samples import read_measured, with_noise_of_kept
 from ..noise.output_limits import noise_limits
 from ..plan.plan import Kind
 from ..plan.provenance import plan_digest
-from ..planning.caches import check_has_cache
 from ..planning.plan_model import PlannedModel
+from ..planning.settings_check import check_settings
 from ..prepare.prepare import ModelFile, ProfileLike, profile_name
 from ..search.candidates import RankedNode
 from ..search.closed_loop import INCOMPARABLE_SAMPLES
@@ -244,7 +244,7 @@ def quantize_from_samples(
 
         # The model, its labels, and the profile that was given.
         prepared = model.prepared
-        check_has_cache(prepared.graph, recipe.target, config.kv_cache)
+        check_settings(prepared, recipe)
         specs, state_model = input_specs(prepared.model), float_model(prepared.model)
         if labels is None and holdout is None and options.metric is None:
             _note_labels(data, options, prepared.model)
@@ -283,7 +283,7 @@ def quantize_from_samples(
             # The metric finds the truth of a sample by its name, or by its place among all.
             samples = replace(samples, held_out=replace(samples.held_out, know_places=True))
 
-        _check_truth(model.path, samples, truth, options)
+        _check_judging(model.path, samples, truth, options, tell)
 
         # The profile, where none was given.
         if kept is None and config.reads_profile:
@@ -311,29 +311,47 @@ MIN_REFUSED_ROWS = 10
 """Rows of which the float model has none right where truth is refused: fewer may be an accident."""
 
 
-def _check_truth(
-    model: Path, samples: SampleSplit, truth: Path | Labels | None, options: QuantizeOptions
+def _check_judging(
+    model: Path,
+    samples: SampleSplit,
+    truth: Path | Labels | None,
+    options: QuantizeOptions,
+    tell: Callable[[Finding], None],
 ) -> None:
-    """Refuse truth of which the float model has next to nothing right, before a profile is made.
+    """Judge the float model as its quantized form will be, before a profile is made: metric, output, runtime
+    and truth are refused then that cannot be read, and truth of which it has next to nothing right.
 
-    Some of the held-out samples tell that it has; all of them, that it has not.
+    One sample tells whether it can be judged, some of the held-out ones whether truth belongs to the model,
+    and all of them that it does not.
 
     Raises:
-        DataError: nothing is right, or the truth cannot be read for these samples.
+        ConfigError, ModelError: there is no such metric, output, axis or runtime. DataError: nothing is
+            right, or the truth cannot be read for these samples.
     """
-    if truth is None:
+    usual = EvaluationOptions()
+    asked = {name: getattr(options, name) != getattr(usual, name) for name in HOW_JUDGED}
+    if truth is None and not any(asked.values()):
         return
-    for limit in (CHECKED_TRUTHS, None):
+    for limit in (1,) if truth is None else (CHECKED_TRUTHS, None):
         how = replace(options, latency=None, limit=limit)
         found = evaluate(model, model, samples.held_out, labels=truth, measuring=how)
         scores = found.score or found.accuracy
-        if scores is None or not truth_doubts(found.accuracy, found.score, counts_rows=False):
+        doubts = truth_doubts(found.accuracy, found.score, counts_rows=False)
+        if scores is None or not doubts:
             return
-    if scores is None or scores.rows < MIN_REFUSED_ROWS or has_something_right(scores):
+    if truth is None or scores is None or scores.rows < MIN_REFUSED_ROWS:
+        return
+    file = truth if isinstance(truth, Path) else truth.file
+    if has_something_right(scores):
+        for doubt in doubts:
+            tell(replace(doubt, sentence=f"{file}: {doubt.sentence}"))
         return
     read = [one.text for one in found.findings if one.code is Code.METRIC_ASSUMED]
-    file = truth if isinstance(truth, Path) else truth.file
     raise DataError(f"{file}: {WORTHLESS}{''.join(f' ({text})' for text in read)}")
+
+
+HOW_JUDGED = ("metric", "scored_output", "class_axis", "runtime", "provider")
+"""Options that say how models are judged, and may not fit this one."""
 
 
 def _is_one_class_a_row(options: QuantizeOptions) -> bool:

@@ -54,6 +54,7 @@ def sensitivity(
     settings, others = split_settings(keywords)
     judge = judge or Judge(limit=DEFAULT_SAMPLES)
     judge = with_keywords("sensitivity", judge, others, only=OF_RANKING, besides=SETTINGS)
+    provider = check_provider(judge.provider)
     with opened(model) as file:
         source = samples_of(data, judge.transform, judge.preprocess)
         recipe = recipe_of(config, settings)
@@ -67,5 +68,4 @@ def sensitivity(
             planned = replace(written.planned, facts=written.facts)
         else:
             raise PlanError(f"{file}: a profile or a plan is needed; make a profile with qprof dump-profile")
-        provider = check_provider(judge.provider)
         return sensitivity_of(file, planned, source, limit=judge.limit or DEFAULT_SAMPLES, provider=provider)

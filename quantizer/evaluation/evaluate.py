@@ -453,8 +453,7 @@ def evaluate(
             true = true_classes[output] = class_labels.classes[first : first + of_sample]
             for side, values in zip(labelled, (float_values, quantized_values), strict=True):
                 side.append(labelled_rows(values[output], axis, true, where))
-            if sample.position is not None:
-                class_labels.check_rows(first + of_sample, cut=True)
+            class_labels.check_rows(first + of_sample, cut=True, ended=False)
             rows += of_sample
         if scoring is not None:
             scoring.add(sample, float_values, quantized_values)

@@ -304,6 +304,22 @@ class NoiseLimits:
             yield Finding(Code.OUTPUT_KIND, taken, names[0], {"kind": kind, "outputs": len(names)})
 
 
+def kinds_in_settings(graph: Graph, config: QuantConfig) -> dict[str, OutputKind]:
+    """Return the kinds of outputs that the settings give.
+
+    Raises:
+        ConfigError: a kind is given for what is no output.
+    """
+    kinds = split_kinds(config.output_kind)
+    for name in kinds:
+        if name not in graph.outputs:
+            raise ConfigError(
+                f"output_kind '{name}': the model has no such output; it has "
+                f"{', '.join(graph.outputs)}.{nearest(name, list(graph.outputs))}"
+            )
+    return kinds
+
+
 def noise_limits(graph: Graph, profile: Profile, config: QuantConfig) -> NoiseLimits:
     """Return how much noise the outputs of a model and the steps inside of it can bear.
 
@@ -313,20 +329,9 @@ def noise_limits(graph: Graph, profile: Profile, config: QuantConfig) -> NoiseLi
         config: the settings; kinds that they give overrule those that are told from the graph.
 
     Raises:
-        ConfigError: a kind is given for what is no output, or both a tolerance and an SQNR.
+        ConfigError: a kind is given for what is no output.
     """
-    kinds_in_settings = split_kinds(config.output_kind)
-    for name in kinds_in_settings:
-        if name not in graph.outputs:
-            raise ConfigError(
-                f"output_kind '{name}': the model has no such output; it has "
-                f"{', '.join(graph.outputs)}.{nearest(name, list(graph.outputs))}"
-            )
-    kinds: dict[str, OutputKind] = {**output_kinds(graph, profile), **kinds_in_settings}
-    if config.tolerance is not None and config.min_output_sqnr is not None:
-        raise ConfigError(
-            "tolerance and min_output_sqnr: both say how far outputs may be from float; give one of them"
-        )
+    kinds = {**output_kinds(graph, profile), **kinds_in_settings(graph, config)}
     sqnr = 0.0 if config.has_size else config.min_output_sqnr  # a size that is asked for decides alone
     steps = find_steps(graph) if sqnr is None else ()
     scores = {name: scores_of_index(graph, name) for name in kinds}

@@ -26,16 +26,14 @@ def integer_borders(
         caches: inputs and outputs that are left out, as they hold caches.
 
     Raises:
-        ConfigError: nothing is known of a value, or no value is float32.
+        ConfigError: the range of a value is not known, or no value is float32.
     """
     config = facts.config
     if config.io == "float":
         return {}
-    qtype, graph = TYPES[config.io], facts.prepared.model.graph
-    borders: dict[str, QuantParams] = {}
-    for value in (*graph.inputs, *graph.outputs):
-        name = str(value.name)
-        if value.dtype is not ir.DataType.FLOAT or name in caches:
+    qtype, borders = TYPES[config.io], dict[str, QuantParams]()
+    for name in float_borders(facts.prepared.model, config.io):
+        if name in caches:
             continue
         inside = tensors.get(name)
         if inside is not None and inside.axis is None and inside.qtype.bits == qtype.bits:
@@ -49,6 +47,17 @@ def integer_borders(
                 f"io {config.io}: no profile has '{name}', so its scale is not known; give a profile or "
                 "samples (--data)"
             )
-    if not borders:
-        raise ConfigError(f"io {config.io}: the model has no input and no output in float32; use io float")
     return borders
+
+
+def float_borders(model: ir.Model, setting: str) -> tuple[str, ...]:
+    """Return the inputs and outputs of a model in float32.
+
+    Raises:
+        ConfigError: there is none, and `setting` asks for integers.
+    """
+    values = (*model.graph.inputs, *model.graph.outputs)
+    names = tuple(str(value.name) for value in values if value.dtype is ir.DataType.FLOAT)
+    if not names and setting != "float":
+        raise ConfigError(f"io {setting}: the model has no input and no output in float32; use io float")
+    return names

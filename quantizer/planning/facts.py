@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -376,18 +376,7 @@ class PlanningFacts:
         Raises:
             ConfigError: a pattern names no tensor and no node.
         """
-        graph = self.graph
-        activations = {n for n, v in graph.values.items() if not graph.is_constant(n) and graph.is_float(n)}
-        named: set[str] = set()
-        for pattern in self.config.keep_16bit:
-            tensors = {pattern} & activations or {n for n in activations if fnmatchcase(n, pattern)}
-            named |= tensors
-            if not tensors:
-                matched = match_nodes(graph, [pattern], "keep_16bit")
-                for node in graph.nodes:
-                    if node.name in matched and node.rule is not None:
-                        named |= activations.intersection((*node.activations, *node.results))
-        return frozenset(named)
+        return activations_named(self.graph, self.config.keep_16bit)
 
     @derived_from("graph", "profile", "recipe", "config", "prepared", "range_cache")
     def precisions(self) -> Mapping[str, QuantType | FloatReason]:
@@ -451,6 +440,25 @@ class PlanningFacts:
     def range_of(self, name: str) -> Range:
         """Return the calibrated range of an activation in the type that it has."""
         return self.activations.calibrated(name, self.type_16bit if name in self.in_16_bits else None)
+
+
+def activations_named(graph: Graph, patterns: Collection[str]) -> frozenset[str]:
+    """Return the activations that `keep_16bit` names: tensors, or all activations of nodes.
+
+    Raises:
+        ConfigError: a pattern names no tensor and no node.
+    """
+    activations = {n for n, v in graph.values.items() if not graph.is_constant(n) and graph.is_float(n)}
+    named: set[str] = set()
+    for pattern in patterns:
+        tensors = {pattern} & activations or {n for n in activations if fnmatchcase(n, pattern)}
+        named |= tensors
+        if not tensors:
+            matched = match_nodes(graph, [pattern], "keep_16bit")
+            for node in graph.nodes:
+                if node.name in matched and node.rule is not None:
+                    named |= activations.intersection((*node.activations, *node.results))
+    return frozenset(named)
 
 
 def planning_facts(

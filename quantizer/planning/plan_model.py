@@ -56,9 +56,8 @@ from ..plan.plan import EqualizationScales, Implementation, Kind, PredictedTime,
 from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because
 from ..plan.verify import check_identity, verify_plan
 from ..prepare.prepare import PreparedModel, fix_shapes
-from ..targets.config import DATA_FREE, WEIGHT_ONLY_TYPES, WITH_SAMPLES, QuantConfig, split_shapes
-from ..targets.loading import packaged_targets
-from ..targets.target import Recipe, Target
+from ..targets.config import DATA_FREE, WITH_SAMPLES, QuantConfig, split_shapes
+from ..targets.target import Recipe
 from .chains import of_adjusted, plan_with_chains, with_chains
 from .coarse_steps import too_coarse
 from .facts import PlanningFacts, planning_facts
@@ -67,6 +66,7 @@ from .hybrid import with_int8_weights
 from .needed_tensors import weighted_channels
 from .noise_budget import make_plan
 from .planner import NO_FLOATS, decide, with_fitting_shapes
+from .settings_check import check_weight_type
 from .stored_weights import signed_type
 
 NOISY = (
@@ -166,7 +166,7 @@ def plan_from(facts: PlanningFacts, floats: FloatReasons = NO_FLOATS) -> Planned
     Raises:
         ConfigError: no weight of the model can have the type that was asked for.
     """
-    _check_weight_type(facts)
+    check_weight_type(facts.graph, facts.recipe)
     first: PlannedModel | None = None
     try:
         first = first_plan(facts, floats)
@@ -186,32 +186,6 @@ def plan_from(facts: PlanningFacts, floats: FloatReasons = NO_FLOATS) -> Planned
     first = in_float_type(first)
     verify_plan(first.plan, facts.graph, facts.identity)
     return first.with_findings([left_out])
-
-
-def _check_weight_type(facts: PlanningFacts) -> None:
-    """Raise ConfigError where a type of weights was asked for that the target has for none of them."""
-    config, given = facts.config, facts.recipe.given
-    target_types = [name for name in facts.target.weight_types if name not in WEIGHT_ONLY_TYPES]
-    if config.mode != "weight-only" or config.weight_type in target_types or "weight_type" not in given:
-        return
-    operators = {
-        node.op_type
-        for node in facts.graph.nodes
-        if node.rule is not None and any(node.has_constant(w.index) for w in node.rule.constants)
-    }
-
-    def has_kernel(target: Target) -> bool:
-        return any(config.weight_type in target.weight_only.get(name, ()) for name in operators)
-
-    if operators and not has_kernel(facts.target):
-        others = [target.name for target in packaged_targets() if has_kernel(target)]
-        stores_int8 = any("int8" in types for types in facts.target.weight_only.values())
-        advice = "--as weight-only-8 (weight_type int8)" if stores_int8 else "--as int8"
-        raise ConfigError(
-            f"weight_type {config.weight_type}: {facts.target.name} reads no such weights of "
-            f"{' and '.join(sorted(operators))}, and the model has no others; use {advice}"
-            f"{', or target ' if others else ''}{' or '.join(others)}"
-        )
 
 
 def _has_channels(facts: PlanningFacts) -> bool:

@@ -105,6 +105,8 @@ def report(
         if quantized is None and how.gate.has_limit:
             raise ConfigError("report: a gate needs something measured; give --quantized and --data")
         analysis = analyse(path, plan, profile, recipe)
+        settings = recipe_of_plan(analysis.plan, recipe)
+        drift = tuple(compare_profiles(profile, new, recipe=settings, model_path=path) for new in how.history)
         evaluation = layers = node_costs = None
         quantized_name = ""
         if quantized is not None and data is not None:
@@ -131,8 +133,6 @@ def report(
                 layers = compare_layers(path, file, samples, plan=plan, measuring=without_metric)
                 if times_layers:
                     node_costs = _timed_nodes(analysis, file, samples, how, evaluation.latency)
-        settings = recipe_of_plan(analysis.plan, recipe)
-        drift = tuple(compare_profiles(profile, new, recipe=settings, model_path=path) for new in how.history)
         names = FileNames(str(path), profile_name(profile), quantized_name)
         return make_report(analysis, Results(evaluation, layers, drift=drift, timed=node_costs), names)
 

@@ -29,6 +29,7 @@ from ..noise.kept_samples import read_measured
 from ..numerics.calibrators import CALIBRATORS
 from ..plan.store import save_plan
 from ..planning.plan_model import check_without_samples
+from ..planning.settings_check import check_settings
 from ..prepare.prepare import ProfileLike, file_of, profile_name
 from ..targets.loading import load_recipe
 from ..targets.machine import is_timed, saturation_alarm
@@ -89,6 +90,7 @@ def tune(
     # The float model, its profile and the samples.
     file = file_of(model)
     prepared, provider = file.prepared, check_provider(target.provider)
+    check_settings(prepared, recipe)
     profile, _, findings = read_measured(profile_path, prepared)
     for finding in findings:
         note(finding)

@@ -27,8 +27,10 @@ from ..evaluation.metrics.score import (
     Score,
     figures_at_random,
     open_metric,
+    reads_truth,
     score_of,
 )
+from ..evaluation.metrics.truth import load_labels
 from ..evaluation.runtimes import run
 from .options import TuningData
 
@@ -192,6 +194,10 @@ def read_split(
     """
     if (data.holdout_labels is not None) != (data.holdout_data is not None and data.labels is not None):
         raise ConfigError("--holdout-labels: goes with --holdout-data and --labels; give all three")
+    other = replace(data, data=data.holdout_data or data.data, labels=data.holdout_labels)
+    for one in (data, other):  # labels are refused before a model is run
+        if one.labels is not None and not reads_truth(data.metric):
+            load_labels(one.labels)
     every = read_samples(session, model, data, side_by_side)
     if data.holdout_data is None:
         tuning, holdout = halves(every)
@@ -200,7 +206,6 @@ def read_split(
             holdout,
             "of each two consecutive samples one is held out, drawn at random",
         )
-    other = replace(data, data=data.holdout_data, labels=data.holdout_labels)
     holdout = read_samples(session, model, other, side_by_side)
     return Split(every, holdout, f"held-out samples: {source_name(data.holdout_data)}")
 
@@ -227,10 +232,17 @@ def run_samples(
     Raises:
         DataError: the data are wrong, or there are none. ModelError: onnxruntime fails.
     """
+    samples = _samples_in_memory(model, data, limit, notes=notes)
+    return RunSamples(samples, tuple(outputs_of(session, samples, "float model", side_by_side)))
+
+
+def _samples_in_memory(
+    model: ir.Model, data: DataLike, limit: int | None, *, notes: bool = True
+) -> tuple[Sample, ...]:
     samples = tuple(model_samples(data, model, limit, notes=notes))
     if not samples:
         raise DataError(f"{source_name(data)}: no samples; there is nothing to tune on")
-    return RunSamples(samples, tuple(outputs_of(session, samples, "float model", side_by_side)))
+    return samples
 
 
 def read_samples(
@@ -251,10 +263,11 @@ def read_samples(
         ConfigError: both labels and a metric. DataError: the data, the labels or the metric are wrong.
         ModelError: there is no such output, or it has no classes.
     """
-    run = run_samples(session, model, data.data, data.limit, side_by_side)
-    specs, samples, float_outputs = input_specs(model), run.samples, run.float_outputs
+    specs, samples = input_specs(model), _samples_in_memory(model, data.data, data.limit)
+    (first,) = outputs_of(session, samples[:1], "float model")
     request = MetricRequest(data.metric, data.labels, data.output, data.class_axis, data.data)
-    metric = open_metric(request, model, samples[0].arrays, float_outputs[0])
+    metric = open_metric(request, model, samples[0].arrays, first)  # fails before all of them are run
+    float_outputs = tuple(outputs_of(session, samples, "float model", side_by_side))
     truths, row = [], 0
     for index, (sample, outputs) in enumerate(zip(samples, float_outputs, strict=True)):
         truth, rows_read = metric.truth_of(sample, outputs, index, row)

@@ -401,6 +401,10 @@ def _problems(config: QuantConfig, target: Target) -> Iterator[MalformedError]:
         what = "a signed activation_type" if signed else f"signed activations, which {target.name} has not"
         advice = f"use {signed[0]}, or schema symmetric-uint8" if signed else "use schema asymmetric"
         yield MalformedError(f"schema '{config.schema}' needs {what}", advice)
+    if config.tolerance is not None and config.min_output_sqnr is not None and not config.has_size:
+        yield MalformedError(
+            "tolerance and min_output_sqnr both say how far outputs may be from float", "give one of them"
+        )
     # At the border.
     if config.kv_cache != "float" and not target.int8_caches:
         yield MalformedError(

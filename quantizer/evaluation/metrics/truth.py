@@ -76,8 +76,10 @@ class Labels:
             "choose another output, or the axis (--class-axis) that has these classes"
         )
 
-    def check_rows(self, rows: int, *, cut: bool) -> None:
+    def check_rows(self, rows: int, *, cut: bool, ended: bool = True) -> None:
         """Check that each of `rows` rows has a label; `cut`: samples after them were left out.
+
+        Without `ended` there are more rows to come.
 
         Raises:
             DataError: there are no rows, or not as many as labels.
@@ -86,8 +88,10 @@ class Labels:
             raise DataError(f"{self.file}: the samples have 0 rows to compare with labels; check the data")
         count = self.classes.size
         if rows > count or (rows < count and not cut):
+            more = "" if ended else " or more"
             raise DataError(
-                f"{self.file}: {count} labels, but the samples have {rows} rows; give one label for each row"
+                f"{self.file}: {count} labels, but the samples have {rows} rows{more}; give one label for "
+                "each row"
             )
 
 

@@ -93,11 +93,6 @@ def test_values_of_maps_and_sequences_may_be_off_by_more_than_numbers_unless_a_t
     assert limits(net("y = MatMul (x, w32_10)", ("x", (1, 20, 32)))).error("y") == 0.1
 
 
-def test_a_tolerance_and_a_limit_of_decibels_exclude_each_other() -> None:
-    with pytest.raises(ConfigError, match="tolerance and min_output_sqnr: both say how far"):
-        limits(net("y = MatMul (x, w32_10)", ("x", BATCH)), tolerance=0.01, min_output_sqnr=30.0)
-
-
 @pytest.mark.parametrize(
     ("body", "relative"),
     [

@@ -202,6 +202,11 @@ def test_a_setting_that_the_runtime_lacks_is_refused(
     assert sentence in str(error.value)
 
 
+def test_a_tolerance_and_a_limit_of_decibels_exclude_each_other() -> None:
+    with pytest.raises(ConfigError, match="tolerance and min_output_sqnr both say how far outputs may be"):
+        load_recipe(None, {"tolerance": 0.01, "min_output_sqnr": 30.0})
+
+
 def test_a_wrong_calibrator_is_refused_when_the_settings_are_made() -> None:
     with pytest.raises(ConfigError, match=r"options: calibrator 'msee' is not one of .*did you mean 'mse'"):
         load_recipe(overrides={"calibrator": "msee"})

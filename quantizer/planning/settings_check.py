@@ -1,0 +1,65 @@
+"""The settings of a call held against the model, before any data are read.
+
+`check_settings` is the one place that says early what planning would refuse: each name, type and shape is
+looked up by the function that planning itself looks it up with.
+"""
+
+from __future__ import annotations
+
+from ...profiles.base.errors import ConfigError
+from ..noise.output_limits import kinds_in_settings
+from ..operators.graph import Graph, match_nodes
+from ..prepare.prepare import PreparedModel, fix_shapes
+from ..targets.config import WEIGHT_ONLY_TYPES, split_shapes
+from ..targets.loading import packaged_targets
+from ..targets.target import Recipe, Target
+from .borders import float_borders
+from .caches import check_has_cache
+from .facts import activations_named
+
+
+def check_settings(prepared: PreparedModel, recipe: Recipe) -> None:
+    """Refuse settings that name what a model does not have, or ask of it what it cannot be.
+
+    Args:
+        prepared: the model.
+        recipe: settings and target.
+
+    Raises:
+        ConfigError: a node, tensor, input or output is not there; a shape does not fit; the model has no
+            cache, no float input and output, or no weight of the type.
+    """
+    config = recipe.config
+    fixed = fix_shapes(prepared, split_shapes(config.fix_shapes))
+    match_nodes(fixed.graph, config.keep_float)
+    activations_named(fixed.graph, config.keep_16bit)
+    kinds_in_settings(fixed.graph, config)
+    check_has_cache(fixed.graph, recipe.target, config.kv_cache)
+    float_borders(fixed.model, config.io)
+    check_weight_type(fixed.graph, recipe)
+
+
+def check_weight_type(graph: Graph, recipe: Recipe) -> None:
+    """Raise ConfigError where a type of weights was asked for that the target has for none of them."""
+    config, given, own = recipe.config, recipe.given, recipe.target
+    target_types = [name for name in own.weight_types if name not in WEIGHT_ONLY_TYPES]
+    if config.mode != "weight-only" or config.weight_type in target_types or "weight_type" not in given:
+        return
+    operators = {
+        node.op_type
+        for node in graph.nodes
+        if node.rule is not None and any(node.has_constant(w.index) for w in node.rule.constants)
+    }
+
+    def has_kernel(target: Target) -> bool:
+        return any(config.weight_type in target.weight_only.get(name, ()) for name in operators)
+
+    if operators and not has_kernel(own):
+        others = [target.name for target in packaged_targets() if has_kernel(target)]
+        stores_int8 = any("int8" in types for types in own.weight_only.values())
+        advice = "--as weight-only-8 (weight_type int8)" if stores_int8 else "--as int8"
+        raise ConfigError(
+            f"weight_type {config.weight_type}: {own.name} reads no such weights of "
+            f"{' and '.join(sorted(operators))}, and the model has no others; use {advice}"
+            f"{', or target ' if others else ''}{' or '.join(others)}"
+        )

@@ -1,0 +1,117 @@
+"""A wrong value of an option is refused before samples are profiled, and before a trial of a tuning.
+
+`WRONG` has one for each option whose value belongs to the model or to its samples; values that are wrong by
+themselves are refused when the command line is read (test_options.py).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from qprof_onnx.cli.main import main
+from qprof_onnx.quantizer.api import profiling
+from qprof_onnx.quantizer.search import trial
+
+DIGITS = Path(__file__).parents[2] / "examples" / "digits"
+MODEL, DATA, LABELS = DIGITS / "model.onnx", DIGITS / "calibration", DIGITS / "heldout" / "labels.txt"
+
+SETTINGS = [
+    ("--keep-float", "Cnv", "keep_float 'Cnv': no node of the model has this name"),
+    ("--keep-16bit", "nope*", "keep_16bit 'nope*': no node of the model has this name"),
+    ("--output-kind", "logit=decision", "output_kind 'logit': the model has no such output; it has logits"),
+    ("--fix-shapes", "picture=1x1x8x8", "fix_shapes: the model has no input 'picture'"),
+    ("--fix-shapes", "image=1x1x8x9", "fix_shapes: input 'image': a size is 8 already, not 9"),
+    ("--kv-cache", "int8", "kv_cache int8: the model has no"),
+]
+JUDGING = [
+    ("--scored-output", "logit", "'logit'"),
+    ("--class-axis", "7", "class axis 7: output 'logits' has 2 axes"),
+    ("--metric", "score.py:nope", "score.py:nope: 'score.py' has no function 'nope'"),
+    ("--metric", "score.py:broken", "--metric score.py:broken: raised ValueError: oops"),
+    ("--metric", "map50", "are no boxes of a known form"),
+    ("--metric", "perplexity", "which input has the tokens is not known"),
+    ("--metric", "psnr", "metric 'psnr': needs the truth"),
+    ("--labels", "few.txt", "few.txt: 3 labels, but the samples have 400 rows"),
+    ("--labels", "words.txt", "words.txt, line 1: 'cat' is not an integer label"),
+    ("--labels", "high.txt", "high.txt, line 1: label 99 is none of the output's 10 classes"),
+]
+RUNTIME = [("--runtime", "tvm", "runtime 'tvm': there is no such runtime")]
+HOLDOUT = [("--holdout-data", "nothing", "nothing: no such folder or file")]
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    Path("few.txt").write_text("1\n2\n3\n")
+    Path("words.txt").write_text("cat\n" * 400)
+    Path("high.txt").write_text("99\n" * 400)
+    Path("score.py").write_text("def broken(outputs, indices):\n    raise ValueError('oops')\n")
+    return tmp_path
+
+
+def qprof(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(main, [*map(str, arguments)], prog_name="qprof")
+
+
+def is_refused(result: Result, sentence: str) -> None:
+    assert result.exit_code == 2, result.output
+    assert sentence in result.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize(("option", "value", "sentence"), [*SETTINGS, *JUDGING, *RUNTIME, *HOLDOUT])
+def test_quantize_refuses_it_before_samples_are_profiled(
+    option: str, value: str, sentence: str, monkeypatch: pytest.MonkeyPatch, place: Path
+) -> None:
+    monkeypatch.setattr(profiling, "calibrate", None)
+    before = {*place.iterdir()}
+    data = DIGITS / "heldout" if option == "--labels" else DATA
+    is_refused(qprof("quantize", MODEL, "--data", data, "-o", "q.onnx", option, value), sentence)
+    assert {*place.iterdir()} == before
+
+
+@pytest.fixture(scope="module")
+def profile(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("made") / "p.yaml"
+    assert qprof("dump-profile", MODEL, "--data", DATA, "-o", file).exit_code == 0
+    return file
+
+
+@pytest.mark.parametrize(("option", "value", "sentence"), [*SETTINGS, *JUDGING, *HOLDOUT])
+def test_tune_refuses_it_before_a_trial(
+    option: str, value: str, sentence: str, monkeypatch: pytest.MonkeyPatch, profile: Path
+) -> None:
+    monkeypatch.setattr(trial, "plan_from", None)
+    data = DIGITS / "heldout" if option == "--labels" else DATA
+    is_refused(qprof("tune", MODEL, "--profile", profile, "--data", data, option, value), sentence)
+
+
+@pytest.mark.parametrize(("option", "value", "sentence"), SETTINGS)
+def test_sensitivity_refuses_it_before_a_plan_is_made(
+    option: str, value: str, sentence: str, profile: Path
+) -> None:
+    is_refused(qprof("sensitivity", MODEL, "--profile", profile, "--data", DATA, option, value), sentence)
+
+
+def test_report_refuses_a_profile_of_newer_data_before_models_are_compared(
+    profile: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert (
+        qprof("quantize", MODEL, "--profile", profile, "-o", "q.onnx", "--save-plan", "q.yaml").exit_code == 0
+    )
+    report = ["report", MODEL, "q.yaml", "--profile", profile, "-o", "page"]
+    monkeypatch.setattr("qprof_onnx.quantizer.report.report.evaluate", None)
+    found = qprof(*report, "--quantized", "q.onnx", "--data", DATA, "--history", "few.txt")
+    is_refused(found, "few.txt: the document must be a mapping")
+
+
+def test_labels_at_chance_are_told_before_samples_are_profiled(place: Path) -> None:
+    numbers = [int(line) for line in LABELS.read_text().split()]
+    Path("turned.txt").write_text("".join(f"{number}\n" for number in numbers[7:] + numbers[:7]))
+    data = DIGITS / "heldout"
+    result = qprof(
+        "quantize", MODEL, "--data", data, "--labels", "turned.txt", "-o", "q.onnx", "--no-latency"
+    )
+    first = next(line for line in result.stderr.splitlines() if not line.startswith("reading"))
+    assert first.startswith("warning: turned.txt: the float model is right on only"), result.stderr
