@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Callable
 from importlib import import_module
+from keyword import iskeyword
 from typing import Any
 
 import click
@@ -51,8 +52,7 @@ COMMAND_GROUPS = {
         "verify": "Hold a card against a quantized model, or a newer card.",
     },
     "Other tools, models of several files": {
-        "import-profile": "Read another tool's calibrated ranges as a profile.",
-        "import-plan": "Read another tool's quantized model as a plan.",
+        "import": "Read another tool's file as a profile or a plan.",
         "export": "Write a profile or a plan as a file of another tool.",
         "join": "Join the parts of a model into one model.",
         "split": "Write the parts of a joined model as quantized files.",
@@ -70,8 +70,7 @@ SIBLINGS = {
     "sensitivity": "quantizer.api.sensitivity",
     "tune": "quantizer.api.tune",
     "report": "quantizer.report.report",
-    "import-profile": "quantizer.exchange.exchanging",
-    "import-plan": "quantizer.exchange.exchanging",
+    "import": "quantizer.exchange.exchanging",
     "export": "quantizer.exchange.exchanging",
     "join": "quantizer.exchange.exchanging",
     "split": "quantizer.exchange.exchanging",
@@ -81,10 +80,15 @@ SIBLINGS = {
 the command is not there."""
 
 
+def module_name(command: str) -> str:
+    """Return the name of a command's module."""
+    return f"{command}_" if iskeyword(command) else command.replace("-", "_")
+
+
 def missing_module(command: str) -> OptionalModule | None:
     """Return the module that a command of the table needs and that is not installed; None for none."""
     name = f"command '{command}'"
-    needed = [OptionalModule(name, f"cli.commands.{command.replace('-', '_')}")]
+    needed = [OptionalModule(name, f"cli.commands.{module_name(command)}")]
     if command in SIBLINGS:
         needed.append(OptionalModule(name, SIBLINGS[command]))
     return next((module for module in needed if not module.is_installed), None)
@@ -153,7 +157,7 @@ class Commands(click.Group):
             return None
         if (missing := missing_module(cmd_name)) is not None:
             missing.load()
-        module = import_module(f".commands.{cmd_name.replace('-', '_')}", __package__)
+        module = import_module(f".commands.{module_name(cmd_name)}", __package__)
         command: click.Command = module.command
         return command
 

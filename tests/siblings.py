@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from qprof_onnx.cli.main import SIBLINGS
+from qprof_onnx.cli.main import SIBLINGS, module_name
 
-COMMANDS = tuple(f"cli/commands/{name.replace('-', '_')}.py" for name in SIBLINGS)
+COMMANDS = tuple(f"cli/commands/{module_name(name)}.py" for name in SIBLINGS)
 ROOMS = (
     "quantizer/report",
     "quantizer/exchange",

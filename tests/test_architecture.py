@@ -12,7 +12,7 @@ from textwrap import indent
 
 import click
 import pytest
-from qprof_onnx.cli.main import COMMANDS, main
+from qprof_onnx.cli.main import COMMANDS, main, module_name
 from qprof_onnx.cli.options import FiniteNumber, GroupedCommand, GroupedOption
 from qprof_onnx.quantizer.targets.loading import load_recipe
 from qprof_onnx.quantizer.targets.packaged import target_names
@@ -203,7 +203,7 @@ def test_every_command_in_the_folder_is_in_the_table() -> None:
         for stem in files
         if hasattr(importlib.import_module(f"qprof_onnx.cli.commands.{stem}"), "command")
     }
-    listed = {name.replace("-", "_") for name in COMMANDS}
+    listed = {module_name(name) for name in COMMANDS}
     assert commands == listed, "give each command a line in COMMAND_GROUPS of cli/main.py"
 
 

@@ -99,8 +99,8 @@ def refusals(folder: Path) -> dict[tuple[object, ...], str]:
         **{
             (command,): f"command '{command}' is not installed"
             for command in (
-                *("report", "tune", "sensitivity", "measure-target", "export", "import-plan"),
-                *("import-profile", "join", "split"),
+                *("report", "tune", "sensitivity", "measure-target", "export", "import"),
+                *("join", "split"),
             )
         },
         (*evaluate, "--report", "out"): "--report: needs the report, which is not installed",

@@ -62,7 +62,7 @@ def slack_option() -> Callable[[Any], Any]:
 @custom_ops_option
 @click.argument("card", type=EXISTING, metavar="CARD.json")
 @click.argument("quantized", type=MODEL, metavar="OUT.onnx|NEWER.json")
-@option("--float", "model", group="Basic", type=MODEL, metavar="MODEL.onnx", help="The float model.")
+@option("--model", group="Basic", type=MODEL, metavar="MODEL.onnx", help="The float model.")
 @option("--data", group="Basic", type=DATA, metavar="DATA", help="The samples of the card, to measure again.")
 @preprocess_option
 @labels_option
@@ -80,7 +80,7 @@ def slack_option() -> Callable[[Any], Any]:
 def command(card: Path, quantized: Path, *, as_json: bool, strict: bool, **options: Any) -> None:
     """Hold a card against a quantized model, or a newer card.
 
-    Without --float and --data the bytes of OUT.onnx are compared. With both everything is measured again, on
+    Without --model and --data the bytes of OUT.onnx are compared. With both everything is measured again, on
     the runtime of the card, and each value on it is compared. Exit code 1 where one is not so: other bytes,
     samples or labels, another figure than --slack allows, a limit that was kept and is not any more. What
     cannot be checked, such as a time of another machine, is named. No code is run because of a card: give a
@@ -92,8 +92,8 @@ def command(card: Path, quantized: Path, *, as_json: bool, strict: bool, **optio
     \b
     Examples:
       qprof verify model.card.json model.int8.onnx
-      qprof verify model.card.json model.int8.onnx --float model.onnx --data heldout/ --labels labels.txt
-      qprof verify model.card.json model.int8.onnx --float model.onnx --data heldout/ --strict
+      qprof verify model.card.json model.int8.onnx --model model.onnx --data heldout/ --labels labels.txt
+      qprof verify model.card.json model.int8.onnx --model model.onnx --data heldout/ --strict
       qprof verify accepted.card.json tonight.card.json --slack score=0.5
     """
     from ...quantizer.api.card import verify

@@ -144,8 +144,7 @@ def text_of(data: bytes, where: str, error: type[QprofError]) -> str:
     except UnicodeDecodeError as problem:
         raise error(
             f"{where}: not UTF-8 text (byte {problem.start} is 0x{problem.object[problem.start]:02x}); "
-            "give a YAML file of qprof, or a file of another tool that 'qprof import-profile' "
-            "or 'qprof import-plan' reads"
+            "give a YAML file of qprof, or a file of another tool that 'qprof import' reads"
         ) from None
     return text.replace("\r\n", "\n").replace("\r", "\n")
 

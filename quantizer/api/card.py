@@ -159,14 +159,14 @@ def verify(
         return Verification(name, newer_name, tuple(checks), newer.evaluation)
     assert not isinstance(quantized, Card)
     if data is not None and model is None:
-        raise ConfigError("data: needs the float model to be compared with; give --float MODEL.onnx")
+        raise ConfigError("data: needs the float model to be compared with; give --model MODEL.onnx")
     with quantized_file(quantized) as path:
         checks = list(checks_of_files("quantized model", record.quantized_model, files_of(path)))
         is_its_file = same_bytes(record.quantized_model, files_of(path))
         checks += _origin(record, path, is_its_file)
         checks += checks_of_unread(unread)
         if model is None:
-            why = "give --float MODEL.onnx and --data DATA to measure again"
+            why = "give --model MODEL.onnx and --data DATA to measure again"
             return Verification(name, path.name, (*checks, *checks_without_figures(record, why)))
         with opened(model) as floats:
             assert record.evaluation.subject is not None

@@ -315,7 +315,7 @@ def _page(card: Card) -> Iterator[str]:
     truth = f" --labels {asked.labels}" if asked.labels else ""
     yield "\nTo repeat it:\n\n```sh"
     yield (
-        f"qprof verify CARD.json {card.quantized_model[0].name} --float {card.float_model[0].name} "
+        f"qprof verify CARD.json {card.quantized_model[0].name} --model {card.float_model[0].name} "
         f"--data {asked.data}{recipe}{truth}"
     )
     yield "```\n"

@@ -34,6 +34,18 @@ from .profiles import bind, ranges_profile
 from .split import PartFile
 
 
+def holds_ranges(file: str | os.PathLike[str]) -> bool:
+    """Whether a file is of ranges, which `import_profile` reads, and of no parameters or model.
+
+    Raises:
+        ProfileError: it cannot be read.
+    """
+    if Path(file).suffix.lower() == ".onnx":
+        return False
+    data = read_bytes(file, ProfileError)
+    return data.startswith(OWN) or recognised(data, "ranges") is not None
+
+
 def import_profile(
     file: str | os.PathLike[str],
     model: ModelLike,

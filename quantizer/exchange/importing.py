@@ -69,7 +69,7 @@ def plan_of_file(
         try:
             graph = index(apply_equalization(prepared.model, equalization, name))
         except PlanError as error:
-            raise ModelError(f"{error}; give the float model that it was made from with --float") from None
+            raise ModelError(f"{error}; give the float model that it was made from with --model") from None
         said = source_of_model(graph, model, name, written_by)
         said = replace(said, adjustments=replace(said.adjustments, equalization=equalization))
         if keep_form and said.has_operators and "qoperator" in recipe.target.forms:
@@ -95,7 +95,7 @@ def _not_parameters(data: bytes, where: str) -> ConfigError:
     if ranges is not None:
         return ConfigError(
             f"{where}: is {ranges.title}, which holds ranges; give it to 'qprof quantize --profile', or make "
-            "a profile of it with 'qprof import-profile'"
+            "a profile of it with 'qprof import'"
         )
     if data.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
         try:

@@ -55,7 +55,7 @@ def ranges_profile(entry: ExchangeFormat, data: bytes, where: str, *, chosen_ran
     if entry.holds != "ranges":
         raise ProfileError(
             f"{where}: is a file of {entry.title}, which holds parameters; make a plan of it with "
-            "'qprof import-plan'"
+            "'qprof import'"
         )
     content = read_as(entry, data, where, ProfileError)
     assert isinstance(content, ForeignRanges)

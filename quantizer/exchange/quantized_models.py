@@ -73,7 +73,7 @@ def source_of_model(graph: Graph, model: ir.Model, name: str, written_by: str) -
     if not any(node.inputs for node in facts.nodes.values()):
         raise ModelError(
             f"{name}: none of its quantized nodes is in the float model; give the float model that it was "
-            "made from with --float, or the one that the tool has optimised before"
+            "made from with --model, or the one that the tool has optimised before"
         )
     weights = _kept_integers(facts)
     writer = f" (written by {written_by})" if written_by else ""

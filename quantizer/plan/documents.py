@@ -61,7 +61,7 @@ def profile_in(data: bytes, where: str) -> Profile:
     if where.endswith(".onnx"):
         raise ProfileError(
             f"{where}: is a model, where a profile is read; give a profile, or make a plan of a quantized "
-            "model with 'qprof import-plan'"
+            "model with 'qprof import'"
         )
     profile = _foreign_profile(data, where)
     return loads(text_of(data, where, ProfileError), where) if profile is None else profile

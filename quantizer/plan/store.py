@@ -95,7 +95,7 @@ Format = Literal["qprof-plan/1"]
 (FORMAT,) = get_args(Format)
 ADVICE = "correct the file, or write it again with 'qprof quantize --save-plan'"
 OTHER_FILE = (
-    "give a plan written by 'qprof quantize --save-plan', or by 'qprof import-plan' from another tool's file"
+    "give a plan written by 'qprof quantize --save-plan', or by 'qprof import' from another tool's file"
 )
 
 
@@ -123,7 +123,7 @@ def load_plan(path: str | os.PathLike[str]) -> QuantPlan:
     if Path(path).suffix.lower() == ".onnx" and Path(path).is_file():
         raise PlanError(
             f"{os.fspath(path)}: is a model, where a plan is read; give the plan: quantize keeps one beside "
-            "the model when it is given samples, else --save-plan writes it; 'qprof import-plan' makes "
+            "the model when it is given samples, else --save-plan writes it; 'qprof import' makes "
             "one of another tool's model"
         )
     return loads(read_text(path, PlanError), Path(path).name)

@@ -21,7 +21,7 @@ DIGITS = Path(__file__).parents[2] / "examples" / "digits"
 MODEL, DATA = DIGITS / "model.onnx", DIGITS / "heldout"
 LABELS = DATA / "labels.txt"
 JUDGED = ("--data", DATA, "--labels", LABELS)
-MEASURED = ("--float", MODEL, *JUDGED, "--no-latency")
+MEASURED = ("--model", MODEL, *JUDGED, "--no-latency")
 
 
 def qprof(*words: object) -> Result:
@@ -94,7 +94,7 @@ def test_what_a_card_says_is_so(folder: Path) -> None:
 def test_without_samples_the_bytes_are_compared_and_the_rest_is_said_to_be_unchecked(folder: Path) -> None:
     done = qprof("verify", folder / "c.json", folder / "q.onnx")
     assert done.exit_code == 0
-    assert re.search(r"^not checked +figures +.*: give --float MODEL.onnx and --data DATA", done.stdout, re.M)
+    assert re.search(r"^not checked +figures +.*: give --model MODEL.onnx and --data DATA", done.stdout, re.M)
 
 
 def test_strict_fails_on_what_was_not_checked_and_on_nothing_else(folder: Path, tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_strict_fails_on_what_was_not_checked_and_on_nothing_else(folder: Path, 
     done = qprof(*judge, *MEASURED)
     assert done.exit_code == 0, done.output
     assert done.stdout.endswith("card       verified\n")
-    for words in ((), ("--float", MODEL), ("--float", MODEL, "--data", DATA, "--no-latency")):
+    for words in ((), ("--model", MODEL), ("--model", MODEL, "--data", DATA, "--no-latency")):
         done = qprof(*judge, *words)
         assert done.exit_code == 1
         assert "(--strict)" in done.stdout
@@ -134,7 +134,7 @@ def test_a_model_that_is_cut_off_is_named_and_not_run(folder: Path, tmp_path: Pa
 
 
 def test_another_data_set_is_named_and_its_figures_refute_nothing(folder: Path) -> None:
-    words = ("--float", MODEL, "--data", DIGITS / "calibration", "--no-latency", "--json")
+    words = ("--model", MODEL, "--data", DIGITS / "calibration", "--no-latency", "--json")
     done = qprof("verify", folder / "c.json", folder / "q.onnx", *words)
     assert done.exit_code == 1
     found = results(done)
@@ -156,7 +156,7 @@ def test_other_labels_are_named(folder: Path, tmp_path: Path) -> None:
     lines = LABELS.read_text().split()
     lines[0] = str((int(lines[0]) + 1) % 10)
     (tmp_path / "l.txt").write_text("\n".join(lines))
-    words = ("--float", MODEL, "--data", DATA, "--labels", tmp_path / "l.txt", "--no-latency", "--json")
+    words = ("--model", MODEL, "--data", DATA, "--labels", tmp_path / "l.txt", "--no-latency", "--json")
     done = qprof("verify", folder / "c.json", folder / "q.onnx", *words)
     assert done.exit_code == 1
     assert [of for of, result in results(done).items() if result == "differs"] == ["truth"]
@@ -197,7 +197,7 @@ def test_a_float_model_of_the_same_graph_and_weights_in_other_bytes_is_told_only
     model = onnx.load(MODEL)
     model.doc_string = "exported again"
     onnx.save(model, tmp_path / "m.onnx")
-    words = ("--float", tmp_path / "m.onnx", *JUDGED, "--no-latency", "--json")
+    words = ("--model", tmp_path / "m.onnx", *JUDGED, "--no-latency", "--json")
     done = qprof("verify", folder / "c.json", folder / "q.onnx", *words)
     assert done.exit_code == 0
     assert results(done)["float model"] == "told"
@@ -208,7 +208,7 @@ def test_another_float_model_is_named(folder: Path, tmp_path: Path) -> None:
     weight = next(t for t in model.graph.initializer if len(t.dims) == 4)
     weight.CopyFrom(onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(weight) * 0.5, weight.name))
     onnx.save(model, tmp_path / "m.onnx")
-    words = ("--float", tmp_path / "m.onnx", *JUDGED, "--no-latency", "--json")
+    words = ("--model", tmp_path / "m.onnx", *JUDGED, "--no-latency", "--json")
     done = qprof("verify", folder / "c.json", folder / "q.onnx", *words)
     assert done.exit_code == 1
     assert results(done)["float model"] == "differs"
@@ -224,7 +224,7 @@ def test_external_data_belongs_to_the_card(tmp_path: Path) -> None:
     with (tmp_path / "w.bin").open("r+b") as stream:
         stream.seek(4000)
         stream.write(b"\x01")
-    words = ("--float", tmp_path / "m.onnx", "--data", DATA, "--no-latency", "--json")
+    words = ("--model", tmp_path / "m.onnx", "--data", DATA, "--no-latency", "--json")
     done = qprof("verify", tmp_path / "c.json", MODEL, *words)
     assert results(done)["float model, w.bin"] == "differs"
     assert done.exit_code == 1
@@ -244,7 +244,7 @@ def test_a_missed_limit_on_a_score_without_a_unit_has_no_space_for_one(tmp_path:
     np.save(tmp_path / "true.npy", 9.0 * np.eye(10)[np.loadtxt(LABELS, int)])
     scored = ("--data", DATA, "--metric", "rmse", "--labels", tmp_path / "true.npy", "--no-latency")
     qprof("card", MODEL, MODEL, *scored, "--min-score", "1", "-o", tmp_path / "c.json")
-    done = qprof("verify", tmp_path / "c.json", MODEL, "--float", MODEL, *scored[:2], *scored[4:], "--json")
+    done = qprof("verify", tmp_path / "c.json", MODEL, "--model", MODEL, *scored[:2], *scored[4:], "--json")
     limit = next(check for check in json.loads(done.stdout)["checks"] if check["of"] == "limit min_score 1")
     assert (limit["card"], limit["found"], limit["reason"]) == ("failed", "failed", "1.32 off")
 
@@ -253,7 +253,7 @@ def test_a_limit_that_is_not_proven_is_verified_with_the_reason(tmp_path: Path) 
     np.save(tmp_path / "true.npy", np.full((400, 10), 1000.0))  # the model says nothing of these numbers
     scored = ("--data", DATA, "--metric", "rmse", "--labels", tmp_path / "true.npy", "--no-latency")
     qprof("card", MODEL, MODEL, *scored, "--min-score", "1", "-o", tmp_path / "c.json")
-    done = qprof("verify", tmp_path / "c.json", MODEL, "--float", MODEL, *scored[:2], *scored[4:], "--json")
+    done = qprof("verify", tmp_path / "c.json", MODEL, "--model", MODEL, *scored[:2], *scored[4:], "--json")
     limit = next(check for check in json.loads(done.stdout)["checks"] if check["of"] == "limit min_score 1")
     assert (limit["result"], limit["card"], limit["found"]) == ("same", "not proven", "not proven")
     assert "off" not in limit["reason"]
@@ -276,7 +276,7 @@ def score(outputs, numbers):
         "verify",
         tmp_path / "c.json",
         folder / "q.onnx",
-        "--float",
+        "--model",
         MODEL,
         "--data",
         DATA,
@@ -312,7 +312,7 @@ def test_what_is_no_card_is_refused_with_a_sentence(
 def test_samples_without_the_float_model_are_refused(folder: Path) -> None:
     done = qprof("verify", folder / "c.json", folder / "q.onnx", "--data", DATA)
     assert done.exit_code == 2
-    assert "give --float MODEL.onnx" in done.stderr
+    assert "give --model MODEL.onnx" in done.stderr
 
 
 def test_a_model_hub_reads_the_front_matter(folder: Path) -> None:

@@ -225,7 +225,7 @@ def _commands(
     else:
         ranges, known = str(place / "calibration.json"), str(folder / "profile" / "p.yaml")
         yield ("export", known, "--model", float_model, "--format", "onnxruntime", "-o", ranges)
-        yield ("import-profile", ranges, "--model", float_model, "-o", profile)
+        yield ("import", ranges, "--model", float_model, "-o", profile)
     yield ("quantize", float_model, "--profile", profile, *written)
 
 

@@ -60,7 +60,7 @@ def ranges(base: Base, draw: Draw) -> Case:
     what, content = _damaged(base.bytes(name), draw)
     case, names = f"{name}: {what}", (name,)
     if draw.rng.random() < 0.5:
-        command = ("import-profile", name, "--model", "model.onnx", "-o", "out.yaml")
+        command = ("import", name, "--model", "model.onnx", "-o", "out.yaml")
         return Case("foreign ranges", case, command, {name: content}, names=names, outputs=("out.yaml",))
     command = ("quantize", "model.onnx", "--profile", name, "-o", "out.onnx")
     outputs = ("out.onnx",)
@@ -72,7 +72,7 @@ def parameters(base: Base, draw: Draw) -> Case:
     name = draw.pick(tuple(PARAMETERS.values()))
     what, content = _damaged(base.bytes(name), draw)
     target = draw.rng.choice(((), ("--target", "onnx"), ("--target", "openvino"), ("--form", "integer")))
-    command = ("import-plan", name, "--float", "model.onnx", "-o", "out.yaml", *target)
+    command = ("import", name, "--model", "model.onnx", "-o", "out.yaml", *target)
     return Case(
         "foreign parameters",
         f"{name}: {what}",

@@ -68,7 +68,7 @@ FEW = f"--data {HELD_OUT} --limit 2"
         (f"sensitivity {MODEL} --profile DIR/q.yaml {FEW}", ""),
         (f"explain DIR/plan.yaml logits --model {MODEL} --profile DIR/q.yaml", ""),
         (f"card {MODEL} DIR/q.onnx {FEW} --no-latency --report DIR -o DIR/e.json", "q.onnx"),
-        (f"verify DIR/q.json DIR/q.onnx --float {MODEL} --data {HELD_OUT} --no-latency", "q.onnx"),
+        (f"verify DIR/q.json DIR/q.onnx --model {MODEL} --data {HELD_OUT} --no-latency", "q.onnx"),
         (
             f"report {MODEL} DIR/plan.yaml --profile DIR/q.yaml --quantized DIR/q.onnx {FEW} "
             "--no-latency --history DIR/q.yaml -o DIR",

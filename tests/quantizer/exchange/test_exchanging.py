@@ -79,7 +79,7 @@ def test_a_setting_that_needs_histograms_says_so(settings: dict[str, object]) ->
 
 
 def test_an_imported_profile_says_where_it_is_from_and_is_read_again(tmp_path: Path) -> None:
-    result = run("import-profile", MINMAX, "--model", MODEL, "-o", tmp_path / "p.yaml")
+    result = run("import", MINMAX, "--model", MODEL, "-o", tmp_path / "p.yaml")
     assert result.exit_code == 0, result.output
     assert f"{tmp_path / 'p.yaml'}: 17 tensors, 0 with histograms, of onnxruntime (MinMax)" in result.output
     found = load_profile(tmp_path / "p.yaml")
