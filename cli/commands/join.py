@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import click
@@ -34,15 +35,18 @@ def command(
 
     So a decoder is calibrated on what its encoder gives: every command takes WHOLE.onnx as any model, and
     qprof split writes the quantized parts. A part is called by its file, and its nodes and tensors are
-    PART:NAME. An input reads the output of the same name of another part, or else is one of the whole;
-    where no names agree, the one pair that fits by type and shape is connected. With one part and
+    PART:NAME. An input reads the output of the same name of another part, or the one that exporters call
+    so for it; where no names agree, the one pair that fits by type and shape is connected. Others are
+    inputs of the whole, and two of one name stay two, but for the mask of an encoder. With one part and
     --functions nothing is renamed.
 
     \b
     Examples:
-      qprof join encoder.onnx decoder.onnx --connect decoder:h=encoder:last_hidden_state -o whole.onnx
+      qprof join t5/encoder_model.onnx t5/decoder_model.onnx -o t5.onnx
+      qprof join encoder.onnx decoder.onnx --connect decoder:memory=encoder:h -o whole.onnx
       qprof join model.onnx --functions library.onnx -o model_with_functions.onnx
     """
+    from ...quantizer.exchange.connections import starred
     from ...quantizer.exchange.exchanging import join
 
     joined = join(models, output, functions=functions, connect=connect)
@@ -51,10 +55,10 @@ def command(
     echo(f"{output}: {', '.join(counts) or 'nothing to join'}")
     for name in joined.functions:
         echo(f"function   {name}")
-    for name, readers in joined.inputs.items():
-        if readers:
-            echo(f"input      {name} -> {', '.join(readers)}")
-    for reader, made in joined.connections.items():
-        echo(f"connected  {made} -> {reader}")
-    for name in joined.outputs if joined.parts else ():
-        echo(f"output     {name}")
+    lines = [
+        f"input      {starred(n)} -> {', '.join(map(starred, r))}" for n, r in joined.inputs.items() if r
+    ]
+    lines += [f"connected  {starred(made)} -> {starred(end)}" for end, made in joined.connections.items()]
+    lines += [f"output     {starred(name)}" for name in joined.outputs if joined.parts]
+    for line, count in Counter(lines).items():
+        echo(line if count == 1 else f"{line} ({count})")

@@ -80,13 +80,21 @@ class FedBack:
     first: npt.NDArray[Any] | None
     spec: InputSpec
 
-    def value(self, outputs: Arrays) -> npt.NDArray[Any]:
-        """Return the value of the input after a run with these outputs."""
+    def value(self, outputs: Arrays, before: npt.NDArray[Any] | None = None) -> npt.NDArray[Any]:
+        """Return the value of the input after a run with these outputs and this value of the input."""
         values = outputs[self.output]
         if self.first is not None:
-            return values
+            return next_state(values, before)
         token = values.reshape(-1, values.shape[-1])[-1].argmax()
         return np.full((1,) * len(self.spec.shape or (1, 1)), token, self.spec.dtype)
+
+
+def next_state(output: npt.NDArray[Any], before: npt.NDArray[Any] | None) -> npt.NDArray[Any]:
+    """Return what an input takes in the next step: the output, or what it took where that comes out empty.
+
+    A merged decoder gives the keys and values of its encoder in the first step alone.
+    """
+    return before if before is not None and before.size and not output.size else output
 
 
 def fed_back(
@@ -108,11 +116,16 @@ def fed_back(
     constants: Mapping[str, Any] = preprocessing.settings.get("constants") or {}
     state = preprocessing.state
     if not state and preprocessing.reader == "text" and model is not None:
+        names = {spec.name for spec in inputs}
+        joined = {"input_ids": "decoder_input_ids"} if "decoder_input_ids" in names else {}
         usual = {
-            output: name
-            for output, name in USUAL_STATES.items()
-            if any(_star(name, spec.name) is not None and spec.name not in constants for spec in inputs)
-            and any(_star(output, spec.name) is not None for spec in model.outputs)
+            f"{part}{output}": name
+            for output, usually in USUAL_STATES.items()
+            for name in [joined.get(usually, usually)]
+            if any(
+                text_at_star(name, spec.name) is not None and spec.name not in constants for spec in inputs
+            )
+            for part in _parts_with(output, model.outputs)
         }
         state = usual if any("*" in name for name in usual.values()) else {}
     if not state:
@@ -149,6 +162,14 @@ def fed_back(
                 first = _empty_state(where, spec, output, batch_dims, model)
         feedback.append(FedBack(spec.name, output.name, first, spec))
     return tuple(feedback)
+
+
+def _parts_with(output: str, outputs: Sequence[InputSpec]) -> Sequence[str]:
+    """Return what the names of outputs of a pattern begin with: "", or PART: of the last that has some."""
+    parts = ["".join(spec.name.rpartition(":")[:2]) for spec in reversed(outputs)]
+    names = [spec.name.rpartition(":")[2] for spec in reversed(outputs)]
+    found = [part for part, name in zip(parts, names, strict=True) if text_at_star(output, name) is not None]
+    return found[:1]
 
 
 # Inputs that look like states, and what a recipe says of inputs that have no value yet.
@@ -206,7 +227,7 @@ def values_advice(specs: Sequence[InputSpec], values: Mapping[str, object] = Map
     return " and ".join(keys)
 
 
-def _star(pattern: str, name: str) -> str | None:
+def text_at_star(pattern: str, name: str) -> str | None:
     """Return the text in a name for the * of a pattern; "" without one, None where the name is another."""
     head, star, tail = pattern.partition("*")
     if not star:
@@ -221,7 +242,7 @@ def _matching_pairs(
     """Yield the inputs that the pattern `mine` names, each with the output of `theirs` that it takes."""
     if theirs.count("*") != mine.count("*") or mine.count("*") > 1:
         raise ConfigError(f"{where}: '{theirs}: {mine}': both names have one *, or none; correct them")
-    matches = [(spec, star) for spec in inputs if (star := _star(mine, spec.name)) is not None]
+    matches = [(spec, star) for spec in inputs if (star := text_at_star(mine, spec.name)) is not None]
     if not matches:
         names = [spec.name for spec in inputs]
         listed = ", ".join(f"'{name}'" for name in names)
@@ -348,7 +369,7 @@ def with_states(
                 for earlier in pending[:-1]:
                     run = run or stack.enter_context(model.opened())
                     outputs = run(filled(earlier, before), wanted_outputs)
-                    before = {fed.input: fed.value(outputs) for fed in feedback}
+                    before = {fed.input: fed.value(outputs, before.get(fed.input)) for fed in feedback}
                 pending = [filled(sample, before)]
                 yield pending[0]
 

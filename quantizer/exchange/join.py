@@ -9,17 +9,15 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
-from typing import Literal
 
 import onnx
 import onnx_ir as ir
 from google.protobuf.message import DecodeError
 
-from ...profiles.base.errors import ConfigError, ModelError, nearest
+from ...profiles.base.errors import ConfigError, ModelError
 from ...profiles.base.findings import Code, Finding
 from ...profiles.base.output_files import replacing_together
 from ..evaluation.runtimes import open_session
@@ -30,6 +28,7 @@ from ..model.saving import has_external_data, save_model
 from ..prepare.cleanup import name_nodes, name_values, unshare_names
 from ..prepare.inlining import inline_functions, raise_ir_version, signature, unlist_initializers
 from ..prepare.opset import raise_opset
+from .connections import Source, Sources, connections, misfit, told
 from .foreign import omission
 from .parts import SEPARATOR, Part, Port, part_name_problem, shape_of, write_parts
 
@@ -69,7 +68,7 @@ def join(
         models: the parts; one, where only functions are put in. A part is called by its file without suffix.
         output: the ONNX file to write.
         functions: files with functions that the models call.
-        connect: see `_connections`; what is not said goes by names.
+        connect: see `connections`; what is not said goes by names.
 
     Raises:
         ModelError: a part cannot be read, parts do not go together, or onnxruntime refuses the whole.
@@ -223,18 +222,12 @@ def _joined(
     for name, model in parts.items():
         findings += [_of_part(name, finding) for finding in _flat(model)]
     models = _in_one_opset(parts, findings)
-    inputs = {name: _names(model.graph.inputs) for name, model in models.items()}
-    outputs = {name: _names(model.graph.outputs) for name, model in models.items()}
-    ends = {
-        (part, value.name): value
-        for part, model in models.items()
-        for value in (*model.graph.inputs, *model.graph.outputs)
-    }
-    sources, by_fit = _connections(
-        inputs, outputs, connect, lambda reader, made: not _misfit(ends[reader], ends[made])
-    )
+    inputs = {name: _by_name(model.graph.inputs) for name, model in models.items()}
+    outputs = {name: _by_name(model.graph.outputs) for name, model in models.items()}
+    found = connections(inputs, outputs, connect)
+    sources = found.sources
     _check_types(models, sources)
-    findings += [_chosen_connection(end, sources) for end in by_fit]
+    findings += told(found)
     # Labels belong to the first output, so that is one of the last part's, and one that no part reads.
     read = {source.joined_name for source in sources.values() if source.part}
     names = [Source(part, name).joined_name for part in reversed(list(outputs)) for name in outputs[part]]
@@ -252,6 +245,10 @@ def _joined(
 
 def _names(values: Sequence[ir.Value]) -> tuple[str, ...]:
     return tuple(str(value.name) for value in values)
+
+
+def _by_name(values: Sequence[ir.Value]) -> dict[str, ir.Value]:
+    return {str(value.name): value for value in values}
 
 
 def _flat(model: ir.Model) -> tuple[Finding, ...]:
@@ -289,7 +286,7 @@ def _check_types(models: Mapping[str, ir.Model], sources: Sources) -> None:
 
 
 def _check_fit(reader: str, value: ir.Value, maker: str, made: ir.Value) -> None:
-    match _misfit(value, made):
+    match misfit(value, made):
         case "type":
             raise ModelError(
                 f"{reader}: is {_type(value)}, and {maker}, which it is to read, is {_type(made)}; export "
@@ -300,17 +297,6 @@ def _check_fit(reader: str, value: ir.Value, maker: str, made: ir.Value) -> None
                 f"{reader}: has the shape {_shape(value)}, and {maker}, which it is to read, {_shape(made)}; "
                 "export the parts for each other, or connect another"
             )
-
-
-def _misfit(value: ir.Value, made: ir.Value) -> Literal["type", "shape", ""]:
-    """Return in which respect an input cannot read a value, "" for none; what is not known fits."""
-    if value.type is not None and made.type is not None and value.type != made.type:
-        return "type"
-    if value.shape is None or made.shape is None:
-        return ""
-    pairs = zip(value.shape, made.shape, strict=False)
-    differ = any(isinstance(a, int) and isinstance(b, int) and a != b for a, b in pairs)
-    return "shape" if differ or len(value.shape) != len(made.shape) else ""
 
 
 def _type(value: ir.Value) -> str:
@@ -407,181 +393,6 @@ def _set_prefix(model: ir.Model, part: str, shared: set[str]) -> None:
             value.name = f"{part}{SEPARATOR}{value.name}"
     for node in model.graph.all_nodes():
         node.name = f"{part}{SEPARATOR}{node.name}"
-
-
-# Which output of which part each input reads: decided by names and by what the user says -----------------
-
-
-@dataclass(frozen=True)
-class Source:
-    """Where an input of a part comes from.
-
-    Attributes:
-        part: whose output it is; "" for an input of the joined model.
-        name: of that output, or of that input of the joined model.
-    """
-
-    part: str
-    name: str
-
-    @property
-    def joined_name(self) -> str:
-        """The name in the joined model."""
-        return f"{self.part}{SEPARATOR}{self.name}" if self.part else self.name
-
-
-Sources = Mapping[tuple[str, str], Source]
-"""By part and input."""
-
-Ends = Mapping[str, Sequence[str]]
-"""Names of inputs, or of outputs, in the part's file, by part."""
-
-End = tuple[str, str]
-"""An input or an output: its part, and its name there."""
-
-
-def _connections(
-    inputs: Ends, outputs: Ends, wanted: Sequence[str], fits: Callable[[End, End], bool]
-) -> tuple[Sources, tuple[End, ...]]:
-    """Return where every input of every part comes from, and the inputs that were connected by their fit.
-
-    An input that nobody speaks of reads the output of the same name of another part, where one has it, or
-    else is an input of the joined model, of the same name. Of a part that has nothing to do with the others
-    so, the one input and output are connected that can be.
-
-    Args:
-        inputs, outputs: of the parts, in the order in which they were given.
-        wanted: "PART:INPUT=PART:OUTPUT", or "PART:INPUT=NAME" with NAME an input of the joined model.
-        fits: whether an input can read an output, by type and shape.
-
-    Raises:
-        ConfigError: something in `wanted` does not exist, an input could read several outputs, a part has
-            nothing to do with the others, or parts read outputs of each other.
-    """
-    stated = dict(_parsed(text, inputs, outputs) for text in wanted)
-    sources = {
-        (part, name): stated.get((part, name)) or _source_by_name(part, name, outputs)
-        for part, names in inputs.items()
-        for name in names
-    }
-    by_fit: list[End] = []
-    for part in reversed(list(inputs)):
-        if any(s.part and part in (reader, s.part) for (reader, _), s in sources.items()):
-            continue
-        pairs = [pair for pair in _fitting_pairs(part, inputs, outputs, fits) if pair[0] not in stated]
-        if len(pairs) != 1:
-            raise ConfigError(_not_connected(part, inputs, outputs, pairs))
-        end, made = pairs[0]
-        sources[end] = Source(*made)
-        by_fit.append(end)
-    _check_order(list(inputs), sources)
-    return sources, tuple(by_fit)
-
-
-def _parsed(text: str, inputs: Ends, outputs: Ends) -> tuple[tuple[str, str], Source]:
-    def check(what: str, name: str, names: Collection[str]) -> None:
-        if name not in names:
-            raise ConfigError(
-                f"connect '{text}': there is no {what} '{name}'; use one of {', '.join(names)}."
-                f"{nearest(name, names)}"
-            )
-
-    left, _, right = text.partition("=")
-    part, _, name = left.partition(SEPARATOR)
-    if not right or not name:
-        raise ConfigError(
-            f"connect '{text}': not of the form PART:INPUT=PART:OUTPUT, nor PART:INPUT=NAME for an input of "
-            "the joined model; write it like decoder:h=encoder:last_hidden_state"
-        )
-    check("part", part, inputs)
-    check(f"input of {part}", name, inputs[part])
-    source, separator, output = right.partition(SEPARATOR)
-    if not separator or source not in outputs:
-        return (part, name), Source("", right)
-    check(f"output of {source}", output, outputs[source])
-    return (part, name), Source(source, output)
-
-
-def _source_by_name(reader: str, name: str, outputs: Ends) -> Source:
-    makers = [part for part, names in outputs.items() if part != reader and name in names]
-    if len(makers) > 1:
-        raise ConfigError(
-            f"part {reader}: its input '{name}' is an output of {' and of '.join(makers)}; say which "
-            f"with --connect {reader}:{name}={makers[0]}:{name}"
-        )
-    return Source(makers[0] if makers else "", name)
-
-
-def _fitting_pairs(
-    part: str, inputs: Ends, outputs: Ends, fits: Callable[[End, End], bool]
-) -> list[tuple[End, End]]:
-    """Return the inputs and outputs by which a part could be connected with others, where they fit.
-
-    An input that another part has too, by its name, is rather one of the whole: left out where others fit.
-    """
-    ends = [(reader, name) for reader, names in inputs.items() for name in names]
-    made = [(maker, name) for maker, names in outputs.items() for name in names]
-    pairs = [(a, b) for a in ends for b in made if a[0] != b[0] and part in (a[0], b[0]) and fits(a, b)]
-    names = Counter(name for every in inputs.values() for name in every)
-    return [pair for pair in pairs if names[pair[0][1]] == 1] or pairs
-
-
-def _not_connected(part: str, inputs: Ends, outputs: Ends, pairs: Sequence[tuple[End, End]]) -> str:
-    """Return the sentence on a part that several, or no pairs of an input and an output could connect."""
-    where = f"part {part}: reads no output of another part, and none reads its outputs"
-    if pairs:
-        shown = [f"--connect {SEPARATOR.join(a)}={SEPARATOR.join(b)}" for a, b in pairs[:4]]
-        more = f" and {len(pairs) - len(shown)} more" if len(pairs) > len(shown) else ""
-        return (
-            f"{where}; by type and shape fit {' or '.join(shown)}{more}: say which, or quantize it by itself"
-        )
-    others = [f"{o}{SEPARATOR}{name}" for o, names in outputs.items() if o != part for name in names]
-    return (
-        f"{where}; its inputs are {', '.join(inputs[part])}, the outputs of the others {', '.join(others)}, "
-        "and none fits another by type and shape; export the parts for each other, or quantize it alone"
-    )
-
-
-def _chosen_connection(end: End, sources: Sources) -> Finding:
-    """Return the note on an input connected by its fit, and on those that its part shares by name."""
-    part, source = end[0], sources[end]
-    reader = SEPARATOR.join(end)
-    sentence = f"{reader} reads {source.joined_name}: no other pair of an input and an output fits"
-    shared = [
-        name
-        for (owner, name), one in sources.items()
-        if owner == part and not one.part and sources.get((source.part, name)) == one
-    ]
-    remedy = f"--connect {reader}=... connects another"
-    if shared:
-        sentence += (
-            f"; {' and '.join(shared)} of both parts {'is one input' if len(shared) == 1 else 'are one each'}"
-        )
-        remedy = " ".join(f"--connect {part}{SEPARATOR}{name}={part}_{name}" for name in shared)
-        remedy = f"where they are not the same, {remedy}"
-    return Finding(Code.IMPORT_ASSUMED, sentence, reader, remedy=remedy)
-
-
-def _check_order(parts: Sequence[str], sources: Sources) -> None:
-    """Check that the parts can run one after the other."""
-    order: TopologicalSorter[str] = TopologicalSorter()
-    for (reader, _), source in sources.items():
-        if source.part:
-            order.add(reader, source.part)
-    try:
-        order.prepare()
-    except CycleError as problem:
-        loop, place = set(problem.args[1]), {part: index for index, part in enumerate(parts)}
-        reader = next(
-            f"{part}{SEPARATOR}{name}"
-            for (part, name), source in sources.items()
-            if {part, source.part} <= loop and place[part] < place[source.part]
-        )
-        names = " and ".join(sorted(loop, key=place.__getitem__))
-        raise ConfigError(
-            f"parts {names}: each reads an output of the other, so none can run first; make an input one of "
-            f"the whole: --connect {reader}=NAME, or leave out a part"
-        ) from None
 
 
 # Parts of several opsets brought to one, where their operators mean the same in it -----------------------

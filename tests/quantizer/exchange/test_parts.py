@@ -45,7 +45,7 @@ net (float[N, 4, 6, 6] memory, float[N, 4, 6, 6] x) => (float[N, 5] y) <float[4,
     q = Flatten(p)
     y = MatMul(q, v)
 }"""
-CONNECTED = ("decoder:memory=encoder:h",)
+CONNECTED = ("decoder:memory=encoder:h", "decoder:x=x")
 FORMS = ("qdq", "qoperator", "integer", "primitives", "regions")
 
 Arrays = Mapping[str, Any]
@@ -237,8 +237,9 @@ def test_a_part_without_a_name_in_common_reads_the_one_output_that_fits_by_type_
     assert found.connections == {"decoder:memory": "encoder:h"}
     (chosen,) = [str(finding) for finding in found.findings if finding.code is Code.IMPORT_ASSUMED]
     assert chosen == (
-        "decoder:memory reads encoder:h: no other pair of an input and an output fits; x of both parts is "
-        "one input; where they are not the same, --connect decoder:x=decoder_x"
+        "by names and types: connected encoder:h -> decoder:memory; apart decoder_x (decoder:x); to change "
+        "one: --connect PART:INPUT=PART:OUTPUT, or PART:INPUT=NAME of an input of the whole, as decoder:x=x "
+        "for one that is the same in both"
     )
 
 
@@ -285,7 +286,7 @@ def test_parts_that_read_each_other_are_refused(tmp_path: Path) -> None:
 
 
 def test_an_input_of_the_whole_can_be_given_another_name(tmp_path: Path) -> None:
-    found = joined(tmp_path, connect=(*CONNECTED, "decoder:x=residual"))
+    found = joined(tmp_path, connect=("decoder:memory=encoder:h", "decoder:x=residual"))
     assert found.inputs == {"x": ("encoder:x",), "residual": ("decoder:x",)}
 
 
@@ -321,7 +322,7 @@ def test_the_same_parts_give_the_same_bytes(whole: Path, tmp_path: Path) -> None
 def test_the_commands_join_and_split(tmp_path: Path) -> None:
     files = [save(tmp_path, "encoder", ENCODER), save(tmp_path, "decoder", DECODER)]
     whole, plan = tmp_path / "whole.onnx", tmp_path / "plan.yaml"
-    words = ["join", *map(str, files), "--connect", CONNECTED[0], "-o", str(whole)]
+    words = ["join", *map(str, files), "--connect", CONNECTED[0], "--connect", CONNECTED[1], "-o", str(whole)]
     found = CliRunner().invoke(main, words)
     assert "connected  encoder:h -> decoder:memory" in found.stdout
     write_quantized(whole, profile_model(whole, samples()), tmp_path / "q.onnx", save_plan=plan)
