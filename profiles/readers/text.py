@@ -18,13 +18,14 @@ from msgspec import Meta
 from ..base.errors import ConfigError, DataError
 from ..base.extras import library
 from ..base.findings import Code, Finding
+from ..base.json_values import settings_beside
 from ..samples.batches import has_batch, in_batches
 from ..samples.constants import Constants, checked_names, constant_arrays
 from ..samples.preprocessing import RECIPE, TOKENIZER, Preprocessing, recipe_of
 from ..samples.registry import TEXT_SUFFIXES
 from ..samples.states import values_advice
 from ..samples.storage import data_files, is_url, place_of, shown_location
-from ..samples.token_inputs import Role, usual_role
+from ..samples.token_inputs import OF_TARGET, Role, usual_role
 from ..samples.values import InputSpec, Original, Sample, Samples, with_leading_axes
 
 # What a tokenizer makes of a text, as the arrays of the inputs that take it.
@@ -47,7 +48,8 @@ class TextRecipe:
         Mapping[str, Role],
         Meta(
             description="for inputs without a usual name, NAME: ids, attention_mask, token_type_ids, "
-            "position_ids, has_past or text"
+            "position_ids, has_past or text; of the second text of a pair, for a decoder: target_ids, "
+            "target_mask or next_ids"
         ),
     ] = of_field(default_factory=dict)
     field: Annotated[
@@ -66,6 +68,9 @@ class TextRecipe:
         Meta(description="model (to the length that the model fixes, if it does), max_length or none"),
     ] = "model"
     pad_token: Annotated[str, Meta(description="the token for padding; else that of the tokenizer")] = ""
+    decoder_start: Annotated[
+        str, Meta(description="the token that a decoder begins with; else that of config.json")
+    ] = ""
     prompt: Annotated[
         Annotated[int, Meta(ge=1)] | None,
         Meta(description="N from 1, with a state: tokens of a text that are run first; else all but decode"),
@@ -102,6 +107,7 @@ class TextEncoder:
         constants: of the other inputs.
         tokenizer: of the library `tokenizers`; None for models that take text itself.
         findings: what was assumed.
+        start: the token that a decoder begins with; None where no input takes the second text of a pair.
     """
 
     recipe: TextRecipe
@@ -110,6 +116,7 @@ class TextEncoder:
     constants: Mapping[str, npt.NDArray[Any]]
     tokenizer: Any
     findings: tuple[Finding, ...] = ()
+    start: int | None = None
 
     def arrays(self, where: str, text: str, pair: str | None = None) -> dict[str, npt.NDArray[Any]]:
         """Return the arrays of a text, or of a pair: each a batch of one where the input has two dimensions.
@@ -120,15 +127,47 @@ class TextEncoder:
             pair: its second part; None for none.
 
         Raises:
-            DataError: the model has no embedding for a token, or takes no pairs.
+            DataError: the model has no embedding for a token, or takes no pairs, or nothing else.
         """
         if self.tokenizer is None:
             if pair is not None:
                 raise DataError(f"{where}: is a pair, and the model takes one text; set pairs: none")
             return self._input_arrays(where, {"text": np.array(text, object)})
-        values = _encoded(self.tokenizer, text, pair)
+        if self.start is None:
+            values = _encoded(self.tokenizer, text, pair)
+        else:
+            answer = self._answer(self.start, where, pair)
+            values = {**_encoded(self.tokenizer, text, None), **self._target(self.start, answer)}
         values |= {"text": np.array(text, object), "has_past": np.array(False)}
         return self._input_arrays(where, values)
+
+    def _answer(self, start: int, where: str, text: str | None) -> npt.NDArray[np.int64]:
+        """Return the tokens of an answer after the one that its decoder begins with.
+
+        Raises:
+            DataError: there is no answer.
+        """
+        if text is None:
+            raise DataError(
+                f"{where}: is one text, and the model takes two, what its encoder reads and what its decoder "
+                "answers; write TEXT<tab>ANSWER, or name two fields of a table, as field: [text, answer]"
+            )
+        encoded = _encoded(self.tokenizer, text, None)
+        return np.append(start, encoded["ids"][encoded["attention_mask"] > 0])
+
+    def _target(self, start: int, tokens: npt.NDArray[np.int64]) -> dict[Role, npt.NDArray[Any]]:
+        """Return what a decoder reads of an answer: all but its last token, which it is to give.
+
+        Where a second one goes on from its keys and values, it reads the first half, and the second one the
+        token after it.
+        """
+        end = len(tokens) // 2 if "next_ids" in self.roles.values() else max(1, len(tokens) - 1)
+        specs = [spec for spec in self.specs if self.roles[spec.name] in ("target_ids", "target_mask")]
+        size = _fixed_length(specs, self.roles) or end
+        ids = np.full(size, start, np.int64)
+        ids[: min(end, size)] = tokens[: min(end, size)]
+        mask = (np.arange(size) < end).astype(np.int64)
+        return {"target_ids": ids, "target_mask": mask, "next_ids": tokens[end : end + 1]}
 
     def original(self, text: str) -> Original:
         """Return a text as the original of the input that takes it."""
@@ -136,27 +175,52 @@ class TextEncoder:
         return Original(next(takes, ""), text)
 
     def steps(
-        self, where: str, text: str
+        self, where: str, text: str, pair: str | None = None
     ) -> Iterator[tuple[dict[str, npt.NDArray[Any]], npt.NDArray[np.int64] | None]]:
         """Yield the arrays of each step of a text through a model with a state, and its next tokens.
 
         The prompt is one step, and each token after it: those of the text, or those that the model answers,
-        whose ids are left to it. A model with a fixed number of tokens takes as many in each step.
+        whose ids are left to it. A model with a fixed number of tokens takes as many in each step. Where an
+        encoder reads the text and a decoder answers, steps are those of the answer, and the text is the same.
 
         Args:
             where: the text, for messages.
             text: the text.
+            pair: its second part; None for none.
 
         Raises:
-            DataError: the text has no tokens, or fewer than the model takes at a time.
+            DataError: the text has no tokens, or fewer than the model takes at a time; or see `arrays`.
         """
         recipe, encoded = self.recipe, _encoded(self.tokenizer, text, None)
-        ids, count = encoded["ids"], len(encoded["ids"])
-        fixed = _fixed_length([spec for spec in self.specs if self.roles[spec.name] == "ids"], self.roles)
+        same: dict[Role, npt.NDArray[Any]] = {"text": np.array(text, object)}
+        ids = encoded["ids"]
+        takes: Role = "ids" if self.start is None else "target_ids"
+        mask: Role = "attention_mask" if self.start is None else "target_mask"
+        if self.start is not None:
+            same |= encoded
+            ids = self._answer(self.start, where, pair)
+        elif pair is not None:
+            encoded = _encoded(self.tokenizer, f"{text}\t{pair}", None)
+            ids = encoded["ids"]
+        types, count = encoded["token_type_ids"], len(ids)
+        fixed = _fixed_length([spec for spec in self.specs if self.roles[spec.name] == takes], self.roles)
         prompt = fixed or recipe.prompt or max(1, count - recipe.decoded)
         tokens_each = fixed or 1
         if count < min(prompt, tokens_each):
             raise DataError(f"{where}: has {count} tokens, fewer than a step takes; leave it out")
+
+        def values(start: int, end: int) -> dict[Role, npt.NDArray[Any]]:
+            """Return the values of a step without its tokens."""
+            past: dict[Role, npt.NDArray[Any]] = {
+                mask: np.ones(end, np.int64),
+                "has_past": np.array(start > 0),
+            }
+            if self.start is None:
+                zeros = np.zeros(end - start, np.int64)
+                past["token_type_ids"] = types[start:end] if end <= count else zeros
+                past["position_ids"] = np.arange(start, end)
+            return {**same, **past}
+
         decoded_end = min(count, prompt + recipe.decoded)
         starts = [0, *range(min(prompt, count), decoded_end, tokens_each)]
         if fixed and recipe.prompt is None and recipe.decode is None:
@@ -165,24 +229,10 @@ class TextEncoder:
             end = min(count, prompt) if not number else start + tokens_each
             if end > count:
                 break
-            values: dict[Role, Any] = {
-                "text": np.array(text, object),
-                "ids": ids[start:end],
-                "attention_mask": np.ones(end, np.int64),
-                "token_type_ids": encoded["token_type_ids"][start:end],
-                "position_ids": np.arange(start, end),
-                "has_past": np.array(start > 0),
-            }
             next_tokens = np.append(ids[start + 1 : end + 1], [-1] * (end - start))[: end - start]
-            yield self._input_arrays(where, values), next_tokens
+            yield self._input_arrays(where, {**values(start, end), takes: ids[start:end]}), next_tokens
         for position in range(decoded_end, decoded_end + recipe.answer):
-            values = {
-                "attention_mask": np.ones(position + 1, np.int64),
-                "token_type_ids": np.zeros(1, np.int64),
-                "position_ids": np.arange(position, position + 1),
-                "has_past": np.array(True),
-            }
-            yield self._input_arrays(where, values), None
+            yield self._input_arrays(where, values(position, position + 1)), None
 
     def _input_arrays(self, where: str, values: Mapping[Role, Any]) -> dict[str, npt.NDArray[Any]]:
         """Return the arrays of the inputs that take one of these values, and of the constant ones."""
@@ -191,7 +241,8 @@ class TextEncoder:
             role = self.roles[spec.name]
             if role in values:
                 array: npt.NDArray[Any] = values[role]
-                largest = int(array.max()) if role == "ids" and array.size else 0
+                is_ids = role in ("ids", "target_ids", "next_ids")
+                largest = int(array.max()) if is_ids and array.size else 0
                 if spec.rows is not None and 1 < spec.rows <= largest:
                     raise DataError(
                         f"{where}: token '{self.tokenizer.id_to_token(largest)}' has id {largest}, and the "
@@ -222,13 +273,17 @@ def text_encoder(preprocessing: Preprocessing, inputs: Sequence[InputSpec]) -> T
     if set(roles.values()) <= {"text"}:
         return TextEncoder(recipe, roles, specs, constants, None)
     path, tokenizer = _tokenizer(where, preprocessing, recipe)
-    fixed = None if state else _fixed_length(specs, roles)
+    of_texts = [spec for spec in specs if roles[spec.name] not in OF_TARGET]
+    fixed = None if state else _fixed_length(of_texts, roles)
+    takes_target = len(of_texts) < len(specs)
+    start = _decoder_start(where, path, tokenizer, recipe) if takes_target else None
     findings = _set_length(where, path, tokenizer, recipe, fixed, state=bool(state))
-    tokens = [name for name in state.values() if roles.get(name) == "ids"]
+    read_ids = ("target_ids",) if takes_target else ("ids",)
+    tokens = [name for name in state.values() if roles.get(name) in read_ids]
     if recipe.answer and not tokens:
         raise ConfigError(
             f"{where}: answer: which output has the scores of the next token is not known; name it under "
-            f"state, as {{logits: {next((n for n, role in roles.items() if role == 'ids'), 'input_ids')}}}"
+            f"state, as {{logits: {next((n for n, role in roles.items() if role in read_ids), 'input_ids')}}}"
         )
     carried = [(output, name) for output, name in state.items() if name not in tokens]
     if carried:
@@ -243,7 +298,32 @@ def text_encoder(preprocessing: Preprocessing, inputs: Sequence[InputSpec]) -> T
         )
         remedy = "prompt, decode and answer in a recipe say otherwise"
         findings.append(Finding(Code.READING_ASSUMED, sentence, str(path), remedy=remedy))
-    return TextEncoder(recipe, roles, specs, constants, tokenizer, tuple(findings))
+    return TextEncoder(recipe, roles, specs, constants, tokenizer, tuple(findings), start)
+
+
+def _decoder_start(where: str, path: Path, tokenizer: Any, recipe: TextRecipe) -> int:
+    """Return the id of the token that a decoder begins with, which a config.json beside the tokenizer has.
+
+    Raises:
+        ConfigError: nobody says it, or the tokenizer has no such token.
+    """
+    key = "decoder_start_token_id"
+    if recipe.decoder_start:
+        found = tokenizer.token_to_id(recipe.decoder_start)
+        if found is None:
+            raise ConfigError(
+                f"{where}: decoder_start: the tokenizer has no token '{recipe.decoder_start}'; name "
+                "one that it has"
+            )
+        return int(found)
+    for name in ("generation_config.json", "config.json"):
+        token = settings_beside(path.parent / name).get(key)
+        if type(token) is int and token >= 0:
+            return token
+    raise ConfigError(
+        f"{where}: the decoder begins with a token that is not known; put the model's config.json, which has "
+        f"{key}, beside {path.name}, or name the token in a recipe, as decoder_start: '<pad>'"
+    )
 
 
 def _roles(where: str, recipe: TextRecipe, specs: Sequence[InputSpec]) -> dict[str, Role]:
@@ -427,12 +507,11 @@ def open(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing)
         for file in files:
             for number, line in file.lines():
                 where = f"{file}: line {number}"
-                text = "\t".join(_texts(where, line, encoder))
-                for step, (arrays, next_tokens) in enumerate(encoder.steps(where, text)):
+                texts = _texts(where, line, encoder)
+                for step, (arrays, next_tokens) in enumerate(encoder.steps(where, *texts)):
                     name = f"{file.name}:{number}[{step}]"
-                    yield Sample(
-                        name, arrays, step=step, next_tokens=next_tokens, originals=(encoder.original(text),)
-                    )
+                    original = encoder.original("\t".join(texts))
+                    yield Sample(name, arrays, step=step, next_tokens=next_tokens, originals=(original,))
 
     def iterate(part: slice) -> Iterator[Sample]:
         if steps:

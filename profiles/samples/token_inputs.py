@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Literal
 
-Role = Literal["ids", "attention_mask", "token_type_ids", "position_ids", "has_past", "text"]
-"""What an input takes of a text; `text` is the text itself, `has_past` whether there were tokens before."""
+Role = Literal[
+    "ids", "attention_mask", "token_type_ids", "position_ids", "has_past", "text",
+    "target_ids", "target_mask", "next_ids",
+]  # fmt: skip
+"""What an input takes of a text; `text` is the text itself, `has_past` whether there were tokens before.
+
+Of a pair for an encoder and a decoder `target_ids` are the tokens of the answer as the decoder reads them,
+`target_mask` is their mask, and `next_ids` the token after them, of a decoder that goes on.
+"""
+
+OF_TARGET: Collection[Role] = ("target_ids", "target_mask", "next_ids")
+"""What inputs take of the second text of a pair, which a tokenizer reads by itself."""
 
 USUAL_NAMES: Mapping[str, Role] = {
     "input_ids": "ids",
@@ -22,8 +32,13 @@ USUAL_NAMES: Mapping[str, Role] = {
     "input_type_ids": "token_type_ids",
     "position_ids": "position_ids",
     "use_cache_branch": "has_past",
+    "encoder_input_ids": "ids",
+    "encoder_attention_mask": "attention_mask",
+    "decoder_input_ids": "target_ids",
+    "decoder_attention_mask": "target_mask",
+    "decoder_with_past_input_ids": "next_ids",
 }
-"""What inputs are called by exporters: transformers, optimum, TensorFlow's models."""
+"""What inputs are called by transformers, optimum, TensorFlow's models, and by files of theirs joined."""
 
 
 def usual_role(name: str) -> Role | None:

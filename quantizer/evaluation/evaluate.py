@@ -27,7 +27,7 @@ from ...profiles.samples.objects import DataLike, source_name
 from ...profiles.samples.picture_files import for_evaluation
 from ...profiles.samples.random_samples import check_not_random
 from ...profiles.samples.samples import data_id, folder_of, input_specs, token_decoder
-from ...profiles.samples.states import follows
+from ...profiles.samples.states import follows, next_state
 from ...profiles.samples.values import Sample
 from ..model.identity import model_id
 from ..noise.estimate_check import EstimateCheck, check_estimates, expected_sqnr, too_good
@@ -420,6 +420,7 @@ def evaluate(
     source = model_samples(data, original, measuring.limit)
     # Where a state goes from step to step, the quantized model gets its own: what it lost adds up, as in use.
     quantized_values: Inputs = {}
+    own: Inputs = {}
     before: Sample | None = None
     sequences = steps_with_own_state = 0
     token_sums = TokenSums()
@@ -430,8 +431,9 @@ def evaluate(
         if source.state and not follows(sample, before):
             sequences += 1
         elif source.state:
-            own_state = {name: quantized_values[output] for name, output in source.state.items()}
+            own_state = {n: next_state(quantized_values[o], own.get(n)) for n, o in source.state.items()}
             arrays, steps_with_own_state = {**arrays, **own_state}, steps_with_own_state + 1
+        own = {name: arrays[name] for name in source.state}
         quantized_values, before = pair.run_quantized(arrays, sample.name), sample
         if source.state and (sample.next_tokens is not None or token_sums.text):
             steps = timed_steps["answer" if sample.step else "prompt"]

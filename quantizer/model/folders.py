@@ -7,6 +7,8 @@ this module, which imports little.
 from __future__ import annotations
 
 import os
+import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,10 @@ from ...profiles.base.tool import note
 USUAL_FILES = ("model.onnx", "onnx/model.onnx", "decoder_model_merged.onnx", "decoder_with_past_model.onnx")
 """What optimum and the pages of onnx-community call the file of a model; the first that exists is taken."""
 
+ENCODER = "encoder_model.onnx"
+DECODERS = ("decoder_model_merged.onnx", "decoder_model.onnx", "decoder_with_past_model.onnx")
+"""What optimum calls the files of an encoder and its decoder: merged, for the first token, for the others."""
+
 
 def model_in(path: str | os.PathLike[str]) -> Path:
     """Return the ONNX file of a folder; a path that is no folder as it is.
@@ -25,16 +31,21 @@ def model_in(path: str | os.PathLike[str]) -> Path:
     It is the file that the settings of onnxruntime-genai name, one with a usual name, or the only one.
 
     Raises:
-        ModelError: the folder has none, or several and none of these names.
+        ModelError: the folder has none, several and none of these names, or an encoder and its decoder.
     """
     folder = Path(path)
     if not folder.is_dir():
         return folder
+    onnx_files = sorted(file.name for file in folder.glob("*.onnx"))
+    if command := _join_command(folder, onnx_files):
+        raise ModelError(
+            f"{folder}: holds an encoder and its decoder, one model in several files; join them with "
+            f"{command}, or name one of the files"
+        )
     named = _named_by_settings(folder)
     for name in (*([] if named is None else [named]), *USUAL_FILES):
         if os.path.isfile(folder / name):
             return folder / name
-    onnx_files = sorted(file.name for file in folder.glob("*.onnx"))
     if len(onnx_files) == 1:
         return folder / onnx_files[0]
     held = f"several ({', '.join(onnx_files)})" if onnx_files else "none"
@@ -42,6 +53,19 @@ def model_in(path: str | os.PathLike[str]) -> Path:
         f"{folder}: of a folder the model is model.onnx or its only .onnx file, and it holds {held}; "
         "name the file"
     )
+
+
+def _join_command(folder: Path, files: Sequence[str]) -> str:
+    """Return the command that makes one model of an encoder and its decoder, called as optimum calls them.
+
+    "" where they are not there. A merged decoder is taken in place of the two that it was made of.
+    """
+    if ENCODER not in files:
+        return ""
+    decoders = [name for name in DECODERS if name in files]
+    parts = [ENCODER, *(DECODERS[:1] if DECODERS[0] in decoders else decoders)]
+    paths = " ".join(shlex.quote(str(folder / name)) for name in parts)
+    return f"qprof join {paths} -o whole.onnx" if decoders else ""
 
 
 SETTINGS = "genai_config.json"
