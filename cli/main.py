@@ -39,12 +39,11 @@ COMMAND_GROUPS = {
         "dump-profile": "Run a model on samples and record the values of its tensors.",
         "merge": "Merge profiles of parts of the data into one of all.",
         "diff": "Compare two profiles of a model, the largest drift first.",
-        "show": "Print a profile or a plan as a table.",
+        "show": "Print a profile or a plan, or explain a tensor or node of one.",
     },
     "Look closer": {
         "compare-layers": "List the SQNR of each tensor in graph order.",
         "sensitivity": "Rank the quantized nodes by the noise that each adds.",
-        "explain": "Explain a tensor's parameters, or why a node is float.",
         "tune": "Find and verify the best plan that meets a target.",
     },
     "Publish": {

@@ -93,7 +93,6 @@ OPTIONS: Mapping[str, str] = {
     # looking closer
     "--worst": "The list is long.",
     "--only": "Something is wrong with the data, and it is not known which tensor shows it.",
-    "--tensor": "One tensor is looked at.",
     "--plot": "The ranking is shown to others.",
     "--measure-layers": "It is not known which layer takes the time.",
     "--history": "The page is to show how newer data drift.",

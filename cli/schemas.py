@@ -213,7 +213,7 @@ class ShownProfile:
 
 
 Explanation = TensorExplanation | NodeExplanation
-"""What `qprof explain` prints: of a tensor, or of a node."""
+"""What `qprof show PLAN NAME` prints: of a tensor, or of a node."""
 
 # ---------------------------------------- configuration files
 
@@ -348,7 +348,7 @@ _ALL_DOCUMENTS: Mapping[str, Document] = {
     ),
     "drift": Document("diff --json", DriftReport, 1, {"passed": bool}),
     "report": Document("report.json", _of_sibling("quantizer.report.content", "Report"), 1),
-    "explanation": Document("explain --json", Explanation, 1),
+    "explanation": Document("show PLAN NAME --json", Explanation, 1),
 }
 """Every document with a schema. A new `--json` document is one entry here."""
 

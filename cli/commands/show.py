@@ -1,4 +1,4 @@
-"""`qprof show`: print a profile or a plan as a table."""
+"""`qprof show`: a profile or a plan as a table, and why a tensor or a node is what it is."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import click
 from ...profiles.base.errors import ConfigError, nearest
 from ...profiles.records.drawing import shape_text, small_histogram
 from ..console import document, echo, print_table, ramp_of_terminal
-from ..options import EXISTING, FileCommand, json_option
+from ..options import EXISTING, MODEL, FileCommand, custom_ops_option, json_option
 
 if TYPE_CHECKING:
     from ...profiles.records.profile import Extreme, Profile
@@ -26,52 +26,97 @@ T = TypeVar("T")
 
 @click.command("show", cls=FileCommand)
 @click.argument("file", type=EXISTING, metavar="PROFILE.yaml|PLAN.yaml")
-@click.option(
-    "--tensor", "globs", multiple=True, metavar="GLOB", help="Only tensors with such names. Repeatable."
-)
+@click.argument("names", nargs=-1, metavar="[NAME|GLOB]...")
 @click.option(
     "--only",
     type=click.Choice(["outliers", "constant", "heavy-tail"]),
     help="Of a profile: tensors whose range one sample alone widens, of one value, or with long tails.",
 )
+@click.option(
+    "--model",
+    type=MODEL,
+    metavar="MODEL.onnx",
+    help="Of one NAME of a plan: adds the nodes and tensors around it.",
+)
+@click.option(
+    "--profile",
+    type=EXISTING,
+    metavar="PROFILE.yaml",
+    help="The same: adds observed range, clipped share and expected noise; needs --model.",
+)
+@custom_ops_option
 @json_option
-def command(file: Path, globs: tuple[str, ...], only: str | None, as_json: bool) -> None:
-    """Print a profile or a plan as a table.
+def command(
+    file: Path,
+    names: tuple[str, ...],
+    *,
+    only: str | None,
+    model: Path | None,
+    profile: Path | None,
+    as_json: bool,
+) -> None:
+    """Print a profile or a plan, or explain a tensor or node of one.
 
     Of a profile: type, shape, range, share of zeros and a small histogram of each tensor, from its minimum to
     its maximum, with logarithmic heights; of chosen tensors also the samples with the smallest minimum and
     the largest maximum. A file of ranges of another tool is shown as a profile. Of a plan: what becomes of
-    each node and why, and scale and zero point of each tensor. --json prints everything that the file holds.
+    each node and why, and scale and zero point of each tensor. Names or globs choose tensors. --json prints
+    everything that the file holds.
+
+    One NAME of a plan is explained. A tensor: its parameters; with --model and --profile the observed range,
+    the share of clipped values, the calibrator and what follows; the tensors that share its scale, which of
+    them set the common range, which nodes tied them, and the dB that each loses to sharing. A node: what the
+    plan makes of it, why, and how its inputs and outputs are quantized.
 
     \b
     Examples:
       qprof show profile.yaml --only outliers
-      qprof show plan.yaml --tensor '/layer1/*' --json
+      qprof show plan.yaml '/layer1/*' --json
+      qprof show plan.yaml /layer1/conv/Conv --model model.onnx --profile profile.yaml
     """
     from ...profiles.base.strict_yaml import parse
     from ...profiles.records.data_checks import KINDS
     from ...profiles.records.profile import Profile
     from ...quantizer.plan.documents import read_document
+    from ...quantizer.plan.plan import QuantPlan
     from ...quantizer.plan.store import dumps
 
     shown = read_document(file)
+    if isinstance(shown, QuantPlan) and len(names) == 1 and not is_glob(names[0], shown):
+        _explain(file, names[0], model, profile, as_json=as_json)
+        return
+    if model is not None or profile is not None:
+        raise click.UsageError("--model and --profile explain one name of a plan: give its NAME")
     if isinstance(shown, Profile):
-        tensors = matching(shown.tensors, globs, file)
+        tensors = matching(shown.tensors, names, file)
         if only is not None:
             tensors = {name: tensor for name, tensor in tensors.items() if KINDS[only](tensor)}
-        profile = replace(shown, tensors=tensors)
+        chosen = replace(shown, tensors=tensors)
         if as_json:
-            echo(profile_json(profile))
+            echo(profile_json(chosen))
         else:
-            print_profile(profile, with_samples=bool(globs or only))
+            print_profile(chosen, with_samples=bool(names or only))
     else:
         if only is not None:
             raise click.UsageError("--only is for profiles")
-        plan = replace(shown, tensors=matching(shown.tensors, globs, file))
+        plan = replace(shown, tensors=matching(shown.tensors, names, file))
         if as_json:
             echo(json.dumps(parse(dumps(plan)), indent=2))
         else:
-            print_plan(plan, with_nodes=not globs)
+            print_plan(plan, with_nodes=not names)
+
+
+def is_glob(name: str, plan: QuantPlan) -> bool:
+    """Whether a word stands for the names that it matches, and is none itself."""
+    return any(sign in name for sign in "*?[") and name not in {*plan.tensors, *plan.borders, *plan.nodes}
+
+
+def _explain(file: Path, name: str, model: Path | None, profile: Path | None, *, as_json: bool) -> None:
+    from ...quantizer.api.explanation import explain
+    from .explanation_text import explanation_text
+
+    explanation = explain(file, name, model, profile)
+    echo(document("explanation", 1, explanation) if as_json else explanation_text(explanation))
 
 
 def matching(tensors: Mapping[str, T], globs: tuple[str, ...], file: Path) -> dict[str, T]:

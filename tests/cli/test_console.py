@@ -50,7 +50,7 @@ def test_names_reach_the_terminal_escaped_and_json_as_they_are(tmp_path: Path) -
     text = text.replace("  input:", f"  {json.dumps(name)}:")
     (tmp_path / "p.yaml").write_text(text)
     assert name in load_profile(tmp_path / "p.yaml")
-    for arguments in ([], ["--tensor", "\x1bx"]):
+    for arguments in ([], ["\x1bx"]):
         done = CliRunner().invoke(main, ["show", str(tmp_path / "p.yaml"), *arguments])
         assert "\x1b" not in done.output
         assert "\\x1b" in done.output

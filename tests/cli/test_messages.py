@@ -41,7 +41,7 @@ CASES: dict[str, tuple[object, ...]] = {
     "a metric that is unknown": ("evaluate", MODEL, MODEL, "--data", CALIBRATION, "--metric", "charm"),
     "profiles of two models": ("merge", PROFILE, "other.yaml", "-o", "m.yaml"),
     "a document that is neither": ("show", "key.yaml"),
-    "a tensor that is not there": ("show", PROFILE, "--tensor", "nothing"),
+    "a tensor that is not there": ("show", PROFILE, "nothing"),
     "a card that is none": ("verify", "key.yaml", MODEL),
     "a schema that is unknown": ("schema", "poem"),
 }

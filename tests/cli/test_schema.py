@@ -107,9 +107,9 @@ def test_what_quantize_and_its_profile_write_keeps_to_the_schema(
         ),
         ("drift", "diff PROFILE PROFILE --max-clipping 1 --worst 3"),
         ("drift", "diff PROFILE PROFILE --model MODEL"),
-        ("explanation", "explain PLAN block.pool.out"),
-        ("explanation", "explain PLAN block.add.out --model MODEL --profile PROFILE"),
-        ("explanation", "explain PLAN block.conv1 --model MODEL"),
+        ("explanation", "show PLAN block.pool.out"),
+        ("explanation", "show PLAN block.add.out --model MODEL --profile PROFILE"),
+        ("explanation", "show PLAN block.conv1 --model MODEL"),
     ],
 )
 def test_a_result_about_a_quantized_model_says_its_format_first_and_keeps_to_the_schema(

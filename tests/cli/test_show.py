@@ -97,20 +97,19 @@ def test_json_of_a_plan_holds_everything() -> None:
     [(["i*"], ["input"]), (["conv:0"], ["conv:0"]), (["7", "n*"], ["7", "none"]), (["*"], 6)],
 )
 def test_tensors_are_chosen_by_glob(globs: list[str], expected: list[str] | int) -> None:
-    options = [word for glob in globs for word in ("--tensor", glob)]
-    names = list(json.loads(show(PROFILE, "--json", *options).output)["tensors"])
+    names = list(json.loads(show(PROFILE, "--json", *globs).output)["tensors"])
     assert (len(names) if isinstance(expected, int) else names) == expected
 
 
 def test_a_chosen_tensor_of_a_plan_is_shown_without_the_nodes() -> None:
-    output = show(PLAN, "--tensor", "w").output
+    output = show(PLAN, "w*").output
     assert "1 tensors" in output
     assert "kind" not in output
 
 
 def test_a_glob_that_matches_nothing_suggests_the_nearest() -> None:
     with pytest.raises(ConfigError, match=r"no tensor matches 'imput'; .* Did you mean 'input'\?"):
-        show(PROFILE, "--tensor", "imput")
+        show(PROFILE, "imput")
 
 
 def test_profiles_and_plans_are_told_apart_by_their_format() -> None:

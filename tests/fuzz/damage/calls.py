@@ -82,7 +82,6 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "sensitivity": ("sensitivity", "model.onnx", "--data", "cal", "--profile", "profile.yaml"),
     "tune": (*TUNE, "-o", "out.onnx"),
     "show": ("show", "profile.yaml"),
-    "explain": ("explain", "plan.yaml", "conv", "--model", "model.onnx"),
     "merge": ("merge", "profile.yaml", "-o", "out.yaml"),
     "targets": ("targets",),
     "schema": ("schema",),

@@ -1,4 +1,4 @@
-"""`qprof explain`: tensors and nodes of a real plan, as text and as JSON, and its errors."""
+"""`qprof show PLAN NAME`: tensors and nodes of a real plan, as text and as JSON, and its errors."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def explain(folder: Path, *arguments: str, code: int = 0) -> str:
-    result = CliRunner().invoke(main, ["explain", str(folder / "plan.yaml"), *arguments])
+    result = CliRunner().invoke(main, ["show", str(folder / "plan.yaml"), *arguments])
     assert result.exit_code == code, result.output
     return result.output
 
@@ -97,7 +97,7 @@ def test_a_node_that_stays_float_is_explained_by_its_reason(folder: Path) -> Non
     write_quantized(
         DIGITS / "model.onnx", folder / "p.yaml", folder / "f.onnx", save_plan=plan, recipe=recipe
     )
-    result = CliRunner().invoke(main, ["explain", str(plan), "block.conv1"])
+    result = CliRunner().invoke(main, ["show", str(plan), "block.conv1"])
     assert result.stdout.startswith("node 'block.conv1': stays float: kept float by request")
     assert "give --model" in result.stdout
 
@@ -122,6 +122,6 @@ def test_another_profile_than_the_plans_is_said(folder: Path, tmp_path: Path) ->
 
 
 def test_a_model_in_the_place_of_the_plan_is_said_to_be_one(folder: Path) -> None:
-    result = CliRunner().invoke(main, ["explain", str(folder / "q.onnx"), "block.pool"])
+    result = CliRunner().invoke(main, ["show", str(folder / "q.onnx"), "block.pool"])
     assert result.exit_code == 2
-    assert "q.onnx: is a model, where a plan is read; give the plan: quantize keeps one" in result.output
+    assert "q.onnx: is a model, not a profile or a plan; give" in result.output

@@ -1,50 +1,15 @@
-"""`qprof explain`: why does this tensor have these parameters, and why is this node float?"""
+"""Explanations of a tensor or a node, as text for people: see `qprof show PLAN.yaml NAME`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
-
-from ..console import document, echo, plain_table
-from ..options import EXISTING, MODEL, FileCommand, custom_ops_option, json_option
+from ..console import plain_table
 
 if TYPE_CHECKING:
     from ...quantizer.api.explanation import NodeExplanation, TensorExplanation
     from ...quantizer.numerics.affine import QuantParams
-
-
-@click.command("explain", cls=FileCommand)
-@click.argument("plan", type=EXISTING, metavar="PLAN.yaml")
-@click.argument("name", metavar="TENSOR|NODE")
-@click.option("--model", type=MODEL, metavar="MODEL.onnx", help="Adds the nodes and tensors around it.")
-@click.option(
-    "--profile",
-    type=EXISTING,
-    metavar="PROFILE.yaml",
-    help="Adds observed range, clipped share and expected noise; needs --model.",
-)
-@custom_ops_option
-@json_option
-def command(plan: Path, name: str, model: Path | None, profile: Path | None, as_json: bool) -> None:
-    """Explain a tensor's parameters, or why a node is float.
-
-    Of a tensor: its parameters; with --model and --profile the observed range, the share of clipped values,
-    the calibrator and what follows; the tensors that share its scale, which of them set the common range,
-    which nodes tied them, and the dB that each loses to sharing. Of a node: what the plan makes of it, why,
-    and how its inputs and outputs are quantized. A plan is written by qprof quantize --save-plan.
-
-    \b
-    Examples:
-      qprof explain plan.yaml /layer1/Concat_output_0
-      qprof explain plan.yaml /layer1/conv/Conv --model model.onnx --profile profile.yaml --json
-    """
-    from ...quantizer.api.explanation import explain
-
-    explanation = explain(plan, name, model, profile)
-    echo(document("explanation", 1, explanation) if as_json else explanation_text(explanation))
 
 
 LOSSES = ("dB lost to sharing", "SQNR dB", "unshared SQNR dB")
