@@ -16,6 +16,8 @@ which is that of DECISIONS.md, 91:
     nodes         those stay float whose noise as measured is worth most of their time
     budget        noise budgets of the outputs that are too far off are tighter, unless noise is spread over
                   so many nodes that those with too much of it are not worth their time
+    any price     where the best of these is poor, the fastest that was run and holds, else one with more
+                  nodes in float as long as that is faster than float, else quantized weights alone
     float         nothing computes in integers, then nothing is quantized: where the model would be destroyed
                   otherwise, or gains next to nothing for what it loses
 
@@ -38,7 +40,7 @@ Check samples chose the ranges: what is measured on them is no verdict on sample
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -70,7 +72,7 @@ from ..targets.machine import saturation_alarm
 from ..targets.target import Recipe, dynamic_implementation
 from .candidates import RankedNode
 from .fallback_nodes import blamed_on_nodes
-from .grades import needed_sqnr
+from .grades import FAIR, needed_sqnr
 from .integer_share import assumed_time
 from .loop import Loop, Patience, Proposer
 from .ranking import ranked_nodes
@@ -204,6 +206,11 @@ class _MeasuredPlan:
         return self.excess <= 1.0
 
     @property
+    def is_poor(self) -> bool:
+        """Whether an output is so far off, in either half, that the verdict would be "poor"."""
+        return max(map(_worst_excess, (self.selecting, self.confirming))) > FAIR
+
+    @property
     def is_destroyed(self) -> bool:
         """Whether an output is beyond doubt worth nothing."""
         return self.excess >= DESTROYED
@@ -288,7 +295,7 @@ def plan_held_on_samples(
         best = loop.bolder(first)
     else:  # how many bits weights have is the user's wish, unless a limit or nothing is left of an output
         best = loop.more_careful(first) if asked or first.is_destroyed else first
-    held = _with_checks(best, first, f"{joined or len(loop.samples.samples)} {of}")
+    held = _with_checks(best, first, loop.loop.trials, f"{joined or len(loop.samples.samples)} {of}")
     lowered = (lowered for plan, lowered in loop.written if plan is best.planned.plan)
     return best.facts, held, next(lowered, None)
 
@@ -490,6 +497,8 @@ class _CheckedPlans:
             ends=lambda plan: plan.holds,
             patience=Patience(MAX_VAIN, lambda plan, best: plan.excess <= (1.0 - LEAST_GAIN) * best.excess),
         )
+        if best.is_poor:
+            best = self._at_any_price(best)
         if best.holds or not (best.is_destroyed or best.time > 1.0 - MIN_GAIN):
             return best
         return self.loop.best(
@@ -503,12 +512,45 @@ class _CheckedPlans:
             ends=lambda plan: plan.holds,
         )
 
-    def _giving_way(self, best: _MeasuredPlan) -> Iterator[Proposal]:
-        """Yield the plans in which no node computes in integers, and in which nothing is quantized."""
+    def _at_any_price(self, poor: _MeasuredPlan) -> _MeasuredPlan:
+        """Return a plan that holds, whatever time it takes, or else one that is not poor; the same plan where
+        there is none.
+
+        It is the fastest that holds of those that were run, as long as that is faster than float; one with
+        more nodes in float, as long as that is; that with quantized weights alone; or, where all of these are
+        poor, one with more nodes in float that is no faster.
+        """
+        ran = [] if poor.facts.config.has_size else [one for one in self.loop.trials if one.holds]
+        faster = (one for one in ran if one.time <= 1.0 - MIN_GAIN)
+        if dear := min(faster, key=lambda one: one.time, default=None):
+            return dear
+
+        def more_in_float(best: _MeasuredPlan, most: float) -> Iterator[Proposal]:
+            yield from self._without(best, self._noisy_nodes(best).enough, most)
+            yield from (replace(proposal, most=most) for proposal in _with_tighter_budgets(best))
+
+        return self.loop.best(
+            poor,
+            (
+                partial(more_in_float, most=1.0 - MIN_GAIN),
+                self._with_weights_alone,
+                lambda best: more_in_float(best, most=1.0) if best.is_poor else (),
+            ),
+            keeps=lambda plan, best: (plan.holds or best.is_poor > plan.is_poor) and self._fits(plan.facts),
+            ends=lambda plan: plan.holds,
+        )
+
+    def _with_weights_alone(self, best: _MeasuredPlan) -> Iterator[Proposal]:
+        """Yield the plan in which no node computes in integers."""
         reason = because(ReasonCode.MEASURED_NOISE, samples=len(self.samples.samples))
         kinds = best.planned.plan.nodes.items()
         in_integers = {name: reason for name, entry in kinds if entry.kind.counts_as_quantized}
         yield Proposal(best.facts, "with quantized weights alone", in_integers, math.inf)
+
+    def _giving_way(self, best: _MeasuredPlan) -> Iterator[Proposal]:
+        """Yield the plans in which no node computes in integers, and in which nothing is quantized."""
+        yield from self._with_weights_alone(best)
+        reason = because(ReasonCode.MEASURED_NOISE, samples=len(self.samples.samples))
         every = dict.fromkeys((node.name for node in best.facts.prepared.graph.nodes), reason)
         yield Proposal(replace(best.facts, unfit=every), "as the float model", most=math.inf)
 
@@ -562,14 +604,20 @@ class _CheckedPlans:
     def _without_noisy_nodes(self, first: _MeasuredPlan) -> Iterator[Proposal]:
         """Yield facts in which the nodes stay float that have the noise that is too much; where they are not
         worth their time, in which those do that are."""
-        reason = because(ReasonCode.MEASURED_NOISE, samples=len(self.samples.samples))
         noisy = self._noisy_nodes(first)
-        for nodes in (noisy.paying,) if noisy.is_spread else noisy.enough:
+        yield from self._without(first, (noisy.paying,) if noisy.is_spread else noisy.enough)
+
+    def _without(
+        self, plan: _MeasuredPlan, choices: Iterable[Sequence[RankedNode]], most: float | None = None
+    ) -> Iterator[Proposal]:
+        """Yield facts in which nodes stay float, of each choice of them; `most` as `Proposal` has it."""
+        reason = because(ReasonCode.MEASURED_NOISE, samples=len(self.samples.samples))
+        for nodes in choices:
             names = {name for one in nodes for name in one.nodes}
             if names:
-                own = [node.name for node in first.facts.prepared.graph.nodes if node.name in names]
-                unfit = {**first.facts.unfit, **dict.fromkeys(own, reason)}
-                yield Proposal(replace(first.facts, unfit=unfit), "with more nodes in float")
+                own = [node.name for node in plan.facts.prepared.graph.nodes if node.name in names]
+                unfit = {**plan.facts.unfit, **dict.fromkeys(own, reason)}
+                yield Proposal(replace(plan.facts, unfit=unfit), "with more nodes in float", most=most)
 
     def _noisy_nodes(self, first: _MeasuredPlan) -> _NoisyNodes:
         """Return which nodes of a plan have the noise that is too much, as measured once."""
@@ -795,7 +843,17 @@ def _checked(planned: PlannedModel, shifts: Sequence[OutputShift], samples: int)
     return replace(planned, plan=replace(plan, origin=replace(plan.origin, checks=checks)))
 
 
-def _with_checks(best: _MeasuredPlan, first: _MeasuredPlan, samples: str) -> PlannedModel:
+def _with_checks(
+    best: _MeasuredPlan, first: _MeasuredPlan, ran: Sequence[_MeasuredPlan], samples: str
+) -> PlannedModel:
+    """Return the best plan with its figures, and the findings on how it differs from the first, and on a
+    limit that it does not hold.
+
+    Args:
+        best, first: the plans.
+        ran: all that were run.
+        samples: how many of which.
+    """
     planned = _checked(best.planned, best.shifts, int(samples.split(maxsplit=1)[0]))
     findings = []
     cost = f"for {100.0 * (best.time - first.time):+.1f} % of float's time as predicted"
@@ -817,6 +875,16 @@ def _with_checks(best: _MeasuredPlan, first: _MeasuredPlan, samples: str) -> Pla
     if not best.holds:
         worst = max(best.shifts, key=lambda shift: shift.excess)
         sentence = f"{worst.text}, on {samples}: no plan that was tried holds at a price worth it"
+        if best.is_poor:
+            others = [one for one in ran if one is not best and not one.holds]  # the float model does
+            sentence = f"{worst.text}, on {samples}: that is poor"
+            if others:
+                near = min(others, key=lambda one: one.excess)
+                of = max(near.shifts, key=lambda shift: shift.excess).text
+                count = f"{len(others)} other plan{'s'[: len(others) != 1]}"
+                sentence += (
+                    f", and none of {count} that ran is good; nearest {near.change or 'the first'}: {of}"
+                )
         remedy = "--min-output-sqnr and qprof tune go further"
         findings.append(Finding(Code.LIMIT_EXCEEDED, sentence, worst.output, remedy=remedy))
     elif abs(best.excess - 1.0) < ON_THE_EDGE:

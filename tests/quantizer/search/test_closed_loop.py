@@ -255,10 +255,56 @@ def test_fewer_samples_are_run_where_outputs_are_large(
 def test_what_no_plan_can_hold_at_its_price_is_said(
     tmp_path: Path, moved: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(output_shift, "MOST_MOVED", moved / 5.0)
+    monkeypatch.setattr(output_shift, "MOST_MOVED", moved / 1.3)
     monkeypatch.setattr(closed_loop, "MIN_NOISE_PER_TIME", 1e3)
     result = quantized(tmp_path / "q.onnx", bias_correction="off")
     assert any("no plan that was tried holds" in note for note in map(str, result.plan.findings))
+
+
+def test_a_poor_plan_gives_way_to_one_that_holds_whatever_that_costs(
+    tmp_path: Path, moved: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(output_shift, "MOST_MOVED", moved / 5.0)
+    monkeypatch.setattr(closed_loop, "MIN_NOISE_PER_TIME", 1e3)
+    (check,) = quantized(tmp_path / "q.onnx", bias_correction="off").plan.origin.checks
+    assert check.value <= check.limit
+
+
+def test_a_poor_plan_has_quantized_weights_alone_where_nothing_faster_holds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Weights lie on the grid of 8 bits, so that all noise is that of activations."""
+    rng = np.random.default_rng(0)
+    weight = rng.integers(-126, 127, (256, 64)).astype(np.float32) / 127.0
+    weight[0] = 1.0
+    model = parser.parse_model(
+        """<ir_version: 10, opset_import: ["": 21]> sure (float[N, 256] x) => (float[N, 64] y)
+        { z = MatMul (x, w) y = Softmax (z) }"""
+    )
+    model.graph.initializer.append(numpy_helper.from_array(weight, "w"))
+    save(model, tmp_path / "m.onnx")
+    samples = [{"x": rng.normal(size=(1, 256)).astype(np.float32)} for _ in range(48)]
+    given = {"data": samples, "latency": False, "budget": 0.0, "cost_model": "off"}
+    poor = qprof.quantize(tmp_path / "m.onnx", None, tmp_path / "p.onnx", **given)  # type: ignore[arg-type]
+    (check,) = poor.plan.origin.checks
+    assert Kind.QUANTIZED in {entry.kind for entry in poor.plan.nodes.values()}
+    monkeypatch.setattr(output_shift, "MOST_MOVED", check.value / 5.0)
+    good = qprof.quantize(tmp_path / "m.onnx", None, tmp_path / "g.onnx", **given)  # type: ignore[arg-type]
+    (check,) = good.plan.origin.checks
+    assert check.value <= check.limit
+    assert {entry.kind for entry in good.plan.nodes.values()} == {Kind.WEIGHT_ONLY, Kind.FLOAT}
+
+
+def test_where_every_plan_that_ran_is_poor_one_sentence_says_so_with_the_nearest(
+    tmp_path: Path, moved: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(output_shift, "MOST_MOVED", moved / 5.0)
+    monkeypatch.setattr(closed_loop, "FAIR", 1e-12)  # all that is not float is poor
+    monkeypatch.setattr(closed_loop._MeasuredPlan, "holds", property(lambda plan: plan.excess < 1e-9))
+    result = quantized(tmp_path / "q.onnx", bias_correction="off")
+    (told,) = [str(one) for one in result.plan.findings if one.code is Code.LIMIT_EXCEEDED]
+    assert "that is poor, and none of" in told
+    assert "nearest with" in told
 
 
 @pytest.mark.parametrize(("costs", "taken"), [("a table", False), (None, True)])
