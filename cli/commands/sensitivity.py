@@ -15,14 +15,15 @@ from ...profiles.base.output_files import write_atomically
 from ...quantizer.evaluation.options import EvaluationOptions
 from ..console import decibel_text, document, echo, progress, table
 from ..options import (
+    DATA,
     EXISTING,
     NEW,
     GroupedCommand,
-    data_option,
     given_options,
     json_option,
     model_argument,
     option,
+    preprocess_option,
     record_options,
     setting_options,
     take_recipe,
@@ -42,7 +43,15 @@ if TYPE_CHECKING:
 )
 @model_argument
 @option("--profile", group="Basic", type=EXISTING, metavar="PROFILE.yaml", help="The model's profile.")
-@data_option
+@option(
+    "--data",
+    group="Basic",
+    type=DATA,
+    metavar="DATA",
+    help="Samples to run; those that the profile keeps are run without.",
+)
+@preprocess_option
+@record_options(EvaluationOptions, "limit")
 @option(
     "--plan",
     group="Files",
@@ -58,7 +67,6 @@ if TYPE_CHECKING:
 def command(
     model: Path,
     profile: Path | None,
-    data: str,
     *,
     worst: int | None,
     plot: Path | None,
@@ -68,8 +76,9 @@ def command(
     """Rank the quantized nodes by the noise that each adds.
 
     The plan is the one that quantize writes of the profile. Groups of neighbouring nodes are quantized alone
-    and run, and those with the most noise in ever smaller parts; within a part the estimate shares it out.
-    8 samples unless --limit says otherwise.
+    and run, and those with the most noise in ever smaller parts; within a part the estimate shares it out
+    ("~"). Where outputs do not hold the worst nodes are left float one after another, and run. 8 samples
+    unless --limit says otherwise; of sequences 256 steps, each model with its own state.
 
     \b
     Example:
@@ -81,7 +90,7 @@ def command(
         raise ConfigError(f"{plot}: a plot is written as .svg or .html; choose a name that ends so")
     recipe = take_recipe(options)
     with progress("measuring"):
-        result = sensitivity(model, profile, data, config=recipe, **given_options(options))
+        result = sensitivity(model, profile, config=recipe, **given_options(options))
     if plot is not None:
         write_plot(result, plot, worst)
     if as_json:
@@ -90,34 +99,39 @@ def command(
         echo(sensitivity_text(result, worst))
 
 
-HEADERS = (
-    ("", "", "", "share of", "SQNR dB with", "saves"),
-    ("node", "operator", "kind", "the noise", "only this quantized", "us"),
-)
-
-
 def sensitivity_text(result: Sensitivities, worst: int | None) -> str:
-    """Return the ranking as a table, after a line about the whole plan."""
+    """Return the ranking as a table, after a line about the whole plan; the remedy below it."""
     nodes = "node" if len(result.nodes) == 1 else "nodes"
+    where = f" at output '{result.output}'" if result.output else ""
     lines = [
-        f"{result.model}: {len(result.nodes)} quantized {nodes}, {result.samples} samples; all quantized: "
-        f"SQNR {_decibels(result.sqnr)} dB"
+        f"{result.model}: {len(result.nodes)} quantized {nodes}, {result.source}; all quantized: "
+        f"SQNR {_decibels(result.sqnr)} dB{where}"
     ]
+    tried = sum(node.sqnr_without is not None for node in result.nodes)
     rows = [
         (
             *(node.nodes[-1], ", ".join(node.op_types), node.kind),
-            f"{100.0 * node.share:.1f} %",
-            _decibels(node.sqnr),
+            f"{'' if node.is_run else '~'}{100.0 * node.share:.1f} %",
+            f"{'' if node.is_run else '~'}{_decibels(node.sqnr)}",
+            *([_decibels(node.sqnr_without) if at < tried else ""] if tried else []),
             "-" if node.microseconds is None else f"{node.microseconds:.0f}",
         )
-        for node in result.nodes[:worst]
+        for at, node in enumerate(result.nodes[:worst])
     ]
     if rows:
-        lines += ["", *table([*HEADERS, *rows], left=(0, 1, 2))]
+        float_header = (("SQNR dB with it and", "all above float"),) if tried else ()
+        columns = (
+            *(("", "node"), ("", "operator"), ("", "kind"), ("share of", "the noise")),
+            *(("SQNR dB with", "only this quantized"), *float_header, ("saves", "us")),
+        )
+        headers = [tuple(column[line] for column in columns) for line in (0, 1)]
+        lines += ["", *table([*headers, *rows], left=(0, 1, 2))]
     if len(rows) < len(result.nodes):
         left = result.nodes[len(rows) :]
         share = 100.0 * sum(node.share for node in left)
         lines.append(f"... and {len(left)} more, with {share:.1f} % of the noise")
+    if result.advice:
+        lines += ["", f"outputs hold with {result.advice}"]
     return "\n".join(lines)
 
 

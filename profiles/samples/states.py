@@ -8,7 +8,7 @@ first step of its sequence on. So a step is a sample as any other, whoever reads
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -324,6 +324,25 @@ def follows(sample: Sample, before: Sample | None) -> bool:
         return False
     same = sample.name.rpartition("[")[0] == before.name.rpartition("[")[0]
     return same and sample.step == before.step + 1
+
+
+def runs_with_own_state(
+    samples: Iterable[Sample], state: Mapping[str, str], run: Callable[[Sample], Arrays]
+) -> Iterator[Arrays]:
+    """Yield the outputs of a model that is fed its own state in each step that follows another one.
+
+    Args:
+        samples: steps with the state of the float model, which the first of a sequence keeps.
+        state: the inputs that take an output of the step before, with the names of the outputs.
+        run: gives the outputs of the model on a sample, with those in `state` among them.
+    """
+    before: Sample | None = None
+    outputs: Arrays = {}
+    for sample in samples:
+        own = {name: outputs[output] for name, output in state.items()} if follows(sample, before) else {}
+        outputs = run(replace(sample, arrays={**sample.arrays, **own}))
+        before = sample
+        yield outputs
 
 
 def with_states(

@@ -151,7 +151,7 @@ def write_quantized(
         if check is not None:
             not_run = ""
         elif check_outputs and not not_run:
-            check, joined, not_run = _check_samples(measured, prepared, config)
+            check, joined, not_run = check_samples_of(measured, prepared, config)
         findings += missing_tensors(measured, prepared.graph, Path(profile_name(profile)).name)
     elif not config.reads_profile:
         measured = Profile(prepared.identity, DataId(), {})
@@ -261,7 +261,7 @@ def estimated_only(reason: object) -> Finding:
     return Finding(Code.ESTIMATED_ONLY, f"quality is estimated, not run: {reason}")
 
 
-def _check_samples(
+def check_samples_of(
     profile: Profile, prepared: PreparedModel, config: QuantConfig
 ) -> tuple[list[dict[str, Any]] | None, int, str]:
     """Return the check samples of a profile, how many of them were joined to batches, 0 for none, and why
@@ -316,7 +316,7 @@ def _run_on_samples(
     profile, not_run = read_with_samples(source, prepared.model, prepared.identity)
     check, joined = None, 0
     if not not_run:
-        check, joined, not_run = _check_samples(profile, prepared, planned.plan.config)
+        check, joined, not_run = check_samples_of(profile, prepared, planned.plan.config)
     if check is None:
         return planned.with_findings([estimated_only(not_run)])
     limits = noise_limits(prepared.graph, profile, planned.plan.config)

@@ -45,7 +45,6 @@ from ..evaluation.gates import WORTHLESS, check_gate, has_something_right, timed
 from ..evaluation.metrics.score import reads_truth
 from ..evaluation.metrics.truth import Labels, load_labels
 from ..evaluation.options import EvaluationOptions, LatencySettings
-from ..evaluation.runtimes import open_session
 from ..evaluation.written_model import NOT_RUN
 from ..model.external_data import float_weight_bytes
 from ..model.files import temporary_folder
@@ -54,16 +53,13 @@ from ..noise.kept_samples import read_measured, with_noise_of_kept
 from ..noise.output_limits import noise_limits
 from ..plan.plan import Kind
 from ..plan.provenance import plan_digest
-from ..planning.plan_model import PlannedModel
 from ..planning.settings_check import check_settings
 from ..prepare.prepare import ModelFile, ProfileLike, profile_name
-from ..search.candidates import RankedNode
+from ..search.attribution import Attribution, attribute, samples_to_attribute_on
 from ..search.closed_loop import INCOMPARABLE_SAMPLES
-from ..search.fixes import Failing, cause_of, cheap_fixes, fix_order, is_better, node_fixes
+from ..search.fixes import Failing, cheap_fixes, fix_order, is_better, lacking, node_fixes
 from ..search.loop import Loop
-from ..search.options import SpeedCheckOptions, TuningData
-from ..search.ranking import RANKING_SAMPLES, ranked_nodes
-from ..search.tuning_data import read_samples
+from ..search.options import SpeedCheckOptions
 from ..search.verdict import (
     Fix,
     Judged,
@@ -680,13 +676,13 @@ def _tried_fixes(task: _Task, first: _Attempt) -> Verdict:
             task.samples.profiled is not None,
             frozenset(n.name for n in result.planned.graph.nodes if facts.target.has_16bit_kernel(n.op_type)),
         )
-        ranking: tuple[RankedNode, ...] = ()
+        found: Attribution | None = None
 
         def of_nodes(_: _Attempt) -> Iterator[Fix]:
-            nonlocal ranking
+            nonlocal found
             if failing.is_noisy and config.reads_profile and verdict.composition.uses_integers and has_time():
-                ranking = _ranking(task, result.planned, has_time)
-                yield from node_fixes(failing, ranking)
+                found = _attributed(task, result, lacking(verdict), has_time)
+                yield from node_fixes(failing, found)
 
         with suppress(WritingError):  # no room for a trial is no reason to lose the model that is written
             loop.best(
@@ -696,19 +692,21 @@ def _tried_fixes(task: _Task, first: _Attempt) -> Verdict:
                 ends=lambda best: first.saturates and best.verdict.grade == "good" != verdict.grade,
             )
     better = [one.fix for one in loop.trials if one.fix and is_better(one.verdict, verdict)]
-    sqnr_of = {one.fix.options: one.fix.sqnr for one in loop.trials if one.fix}
-    cause = cause_of(failing, ranking, lambda fix: sqnr_of.get(fix.options))
+    cause = () if found is None else found.cause
+    verdict = replace(verdict, attribution=found)
     return with_fixes(verdict, cause, sorted(better, key=fix_order), len(tried), left)
 
 
-def _ranking(task: _Task, planned: PlannedModel, goes_on: Callable[[], bool]) -> tuple[RankedNode, ...]:
-    """Return the noise that nodes of a plan add, measured on held-out samples."""
+def _attributed(
+    task: _Task, result: QuantizeResult, decibels: float | None, goes_on: Callable[[], bool]
+) -> Attribution:
+    """Return the noise that nodes of a plan add, run on the first held-out samples, and the nodes that are to
+    stay float where all of these samples lack some decibels."""
     how = task.measuring
     provider = check_provider(how.provider if how.runtime == "onnxruntime" else "cpu")
-    path = task.model.path
-    session = open_session(str(path), path.name, provider=provider)
-    samples = read_samples(session, planned.model, TuningData(task.samples.held_out, limit=RANKING_SAMPLES))
-    return ranked_nodes(planned, samples, provider=provider, goes_on=goes_on)
+    planned = replace(result.planned, facts=result.facts)
+    samples = samples_to_attribute_on(task.model.path, planned, task.samples.held_out, provider=provider)
+    return attribute(planned, samples, lacking=decibels, provider=provider, goes_on=goes_on)
 
 
 def _cause_in_input(verdict: Verdict, profile: KeptProfile | None) -> tuple[Finding, ...]:

@@ -5,17 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from ...profiles.base.errors import PlanError
+from ...profiles.base.errors import DataError, PlanError
 from ...profiles.runtime.providers import check_provider
-from ...profiles.samples.objects import DataSource
+from ...profiles.samples.objects import DataLike, DataSource
 from ..model.files import ModelLike, temporary_folder
 from ..model.folders import quantized_name
+from ..noise.output_limits import noise_limits
+from ..plan.documents import read_with_samples
 from ..plan.store import PlanLike, plan_name, read_plan
-from ..planning.plan_model import check_without_samples, open_plan
-from ..prepare.prepare import ProfileLike, opened
-from ..search.sensitivity import DEFAULT_SAMPLES, Sensitivities, sensitivity_of
+from ..planning.plan_model import PlannedModel, check_without_samples, open_plan
+from ..prepare.prepare import ModelFile, ProfileLike, opened
+from ..search.sensitivity import Sensitivities, sensitivity_of
 from ..targets.loading import load_recipe
-from .from_profile import write_quantized
+from .from_profile import check_samples_of, write_quantized
 from .keywords import SETTINGS, ConfigLike, recipe_of, split_settings, with_keywords
 from .options import Judge
 from .sources import samples_of
@@ -26,8 +28,8 @@ OF_RANKING = frozenset({"limit", "provider", "transform", "preprocess"})
 
 def sensitivity(
     model: ModelLike,
-    profile: ProfileLike | None,
-    data: DataSource,
+    profile: ProfileLike | None = None,
+    data: DataSource | None = None,
     *,
     plan: PlanLike | None = None,
     config: ConfigLike | None = None,
@@ -40,8 +42,9 @@ def sensitivity(
 
     Args:
         model: the float model: path, `onnx.ModelProto` or `onnx_ir.Model`.
-        profile: path or object; not needed with a plan.
-        data: samples, as in `profile`; by default 8, drawn from all of them, which are held in memory.
+        profile: path or object; not needed with a plan and samples.
+        data: samples, as in `profile`; by default 8, or 256 steps of sequences, drawn from all of them, which
+            are held in memory. None for the check samples of the profile.
         plan: path or object: the plan to measure instead of the one that the settings give.
         config: as in `quantize`.
         judge: how samples are read and the model is run; labels, metric and limits are for `evaluate`.
@@ -52,12 +55,12 @@ def sensitivity(
         ConfigError: a keyword or its value is not allowed.
     """
     settings, others = split_settings(keywords)
-    judge = judge or Judge(limit=DEFAULT_SAMPLES)
-    judge = with_keywords("sensitivity", judge, others, only=OF_RANKING, besides=SETTINGS)
+    judge = with_keywords("sensitivity", judge or Judge(), others, only=OF_RANKING, besides=SETTINGS)
     provider = check_provider(judge.provider)
     with opened(model) as file:
-        source = samples_of(data, judge.transform, judge.preprocess)
+        source = None if data is None else samples_of(data, judge.transform, judge.preprocess)
         recipe = recipe_of(config, settings)
+        limits = None
         if plan is not None:
             planned = open_plan(file.prepared, read_plan(plan), plan_name(plan))
         elif profile is not None:
@@ -68,4 +71,30 @@ def sensitivity(
             planned = replace(written.planned, facts=written.facts)
         else:
             raise PlanError(f"{file}: a profile or a plan is needed; make a profile with qprof dump-profile")
-        return sensitivity_of(file, planned, source, limit=judge.limit or DEFAULT_SAMPLES, provider=provider)
+        if profile is not None:
+            measured, _ = read_with_samples(profile, file.prepared.model, file.prepared.identity)
+            limits = noise_limits(file.prepared.graph, measured, planned.plan.config)
+        return sensitivity_of(
+            file,
+            planned,
+            _check_samples(file, planned, profile) if source is None else source,
+            limits=limits,
+            limit=judge.limit,
+            provider=provider,
+        )
+
+
+def _check_samples(file: ModelFile, planned: PlannedModel, profile: ProfileLike | None) -> DataLike:
+    """Return the check samples of a profile.
+
+    Raises:
+        DataError: it has none, or there is no profile.
+    """
+    missing = "samples are needed"
+    if profile is not None:
+        read, missing = read_with_samples(profile, file.prepared.model, file.prepared.identity)
+        if not missing:
+            samples, _, missing = check_samples_of(read, file.prepared, planned.plan.config)
+            if samples is not None:
+                return samples
+    raise DataError(f"{file}: {missing}; give samples: --data")

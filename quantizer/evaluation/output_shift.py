@@ -314,31 +314,6 @@ def output_shifts(
     return tuple(found)
 
 
-def noise_of_outputs(
-    floats: Sequence[Arrays],
-    quantized: Sequence[Arrays],
-    limits: NoiseLimits,
-    axes: Mapping[str, ClassAxis],
-    inputs: Sequence[Arrays] | None = None,
-) -> float | None:
-    """Return the noise over the signal of the worst float output that is judged; None without a float one.
-
-    It is the `sqnr` of `output_shifts` as a ratio.
-
-    Args:
-        floats, quantized, limits, axes, inputs: as there.
-    """
-    names = [name for name, values in floats[0].items() if is_float(values)]
-    judged = [name for name in names if limits.kinds.get(name) != "state"] or names
-    shares = []
-    for name in judged:
-        both = [f[name] for f in floats], [q[name] for q in quantized]
-        free = limits.free_axes.get(name, frozenset())
-        values = _values(*both, axes.get(name, NO_CLASSES), inputs, free)
-        shares += [] if values is None else [_noise(values)]
-    return max(shares, default=None)
-
-
 def _noise(values: _Values) -> float:
     """Return the noise over the signal of the values that count; infinite where some are not finite."""
     floats, quantized = values.floats, values.quantized

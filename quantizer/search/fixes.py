@@ -7,14 +7,13 @@ question of a budget of seconds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from math import inf, log10
+from math import inf, isfinite
 
-from ...profiles.base.findings import Code, Finding
 from ..numerics.affine import TYPES
 from ..targets.config import FEW_BITS, WITH_SAMPLES, QuantConfig
-from .candidates import RankedNode
+from .attribution import Attribution
 from .grades import ORDER
 from .verdict import Fix, Verdict, is_no_gain
 from .worth import is_in_vain
@@ -22,9 +21,6 @@ from .worth import is_in_vain
 MIN_GAIN_DB, MIN_GAIN_SHARE = 0.5, 0.25
 """Least gain that makes a model better within a grade, in dB; and least gain of a node in float, as ranked,
 that is worth a trial, as a share of the dB that are lacking."""
-
-MOST_NODES = 12
-"""Nodes that are named one by one at most: more is a question of the noise budget."""
 
 HEADROOM_DB = 1.0
 """By which a fix aims above the SQNR that is needed."""
@@ -109,68 +105,29 @@ def cheap_fixes(failing: Failing) -> Iterator[Fix]:
         yield Fix({"min_output_sqnr": round(worst.needed + HEADROOM_DB, 1)})
 
 
-def node_fixes(failing: Failing, ranking: Sequence[RankedNode]) -> Iterator[Fix]:
-    """Yield the node that adds most noise in float, and in 16 bits; and as many nodes as reach the SQNR that
-    is needed, those first whose noise is worth most time.
+def lacking(verdict: Verdict) -> float | None:
+    """Return the decibels by which a fix of a model is to be better; None where no output tells."""
+    if verdict.worst is None or verdict.sqnr is None or not isfinite(verdict.sqnr):
+        return None
+    return max(0.0, verdict.worst.needed - verdict.sqnr) + HEADROOM_DB
+
+
+def node_fixes(failing: Failing, found: Attribution) -> Iterator[Fix]:
+    """Yield the node that adds most noise in float, and in 16 bits; and the nodes in float with which the
+    outputs hold, as they were run.
 
     Args:
         failing: the model.
-        ranking: noise of its nodes, in any order.
+        found: the noise of its nodes.
     """
-    verdict, total = failing.verdict, sum(one.noise for one in ranking)
-    if verdict.worst is None or verdict.sqnr is None or not 0.0 < total < inf:
+    verdict = failing.verdict
+    if verdict.worst is None or verdict.sqnr is None or not found.is_noise:
         return
-    needed = verdict.worst.needed
-    least = verdict.sqnr + max(MIN_GAIN_DB, MIN_GAIN_SHARE * (needed - verdict.sqnr))
-    worst = min(ranking, key=lambda one: (-one.noise, one.nodes))
-    sqnr = sqnr_without_noise(verdict.sqnr, total, worst.noise)
-    if sqnr is None or sqnr >= least:
+    worst, gain = found.nodes[0], found.gain
+    least = max(MIN_GAIN_DB, MIN_GAIN_SHARE * (verdict.worst.needed - verdict.sqnr))
+    if gain is not None and gain >= least:
         yield Fix({"keep_float": worst.nodes})
     if failing.in_16_bits.issuperset(worst.nodes):
         yield Fix({"keep_16bit": worst.nodes})
-    names, noise = list[str](), 0.0
-    for one in sorted(ranking, key=lambda one: (-one.noise / max(one.microseconds, 1e-3), one.nodes)):
-        names += one.nodes
-        noise += one.noise
-        after = sqnr_without_noise(verdict.sqnr, total, noise)
-        if len(names) > MOST_NODES or after is None:
-            return
-        if after >= needed + HEADROOM_DB:
-            yield Fix({"keep_float": tuple(names)})
-            return
-
-
-def sqnr_without_noise(sqnr: float, total: float, noise: float) -> float | None:
-    """Return the SQNR in dB without a part of the noise; None where hardly any would be left."""
-    rest = total - noise
-    return None if not 0.0 < rest < total else sqnr + 10.0 * log10(total / rest)
-
-
-def cause_of(
-    failing: Failing, ranking: Sequence[RankedNode], sqnr_of: Callable[[Fix], float | None]
-) -> tuple[Finding, ...]:
-    """Return the finding on the share of the noise that the worst node adds, and its cost where it was kept
-    float; () where no node is the cause.
-
-    Args:
-        failing: the model.
-        ranking: noise of its nodes.
-        sqnr_of: dB of the model of a fix; None for one that was not tried.
-    """
-    total = sum(one.noise for one in ranking)
-    if not 0.0 < total < inf or failing.verdict.sqnr is None:
-        return ()
-    worst = max(ranking, key=lambda one: (one.noise, one.nodes))
-    node, percent, before = worst.nodes[-1], 100 * worst.noise / total, failing.verdict.sqnr
-    share, figures = f"{percent:.0f} % of the noise", {"percent": percent}
-    without = sqnr_of(Fix({"keep_float": worst.nodes}))
-    if without is not None and without <= before:  # without it the model is no better
-        return ()
-    if without is None:
-        sentence = f"{node} adds {share}"
-    elif without < before + MIN_GAIN_DB:
-        sentence = f"{node} adds {share}, and its neighbours round the same values"
-    else:
-        sentence = f"{node} alone costs {without - before:.1f} dB ({share})"
-        figures["db"] = without - before
-    return (Finding(Code.MAIN_CAUSE, sentence, node, figures),)
+    if found.enough and found.enough != worst.nodes:
+        yield Fix({"keep_float": found.enough})

@@ -15,24 +15,37 @@ That is 16 to 64 submodels and a few large ones (`SampleWalk`), on 4 samples, wh
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
+from typing import TypeVar
 
 import numpy as np
 
 from ...profiles.base.errors import ModelError, PlanError
 from ...profiles.runtime.providers import CPU
+from ...profiles.samples.states import runs_with_own_state
+from ...profiles.samples.values import Sample
 from ..costs.predicted import CostModel
 from ..evaluation.compare import class_axes
 from ..evaluation.metrics.metric import Outputs
 from ..evaluation.metrics.relative import noise_share
 from ..noise.estimator import NoiseEstimator
 from ..noise.propagation import NoiseGains, noise_flow
+from ..plan.plan import QuantPlan
 from ..planning.plan_model import PlannedModel
 from .candidates import RankedNode
 from .integer_share import assumed_prices
-from .submodels import SampleWalk, node_groups, only_quantized, segment_ends, splittable_model
+from .submodels import (
+    SampleWalk,
+    node_groups,
+    only_quantized,
+    open_submodel,
+    segment_ends,
+    splittable_model,
+)
 from .tuning_data import RunSamples
+
+V = TypeVar("V")
 
 RANKING_SAMPLES = 4
 """Samples that noise is measured on, the first."""
@@ -72,60 +85,156 @@ def ranked_nodes(
         noise: of outputs; None for that of the worst group of channels of the worst output.
         dequantized: whether int8 kernels saturate here: models of form qdq are then run as they are written.
     """
-    source = splittable_model(planned.model)
-    nodes = source.nodes
-    found = node_groups(nodes, planned.plan)
-    units = [group.names for group in found]
-    spans = {group.names: group.places for group in found}
     few = samples.subset(range(min(most, len(samples.samples))))
-    axes, outputs = class_axes(planned.model), tuple(few.float_outputs[0])
+    axes = class_axes(planned.model)
 
-    def noise_of(walk: SampleWalk, first: int, end: int, names: Collection[str]) -> float:
-        """Return the noise over signal where some nodes alone are quantized; 0 where that cannot be run."""
-        try:
-            arrays = list(walk.outputs(first, end, only_quantized(planned.plan, names), outputs))
-        except (ModelError, PlanError):
+    def noise_of(quantized: Sequence[Outputs] | None) -> float:
+        """Return the noise over signal; 0 of what cannot be run."""
+        if quantized is None:
             return 0.0
-        quantized = [dict(zip(outputs, of_sample, strict=True)) for of_sample in arrays]
         if noise is not None:
             return min(noise(few.float_outputs, quantized), 1e300)
         return min(noise_share(few.float_outputs, quantized, axes), 1e300)
 
-    def measure(groups: Sequence[Group]) -> dict[Group, float]:
-        walk = SampleWalk(source, few.samples, None, provider=provider, dequantized=dequantized)
-        indices = {group: tuple(sorted(place for unit in group for place in spans[unit])) for group in groups}
-        in_order = sorted(groups, key=lambda group: indices[group])
-        ends = segment_ends([indices[group] for group in in_order], len(nodes))
-        noises = {
-            group: noise_of(walk, indices[group][0], end, {name for unit in group for name in unit})
-            for group, end in zip(in_order, ends, strict=True)
+    alone = NodesAlone(planned, few, provider, dequantized=dequantized)
+    measured = measured_groups(
+        alone.units,
+        lambda groups: {group: noise_of(outputs) for group, outputs in alone.outputs(groups)},
+        lambda own: own,
+        goes_on,
+    )
+
+    # Within a group the estimate shares out what was measured.
+    estimated, prices = estimated_shares(planned), prices_of(planned)
+    ranked = [
+        RankedNode(unit, part, sum(prices[name] for name in unit))
+        for group, total in measured.items()
+        for unit, part in zip(group, shared_out(total, group, estimated), strict=True)
+    ]
+    return tuple(sorted(ranked, key=lambda one: (-one.noise / one.microseconds, one.nodes)))
+
+
+class NodesAlone:
+    """Runs a model with some of a plan's nodes quantized, and all others float.
+
+    Attributes:
+        units: the quantized nodes, in graph order; those of one look-up table are one.
+    """
+
+    def __init__(
+        self, planned: PlannedModel, samples: RunSamples, provider: str = CPU, *, dequantized: bool = False
+    ) -> None:
+        """Take the plan, the samples, and where to run; `dequantized` is as in `ranked_nodes`."""
+        self._planned, self._samples = planned, samples
+        self._source = splittable_model(planned.model)
+        self._provider, self._dequantized = provider, dequantized
+        found = node_groups(self._source.nodes, planned.plan)
+        self.units: list[tuple[str, ...]] = [group.names for group in found]
+        self._places = {group.names: group.places for group in found}
+
+    def outputs(self, groups: Sequence[Group]) -> Iterator[tuple[Group, list[Outputs] | None]]:
+        """Yield the outputs on all samples with each group alone quantized; None where that cannot be run.
+
+        Where a state goes from step to step the model is fed its own, as it is in use.
+        """
+        names = tuple(self._samples.float_outputs[0])
+        run = self._walked if not self._samples.state else self._with_own_state
+        yield from run(groups, names)
+
+    def _walked(
+        self, groups: Sequence[Group], names: tuple[str, ...]
+    ) -> Iterator[tuple[Group, list[Outputs] | None]]:
+        """Run the nodes before a group once for all groups: a sample's tensors wait there."""
+        walk = SampleWalk(
+            self._source,
+            self._samples.samples,
+            None,
+            provider=self._provider,
+            dequantized=self._dequantized,
+        )
+        indices = {
+            group: tuple(sorted(place for unit in group for place in self._places[unit])) for group in groups
         }
-        return {group: noises[group] for group in groups}
+        in_order = sorted(groups, key=lambda group: indices[group])
+        ends = segment_ends([indices[group] for group in in_order], len(self._source.nodes))
+        for group, end in zip(in_order, ends, strict=True):
+            try:
+                arrays = list(walk.outputs(indices[group][0], end, self._alone(group), names))
+            except (ModelError, PlanError):
+                yield group, None
+                continue
+            yield group, [dict(zip(names, of_sample, strict=True)) for of_sample in arrays]
+
+    def _with_own_state(
+        self, groups: Sequence[Group], names: tuple[str, ...]
+    ) -> Iterator[tuple[Group, list[Outputs] | None]]:
+        """Run the whole model for each group: with a state of its own no tensor is that of another one."""
+        for group in groups:
+            try:
+                outputs = self._in_steps(self._alone(group))
+            except (ModelError, PlanError):
+                yield group, None
+                continue
+            yield group, [{name: of_sample[name] for name in names} for of_sample in outputs]
+
+    def _in_steps(self, plan: QuantPlan) -> list[Outputs]:
+        whole = open_submodel(
+            self._source,
+            0,
+            len(self._source.nodes),
+            plan,
+            provider=self._provider,
+            dequantized=self._dequantized,
+        )
+        constants = self._source.constant_outputs
+
+        def run(sample: Sample) -> Outputs:
+            return {**constants, **sample.arrays, **whole(sample.arrays, sample.name)}
+
+        return list(runs_with_own_state(self._samples.samples, self._samples.state, run))
+
+    def _alone(self, group: Group) -> QuantPlan:
+        return only_quantized(self._planned.plan, {name for unit in group for name in unit})
+
+
+def measured_groups(
+    units: Sequence[tuple[str, ...]],
+    measure: Callable[[Sequence[Group]], Mapping[Group, V]],
+    noise_of: Callable[[V], float],
+    goes_on: Callable[[], bool] = lambda: True,
+    *,
+    worst_alone: bool = False,
+) -> dict[Group, V]:
+    """Return what is measured of all units, in groups of neighbours: the more noise, the smaller ones.
+
+    Args:
+        units: in graph order.
+        measure: runs some groups.
+        noise_of: the noise in what was measured of a group.
+        goes_on: whether there is time to split groups once more, asked before each round.
+        worst_alone: whether to go on until the group with the most noise is one unit.
+    """
+
+    def split(groups: Sequence[Group]) -> None:
+        for group in groups:
+            del measured[group]
+        measured.update(measure([part for group in groups for part in parts_of(group, PARTS)]))
 
     # All groups, and then parts of those with the most noise.
-    measured = measure(parts_of(units, GROUPS))
+    measured = dict(measure(parts_of(units, GROUPS)))
     for _ in range(ROUNDS):
         if not goes_on():
             break
-        least = MIN_NOISE_SHARE * sum(measured.values())
-        split = [group for group, own in measured.items() if len(group) > 1 and own >= least > 0.0]
-        worst = sorted(split, key=lambda group: -measured[group])[:MAX_SPLIT]
-        for group in worst:
-            del measured[group]
-        measured |= measure([part for group in worst for part in parts_of(group, PARTS)])
-
-    # Within a group the estimate shares out what was measured.
-    estimated, prices = _estimated_shares(planned), _prices(planned)
-    ranked: list[RankedNode] = []
-    for group, total in measured.items():
-        estimates = [sum(estimated.get(name, 0.0) for name in unit) for unit in group]
-        whole = sum(estimates)
-        if not 0.0 < whole < math.inf:  # in equal parts, where the estimate says nothing
-            estimates, whole = [1.0] * len(group), float(len(group))
-        for unit, estimate in zip(group, estimates, strict=True):
-            price = sum(prices[name] for name in unit)
-            ranked.append(RankedNode(unit, total * estimate / whole, price))
-    return tuple(sorted(ranked, key=lambda one: (-one.noise / one.microseconds, one.nodes)))
+        noises = {group: noise_of(own) for group, own in measured.items()}
+        least = MIN_NOISE_SHARE * sum(noises.values())
+        large = [group for group, own in noises.items() if len(group) > 1 and own >= least > 0.0]
+        split(sorted(large, key=lambda group: -noises[group])[:MAX_SPLIT])
+    while worst_alone and measured and goes_on():
+        worst = max(measured, key=lambda group: noise_of(measured[group]))
+        if len(worst) == 1 or not noise_of(measured[worst]) > 0.0:
+            break
+        split([worst])
+    return measured
 
 
 def parts_of(units: Sequence[tuple[str, ...]], count: int) -> list[Group]:
@@ -135,7 +244,17 @@ def parts_of(units: Sequence[tuple[str, ...]], count: int) -> list[Group]:
     return [tuple(units[begin:end]) for begin, end in pairwise(cuts)]
 
 
-def _estimated_shares(planned: PlannedModel) -> dict[str, float]:
+def shared_out(total: float, group: Group, estimated: Mapping[str, float]) -> list[float]:
+    """Return the noise of each unit of a group, as the estimate shares out the measured total; in equal parts
+    where it says nothing."""
+    estimates = [sum(estimated.get(name, 0.0) for name in unit) for unit in group]
+    whole = sum(estimates)
+    if not 0.0 < whole < math.inf:
+        estimates, whole = [1.0] * len(group), float(len(group))
+    return [total * estimate / whole for estimate in estimates]
+
+
+def estimated_shares(planned: PlannedModel) -> dict[str, float]:
     """Return the noise over signal that each node of a plan is estimated to add at its worst output."""
     facts = planned.facts
     if facts is None or not any(t.histogram.total for t in facts.profile.values()):
@@ -149,7 +268,7 @@ def _estimated_shares(planned: PlannedModel) -> dict[str, float]:
     return shares
 
 
-def _prices(planned: PlannedModel) -> dict[str, float]:
+def prices_of(planned: PlannedModel) -> dict[str, float]:
     """Return the microseconds that each node takes longer alone in float; without times of the target's
     kernels the shares of float's time that are assumed.
 

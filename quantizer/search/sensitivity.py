@@ -1,35 +1,18 @@
-"""How much of the noise at the outputs each quantized node of a plan adds: the ranking of the search, as a
-result for people (`ranking`)."""
+"""The noise that each quantized node of a plan adds at the outputs (`attribution`), ranked for people."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+import shlex
 from dataclasses import dataclass
 
 from ...profiles.base.presentation import Presentation, Presented, Table, decibels
-from ...profiles.records.profile import DataId, Profile
 from ...profiles.runtime.providers import CPU
 from ...profiles.samples.objects import DataLike
-from ..evaluation.compare import class_axes
-from ..evaluation.metrics.metric import Outputs
-from ..evaluation.metrics.relative import noise_share
-from ..evaluation.output_shift import noise_of_outputs
-from ..evaluation.runtimes import open_session
 from ..model.graph import name_of
-from ..noise.output_limits import noise_limits
+from ..noise.output_limits import NoiseLimits
 from ..planning.plan_model import PlannedModel
 from ..prepare.prepare import ModelFile
-from .closed_loop import shifts_of
-from .options import TuningData
-from .ranking import ranked_nodes
-from .tuning_data import read_samples
-
-SAME = 300.0
-"""SQNR in dB of outputs that do not differ."""
-
-DEFAULT_SAMPLES = 8
-"""Samples that are used when no number is given: all of them are in memory at once."""
+from .attribution import attribute, samples_to_attribute_on
 
 
 @dataclass(frozen=True)
@@ -40,11 +23,14 @@ class NodeNoise:
         nodes: their names; the last makes the result.
         op_types: their operators.
         kind: of the node in the plan.
-        share: of the noise of all nodes, each quantized alone, 0 to 1.
-        sqnr: in dB, of the worst output that is judged with these nodes alone quantized; None where nothing
-            differs.
+        share: of the noise of all nodes at the output that decides, each quantized alone, 0 to 1.
+        sqnr: in dB, of that output with these nodes alone quantized; None where nothing differs.
         microseconds: by which float is predicted to take longer here, conversions included; None where the
             target's kernel times are not known.
+        is_run: whether they were run by themselves; else they share the noise of a group of neighbours that
+            was run, as estimated.
+        sqnr_without: in dB, of that output where these nodes and all before them in the ranking are float;
+            None where that was not run, or nothing differs then.
     """
 
     nodes: tuple[str, ...]
@@ -53,6 +39,8 @@ class NodeNoise:
     share: float
     sqnr: float | None
     microseconds: float | None
+    is_run: bool = True
+    sqnr_without: float | None = None
 
 
 @dataclass(frozen=True, repr=False)
@@ -62,15 +50,38 @@ class Sensitivities(Presented):
     Attributes:
         model: file name.
         samples: how many were used.
-        sqnr: in dB, of the worst output that is judged, of the model as it is written and run as a whole, as
-            `quantize` tells it of check samples; None where nothing differs.
+        sqnr: in dB, of the output that decides, of the model as it is written and run as a whole: the figure
+            that `evaluate` tells of these samples; None where nothing differs.
         nodes: those with the most noise first.
+        output: the one that decides: of those that are judged the furthest off; "" where none is.
+        source: the samples in words.
+        enough: the nodes that are to stay float for all outputs to hold; () where they hold, and where those
+            that were tried are too few.
+        sqnr_of_enough: in dB, of that output then.
     """
 
     model: str
     samples: int
     sqnr: float | None
     nodes: tuple[NodeNoise, ...]
+    output: str = ""
+    source: str = ""
+    enough: tuple[str, ...] = ()
+    sqnr_of_enough: float | None = None
+
+    @property
+    def remedy(self) -> tuple[str, ...]:
+        """The options of `qprof quantize` with which all outputs hold; () for none."""
+        return tuple(word for name in self.enough for word in ("--keep-float", name))
+
+    @property
+    def advice(self) -> str:
+        """The remedy in words, with what it brings; "" for none."""
+        if not self.enough:
+            return ""
+        after = self.sqnr_of_enough
+        brings = "no difference is left" if after is None else f"{after:.1f} dB"
+        return f"{shlex.join(self.remedy)}: {brings} (measured)"
 
     def headline(self) -> str:
         """Return the model, the number of quantized nodes, and the SQNR of the whole plan."""
@@ -98,62 +109,48 @@ def sensitivity_of(
     planned: PlannedModel,
     data: DataLike,
     *,
-    limit: int = DEFAULT_SAMPLES,
+    limits: NoiseLimits | None = None,
+    limit: int | None = None,
     provider: str = CPU,
 ) -> Sensitivities:
-    """Measure the noise of every quantized node of a plan.
+    """Attribute the noise of a plan to its nodes.
 
     Args:
         model: the float model.
         planned: the plan, with the model that it is lowered from.
-        data: samples, of which the first are run.
-        limit: most of them.
+        data: samples.
+        limits: of the outputs; None for those of the plan.
+        limit: most samples; None for as many as `samples_to_attribute_on` takes.
         provider: full name of the execution provider that runs all models.
 
     Raises:
         DataError: there are no samples. ModelError: a model cannot be run.
     """
-    session = open_session(str(model), model.name, provider=provider)
-    samples = read_samples(session, planned.model, TuningData(data, limit=limit))
-    axes, facts = class_axes(planned.model), planned.facts
-    unprofiled = Profile(planned.plan.model, DataId(), {})
-    limits = (
-        noise_limits(planned.graph, unprofiled, planned.plan.config) if facts is None else facts.noise_limits
-    )
-    inputs = [sample.arrays for sample in samples.samples]
-
-    def noise_of(floats: Sequence[Outputs], quantized: Sequence[Outputs]) -> float:
-        """Return the noise over signal of the worst output that is judged; of indices those that differ."""
-        noise = noise_of_outputs(floats, quantized, limits, axes, inputs[: len(floats)])
-        return noise_share(floats, quantized, axes) if noise is None else noise
-
-    ranked = ranked_nodes(planned, samples, most=limit, provider=provider, noise=noise_of)
-
-    # The whole plan as quantize runs it, and by the same figure.
-    shifts = shifts_of(planned, limits, samples, provider)
-    figures = [shift.sqnr for shift in shifts if not math.isnan(shift.sqnr)]
-
+    samples = samples_to_attribute_on(model.path, planned, data, limit, provider=provider, notes=True)
+    found = attribute(planned, samples, limits, provider=provider)
     op_types = {name_of(node): node.op_type for node in planned.model.graph.all_nodes()}
-    total = sum(one.noise for one in ranked)
     timed = planned.facts is not None and planned.facts.cost_model is not None
+    without = [noises[found.output].sqnr if found.output in noises else None for noises in found.kept]
+    without += [None] * (len(found.nodes) - len(without))
     return Sensitivities(
         model=planned.plan.model.file,
         samples=len(samples.samples),
-        sqnr=min(figures) if figures and min(figures) < SAME else None,
+        sqnr=found.sqnr,
         nodes=tuple(
             NodeNoise(
-                nodes=one.nodes,
-                op_types=tuple(op_types[name] for name in one.nodes),
-                kind=planned.plan.nodes[one.nodes[-1]].kind.value,
-                share=one.noise / total if total else 0.0,
-                sqnr=_decibels(one.noise),
-                microseconds=one.microseconds if timed else None,
+                nodes=node.nodes,
+                op_types=tuple(op_types[name] for name in node.nodes),
+                kind=planned.plan.nodes[node.name].kind.value,
+                share=share,
+                sqnr=node.noises[found.output].sqnr if found.output in node.noises else None,
+                microseconds=node.microseconds if timed else None,
+                is_run=node.is_run,
+                sqnr_without=sqnr_without,
             )
-            for one in sorted(ranked, key=lambda one: -one.noise)
+            for node, share, sqnr_without in zip(found.nodes, found.shares(), without, strict=True)
         ),
+        output=found.output,
+        source=found.samples,
+        enough=found.enough,
+        sqnr_of_enough=found.held[found.output].sqnr if found.output in found.held else None,
     )
-
-
-def _decibels(noise: float) -> float | None:
-    """Return an SQNR in dB of noise over signal, None where there is none of it."""
-    return -10.0 * math.log10(noise) if noise > 0.0 else None

@@ -55,6 +55,12 @@ class SplittableModel:
     last_uses: Mapping[str, int]
     cuts: Sequence[int]
 
+    @property
+    def constant_outputs(self) -> dict[str, Any]:
+        """The graph outputs that are constants, which no run gives."""
+        outputs = self.model.graph.outputs
+        return {name_of(v): v.const_value.numpy() for v in outputs if v.const_value is not None}
+
     def inputs_of(self, start: int, end: int) -> list[str]:
         """Return the earlier tensors that the nodes from `start` to before `end` read."""
         read = {str(value.name): None for i in range(start, end) for value in _reads(self.nodes[i])}
@@ -313,8 +319,7 @@ class SampleWalk:
         if end != self._rest_from:
             self._rest_from, self._rest = end, self._open(end, len(self._source.nodes), self._plan)
         part = self._open(first, end, variant)
-        graph = self._source.model.graph
-        constants = {str(v.name): v.const_value.numpy() for v in graph.outputs if v.const_value is not None}
+        constants = self._source.constant_outputs
         for live, sample in zip(self._live, self._names, strict=True):
             values = {**constants, **live}
             values |= part(values, sample)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property, reduce
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from ...profiles.runner.sample_pass import map_in_threads
 from ...profiles.runtime.states import model_samples
 from ...profiles.samples.objects import DataLike, source_name
 from ...profiles.samples.samples import data_id, input_specs, rows_of
+from ...profiles.samples.states import runs_with_own_state
 from ...profiles.samples.values import Sample
 from ..evaluation.metrics.metric import Figures, Metric, Outputs
 from ..evaluation.metrics.score import (
@@ -42,16 +44,26 @@ class RunSamples:
     Attributes:
         samples: inputs of the model.
         float_outputs: of the float model, in the order of the samples.
+        state: the inputs that a model is fed of its own step before, with the names of the outputs; none
+            where each sample stands alone, with the state of the float model.
     """
 
     samples: tuple[Sample, ...]
     float_outputs: tuple[Outputs, ...]
+    _: KW_ONLY
+    state: Mapping[str, str] = field(default_factory=dict)
 
     def subset(self, positions: Sequence[int]) -> RunSamples:
         """Return the samples at some positions."""
-        return RunSamples(
-            tuple(self.samples[i] for i in positions), tuple(self.float_outputs[i] for i in positions)
+        return replace(
+            self,
+            samples=tuple(self.samples[i] for i in positions),
+            float_outputs=tuple(self.float_outputs[i] for i in positions),
         )
+
+    def outputs(self, session: ort.InferenceSession, name: str) -> list[Outputs]:
+        """Return the outputs of a model on the samples, fed its own state; see `outputs_of`."""
+        return outputs_of(session, self.samples, name, state=self.state)
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,7 +164,11 @@ class Split:
 
 
 def outputs_of(
-    session: ort.InferenceSession, samples: Sequence[Sample], name: str, side_by_side: int = 1
+    session: ort.InferenceSession,
+    samples: Sequence[Sample],
+    name: str,
+    side_by_side: int = 1,
+    state: Mapping[str, str] = MappingProxyType({}),
 ) -> list[Outputs]:
     """Return the outputs of a model on samples that are arrays, no sequences or maps; `name` says in errors
     which model it is.
@@ -162,6 +178,7 @@ def outputs_of(
         samples: its inputs.
         name: what errors call it.
         side_by_side: samples that run at the same time.
+        state: the inputs that take an output of the model's own step before (`runs_with_own_state`).
 
     Raises:
         ModelError: onnxruntime fails.
@@ -173,6 +190,8 @@ def outputs_of(
         pairs = zip(names, values, strict=True)
         return {name: value for name, value in pairs if isinstance(value, np.ndarray)}
 
+    if state:
+        return list(runs_with_own_state(samples, state, outputs))
     if side_by_side == 1:
         return [outputs(sample) for sample in samples]
     return [result for result, _ in map_in_threads(outputs, samples, side_by_side, lambda: False)]

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from math import inf
 
 from ...profiles.base.findings import Code, Finding, Severity, gravest_first, listed, of_severity
+from ...profiles.base.json_values import NOT_IN_JSON
 from ...profiles.base.presentation import Presentation, Presented, Table, size_change, size_text
 from ...profiles.records.profile import Profile
 from ..costs.float_regions import is_unprofitable
@@ -29,6 +30,7 @@ from ..plan.plan import Kind, QuantPlan
 from ..plan.reasons import ReasonCode
 from ..targets.config import settings
 from ..targets.loading import Settings
+from .attribution import Attribution
 from .grades import Grade, OutputGrade, grade_of, output_grades
 from .integer_share import float_share, int8_share
 
@@ -359,6 +361,8 @@ class Verdict(Presented):
             there is no verdict; samples that are few or were seen.
         fixes: what to try, and what it brings, the best first.
         applied: the fix that was applied (`--fix auto`); None for none.
+        attribution: the noise of the nodes, of a model that is not good; None where it was not run. Not in
+            JSON.
     """
 
     grade: Grade
@@ -376,6 +380,7 @@ class Verdict(Presented):
     findings: tuple[Finding, ...] = ()
     fixes: tuple[Fix, ...] = ()
     applied: Fix | None = None
+    attribution: Attribution | None = field(default=None, metadata=NOT_IN_JSON)
 
     @property
     def cause(self) -> tuple[Finding, ...]:

@@ -156,7 +156,7 @@ def test_a_fault_in_measuring_noise_leaves_a_plan_without_it(lenient: Any, path:
     ("place", "step"),
     {
         "api.from_samples._tried_fixes": "search for fixes",
-        "api.from_samples.ranked_nodes": "search for fixes",
+        "api.from_samples.attribute": "search for fixes",
         "planning.plan_model.find_biases": ADJUSTMENTS,
     }.items(),
 )

@@ -2,28 +2,40 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from qprof_onnx.profiles.base.findings import Code
-from qprof_onnx.quantizer.search.candidates import RankedNode
+from qprof_onnx.quantizer.search.attribution import AttributedNode, Attribution, OutputNoise
 from qprof_onnx.quantizer.search.fixes import (
     Failing,
-    cause_of,
     cheap_fixes,
     fix_order,
     is_better,
+    lacking,
     node_fixes,
-    sqnr_without_noise,
 )
 from qprof_onnx.quantizer.search.grades import Grade, OutputGrade
 from qprof_onnx.quantizer.search.verdict import Composition, Fix, HeldOut, Verdict, with_fixes
 from qprof_onnx.quantizer.targets.config import QuantConfig
 
-RANKING = [RankedNode(("a",), 0.9, 10.0), RankedNode(("b",), 0.05, 1.0), RankedNode(("c",), 0.05, 1.0)]
+
+def attribution(noise: dict[str, float], *kept: float, enough: tuple[str, ...] = ()) -> Attribution:
+    """Return one of nodes with some noise, of a model with 12 dB, and the dB with the worst ones float."""
+
+    def noises(sqnr: float) -> dict[str, OutputNoise]:
+        return {"y": OutputNoise(10.0 ** (-sqnr / 10.0), 10.0 ** (-sqnr / 10.0))}
+
+    nodes = [
+        AttributedNode((name,), {"y": OutputNoise(own, own)}, is_run=True, microseconds=1.0)
+        for name, own in noise.items()
+    ]
+    return Attribution(noises(12.0), tuple(nodes), "8 samples", tuple(map(noises, kept)), enough)
+
+
+NOISE = {"a": 0.9, "b": 0.05, "c": 0.05}
 
 
 def verdict(sqnr: float, grade: Grade, size: int = 25, predicted: float | None = 2.0) -> Verdict:
@@ -42,39 +54,40 @@ def settings(fixes: Iterator[Fix]) -> list[dict[str, object]]:
     return [dict(fix.settings) for fix in fixes]
 
 
-def test_the_sqnr_without_a_part_of_the_noise_follows_from_the_rest() -> None:
-    assert sqnr_without_noise(12.0, 1.0, 0.9) == pytest.approx(22.0)
-    assert sqnr_without_noise(12.0, 1.0, 1.0) is None
-    assert sqnr_without_noise(12.0, 1.0, 0.0) is None
-
-
 def test_a_fix_is_told_by_the_flags_of_the_command() -> None:
     fix = Fix({"min_tensor_sqnr": 15.0, "keep_float": ("a", "b")})
     assert fix.options == ("--set", "min_tensor_sqnr=15", "--keep-float", "a", "--keep-float", "b")
 
 
 def test_the_node_that_adds_most_noise_is_tried_in_float_first() -> None:
-    assert next(node_fixes(failing(), RANKING)).options == ("--keep-float", "a")
+    assert next(node_fixes(failing(), attribution(NOISE, 16.0))).options == ("--keep-float", "a")
 
 
 def test_a_node_that_brings_little_is_not_tried() -> None:
-    flat = [RankedNode((name,), 1.0, 1.0) for name in "abcdefghijklmnopqrstuvwxyz"]
-    assert not settings(node_fixes(failing(), flat))
+    assert not settings(node_fixes(failing(), attribution(NOISE, 12.4)))
+    assert not settings(node_fixes(failing(), attribution(NOISE)))
 
 
-def test_as_many_nodes_as_reach_the_sqnr_that_is_needed_are_tried_together() -> None:
-    even = [RankedNode((name,), 1.0, 1.0) for name in "abcdef"]
-    assert {"keep_float": ("a", "b", "c", "d", "e")} in settings(node_fixes(failing(), even))
+def test_the_nodes_with_which_outputs_hold_are_tried_together() -> None:
+    found = attribution(NOISE, 12.1, 19.5, enough=("a", "b"))
+    assert settings(node_fixes(failing(), found)) == [{"keep_float": ("a", "b")}]
+    alone = attribution(NOISE, 19.5, enough=("a",))
+    assert settings(node_fixes(failing(), alone)) == [{"keep_float": ("a",)}]
 
 
-def test_nodes_of_endless_noise_are_no_ranking() -> None:
-    assert not settings(node_fixes(failing(), [RankedNode(("a",), math.inf, 1.0)]))
+def test_without_noise_no_node_is_tried() -> None:
+    assert not settings(node_fixes(failing(), attribution({"a": 0.0})))
 
 
 def test_16_bits_are_tried_where_the_target_has_them() -> None:
     with_16_bits = replace(failing(), in_16_bits=frozenset("a"))
-    assert {"keep_16bit": ("a",)} in settings(node_fixes(with_16_bits, RANKING))
-    assert {"keep_16bit": ("a",)} not in settings(node_fixes(failing(), RANKING))
+    assert {"keep_16bit": ("a",)} in settings(node_fixes(with_16_bits, attribution(NOISE)))
+    assert {"keep_16bit": ("a",)} not in settings(node_fixes(failing(), attribution(NOISE)))
+
+
+def test_a_fix_is_to_be_better_by_what_an_output_lacks_and_a_little() -> None:
+    assert lacking(verdict(12.0, "fair")) == 7.0
+    assert lacking(verdict(20.0, "fair")) == 1.0
 
 
 def test_the_targets_own_calibrator_is_tried_before_outputs_are_held_to_a_limit() -> None:
@@ -123,15 +136,16 @@ def test_of_fixes_of_a_grade_the_fastest_is_the_best() -> None:
 
 
 def test_the_cause_is_the_worst_node_with_its_cost_where_it_was_kept_float() -> None:
-    def cause(sqnr: float | None) -> str:
-        (found,) = cause_of(failing(), RANKING, lambda fix: sqnr)
+    def cause(*kept: float) -> str:
+        (found,) = attribution(NOISE, *kept).cause
         assert (found.code, found.subject) == (Code.MAIN_CAUSE, "a")
         return found.text
 
-    assert cause(None) == "a adds 90 % of the noise"
-    assert cause(21.0) == "a alone costs 9.0 dB (90 % of the noise)"
-    assert cause(12.1).endswith("its neighbours round the same values")
-    assert cause_of(failing(), RANKING, lambda fix: 11.0) == ()
+    assert cause() == "a adds 90 % of the noise, run on 8 samples"
+    assert cause(21.0) == "a alone costs 9.0 dB (90 % of the noise), run on 8 samples"
+    assert "other nodes round the same values" in cause(12.1)
+    assert "other nodes round the same values" in cause(11.0)
+    assert attribution({"a": 0.0}).cause == ()
 
 
 def test_where_nothing_that_was_tried_is_better_the_float_model_is_to_be_kept() -> None:

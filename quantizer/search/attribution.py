@@ -1,0 +1,399 @@
+"""The noise of each output of a plan's model, attributed to the quantized nodes that add it: run on samples.
+
+This is the one answer to which layer hurts. The cause of a verdict, `qprof sensitivity`, the noise budget of
+a report and the hint of `qprof compare-layers` all print it.
+
+    whole    the plan's model is run as `evaluate` runs it: a state goes from step to step
+    alone    groups of neighbours are quantized alone and run (`ranking`), the worst in ever smaller parts,
+             until that with the most noise is one node; in groups that are left the estimate shares it out
+    kept     the worst nodes stay float, one after another, until the outputs hold
+
+Noise is the figure of an output over its limit (`output_shift`), squared: what the verdict goes by. It does
+not add up where nodes round the same values, or one saturates what another one makes: only `kept` says what a
+node's place in float is worth.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+
+from ...profiles.base.findings import Code, Finding
+from ...profiles.records.profile import DataId, Profile
+from ...profiles.runtime.providers import CPU
+from ...profiles.runtime.states import model_samples
+from ...profiles.samples.objects import DataLike
+from ..evaluation.compare import class_axes
+from ..evaluation.metrics.metric import Outputs
+from ..evaluation.metrics.relative import noise_share
+from ..evaluation.output_shift import output_shifts
+from ..evaluation.runtimes import open_model, open_session
+from ..lowering.lower import lower
+from ..noise.output_limits import NoiseLimits, noise_limits
+from ..operators.graph import Graph
+from ..plan.plan import QuantPlan
+from ..planning.plan_model import PlannedModel
+from .grades import SCORES_DB
+from .ranking import NodesAlone, estimated_shares, measured_groups, prices_of, shared_out
+from .submodels import left_float
+from .tuning_data import RunSamples, run_samples
+
+SAMPLES = 8
+"""Samples that noise is attributed on where no number is given: all are in memory at once."""
+
+STEPS = 256
+"""Steps of sequences: recordings begin with silence, and what a state loses adds up."""
+
+MOST_STEP_ELEMENTS = 2**27
+"""Elements of all activations in these steps: more are as long in coming as the samples of a larger model."""
+
+MOST_KEPT = 12
+"""Nodes that are kept float one after another at most: more is a question of the noise budget."""
+
+KEPT_FIGURE = 0.89
+"""Figure over its limit at which outputs hold: 1 dB is left for other samples."""
+
+ALIKE = 0.8
+"""Noise over that of another node from which both are alike: 1 dB."""
+
+LEAST_GAIN_DB = 0.5
+"""By which an output is better where a node is its cause by itself."""
+
+LARGEST = 1e12
+"""Noise above which it is not told from more."""
+
+
+@dataclass(frozen=True)
+class OutputNoise:
+    """The noise of one output.
+
+    Attributes:
+        figure: of the output over its limit, squared.
+        share: of its signal.
+    """
+
+    figure: float
+    share: float
+
+    @property
+    def sqnr(self) -> float | None:
+        """SQNR in dB; None where nothing differs."""
+        return -10.0 * math.log10(self.share) if self.share > 1e-30 else None
+
+    def part(self, of: float) -> OutputNoise:
+        """Return a part of it."""
+        return OutputNoise(of * self.figure, of * self.share)
+
+
+Noises = Mapping[str, OutputNoise]
+"""The noise of the outputs that are judged, by name; "" stands for all, of a model where none can be."""
+
+
+@dataclass(frozen=True)
+class AttributedNode:
+    """The noise of a quantized node, or of those of one look-up table, quantized alone.
+
+    Attributes:
+        nodes: their names; the last makes the result.
+        noises: by output.
+        is_run: whether they were run by themselves; else the estimate shares out the noise of a group.
+        microseconds: that float is predicted to take longer (`RankedNode`).
+    """
+
+    nodes: tuple[str, ...]
+    noises: Noises
+    is_run: bool
+    microseconds: float
+
+    @property
+    def name(self) -> str:
+        """The node that makes the result."""
+        return self.nodes[-1]
+
+
+@dataclass(frozen=True)
+class Attribution:
+    """The noise of the outputs of a plan's model, and the nodes that add it.
+
+    Attributes:
+        whole: of the model, by output.
+        nodes: with the most noise at `output` first.
+        samples: on which it was run, in words.
+        kept: of the model in which the first of `nodes` are float, then the first two, and so on, as far as
+            that was run.
+        enough: nodes that are to stay float for all outputs to hold, none of which can be spared; () where
+            they hold, and where those that were tried are too few.
+        held: of the model in which these are float.
+    """
+
+    whole: Noises
+    nodes: tuple[AttributedNode, ...]
+    samples: str
+    kept: tuple[Noises, ...] = ()
+    enough: tuple[str, ...] = ()
+    held: Noises = field(default_factory=dict)
+
+    @cached_property
+    def output(self) -> str:
+        """The output that decides: that which is the furthest off."""
+        return max(self.whole, key=lambda name: (self.whole[name].figure, self.whole[name].share), default="")
+
+    def powers(self, output: str) -> list[float]:
+        """Return the noise of each node at an output; where no figure moves, over the signal."""
+        figures = [node.noises[output].figure if output in node.noises else 0.0 for node in self.nodes]
+        if any(figures):
+            return figures
+        return [node.noises[output].share if output in node.noises else 0.0 for node in self.nodes]
+
+    def shares(self, output: str | None = None) -> list[float]:
+        """Return the share of each node in the noise of all, each quantized alone; 0 where there is none."""
+        powers = self.powers(self.output if output is None else output)
+        total = sum(powers)
+        return [power / total if total > 0.0 else 0.0 for power in powers]
+
+    @property
+    def sqnr(self) -> float | None:
+        """SQNR in dB of the output that decides."""
+        return self.whole[self.output].sqnr if self.whole else None
+
+    @property
+    def is_noise(self) -> bool:
+        """Whether there is any."""
+        return any(self.powers(self.output))
+
+    @property
+    def holds(self) -> bool:
+        """Whether all outputs are within their limits."""
+        return _figure(self.whole) <= 1.0
+
+    @property
+    def gain(self) -> float | None:
+        """Decibels that the output that decides gains where the worst node is float; None if not run."""
+        before = self.sqnr
+        if not self.kept or before is None or self.output not in self.kept[0]:
+            return None
+        after = self.kept[0][self.output].sqnr
+        return math.inf if after is None else after - before
+
+    @property
+    def cause(self) -> tuple[Finding, ...]:
+        """The finding on the node that adds most noise; () where there is none."""
+        if not self.is_noise:
+            return ()
+        worst, percent, gain = self.nodes[0], 100.0 * self.shares()[0], self.gain
+        figures, share = {"percent": percent}, f"{percent:.0f} % of the noise"
+        if gain is None:
+            sentence = f"{worst.name} adds {share}"
+        elif gain < LEAST_GAIN_DB:
+            sentence = f"{worst.name} adds {share}, and other nodes round the same values"
+        else:
+            costs = f"{gain:.1f} dB" if math.isfinite(gain) else "all that is lost"
+            sentence = f"{worst.name} alone costs {costs} ({share})"
+            figures["db"] = gain
+        return (Finding(Code.MAIN_CAUSE, f"{sentence}, run on {self.samples}", worst.name, figures),)
+
+
+def _figure(noises: Noises) -> float:
+    return max((noise.figure for noise in noises.values()), default=0.0)
+
+
+def attribute(
+    planned: PlannedModel,
+    samples: RunSamples,
+    limits: NoiseLimits | None = None,
+    *,
+    lacking: float | None = None,
+    provider: str = CPU,
+    goes_on: Callable[[], bool] = lambda: True,
+) -> Attribution:
+    """Attribute the noise of the outputs of a plan's model to its nodes, on all of some samples.
+
+    Args:
+        planned: the plan, with the model that it is lowered from.
+        samples: with the outputs of the float model (`samples_to_attribute_on`).
+        limits: of the outputs; None for those of the plan's facts, or by its graph alone.
+        lacking: decibels that the outputs lack on other samples, more than these; None for those that they
+            lack on these.
+        provider: full name of the execution provider.
+        goes_on: whether there is time for more runs.
+
+    Raises:
+        ModelError: the plan's model cannot be run.
+    """
+    limits = limits or limits_of(planned)
+    axes, floats = class_axes(planned.model), samples.float_outputs
+    inputs = [sample.arrays for sample in samples.samples]
+
+    def noises(quantized: Sequence[Outputs] | None) -> Noises:
+        """Return the noise at each output; nothing of a model that cannot be run."""
+        if quantized is None:
+            return {}
+        found = {
+            shift.output: OutputNoise(min(shift.ratio, LARGEST) ** 2, _share(shift.sqnr))
+            for shift in output_shifts(floats, quantized, limits, axes, inputs)
+            if not shift.incomparable
+        }
+        for name, noise in found.items():  # boxes that are lost move no score
+            if limits.kinds.get(name) == "detections":
+                one, other = ([{name: outputs[name]} for outputs in side] for side in (floats, quantized))
+                worst = noise_share(one, other, axes) * 10.0 ** (SCORES_DB / 10.0)
+                found[name] = replace(noise, figure=max(noise.figure, min(worst, LARGEST)))
+        if not found:
+            share = min(noise_share(floats, quantized, axes), LARGEST)
+            found = {"": OutputNoise(share, share)}
+        return found
+
+    def whole(plan: QuantPlan) -> Noises:
+        session = open_model(lower(planned.model, plan).model, "quantized model", provider=provider)
+        return noises(samples.outputs(session, "quantized model"))
+
+    first = whole(planned.plan)
+    alone = NodesAlone(planned, samples, provider)
+    measured = measured_groups(
+        alone.units,
+        lambda groups: {group: noises(outputs) for group, outputs in alone.outputs(groups)},
+        lambda of_group: _power(of_group, first),
+        goes_on,
+        worst_alone=True,
+    )
+    estimated, prices = estimated_shares(planned), prices_of(planned)
+    nodes = []
+    for group, of_group in measured.items():
+        for unit, part in zip(group, shared_out(1.0, group, estimated), strict=True):
+            own = {name: noise.part(part) for name, noise in of_group.items()}
+            price = sum(prices[name] for name in unit)
+            nodes.append(AttributedNode(unit, own, len(group) == 1, price))
+    places = {unit: place for place, unit in enumerate(alone.units)}
+    nodes.sort(key=lambda node: places[node.nodes])
+    found = Attribution(first, tuple(nodes), samples_text(samples))
+    found = replace(found, nodes=_worst_first(found, planned.graph))
+    if found.holds and lacking is None:
+        return found
+    goal = KEPT_FIGURE**2
+    if lacking is not None:
+        goal = min(goal, _figure(first) * 10.0 ** (-lacking / 10.0))
+    return _with_nodes_kept_float(found, goal, lambda names: whole(left_float(planned.plan, names)), goes_on)
+
+
+def _with_nodes_kept_float(
+    found: Attribution,
+    goal: float,
+    run: Callable[[tuple[str, ...]], Noises],
+    goes_on: Callable[[], bool],
+) -> Attribution:
+    """Return an attribution with what it brings to keep the worst nodes float, one after another until the
+    figures of all outputs are no more than a goal; and which of these are enough."""
+    tried, kept, holds = list[AttributedNode](), list[Noises](), False
+    for node, power in zip(found.nodes, found.powers(found.output), strict=True):
+        if holds or not power > 0.0 or len(tried) == MOST_KEPT or not goes_on():
+            break
+        tried.append(node)
+        kept.append(run(_names(tried)))
+        holds = _figure(kept[-1]) <= goal
+    found = replace(found, kept=tuple(kept))
+    if not holds:
+        return found
+    # Some made things no better, for others round the same values: those are spared.
+    held = kept[-1]
+    for node in tried[-2::-1]:
+        without = [one for one in tried if one is not node]
+        if goes_on() and _figure(noises := run(_names(without))) <= goal:
+            tried, held = without, noises
+    return replace(found, enough=_names(tried), held=held)
+
+
+def _names(nodes: Sequence[AttributedNode]) -> tuple[str, ...]:
+    return tuple(name for node in nodes for name in node.nodes)
+
+
+def _power(noises: Noises, whole: Noises) -> float:
+    """Return the noise of a group at the output that decides, a small part of which is that of its signal."""
+    deciding = max(whole, key=lambda name: (whole[name].figure, whole[name].share), default="")
+    own = noises.get(deciding, OutputNoise(0.0, 0.0))
+    return own.figure or 1e-9 * own.share
+
+
+def _share(sqnr: float) -> float:
+    if math.isnan(sqnr):
+        return 0.0
+    return LARGEST if sqnr == -math.inf else min(10.0 ** (-sqnr / 10.0), LARGEST)
+
+
+def _worst_first(found: Attribution, graph: Graph) -> tuple[AttributedNode, ...]:
+    """Return the nodes, in graph order as they are given, with the most noise first.
+
+    A tensor that loses all is rounded where it is made and where it is read. So of nodes that are alike the
+    one that makes it is named before those that read it, and the first of those that read the same tensor.
+    """
+    powers = found.powers(found.output)
+    order = sorted(range(len(powers)), key=lambda place: (-powers[place], place))
+    if not order or not powers[order[0]] > 0.0:
+        return tuple(found.nodes[place] for place in order)
+
+    def tensors(node: AttributedNode) -> tuple[set[str], set[str]]:
+        own = [graph.node(name) for name in node.nodes]
+        made = {name for one in own for name in one.results}
+        return made, {name for one in own for name in one.inputs if name and not graph.is_constant(name)}
+
+    named, least = order[0], ALIKE * powers[order[0]]
+    for place in sorted((p for p in order if powers[p] >= least and p < named), reverse=True):
+        made, read = tensors(found.nodes[place])
+        if tensors(found.nodes[named])[1] & (made | read):
+            named = place
+    order.remove(named)
+    return tuple(found.nodes[place] for place in (named, *order))
+
+
+def limits_of(planned: PlannedModel) -> NoiseLimits:
+    """Return the limits of a plan's outputs: those of its facts, or what its graph alone says."""
+    if planned.facts is not None:
+        return planned.facts.noise_limits
+    return noise_limits(planned.graph, Profile(planned.plan.model, DataId(), {}), planned.plan.config)
+
+
+def samples_to_attribute_on(
+    model: Path,
+    planned: PlannedModel,
+    data: DataLike,
+    limit: int | None = None,
+    *,
+    provider: str = CPU,
+    notes: bool = False,
+) -> RunSamples:
+    """Return samples with the outputs of the float model; of sequences steps, each model with its own state.
+
+    Args:
+        model: file of the float model.
+        planned: the plan.
+        data: samples.
+        limit: how many of them; None for `SAMPLES`, or `STEPS` of sequences.
+        provider: full name of the execution provider.
+        notes: whether to note what was assumed of the data.
+
+    Raises:
+        DataError: there are none, or one does not fit. ModelError: the float model cannot be run.
+    """
+    state = model_samples(data, planned.model, notes=False).state
+    if limit is None:
+        limit = SAMPLES if not state else _steps(planned)
+    session = open_session(str(model), model.name, provider=provider)
+    return replace(run_samples(session, planned.model, data, limit, notes=notes), state=state)
+
+
+def _steps(planned: PlannedModel) -> int:
+    """Return how many steps are run: fewer of a model with many activations."""
+    profile = {} if planned.facts is None else planned.facts.measured
+    samples = 1 if planned.facts is None else max(1, planned.facts.measured.data.samples)
+    elements = sum(tensor.count for tensor in profile.values()) / samples
+    return max(SAMPLES, min(STEPS, int(MOST_STEP_ELEMENTS / max(1.0, elements))))
+
+
+def samples_text(samples: RunSamples) -> str:
+    """Return how many samples these are, in words."""
+    count = len(samples.samples)
+    if not samples.state:
+        return f"{count} sample{'s'[: count != 1]}"
+    return f"{count} step{'s'[: count != 1]} with each model's own state"
