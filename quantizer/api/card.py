@@ -37,7 +37,7 @@ from .evaluate import OF_LAYERS, evaluate
 from .keywords import with_keywords
 from .options import Judge
 from .results import QuantizedLike, quantized_file
-from .sources import LabelsLike, samples_of
+from .sources import LabelsLike, samples_of, with_metric_of_labels
 
 if TYPE_CHECKING:
     from ..evaluation.options import RuntimeName
@@ -70,7 +70,7 @@ def card(
         ModelError, DataError, ConfigError: as in `evaluate`.
     """
     besides = ("task", "base_model")
-    judge = with_keywords("card", judge or Judge(), keywords, besides=besides)
+    judge = with_metric_of_labels(with_keywords("card", judge or Judge(), keywords, besides=besides))
     with opened(model) as file, quantized_file(quantized) as other:
         evaluation = evaluate(file, other, data, judge)
         recipe, labels = judge.preprocess, judge.labels

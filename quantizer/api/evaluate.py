@@ -26,7 +26,7 @@ from ..targets.packaged import target_names
 from .keywords import with_keywords
 from .options import Judge
 from .results import QuantizedLike, QuantizedResult, quantized_file
-from .sources import labels_file, samples_of
+from .sources import labels_file, samples_of, with_metric_of_labels
 
 
 def evaluate(
@@ -54,7 +54,7 @@ def evaluate(
         ConfigError: a keyword is not known, the gate asks for what is not measured, or there is no such
             metric, runtime or provider.
     """
-    judge = with_keywords("evaluate", judge or Judge(), keywords)
+    judge = with_metric_of_labels(with_keywords("evaluate", judge or Judge(), keywords))
     samples = samples_of(data, judge.transform, judge.preprocess)
     with (
         opened(model) as path,

@@ -156,9 +156,10 @@ def write_quantized(
     elif not config.reads_profile:
         measured = Profile(prepared.identity, DataId(), {})
     elif config.mode in DATA_FREE:
+        asked = f"min_output_sqnr {config.min_output_sqnr:g}" if config.min_output_sqnr else "tolerance"
         raise ConfigError(
-            f"{path}: min_output_sqnr {config.min_output_sqnr:g}: what the outputs keep is not known without "
-            "samples; give --data DIR, or --profile FILE, which qprof dump-profile makes; or leave it out"
+            f"{path}: {asked}: what the outputs keep is not known without samples; "
+            "give --data DIR, or --profile FILE, which qprof dump-profile makes; or leave it out"
         )
     else:
         raise ConfigError(

@@ -80,7 +80,7 @@ from .held_out import SampleDigests, SampleSplit, has_rows, held_out_labels, rea
 from .options import QuantizeOptions
 from .profiling import profile_model, settings_for
 from .results import QuantizeResult
-from .sources import labels_file, samples_of
+from .sources import labels_file, samples_of, with_metric_of_labels
 
 CHOSEN_ON_HELD_OUT = Finding(
     Code.CHOSEN_ON_HELD_OUT,
@@ -205,6 +205,7 @@ def quantize_from_samples(
     """
     recipe = recipe or load_recipe()
     config, is_given = recipe.config, profile is not None
+    options = with_metric_of_labels(options)
     stage = options.stage or stages(options.progress)
     tell = options.note or (lambda finding: None)
     others = options.holdout_data

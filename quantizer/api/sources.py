@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from ...profiles.base.errors import ConfigError, DataError
+from ...profiles.base.findings import Code, Finding
+from ...profiles.base.tool import note
 from ...profiles.records.profile import Profile
 from ...profiles.samples.functions import is_function
 from ...profiles.samples.objects import (
@@ -24,7 +27,11 @@ from ...profiles.samples.objects import (
 )
 from ...profiles.samples.random_samples import is_random
 from ...profiles.samples.storage import is_url
+from ..evaluation.metrics.table import metric_of_truth
 from ..model.files import temporary_folder
+
+if TYPE_CHECKING:
+    from .options import Judge
 
 LabelsLike: TypeAlias = str | os.PathLike[str] | npt.NDArray[Any] | Sequence[int] | Sequence[str]
 """The truth that a metric reads: a file or folder, an array with a row for each row of the samples, or texts.
@@ -69,6 +76,27 @@ def are_samples(source: object) -> bool:
         text = os.fspath(source)
         return os.path.isdir(text) or is_url(text) or is_random(text) or is_function(text)
     return source is not None and not isinstance(source, Profile)
+
+
+J = TypeVar("J", bound="Judge")
+
+
+def with_metric_of_labels(judge: J) -> J:
+    """Return how a model is judged with the metric that reads the truth, where none is named and the truth
+    tells by what it holds; it is noted.
+
+    Raises:
+        ConfigError: the truth is near to that of a metric, and what it lacks.
+    """
+    truth = judge.labels
+    if judge.metric is not None or not isinstance(truth, str | os.PathLike):
+        return judge
+    name = metric_of_truth(os.fspath(truth))
+    if name is None:
+        return judge
+    sentence = f"{truth}: holds boxes, which metric {name} scores"
+    note(Finding(Code.METRIC_ASSUMED, sentence, str(truth), remedy="--metric map50 or f1 scores otherwise"))
+    return replace(judge, metric=name)
 
 
 @contextmanager

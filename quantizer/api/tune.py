@@ -29,7 +29,7 @@ from ..search import tune as search
 from ..search.candidates import Trial
 from ..search.options import QualityTarget, TuneFiles, TuningData
 from .keywords import SETTINGS, ConfigLike, recipe_of, split_settings, with_keywords
-from .sources import labels_file, samples_of
+from .sources import labels_file, samples_of, with_metric_of_labels
 from .tune_options import TuneOptions
 
 
@@ -114,6 +114,7 @@ def tune(
     """
     settings, others = split_settings(keywords)
     how = with_keywords("tune", options or TuneOptions(), others, besides=SETTINGS)
+    how = with_metric_of_labels(how)
     recipe = recipe_of(config, settings)
     target = QualityTarget(**{entry.name: getattr(how, entry.name) for entry in fields(QualityTarget)})
     holdout = how.holdout_data

@@ -90,7 +90,7 @@ class ClassNames:
 
     @cached_property
     def _of_folders(self) -> Mapping[int, str]:
-        place = _place(self.data)
+        place = place_of_data(self.data)
         with suppress(QprofError):  # pictures that lie in no folder of a class, or none
             return dict(enumerate(folder_classes(place).names)) if os.path.isdir(place) else {}
         return {}
@@ -98,7 +98,7 @@ class ClassNames:
     def _sources(self) -> Iterator[Mapping[int, str]]:
         """Yield the names of each source that states them: a file beside the data, the model, files beside
         it, the truth."""
-        place = _place(self.data)
+        place = place_of_data(self.data)
         folder = Path(place) if place and os.path.isdir(place) else None
         if folder is not None:
             yield from _listed(folder, NAME_FILES[:1])
@@ -114,7 +114,7 @@ class ClassNames:
         yield dict(enumerate(self.in_truth))
 
 
-def _place(data: DataLike | None) -> str:
+def place_of_data(data: DataLike | None) -> str:
     """Return the folder or file of data here; "" for an object, a function and a URL."""
     while isinstance(data, ChosenSamples | Transformed):
         data = data.data

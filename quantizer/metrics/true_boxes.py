@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -13,10 +15,18 @@ import numpy.typing as npt
 
 from ...profiles.base.errors import ConfigError, DataError
 from ...profiles.base.extras import library
+from ...profiles.base.findings import Code, Finding
+from ...profiles.base.tool import note
 from ...profiles.samples.objects import DataLike, PreprocessedData
-from ...profiles.samples.picture_files import SUFFIXES, box_files, data_yaml_names, is_data_yaml
+from ...profiles.samples.picture_files import (
+    SUFFIXES,
+    box_files,
+    data_yaml_names,
+    image_files,
+    is_data_yaml,
+)
 from ...profiles.samples.preprocessing import load_preprocessing
-from ..evaluation.class_names import names_in_metadata
+from ..evaluation.class_names import names_in_metadata, place_of_data
 from ..evaluation.metrics.metric import MetricSource
 from ..evaluation.metrics.truth import Place, files_by_stem, read_text, stem_of, unique_stems
 from .boxes import Boxes, boxes_of
@@ -66,6 +76,33 @@ def true_boxes(source: MetricSource) -> TrueBoxes:
         f"{path}: true boxes are a COCO .json file, a folder of YOLO .txt files or a data.yaml; give "
         "one of them"
     )
+
+
+def holds_true_boxes(path: str) -> bool:
+    """Return whether a file or folder is truth of boxes by what it holds, so that no metric need be named.
+
+    Raises:
+        ConfigError: a COCO file without boxes.
+    """
+    place = Path(path)
+    if is_data_yaml(path):
+        return True
+    if place.is_dir():
+        first = next((f for f in sorted(place.iterdir()) if f.suffix.lower() == ".txt"), None)
+        with suppress(DataError):
+            return first is not None and len(_read_yolo(first).corners) > 0
+        return False
+    if place.suffix.lower() != ".json":
+        return False
+    with suppress(msgspec.MsgspecError, RecursionError, DataError):
+        parts = msgspec.json.decode(read_text(path), type=_CocoParts)
+        if any("bbox" in entry for entry in parts.annotations):
+            return True
+        raise ConfigError(
+            f"{path}: is a COCO file without boxes (bbox); name the metric, and give the truth that it "
+            "reads: masks with --metric miou"
+        )
+    return False
 
 
 def _placement_of_recipe(data: DataLike | None) -> str | None:
@@ -133,6 +170,14 @@ class _Coco:
     categories: tuple[_Category, ...] = ()
 
 
+@dataclass(frozen=True)
+class _CocoParts:
+    """The parts by which a COCO file of any kind is known."""
+
+    images: tuple[dict[str, Any], ...]
+    annotations: tuple[dict[str, Any], ...]
+
+
 def _coco(source: MetricSource, path: Path, placement: str | None) -> TrueBoxes:
     try:
         record = msgspec.json.decode(read_text(str(path)), type=_Coco)
@@ -163,8 +208,37 @@ def _coco(source: MetricSource, path: Path, placement: str | None) -> TrueBoxes:
         of_picture = replace(boxes_of(corners, numbers), crowd=crowd)
         boxes.append(of_picture.subset(numbers >= 0))
     picture_names = [image.file_name or str(image.id) for image in record.images]
-    assumed = f"true boxes of pictures in placement {placement}; {numbered}"
+    part = _part_of_file(source, path, picture_names) if any(i.file_name for i in record.images) else ""
+    assumed = f"true boxes of pictures in placement {placement}; {numbered}{part}"
     return _by_name_or_order(str(path), boxes, picture_names, assumed)
+
+
+def _part_of_file(source: MetricSource, path: Path, listed: Sequence[str]) -> str:
+    """Return which part of the pictures that a file lists the samples are; "" for all, and where samples are
+    no pictures that can be listed.
+
+    Raises:
+        DataError: pictures of the samples are not in the file.
+    """
+    place = place_of_data(source.data)
+    pictures: list[str] = []
+    with suppress(DataError):
+        pictures = [file.name for file in image_files(place)] if place else []
+    stems = {stem_of(name) for name in listed}
+    missing = [name for name in pictures if stem_of(name) not in stems]
+    if missing and len(missing) == len(pictures):
+        raise DataError(
+            f"{path}: none of its {len(listed)} pictures, such as '{listed[0]}', has the name of one in "
+            f"{place}, such as '{missing[0]}'; name them alike, or give the file of these pictures"
+        )
+    if missing:
+        raise DataError(
+            f"{path}: lists {len(pictures) - len(missing)} of the {len(pictures)} pictures in {place}, and "
+            f"not '{missing[0]}'; list all pictures, those without boxes too, or leave these out"
+        )
+    if not pictures or len(pictures) >= len(listed):
+        return ""
+    return f"; the samples are {len(pictures)} of its {len(listed)} pictures"
 
 
 def _classes_of_categories(source: MetricSource, path: Path, record: _Coco) -> tuple[dict[int, int], str]:
@@ -262,8 +336,18 @@ def _by_name_or_order(
         by_stem.setdefault(stem_of(name), []).append(at)
     found_by_name, sample_of = dict[bool, str](), dict[int, str]()
 
+    def note_order(sample: str) -> None:
+        first = picture_names[0] if picture_names else "(none)"
+        sentence = (
+            f"{path}: its pictures are taken in the order of the samples, for these have other names: "
+            f"'{first}' and sample '{sample}'"
+        )
+        note(Finding(Code.METRIC_ASSUMED, sentence, path, remedy="name them alike to be sure"))
+
     def of_sample(place: Place, rows: int) -> list[Boxes]:
         candidates = by_stem.get(stem_of(place.name), []) if rows == 1 else []
+        if not candidates and False not in found_by_name:
+            note_order(place.name)
         found_by_name.setdefault(bool(candidates), place.name)
         if len(found_by_name) == 2:
             raise DataError(
@@ -287,7 +371,7 @@ def _by_name_or_order(
         return list(boxes[place.row : place.row + rows])
 
     def check_rows(rows: int, cut: bool) -> None:
-        if rows < len(boxes) and not cut:
+        if rows < len(boxes) and not cut and True not in found_by_name:
             raise DataError(
                 f"{path}: has {len(boxes)} pictures, but the samples {rows}; give one for each, or --limit"
             )

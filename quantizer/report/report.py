@@ -19,7 +19,7 @@ from ..api.drift import DriftReport, compare_profiles
 from ..api.keywords import ConfigLike, recipe_of, with_keywords
 from ..api.options import ReportOptions
 from ..api.results import QuantizedLike, QuantizeResult, quantized_file
-from ..api.sources import labels_file, samples_of
+from ..api.sources import labels_file, samples_of, with_metric_of_labels
 from ..api.tune import TuneResult
 from ..evaluation.evaluate import Evaluation, evaluate
 from ..evaluation.latency import Latency
@@ -82,6 +82,7 @@ def report(
     """
     target = {name: keywords.pop(name) for name in ("target",) if name in keywords}
     how = with_keywords("report", options or ReportOptions(), keywords, besides=("target",))
+    how = with_metric_of_labels(how)
     recipe, times_layers = recipe_of(config, target), how.measure_layers
     if times_layers and data is None:
         raise ConfigError("report: layers are timed on samples; give --quantized and --data too")

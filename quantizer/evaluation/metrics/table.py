@@ -31,6 +31,8 @@ class MetricKind:
         drop: in what its drop is counted: "points" (percentage points of the figure), "dB", or "relative"
             (percent of the float model's figure).
         options: those that may follow the name, with their defaults; None for what follows from the model.
+        recognises: "module:function" below `quantizer`, which says of a path whether it is truth of this
+            metric by what it holds, so that nobody need name the metric; "" for none.
         library: the module that computes it, which the extra `metrics` installs; "" for none.
         usual_numbers: those for K that editors offer; () where the name has none.
     """
@@ -44,6 +46,7 @@ class MetricKind:
     unit: Literal["%", "dB", ""] = "%"
     drop: Literal["points", "dB", "relative"] = "points"
     options: Mapping[str, Option] = field(default_factory=dict)
+    recognises: str = ""
     library: str = ""
     usual_numbers: tuple[int, ...] = ()
 
@@ -113,6 +116,7 @@ KINDS: tuple[MetricKind, ...] = (
         _BOX_TRUTH,
         _FLOAT_BOXES,
         options=_FOR_MAP,
+        recognises="metrics.true_boxes:holds_true_boxes",
         library="pycocotools.cocoeval",
     ),
     MetricKind(
@@ -243,6 +247,22 @@ class NamedMetric:
     def title(self) -> str:
         """The title with its number."""
         return re.sub(r"\bK\b", str(self.number), self.kind.title)
+
+
+def metric_of_truth(path: str) -> str | None:
+    """Return the name of the metric whose truth a file or folder is by what it holds; None where it may be
+    classes of rows, or truth of several metrics.
+
+    Raises:
+        ConfigError: it is near to the truth of a metric, and what it lacks.
+    """
+    for kind in KINDS:
+        if kind.recognises and kind.module.is_installed:
+            module, _, name = kind.recognises.partition(":")
+            recognises = getattr(OptionalModule(f"metric '{kind.name}'", f"quantizer.{module}").load(), name)
+            if recognises(path):
+                return kind.name
+    return None
 
 
 def metric_names() -> Iterator[str]:

@@ -8,6 +8,7 @@ from onnx import parser
 from qprof_onnx.profiles.base.errors import ConfigError, DataError, ModelError
 from qprof_onnx.profiles.samples.objects import ChosenSamples, PreprocessedData
 from qprof_onnx.quantizer.evaluation.metrics.score import score_of
+from qprof_onnx.quantizer.evaluation.metrics.table import metric_of_truth
 from qprof_onnx.quantizer.evaluation.metrics.truth import Place
 from qprof_onnx.quantizer.metrics.boxes import (
     boxes_of,
@@ -447,6 +448,73 @@ def test_samples_are_all_found_by_name_or_none(tmp_path) -> None:
     metric.truth(Place(0, "a.png", 0), ONE)
     with pytest.raises(DataError, match=r"none of the name of b.png"):
         metric.truth(Place(1, "b.png", 1), ONE)
+
+
+def folder_of(tmp_path, *names: str) -> PreprocessedData:
+    """Return data that are pictures of these names."""
+    folder = tmp_path / "pictures"
+    folder.mkdir()
+    for name in names:
+        Image.new("RGB", (2 * SIDE, SIDE)).save(folder / name)
+    return PreprocessedData(str(folder), "yolo")
+
+
+def test_a_file_that_lists_none_of_the_pictures_is_refused_with_a_name_of_each(tmp_path) -> None:
+    (tmp_path / "t.json").write_text(listed("set/a.jpg", "set/b.jpg"))
+    with pytest.raises(DataError, match=r"none of its 2 pictures, such as 'set/a.jpg', .* such as '1.png'"):
+        opened("f1", ONE, tmp_path / "t.json", data=folder_of(tmp_path, "1.png", "2.png"))
+
+
+def test_a_file_that_lists_some_of_the_pictures_says_how_many_and_one_that_it_does_not(tmp_path) -> None:
+    (tmp_path / "t.json").write_text(listed("a.png", "b.png", "d.png"))
+    data = folder_of(tmp_path, "a.png", "b.png", "c.png")
+    with pytest.raises(DataError, match=r"lists 2 of the 3 pictures in .*pictures, and not 'c.png'"):
+        opened("f1", ONE, tmp_path / "t.json", data=data)
+
+
+def test_a_file_may_list_more_pictures_than_there_are_samples(tmp_path) -> None:
+    (tmp_path / "t.json").write_text(listed("a.png", "b.png", "c.png"))
+    metric = opened("f1", ONE, tmp_path / "t.json", data=folder_of(tmp_path, "b.png"))
+    assert metric.assumed[1].text.endswith("the samples are 1 of its 3 pictures")
+    metric.truth(Place(0, "b.png", 0), ONE)
+    metric.finish(1, False)
+
+
+def test_pictures_that_are_taken_in_order_are_noted_with_a_name_of_each(tmp_path, caplog) -> None:
+    (tmp_path / "t.json").write_text(listed("a.png", "c.png"))
+    metric = opened("f1", ONE, tmp_path / "t.json")
+    for row in range(2):
+        metric.truth(Place(row, f"data[{row}]", row), ONE)
+    (noted,) = caplog.messages
+    assert "in the order of the samples, for these have other names: 'a.png' and sample 'data[0]'" in noted
+
+
+@pytest.mark.parametrize(
+    ("content", "metric"),
+    [
+        ({"images": [], "annotations": [{"bbox": [0, 0, 1, 1]}]}, "map"),
+        ({"a": 1}, None),
+        ([1, 2], None),
+    ],
+)
+def test_a_file_of_boxes_is_told_by_what_it_holds(tmp_path, content, metric) -> None:
+    (tmp_path / "t.json").write_text(json.dumps(content))
+    assert metric_of_truth(str(tmp_path / "t.json")) == metric
+
+
+def test_a_folder_of_boxes_is_told_from_one_of_classes(tmp_path) -> None:
+    (tmp_path / "classes.txt").write_text("cat\ndog\n")
+    assert metric_of_truth(str(tmp_path)) is None
+    (tmp_path / "boxes").mkdir()
+    (tmp_path / "boxes" / "0.txt").write_text("0 0.5 0.5 0.5 0.5\n")
+    assert metric_of_truth(str(tmp_path / "boxes")) == "map"
+
+
+def test_a_coco_file_without_boxes_says_which_metric_is_missing(tmp_path) -> None:
+    content = {"images": [], "annotations": [{"segmentation": [[0, 0, 1, 1]]}]}
+    (tmp_path / "t.json").write_text(json.dumps(content))
+    with pytest.raises(ConfigError, match=r"without boxes \(bbox\); name the metric"):
+        metric_of_truth(str(tmp_path / "t.json"))
 
 
 def test_two_samples_with_the_name_of_one_picture_are_refused(tmp_path) -> None:

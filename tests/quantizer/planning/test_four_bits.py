@@ -75,11 +75,14 @@ def test_a_limit_that_8_bits_do_not_keep_is_said(files: tuple[Path, list[dict[st
     assert str(result.findings[0]).startswith("output 'y' is estimated to keep ")
 
 
+@pytest.mark.parametrize(
+    ("limit", "said"), [({"min_output_sqnr": 25.0}, "min_output_sqnr 25"), ({"tolerance": 0.01}, "tolerance")]
+)
 def test_a_limit_is_refused_where_nothing_is_known_of_the_outputs(
-    files: tuple[Path, list[dict[str, np.ndarray]]],
+    files: tuple[Path, list[dict[str, np.ndarray]]], limit: dict[str, float], said: str
 ) -> None:
-    with pytest.raises(ConfigError, match="min_output_sqnr 25: what the outputs keep is not known without"):
-        qprof.quantize(files[0], min_output_sqnr=25, **FOUR_BITS)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=f"{said}: what the outputs keep is not known without"):
+        qprof.quantize(files[0], **limit, **FOUR_BITS)  # type: ignore[arg-type]
 
 
 def convolution(path: Path, more: str = "") -> Path:
