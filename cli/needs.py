@@ -44,11 +44,7 @@ OPTIONS: Mapping[str, str] = {
     "--form": "The backend or compiler reads other operators than QuantizeLinear and DequantizeLinear.",
     "--schema": "The backend wants zero point 0, or scales that are powers of two.",
     "--calibrator": "Another tool's choice of ranges is to be repeated, or outliers are to be clipped.",
-    "--activation-type": "The backend has kernels of one type alone: signed, unsigned or 16 bits.",
     "--float-type": "The model is for a GPU, which computes float16 in half of float32's time (`float16`).",
-    "--weight-type": "The backend has kernels of one type alone, or its 8-bit products saturate (int7).",
-    "--weight-schema": "The backend wants zero point 0 in weights, or gains by having one.",
-    "--granularity": "The backend has one scale for a weight.",
     "--io": "A camera gives, or the chip takes, integers at the border of the model.",
     "--keep-16bit": "One part of the network is too noisy in 8 bits, and the backend has 16.",
     "--keep-float": "A node must not be quantized, or a look-up table is not wanted: `--keep-float Sigmoid`.",
@@ -60,7 +56,6 @@ OPTIONS: Mapping[str, str] = {
     # how good it has to be
     "--min-output-sqnr": "Outputs have to keep so many dB, or no limit at all (0), whatever they are for.",
     "--tolerance": "Outputs are physical values, and it is known which error is harmless.",
-    "--output-kind": "The verdict speaks of classes where the output is a signal, or the like.",
     "--fix": "Nobody is there to type what is advised: a job.",
     "--budget": "Trying takes too long, or may take longer.",
     "--check-outputs": "One sample takes minutes, so that running a plan on 16 of them is too much.",
@@ -106,6 +101,11 @@ OPTIONS: Mapping[str, str] = {
 """Option -> when a person needs it."""
 
 SETTINGS: Mapping[str, str] = {
+    "activation_type": "The backend has kernels of one type alone: signed, unsigned or 16 bits.",
+    "weight_type": "The backend has kernels of one type alone, or its 8-bit products saturate (int7).",
+    "weight_schema": "The backend wants zero point 0 in weights, or gains by having one.",
+    "granularity": "The backend has one scale for a weight.",
+    "output_kind": "The verdict speaks of classes where the output is a signal, or the like.",
     "mode": "Some nodes shall be static, others dynamic or weight-only, by their noise (auto).",
     "second_type": "The target has a further type, which `--as int8-float8` names.",
     "block_size": "Weights of 4 bits lose too much (16), or take too much room (64, 128).",

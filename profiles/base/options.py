@@ -9,6 +9,7 @@ Nothing here is slow to import: `--help` needs it.
 from __future__ import annotations
 
 import builtins
+import json
 import sys
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import MISSING, dataclass, fields
@@ -124,9 +125,14 @@ class Option:
     least: float | None
     check: Callable[[Any], object] | None
 
-    def given(self, value: str) -> tuple[str, str]:
-        """Return the words of the command line that give it a value."""
-        return (self.flag, value) if self.flag else ("--set", f"{self.name}={value}")
+    def given(self, value: object) -> tuple[str, ...]:
+        """Return the words of the command line that give it a value; none of an empty list."""
+        if isinstance(value, tuple) and (self.flag or not value):
+            return tuple(word for one in value for word in (self.flag, str(one)))
+        if isinstance(value, tuple):
+            return ("--set", f"{self.name}={json.dumps(value, ensure_ascii=False)}")
+        text = f"{value:g}" if isinstance(value, float) else str(value)
+        return (self.flag, text) if self.flag else ("--set", f"{self.name}={text}")
 
 
 class _Names(dict[str, Any]):

@@ -139,8 +139,6 @@ def _setting_options(plan: QuantPlan, overruled: set[str]) -> list[str]:
         value = getattr(plan.config, name)
         if name == "target" or value == getattr(usual, name) or value is None:
             continue
-        if setting.kind is tuple:
-            words += [word for item in value for word in setting.given(str(item))]
-        elif overruled.isdisjoint((setting.flag, f"{name}=")):
-            words += setting.given(format(value, "g") if isinstance(value, float) else str(value))
+        if setting.flag in REPEATABLE or overruled.isdisjoint((setting.flag, f"{name}=")):
+            words += setting.given(value)
     return words

@@ -312,8 +312,7 @@ class Fix:
         """Return it as options of `qprof quantize`."""
         words, known = ["--check-speed"] if self.check_speed else [], settings()
         for name, value in self.settings.items():
-            for one in value if isinstance(value, tuple) else (value,):
-                words += known[name].given(f"{one:g}" if isinstance(one, float) else str(one))
+            words += known[name].given(value)
         return tuple(words)
 
     @property

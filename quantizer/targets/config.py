@@ -184,8 +184,7 @@ class QuantConfig:
     ] = "mse"
     activation_type: Annotated[
         ActivationType,
-        option(
-            "Calibration and precision",
+        setting(
             "Type of activations. With a type of floating-point numbers (float8e4m3fn, ...) the data and "
             "weights of products (MatMul, Gemm, Conv) have it, and nothing else is quantized.",
         ),
@@ -201,12 +200,11 @@ class QuantConfig:
     ] = ()
     weight_schema: Annotated[
         SchemaName,
-        option("Calibration and precision", "Quantization schema of weights."),
+        setting("Quantization schema of weights."),
     ] = "symmetric"
     weight_type: Annotated[
         WeightType,
-        option(
-            "Calibration and precision",
+        setting(
             "Type of weights, that of activations where this is one of floating-point numbers; int7 is int8 "
             "within -64..63, for processors whose int8 products saturate; int4 and uint4 are for mode "
             "weight-only (8 bits where the target has no 4-bit kernel).",
@@ -282,7 +280,7 @@ class QuantConfig:
     ] = "float"
     granularity: Annotated[
         Granularity,
-        option("Calibration and precision", "Scales of a weight: one, or one for each output channel."),
+        setting("Scales of a weight: one, or one for each output channel."),
     ] = "per-channel"
     min_tensor_sqnr: Annotated[
         float,
@@ -317,11 +315,9 @@ class QuantConfig:
     ] = None
     output_kind: Annotated[
         tuple[str, ...],
-        option(
-            "Quality",
-            "What an output is, where that is told wrong from the graph, such as wave=signal: "
+        setting(
+            "What an output is, where that is told wrong from the graph, such as [wave=signal]: "
             f"{', '.join(OUTPUT_KINDS)}. Its noise limit follows from that.",
-            metavar="NAME=KIND",
             check=split_kinds,
         ),
     ] = ()

@@ -299,7 +299,7 @@ def saturation_alarm(
         return ()
     if not int8_kernels_saturate():
         return ()
-    both = ", --weight-type int7 for both" if "int7" in target.weight_types else ""
+    both = ", --set weight_type=int7 for both" if "int7" in target.weight_types else ""
     sentence = (
         f"int8 kernels saturate here: this processor is {processor()} and adds products of 8-bit weights in "
         f"16 bits, so SQNR and accuracy are lower than on target {target.name}"

@@ -46,7 +46,7 @@ TARGETS = (
 SETTINGS = (
     ("--schema", "symmetric", "--calibrator", "mse"),
     ("--set", "mode=dynamic"),
-    ("--set", "mode=weight-only", "--weight-type", "int4"),
+    ("--set", "mode=weight-only", "--set", "weight_type=int4"),
     ("--min-output-sqnr", "38"),
 )
 RUNS = (

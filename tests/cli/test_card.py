@@ -32,7 +32,7 @@ def qprof(*words: object) -> Result:
 def folder(profile: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with a quantized model and its card; not to be changed."""
     made = tmp_path_factory.mktemp("card")
-    weights = ("--weight-type", WEIGHT_TYPE)
+    weights = ("--set", f"weight_type={WEIGHT_TYPE}")
     assert qprof("quantize", MODEL, "--profile", profile, *weights, "-o", made / "q.onnx").exit_code == 0
     words = ("--min-sqnr", "30", "--task", "image-classification", "--base-model", "someone/digits")
     files = ("-o", made / "c.json", "--markdown", made / "README.md")
@@ -330,7 +330,14 @@ def test_a_model_hub_reads_the_front_matter(folder: Path) -> None:
 def test_a_newer_card_of_another_model_fails_where_it_is_worse_and_passes_where_it_is_better(
     profile: Path, folder: Path, tmp_path: Path
 ) -> None:
-    settings = ("--weight-type", WEIGHT_TYPE, "--calibrator", "percentile:99", "--min-output-sqnr", "0")
+    settings = (
+        "--set",
+        f"weight_type={WEIGHT_TYPE}",
+        "--calibrator",
+        "percentile:99",
+        "--min-output-sqnr",
+        "0",
+    )
     qprof("quantize", MODEL, "--profile", profile, *settings, "-o", tmp_path / "q.onnx")
     words = (*JUDGED, "--no-latency", "-o", tmp_path / "c.json")
     assert qprof("card", MODEL, tmp_path / "q.onnx", *words).exit_code == 0

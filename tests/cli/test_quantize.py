@@ -75,8 +75,8 @@ def test_options_change_the_result(profile: Path, tmp_path: Path) -> None:
     settings = [
         "--schema",
         "symmetric-uint8",
-        "--granularity",
-        "per-tensor",
+        "--set",
+        "granularity=per-tensor",
         "--keep-float",
         "Sigmoid",
     ]
@@ -106,10 +106,10 @@ def test_options_overrule_a_configuration_file(profile: Path, tmp_path: Path) ->
         ("--calibrator", "minmaxx", "minmax"),
         ("--target", "onnxruntime-x68", "onnxruntime-x86"),
         ("--form", "qdg", "qdq"),
-        ("--granularity", "per-chanel", "per-channel"),
+        ("--set", "granularity=per-chanel", "per-channel"),
         ("--set", "runtime.lookup_tables.Tanh=portabel", "portable"),
-        ("--activation-type", "int9", "int8"),
-        ("--weight-type", "uint9", "uint8"),
+        ("--set", "activation_type=int9", "int8"),
+        ("--set", "weight_type=uint9", "uint8"),
         ("--keep-float", "head.flaten", "head.flatten"),
     ],
 )

@@ -20,7 +20,11 @@ MODEL, DATA, LABELS = DIGITS / "model.onnx", DIGITS / "calibration", DIGITS / "h
 SETTINGS = [
     ("--keep-float", "Cnv", "keep_float 'Cnv': no node of the model has this name"),
     ("--keep-16bit", "nope*", "keep_16bit 'nope*': no node of the model has this name"),
-    ("--output-kind", "logit=decision", "output_kind 'logit': the model has no such output; it has logits"),
+    (
+        "--set",
+        "output_kind=[logit=decision]",
+        "output_kind 'logit': the model has no such output; it has logits",
+    ),
     ("--fix-shapes", "picture=1x1x8x8", "fix_shapes: the model has no input 'picture'"),
     ("--fix-shapes", "image=1x1x8x9", "fix_shapes: input 'image': a size is 8 already, not 9"),
     ("--kv-cache", "int8", "kv_cache int8: the model has no"),

@@ -32,7 +32,7 @@ LOW_BITS: Settings = {
     "weights of 8 bits": WEIGHTS,
     "weights of 8 bits, gptq": (*WEIGHTS, *GPTQ),
     "weights of 4 bits": INT4,
-    "weights of 4 bits, symmetric": (*INT4, "--weight-schema", "symmetric"),
+    "weights of 4 bits, symmetric": (*INT4, "--set", "weight_schema=symmetric"),
     "weights of 4 bits, blocks of 128": (*INT4, "--set", "block_size=128"),
     "weights of 4 bits, gptq": (*INT4, *GPTQ),
     "weights of 4 bits, gptaq": (*INT4, *GPTAQ),

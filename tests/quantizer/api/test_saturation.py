@@ -36,7 +36,7 @@ def test_weights_of_seven_bits_are_tried_where_they_are_better(path: Path) -> No
     before = result.verdict.sqnr
     assert before is not None
     for fix in result.verdict.fixes:  # there is none where the kernels are exact
-        assert fix.options == ("--weight-type", "int7")
+        assert fix.options == ("--set", "weight_type=int7")
         assert (fix.sqnr or 0.0) > before
 
 

@@ -38,7 +38,10 @@ def test_every_field_is_a_setting_with_a_description_and_an_option_or_a_line_of_
     assert list(settings()) == [field.name for field in fields(QuantConfig)]
     assert all(setting.description.endswith(".") for setting in settings().values())
     assert settings()["schema"].given("symmetric") == ("--schema", "symmetric")
-    assert settings()["block_size"].given("64") == ("--set", "block_size=64")
+    assert settings()["block_size"].given(64) == ("--set", "block_size=64")
+    assert settings()["keep_float"].given(("a", "b")) == ("--keep-float", "a", "--keep-float", "b")
+    assert settings()["output_kind"].given(("a=signal",)) == ("--set", 'output_kind=["a=signal"]')
+    assert settings()["output_kind"].given(()) == ()
 
 
 def test_every_default_is_one_of_the_words() -> None:
