@@ -26,7 +26,7 @@ from ..noise.estimate_check import expected_sqnr
 from ..noise.output_limits import WORDS, NoiseLimits
 from ..plan.plan import Kind, QuantPlan
 from ..plan.provenance import model_fingerprint, plan_digest, profile_digest
-from ..search.grades import FAIR_DB, ORDER, Grade, grade_of, needed_sqnr, output_grades
+from ..search.grades import FAIR_DB, ORDER, Grade, decision_of, needed_sqnr, output_grades
 from ..search.integer_share import saved_bytes
 from ..search.node_costs import TimedNodes
 from ..search.tune import TuneResult
@@ -140,7 +140,8 @@ def make_report(analysis: Analysis | None, results: Results, names: FileNames) -
         grade = _estimated_grade(outputs)
         if evaluation is not None and limits is not None:
             drop = evaluation.score or evaluation.accuracy
-            grade = grade_of(output_grades(evaluation.outputs, limits, evaluation.shifts), drop)
+            graded = output_grades(evaluation.outputs, limits, evaluation.shifts)
+            grade = decision_of(graded, drop).grade
         doubts = () if evaluation is None else evaluation.doubts
         verdict = _verdict(grade, outputs, gates, speed=speed, budgets=budgets, task=task, doubts=doubts)
     if evaluation is not None:

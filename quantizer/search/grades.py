@@ -2,10 +2,21 @@
 
 An output is good while it is no further from float than its limit, by the figure that decides whether a plan
 holds (`evaluation.output_shift`), fair with up to `FAIR` times that, and poor beyond. Of detections the worst
-group of channels counts too: the noise of small scores is hidden by large boxes. Two things say more: answers
-that are the same as the float model's in nearly all rows, and labels. One thing speaks against "good":
-answers that change in more than half a percent of many rows, or of the sequences. What cannot be compared
-sample by sample has no grade.
+group of channels counts too: the noise of small scores is hidden by large boxes. Answers that are the same as
+the float model's in nearly all rows say more; answers that change in more than half a percent of many rows,
+or of the sequences, speak against "good". What cannot be compared sample by sample has no grade.
+
+A score, by labels or a metric, is what the user wants, and outputs stand for it where it is not known
+(`decision_of`, DECISIONS.md, 104):
+
+=======================================  ====================================================================
+an output is destroyed                   poor, whatever the score is
+the score's 95 % interval ends at most   the score decides: good with a measured drop of up to `WANTED_DROP`,
+at `NARROW` times the wanted drop, or    fair with up to `FAIR` times that, poor beyond
+begins above `SURE` times that
+it is wider, or there is no score        the worst output decides; with a measured drop of more than `FAIR`
+                                         times the wanted one the model is fair at best
+=======================================  ====================================================================
 
 Where an output was not judged in its unit, as in a comparison that knows nothing of its meaning, its SQNR
 counts (DECISIONS.md, 40).
@@ -20,12 +31,14 @@ from typing import Literal
 
 import numpy as np
 
+from ...profiles.base.tuned import tuned
 from ..evaluation.accuracy import Accuracy
 from ..evaluation.compare import Agreement, OutputResult
 from ..evaluation.metrics.score import Score
 from ..evaluation.output_faults import LEAST_SCORE
 from ..evaluation.output_shift import OutputShift
 from ..noise.output_limits import WORDS, NoiseLimits
+from ..plan.plan import DESTROYED
 from ..targets.config import OutputKind
 
 Grade = Literal["good", "fair", "poor", "none"]
@@ -50,9 +63,25 @@ SAME_GOOD, SAME_FAIR, LEAST_ANSWERS = 0.995, 0.98, 200
 """Share of equal answers with which at most half a point, and two points, of accuracy can be lost, and the
 fewest answers that show it."""
 
-SMALL_DROP, CERTAIN_DROP, LARGE_DROP = 1.0, 0.5, 2.0
-"""Points: a drop that is surely below the first is good; one that is surely above the second is fair, or poor
-if it was more than the third."""
+WANTED_DROP = tuned(
+    1.0,
+    figure="none: a point",
+    chosen_on="by hand",
+)
+"""Drop of a score, in its unit, up to which a model is good."""
+
+NARROW = tuned(
+    2.0,
+    figure=(
+        "of models that lose up to a point, 16 % instead of 24 are called fair or poor on 32 samples, 22 "
+        "instead of 27 on 4 to 32, and none more of those that lose two points is called good (7,800 draws)"
+    ),
+    chosen_on="ten trained models with weights of 2 to 8 bits, and of onnxruntime; their tuning splits",
+)
+"""Times the wanted drop at which the interval of a score ends that is narrow enough to decide."""
+
+SURE = 0.5
+"""Times the wanted drop at which the interval of a drop begins that is surely there, however wide it is."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +98,7 @@ class OutputGrade:
         other_lengths: samples on which it has another length than float's, compared on their common part.
         figures: what was measured in the unit of the output, and what is wanted; "" where it was not.
         sequences: share of sequences of which all answers are equal; None without sequences.
+        destroyed: whether it is beyond doubt worth nothing: broken, or `DESTROYED` times its limit off.
     """
 
     output: str
@@ -80,6 +110,7 @@ class OutputGrade:
     other_lengths: int = 0
     figures: str = ""
     sequences: float | None = None
+    destroyed: bool = False
 
     @property
     def margin(self) -> float:
@@ -179,6 +210,7 @@ def _grade_in_unit(result: OutputResult, kind: OutputKind, shift: OutputShift) -
         result.shape_mismatches,
         shift.figures,
         None if sequences is None else sequences.ratio,
+        destroyed=grade == "poor" and shift.excess >= DESTROYED,
     )
 
 
@@ -223,24 +255,53 @@ def graded(sqnr: float | None, needed: float, same: Agreement | None) -> Grade:
     return _at_best(grade, same) if sqnr is not None and sqnr > 0.0 else grade
 
 
+@dataclass(frozen=True)
+class Decision:
+    """The grade of a model, and the figure that it rests on.
+
+    Attributes:
+        grade: of the model.
+        by: whether the score decides or the outputs do; "" where there is neither.
+        outputs: the grade by the outputs alone.
+        so_far: whether it is good by the score alone, and more samples could show that more is lost than is
+            wanted.
+    """
+
+    grade: Grade
+    by: Literal["score", "outputs", ""]
+    outputs: Grade
+    so_far: bool = False
+
+
 def drop_grade(drop: Accuracy | Score) -> Grade:
-    """Return the grade that a drop of accuracy, or of a metric, shows; "none" where the rows are too few."""
-    if drop.drop_high <= SMALL_DROP:
+    """Return the grade that a drop of accuracy, or of a metric, shows; "none" where its interval is too wide
+    to decide."""
+    if drop.drop_high <= WANTED_DROP:
         return "good"
-    if drop.drop_low > CERTAIN_DROP:
-        return "poor" if drop.drop > LARGE_DROP else "fair"
+    if drop.drop_low > SURE * WANTED_DROP:
+        return "poor" if drop.drop > FAIR * WANTED_DROP else "fair"
+    if drop.drop_high <= NARROW * WANTED_DROP:
+        return "good" if drop.drop <= WANTED_DROP else "fair"
     return "none"
 
 
-def grade_of(outputs: Sequence[OutputGrade], drop: Accuracy | Score | None) -> Grade:
-    """Return the grade of a model: by labels or a metric where these decide, else of the worst output.
+def decision_of(outputs: Sequence[OutputGrade], drop: Accuracy | Score | None) -> Decision:
+    """Return the grade of a model, and what decides: labels or a metric where these are known, else the worst
+    output; one that is destroyed always does.
 
-    Where the rows are too few to decide, a drop of more than `LARGE_DROP` as measured is fair at best.
+    Args:
+        outputs: their grades.
+        drop: of the score; None without labels and metric.
     """
-    shown: Grade = "none" if drop is None else drop_grade(drop)
-    if shown != "none":
-        return shown
     worst: Grade = max((o.grade for o in outputs), key=lambda grade: ORDER[grade], default="none")
-    if drop is not None and drop.drop > LARGE_DROP and worst in ("good", "none"):
-        return "fair"
-    return worst
+    if drop is None:
+        return Decision(worst, "outputs" if outputs else "", worst)
+    if any(output.destroyed for output in outputs):
+        return Decision("poor", "outputs", worst)
+    shown = drop_grade(drop)
+    if shown != "none":
+        unsure = drop.drop_high > WANTED_DROP and worst != "good"
+        return Decision(shown, "score", worst, shown == "good" and unsure)
+    if drop.drop > FAIR * WANTED_DROP and worst in ("good", "none"):
+        return Decision("fair", "score", worst)
+    return Decision(worst, "outputs" if outputs else "", worst)

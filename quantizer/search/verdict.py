@@ -31,7 +31,7 @@ from ..plan.reasons import ReasonCode
 from ..targets.config import settings
 from ..targets.loading import Settings
 from .attribution import Attribution
-from .grades import Grade, OutputGrade, grade_of, output_grades
+from .grades import WANTED_DROP, Decision, Grade, OutputGrade, decision_of, output_grades
 from .integer_share import float_share, int8_share
 
 MIN_INT8_SHARE = 0.005
@@ -346,6 +346,7 @@ class Verdict(Presented):
 
     Attributes:
         grade: "good", "fair" or "poor"; "none" where there is no telling.
+        decision: whether the score or the outputs decide, and what the outputs alone say.
         outputs: the grade of each output, the worst first.
         estimates: of the outputs, held against what was measured.
         accuracy: by labels; None without.
@@ -365,6 +366,7 @@ class Verdict(Presented):
     """
 
     grade: Grade
+    decision: Decision
     outputs: tuple[OutputGrade, ...]
     estimates: tuple[EstimateCheck, ...]
     accuracy: Accuracy | None
@@ -426,10 +428,45 @@ class Verdict(Presented):
         if self.worst is not None:
             parts.append(self.worst.text)
         facts = "; ".join(parts) or "nothing that is float could be compared"
-        if self.grade == "good" and self.held_out.few_text:
-            return f"good so far: {self.held_out.few_text}; {facts}"
         on = "" if self.accuracy is not None else f" (on {self.held_out.text})"
-        return f"{self.grade}{self._weights_only}: {facts}{on}"
+        facts = "; ".join(filter(None, [f"{facts}{on}", self.why]))
+        is_few = self.grade == "good" and bool(self.held_out.few_text)
+        if is_few or (self.grade == "good" and self.decision.so_far):
+            facts = "; ".join(filter(None, [self.held_out.few_text if is_few else "", facts]))
+            return f"good so far{self._weights_only}: {facts}"
+        return f"{self.grade}{self._weights_only}: {facts}"
+
+    @property
+    def why(self) -> str:
+        """Return whether the score or the output decides, and why, where these differ; else ""."""
+        scored, decision = self.score or self.accuracy, self.decision
+        if scored is None or self.worst is None or self.grade != decision.grade:
+            return ""
+        counted = _count(scored.rows, "row" if self.score is None else "sample")
+        unit = scored.drop_unit.removeprefix("percentage ") if isinstance(scored, Score) else "points"
+        if any(output.destroyed for output in self.outputs):
+            return "the output decides: it is worth nothing, whatever the score is"
+        if decision.by == "outputs":
+            if self.grade == "good" or scored.drop > WANTED_DROP:
+                return ""
+            most = max(scored.drop_high, -scored.drop_low)
+            known = f"to {most:.2g} {unit} only" if most < inf else "too little"
+            return f"the output decides: {counted} tell{'s'[: scored.rows == 1]} the score {known}"
+        if decision.so_far:
+            lost = f"{scored.drop_high:.2f} {unit} at most are lost"
+            return f"the score decides: {lost}, and {counted} cannot show less"
+        if decision.grade == decision.outputs:
+            return ""
+        if self.grade == "good":
+            lost = (
+                f"{scored.drop_high:.2f} {unit} at most are lost"
+                if scored.drop_high > 0.0
+                else "nothing is lost"
+            )
+            return f"the score decides: {lost}, however far the output moves"
+        if scored.drop_low > 0.0:
+            return "the score decides: what it loses is no chance"
+        return f"the score decides, as measured: {counted} cannot show that it loses less"
 
     @property
     def _weights_only(self) -> str:
@@ -509,6 +546,7 @@ def verdict_of(
     """
     outputs = output_grades(evaluation.outputs, limits, evaluation.shifts)
     drop = evaluation.score or evaluation.accuracy
+    decision = decision_of(outputs, drop)
     # Doubts are told by the evaluation's gate; of other arithmetic no estimate is too good.
     known = of_severity(evaluation.findings, Severity.WARNING, Severity.NOTE)
     if saturation:
@@ -517,7 +555,8 @@ def verdict_of(
     sentences += [f"{speed.of}: {speed.text}" for speed in evaluation.token_speeds]
     tokens = [Finding(Code.TOKENS, sentence) for sentence in sentences]
     verdict = Verdict(
-        grade_of(outputs, drop),
+        decision.grade,
+        decision,
         outputs,
         evaluation.estimates,
         evaluation.accuracy,

@@ -17,7 +17,7 @@ from qprof_onnx.quantizer.search.fixes import (
     lacking,
     node_fixes,
 )
-from qprof_onnx.quantizer.search.grades import Grade, OutputGrade
+from qprof_onnx.quantizer.search.grades import Decision, Grade, OutputGrade
 from qprof_onnx.quantizer.search.verdict import Composition, Fix, HeldOut, Verdict, with_fixes
 from qprof_onnx.quantizer.targets.config import QuantConfig
 
@@ -43,7 +43,10 @@ def verdict(sqnr: float, grade: Grade, size: int = 25, predicted: float | None =
     output = OutputGrade("y", "a decision", sqnr, 18.0, None, grade)
     held_out = HeldOut(40, 40, 160, seen=False, source="d")
     parts = Composition(1.0, 1)
-    return Verdict(grade, (output,), (), None, "", None, held_out, 100, size, None, predicted, parts)
+    decision = Decision(grade, "outputs", grade)
+    return Verdict(
+        grade, decision, (output,), (), None, "", None, held_out, 100, size, None, predicted, parts
+    )
 
 
 def failing(sqnr: float = 12.0, usual: str = "mse", **settings: Any) -> Failing:

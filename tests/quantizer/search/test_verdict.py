@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
 from qprof_onnx.quantizer.evaluation.accuracy import accuracy_of
+from qprof_onnx.quantizer.evaluation.compare import Difference, OutputResult
 from qprof_onnx.quantizer.evaluation.gates import truth_doubts
-from qprof_onnx.quantizer.search.verdict import Composition, HeldOut, verdict_of
+from qprof_onnx.quantizer.evaluation.metrics.score import Score
+from qprof_onnx.quantizer.evaluation.output_shift import Measure, OutputShift
+from qprof_onnx.quantizer.search.verdict import Composition, HeldOut, Verdict, verdict_of
 
 from ..evaluation.running import both_right
 from .judged import HELD_OUT, LIMITS, evaluation
@@ -27,3 +33,55 @@ def test_a_good_model_that_was_judged_on_few_samples_is_good_so_far() -> None:
     (few_samples,) = map(str, found.findings)
     assert few_samples == "few samples: 1 held-out sample of 4; more make the verdict surer"
     assert verdict_of(evaluation(), LIMITS, HALF, HELD_OUT).sentence.startswith("good: output 'y'")
+
+
+def of_score(drop: float, low: float, high: float, sqnr: float, samples: int = 10) -> Verdict:
+    """Return the verdict on a score, and on an output of which 20 dB are wanted."""
+    score = Score(samples, samples, 90.0, 90.0 - drop, drop, low, high)
+    output = OutputResult("y", "float32", Difference(sqnr, 1.0, 0.1, 1.0, 100, 0), None, None, 0)
+    ratio = 10.0 ** ((20.0 - sqnr) / 20.0)
+    shift = OutputShift("y", Measure.NOISE, 0.1 * ratio, 0.1, sqnr)
+    judged = evaluation(score=score, metric="map50", metric_title="mAP")
+    held_out = HeldOut(samples, samples, 4 * samples, seen=False, source="data")
+    return verdict_of(replace(judged, outputs=(output,), shifts=(shift,)), LIMITS, HALF, held_out)
+
+
+@pytest.mark.parametrize(
+    ("found", "grade", "why"),
+    [
+        (of_score(0.0, -0.4, 0.4, 30.0), "good", ""),
+        (of_score(0.0, -9.0, 9.0, 30.0), "good", ""),
+        (
+            of_score(0.0, -0.4, 0.4, 10.0),
+            "good",
+            "the score decides: 0.40 points at most are lost, however far the output moves",
+        ),
+        (
+            of_score(0.4, -0.3, 1.15, 13.0),
+            "good so far",
+            "the score decides: 1.15 points at most are lost, and 10 samples cannot show less",
+        ),
+        (
+            of_score(0.4, -2.0, 3.1, 13.0),
+            "poor",
+            "the output decides: 10 samples tell the score to 3.1 points only",
+        ),
+        (of_score(5.0, 1.0, 9.0, 30.0), "poor", "the score decides: what it loses is no chance"),
+        (
+            of_score(5.0, -1.0, 11.0, 30.0),
+            "fair",
+            "the score decides, as measured: 10 samples cannot show that it loses less",
+        ),
+        (
+            of_score(0.0, -0.4, 0.4, -1.0),
+            "poor",
+            "the output decides: it is worth nothing, whatever the score is",
+        ),
+    ],
+)
+def test_a_verdict_says_what_decides_where_score_and_output_say_different_things(
+    found: Verdict, grade: str, why: str
+) -> None:
+    assert found.sentence.startswith(f"{grade}: mAP 90.00 % float")
+    assert found.why == why
+    assert found.sentence.endswith(f"; {why}" if why else "(on 10 held-out samples)")

@@ -11,7 +11,15 @@ from qprof_onnx.quantizer.evaluation.compare import Agreement, Difference, Outpu
 from qprof_onnx.quantizer.evaluation.metrics.score import Score
 from qprof_onnx.quantizer.evaluation.output_shift import Measure, OutputShift
 from qprof_onnx.quantizer.noise.output_limits import NoiseLimits
-from qprof_onnx.quantizer.search.grades import Grade, OutputGrade, drop_grade, grade_of, graded, output_grades
+from qprof_onnx.quantizer.search.grades import (
+    Decision,
+    Grade,
+    OutputGrade,
+    decision_of,
+    drop_grade,
+    graded,
+    output_grades,
+)
 
 from ..networks import network
 
@@ -81,34 +89,45 @@ def test_equal_answers_of_an_output_without_signal_do_not(sqnr: float | None) ->
     ("drop", "grade"),
     [
         (score(0.1, -0.5, 0.7), "good"),
-        (score(0.0, -1.4, 1.4), "none"),
+        (score(0.4, -0.3, 1.2), "good"),
+        (score(1.1, 0.2, 1.9), "fair"),
+        (score(0.0, -1.4, 2.1), "none"),
         (score(1.5, 0.6, 2.4), "fair"),
         (score(5.0, 3.0, 7.0), "poor"),
         (score(3.0, 0.1, 5.9), "none"),
     ],
 )
-def test_a_drop_is_judged_by_the_ends_of_its_interval(drop: Score, grade: Grade) -> None:
+def test_a_drop_is_judged_where_its_interval_is_narrow_or_it_is_surely_there(
+    drop: Score, grade: Grade
+) -> None:
     assert drop_grade(drop) == grade
 
 
-def test_labels_decide_where_the_rows_are_enough() -> None:
-    assert grade_of([output("poor")], score(0.1, -0.5, 0.7)) == "good"
-    assert grade_of([output("good")], score(5.0, 3.0, 7.0)) == "poor"
+def test_a_score_decides_where_it_is_known() -> None:
+    assert decision_of([output("poor")], score(0.1, -0.5, 0.7)) == Decision("good", "score", "poor")
+    assert decision_of([output("poor")], score(0.4, -0.3, 1.2)) == Decision("good", "score", "poor", True)
+    assert decision_of([output("good")], score(5.0, 3.0, 7.0)) == Decision("poor", "score", "good")
 
 
-def test_the_worst_output_decides_where_they_are_few() -> None:
+def test_the_worst_output_decides_where_samples_are_few() -> None:
     few = score(0.0, -3.0, 3.0)
-    assert grade_of([output("good"), output("fair")], few) == "fair"
-    assert grade_of([output("good")], few) == "good"
+    assert decision_of([output("good"), output("fair")], few) == Decision("fair", "outputs", "fair")
+    assert decision_of([output("good")], few) == Decision("good", "outputs", "good")
 
 
 def test_a_large_drop_on_few_rows_is_fair_at_best() -> None:
-    assert grade_of([output("good")], score(4.0, -1.0, 9.0)) == "fair"
-    assert grade_of([output("poor")], score(4.0, -1.0, 9.0)) == "poor"
+    assert decision_of([output("good")], score(4.0, -1.0, 9.0)) == Decision("fair", "score", "good")
+    assert decision_of([output("poor")], score(4.0, -1.0, 9.0)) == Decision("poor", "outputs", "poor")
+
+
+@pytest.mark.parametrize("drop", [score(0.0, -0.4, 0.4), score(0.4, -0.3, 1.2), score(-2.0, -3.0, -1.0)])
+def test_no_score_makes_up_for_an_output_that_is_destroyed(drop: Score) -> None:
+    destroyed = replace(output("poor", -3.0), destroyed=True)
+    assert decision_of([output("good"), destroyed], drop) == Decision("poor", "outputs", "poor")
 
 
 def test_a_model_without_float_outputs_and_labels_has_no_grade() -> None:
-    assert grade_of([], None) == "none"
+    assert decision_of([], None) == Decision("none", "", "none")
 
 
 def in_unit(**changes: Any) -> OutputGrade:
@@ -129,6 +148,11 @@ def test_an_output_is_graded_by_the_figure_that_its_plan_is_held_to(value: float
     found = in_unit(value=value)
     assert found.grade == grade
     assert found.needed == pytest.approx(40.0 + 20.0 * math.log10(value / 0.02))
+
+
+@pytest.mark.parametrize(("value", "destroyed"), [(0.19, False), (0.2, True), (math.inf, True)])
+def test_an_output_that_is_ten_times_its_limit_off_is_destroyed(value: float, destroyed: bool) -> None:
+    assert in_unit(value=value).destroyed is destroyed
 
 
 def test_a_fault_is_poor_whatever_the_figure() -> None:
@@ -161,5 +185,6 @@ def test_an_output_is_not_good_while_whole_sequences_change(same: int, grade: Gr
 
 
 def test_answers_that_are_the_same_show_that_noise_does_not_matter() -> None:
-    assert in_unit(value=0.5, answers=answers(0.997)).grade == "good"
+    found = in_unit(value=0.5, answers=answers(0.997))
+    assert (found.grade, found.destroyed) == ("good", False)
     assert in_unit(value=0.5, sqnr=-1.0, answers=answers(0.997)).grade == "poor"
