@@ -142,7 +142,7 @@ def evaluation_text(result: Evaluation, *, verbose: bool = True) -> str:
     a, b = result.float_bytes, result.quantized_bytes
     lines.append(f"size       {size_text(a)} float, {size_text(b)} quantized: {size_change(a, b)}")
     if (t := result.latency) is not None:
-        lines.append(f"latency    {t.float_ms:.3f} ms float, {t.quantized_ms:.3f} ms quantized: {t.text()}")
+        lines.append(f"latency    {t.milliseconds}: {t.text()}")
         if verbose:
             lines.append(f"           quartiles of {t.rounds} rounds of {t.samples} samples")
     lines += [f"{speed.of:<10} {speed.text}" for speed in result.token_speeds]

@@ -260,9 +260,8 @@ def _lines_of_unjudged(result: QuantizeResult, verbose: bool) -> Iterator[tuple[
 def _speed_lines(speed: SpeedCheck, predicted: float | None, verbose: bool) -> Iterator[tuple[str, str]]:
     """Yield the latencies, the float fallbacks, and whether float is faster or a gate failed."""
     now = speed.after
-    times = f"float {now.float_ms:.3g} ms, quantized {now.quantized_ms:.3g} ms"
     made_up = ", on made-up samples" if speed.options.data is None else ""
-    yield "speed", f"{now.text(predicted)}: {times}{made_up}"
+    yield "speed", f"{now.text(predicted)}: {now.milliseconds}{made_up}"
     if speed.fallback:
         count = sum(len(region.nodes) for region in speed.fallback)
         yield "", f"{count} nodes went back to float ({speed.before.speedup:.2f} times as fast before)"

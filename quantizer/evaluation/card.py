@@ -291,7 +291,7 @@ def _page(card: Card) -> Iterator[str]:
         t = evaluation.latency
         threads = f"{t.threads} thread{'s' if t.threads > 1 else ''}"
         speed = f"{t.speedup:.2f} times as fast ({t.speedup_low:.2f} to {t.speedup_high:.2f}), {threads}"
-        yield f"| time of a run | {t.float_ms:.3f} ms | {t.quantized_ms:.3f} ms | {speed} |"
+        yield f"| time of a run | {t.float_ms:.3g} ms | {t.quantized_ms:.3g} ms | {speed} |"
     place = f"{_text(machine.processor)}, {machine.system}"
     yield f"\nMeasured with {machine.runtime} ({evaluation.provider}) on {place}.\n"
     if evaluation.gated:

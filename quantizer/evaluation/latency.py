@@ -31,9 +31,12 @@ class Latency:
     """Latency of the float and of the quantized model.
 
     Attributes:
-        float_ms, quantized_ms: median milliseconds of one run (one sample).
+        float_ms: median milliseconds of one run (one sample) over the rounds.
+        quantized_ms: the same divided by `speedup`: a round of the quantized model beside a median one of the
+            float model. Medians of both apart would be of different rounds, and contradict the speedup on a
+            busy machine.
         speedup: median over the rounds of the float model's time over the quantized one's; above 1 the
-            quantized model is faster. On a busy machine it is not quite float_ms / quantized_ms.
+            quantized model is faster.
         speedup_low, speedup_high: quartiles of the same ratios.
         rounds: how many rounds were measured; in each both models ran all samples, in turns.
         runs: runs of each model in all the rounds together.
@@ -50,6 +53,11 @@ class Latency:
     runs: int
     samples: int
     threads: int
+
+    @property
+    def milliseconds(self) -> str:
+        """Return the times of both models, in words."""
+        return f"float {self.float_ms:.3g} ms, quantized {self.quantized_ms:.3g} ms"
 
     @property
     def is_unclear(self) -> bool:
@@ -114,16 +122,17 @@ def measure(
                     timed(index)
                 spent[which] += (clock() - before) / repeats[index]
         per_round.append((spent[0] / samples, spent[1] / samples))
-    # Medians over the rounds, and quartiles of the ratios in each.
+    # Median and quartiles of the ratios in each round: what slows one slows both.
     ratios = sorted(float_time / quantized_time for float_time, quantized_time in per_round)
     low = high = ratios[0]
     if len(ratios) > 1:
         low, _, high = statistics.quantiles(ratios, n=4, method="inclusive")
-    float_ms, quantized_ms = (1e3 * statistics.median(times) for times in zip(*per_round, strict=True))
+    float_ms = 1e3 * statistics.median(float_time for float_time, _ in per_round)
+    speedup = statistics.median(ratios)
     return Latency(
         float_ms=float_ms,
-        quantized_ms=quantized_ms,
-        speedup=statistics.median(ratios),
+        quantized_ms=float_ms / speedup,
+        speedup=speedup,
         speedup_low=low,
         speedup_high=high,
         rounds=len(per_round),

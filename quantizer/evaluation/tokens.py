@@ -58,7 +58,7 @@ class TokenSpeed:
         tokens: in a run; the mean of the runs that were timed.
         past: tokens before them, the mean.
         float_rate, quantized_rate: tokens a second, by the time of the thread that ran them.
-        speedup: of the medians.
+        speedup: median over the rounds, and the ratio of these two.
     """
 
     of: str

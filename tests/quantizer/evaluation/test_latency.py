@@ -1,6 +1,6 @@
 import pytest
 from qprof_onnx.profiles.base.errors import ConfigError
-from qprof_onnx.quantizer.evaluation.latency import MIN_ROUNDS, measure
+from qprof_onnx.quantizer.evaluation.latency import MIN_ROUNDS, Run, measure
 from qprof_onnx.quantizer.evaluation.options import LatencySettings
 
 
@@ -71,6 +71,23 @@ def test_the_median_ignores_one_disturbed_round() -> None:
     found = measure(machine.run("float"), disturbed, 1, LatencySettings(rounds=9), clock=machine.clock)
     assert found.quantized_ms == pytest.approx(10.0, rel=1e-9)
     assert found.speedup_low == pytest.approx(4.0, rel=1e-9)
+
+
+def test_times_and_speedup_agree_where_the_machine_is_busy_in_some_rounds() -> None:
+    machine, loads = (
+        Machine(0.040, 0.010),
+        iter([1.0] * 4 + [1.0, 3.0, 1.0, 1.0, 4.0, 1.0, 2.0, 5.0, 1.0, 1.0]),
+    )
+
+    def busy(seconds: float) -> Run:
+        def run(index: int) -> None:
+            machine.now += seconds * next(loads, 1.0)
+
+        return run
+
+    found = measure(busy(0.040), busy(0.010), 1, LatencySettings(rounds=5), clock=machine.clock)
+    assert found.speedup_low < found.speedup < found.speedup_high
+    assert found.float_ms / found.quantized_ms == pytest.approx(found.speedup, rel=1e-12)
 
 
 def test_one_round_has_no_spread() -> None:
