@@ -1,10 +1,10 @@
 """Check samples: a few samples of a profile, kept in a file beside it, on which models are run before they
 are written.
 
-Those with the smallest digests are kept (as many in a row as have room in `DIGEST_BYTES`), and those that are
-extreme: the loudest, the quietest, the shortest and the longest. Both are choices of which the choice from
-all data is that from the choices of its parts, so that merging is exact. Room is counted in packed arrays
-without compression, as versions of zlib differ.
+Those with the smallest digests are kept (as many in a row as have room: a few in `DIGEST_BYTES`, small ones
+up to `MORE_BYTES` as well), and those that are extreme: the loudest, the quietest, the shortest and the
+longest. Both are choices of which the choice from all data is that from the choices of its parts, so that
+merging is exact. Room in the file is counted in packed arrays without compression, as zlib's versions differ.
 
 The file is an `.npz` archive that nothing compresses:
 
@@ -49,6 +49,10 @@ FIRST_MEMBER = b"names.npy"
 
 DIGEST_BYTES = 8 << 20
 """Bytes that the samples with the smallest digests may have, packed."""
+
+FEW, MORE_BYTES = 12, 1 << 20
+"""How many of the samples with the smallest digests are kept whatever their size, and bytes of the arrays up
+to which more of them are."""
 
 EXTREME_BYTES = 2 << 20
 """Bytes of the arrays of a sample up to which it can be chosen as extreme."""
@@ -123,6 +127,23 @@ def digest_count(count: int) -> int:
     return count - min(EXTREMES, count // 4)
 
 
+def smallest_digests(sizes: Mapping[str, int], count: int) -> tuple[str, ...]:
+    """Return the smallest digests of samples, in order: `FEW`, and more as long as all together have at most
+    `MORE_BYTES`.
+
+    Args:
+        sizes: bytes of the arrays of each sample, by digest.
+        count: how many at most.
+    """
+    chosen, total = list[str](), 0
+    for digest in sorted(sizes)[:count]:
+        total += sizes[digest]
+        if len(chosen) >= FEW and total > MORE_BYTES:
+            break
+        chosen.append(digest)
+    return tuple(chosen)
+
+
 def extreme_digests(sizes: Mapping[str, SampleSize], count: int) -> tuple[str, ...]:
     """Return the digests of the extreme samples, each once: loudest, quietest, longest, shortest.
 
@@ -152,12 +173,12 @@ def chosen_samples(samples: Iterable[CheckSample], count: int) -> tuple[CheckSam
     """
     every = {sample.digest: sample for sample in samples}
     kept, room = set[str](), DIGEST_BYTES
-    for digest in sorted(every)[: digest_count(count)]:
+    sizes = {digest: size_of(sample.arrays) for digest, sample in every.items()}
+    for digest in smallest_digests({d: size.bytes for d, size in sizes.items()}, digest_count(count)):
         room -= every[digest].packed_bytes
         if room < 0:
             break
         kept.add(digest)
-    sizes = {digest: size_of(sample.arrays) for digest, sample in every.items()}
     kept.update(extreme_digests(sizes, count))
     return tuple(every[digest] for digest in sorted(kept))
 

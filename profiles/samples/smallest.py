@@ -6,6 +6,7 @@ of its parts, since no other sample can be among them.
 
 from __future__ import annotations
 
+from bisect import insort
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -13,7 +14,14 @@ from threading import Lock
 
 import numpy as np
 
-from ..records.check_samples import EXTREME_BYTES, SampleSize, digest_count, extreme_digests, size_of
+from ..records.check_samples import (
+    EXTREME_BYTES,
+    SampleSize,
+    digest_count,
+    extreme_digests,
+    size_of,
+    smallest_digests,
+)
 from .samples import digest_text, rows_of, sample_digests
 from .values import InputSpec, Sample, Samples
 
@@ -51,7 +59,8 @@ class SmallestSamples:
         """Begin with none.
 
         Args:
-            count: samples with the smallest digests that are kept at least, as far as there are so many.
+            count: samples with the smallest digests that are kept at least, of few, as far as there are so
+                many.
             specs: inputs of the model.
             checks: check samples that are kept, the extreme ones among them.
             hold: whether their arrays are held in memory; if not, they are read again.
@@ -59,7 +68,9 @@ class SmallestSamples:
         self._count, self._checks = max(count, digest_count(checks)), checks
         self._specs, self._hold, self._lock = specs, hold, Lock()
         self._kept: dict[str, tuple[SamplePlace, Sample | None]] = {}
-        self._last = ""  # the largest of the smallest digests, once there are enough
+        self._smallest: list[str] = []  # of their digests, in order
+        self._extreme: tuple[str, ...] = ()
+        self._no_room = ""  # the smallest digest that there was no room for
 
     def note(self, number: int, sample: Sample, digests: Sequence[int]) -> None:
         """Keep the rows of a sample that are among the chosen ones so far.
@@ -85,23 +96,29 @@ class SmallestSamples:
             self._keep(place, None)
 
     def _is_small(self, digest: str) -> bool:
-        return not self._last or digest < self._last
+        return not self._no_room or digest < self._no_room
 
     def _keep(self, place: SamplePlace, sample: Sample | None) -> None:
         with self._lock:
-            if place.digest in self._kept:
+            digest = place.digest
+            if digest in self._kept:
                 return
-            self._kept[place.digest] = place, None
-            smallest = sorted(self._kept)[: self._count]
-            extreme = extreme_digests({d: kept.size for d, (kept, _) in self._kept.items()}, self._checks)
-            chosen = {*smallest, *extreme}
-            if place.digest in chosen and sample is not None:
-                arrays = {name: np.array(array) for name, array in sample.arrays.items()}
-                self._kept[place.digest] = place, Sample(sample.name, arrays)
-            for digest in self._kept.keys() - chosen:
-                del self._kept[digest]
-            if len(smallest) == self._count:
-                self._last = smallest[-1]
+            sizes = {name: self._kept[name][0].size for name in self._extreme} | {digest: place.size}
+            extreme = extreme_digests(sizes, self._checks)
+            if not self._is_small(digest) and digest not in extreme:
+                return
+            arrays = (
+                None if sample is None else {name: np.array(array) for name, array in sample.arrays.items()}
+            )
+            self._kept[digest] = place, None if sample is None else Sample(sample.name, arrays or {})
+            insort(self._smallest, digest)
+            sizes_of_all = {name: self._kept[name][0].size.bytes for name in self._smallest}
+            smallest = smallest_digests(sizes_of_all, self._count)
+            if len(smallest) < len(self._smallest):
+                self._no_room = min(self._no_room or "~", self._smallest[len(smallest)])
+            self._smallest, self._extreme = list(smallest), extreme
+            for name in self._kept.keys() - {*smallest, *extreme}:
+                del self._kept[name]
 
     def places(self) -> tuple[SamplePlace, ...]:
         """Return where the samples are, in order of their digests."""

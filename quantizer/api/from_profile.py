@@ -21,7 +21,7 @@ from ...profiles.base.findings import Code, Finding, gravest_first
 from ...profiles.base.improvement import improved
 from ...profiles.base.output_files import FileBatch, replacing_together
 from ...profiles.base.tool import Progress
-from ...profiles.records.check_samples import Array
+from ...profiles.records.check_samples import Array, chosen_samples
 from ...profiles.records.profile import DataId, Profile
 from ...profiles.runtime.states import model_samples
 from ...profiles.samples.objects import DataLike
@@ -67,6 +67,7 @@ from ..search.closed_loop import (
     UnfitSamplesError,
     measured_on_samples,
     plan_held_on_samples,
+    samples_to_run,
     why_not_run,
 )
 from ..search.fallback_nodes import blamed_on_nodes, plan_that_runs, with_fallback_nodes
@@ -273,7 +274,9 @@ def check_samples_of(
         prepared: the model.
         config: may fix the shapes of inputs.
     """
-    samples = [sample.arrays for sample in profile.held_samples]
+    count = samples_to_run(prepared.graph, profile, profile.data.samples)
+    held = profile.held_samples
+    samples = [one.arrays for one in (held if len(held) <= count else chosen_samples(held, count))]
     fixed = fix_shapes(prepared, split_shapes(config.fix_shapes))
     specs = input_specs(fixed.model)
     if config.mode in ("dynamic", "auto"):

@@ -56,7 +56,7 @@ from ..plan.provenance import plan_digest
 from ..planning.settings_check import check_settings
 from ..prepare.prepare import ModelFile, ProfileLike, profile_name
 from ..search.attribution import Attribution, attribute, samples_to_attribute_on
-from ..search.closed_loop import INCOMPARABLE_SAMPLES
+from ..search.closed_loop import CHECK_SAMPLES, INCOMPARABLE_SAMPLES, samples_to_run
 from ..search.fixes import Failing, cheap_fixes, fix_order, is_better, lacking, node_fixes
 from ..search.loop import Loop
 from ..search.options import SpeedCheckOptions
@@ -544,15 +544,19 @@ def _written(task: _Task, recipe: Recipe, check_speed: bool) -> QuantizeResult:
         speed = options.speed or SpeedCheckOptions()
         if speed.data is None:
             speed = replace(speed, data=samples.profiled, threads=max(speed.threads, options.threads))
+    profile = None if task.profile is None else task.profile.profile
+    count = CHECK_SAMPLES
+    if profile is not None:
+        count = samples_to_run(task.model.prepared.graph, profile, profile.runs)
     return write_quantized(
         task.model,
-        None if task.profile is None else task.profile.profile,
+        profile,
         task.output,
         save_plan=task.plan_file,
         recipe=recipe,
         speed=speed,
         data=samples.profiled if rounds else None,
-        check=samples.plan_check,
+        check=samples.plan_check(count),
         check_outputs=options.check_outputs == "auto",
         progress=progress if rounds else None,
         checkpoint=options.checkpoint,

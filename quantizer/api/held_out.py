@@ -21,7 +21,7 @@ from ...profiles.samples.samples import id_of_digests, open_samples, sample_dige
 from ...profiles.samples.states import FloatModel, follows
 from ...profiles.samples.values import InputSpec, Sample
 from ..evaluation.metrics.truth import Labels
-from ..search.closed_loop import CHECK_SAMPLES
+from ..search.closed_loop import MOST_CHECK_SAMPLES
 from ..search.verdict import HeldOut
 
 HELD_OUT_FRACTION = 4
@@ -74,7 +74,8 @@ class SampleSplit:
     Attributes:
         profiled: samples that the profile is made from.
         profiled_id: their identity, as the profile has it.
-        plan_check: some of these, drawn by their digests, that a model is run on before it is written.
+        drawn: positions of some of these, in the order in which they are drawn by their digests, that a model
+            is run on before it is written.
         held_out: samples that the result is judged on.
         description: of the samples that are held out, as the verdict says it.
         labelled: the whole data, whose labels `held_out_labels` divides; None where the held-out samples are
@@ -84,11 +85,15 @@ class SampleSplit:
 
     profiled: ChosenSamples
     profiled_id: DataId
-    plan_check: ChosenSamples
+    drawn: tuple[int, ...]
     held_out: ChosenSamples
     description: HeldOut
     labelled: SampleDigests | None
     held_out_places: tuple[int, ...]
+
+    def plan_check(self, count: int) -> ChosenSamples:
+        """Return the samples that a model is run on before it is written, as many as these."""
+        return ChosenSamples(self.profiled.data, tuple(sorted(self.drawn[:count])))
 
 
 def read_digests(
@@ -213,7 +218,7 @@ def split_samples(
     return SampleSplit(
         profiled=samples.chosen(profiled),
         profiled_id=profiled_id,
-        plan_check=samples.chosen(sorted(order[:CHECK_SAMPLES])),
+        drawn=tuple(samples.positions[place] for place in order[:MOST_CHECK_SAMPLES]),
         held_out=judged.chosen(held_out),
         description=HeldOut(len(held_out), rows, of_samples, seen, source_name(judged.data), of_sequences),
         labelled=samples if others is None else None,

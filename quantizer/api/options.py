@@ -359,8 +359,8 @@ class QuantizeOptions(Judge):
         Literal["auto", "off"],
         option(
             "Quality",
-            "auto: run the model on 16 calibration samples, or those kept beside the profile, before it is "
-            "written, and leave more nodes float where an output moves too far.",
+            "auto: run the model on 16 calibration samples, up to 128 of small models, or those kept beside "
+            "the profile, before it is written, and leave more nodes float where an output moves too far.",
         ),
     ] = "auto"
     keep_samples: Annotated[

@@ -16,6 +16,7 @@ which is that of DECISIONS.md, 91:
     nodes         those stay float whose noise as measured is worth most of their time
     budget        noise budgets of the outputs that are too far off are tighter, unless noise is spread over
                   so many nodes that those with too much of it are not worth their time
+    weights       nothing computes in integers, where that is worth its time
     any price     where the best of these is poor, the fastest that was run and holds, else one with more
                   nodes in float as long as that is faster than float, else quantized weights alone
     float         nothing computes in integers, then nothing is quantized: where the model would be destroyed
@@ -47,6 +48,8 @@ from pathlib import Path
 
 from ...profiles.base.errors import DataError, ModelError
 from ...profiles.base.findings import Code, Finding
+from ...profiles.base.tuned import tuned
+from ...profiles.records.profile import Profile
 from ...profiles.runtime.providers import CPU
 from ...profiles.samples.objects import DataLike, source_name
 from ...profiles.samples.random_samples import is_random
@@ -60,7 +63,7 @@ from ..lowering.lowered import LoweredModel
 from ..model.saving import has_external_data, in_memory, written_bytes
 from ..noise.output_limits import NoiseLimits
 from ..numerics.affine import INT8, TYPES
-from ..operators.graph import Node
+from ..operators.graph import Graph, Node
 from ..plan.plan import DESTROYED, Implementation, Kind, NodePlan, OutputCheck, QuantPlan
 from ..plan.provenance import plan_digest
 from ..plan.reasons import FloatReasons, ReasonCode, because
@@ -73,14 +76,26 @@ from ..targets.target import Recipe, dynamic_implementation
 from .candidates import RankedNode
 from .fallback_nodes import blamed_on_nodes
 from .grades import FAIR, needed_sqnr
-from .integer_share import assumed_time
+from .integer_share import arithmetic, assumed_time
 from .loop import Loop, Patience, Proposer
 from .ranking import ranked_nodes
 from .tuning_data import RunSamples, outputs_of, run_samples
 from .worth import MIN_GAIN
 
-CHECK_SAMPLES = 16
-"""Samples on which a plan is run: one half selects the plan, the other half confirms it."""
+CHECK_SAMPLES, MOST_CHECK_SAMPLES = 16, 128
+"""Samples on which a plan is run: one half selects the plan, the other half confirms it; and how many at
+most, where they take next to no time."""
+
+ENOUGH_ARITHMETIC = tuned(
+    2.0**31,
+    figure=(
+        "a voice detector is 2.7 times as far off as it may be: of 100 draws of 16 samples 41 say that it is "
+        "too far off, of 128 samples 81 (DECISIONS.md, 105)"
+    ),
+    chosen_on="a voice detector and a speller; 16 of 31 trained models have more than 16 samples by it",
+)
+"""Multiplications of the float model on all samples on which a plan is run, unless they are `CHECK_SAMPLES`:
+about 40 ms."""
 
 INCOMPARABLE_SAMPLES = 2
 """Samples on which a plan is run whose outputs cannot be compared: faults are all that is looked for."""
@@ -236,6 +251,21 @@ def _worst_excess(shifts: Sequence[OutputShift]) -> float:
     return max((shift.excess for shift in shifts), default=0.0)
 
 
+def samples_to_run(graph: Graph, profile: Profile, runs: int) -> int:
+    """Return how many samples a plan is run on: more of those that take next to no time.
+
+    What a model does rarely, as a branch or a loop that turns another way, few samples do not show.
+
+    Args:
+        graph: of the float model.
+        profile: of it.
+        runs: samples, or batches of them, that the profile is made of.
+    """
+    each = arithmetic(graph, profile) / max(runs, 1)
+    enough = int(ENOUGH_ARITHMETIC / each) if each else 0
+    return min(MOST_CHECK_SAMPLES, max(CHECK_SAMPLES, enough - enough % 2))
+
+
 def why_not_run(recipe: Recipe, data: DataLike) -> str:
     """Return why a plan cannot be run on samples before its model is written; "" where it can.
 
@@ -269,7 +299,7 @@ def plan_held_on_samples(
         facts: of the model.
         planned: the plan as it is made of these.
         model: file of the float model.
-        data: check samples, of which `CHECK_SAMPLES` are run, or as many as have room for their outputs.
+        data: check samples, of which `MOST_CHECK_SAMPLES` are run, or as many as have room for their outputs.
         of: what these are, for notes.
         joined: how many they were before they were joined to batches; 0 where they were not.
 
@@ -315,7 +345,7 @@ def measured_on_samples(
     Raises:
         As `plan_held_on_samples`.
     """
-    samples = _opened(model, planned, data, CHECK_SAMPLES).samples
+    samples = _opened(model, planned, data, MOST_CHECK_SAMPLES).samples
     return _checked(planned, shifts_of(planned, limits, samples), joined or len(samples.samples))
 
 
@@ -342,7 +372,7 @@ def _samples_with_room(facts: PlanningFacts) -> int:
     outputs = [profile[name].count for name in facts.prepared.graph.outputs if name in profile]
     elements = sum(outputs) / max(profile.data.samples, 1)
     fitting = int(MAX_OUTPUT_ELEMENTS / max(elements, 1.0))
-    return min(CHECK_SAMPLES, fitting - fitting % 2)
+    return min(MOST_CHECK_SAMPLES, fitting - fitting % 2)
 
 
 def _opened(model: Path, planned: PlannedModel, data: DataLike, count: int) -> _CheckedPlans:
@@ -489,6 +519,7 @@ class _CheckedPlans:
             _in_two_parts,
             self._without_noisy_nodes,
             self._with_tighter_budgets(first),
+            partial(self._with_weights_alone, most=None),
         )
         best = self.loop.best(
             first,
@@ -540,12 +571,12 @@ class _CheckedPlans:
             ends=lambda plan: plan.holds,
         )
 
-    def _with_weights_alone(self, best: _MeasuredPlan) -> Iterator[Proposal]:
-        """Yield the plan in which no node computes in integers."""
+    def _with_weights_alone(self, best: _MeasuredPlan, most: float | None = math.inf) -> Iterator[Proposal]:
+        """Yield the plan in which no node computes in integers; `most` as `Proposal` has it."""
         reason = because(ReasonCode.MEASURED_NOISE, samples=len(self.samples.samples))
         kinds = best.planned.plan.nodes.items()
         in_integers = {name: reason for name, entry in kinds if entry.kind.counts_as_quantized}
-        yield Proposal(best.facts, "with quantized weights alone", in_integers, math.inf)
+        yield Proposal(best.facts, "with quantized weights alone", in_integers, most)
 
     def _giving_way(self, best: _MeasuredPlan) -> Iterator[Proposal]:
         """Yield the plans in which no node computes in integers, and in which nothing is quantized."""

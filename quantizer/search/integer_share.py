@@ -41,6 +41,13 @@ def int8_share(plan: QuantPlan, graph: Graph, profile: Profile) -> float:
     return sum(share for name, share in shares if plan.nodes[name].kind.counts_as_quantized)
 
 
+def arithmetic(graph: Graph, profile: Profile) -> float:
+    """Return the multiplications of all nodes with a profile, counted as in `int8_share`, of all its samples
+    together."""
+    known = with_clip_profiles(profile, graph)
+    return sum(_work(node, graph, known) or 0.0 for node in graph.nodes)
+
+
 def assumed_time(plan: QuantPlan, graph: Graph, profile: Profile) -> float:
     """Return the time of a plan over float's, as if integers took half of it."""
     return 1.0 - INTEGERS_SAVE * int8_share(plan, graph, profile)

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pytest
+from qprof_onnx.profiles.records import check_samples
 from qprof_onnx.profiles.samples import smallest as module
 from qprof_onnx.profiles.samples.samples import open_samples, sample_digests
 from qprof_onnx.profiles.samples.smallest import SmallestSamples
@@ -61,3 +62,24 @@ def test_a_sample_that_is_not_what_it_was_is_left_out() -> None:
 def test_a_sample_that_takes_much_memory_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_SAMPLE_BYTES", 7)
     assert chosen([ROWS]).places() == ()
+
+
+def test_of_small_samples_more_are_kept_the_same_ones_in_any_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(check_samples, "FEW", 2)
+    monkeypatch.setattr(check_samples, "MORE_BYTES", 70)
+    rng = np.random.default_rng(0)
+    sizes = rng.integers(1, 6, size=60)
+    rows = [rng.normal(size=(1, int(size), 2)).astype(np.float32) for size in sizes]
+    specs = (InputSpec("x", np.dtype(np.float32), (1, "n", 2)),)
+
+    def noted(order: list[int]) -> list[str]:
+        keep = SmallestSamples(8, specs, checks=16)
+        for number in order:
+            sample = Sample(str(number), {"x": rows[number]})
+            keep.note(number, sample, sample_digests(sample.arrays, specs))
+        return [place.digest for place in keep.places()]
+
+    expected = noted(list(range(60)))
+    assert 2 < len(expected) < 16
+    for seed in range(20):
+        assert noted([int(n) for n in np.random.default_rng(seed).permutation(60)]) == expected
