@@ -202,6 +202,14 @@ def test_recipes_and_configurations_on_pages_are_valid() -> None:
         assert not faults, f"{page}: {value}: {faults[0].message}"
 
 
+def test_every_word_of_the_glossary_is_used_on_other_pages() -> None:
+    glossary = DOCS / "glossary.md"
+    words = re.findall(r"^\| ([^|]+?) \|", glossary.read_text(encoding="utf-8"), re.MULTILINE)[1:]
+    others = " ".join(page.read_text(encoding="utf-8") for page in PAGES if page != glossary).lower()
+    terms = [word.partition(" (")[0].lower() for row in words for word in row.split(", ")]
+    assert not [term for term in terms if term not in others]
+
+
 def in_navigation(entries: object) -> Iterator[str]:
     """Yield the pages of a navigation."""
     if isinstance(entries, str):
