@@ -246,7 +246,7 @@ def _lines_of_unjudged(result: QuantizeResult, verbose: bool) -> Iterator[tuple[
         if facts is not None and not facts.knows_sizes:
             unknown = "the model leaves sizes free, and ranges alone do not tell them (--fix-shapes does)"
         yield "speed", f"not predicted: {unknown}; measure with qprof evaluate"
-    yield "int8", result.composition.text
+    yield from result.composition.lines
 
     if not verbose:
         yield from listed(of_severity(result.findings, Severity.DOUBT, Severity.WARNING))

@@ -214,6 +214,30 @@ _SUMMARIES: Mapping[ReasonCode, str] = {
 }
 """What is said of several nodes at once, where their figures differ."""
 
+_FOR_NOISE = ("for their noise", "--min-output-sqnr 0")
+_FOR_TIME = ("for their time", "--cost-model off")
+_FOR_CONVERSIONS = ("for what converting their inputs costs", "--set runtime.start_everywhere=true")
+
+FORCED_BY: Mapping[ReasonCode, tuple[str, str]] = {
+    ReasonCode.NOISE_BUDGET: _FOR_NOISE,
+    ReasonCode.NOISE_LIMIT: _FOR_NOISE,
+    ReasonCode.MEASURED_NOISE: _FOR_NOISE,
+    ReasonCode.BEFORE_STEP: _FOR_NOISE,
+    ReasonCode.CHEAP_FIRST_LAYER: _FOR_NOISE,
+    ReasonCode.BELOW_SQNR_LIMIT: ("for their noise", "--set min_tensor_sqnr=0"),
+    ReasonCode.ROUNDED_OUTPUT: _FOR_TIME,
+    ReasonCode.SLOWER_IN_INT8: _FOR_TIME,
+    ReasonCode.PREDICTED_SLOWER: _FOR_TIME,
+    ReasonCode.SAVES_TOO_LITTLE: _FOR_TIME,
+    ReasonCode.MODEL_SAVES_TOO_LITTLE: _FOR_TIME,
+    ReasonCode.SLOWER_DYNAMIC_KERNEL: _FOR_TIME,
+    ReasonCode.CONVERSION_COST: _FOR_CONVERSIONS,
+    ReasonCode.MIXED_INPUTS: _FOR_CONVERSIONS,
+    ReasonCode.NO_INT8_CONSUMER: _FOR_CONVERSIONS,
+}
+"""Reasons that are a choice and no bound: the choice in words, and the option by which such nodes are
+quantized all the same, as a chip without floating-point numbers needs them."""
+
 _NAMED = 3
 """Names that a summary tells before it says how many more there are."""
 

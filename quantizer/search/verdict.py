@@ -23,11 +23,11 @@ from ..evaluation.latency import Latency
 from ..evaluation.metrics.score import Score, score_text
 from ..noise.estimate_check import EstimateCheck
 from ..noise.output_limits import NoiseLimits
-from ..operators.graph import Graph
+from ..operators.graph import Graph, Node
 from ..operators.table import channel_layout
 from ..plan.other_formats import other_formats
 from ..plan.plan import Kind, QuantPlan
-from ..plan.reasons import ReasonCode
+from ..plan.reasons import FORCED_BY, ReasonCode
 from ..targets.config import settings
 from ..targets.loading import Settings
 from .attribution import Attribution
@@ -87,6 +87,8 @@ class Composition:
         float_share: its part of `int8_share`.
         products: operator -> number of its nodes that multiply by a matrix or a kernel.
         int8_products: how many of these `int8_share` counts.
+        float_products: which products stay float, why, and the option that quantizes them; "" where all are
+            quantized, and where the target's times are known, which say how much int8 they are worth.
     """
 
     int8_share: float | None
@@ -100,11 +102,19 @@ class Composition:
     float_share: float = 0.0
     products: Mapping[str, int] = field(default_factory=dict)
     int8_products: int = 0
+    float_products: str = ""
 
     @property
     def uses_integers(self) -> bool:
         """Whether arithmetic, weights or a cache are in integers."""
         return bool(self.caches or self.weight_only or (self.quantized and self.int8_share != 0.0))
+
+    @property
+    def lines(self) -> Iterator[tuple[str, str]]:
+        """Yield name and text: what is quantized, and which products are not and why."""
+        yield "int8", self.text
+        if self.float_products:
+            yield "float", self.float_products
 
     @property
     def text(self) -> str:
@@ -145,7 +155,38 @@ def composition_of(plan: QuantPlan, graph: Graph, profile: Profile | None) -> Co
         *(("", 0.0) if profile is None else float_share(plan, graph, profile)),
         products=Counter(node.op_type for node in products),
         int8_products=sum(plan.nodes[node.name].kind.counts_as_quantized for node in products),
+        float_products=_products_in_float(plan, products),
     )
+
+
+def _products_in_float(plan: QuantPlan, products: Sequence[Node]) -> str:
+    """Return which products stay float and why, where no times of the target say that this is faster.
+
+    Such a target may be a chip that has integers alone.
+    """
+    if plan.origin.time is not None or plan.config.mode != "static" or is_unprofitable(plan):
+        return ""
+    groups: dict[str, list[str]] = {}
+    options: dict[str, None] = {}
+    for node in products:
+        if (entry := plan.nodes[node.name]).stays_float:
+            reason = entry.float_reason
+            why, option = FORCED_BY.get(reason.code, (str(reason), ""))
+            groups.setdefault(why, []).append(node.name)
+            options |= {option: None} if option else {}
+    said = [f"{_some(names)}, {why}" for why, names in groups.items()]
+    if not said:
+        return ""
+    of = _count(len(products), "product")
+    if options:
+        said.append(f"quantized all the same by {' '.join(options)}")
+    return f"{sum(map(len, groups.values()))} of {of}: {'; '.join(said)}"
+
+
+def _some(names: Sequence[str]) -> str:
+    """Return names, of many the first of them and the number of the others."""
+    more = len(names) - OPERATORS_TOLD
+    return ", ".join(names) if more <= 1 else f"{', '.join(names[:OPERATORS_TOLD])} and {more} more"
 
 
 @dataclass(frozen=True)
@@ -494,7 +535,7 @@ class Verdict(Presented):
                 "" if self.predicted is None else f"; predicted {self.predicted:.2f} times as fast as float"
             )
             yield "speed", f"not measured{known}"
-        yield "int8", self.composition.text
+        yield from self.composition.lines
         yield from listed((one for one in self.findings if one.text not in self.sentence), codes)
 
     def headline(self) -> str:
