@@ -7,6 +7,7 @@ import importlib
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from textwrap import indent
 
@@ -75,6 +76,7 @@ def imported(text: str, package: tuple[str, ...]) -> Iterator[tuple[str, int]]:
             yield from ((name.strip("."), node.lineno) for name in names)
 
 
+@cache
 def imports_of(path: Path) -> list[tuple[str, int]]:
     """Return what a source file of the checkout imports."""
     return list(imported(path.read_text(encoding="utf-8"), path.relative_to(ROOT).parent.parts))
@@ -89,8 +91,7 @@ def room_of(path: Path) -> str | None:
 
 def rooms_used(path: Path) -> Iterator[tuple[str, int]]:
     """Yield each other room that a file imports something of when it runs, and the line."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    for node in running_imports(tree):
+    for node in running_imports_of(path):
         package = path.relative_to(ROOT).parent.parts
         base = [*package[: len(package) - node.level + 1], *(node.module or "").split(".")]
         for alias in node.names:
@@ -109,6 +110,12 @@ def running_imports(tree: ast.AST) -> Iterator[ast.ImportFrom]:
         if isinstance(node, ast.ImportFrom) and node.level:
             yield node
         yield from running_imports(node)
+
+
+@cache
+def running_imports_of(path: Path) -> tuple[ast.ImportFrom, ...]:
+    """Return the relative imports of a source file but for those that only a type checker sees."""
+    return tuple(running_imports(ast.parse(path.read_text(encoding="utf-8"))))
 
 
 def commands() -> dict[str, click.Command]:
@@ -156,7 +163,7 @@ def test_no_private_name_is_imported_from_another_module() -> None:
     offenders = [
         f"{path.relative_to(ROOT)}: {alias.name}"
         for path in SOURCES
-        for node in running_imports(ast.parse(path.read_text(encoding="utf-8")))
+        for node in running_imports_of(path)
         for alias in node.names
         if alias.name.startswith("_") and not alias.name.startswith("__") and alias.name not in compiled
     ]

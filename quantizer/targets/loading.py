@@ -205,11 +205,17 @@ def _malformed_in(where: str) -> Iterator[None]:
 def _packaged(name: str, where: str = "") -> ConfigFile:
     """Return the file of a packaged target; an error says which file names it."""
     try:
-        return _with_base(_parsed(packaged_text(name), f"configs/{name}.yaml"), f"configs/{name}.yaml")
+        return _packaged_file(name)
     except ConfigError as problem:
         if not where:
             raise
         raise ConfigError(f"{where}: {problem}") from None
+
+
+@cache
+def _packaged_file(name: str) -> ConfigFile:
+    """Return the entries of a packaged target's file and of its base: they are read once."""
+    return _with_base(_parsed(packaged_text(name), f"configs/{name}.yaml"), f"configs/{name}.yaml")
 
 
 def _parsed(text: str, where: str) -> ConfigFile:

@@ -94,22 +94,26 @@ def test_every_option_is_described(record: type) -> None:
     assert not [f.name for f in fields(record) if f.name not in described and f.name not in texts]  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("line", "said"),
-    [
-        ("q.Int8(calibratr='mse')", 'Unexpected keyword argument "calibratr"'),
-        ("q.QuantConfig(block_size='32')", 'Argument "block_size"'),
-        ("q.QuantConfig(schema='symetric')", 'Argument "schema"'),
-        ("q.Judge(lables=[1])", 'Unexpected keyword argument "lables"'),
-        ("q.TuneOptions(objective='speed')", 'Argument "objective"'),
-        ("q.evaluate(3, 4, [])", 'Argument 1 to "evaluate"'),
-        ("q.quantize('m.onnx', options=q.Judge())", 'No overload variant of "quantize"'),
-        ("reveal_type(q.quantize('m.onnx').model)", 'Revealed type is "onnx_ir._core.Model"'),
-    ],
+MISUSE = (
+    ("q.Int8(calibratr='mse')", 'Unexpected keyword argument "calibratr"'),
+    ("q.QuantConfig(block_size='32')", 'Argument "block_size"'),
+    ("q.QuantConfig(schema='symetric')", 'Argument "schema"'),
+    ("q.Judge(lables=[1])", 'Unexpected keyword argument "lables"'),
+    ("q.TuneOptions(objective='speed')", 'Argument "objective"'),
+    ("q.evaluate(3, 4, [])", 'Argument 1 to "evaluate"'),
+    ("q.quantize('m.onnx', options=q.Judge())", 'No overload variant of "quantize"'),
+    ("reveal_type(q.quantize('m.onnx').model)", 'Revealed type is "onnx_ir._core.Model"'),
 )
-def test_a_type_checker_finds_what_is_wrong_in_a_record(line: str, said: str, tmp_path: Path) -> None:
-    script = tmp_path / "script.py"
-    script.write_text(f"import qprof_onnx as q\n{line}\n", encoding="utf-8")
+"""Lines that misuse a record or function, and the complaint of a type checker."""
+
+
+@pytest.fixture(scope="module")
+def complaints(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Return the lines that a type checker prints about a script of all misuses."""
+    script = tmp_path_factory.mktemp("typed") / "script.py"
+    script.write_text(
+        "\n".join(["import qprof_onnx as q", *(line for line, _ in MISUSE)]) + "\n", encoding="utf-8"
+    )
     result = subprocess.run(
         [sys.executable, "-m", "mypy", "--config-file", ROOT / "pyproject.toml", script],
         cwd=ROOT,
@@ -117,4 +121,10 @@ def test_a_type_checker_finds_what_is_wrong_in_a_record(line: str, said: str, tm
         text=True,
         check=False,
     )
-    assert said in result.stdout
+    return result.stdout.splitlines()
+
+
+@pytest.mark.parametrize(("line", "said"), MISUSE)
+def test_a_type_checker_finds_what_is_wrong_in_a_record(line: str, said: str, complaints: list[str]) -> None:
+    place = f"script.py:{2 + MISUSE.index((line, said))}: "
+    assert any(place in complaint and said in complaint for complaint in complaints)

@@ -97,6 +97,7 @@ def test_models_are_converted_in_the_named_functions_only() -> None:
     for top in ("quantizer", "profiles", "cli"):
         for path in (ROOT / top).rglob("*.py"):
             room = "/".join(path.relative_to(ROOT).parts[:2])
-            tree = ast.parse(path.read_text(encoding="utf-8"))
-            found |= {(room, function, call) for function, call in calls(tree)}
+            text = path.read_text(encoding="utf-8")
+            if any(call in text for call in CALLS):  # most files have none
+                found |= {(room, function, call) for function, call in calls(ast.parse(text))}
     assert found == set(ALLOWED)

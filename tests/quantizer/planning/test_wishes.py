@@ -21,7 +21,14 @@ from qprof_onnx.quantizer.targets.packaged import target_names
 
 from ..networks import Network, network
 
-FREE = {"cost_model": "off", "min_output_sqnr": 0.0, "equalization": "off", "bias_correction": "off"}
+FREE = {
+    "cost_model": "off",
+    "min_output_sqnr": 0.0,
+    "equalization": "off",
+    "bias_correction": "off",
+    "calibrator": "minmax",
+}
+"""What a wish is free to say otherwise; nothing is left out for its time or noise, and no search is made."""
 
 WORDS: dict[str, tuple[Any, ...]] = {
     "activation_type": ("uint8", "int8", "uint16", "int16"),
