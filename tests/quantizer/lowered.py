@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
+import pickle
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +29,7 @@ from qprof_onnx.quantizer.targets.config import QuantConfig
 
 from ..reference.contrib_operators import CONTRIB
 from ..reference.onnx_fixes import FIXED_OPERATORS
-from ..reference.plan_interpreter import Tensor
+from ..reference.plan_interpreter import Tensor, run_plan
 from .int8_kernels import WEIGHT_TYPE
 
 Feed = dict[str, np.ndarray]
@@ -55,6 +58,15 @@ NETS = [
 
 def parse(text: str, opset: int = 17) -> ir.Model:
     """Return a model from the body of a graph; tensors that are declared and not made become weights."""
+    model = ir.from_proto(onnx.ModelProto.FromString(_parsed(text, opset)))
+    for index, node in enumerate(node for body in model.graph.subgraphs() for node in body):
+        node.name = f"inner_{index}"
+    return model
+
+
+@lru_cache(32)
+def _parsed(text: str, opset: int) -> bytes:
+    """Return a model as bytes, checked and with shapes; its nodes have names."""
     header = f'<ir_version: {10 if opset >= 21 else 8}, opset_import: ["" : {opset}]>\n'
     proto = onnx.parser.parse_model(header + text)
     made = {name for node in proto.graph.node for name in node.output}
@@ -70,10 +82,7 @@ def parse(text: str, opset: int = 17) -> ir.Model:
     for index, node in enumerate(proto.graph.node):
         node.name = f"{node.op_type.lower()}_{index}"
     onnx.checker.check_model(proto, full_check=True)
-    model = ir.from_proto(onnx.shape_inference.infer_shapes(proto))
-    for index, node in enumerate(node for body in model.graph.subgraphs() for node in body):
-        node.name = f"inner_{index}"
-    return model
+    return onnx.shape_inference.infer_shapes(proto).SerializeToString()
 
 
 def feed_of(model: ir.Model, seed: int = 1) -> Feed:
@@ -91,8 +100,14 @@ def feed_of(model: ir.Model, seed: int = 1) -> Feed:
 
 def ranges_of(model: ir.Model, feed: Feed) -> dict[str, tuple[float, float]]:
     """Return the range of every activation, from the reference evaluator."""
-    names = [v.name for n in model.graph for v in n.outputs if v.name]
-    proto = ir.to_proto(model)
+    return dict(_ranges(ir.to_proto(model).SerializeToString(deterministic=True), pickle.dumps(feed)))
+
+
+@lru_cache(32)
+def _ranges(model: bytes, feed_bytes: bytes) -> dict[str, tuple[float, float]]:
+    """Return the range of every activation; a net is lowered in many forms and run by several evaluators."""
+    proto, feed = onnx.ModelProto.FromString(model), pickle.loads(feed_bytes)
+    names = [name for node in proto.graph.node for name in node.output if name]
     del proto.graph.output[:]
     proto.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
     found = (
@@ -210,6 +225,20 @@ def _constants(
             bounds = float(array.min()), float(array.max())
             found[index] = choose_params(*bounds, SCHEMAS[config.schema], TYPES[config.activation_type])
     return found
+
+
+_KNOWN: dict[bytes, Mapping[str, Tensor]] = {}
+
+
+def oracle(model: ir.Model, plan: QuantPlan, feed: Feed) -> Mapping[str, Tensor]:
+    """Return the values that a plan means; all evaluators of one form are held against one run of it."""
+    proto = ir.to_proto(model).SerializeToString(deterministic=True)
+    key = hashlib.sha256(pickle.dumps((proto, plan, feed))).digest()
+    if key not in _KNOWN:
+        if len(_KNOWN) == 32:
+            del _KNOWN[next(iter(_KNOWN))]
+        _KNOWN[key] = run_plan(model, plan, feed)
+    return _KNOWN[key]
 
 
 class Runs:

@@ -12,8 +12,7 @@ from qprof_onnx.quantizer.lowering.lower import lower
 from qprof_onnx.quantizer.numerics.affine import UINT8, QuantParams
 from qprof_onnx.quantizer.plan.plan import QuantPlan
 
-from ...reference.plan_interpreter import run_plan
-from ..lowered import NETS, Lowering, Runs, feed_of, parse, plan_of, same_interface
+from ..lowered import NETS, Lowering, Runs, feed_of, oracle, parse, plan_of, same_interface
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -32,7 +31,7 @@ def lowered(tmp_path: Path) -> Lowering:
         result = lower(model, plan)
         assert ir.to_proto(model).SerializeToString(deterministic=True) == before, "the argument was changed"
         same_interface(model, result.model)
-        return Runs(result, feed, tmp_path, options or {}, lambda: run_plan(model, plan, feed))
+        return Runs(result, feed, tmp_path, options or {}, lambda: oracle(model, plan, feed))
 
     return run
 
