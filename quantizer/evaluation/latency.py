@@ -64,6 +64,18 @@ class Latency:
         """Whether the rounds differ too much to say which model is faster, or how much."""
         return is_unclear(self.speedup_low, self.speedup_high)
 
+    @property
+    def is_even(self) -> bool:
+        """Whether neither model is faster in three of four rounds."""
+        return self.speedup_low <= 1.0 <= self.speedup_high
+
+    @property
+    def words(self) -> str:
+        """Return how fast the quantized model is, in a few words; "" where that is unclear."""
+        if self.is_unclear:
+            return ""
+        return "as fast as float" if self.is_even else f"{self.speedup:.2f} times as fast as float"
+
     def text(self, predicted: float | None = None) -> str:
         """Return how fast the quantized model is, in words.
 
@@ -75,9 +87,8 @@ class Latency:
         if self.is_unclear:
             beside = "" if predicted is None else f"; predicted {predicted:.2f}"
             return f"unclear, the machine is busy: {low} to {high} times as fast as float ({how}){beside}"
-        if self.speedup_low <= 1.0 <= self.speedup_high:
-            return f"as fast as float ({low} to {high} times; {how})"
-        return f"{self.speedup:.2f} times as fast as float ({low} to {high}; {how})"
+        times = " times" if self.is_even else ""
+        return f"{self.words} ({low} to {high}{times}; {how})"
 
 
 def is_unclear(low: float, high: float) -> bool:

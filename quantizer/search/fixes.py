@@ -18,9 +18,16 @@ from .grades import ORDER
 from .verdict import Fix, Verdict, is_no_gain
 from .worth import is_in_vain
 
-MIN_GAIN_DB, MIN_GAIN_SHARE = 0.5, 0.25
-"""Least gain that makes a model better within a grade, in dB; and least gain of a node in float, as ranked,
-that is worth a trial, as a share of the dB that are lacking."""
+MIN_GAIN_DB, MIN_GAIN_SHARE = 1.0, 0.25
+"""Least gain that makes a model better within a grade, in dB of how far its worst output is off, a tenth of
+the figure; and least gain of a node in float, as ranked, that is worth a trial, as a share of the dB that are
+lacking."""
+
+MIN_GAIN_POINTS = 0.25
+"""Least gain of a score, in its unit."""
+
+MOST_COST = 1.5
+"""Time over that of the model without a fix from which a fix has to gain points where there is a score."""
 
 HEADROOM_DB = 1.0
 """By which a fix aims above the SQNR that is needed."""
@@ -30,16 +37,33 @@ SMALL_BLOCK = 32
 
 
 def is_better(verdict: Verdict, than: Verdict) -> bool:
-    """Whether a model is better than another one: its grade, or within a grade its worst output by
-    `MIN_GAIN_DB`, or that it is no longer slower than float. One that gains nothing over float never is."""
+    """Whether a model is better than another one in the terms of its verdict: by its grade, or within a grade
+    by the score or the worst output, whichever decides, or that it is no longer slower than float.
+
+    One that gains nothing over float never is, nor one that takes `MOST_COST` times as long for no more of
+    the score.
+    """
     if is_no_gain(verdict.composition, verdict.cost) or is_in_vain(verdict):
+        return False
+    scores = verdict.score or verdict.accuracy, than.score or than.accuracy
+    points = None if scores[0] is None or scores[1] is None else scores[1].drop - scores[0].drop
+    if points is not None and points < MIN_GAIN_POINTS and _time(verdict) >= MOST_COST * _time(than):
         return False
     if ORDER[verdict.grade] != ORDER[than.grade]:
         return ORDER[verdict.grade] < ORDER[than.grade]
     if than.cost.is_slower or not than.composition.uses_integers:
         return True
-    before, after = (-inf if one.sqnr is None else one.sqnr for one in (than, verdict))
+    if than.decision.by == "score" and points is not None:
+        return points >= MIN_GAIN_POINTS
+    before, after = (-inf if one.worst is None else one.worst.margin for one in (than, verdict))
     return after >= before + MIN_GAIN_DB
+
+
+def _time(verdict: Verdict) -> float:
+    """Return the time of a model over float's, as measured where that is clear, else as predicted."""
+    if verdict.latency is not None and not verdict.latency.is_unclear:
+        return 1.0 / verdict.latency.speedup
+    return 1.0 if verdict.predicted is None else 1.0 / max(verdict.predicted, 1e-9)
 
 
 def fix_order(fix: Fix) -> tuple[object, ...]:

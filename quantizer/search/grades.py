@@ -118,12 +118,22 @@ class OutputGrade:
         return -inf if self.sqnr is None else self.sqnr - self.needed
 
     @property
+    def measured(self) -> str:
+        """Return the measured figure alone, and the SQNR."""
+        decibels = "no difference" if self.sqnr == inf else "" if self.sqnr is None else f"{self.sqnr:.1f} dB"
+        figure = self.figures.partition(" (wanted")[0]
+        return ", ".join(filter(None, [figure, "" if decibels in figure else decibels]))
+
+    @property
     def text(self) -> str:
         """Return the measured figure, and the needed one."""
         if self.figures:
             shares = {"answers": self.agreement, "sequences": self.sequences}
             equal = [f"{100 * share:.1f} % of the {of}" for of, share in shares.items() if share is not None]
             alike = f", {', '.join(equal)} the same" if equal else ""
+            known_shares = [share for share in shares.values() if share is not None]
+            if self.grade == "fair" and self.margin >= 0.0 and min(known_shares, default=1.0) < SAME_GOOD:
+                alike += f" (wanted: {100 * SAME_GOOD:g} %)"
             known = self.sqnr is not None and isfinite(self.sqnr) and " dB" not in self.figures
             decibels = f", {self.sqnr:.1f} dB" if known else ""
             return f"output '{self.output}': {self.figures}{decibels}{alike}"

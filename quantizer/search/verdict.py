@@ -19,7 +19,7 @@ from ..costs.float_regions import is_unprofitable
 from ..evaluation.accuracy import Accuracy
 from ..evaluation.evaluate import Evaluation
 from ..evaluation.gates import truth_doubts
-from ..evaluation.latency import Latency
+from ..evaluation.latency import EVEN_RATIO, Latency
 from ..evaluation.metrics.score import Score, score_text
 from ..noise.estimate_check import EstimateCheck
 from ..noise.output_limits import NoiseLimits
@@ -31,7 +31,7 @@ from ..plan.reasons import FORCED_BY, ReasonCode
 from ..targets.config import settings
 from ..targets.loading import Settings
 from .attribution import Attribution
-from .grades import WANTED_DROP, Decision, Grade, OutputGrade, decision_of, output_grades
+from .grades import NARROW, WANTED_DROP, Decision, Grade, OutputGrade, decision_of, output_grades
 from .integer_share import float_share, int8_share
 
 MIN_INT8_SHARE = 0.005
@@ -43,6 +43,9 @@ put down to that: 25 steps of 8 bits."""
 
 OPERATORS_TOLD = 3
 """Operators of products that a composition names, the most frequent first."""
+
+FLOATS_SPEED = "that of float"
+"""How fast a model is that computes what the float one does."""
 
 FEW_ROWS, TOO_FEW_ROWS = 16, 8
 """Held-out rows below which a verdict says that they are few, and below which it is good so far only."""
@@ -107,7 +110,13 @@ class Composition:
     @property
     def uses_integers(self) -> bool:
         """Whether arithmetic, weights or a cache are in integers."""
-        return bool(self.caches or self.weight_only or (self.quantized and self.int8_share != 0.0))
+        computes = self.int8_products or (self.quantized and self.int8_share != 0.0)
+        return bool(self.caches or self.weight_only or computes)
+
+    @property
+    def is_weights_only(self) -> bool:
+        """Whether weights are quantized and all arithmetic is float."""
+        return self.weight_only == self.quantized > 0
 
     @property
     def lines(self) -> Iterator[tuple[str, str]]:
@@ -123,7 +132,7 @@ class Composition:
         weights = f"weights only, of {self.weight_only} of {nodes}"
         if self.is_unprofitable:
             return f"{weights if self.weight_only else 'nothing'}: int8 arithmetic would not be faster"
-        if self.weight_only == self.quantized > 0:
+        if self.is_weights_only:
             return "; ".join(filter(None, [f"{weights}; arithmetic in float", self.wider]))
         if self.int8_share is None:
             return f"{self.quantized} of {nodes} quantized"
@@ -131,7 +140,12 @@ class Composition:
         share = f"{100 * self.int8_share:.0f} % of the arithmetic{of_which}"
         products = _count(sum(self.products.values()), "product")
         operators = ", ".join(sorted(self.products, key=lambda name: -self.products[name])[:OPERATORS_TOLD])
-        return f"{share}, {self.int8_products} of {products} ({operators})" if self.products else share
+        some = f"{self.int8_products} of {products} ({operators})"
+        if (
+            self.int8_products and self.int8_share < MIN_INT8_SHARE
+        ):  # in loops nobody counts how often they run
+            return some
+        return f"{share}, {some}" if self.products else share
 
 
 def composition_of(plan: QuantPlan, graph: Graph, profile: Profile | None) -> Composition:
@@ -241,6 +255,7 @@ def against(composition: Composition, cost: Cost) -> Iterator[Finding]:
     elif (
         composition.int8_share is not None
         and composition.int8_share < MIN_INT8_SHARE
+        and not composition.int8_products
         and not composition.is_unprofitable
     ):
         only = (
@@ -332,8 +347,10 @@ class Fix:
         settings: fields of `QuantConfig` with their new values; names of nodes are added to those given.
         check_speed: whether it is to measure speed, and keep float what is slower in int8.
         sqnr: dB of the worst output then; None where nothing differs, and before it is tried.
-        speedup: times as fast as float then; None where it was not measured.
+        speedup: times as fast as float then; None where it was not measured, or is unclear.
         grade: of the model then.
+        figure: how far its worst output is from float then, in words; "" for no output.
+        speed: how fast it is then, in the words of its verdict; "" where that is not known.
         drop: of the accuracy or metric then, in `drop_unit`; None without labels.
         predicted: time over float's as predicted.
         drop_unit: "percentage points", or that of the metric.
@@ -344,6 +361,8 @@ class Fix:
     sqnr: float | None = None
     speedup: float | None = None
     grade: Grade = "none"
+    figure: str = ""
+    speed: str = ""
     drop: float | None = None
     predicted: float = 1.0
     drop_unit: str = "percentage points"
@@ -359,22 +378,22 @@ class Fix:
     @property
     def brings(self) -> str:
         """Return the figures of its model, in words."""
-        parts: list[str] = [self.grade] if self.sqnr is None else [f"{self.sqnr:.1f} dB"]
+        parts = [self.grade, self.figure]
         if self.drop is not None:
             parts.append(f"{0.0 - self.drop:+.2f} {self.drop_unit.removeprefix('percentage ')}")
-        if self.speedup is not None:
-            parts.append(f"{self.speedup:.2f} times as fast as float")
-        return f"{', '.join(parts)} (measured)"
+        return f"{', '.join(filter(None, [*parts, self.speed]))} (measured)"
 
     def with_figures(self, verdict: Verdict) -> Fix:
         """Return it with the figures of the model that it makes."""
-        scored, predicted = verdict.score or verdict.accuracy, verdict.predicted
+        scored, predicted, latency = verdict.score or verdict.accuracy, verdict.predicted, verdict.latency
         in_integers = 1.0 - 0.5 * (verdict.composition.int8_share or 0.0)  # as if these took half
         return replace(
             self,
             sqnr=verdict.sqnr,
-            speedup=None if verdict.latency is None else verdict.latency.speedup,
+            speedup=None if latency is None or latency.is_unclear else latency.speedup,
             grade=verdict.grade,
+            figure="" if verdict.worst is None else verdict.worst.measured,
+            speed=FLOATS_SPEED if verdict.has_floats_speed else latency.words if latency else "",
             drop=None if scored is None else scored.drop,
             drop_unit=Fix.drop_unit if verdict.score is None else verdict.score.drop_unit,
             predicted=in_integers if predicted is None else 1.0 / max(predicted, 1e-9),
@@ -478,6 +497,14 @@ class Verdict(Presented):
         return f"{self.grade}{self._weights_only}: {facts}"
 
     @property
+    def is_unsure(self) -> bool:
+        """Whether an output speaks against the model, and the score, as far as it is known, does not."""
+        scored, by = self.score or self.accuracy, self.decision.by
+        if scored is None or by != "outputs" or any(output.destroyed for output in self.outputs):
+            return False
+        return self.grade in ("fair", "poor") and scored.drop <= WANTED_DROP
+
+    @property
     def why(self) -> str:
         """Return whether the score or the output decides, and why, where these differ; else ""."""
         scored, decision = self.score or self.accuracy, self.decision
@@ -488,11 +515,13 @@ class Verdict(Presented):
         if any(output.destroyed for output in self.outputs):
             return "the output decides: it is worth nothing, whatever the score is"
         if decision.by == "outputs":
-            if self.grade == "good" or scored.drop > WANTED_DROP:
+            if not self.is_unsure:
                 return ""
             most = max(scored.drop_high, -scored.drop_low)
             known = f"to {most:.2g} {unit} only" if most < inf else "too little"
-            return f"the output decides: {counted} tell{'s'[: scored.rows == 1]} the score {known}"
+            enough = scored.rows_to_show(NARROW * WANTED_DROP)
+            more = "" if enough is None else f"; about {enough} would decide"
+            return f"the output decides: {counted} tell{'s'[: scored.rows == 1]} the score {known}{more}"
         if decision.so_far:
             lost = f"{scored.drop_high:.2f} {unit} at most are lost"
             return f"the score decides: {lost}, and {counted} cannot show less"
@@ -510,12 +539,23 @@ class Verdict(Presented):
         return f"the score decides, as measured: {counted} cannot show that it loses less"
 
     @property
+    def has_floats_speed(self) -> bool:
+        """Whether the model computes what the float one does, and as fast as far as that is known: weights
+        alone are quantized, and neither times nor their prediction tell that reading them matters."""
+        if self.composition.is_unprofitable:
+            return not self.cost.is_slower
+        if self.latency is None and self.predicted is None:
+            return False
+        level = self.latency is None or self.latency.is_even
+        foreseen = self.predicted is None or 1.0 / EVEN_RATIO <= self.predicted <= EVEN_RATIO
+        return self.composition.is_weights_only and level and foreseen
+
+    @property
     def _weights_only(self) -> str:
         """Return that all arithmetic is float, and that it is not faster where that is known; else ""."""
-        parts = self.composition
-        if not parts.weight_only == parts.quantized > 0:
+        if not self.composition.is_weights_only:
             return ""
-        vain = parts.is_unprofitable or (self.latency is not None and not self.cost.is_faster)
+        vain = self.has_floats_speed or (self.latency is not None and not self.cost.is_faster)
         return " (weights only, not faster)" if vain else " (weights only)"
 
     def facts(self, codes: bool = False) -> Iterator[tuple[str, str]]:
@@ -526,8 +566,8 @@ class Verdict(Presented):
         """
         sizes = f"{size_text(self.float_bytes)} -> {size_text(self.quantized_bytes)}"
         yield "size", f"{sizes}, {size_change(self.float_bytes, self.quantized_bytes)}"
-        if self.composition.is_unprofitable and not self.cost.is_slower:
-            yield "speed", "that of float, whose arithmetic it has"
+        if self.has_floats_speed:
+            yield "speed", f"{FLOATS_SPEED}, whose arithmetic it has"
         elif self.latency is not None:
             yield "speed", self.latency.text(self.predicted)
         else:
@@ -692,7 +732,7 @@ def with_fixes(
         sentence = "no other settings make another plan"
         if tried:
             sentence = f"{tried} other plan{'s were' if tried > 1 else ' was'} tried, and none is better"
-        if vain or verdict.grade == "poor":
+        if vain or (verdict.grade == "poor" and not verdict.is_unsure):
             sentence, code = f"keep the float model ({_compared(verdict)}): {sentence}", Code.KEEP_FLOAT
     return replace(verdict, findings=gravest_first([Finding(code, sentence), *verdict.findings]))
 

@@ -165,3 +165,31 @@ def test_an_option_that_quantizes_a_node_all_the_same_is_one_of_the_command(opti
     else:
         known = {one.flag: name for name, one in options_of(QuantConfig).items()}
         load_recipe("onnx", {known[flag]: float(value) if value.isdigit() else value})
+
+
+@pytest.mark.parametrize(
+    ("latency", "predicted", "is_so"),
+    [
+        (None, 1.0, True),
+        (None, 0.6, False),
+        (None, None, False),
+        (Latency(1.0, 1.0, 1.0, 0.7, 1.6, 9, 9, 1, 1), 1.02, True),
+        (Latency(1.0, 1.0, 1.0, 0.7, 1.6, 9, 9, 1, 1), 0.87, False),
+        (Latency(2.0, 1.0, 2.0, 1.9, 2.1, 9, 9, 1, 1), 1.0, False),
+    ],
+)
+def test_weights_alone_have_the_speed_of_float_where_nothing_tells_otherwise(
+    latency: Latency | None, predicted: float | None, is_so: bool
+) -> None:
+    parts = Composition(None, 3, weight_only=3)
+    found = verdict_of(evaluation(latency=latency), LIMITS, parts, HELD_OUT, predicted=predicted)
+    assert found.has_floats_speed is is_so
+    told = dict(found.facts())["speed"] == "that of float, whose arithmetic it has"
+    assert told is is_so
+
+
+def test_products_in_loops_count_though_their_share_is_not_known() -> None:
+    parts = Composition(0.0, 1, products={"GRU": 2, "Gemm": 1}, int8_products=1)
+    assert parts.uses_integers
+    assert parts.text == "1 of 3 products (GRU, Gemm)"
+    assert not list(against(parts, Cost(100, 60, None)))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from qprof_onnx.profiles.base.findings import Code
+from qprof_onnx.quantizer.evaluation.metrics.score import Score
 from qprof_onnx.quantizer.search.attribution import AttributedNode, Attribution, OutputNoise
 from qprof_onnx.quantizer.search.fixes import (
     Failing,
@@ -113,8 +114,8 @@ def test_weights_of_few_bits_are_rounded_with_samples_and_then_have_smaller_bloc
     ("found", "is_so"),
     [
         (verdict(20.0, "good"), True),
-        (verdict(12.6, "fair"), True),
-        (verdict(12.4, "fair"), False),
+        (verdict(13.1, "fair"), True),
+        (verdict(12.9, "fair"), False),
         (verdict(30.0, "poor"), False),
         (verdict(30.0, "good", size=101), False),
         (verdict(17.0, "fair", size=95, predicted=1.0), False),
@@ -124,6 +125,28 @@ def test_a_better_model_has_a_better_grade_or_less_noise_and_gains_over_float(
     found: Verdict, is_so: bool
 ) -> None:
     assert is_better(found, verdict(12.0, "fair")) is is_so
+
+
+def scored(found: Verdict, drop: float, by: Literal["score", "outputs"]) -> Verdict:
+    """Return a verdict by a score with a drop, or by the output beside it."""
+    score = Score(40, 40, 90.0, 90.0 - drop, drop, drop - 0.1, drop + 0.1)
+    return replace(found, score=score, decision=replace(found.decision, by=by))
+
+
+@pytest.mark.parametrize(
+    ("found", "is_so"),
+    [
+        (scored(verdict(30.0, "fair"), 1.5, "score"), False),
+        (scored(verdict(12.0, "fair"), 1.2, "score"), True),
+        (scored(verdict(30.0, "good", predicted=1.3), 1.5, "outputs"), False),
+        (scored(verdict(30.0, "good", predicted=1.4), 1.5, "outputs"), True),
+        (scored(verdict(30.0, "good", predicted=1.1), 0.5, "score"), True),
+    ],
+)
+def test_a_model_that_a_score_judges_is_better_by_points_and_costs_half_of_the_speed_for_these_alone(
+    found: Verdict, is_so: bool
+) -> None:
+    assert is_better(found, scored(verdict(12.0, "fair"), 1.5, "score")) is is_so
 
 
 def test_of_fixes_of_a_grade_the_fastest_is_the_best() -> None:
@@ -165,5 +188,6 @@ def test_where_nothing_was_tried_the_reason_is_told() -> None:
 
 
 def test_the_figures_of_a_fix_are_in_the_unit_of_the_metric() -> None:
-    assert Fix(sqnr=20.0, drop=1.5, drop_unit="dB").brings == "20.0 dB, -1.50 dB (measured)"
-    assert Fix(sqnr=20.0, drop=1.5).brings == "20.0 dB, -1.50 points (measured)"
+    fix = Fix(grade="fair", figure="20.0 dB", speed="that of float", drop=1.5, drop_unit="dB")
+    assert fix.brings == "fair, 20.0 dB, -1.50 dB, that of float (measured)"
+    assert Fix(grade="good", drop=1.5).brings == "good, -1.50 points (measured)"
