@@ -273,8 +273,6 @@ def targets() -> str:
             f"{target.description}.",
             f"**{known.title}**: {known.runtime}, {known.date}.",
             table(("", ""), facts),
-            "Where this was read or measured:",
-            "\n".join(f"* {source}" for source in target.sources),
         ]
     head = ("target", "what it is", "", "activations", "weights", "schema")
     return "\n\n".join((table(head, rows), *parts))
@@ -286,7 +284,7 @@ def documents() -> str:
     parts = [table(("name", "of"), rows)]
     for name, document in schemas.DOCUMENTS.items():
         schema = schemas.schema_of(name)
-        parts += [f"### {name}", f"{document.about[0].upper()}{document.about[1:]}."]
+        parts += [f"## {name}", f"{document.about[0].upper()}{document.about[1:]}."]
         for choice in schema.get("anyOf", [schema]):
             record = schema["$defs"][choice["$ref"].rpartition("/")[2]]
             fields = []

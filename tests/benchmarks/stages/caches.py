@@ -402,7 +402,7 @@ def print_peak() -> None:
 
 
 def page(rows: Rows) -> str:
-    """Return the table of what is lost."""
+    """Return the table of what is lost against a float cache."""
     cells = [
         [
             subject,
@@ -415,7 +415,7 @@ def page(rows: Rows) -> str:
         ]
         for subject, found in rows.items()
         for row in found
-        if "db" in row
+        if "db" in row and row["cache"] != "float"
     ]
     head = ["", "", "cache", "bytes a token", "logits, dB", "same token, %", "after 384, %"]
     return table(head, cells)

@@ -232,13 +232,12 @@ def _part(found: Sequence[Row]) -> str:
         "perplexity",
         "one token",
         "longest run",
-        "answer, tokens/s",
-        "prompt, tokens/s",
     ]
-    cells = []
+    cells: list[list[str]] = []
+    failed: dict[str, list[str]] = {}
     for row in found:
         if "error" in row:
-            cells.append([row["weights"], f"fails: {row['error']}", *[""] * (len(head) - 2)])
+            failed.setdefault(row["error"], []).append(row["weights"])
             continue
         cells.append(
             [
@@ -250,11 +249,10 @@ def _part(found: Sequence[Row]) -> str:
                 f"{row['perplexity']:.4f}",
                 f"{row['one']:.2f}",
                 f"{row['many']:.2f}",
-                f"{row['answer_rate']:.0f}",
-                f"{row['prompt_rate']:.0f}",
             ]
         )
-    return table(head, cells)
+    notes = [f"Failed ({error}): {'; '.join(names)}." for error, names in failed.items()]
+    return "\n\n".join([table(head, cells), *notes])
 
 
 def options(parser: ArgumentParser) -> None:

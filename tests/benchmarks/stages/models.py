@@ -450,7 +450,7 @@ def times_table(rows: Rows) -> str:
     heads += [TITLES[column] for column in IN_OPENVINO]
     lines = []
     for name, row in known.items():
-        ratios = [_ratio(row, column) for column in columns]
+        ratios = [number(_of(row, column, "time", "ratio"), 2) for column in columns]
         plain = [number(row["float"].get(key, {}).get("ms"), 2) for key in (FLOAT, "float-openvino")]
         predicted = _of(row, PROFILE, "predicted")
         told_of = number(predicted, 2)
@@ -458,7 +458,26 @@ def times_table(rows: Rows) -> str:
     means = [_mean(_ratios(known, column, column)) for column in columns]
     bounds = [row["bound"] for row in known.values() if row["bound"] is not None]
     lines.append(["geometric mean", "", _mean(bounds), "", *means[:3], "", *means[3:]])
-    return table(heads, lines)
+    return f"{table(heads, lines)}\n\n{_spread(known, columns)}"
+
+
+def _spread(known: Mapping[str, Row], columns: Sequence[str]) -> str:
+    """Return a sentence on how far the rounds of a measurement lie apart."""
+    spans = [
+        (max(high / spent["ratio"] - 1.0, 1.0 - low / spent["ratio"]), name)
+        for name, row in known.items()
+        for column in columns
+        if (spent := _of(row, column, "time"))
+        for low, high in [spent["quartiles"]]
+    ]
+    if not spans:
+        return "Nothing was timed."
+    widths = sorted(span for span, _ in spans)
+    return (
+        f"Half of the rounds of a cell lie within {statistics.median(widths):.0%} of its figure in half of "
+        f"the cells, within {widths[int(0.9 * (len(widths) - 1))]:.0%} in nine of ten; the widest is "
+        f"{max(spans)[1]} ({widths[-1]:.0%})."
+    )
 
 
 def _ratio(row: Row, column: str) -> str:
