@@ -156,11 +156,20 @@ class ChosenSamples:
         positions: of the chosen ones in it, ascending, counted from 0.
         know_places: whether each sample knows its position, by which truth in the order of all samples is
             found.
+        marks: of the samples when they were first read (`sample_mark`), by which they are known again; ()
+            where nobody read them.
     """
 
     data: WholeData
     positions: tuple[int, ...]
     know_places: bool = False
+    marks: tuple[int, ...] = ()
+
+    def some(self, positions: Sequence[int]) -> ChosenSamples:
+        """Return those of them at some of their positions, ascending."""
+        marks = dict(zip(self.positions, self.marks, strict=False))
+        known = tuple(marks[at] for at in positions if at in marks)
+        return ChosenSamples(self.data, tuple(positions), self.know_places, known)
 
 
 DataLike: TypeAlias = WholeData | ChosenSamples

@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import zlib
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from .functions import is_function
 from .objects import (
     ChosenSamples,
     DataLike,
+    KeptItems,
     PreprocessedData,
     Transform,
     Transformed,
@@ -128,6 +130,80 @@ def _digest(arrays: Sequence[tuple[str, npt.NDArray[Any] | str]]) -> int:
             digest.update(len(part).to_bytes(8, "little"))
             digest.update(part)
     return int.from_bytes(digest.digest(), "big")
+
+
+# Whether a source gives the same samples each time it is read.
+
+MARKED_BYTES = 1 << 16
+"""Bytes of an array up to which a mark is of all of it."""
+
+
+def sample_mark(sample: Sample, state: Collection[str] = ()) -> int:
+    """Return a number by which a sample is known again in another reading of the same source.
+
+    It is a checksum of names, types, shapes and elements; of a large array of elements that are spread over
+    it, so that it costs next to nothing beside reading and running the sample.
+
+    Args:
+        sample: as it was read.
+        state: inputs that are left out, as a model computes them, and may do so with other last bits.
+    """
+    mark = 0
+    for name in sorted(sample.arrays.keys() - set(state)):
+        array = sample.arrays[name]
+        mark = zlib.crc32(f"{name} {array.dtype.kind}{array.itemsize} {array.shape}".encode(), mark)
+        flat = array.reshape(-1)
+        if array.dtype.kind in "OU":
+            mark = zlib.crc32("\0".join(map(str, flat)).encode(errors="surrogatepass"), mark)
+        else:
+            step = array.nbytes // MARKED_BYTES | 1  # odd: in step with no row of a usual size
+            mark = zlib.crc32(np.ascontiguousarray(flat[::step]).view(np.uint8).data, mark)
+    return mark
+
+
+def _known_again(samples: Samples, marks: Sequence[int]) -> Samples:
+    """Return samples of which each is held against its mark.
+
+    Raises:
+        DataError: while iterating: one is another.
+    """
+
+    def iterate(part: slice) -> Iterator[Sample]:
+        for sample, mark in zip(samples.iterate(part), marks[part], strict=False):
+            if sample_mark(sample, samples.state) != mark:
+                raise DataError(_other_sample(sample))
+            yield sample
+
+    return replace(samples, iterate=iterate)
+
+
+def check_same_again(data: DataLike, samples: Samples) -> None:
+    """Refuse code of the user's that gives another first sample when it is asked again: truth that lies
+    beside it, in the order of the samples, would be that of others.
+
+    Args:
+        data: the source; files stay where they are.
+        samples: of it.
+
+    Raises:
+        DataError: the first sample is another.
+    """
+    whole = data.data if isinstance(data, Transformed) else data
+    kept = isinstance(whole, ChosenSamples | KeptItems | PreprocessedData | Iterator)
+    if kept or (isinstance(whole, str | os.PathLike) and not is_function(os.fspath(whole))):
+        return
+    readings = [list(samples.part(0, 1)) for _ in range(2)]
+    if len({sample_mark(sample) for (sample,) in readings if sample}) > 1:
+        raise DataError(_other_sample(readings[0][0]))
+
+
+def _other_sample(sample: Sample) -> str:
+    """Return the message about a sample that is another than in the reading before."""
+    return (
+        f"{sample.name}: is another sample each time the data is read (shuffle=True, random values?), so "
+        "that neither held-out samples nor labels are those that were chosen; give shuffle=False or a fixed "
+        "seed, or, in Python, list(data)"
+    )
 
 
 def rows_of(sample: Sample, specs: Sequence[InputSpec]) -> Iterator[Sample]:
@@ -298,7 +374,8 @@ def open_samples(
         DataError: no such folder, module or function; a folder without samples; an object that cannot be
             iterated. While iterating: a file that is broken or holds pickled objects; an input that is
             missing, unknown, or of the wrong type, rank or fixed dimension; code of the user's that raises or
-            yields something else; an iterator that has to be read a second time, or has nothing left.
+            yields something else; an iterator that has to be read a second time, or has nothing left; chosen
+            samples that are others than when they were chosen.
     """
     if limit is not None and limit < 1:
         raise DataError(
@@ -307,7 +384,8 @@ def open_samples(
     limit = None if limit is None else min(limit, sys.maxsize)  # islice takes no more
     if isinstance(source, ChosenSamples):
         every = open_samples(source.data, inputs, by_row=by_row, model=model)
-        return every.chosen(source.positions[:limit], drawn=source.know_places)
+        chosen = every.chosen(source.positions[:limit], drawn=source.know_places)
+        return _known_again(chosen, source.marks[:limit]) if source.marks else chosen
     specs = of_batches(inputs) if by_row else tuple(inputs)
     data, transform = (source.data, source.transform) if isinstance(source, Transformed) else (source, None)
 

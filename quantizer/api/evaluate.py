@@ -10,6 +10,7 @@ import onnx_ir as ir
 
 from ...profiles.base.findings import Code, Finding, gravest_first
 from ...profiles.base.progress import asked_for, stages
+from ...profiles.base.tool import notes_once
 from ...profiles.samples.objects import DataSource
 from ..evaluation import layers
 from ..evaluation.evaluate import Evaluation
@@ -57,6 +58,7 @@ def evaluate(
     judge = with_metric_of_labels(with_keywords("evaluate", judge or Judge(), keywords))
     samples = samples_of(data, judge.transform, judge.preprocess)
     with (
+        notes_once(),
         opened(model) as path,
         quantized_file(quantized) as other,
         labels_file(judge.labels, classes=not reads_truth(judge.metric)) as truth,

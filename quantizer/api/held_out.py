@@ -17,7 +17,7 @@ from ...profiles.base.tool import Progress
 from ...profiles.records.profile import DataId
 from ...profiles.samples.batches import fixed_batch
 from ...profiles.samples.objects import ChosenSamples, WholeData, source_name
-from ...profiles.samples.samples import id_of_digests, open_samples, sample_digests
+from ...profiles.samples.samples import id_of_digests, open_samples, sample_digests, sample_mark
 from ...profiles.samples.states import FloatModel, follows
 from ...profiles.samples.values import InputSpec, Sample
 from ..evaluation.metrics.truth import Labels
@@ -44,6 +44,7 @@ class SampleDigests:
         is_cut: whether there may be more samples, that a limit left out.
         sequences: number of the sequence of each sample, where they are steps of sequences; () where each is
             one alone.
+        marks: by which the samples are known again (`sample_mark`); () for none.
     """
 
     data: WholeData
@@ -53,10 +54,13 @@ class SampleDigests:
     batch: int = 1
     is_cut: bool = False
     sequences: tuple[int, ...] = ()
+    marks: tuple[int, ...] = ()
 
-    def chosen(self, places: Iterable[int]) -> ChosenSamples:
-        """Return some of the samples, by their places among those that were read."""
-        return ChosenSamples(self.data, tuple(self.positions[place] for place in places))
+    def chosen(self, places: Sequence[int]) -> ChosenSamples:
+        """Return some of the samples, by their places among those that were read; each other reading is held
+        against this one."""
+        marks = tuple(self.marks[place] for place in places) if self.marks else ()
+        return ChosenSamples(self.data, tuple(self.positions[place] for place in places), marks=marks)
 
     def identity(self, places: Iterable[int]) -> DataId:
         """Return the identity of some of the samples, as a profile has it."""
@@ -93,7 +97,7 @@ class SampleSplit:
 
     def plan_check(self, count: int) -> ChosenSamples:
         """Return the samples that a model is run on before it is written, as many as these."""
-        return ChosenSamples(self.profiled.data, tuple(sorted(self.drawn[:count])))
+        return self.profiled.some(sorted(self.drawn[:count]))
 
 
 def read_digests(
@@ -118,12 +122,13 @@ def read_digests(
     source = open_samples(data, inputs, limit, model=model)
     rows: list[tuple[int, ...]] = []
     positions, first_rows, count = list[int](), list[int](), 0
-    sequences: list[int] = []
+    sequences, marks = list[int](), list[int]()
     before: Sample | None = None
     for sample in source:
         sequences.append((sequences[-1] if sequences else -1) + (not follows(sample, before)))
         before = sample
         digests = tuple(sample_digests(sample.arrays, inputs))
+        marks.append(sample_mark(sample, source.state))
         positions.append(len(rows) if sample.position is None else sample.position)
         first_rows.append(sample.first_row(len(digests), len(rows), count))
         rows.append(digests)
@@ -140,6 +145,7 @@ def read_digests(
         fixed_batch(inputs),
         len(rows) == limit,
         tuple(sequences) if source.state else (),
+        tuple(marks),
     )
 
 

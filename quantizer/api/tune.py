@@ -14,6 +14,7 @@ from ...profiles.base.json_values import to_jsonable
 from ...profiles.base.output_files import replacing_together
 from ...profiles.base.presentation import is_report
 from ...profiles.base.progress import asked_for, stages
+from ...profiles.base.tool import notes_once
 from ...profiles.runtime.external_weights import load_weights
 from ...profiles.samples.objects import DataSource
 from ...profiles.samples.preprocessing import recipe_file
@@ -133,6 +134,7 @@ def tune(
 
     classes = not reads_truth(how.metric)
     with (
+        notes_once(),
         opened(model) as path,
         temporary_folder() as folder,
         labels_file(how.labels, classes=classes) as labels_path,

@@ -26,7 +26,7 @@ from ...profiles.samples.batches import fixed_batch
 from ...profiles.samples.objects import DataLike, source_name
 from ...profiles.samples.picture_files import for_evaluation
 from ...profiles.samples.random_samples import check_not_random
-from ...profiles.samples.samples import data_id, folder_of, input_specs, token_decoder
+from ...profiles.samples.samples import check_same_again, data_id, folder_of, input_specs, token_decoder
 from ...profiles.samples.states import follows, next_state
 from ...profiles.samples.values import Sample
 from ..model.identity import model_id
@@ -418,6 +418,8 @@ def evaluate(
     show_progress = stages(progress)("evaluating")
     samples = classes = 0  # classes of the output that truth belongs to; 0 for unknown
     source = model_samples(data, original, measuring.limit)
+    if labels is not None:
+        check_same_again(data, source)
     # Where a state goes from step to step, the quantized model gets its own: what it lost adds up, as in use.
     quantized_values: Inputs = {}
     own: Inputs = {}

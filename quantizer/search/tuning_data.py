@@ -19,7 +19,7 @@ from ...profiles.records.profile import DataId
 from ...profiles.runner.sample_pass import map_in_threads
 from ...profiles.runtime.states import model_samples
 from ...profiles.samples.objects import DataLike, source_name
-from ...profiles.samples.samples import data_id, input_specs, rows_of
+from ...profiles.samples.samples import check_same_again, data_id, input_specs, rows_of
 from ...profiles.samples.states import runs_with_own_state
 from ...profiles.samples.values import Sample
 from ..evaluation.metrics.metric import Figures, Metric, Outputs
@@ -282,6 +282,8 @@ def read_samples(
         ConfigError: both labels and a metric. DataError: the data, the labels or the metric are wrong.
         ModelError: there is no such output, or it has no classes.
     """
+    if data.labels is not None:
+        check_same_again(data.data, model_samples(data.data, model, data.limit, notes=False))
     specs, samples = input_specs(model), _samples_in_memory(model, data.data, data.limit)
     (first,) = outputs_of(session, samples[:1], "float model")
     request = MetricRequest(data.metric, data.labels, data.output, data.class_axis, data.data)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import onnx_ir as ir
 import pytest
 from qprof_onnx.profiles.base.errors import DataError
 from qprof_onnx.profiles.samples.objects import ChosenSamples
-from qprof_onnx.profiles.samples.samples import open_samples
+from qprof_onnx.profiles.samples.samples import check_same_again, open_samples
 from qprof_onnx.profiles.samples.values import InputSpec
 from qprof_onnx.quantizer.api.held_out import (
     SampleDigests,
@@ -150,3 +151,53 @@ def test_samples_that_are_no_batches_count_as_one_each() -> None:
     held_out = split_samples(read_digests(data(3, 4, 5, 6), SPECS, None), has_rows=False).description
     assert held_out.rows == held_out.samples == 2
     assert held_out.text == "2 held-out samples"
+
+
+class Shuffling:
+    """A loader that gives its samples in another order each time, as with shuffle=True."""
+
+    def __init__(self, samples: Sequence[np.ndarray], *, of_rows: int = 1) -> None:
+        self._samples, self._rows, self._rng = samples, of_rows, np.random.default_rng(0)
+
+    def __iter__(self) -> Iterator[np.ndarray]:
+        order = self._rng.permutation(len(self._samples))
+        for start in range(0, len(order), self._rows):
+            yield np.concatenate([self._samples[at] for at in order[start : start + self._rows]])
+
+
+@pytest.mark.parametrize("part", ["profiled", "held_out", "plan_check"])
+@pytest.mark.parametrize("rows", [1, 4])
+def test_samples_that_come_in_another_order_than_when_they_were_split_are_refused(
+    part: str, rows: int
+) -> None:
+    split = split_samples(read_digests(Shuffling(data(*[1] * 24), of_rows=rows), SPECS, None))
+    with pytest.raises(DataError, match=r"another sample each time .*shuffle=True.*; give shuffle=False"):
+        list(open_samples(split.plan_check(16) if part == "plan_check" else getattr(split, part), SPECS))
+
+
+def test_large_samples_of_which_a_patch_is_drawn_at_random_are_refused() -> None:
+    spec, calls = InputSpec("x", np.dtype(np.float32), (1, 3, 224, 224)), iter(range(9))
+
+    def samples() -> Iterator[np.ndarray]:
+        for number in range(4):
+            picture = np.full((1, 3, 224, 224), number, np.float32)
+            picture[:, :, :8, :8] = next(calls)
+            yield picture
+
+    with pytest.raises(DataError, match="random values"):
+        list(open_samples(split_samples(read_digests(samples, [spec], None)).held_out, [spec]))
+
+
+def test_a_list_of_what_shuffles_stays_as_it_is() -> None:
+    split = split_samples(read_digests(list(Shuffling(data(*[1] * 8))), SPECS, None))
+    assert len(list(open_samples(split.profiled, SPECS))) == 6 - 2
+
+
+def test_labels_beside_samples_that_come_in_another_order_are_refused(tmp_path: Path) -> None:
+    source, calm = Shuffling(data(*[1] * 24)), data(*[1] * 24)
+    with pytest.raises(DataError, match="nor labels are those"):
+        check_same_again(source, open_samples(source, SPECS))
+    check_same_again(calm, open_samples(calm, SPECS))
+    once = iter(calm)
+    check_same_again(once, open_samples(once, SPECS))
+    assert len(list(once)) == 24
