@@ -16,6 +16,7 @@ from ..options import (
     FiniteNumber,
     GroupedCommand,
     data_option,
+    given_options,
     json_option,
     model_argument,
     option,
@@ -113,6 +114,8 @@ def command(
         sentence = "the observers count in numpy, five times slower: the compiled kernels were not built"
         remedy = "install qprof-onnx where a C compiler is present"
         tell_findings([Finding(Code.NUMPY_OBSERVERS, sentence, remedy=remedy)])
+    if "every" in given_options(options) and not options.get("checkpoint"):
+        raise click.UsageError("--every is for --checkpoint; give that too, or leave it out.")
     samples = samples_of(data, None, options.pop("preprocess"))
     settings = record_of(RunSettings(), options)
     findings: list[Finding] = []

@@ -535,6 +535,11 @@ class Code(StrEnum):
         "Which target was taken where none was named, or that it is not this machine's.",
     )
     SETTING_FOLLOWS = "setting-follows", Severity.NOTE, "A setting that follows from another one."
+    SETTING_UNREAD = (
+        "setting-unread",
+        Severity.WARNING,
+        "A setting was given that nothing reads with the others as they are.",
+    )
     LIMIT_OUT_OF_REACH = (
         "limit-out-of-reach",
         Severity.WARNING,

@@ -404,7 +404,7 @@ class QuantizeOptions(Judge):
 
 OF_JUDGING = frozenset(
     {"labels", "metric", "holdout_data", "scored_output", "class_axis", "gate", "latency", "runtime"}
-    | {"provider", "threads", "fix", "budget", "keep_samples"}
+    | {"provider", "threads", "fix", "budget", "keep_samples", "preprocess", "transform"}
 )
 """Options of `quantize` that are for samples, on which the result is judged."""
 

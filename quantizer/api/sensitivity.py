@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from ...profiles.base.errors import DataError, PlanError
+from ...profiles.base.errors import ConfigError, DataError, PlanError
 from ...profiles.runtime.providers import check_provider
 from ...profiles.samples.objects import DataLike, DataSource
 from ..model.files import ModelLike, temporary_folder
@@ -61,6 +61,8 @@ def sensitivity(
         source = None if data is None else samples_of(data, judge.transform, judge.preprocess)
         recipe = recipe_of(config, settings)
         limits = None
+        if plan is not None and recipe is not None and recipe.given:
+            raise ConfigError(f"{min(recipe.given)}: a plan holds its own settings; leave one of them out")
         if plan is not None:
             planned = open_plan(file.prepared, read_plan(plan), plan_name(plan))
         elif profile is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,8 @@ from ...profiles.runtime.providers import check_provider
 from ...profiles.runtime.states import model_samples
 from ...profiles.samples.objects import DataLike, DataSource
 from ..api.drift import DriftReport, compare_profiles
-from ..api.keywords import ConfigLike, recipe_of, with_keywords
-from ..api.options import ReportOptions
+from ..api.keywords import ConfigLike, given_fields, recipe_of, with_keywords
+from ..api.options import Judge, ReportOptions
 from ..api.results import QuantizedLike, QuantizeResult, quantized_file
 from ..api.sources import labels_file, samples_of, with_metric_of_labels
 from ..api.tune import TuneResult
@@ -46,6 +46,10 @@ from .suggestions import FileNames
 
 MAX_YAML_FILES = 30
 """YAML files beside a quantized model that are searched for its plan and its profile."""
+
+
+OF_MEASURING = frozenset(field.name for field in fields(Judge)) - {"progress"}
+"""Options of `report` that are read where a model is measured alone."""
 
 
 def report(
@@ -103,6 +107,10 @@ def report(
         if (quantized is None) != (data is None):
             alone = "quantized model" if data is None else "samples"
             raise ConfigError(f"report: {alone} alone cannot be measured; give both --quantized and --data")
+        if quantized is None and (unread := sorted((given_fields(how) & OF_MEASURING) - {"gate"})):
+            raise ConfigError(
+                f"report: {unread[0]} is for what is measured; give --quantized and --data, or leave it out"
+            )
         if quantized is None and how.gate.has_limit:
             raise ConfigError("report: a gate needs something measured; give --quantized and --data")
         analysis = analyse(path, plan, profile, recipe)

@@ -42,6 +42,12 @@ OUTPUT_KINDS: tuple[OutputKind, ...] = get_args(OutputKind)
 DATA_FREE = ("dynamic", "weight-only")
 """Modes that need no profile."""
 
+OF_ACTIVATIONS = (
+    *("schema", "calibrator", "activation_type", "keep_16bit", "second_type"),
+    *("equalization", "bias_correction"),
+)
+"""Settings of activations that are calibrated: nothing reads them in the modes without."""
+
 FEW_BITS = ("int4", "uint4", "int2", "uint2", "mxfp4", "nvfp4")
 """Types of weights in mode weight-only that pack several elements into a byte."""
 
@@ -419,6 +425,21 @@ class QuantConfig:
     def reads_profile(self) -> bool:
         """Whether the plan depends on a profile: in a mode without one where outputs are to keep a limit."""
         return self.mode not in DATA_FREE or self.asks_quality
+
+
+def unread_settings(config: QuantConfig) -> dict[str, str]:
+    """Return the settings that nothing reads with the others as they are, each with the reason."""
+    if config.mode not in DATA_FREE:
+        is_float = config.activation_type in FLOAT_TYPES
+        return {"min_tensor_sqnr": "activations are floating-point numbers"} if is_float else {}
+    why = {
+        "dynamic": "mode dynamic takes the ranges of activations while the model runs",
+        "weight-only": "activations are float in mode weight-only",
+    }[config.mode]
+    names = list(OF_ACTIVATIONS)
+    if config.io != "float" or config.kv_cache != "float":  # whose scales are calibrated
+        names.remove("calibrator")
+    return dict.fromkeys(names, why)
 
 
 def settings() -> Mapping[str, Option]:

@@ -47,6 +47,7 @@ from .config import (
     QuantConfig,
     config_from_mapping,
     settings_from_mapping,
+    unread_settings,
 )
 from .cost_table import is_file_of_costs, read_table
 from .forms import FORMS
@@ -162,6 +163,10 @@ def load_recipe(
     remark = why
     if source is None and processor().kind not in target.processors:
         remark = default_doubt(target.name, _processors(), processor())
+    for key, reason in unread_settings(config).items():
+        if key in given:
+            sentence = f"{key} {_shown(given[key])} does nothing: {reason}"
+            note(Finding(Code.SETTING_UNREAD, sentence, key, remedy="leave it out"), waits=True)
     if remark:
         note(Finding(Code.TARGET_ASSUMED, remark, target.name), waits=True)
     measured = None
@@ -185,6 +190,10 @@ def _targets_that_keep(given: Mapping[str, Any]) -> Iterator[str]:
         with suppress(ConfigError):
             check_config(config, target, OPTIONS, given)
             yield target.name
+
+
+def _shown(value: object) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 def _processors() -> Processors:

@@ -82,6 +82,13 @@ def profile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
+@pytest.fixture(scope="module")
+def plan(profile: Path) -> Path:
+    files = [profile.with_name("q.onnx"), "--save-plan", profile.with_name("q.yaml")]
+    assert qprof("quantize", MODEL, "--profile", profile, "-o", *files).exit_code == 0
+    return profile.with_name("q.yaml")
+
+
 @pytest.mark.parametrize(("option", "value", "sentence"), [*SETTINGS, *JUDGING, *HOLDOUT])
 def test_tune_refuses_it_before_a_trial(
     option: str, value: str, sentence: str, monkeypatch: pytest.MonkeyPatch, profile: Path
@@ -99,15 +106,40 @@ def test_sensitivity_refuses_it_before_a_plan_is_made(
 
 
 def test_report_refuses_a_profile_of_newer_data_before_models_are_compared(
-    profile: Path, monkeypatch: pytest.MonkeyPatch
+    profile: Path, plan: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert (
-        qprof("quantize", MODEL, "--profile", profile, "-o", "q.onnx", "--save-plan", "q.yaml").exit_code == 0
-    )
-    report = ["report", MODEL, "q.yaml", "--profile", profile, "-o", "page"]
     monkeypatch.setattr("qprof_onnx.quantizer.report.report.evaluate", None)
-    found = qprof(*report, "--quantized", "q.onnx", "--data", DATA, "--history", "few.txt")
+    report = ["report", MODEL, plan, "--profile", profile, "-o", "page", "--history", "few.txt"]
+    found = qprof(*report, "--quantized", plan.with_suffix(".onnx"), "--data", DATA)
     is_refused(found, "few.txt: the document must be a mapping")
+
+
+IDLE = [
+    ("quantize --data {data} -o q.onnx --checkpoint c", "checkpoint: is for rounding gptq or gptaq"),
+    ("quantize --profile {profile} -o q.onnx --preprocess imagenet", "--preprocess is for --data"),
+    ("dump-profile --data {data} -o q.yaml --every 5", "--every is for --checkpoint"),
+    ("report {plan} --profile {profile} -o page --labels few.txt", "report: labels is for what is measured"),
+    ("report {plan} --profile {profile} -o page --limit 3", "report: limit is for what is measured"),
+    ("sensitivity --data {data} --plan {plan} --calibrator kl", "calibrator: a plan holds its own settings"),
+]
+"""Commands with an option that nothing would read."""
+
+
+@pytest.mark.parametrize(("command", "sentence"), IDLE)
+def test_an_option_that_nothing_would_read_is_refused(
+    command: str, sentence: str, profile: Path, plan: Path
+) -> None:
+    name, *words = command.format(data=DATA, profile=profile, plan=plan).split()
+    is_refused(qprof(name, MODEL, *words), sentence)
+
+
+def test_a_setting_that_nothing_reads_is_told(place: Path) -> None:
+    result = qprof("quantize", MODEL, "--as", "int8-dynamic", "--calibrator", "kl", "-o", "q.onnx")
+    assert result.exit_code == 0
+    assert result.stderr.splitlines() == [
+        "warning: calibrator kl does nothing: mode dynamic takes the ranges of activations while the model "
+        "runs; leave it out"
+    ]
 
 
 def test_labels_at_chance_are_told_before_samples_are_profiled(place: Path) -> None:
