@@ -510,7 +510,11 @@ class Code(StrEnum):
     KEPT_FLOAT = "kept-float", Severity.NOTE, "Nodes that had to stay float for the target of `tune`."
     BUDGET_ENDED = "budget-ended", Severity.NOTE, "The time for the search ended before the search did."
 
-    FIX_TRIED = "fix-tried", Severity.NOTE, "Other settings are tried, as --fix auto asked for."
+    FIX_TRIED = (
+        "fix-tried",
+        Severity.NOTE,
+        "Other settings are applied: as --fix auto asked for, or in place of a poor model.",
+    )
     NO_FIX_TRIED = (
         "no-fix-tried",
         Severity.NOTE,
@@ -524,8 +528,8 @@ class Code(StrEnum):
     FALLBACK_TAKEN = (
         "fallback-taken",
         Severity.WARNING,
-        "The model would be neither good nor worth it: weights alone are quantized, or the float model is "
-        "kept.",
+        "The model would be neither good nor worth it: weights alone are quantized, a fix is applied, or the "
+        "float model is kept.",
     )
 
     # Settings -------------------------------------------------------------------------------------------

@@ -57,7 +57,7 @@ from ..planning.settings_check import check_settings
 from ..prepare.prepare import ModelFile, ProfileLike, profile_name
 from ..search.attribution import Attribution, attribute, samples_to_attribute_on
 from ..search.closed_loop import CHECK_SAMPLES, INCOMPARABLE_SAMPLES, samples_to_run
-from ..search.fixes import Failing, cheap_fixes, fix_order, is_better, lacking, node_fixes
+from ..search.fixes import Failing, cheap_fixes, fix_order, in_place_of_poor, is_better, lacking, node_fixes
 from ..search.loop import Loop
 from ..search.options import SpeedCheckOptions
 from ..search.verdict import (
@@ -500,15 +500,20 @@ def _judge_and_fix(task: _Task) -> QuantizeResult:
     elif verdict.grade in ("fair", "poor") or verdict.speaks_against:
         verdict, left_out = improved("search for fixes", lambda: _tried_fixes(task, first), verdict)
         fixes = verdict.fixes
-    if options.fix == "off" or not fixes:
+    fix = in_place_of_poor(verdict, task.recipe.config, fixes)
+    if options.fix == "auto" and fixes:
+        fix = fixes[0]
+    if fix is None:
         result = _with_verdict(*_worth_writing(task, first, verdict), task.profile)
         return replace(result, findings=gravest_first([*result.findings, *left_out]))
-    fix = fixes[0]
     words = " ".join(fix.options)
     task.note(Finding(Code.FIX_TRIED, f"fix: {words}", words))
     fixed = _attempt(task, with_settings(task.recipe, fix.settings, "fix"), check_speed or fix.check_speed)
     cause = _cause_in_input(fixed.verdict, task.profile)
-    findings = gravest_first([*fixed.verdict.findings, *cause, CHOSEN_ON_HELD_OUT])
+    worst = "" if verdict.worst is None else f": {verdict.worst.text}"
+    before = Finding(Code.FALLBACK_TAKEN, f"as planned the model is {verdict.grade}{worst}", words)
+    instead = () if options.fix == "auto" else (before,)
+    findings = gravest_first([*fixed.verdict.findings, *cause, CHOSEN_ON_HELD_OUT, *instead])
     verdict = replace(fixed.verdict, applied=fix, findings=findings)
     return _with_verdict(fixed, verdict, task.profile)
 

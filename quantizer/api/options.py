@@ -345,7 +345,11 @@ class QuantizeOptions(Judge):
     ] = None
     fix: Annotated[
         Literal["off", "auto"],
-        option("Quality", "auto: apply the best fix that was tried, where the result is not good."),
+        option(
+            "Quality",
+            "auto: apply the best fix that was tried, where the result is not good; off: only one that makes "
+            "a poor model good at nearly its time and size.",
+        ),
     ] = "off"
     budget: Annotated[
         float,

@@ -7,7 +7,7 @@ question of a budget of seconds.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import inf, isfinite
 
@@ -31,6 +31,12 @@ MOST_COST = 1.5
 
 HEADROOM_DB = 1.0
 """By which a fix aims above the SQNR that is needed."""
+
+NEARLY = 1.25
+"""Times the time, and the bytes, of a poor model that one which is written in its place may have."""
+
+MORE_CAREFUL = frozenset({"keep_float", "min_output_sqnr", "mode"})
+"""Settings of fixes that leave all as it was asked for, and less of the model in integers."""
 
 SMALL_BLOCK = 32
 """Elements of a weight that share a scale where that is a fix."""
@@ -71,6 +77,33 @@ def fix_order(fix: Fix) -> tuple[object, ...]:
     return ORDER[fix.grade], fix.predicted, -(fix.sqnr or 0.0), fix.options
 
 
+def in_place_of_poor(verdict: Verdict, config: QuantConfig, fixes: Sequence[Fix]) -> Fix | None:
+    """Return the fix that is applied unasked: of a poor model the first that makes it good at nearly its time
+    and bytes, and changes nothing that was asked for; None for none.
+
+    Args:
+        verdict: on the model.
+        config: that it was made with; with a limit, a size, or without a cost model it is what was asked for.
+        fixes: that were tried, the best first.
+    """
+    is_asked = config.min_output_sqnr is not None or config.has_size or config.cost_model == "off"
+    if verdict.grade != "poor" or is_asked:
+        return None
+    time = Fix().with_figures(verdict).predicted
+    return next(
+        (
+            fix
+            for fix in fixes
+            if fix.grade == "good"
+            and not fix.check_speed
+            and fix.settings.keys() <= MORE_CAREFUL
+            and fix.predicted <= NEARLY * time
+            and fix.bytes <= NEARLY * verdict.quantized_bytes
+        ),
+        None,
+    )
+
+
 @dataclass(frozen=True)
 class Failing:
     """A model that is not good, or not worth its arithmetic, and the settings that there are.
@@ -100,9 +133,9 @@ class Failing:
 def cheap_fixes(failing: Failing) -> Iterator[Fix]:
     """Yield the changes that no ranking of nodes is needed for.
 
-    Weights alone where nothing else is quantized; 7 bits where kernels saturate; a check of speed where float
-    is faster; the target's own calibrator; an SQNR that outputs are held to. Of weights of few bits: GPTQ,
-    smaller blocks, and 8 bits.
+    Weights alone where nothing else is quantized, or the model is poor; 7 bits where kernels
+    saturate; a check of speed where float is faster; the target's own calibrator; an SQNR that outputs are
+    held to. Of weights of few bits: GPTQ, smaller blocks, and 8 bits.
     """
     config, verdict = failing.config, failing.verdict
     if config.mode == "weight-only":
@@ -127,6 +160,8 @@ def cheap_fixes(failing: Failing) -> Iterator[Fix]:
         worst = verdict.worst
         assert worst is not None
         yield Fix({"min_output_sqnr": round(worst.needed + HEADROOM_DB, 1)})
+    if verdict.grade == "poor" and not config.has_size:
+        yield Fix({"mode": "weight-only"})
 
 
 def lacking(verdict: Verdict) -> float | None:

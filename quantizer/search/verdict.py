@@ -354,6 +354,7 @@ class Fix:
         drop: of the accuracy or metric then, in `drop_unit`; None without labels.
         predicted: time over float's as predicted.
         drop_unit: "percentage points", or that of the metric.
+        bytes: of the model.
     """
 
     settings: Settings = field(default_factory=dict)
@@ -366,6 +367,7 @@ class Fix:
     drop: float | None = None
     predicted: float = 1.0
     drop_unit: str = "percentage points"
+    bytes: int = 0
 
     @property
     def options(self) -> tuple[str, ...]:
@@ -397,6 +399,7 @@ class Fix:
             drop=None if scored is None else scored.drop,
             drop_unit=Fix.drop_unit if verdict.score is None else verdict.score.drop_unit,
             predicted=in_integers if predicted is None else 1.0 / max(predicted, 1e-9),
+            bytes=verdict.quantized_bytes,
         )
 
 

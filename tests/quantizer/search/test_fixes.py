@@ -14,6 +14,7 @@ from qprof_onnx.quantizer.search.fixes import (
     Failing,
     cheap_fixes,
     fix_order,
+    in_place_of_poor,
     is_better,
     lacking,
     node_fixes,
@@ -159,6 +160,39 @@ def test_of_fixes_of_a_grade_the_fastest_is_the_best() -> None:
         )
     )
     assert sorted([fair, slow, fast], key=fix_order) == [fast, slow, fair]
+
+
+@pytest.mark.parametrize(
+    ("grade", "asked", "fix", "is_applied"),
+    [
+        ("poor", {}, {}, True),
+        ("fair", {}, {}, False),
+        ("poor", {}, {"grade": "fair"}, False),
+        ("poor", {}, {"predicted": 0.7}, False),  # 0.5 before
+        ("poor", {}, {"bytes": 40}, False),  # 25 before
+        ("poor", {}, {"settings": {"calibrator": "mse"}}, False),
+        ("poor", {"min_output_sqnr": 12.0}, {}, False),
+        ("poor", {"cost_model": "off"}, {}, False),
+    ],
+)
+def test_a_poor_model_gives_way_to_a_good_one_that_costs_little_and_is_what_was_asked_for(
+    grade: Grade, asked: dict[str, Any], fix: dict[str, Any], *, is_applied: bool
+) -> None:
+    given: dict[str, Any] = {
+        "settings": {"mode": "weight-only"},
+        "grade": "good",
+        "predicted": 0.6,
+        "bytes": 30,
+    }
+    tried = Fix(**{**given, **fix})
+    found = in_place_of_poor(verdict(4.0, grade), QuantConfig(**asked), (tried,))
+    assert (found is tried) == is_applied
+
+
+def test_quantized_weights_alone_are_tried_of_a_poor_model() -> None:
+    poor = replace(failing(4.0), verdict=verdict(4.0, "poor"))
+    assert {"mode": "weight-only"} in settings(cheap_fixes(poor))
+    assert {"mode": "weight-only"} not in settings(cheap_fixes(failing(12.0)))
 
 
 def test_the_cause_is_the_worst_node_with_its_cost_where_it_was_kept_float() -> None:
