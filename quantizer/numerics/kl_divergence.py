@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -35,15 +36,10 @@ def optimize_kl(
     n = counts.size
     if n < max(levels, 1):
         return minimum, maximum
-    counts = np.ascontiguousarray(counts, np.float32)
-    first, last = _windows(counts, levels, symmetric)
-    divergence = np.concatenate(
-        [_divergences(counts, a, z, levels) for a, z in _batches(first, last, levels)]
-    )
-    best = int(np.argmin(divergence))
+    first, last = _best_window(np.asarray(counts, np.float32).tobytes(), levels, symmetric)
     low, width = np.float32(minimum), (np.float32(maximum) - np.float32(minimum)) / np.float32(n)
-    cut_low = float(low + np.float32(first[best]) * width)
-    cut_high = float(low + np.float32(last[best] + 1) * width)
+    cut_low = float(low + np.float32(first) * width)
+    cut_high = float(low + np.float32(last + 1) * width)
     if symmetric:
         below, above = cut_low / minimum, cut_high / maximum
         if below > above:
@@ -51,6 +47,21 @@ def optimize_kl(
         else:
             cut_low = float(np.float32(above * minimum))
     return cut_low, cut_high
+
+
+@lru_cache(1024)
+def _best_window(counts_bytes: bytes, levels: int, symmetric: bool) -> tuple[int, int]:
+    """Return first and last bin of the window that diverges least.
+
+    It is kept: each plan of a search asks for most of the histograms of the plan before it again.
+    """
+    counts = np.frombuffer(counts_bytes, np.float32)
+    first, last = _windows(counts, levels, symmetric)
+    divergence = np.concatenate(
+        [_divergences(counts, a, z, levels) for a, z in _batches(first, last, levels)]
+    )
+    best = int(np.argmin(divergence))
+    return int(first[best]), int(last[best])
 
 
 def _windows(counts: Counts, levels: int, symmetric: bool) -> tuple[Indices, Indices]:
