@@ -60,7 +60,8 @@ def command(
     tensor that only an activation function reads is compared after it ("after Relu"), for what the function
     clips does not matter; JSON has the figures before it too ("difference"). In JSON an infinite SQNR (no
     difference at all) is the string "inf". Tensors inside If, Loop and Scan come before what these make, with
-    all their passes together.
+    all their passes together. A model with a state is fed its own from step to step. "cause" is the node that
+    adds most noise at the outputs, run as by "qprof sensitivity", where the plan is given or lies beside.
 
     \b
     Example:
@@ -87,9 +88,13 @@ def layers_text(report: LayerReport, layers: Sequence[LayerComparison]) -> str:
     """Return some layers of a report as a table with a bar of the SQNR: one # for every 4 dB, at most 15.
 
     "!" marks the bad ones; "after Relu" says that the figures are those of the tensor after that function.
+    Tensors that no sample made are counted below.
     """
+    from ...quantizer.evaluation.layers import NOT_RUN
+
     rows = [("tensor", "operator", "kind", "type", "cosine", "SQNR dB", "SQNR drop", "")]
-    for layer in layers:
+    skipped = [layer for layer in layers if layer.state == NOT_RUN]
+    for layer in (one for one in layers if one.state != NOT_RUN):
         drop = "" if layer.sqnr_drop is None else f"{layer.sqnr_drop:.2f}"
         if layer.effective is None:
             measured = ("-", "-", drop, layer.state or f"another shape in {layer.shape_mismatches} samples")
@@ -107,6 +112,9 @@ def layers_text(report: LayerReport, layers: Sequence[LayerComparison]) -> str:
         "",
         *table(rows, left=(0, 1, 2, 3, 7)),
     ]
+    if skipped:
+        count = len(skipped)
+        lines += ["", f"{count} tensor{'s'[: count != 1]} in a branch or loop that no sample took: left out"]
     if report.missing:
         few = ", ".join(report.missing[:3]) + (", ..." if len(report.missing) > 3 else "")
         lines += ["", f"{len(report.missing)} float tensors are not in the quantized model: {few}"]

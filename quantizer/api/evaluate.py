@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
+from ...profiles.base.errors import ModelError, PlanError
 from ...profiles.base.findings import Code, Finding, gravest_first
 from ...profiles.base.progress import asked_for, stages
 from ...profiles.base.tool import notes_once
-from ...profiles.samples.objects import DataSource
+from ...profiles.runtime.providers import check_provider
+from ...profiles.samples.objects import DataLike, DataSource
 from ..evaluation import layers
 from ..evaluation.evaluate import Evaluation
 from ..evaluation.evaluate import evaluate as evaluate_files
@@ -19,8 +22,12 @@ from ..evaluation.layers import LayerReport
 from ..evaluation.metrics.score import reads_truth
 from ..evaluation.options import EvaluationOptions
 from ..model.files import ModelLike
-from ..plan.store import PlanLike
+from ..plan.documents import documents_beside
+from ..plan.provenance import read_provenance
+from ..plan.store import PlanLike, plan_name, read_plan
+from ..planning.plan_model import open_plan
 from ..prepare.prepare import ModelFile, opened
+from ..search.attribution import attribute, samples_to_attribute_on
 from ..targets.loading import load_recipe
 from ..targets.machine import saturation_alarm
 from ..targets.packaged import target_names
@@ -118,6 +125,9 @@ def compare_layers(
 ) -> LayerReport:
     """Compare every activation of a float and a quantized model, in graph order: where the signal is lost.
 
+    Noise adds up on its way; which node adds most of that of the outputs is run (`sensitivity`) where the
+    plan is given, or lies beside the model, and is a finding.
+
     Args:
         model: the float model: path, `onnx.ModelProto` or `onnx_ir.Model`.
         quantized: the same, or the result of `quantize` or `tune`.
@@ -137,4 +147,29 @@ def compare_layers(
     if plan is None and isinstance(quantized, QuantizedResult):
         plan = quantized.plan
     with opened(model) as path, quantized_file(quantized) as other:
-        return layers.compare_layers(path, other, samples, plan=plan, measuring=judge, progress=progress)
+        known = plan or _plan_beside(path, other)
+        compared = layers.compare_layers(path, other, samples, plan=plan, measuring=judge, progress=progress)
+        cause = () if known is None else _cause(path, known, samples, judge)
+        return replace(compared, findings=gravest_first([*compared.findings, *cause]))
+
+
+def _plan_beside(model: ModelFile, quantized: ModelFile) -> Path | None:
+    """Return the plan that lies beside a quantized model, by the digest that it holds; None for none."""
+    provenance = read_provenance(quantized.model)
+    if provenance is None:
+        return None
+    prepared = model.prepared
+    return documents_beside(quantized.path, provenance, prepared.model, prepared.identity)[0]
+
+
+def _cause(
+    model: ModelFile, plan: PlanLike, samples: DataLike, judge: EvaluationOptions
+) -> tuple[Finding, ...]:
+    """Return the finding on the node that adds most noise at the outputs; () where its plan cannot be run."""
+    provider = check_provider(judge.provider)
+    try:
+        planned = open_plan(model.prepared, read_plan(plan), plan_name(plan))
+        run = samples_to_attribute_on(model.path, planned, samples, judge.limit, provider=provider)
+        return attribute(planned, run, lacking=0.0, provider=provider).cause
+    except (ModelError, PlanError):
+        return ()

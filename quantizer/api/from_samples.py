@@ -694,7 +694,7 @@ def _tried_fixes(task: _Task, first: _Attempt) -> Verdict:
         def of_nodes(_: _Attempt) -> Iterator[Fix]:
             nonlocal found
             if failing.is_noisy and config.reads_profile and verdict.composition.uses_integers and has_time():
-                found = _attributed(task, result, lacking(verdict), has_time)
+                found = _attributed(task, result, lacking(verdict.worst), has_time)
                 yield from node_fixes(failing, found)
 
         with suppress(WritingError):  # no room for a trial is no reason to lose the model that is written

@@ -15,6 +15,7 @@ from ..plan.documents import read_with_samples
 from ..plan.store import PlanLike, plan_name, read_plan
 from ..planning.plan_model import PlannedModel, check_without_samples, open_plan
 from ..prepare.prepare import ModelFile, ProfileLike, opened
+from ..search.closed_loop import CHECK_SAMPLES
 from ..search.sensitivity import Sensitivities, sensitivity_of
 from ..targets.loading import load_recipe
 from .from_profile import check_samples_of, write_quantized
@@ -81,7 +82,7 @@ def sensitivity(
             planned,
             _check_samples(file, planned, profile) if source is None else source,
             limits=limits,
-            limit=judge.limit,
+            limit=judge.limit or (CHECK_SAMPLES if source is None else None),
             provider=provider,
         )
 

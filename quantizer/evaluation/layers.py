@@ -29,6 +29,7 @@ from ...profiles.instrumentation.tensor_outputs import expose_subgraph_tensors
 from ...profiles.runtime.providers import check_provider
 from ...profiles.runtime.states import model_samples
 from ...profiles.samples.objects import DataLike
+from ...profiles.samples.states import follows
 from ...profiles.samples.values import Sample
 from ..adjustments.equalization import apply_equalization, equalized_name
 from ..lowering.lowered import read_equalization, read_padded_channels, read_recorded_tensors
@@ -220,15 +221,26 @@ def compare_layers(
     }
     pairs = tuple(m for m in pairs if not sums[m.tensor].hidden)
     source = model_samples(data, prepared, measuring.limit)
+    # Where a state goes from step to step, the quantized model gets its own, as in use.
+    before: Sample | None = None
+    own_state: dict[str, npt.NDArray[Any]] = {}
+    exposed = [*(m.exposed for m in pairs), *source.state.values()]
     with (
         _exposing(prepared, [m.tensor for m in pairs], str(float_path), threads, provider) as run_float,
-        _exposing(quantized, [m.exposed for m in pairs], str(quantized_path), threads, provider) as run_int,
+        _exposing(quantized, exposed, str(quantized_path), threads, provider) as run_int,
     ):
         for samples, sample in enumerate(source, 1):
-            values = zip(pairs, run_float(sample), run_int(sample), strict=True)
+            own = own_state if follows(sample, before) else {}
+            arrays = run_int(replace(sample, arrays={**sample.arrays, **own}))
+            values = zip(pairs, run_float(sample), arrays, strict=False)
             sums |= {m.tensor: sums[m.tensor].added(floats, exposed) for m, floats, exposed in values}
+            before = sample
+            own_state = dict(zip(source.state, (one[0] for one in arrays[len(pairs) :]), strict=True))
             if progress is not None:
                 progress(samples, source.total)
+    if source.state:
+        sentence = "each model was fed its own state from step to step"
+        findings.append(Finding(Code.OWN_STATE, sentence, next(iter(source.state))))
     if not samples:
         raise DataError(f"{source.source}: no samples; there is nothing to compare on")
     estimates, provenance = tuple[EstimateCheck, ...](), read_provenance(quantized_file.model)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import onnx_ir as ir
 
-from ...profiles.base.errors import ConfigError, ProfileError
+from ...profiles.base.errors import ConfigError, ProfileError, QprofError
 from ...profiles.base.extras import OptionalModule
 from ...profiles.base.output_files import read_bytes, text_of
 from ...profiles.records.check_samples import ADVICE, samples_file
@@ -23,6 +23,8 @@ from ...profiles.samples.samples import digest_text, input_specs, sample_digests
 from ..model.identity import check_model
 from ..prepare.prepare import ProfileLike, profile_name
 from .plan import QuantPlan
+from .provenance import Provenance, plan_digest, profile_digest
+from .store import load_plan
 from .store import loads as loads_plan
 
 READING = OptionalModule("the reader of other tools' files", "quantizer.exchange.profiles")
@@ -30,6 +32,9 @@ READING = OptionalModule("the reader of other tools' files", "quantizer.exchange
 
 WRITING = OptionalModule("the writer of other tools' files", "quantizer.exchange.exporting")
 """Has `file_content`."""
+
+MAX_YAML_FILES = 30
+"""YAML files beside a quantized model that are searched for its plan and its profile."""
 
 OWN = b"format: qprof-"
 """Begins the files of qprof itself, which are large: no other format is looked for in them."""
@@ -151,3 +156,28 @@ def read_document(path: str | os.PathLike[str]) -> Profile | QuantPlan:
         return loads_plan(document, path.name)
     problem = f"format '{said[1]}' is unknown" if said else "key 'format' is missing"
     raise ConfigError(f"{path}: {problem}; {advice}")
+
+
+def documents_beside(
+    quantized: Path, provenance: Provenance, model: ir.Model, identity: ModelId
+) -> tuple[Path | None, Path | None]:
+    """Return the plan and the profile that lie beside a quantized model, by the digests that it holds.
+
+    Args:
+        quantized: file of the quantized model.
+        provenance: what it holds of itself.
+        model: the prepared float model.
+        identity: its own.
+    """
+    plan = profile = None
+    for path in sorted(quantized.parent.glob("*.y*ml"))[:MAX_YAML_FILES]:
+        try:
+            first_words = read_bytes(path, ConfigError)[:400].decode("utf-8", "replace")
+            if plan is None and "qprof-plan" in first_words:
+                plan = path if plan_digest(load_plan(path)) == provenance.plan else None
+            elif profile is None and "qprof-profile" in first_words:
+                digest = profile_digest(read_profile(path, model, identity))
+                profile = path if digest == provenance.profile else None
+        except QprofError:  # of another model, or no file that can be read
+            continue
+    return plan, profile

@@ -26,7 +26,8 @@ from ..noise.estimate_check import expected_sqnr
 from ..noise.output_limits import WORDS, NoiseLimits
 from ..plan.plan import Kind, QuantPlan
 from ..plan.provenance import model_fingerprint, plan_digest, profile_digest
-from ..search.grades import FAIR_DB, ORDER, Grade, decision_of, needed_sqnr, output_grades
+from ..search.attribution import Attribution
+from ..search.grades import FAIR_DB, ORDER, Grade, OutputGrade, decision_of, needed_sqnr, output_grades
 from ..search.integer_share import saved_bytes
 from ..search.node_costs import TimedNodes
 from ..search.tune import TuneResult
@@ -52,6 +53,7 @@ from .content import (
 )
 from .estimates import (
     Analysis,
+    budgets_as_run,
     float_groups,
     int8_share,
     node_records,
@@ -63,7 +65,7 @@ from .estimates import (
     tensor_records,
 )
 from .figures import decibel_text
-from .suggestions import FileNames, tried_changes, with_commands
+from .suggestions import FileNames, run_changes, tried_changes, with_commands
 
 T = TypeVar("T")
 
@@ -74,19 +76,25 @@ class Results:
 
     Attributes:
         evaluation: of the quantized model on samples.
+        seen: that on the samples that the profile keeps, where there are no others.
+        attribution: the noise of the plan's nodes, run on samples.
         layers: tensor by tensor, on samples.
         quantization: the files that were written.
         tuning: the trials.
         drift: newer profiles, in the order of time.
         timed: measured times of the nodes of both models.
+        left_out: findings on what was left out of these.
     """
 
     evaluation: Evaluation | None = None
+    seen: Evaluation | None = None
+    attribution: Attribution | None = None
     layers: LayerReport | None = None
     quantization: QuantizeResult | None = None
     tuning: TuneResult | None = None
     drift: tuple[DriftReport, ...] = ()
     timed: TimedNodes | None = None
+    left_out: tuple[Finding, ...] = ()
 
 
 def make_report(analysis: Analysis | None, results: Results, names: FileNames) -> Report:
@@ -99,12 +107,13 @@ def make_report(analysis: Analysis | None, results: Results, names: FileNames) -
         results: of commands.
         names: of the files, for titles and commands.
     """
-    evaluation, quantization, tuning = results.evaluation, results.quantization, results.tuning
+    quantization, tuning, found = results.quantization, results.tuning, results.attribution
+    evaluation = results.evaluation or results.seen
     plan = None if quantization is None else quantization.plan
     timed = results.timed
     if timed is None and quantization is not None and quantization.speed is not None:
         timed = quantization.speed.timed
-    left_out: list[Finding] = []
+    left_out = list(results.left_out)
 
     def section(name: str, make: Callable[[], T]) -> T | None:
         made, findings = improved(f"report: {name}", make, None)
@@ -120,7 +129,10 @@ def make_report(analysis: Analysis | None, results: Results, names: FileNames) -
     if analysis is not None:
         plan = analysis.plan
         noise = section("noise", lambda: analysis.noise)
-        budgets = section("noise of the outputs", lambda: noise_budgets(noise) if noise else ()) or ()
+        if found is not None:
+            budgets = budgets_as_run(found)
+        elif noise is not None:
+            budgets = section("noise of the outputs", lambda: noise_budgets(noise)) or ()
         worst = budgets[0] if budgets else None
         nodes = section("nodes", lambda: node_records(analysis, worst, timed)) or ()
         times = section("times", lambda: tuple(run_times(analysis, timed))) or ()
@@ -132,20 +144,27 @@ def make_report(analysis: Analysis | None, results: Results, names: FileNames) -
     samples = section("samples", lambda: _samples(analysis, evaluation)) or ()
     shared = section("shared scales", lambda: shared_groups(plan) if plan else ()) or ()
     limits = None if noise is None else noise.limits
-    outputs, gates = _outputs(plan, evaluation, limits), tuple(_gates(results))
+    grades: tuple[OutputGrade, ...] = ()
+    if evaluation is not None and limits is not None:
+        grades = output_grades(evaluation.outputs, limits, evaluation.shifts)
+    outputs, gates = _outputs(plan, evaluation, limits, grades), tuple(_gates(results))
     task = None if evaluation is None else _task_score(evaluation)
     if quantization is not None and quantization.verdict is not None:
-        verdict = _held_out_verdict(quantization.verdict, gates)
+        verdict = _held_out_verdict(quantization.verdict, gates, found)
     else:
         grade = _estimated_grade(outputs)
         if evaluation is not None and limits is not None:
-            drop = evaluation.score or evaluation.accuracy
-            graded = output_grades(evaluation.outputs, limits, evaluation.shifts)
-            grade = decision_of(graded, drop).grade
+            grade = decision_of(grades, evaluation.score or evaluation.accuracy).grade
         doubts = () if evaluation is None else evaluation.doubts
-        verdict = _verdict(grade, outputs, gates, speed=speed, budgets=budgets, task=task, doubts=doubts)
-    if evaluation is not None:
-        title = f"{evaluation.float_model} → {evaluation.quantized_model}"
+        worst_output = grades[0].text if grades else _decibel_words(outputs)
+        if results.seen is not None and worst_output:
+            worst_output += f" (on {_seen_text(results.seen, limits)})"
+        verdict = _verdict(grade, worst_output, gates, speed=speed, budgets=budgets, task=task, doubts=doubts)
+        causes = _causes(verdict, found)
+        verdict = replace(verdict, findings=gravest_first([*verdict.findings, *causes]))
+    if results.evaluation is not None:
+        evaluated = results.evaluation
+        title = f"{evaluated.float_model} → {evaluated.quantized_model}"
     elif names.model:
         model = Path(names.model).name
         title = f"{model} → {Path(names.output).name}" if names.output else model
@@ -172,7 +191,8 @@ def make_report(analysis: Analysis | None, results: Results, names: FileNames) -
         computes_in="int8" if plan is None else plan.config.computes_in,
         kinds={kind.value: counts[kind] for kind in Kind if counts[kind]},
         outputs=outputs,
-        facts=() if evaluation is None else tuple(_facts(evaluation)),
+        is_of_kept_samples=results.seen is not None and results.evaluation is None,
+        facts=() if evaluation is None else tuple(_facts(evaluation, seen=results.evaluation is None)),
         gates=gates,
         what_ifs=changes,
         noise=budgets,
@@ -216,14 +236,15 @@ def _changes(analysis: Analysis, results: Results, names: FileNames) -> tuple[Wh
     """Return the changes that were tried and make a better model, with the commands that make them."""
     verdict = None if results.quantization is None else results.quantization.verdict
     if verdict is None:
-        return ()
+        found = results.attribution
+        return () if found is None else with_commands(analysis.plan, names, tuple(run_changes(found)))
     if verdict.applied is not None and names.command_line:
         names = replace(names, command_line=(*names.command_line, *verdict.applied.options))
     return with_commands(analysis.plan, names, tuple(tried_changes(verdict)))
 
 
 def _size(analysis: Analysis | None, results: Results) -> Size | None:
-    for found in (results.evaluation, results.quantization):
+    for found in (results.evaluation, results.quantization, results.seen):
         if found is not None:
             return Size(found.float_bytes, found.quantized_bytes)
     if results.tuning is not None and results.tuning.quantized_bytes is not None:
@@ -273,14 +294,23 @@ MOST_DRIFT = 200
 
 
 def _outputs(
-    plan: QuantPlan | None, evaluation: Evaluation | None, limits: NoiseLimits | None
+    plan: QuantPlan | None,
+    evaluation: Evaluation | None,
+    limits: NoiseLimits | None,
+    grades: Sequence[OutputGrade],
 ) -> tuple[OutputQuality, ...]:
-    """Return how near the outputs are, as estimated and as measured; the lowest SQNR first.
+    """Return how near the outputs are, as estimated and as measured: those that were graded first, the worst
+    of them at the top, then the lowest SQNR.
 
     States that the next step takes come last: they are judged by what is made of them.
     """
-    states = frozenset[str]() if evaluation is None else evaluation.states
+    states = set[str]() if evaluation is None else set(evaluation.states)
+    if limits is not None:
+        kinds = limits.kinds.values()
+        states |= {name for name, kind in limits.kinds.items() if kind == "state" and set(kinds) != {"state"}}
     needed = {} if limits is None else needed_sqnr(limits)
+    needed |= {grade.output: grade.needed for grade in grades if grade.sqnr is not None}
+    order = {grade.output: place for place, grade in enumerate(grades)}
     provenance = None if evaluation is None else evaluation.provenance
     origin = provenance if plan is None else plan.origin
     expected = {}
@@ -304,12 +334,20 @@ def _outputs(
                 needed=float(needed[name]) if name in needed else None,
             )
         )
-    return tuple(sorted(outputs, key=lambda output: (output.name in states, output.sqnr)))
+    last = len(order)
+    return tuple(sorted(outputs, key=lambda one: (one.name in states, order.get(one.name, last), one.sqnr)))
 
 
-def _facts(evaluation: Evaluation) -> Iterator[Fact]:
+def _seen_text(evaluation: Evaluation, limits: NoiseLimits | None = None) -> str:
+    count = evaluation.samples
+    kinds = set() if limits is None else set(limits.kinds.values())
+    state = ", each with the float model's state" if len(kinds) > 1 and "state" in kinds else ""
+    return f"{count} sample{'s'[: count != 1]} that the profile keeps{state}"
+
+
+def _facts(evaluation: Evaluation, *, seen: bool) -> Iterator[Fact]:
     """Yield the facts of an evaluation besides outputs, sizes and latency."""
-    yield Fact("samples", str(evaluation.samples))
+    yield Fact("samples", _seen_text(evaluation) if seen else str(evaluation.samples))
     a = evaluation.accuracy
     if a is not None:
         yield Fact(
@@ -439,16 +477,28 @@ DOMINANT = 0.2
 """Share of all noise from which one node is named as its cause."""
 
 
-def _held_out_verdict(judgement: Judgement, gates: tuple[GateResult, ...]) -> Verdict:
+def _held_out_verdict(
+    judgement: Judgement, gates: tuple[GateResult, ...], found: Attribution | None
+) -> Verdict:
     """Return the verdict of `quantize --data`, which stands, as a report has it."""
     words = judgement.sentence.partition(": ")[2]
     sentence = "; ".join([*_missed_gates(gates), words])
-    return Verdict(_level(judgement.grade, gates), sentence, judgement.findings, judgement.grade)
+    verdict = Verdict(_level(judgement.grade, gates), sentence, judgement.findings, judgement.grade)
+    return replace(verdict, findings=gravest_first([*verdict.findings, *_causes(verdict, found)]))
+
+
+def _causes(verdict: Verdict, found: Attribution | None) -> tuple[Finding, ...]:
+    """Return the findings on what costs a model that is not good most, where none says it yet."""
+    if found is None or verdict.grade not in ("fair", "poor"):
+        return ()
+    if any(finding.code is Code.MAIN_CAUSE for finding in verdict.findings):
+        return ()
+    return found.cause + found.spread
 
 
 def _verdict(
     grade: Grade,
-    outputs: tuple[OutputQuality, ...],
+    worst_output: str,
     gates: tuple[GateResult, ...],
     *,
     speed: Speed | None,
@@ -462,7 +512,7 @@ def _verdict(
 
     Args:
         grade: of the outputs, as measured, or as estimated where nothing was measured.
-        outputs: the one with the lowest SQNR first.
+        worst_output: how near the output is that decides, in words; "" where nobody knows.
         gates: limits, kept or not.
         speed: of both models; None where it is not known.
         budgets: where the noise comes from, in the same order.
@@ -470,11 +520,11 @@ def _verdict(
         doubts: signs that something is wrong with the models.
     """
     findings = list(doubts)
-    if budgets and grade != "good":
+    if budgets and grade != "good" and not budgets[0].run_on:
         part = budgets[0].parts[0]
         if part.share >= DOMINANT:
             share = 100 * part.share
-            sentence = f"{part.node} makes {share:.0f} % of the noise in '{budgets[0].output}'"
+            sentence = f"{part.node} adds {share:.0f} % of the noise in '{budgets[0].output}', as estimated"
             findings.append(Finding(Code.MAIN_CAUSE, sentence, part.node, {"percent": share}))
     if speed is not None and speed.is_slower:
         sentence = f"the quantized model is slower than the float one ({speed.how})"
@@ -482,18 +532,25 @@ def _verdict(
         findings.append(Finding(Code.FLOAT_IS_FASTER, sentence, figures=figures))
         grade = "fair" if grade == "good" else grade
     words = [*_missed_gates(gates), *([] if task is None else [task.words])]
-    worst = outputs[0] if outputs else None
-    if worst is not None and (worst.measured is not None or worst.estimated is not None):
-        verb = "needs" if worst.kind.startswith("a") else "need"
-        needs = "" if worst.needed is None else f", {worst.kind} {verb} {worst.needed:.0f}"
-        keeps = f"keeps {decibel_text(worst.measured)}"
-        if worst.measured is None:
-            keeps = f"is expected to keep {worst.estimated:.1f}"
-        words.append(f"output '{worst.name}' {keeps} dB{needs}")
+    if worst_output:
+        words.append(worst_output)
     if speed is not None and not speed.is_unclear:
         words.append(f"{speed.speedup:.2f} times as fast as float, {speed.how}")
     sentence = "; ".join(words) or "nothing was measured or estimated"
     return Verdict(_level(grade, gates), sentence, gravest_first(findings), grade)
+
+
+def _decibel_words(outputs: tuple[OutputQuality, ...]) -> str:
+    """Return what the first of some outputs keeps and needs; "" where nothing is known of it."""
+    worst = outputs[0] if outputs else None
+    if worst is None or (worst.measured is None and worst.estimated is None):
+        return ""
+    verb = "needs" if worst.kind.startswith("a") else "need"
+    needs = "" if worst.needed is None else f", {worst.kind} {verb} {worst.needed:.0f}"
+    keeps = f"keeps {decibel_text(worst.measured)}"
+    if worst.measured is None:
+        keeps = f"is expected to keep {worst.estimated:.1f}"
+    return f"output '{worst.name}' {keeps} dB{needs}"
 
 
 def _level(grade: Grade, gates: tuple[GateResult, ...]) -> str:

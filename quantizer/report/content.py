@@ -217,11 +217,13 @@ class NoisePart:
         node: its name.
         share: of all noise there, 0 to 1.
         sqnr: in dB, of the output with the noise of this node alone.
+        is_run: whether that was run; else it is estimated, or shares the noise of neighbours that was run.
     """
 
     node: str
     share: float
     sqnr: float
+    is_run: bool = False
 
 
 @dataclass(frozen=True)
@@ -230,15 +232,18 @@ class NoiseBudget:
 
     Attributes:
         output: its name, or that of a tensor that it is put together from.
-        sqnr: estimated in dB with all noise.
-        limit: least that the plan allows, in dB; None for none.
+        sqnr: in dB with all noise.
+        limit: the least in dB that the plan allows, or, as run, from which on the output is good; None for
+            none.
         parts: of the nodes, the largest first.
+        run_on: the samples that it was run on, in words; "" of an estimate.
     """
 
     output: str
     sqnr: float
     limit: float | None
     parts: tuple[NoisePart, ...]
+    run_on: str = ""
 
 
 @dataclass(frozen=True)
@@ -541,6 +546,7 @@ class WhatIf:
         speedup: over the float model; None where it was not timed.
         nodes: those that stay float by it.
         options: of `qprof quantize` that make it.
+        measured_on: samples that its plan was run on, in words; "" for held-out ones.
     """
 
     title: str
@@ -551,6 +557,7 @@ class WhatIf:
     speedup: float | None
     nodes: tuple[str, ...] = ()
     options: tuple[str, ...] = ()
+    measured_on: str = ""
 
 
 @dataclass(frozen=True)
@@ -642,6 +649,7 @@ class Report(Presented):
         computes_in: these types, in words.
         kinds: number of nodes of each kind.
         outputs: how near they are to those of the float model.
+        is_of_kept_samples: whether that was measured on the samples that the profile keeps alone.
         facts: other results, such as accuracy.
         gates: limits that were given.
         what_ifs: changes that were tried and make a better model.
@@ -669,6 +677,7 @@ class Report(Presented):
     computes_in: str = "int8"
     kinds: Mapping[str, int] = field(default_factory=dict)
     outputs: tuple[OutputQuality, ...] = ()
+    is_of_kept_samples: bool = False
     facts: tuple[Fact, ...] = ()
     gates: tuple[GateResult, ...] = ()
     what_ifs: tuple[WhatIf, ...] = ()
@@ -697,9 +706,9 @@ class Report(Presented):
 
     @property
     def leaves_nothing_to_do(self) -> bool:
-        """Whether the model was measured, is good, and nothing speaks against it: no finding, no change that
-        makes it better, no answer that changed."""
-        if any(sample.changed for sample in self.samples):
+        """Whether the model was measured on samples that are new to it, is good, and nothing speaks against
+        it: no finding, no change that makes it better, no answer that changed."""
+        if self.is_of_kept_samples or any(sample.changed for sample in self.samples):
             return False
         is_measured = any(output.measured is not None for output in self.outputs)
         is_good = self.verdict.level == "good" and not self.verdict.findings

@@ -27,12 +27,14 @@ class WaterfallStep:
         start: the share of the noise that the steps before it add up to.
         share: of the noise.
         sqnr: in dB, of the output with this noise alone; None where it has none.
+        is_run: whether that was run.
     """
 
     node: str | None
     start: float
     share: float
     sqnr: float | None
+    is_run: bool = False
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,7 @@ def waterfall(budget: NoiseBudget) -> Waterfall:
     """Return the steps of the noise of an output; noise is 10**(-SQNR / 10)."""
     start, steps = 0.0, list[WaterfallStep]()
     for part in budget.parts[:MAX_STEPS]:
-        steps.append(WaterfallStep(part.node, start, part.share, part.sqnr))
+        steps.append(WaterfallStep(part.node, start, part.share, part.sqnr, part.is_run))
         start += part.share
     rest = budget.parts[MAX_STEPS:]
     if rest:

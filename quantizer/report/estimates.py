@@ -43,6 +43,7 @@ from ..planning.plan_model import model_facts, open_plan
 from ..planning.planner import decide
 from ..planning.shared_scales import lost_to
 from ..prepare.prepare import ModelFile, PreparedModel, ProfileLike, file_of, fix_shapes
+from ..search.attribution import Attribution
 from ..search.integer_share import multiplications
 from ..search.node_costs import TimedNodes
 from ..targets.config import split_shapes
@@ -222,9 +223,28 @@ TENSORS_AT_ONCE = 256
 """Tensors whose noise is estimated at once: the flow has a number for each of them at every tensor."""
 
 
+def budgets_as_run(found: Attribution) -> tuple[NoiseBudget, ...]:
+    """Return where the noise of each output comes from, as it was run; the output that decides first."""
+    budgets = []
+    for output, noise in sorted(found.whole.items(), key=lambda pair: (-pair[1].figure, -pair[1].share)):
+        pairs = sorted(zip(found.shares(output), found.nodes, strict=True), key=lambda pair: -pair[0])
+        if output == found.output:  # of nodes that are alike the first is the one that is named
+            pairs = list(zip(found.shares(), found.nodes, strict=True))
+        parts = tuple(
+            NoisePart(node.name, share, sqnr, node.is_run)
+            for share, node in pairs
+            if share > 0.0 and (sqnr := node.noises[output].sqnr) is not None
+        )
+        if noise.sqnr is None or not parts:
+            continue
+        needed = noise.sqnr + 10.0 * math.log10(noise.figure) if noise.figure > 0.0 else None
+        budgets.append(NoiseBudget(output or "all outputs", noise.sqnr, needed, parts, found.samples))
+    return tuple(budgets[:MAX_OUTPUTS])
+
+
 def noise_budgets(noise: NoiseAnalysis) -> tuple[NoiseBudget, ...]:
-    """Return where the noise of each output comes from, the output with the lowest SQNR first; states that
-    the next step takes come last, since they are judged by what is made of them."""
+    """Return where the noise of each output comes from as estimated, the output with the lowest SQNR first;
+    states that the next step takes come last, since they are judged by what is made of them."""
     flow, limits = noise.flow_to(noise.estimator.gains.outputs_with_signal()), noise.limits
     by_node: dict[str, np.ndarray] = {}
     for source in _sources(noise, flow):

@@ -10,12 +10,13 @@ from typing import Any
 
 from ...profiles.base.errors import ConfigError, QprofError
 from ...profiles.base.findings import Code, Finding
-from ...profiles.base.output_files import read_bytes
+from ...profiles.base.improvement import improved
 from ...profiles.base.tool import notes_once
-from ...profiles.runtime.providers import check_provider
+from ...profiles.runtime.providers import CPU, check_provider
 from ...profiles.runtime.states import model_samples
 from ...profiles.samples.objects import DataLike, DataSource
 from ..api.drift import DriftReport, compare_profiles
+from ..api.from_profile import check_samples_of
 from ..api.keywords import ConfigLike, given_fields, recipe_of, with_keywords
 from ..api.options import Judge, ReportOptions
 from ..api.results import QuantizedLike, QuantizeResult, quantized_file
@@ -28,25 +29,27 @@ from ..evaluation.metrics.score import reads_truth
 from ..evaluation.node_times import node_times
 from ..evaluation.options import QUICK, EvaluationOptions
 from ..lowering.lower import lower
-from ..model.files import ModelLike
+from ..model.files import ModelLike, temporary_folder
+from ..model.folders import quantized_name
 from ..model.saving import save_model
-from ..plan.documents import read_profile
+from ..noise.output_limits import NoiseLimits
+from ..plan.documents import documents_beside
 from ..plan.plan import QuantPlan
-from ..plan.provenance import plan_digest, profile_digest, read_provenance
-from ..plan.store import PlanLike, load_plan
+from ..plan.provenance import read_provenance
+from ..plan.store import PlanLike
 from ..planning.plan_model import open_plan
 from ..prepare.prepare import ModelFile, ProfileLike, file_of, opened, profile_name
 from ..search import tune as tuning
+from ..search.attribution import Attribution, attribute, limits_of, samples_to_attribute_on
+from ..search.closed_loop import CHECK_SAMPLES
+from ..search.fixes import lacking
+from ..search.grades import decision_of, output_grades
 from ..search.node_costs import TimedNodes, find_costs, relative_size
 from ..targets.target import Recipe
 from .assemble import Results, make_report
 from .content import Report
 from .estimates import Analysis, analyse, recipe_of_plan
 from .suggestions import FileNames
-
-MAX_YAML_FILES = 30
-"""YAML files beside a quantized model that are searched for its plan and its profile."""
-
 
 OF_MEASURING = frozenset(field.name for field in fields(Judge)) - {"progress"}
 """Options of `report` that are read where a model is measured alone."""
@@ -117,7 +120,8 @@ def report(
         settings = recipe_of_plan(analysis.plan, recipe)
         drift = tuple(compare_profiles(profile, new, recipe=settings, model_path=path) for new in how.history)
         evaluation = layers = node_costs = None
-        quantized_name = ""
+        quantized_file_name = ""
+        samples: DataLike | None = None
         if quantized is not None and data is not None:
             samples = samples_of(data, how.transform, how.preprocess)
             on_cpu = how.runtime == "onnxruntime" and check_provider(how.provider) == "CPUExecutionProvider"
@@ -128,7 +132,7 @@ def report(
                 )
             classes = not reads_truth(how.metric)
             with quantized_file(quantized) as file, labels_file(how.labels, classes=classes) as truth:
-                quantized_name = str(file)
+                quantized_file_name = str(file)
                 evaluation = evaluate(
                     path,
                     file,
@@ -136,14 +140,105 @@ def report(
                     labels=truth,
                     gate=how.gate,
                     measuring=how,
+                    limits=_limits(analysis),
                     progress=how.progress,
                 )
                 without_metric = replace(how, metric=None)
                 layers = compare_layers(path, file, samples, plan=plan, measuring=without_metric)
                 if times_layers:
                     node_costs = _timed_nodes(analysis, file, samples, how, evaluation.latency)
-        names = FileNames(str(path), profile_name(profile), quantized_name)
-        return make_report(analysis, Results(evaluation, layers, drift=drift, timed=node_costs), names)
+        names = FileNames(str(path), profile_name(profile), quantized_file_name)
+        results = Results(evaluation, layers=layers, drift=drift, timed=node_costs)
+        if evaluation is None:
+            results = _with_kept_samples(analysis, results)
+        results = _attributed(analysis, results, samples, check_provider(how.provider))
+        return make_report(analysis, results, names)
+
+
+def _limits(analysis: Analysis) -> NoiseLimits | None:
+    """Return the limits of the outputs; None where they are not known."""
+    noise, _ = improved("report: noise", lambda: analysis.noise, None)  # the report says so once
+    return None if noise is None else noise.limits
+
+
+def _kept_samples(analysis: Analysis) -> DataLike | None:
+    """Return the samples that the profile keeps, as the plan's model takes them; None for none."""
+    if not analysis.measured.held_samples:
+        return None
+    samples, _, _ = check_samples_of(analysis.measured, analysis.prepared, analysis.plan.config)
+    return samples
+
+
+def _with_kept_samples(analysis: Analysis, results: Results) -> Results:
+    """Return results with how a plan's model compares with float on the samples that the profile keeps, where
+    there are some and it can be run here."""
+
+    def seen() -> Evaluation | None:
+        samples, plan = _kept_samples(analysis), analysis.plan
+        if samples is None:
+            return None
+        with temporary_folder() as folder:
+            path = folder / quantized_name(analysis.model_file.name)
+            save_model(lower(open_plan(analysis.prepared, plan).model, plan).model, path)
+            how = EvaluationOptions(latency=None)
+            return evaluate(
+                analysis.model_file, ModelFile(path), samples, measuring=how, limits=_limits(analysis)
+            )
+
+    try:
+        found, left_out = improved("report: kept samples", seen, None)
+    except QprofError:  # what it is lowered to is not run here
+        return results
+    if found is not None:
+        names = {one.sample: one.sample.replace("data", "kept sample ", 1) for one in found.worst_samples}
+        found = replace(
+            found,
+            worst_samples=tuple(replace(one, sample=names[one.sample]) for one in found.worst_samples),
+            excerpts=tuple(replace(one, sample=names.get(one.sample, one.sample)) for one in found.excerpts),
+        )
+    return replace(results, seen=found, left_out=(*results.left_out, *left_out))
+
+
+def _attributed(
+    analysis: Analysis,
+    results: Results,
+    data: DataLike | None = None,
+    provider: str = CPU,
+    *,
+    only_poor: bool = False,
+) -> Results:
+    """Return results with the noise of the plan's nodes, run on samples where there are some, and it can be
+    run here.
+
+    Args:
+        analysis: of the plan.
+        results: with an evaluation, by which the model is good or not.
+        data: samples; None for those that the profile keeps.
+        provider: full name of the execution provider.
+        only_poor: whether that of a good model is not run.
+    """
+
+    def found() -> Attribution | None:
+        samples = _kept_samples(analysis) if data is None else data
+        if samples is None:
+            return None
+        planned = open_plan(analysis.prepared, analysis.plan)
+        limits, lacks = _limits(analysis) or limits_of(planned), None
+        if (evaluation := results.evaluation or results.seen) is not None:
+            grades = output_grades(evaluation.outputs, limits, evaluation.shifts)
+            is_poor = decision_of(grades, evaluation.score or evaluation.accuracy).grade in ("fair", "poor")
+            if only_poor and not is_poor:
+                return None
+            lacks = lacking(grades[0] if grades else None) if is_poor else 0.0
+        limit = CHECK_SAMPLES if data is None else None
+        run = samples_to_attribute_on(analysis.model_file.path, planned, samples, limit, provider=provider)
+        return attribute(planned, run, limits, lacking=lacks, provider=provider)
+
+    try:
+        attribution, left_out = improved("report: noise of the nodes", found, None)
+    except QprofError:
+        return results
+    return replace(results, attribution=attribution, left_out=(*results.left_out, *left_out))
 
 
 def _timed_nodes(
@@ -194,7 +289,12 @@ def quantization_report(
     )
     analysis = None if profile is None else analyse(model, result.plan, profile, recipe)
     evaluation = None if judged is None else judged.evaluation
-    return make_report(analysis, Results(evaluation, quantization=result), names)
+    found = None if judged is None else judged.verdict.attribution
+    results = Results(evaluation, attribution=found, quantization=result)
+    if analysis is not None:
+        results = _with_kept_samples(analysis, results) if evaluation is None else results
+        results = _attributed(analysis, results, only_poor=True) if found is None else results
+    return make_report(analysis, results, names)
 
 
 def evaluation_report(
@@ -209,7 +309,10 @@ def evaluation_report(
     plan, profile, findings = _files_beside(file_of(quantized), model)
     analysis = None if plan is None or profile is None else analyse(model, plan, profile)
     names = FileNames(str(model), "" if profile is None else str(profile), str(quantized))
-    return make_report(analysis, Results(evaluation=evaluation), names), findings
+    results = Results(evaluation)
+    if analysis is not None:
+        results = _attributed(analysis, results, only_poor=True)
+    return make_report(analysis, results, names), findings
 
 
 def tuning_report(
@@ -238,17 +341,7 @@ def _files_beside(
         sentence = "the quantized model does not say what it was made from: no estimates in the report"
         return None, None, (Finding(Code.REPORT_WITHOUT_ESTIMATES, sentence, str(quantized)),)
     prepared = model.prepared
-    plan = profile = None
-    for path in sorted(quantized.path.parent.glob("*.y*ml"))[:MAX_YAML_FILES]:
-        try:
-            first_words = read_bytes(path, ConfigError)[:400].decode("utf-8", "replace")
-            if plan is None and "qprof-plan" in first_words:
-                plan = path if plan_digest(load_plan(path)) == provenance.plan else None
-            elif profile is None and "qprof-profile" in first_words:
-                digest = profile_digest(read_profile(path, prepared.model, prepared.identity))
-                profile = path if digest == provenance.profile else None
-        except QprofError:  # of another model, or no file that can be read
-            continue
+    plan, profile = documents_beside(quantized.path, provenance, prepared.model, prepared.identity)
     files = {"plan": plan, "profile": profile}
     findings = [
         Finding(Code.REPORT_SOURCES, f"report: {what} {path}, by its digest", str(path))

@@ -10,7 +10,8 @@ from pathlib import Path
 from ...profiles.base.errors import QprofError
 from ..model.folders import quantized_name
 from ..plan.plan import QuantPlan
-from ..search.verdict import Verdict
+from ..search.attribution import Attribution
+from ..search.verdict import Fix, Verdict
 from ..targets.config import QuantConfig, settings
 from ..targets.loading import load_recipe
 from .content import WhatIf
@@ -58,7 +59,7 @@ def tried_changes(verdict: Verdict) -> Iterator[WhatIf]:
         kept = fix.settings.get("keep_float", ())
         nodes = kept if isinstance(kept, tuple) else ()
         if nodes:
-            title = "Keep one node float" if len(nodes) == 1 else f"Keep {len(nodes)} nodes float"
+            title = _kept_words(nodes)
         elif fix.check_speed:
             title = "Measure speed, and keep float what is slower"
         else:
@@ -73,6 +74,30 @@ def tried_changes(verdict: Verdict) -> Iterator[WhatIf]:
             nodes=nodes,
             options=fix.options,
         )
+
+
+def run_changes(found: Attribution) -> Iterator[WhatIf]:
+    """Yield the change with which the outputs of a plan were seen to hold: nodes that stay float."""
+    if not found.enough:
+        return
+    fix = Fix({"keep_float": found.enough})
+    after = found.held[found.output].sqnr if found.output in found.held else None
+    gained = None if after is None or found.sqnr is None else round(after - found.sqnr, 2)
+    yield WhatIf(
+        title=_kept_words(found.enough),
+        command="",
+        output=found.output,
+        sqnr=after,
+        gained=gained,
+        speedup=None,
+        nodes=found.enough,
+        options=fix.options,
+        measured_on=found.samples,
+    )
+
+
+def _kept_words(nodes: tuple[str, ...]) -> str:
+    return "Keep one node float" if len(nodes) == 1 else f"Keep {len(nodes)} nodes float"
 
 
 def _setting_words(name: str, value: str | float | tuple[str, ...]) -> str:

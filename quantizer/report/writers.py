@@ -125,7 +125,8 @@ def _lines(report: Report) -> Iterator[str]:
             )
         if change.speedup is not None:
             effects.append(f"{change.speedup:.2f} times float")
-        yield f"{change.title}: {', '.join(effects)} (measured)\n"
+        on = f" on {change.measured_on}" if change.measured_on else ""
+        yield f"{change.title}: {', '.join(effects)} (measured{on})\n"
         yield f"    {' '.join(change.command.splitlines())}\n"
     yield "</details>"
 

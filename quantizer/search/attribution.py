@@ -195,6 +195,20 @@ class Attribution:
             figures["db"] = gain
         return (Finding(Code.MAIN_CAUSE, f"{sentence}, run on {self.samples}", worst.name, figures),)
 
+    @property
+    def spread(self) -> tuple[Finding, ...]:
+        """The finding that no few nodes are to blame: those that were tried in float are not enough."""
+        if not self.kept or self.enough:
+            return ()
+        after = self.kept[-1][self.output].sqnr if self.output in self.kept[-1] else None
+        if after is None:
+            return ()
+        count = len(self.kept)
+        sentence = f"with the {count} worst nodes float it is {after:.1f} dB: no few nodes are to blame"
+        remedy = "qprof quantize --data tries other settings, qprof tune searches further"
+        figures = {"nodes": count, "db": after}
+        return (Finding(Code.NO_BETTER_PLAN, sentence, self.output, figures, remedy),)
+
 
 def _figure(noises: Noises) -> float:
     return max((noise.figure for noise in noises.values()), default=0.0)
@@ -215,8 +229,8 @@ def attribute(
         planned: the plan, with the model that it is lowered from.
         samples: with the outputs of the float model (`samples_to_attribute_on`).
         limits: of the outputs; None for those of the plan's facts, or by its graph alone.
-        lacking: decibels that the outputs lack on other samples, more than these; None for those that they
-            lack on these.
+        lacking: decibels that the outputs lack on other samples, more than these; 0 for outputs that are good
+            there, of which no nodes are kept float; None for those that they lack on these.
         provider: full name of the execution provider.
         goes_on: whether there is time for more runs.
 
@@ -270,7 +284,7 @@ def attribute(
     nodes.sort(key=lambda node: places[node.nodes])
     found = Attribution(first, tuple(nodes), samples_text(samples))
     found = replace(found, nodes=_worst_first(found, planned.graph))
-    if found.holds and lacking is None:
+    if found.holds if lacking is None else lacking <= 0.0:
         return found
     goal = KEPT_FIGURE**2
     if lacking is not None:

@@ -14,7 +14,7 @@ from math import inf, isfinite
 from ..numerics.affine import TYPES
 from ..targets.config import FEW_BITS, WITH_SAMPLES, QuantConfig
 from .attribution import Attribution
-from .grades import ORDER
+from .grades import ORDER, OutputGrade
 from .verdict import Fix, Verdict, is_no_gain
 from .worth import is_in_vain
 
@@ -164,11 +164,11 @@ def cheap_fixes(failing: Failing) -> Iterator[Fix]:
         yield Fix({"mode": "weight-only"})
 
 
-def lacking(verdict: Verdict) -> float | None:
-    """Return the decibels by which a fix of a model is to be better; None where no output tells."""
-    if verdict.worst is None or verdict.sqnr is None or not isfinite(verdict.sqnr):
+def lacking(worst: OutputGrade | None) -> float | None:
+    """Return the decibels by which a fix is to make the output better that decides; None where none tells."""
+    if worst is None or worst.sqnr is None or not isfinite(worst.sqnr):
         return None
-    return max(0.0, verdict.worst.needed - verdict.sqnr) + HEADROOM_DB
+    return max(0.0, worst.needed - worst.sqnr) + HEADROOM_DB
 
 
 def node_fixes(failing: Failing, found: Attribution) -> Iterator[Fix]:

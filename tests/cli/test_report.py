@@ -47,7 +47,7 @@ def test_a_gate_that_is_not_met_ends_with_1(made: Path, profile: Path, tmp_path:
     result = qprof("report", MODEL, made / "plan.yaml", "--profile", profile, *arguments)
     assert result.exit_code == 1, result.output
     assert 'failures="1"' in (tmp_path / "r" / "junit.xml").read_text()
-    assert "--min-sqnr failed; output 'logits' keeps" in result.stdout
+    assert "--min-sqnr failed; output 'logits': " in result.stdout
     assert "FAILED     --min-sqnr 200 dB: output 'logits': " in result.stdout
     assert result.stdout.count("200") == 1
 

@@ -91,8 +91,8 @@ def test_16_bits_are_tried_where_the_target_has_them() -> None:
 
 
 def test_a_fix_is_to_be_better_by_what_an_output_lacks_and_a_little() -> None:
-    assert lacking(verdict(12.0, "fair")) == 7.0
-    assert lacking(verdict(20.0, "fair")) == 1.0
+    assert lacking(verdict(12.0, "fair").worst) == 7.0
+    assert lacking(verdict(20.0, "fair").worst) == 1.0
 
 
 def test_the_targets_own_calibrator_is_tried_before_outputs_are_held_to_a_limit() -> None:
