@@ -114,13 +114,13 @@ def command(
     asked = given_options(options)
     if plan and (recipe or check_speed):
         raise click.UsageError("--plan holds its own settings: edit the file, or give no others.")
+    if is_mixed:  # the size is that of the plan, and no gate
+        limits.pop("max_size", None)
     is_judged = plan is None and data is not None
     if is_judged:
         asked["gate"] = Gate(**limits)
         speed = SpeedCheckOptions()
     else:
-        if is_mixed:  # the size is that of the plan, and no gate
-            limits.pop("max_size", None)
         _refuse_options_of_judging(given_options({"data": data, **asked, **limits}), check_speed=check_speed)
         min_speedup, threads = limits.get("min_speedup"), asked.pop("threads", 1)
         speed = SpeedCheckOptions(limit=asked.get("limit"), min_speedup=min_speedup, threads=threads)
@@ -296,7 +296,10 @@ def _lines_of_judged(
         yield "fixed", f"by {shlex.join(verdict.applied.options)}: {verdict.applied.brings}"
     for fix in verdict.fixes if verbose else verdict.fixes[:1]:
         yield "try", f"{fix.brings}:"
-        yield "", shlex.join(["qprof", "quantize", *_without(arguments, fix), *fix.options])
+        words = fix.options
+        if size := fix.settings.get("fit_size") if MIXED in arguments else None:
+            words = ("--max-size", str(size))
+        yield "", shlex.join(["qprof", "quantize", *_without(arguments, fix), *words])
     yield from listed(of_severity(evaluation.findings, Severity.ALARM), codes=verbose)
     yield from (("NOT PROVEN", doubt.text) for doubt in evaluation.doubts if evaluation.gated)
     if evaluation.passed and evaluation.gated:
@@ -310,6 +313,7 @@ def _without(arguments: Sequence[str], fix: Fix) -> Iterator[str]:
     known = options_of(QuantConfig)
     changed = {known[name].flag for name, value in fix.settings.items() if value != ()}
     changed -= {"--keep-float", "--keep-16bit"}  # names are added to those that are given
+    changed |= {"--max-size"} if "fit_size" in fix.settings else set()
     words = iter(arguments)
     for word in words:
         name, _, value = word.partition("=")

@@ -702,7 +702,9 @@ def _tried_fixes(task: _Task, first: _Attempt) -> Verdict:
                 first,
                 (lambda _: cheap_fixes(failing), of_nodes),
                 keeps=lambda found, best: is_better(found.verdict, best.verdict),
-                ends=lambda best: first.saturates and best.verdict.grade == "good" != verdict.grade,
+                ends=lambda best: (
+                    (first.saturates or config.has_size) and best.verdict.grade == "good" != verdict.grade
+                ),
             )
     better = [one.fix for one in loop.trials if one.fix and is_better(one.verdict, verdict)]
     cause = () if found is None else found.cause

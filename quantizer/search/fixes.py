@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import inf, isfinite
 
 from ..numerics.affine import TYPES
-from ..targets.config import FEW_BITS, WITH_SAMPLES, QuantConfig
+from ..targets.config import FEW_BITS, WITH_SAMPLES, QuantConfig, size_in_bytes
 from .attribution import Attribution
 from .grades import ORDER, OutputGrade
 from .verdict import Fix, Verdict, is_no_gain
@@ -37,6 +37,9 @@ NEARLY = 1.25
 
 MORE_CAREFUL = frozenset({"keep_float", "min_output_sqnr", "mode"})
 """Settings of fixes that leave all as it was asked for, and less of the model in integers."""
+
+LARGER_SIZES = (105, 110, 120, 135, 150, 200, 300)
+"""Percent of the size that a model was to have, of those that are tried."""
 
 SMALL_BLOCK = 32
 """Elements of a weight that share a scale where that is a fix."""
@@ -135,11 +138,18 @@ def cheap_fixes(failing: Failing) -> Iterator[Fix]:
 
     Weights alone where nothing else is quantized, or the model is poor; 7 bits where kernels
     saturate; a check of speed where float is faster; the target's own calibrator; an SQNR that outputs are
-    held to. Of weights of few bits: GPTQ, smaller blocks, and 8 bits.
+    held to. Of weights of few bits: GPTQ, smaller blocks, and 8 bits; of a size larger ones, the next first.
     """
     config, verdict = failing.config, failing.verdict
+    if config.has_size:
+        asked = size_in_bytes(config.fit_size)
+        larger = [-(-percent * asked // 10_000) * 100 for percent in LARGER_SIZES]  # in hundreds
+        for size in larger if failing.is_noisy else ():
+            if size < verdict.float_bytes:
+                yield Fix({"fit_size": f"{size / 1000:g}kB"})
+        return
     if config.mode == "weight-only":
-        if failing.is_noisy and config.weight_type in FEW_BITS and not config.has_size:
+        if failing.is_noisy and config.weight_type in FEW_BITS:
             is_integer = not TYPES[config.weight_type].is_float
             if is_integer and failing.has_samples and config.rounding not in WITH_SAMPLES:
                 yield Fix({"rounding": "gptq"})
@@ -160,7 +170,7 @@ def cheap_fixes(failing: Failing) -> Iterator[Fix]:
         worst = verdict.worst
         assert worst is not None
         yield Fix({"min_output_sqnr": round(worst.needed + HEADROOM_DB, 1)})
-    if verdict.grade == "poor" and not config.has_size:
+    if verdict.grade == "poor":
         yield Fix({"mode": "weight-only"})
 
 

@@ -189,6 +189,17 @@ def test_a_poor_model_gives_way_to_a_good_one_that_costs_little_and_is_what_was_
     assert (found is tried) == is_applied
 
 
+def test_larger_sizes_are_tried_where_a_size_was_asked_for_the_next_first_and_none_of_float() -> None:
+    sized = failing(mode="weight-only", fit_size="50kB")
+    texts = [
+        fix["fit_size"]
+        for fix in settings(
+            cheap_fixes(replace(sized, verdict=replace(verdict(4.0, "poor"), float_bytes=100_000)))
+        )
+    ]
+    assert texts == ["52.5kB", "55kB", "60kB", "67.5kB", "75kB"]
+
+
 def test_quantized_weights_alone_are_tried_of_a_poor_model() -> None:
     poor = replace(failing(4.0), verdict=verdict(4.0, "poor"))
     assert {"mode": "weight-only"} in settings(cheap_fixes(poor))
