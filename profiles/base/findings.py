@@ -74,7 +74,7 @@ class Code(StrEnum):
     )
     ZERO_STATE = (
         "zero-state",
-        Severity.NOTE,
+        Severity.WARNING,
         "A float input is zero or empty in all samples, as a state is at its start. Ranges of what it "
         "becomes with later steps were not seen.",
     )

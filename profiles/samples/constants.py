@@ -55,6 +55,11 @@ def _array(where: str, constant: Any, spec: InputSpec) -> npt.NDArray[Any]:
     if isinstance(value, list):
         return values
     if shape is None or any(not isinstance(dim, int) for dim in shape[1:]):
+        if spec.fed_by:
+            raise ConfigError(
+                f"{where}: looks like the state that output '{spec.fed_by}' gives to the next step; leave it "
+                f"out there, and add the line 'state: {{{spec.fed_by}: {spec.name}}}'"
+            )
         known = "..." if shape is None else ", ".join(str(d if isinstance(d, int) else 1) for d in shape)
         raise ConfigError(
             f"{where}: the model leaves sizes of {spec} open; write {{value: {value}, shape: [{known}]}}, "

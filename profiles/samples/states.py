@@ -220,11 +220,15 @@ def values_advice(specs: Sequence[InputSpec], values: Mapping[str, object] = Map
         specs: inputs without a value; one at least.
         values: what some of them are likely to be, by name.
     """
+    return " and ".join(lines_of_values(specs, values))
+
+
+def lines_of_values(specs: Sequence[InputSpec], values: Mapping[str, object]) -> list[str]:
+    """Return what `values_advice` does, as the lines of a recipe."""
     state = ", ".join(f"{spec.fed_by}: {spec.name}" for spec in specs if spec.fed_by)
     others = ", ".join(f"{spec.name}: {values.get(spec.name, 'VALUE')}" for spec in specs if not spec.fed_by)
-    keys = [f"state: {{{state}}}"] if state else []
-    keys += [f"constants: {{{others}}}"] if others else []
-    return " and ".join(keys)
+    lines = [f"state: {{{state}}}"] if state else []
+    return lines + ([f"constants: {{{others}}}"] if others else [])
 
 
 def text_at_star(pattern: str, name: str) -> str | None:
@@ -378,7 +382,8 @@ def with_states(
                 if sample.step is None:
                     raise DataError(
                         f"{sample.name}: is no step of a sequence, and a state goes from step to step; give "
-                        "a text, a recording cut into windows, or arrays whose rows are the steps"
+                        "a text, a recording cut into windows (window: in the recipe), or arrays whose rows "
+                        "are the steps"
                     )
                 if sample.step == 0:
                     pending, before = [], first
