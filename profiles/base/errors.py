@@ -12,6 +12,7 @@ import os
 import re
 from collections.abc import Callable, Container, Iterable
 from itertools import count
+from numbers import Real
 
 from .options import types_of
 from .other_words import same_word
@@ -219,5 +220,9 @@ def check_finite(settings: object) -> None:
     """
     for name, hint in types_of(type(settings)).items():
         value, kind = getattr(settings, name), getattr(hint, "__origin__", hint)
-        if kind in (float, float | None) and value is not None and not math.isfinite(value):
+        if kind not in (float, float | None) or value is None:
+            continue
+        if not isinstance(value, Real):
+            raise ConfigError(f"{name}: {value!r} is no number; give one, or leave it out")
+        if not math.isfinite(value):
             raise ConfigError(f"{name}: {value} is not finite; give a number, or leave it out")

@@ -132,7 +132,8 @@ class Code(StrEnum):
     LABELS_AT_HAND = (
         "labels-at-hand",
         Severity.NOTE,
-        "The data has a folder for each class of the model, or a table with a column of labels.",
+        "The data has a folder for each class of the model, a table with a column of labels, or pairs whose "
+        "second part looks like classes.",
     )
     TRANSPARENT_PICTURE = "transparent-picture", Severity.NOTE, "Hidden colours of a picture are shown."
     SEVERAL_PAGES = "several-pages", Severity.NOTE, "Of a picture with several pages the first is taken."

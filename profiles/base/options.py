@@ -136,12 +136,12 @@ class Option:
 
 
 class _Names(dict[str, Any]):
-    """Names as the modules of a record see them; those that only type checkers import may be any type."""
+    """Names as modules see them; those that only type checkers import may be any type."""
 
-    def __init__(self, record: type) -> None:
+    def __init__(self, *modules: str) -> None:
         super().__init__()
-        for base in reversed(record.__mro__):
-            self.update(vars(sys.modules[base.__module__]))
+        for module in modules:
+            self.update(vars(sys.modules[module]))
 
     def __missing__(self, name: str) -> Any:
         return getattr(builtins, name, Any)
@@ -149,7 +149,13 @@ class _Names(dict[str, Any]):
 
 def types_of(record: type) -> Mapping[str, Any]:
     """Return the types of the fields of a record, with their descriptions."""
-    return get_type_hints(record, localns=_Names(record), include_extras=True)
+    modules = (base.__module__ for base in reversed(record.__mro__))
+    return get_type_hints(record, localns=_Names(*modules), include_extras=True)
+
+
+def types_of_function(function: Callable[..., object]) -> Mapping[str, Any]:
+    """Return the types of the parameters of a function."""
+    return get_type_hints(function, localns=_Names(function.__module__))
 
 
 @cache

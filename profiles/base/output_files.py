@@ -48,6 +48,8 @@ def destination(path: str | os.PathLike[str]) -> Destination:
     Raises:
         ConfigError: it names a folder, ends in a slash, is a link to itself, or cannot be looked up.
     """
+    if not isinstance(path, str | os.PathLike):
+        raise ConfigError(f"output: is of type {type(path).__name__}; give a path")
     name = os.fspath(path)
     if not name:
         raise ConfigError("output: its name is empty; name a file to write")

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from .arguments import checks_arguments
 from .errors import ConfigError
 from .json_values import to_jsonable
 from .output_files import write_atomically
@@ -97,6 +98,7 @@ class Presented:
     def _repr_html_(self) -> str:
         return "".join(_html(self.headline(), self.presentation(), NOTEBOOK_ROWS))
 
+    @checks_arguments
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a report, in the format that the name ends in: .html, .md or .json.
 

@@ -8,6 +8,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ..base.arguments import checks_arguments
 from ..base.errors import ConfigError
 from ..base.output_files import write_atomically
 
@@ -73,6 +74,7 @@ class Drawing:
     def _repr_svg_(self) -> str:
         return self.svg
 
+    @checks_arguments
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the drawing as an SVG file.
 

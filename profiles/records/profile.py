@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
+from ..base.arguments import checks_arguments
 from ..base.conversion import Count, Digest
 from ..base.errors import NaturalKey, ProfileError, natural_key, nearest
 from ..base.findings import Code, Finding, listed
@@ -593,6 +594,7 @@ class Profile(Presented, Mapping[str, TensorProfile]):
         digests = tuple(sample.digest for sample in held)
         return replace(self, check_samples=digests, keep_samples=keep, held_samples=held)
 
+    @checks_arguments
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the profile's file, and that of its check samples (`samples_file`); a name that ends in
         .html, .md or .json asks for a report.

@@ -20,6 +20,7 @@ from pathlib import Path
 import onnxruntime as ort
 from onnxruntime.capi import onnxruntime_pybind11_state as state
 
+from ..base.arguments import checks_arguments
 from ..base.errors import ConfigError, nearest
 from ..base.findings import Code, Finding
 from ..base.tool import note, tool_name
@@ -266,6 +267,7 @@ _libraries: dict[str, None] = {}
 """Resolved paths in the order in which they were given."""
 
 
+@checks_arguments
 def load_custom_operators(*libraries: str | os.PathLike[str]) -> None:
     """Load libraries of custom operators, for all models that this process runs from now on.
 

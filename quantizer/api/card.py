@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from ...profiles.base.arguments import checks_arguments
 from ...profiles.base.errors import ConfigError, ModelError
 from ...profiles.samples.objects import DataSource, source_name
 from ...profiles.samples.preprocessing import BUILT_IN
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from ..evaluation.options import RuntimeName
 
 
+@checks_arguments
 def card(
     model: ModelLike,
     quantized: QuantizedLike,
@@ -109,6 +111,7 @@ OF_VERIFICATION = OF_LAYERS | {"runtime", "latency"}
 """Fields of `Judge` that say how both models are run, where that is to be otherwise than on the card."""
 
 
+@checks_arguments
 def verify(
     card: Card | str | os.PathLike[str],
     quantized: QuantizedLike | Card,

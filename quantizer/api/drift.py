@@ -14,6 +14,7 @@ from dataclasses import dataclass, fields, replace
 from itertools import groupby
 from typing import Any
 
+from ...profiles.base.arguments import checks_arguments
 from ...profiles.base.errors import ConfigError, check_finite
 from ...profiles.base.findings import Code, Figure, Finding, gravest_first, listed
 from ...profiles.base.presentation import Presentation, Presented, Table
@@ -206,6 +207,7 @@ class DataDrift:
             yield Finding(Code.BAND_DRIFT, sentence, name, of_band, "look at the source of the recordings")
 
 
+@checks_arguments
 def diff(
     old: ProfileLike,
     new: ProfileLike,

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from ...profiles.base.arguments import checks_arguments
 from ...profiles.base.errors import ModelError, PlanError
 from ...profiles.base.findings import Code, Finding, gravest_first
 from ...profiles.base.progress import asked_for, stages
@@ -37,6 +38,7 @@ from .results import QuantizedLike, QuantizedResult, quantized_file
 from .sources import labels_file, samples_of, with_metric_of_labels
 
 
+@checks_arguments
 def evaluate(
     model: ModelLike,
     quantized: QuantizedLike,
@@ -114,6 +116,7 @@ OF_LAYERS = frozenset({"limit", "threads", "provider", "transform", "preprocess"
 """Fields of `Judge` that say how a model is run."""
 
 
+@checks_arguments
 def compare_layers(
     model: ModelLike,
     quantized: QuantizedLike,

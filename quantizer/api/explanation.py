@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
+from ...profiles.base.arguments import checks_arguments
 from ...profiles.base.errors import ConfigError, nearest
 from ...profiles.base.findings import Code, Finding, listed
 from ...profiles.base.presentation import Presentation, Presented, Table, decibels
@@ -219,6 +220,7 @@ class NodeExplanation(Presented):
         return Presentation(tuple(facts), (Table(("tensor", "operand", "type"), rows),) if rows else ())
 
 
+@checks_arguments
 def explain(
     plan: PlanLike | QuantizeResult,
     name: str,

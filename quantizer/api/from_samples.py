@@ -33,7 +33,13 @@ from ...profiles.records.store import load_profile, with_samples_of_file
 from ...profiles.runner.settings import RunSettings
 from ...profiles.runtime.providers import MAX_COPIED_BYTES, check_provider, profiled_by
 from ...profiles.runtime.states import float_model
-from ...profiles.samples.objects import ChosenSamples, DataLike, PreprocessedData, source_name
+from ...profiles.samples.objects import (
+    ChosenSamples,
+    DataLike,
+    PreprocessedData,
+    classes_at_hand,
+    source_name,
+)
 from ...profiles.samples.picture_files import folder_classes
 from ...profiles.samples.preprocessing import load_preprocessing
 from ...profiles.samples.random_samples import is_random
@@ -364,8 +370,8 @@ def _is_one_class_a_row(options: QuantizeOptions) -> bool:
 
 
 def _note_labels(data: DataLike, options: QuantizeOptions, model: ir.Model) -> None:
-    """Note the labels at hand: folders of pictures, where an output has as many classes, and the column of a
-    table that its recipe names."""
+    """Note the labels at hand: folders of pictures, where an output has as many classes, the column of a
+    table that its recipe names, and the second part of pairs."""
     source = data.source if isinstance(data, PreprocessedData) else data
     if isinstance(data, PreprocessedData) and os.path.isfile(data.source):
         if column := load_preprocessing(data.preprocess).settings.get("label"):
@@ -373,7 +379,15 @@ def _note_labels(data: DataLike, options: QuantizeOptions, model: ir.Model) -> N
             remedy = f"as --labels {source}:{column} it scores accuracy"
             note(Finding(Code.LABELS_AT_HAND, sentence, data.source, {"column": str(column)}, remedy))
         return
-    if not isinstance(source, str | os.PathLike) or not os.path.isdir(source):
+    if not isinstance(source, str | os.PathLike):
+        classes = declared_class_count(model, options.scored_output, options.class_axis)
+        if classes and (found := classes_at_hand(source, classes)):
+            sentence = "data: a part of its items that is no input looks like classes"
+            note(
+                Finding(Code.LABELS_AT_HAND, sentence, "data", remedy=f"as labels={found} it scores accuracy")
+            )
+        return
+    if not os.path.isdir(source):
         return
     try:
         folders = len(folder_classes(source).names)

@@ -13,6 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import MISSING, Field, fields, replace
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
+from ...profiles.base.arguments import check_fields
 from ...profiles.base.errors import ConfigError, nearest
 from ...profiles.base.other_words import OPTIONS
 from ..targets.config import QuantConfig
@@ -70,6 +71,7 @@ def with_keywords(
             if other != name and other in {*known, *besides}:
                 meant = f" Did you mean {other}={value!r}?" if value else f" Did you mean '{other}'?"
             raise ConfigError(f"{function}: there is no keyword '{name}'; see help.{meant}")
+    check_fields(function, type(record), keywords)
     return replace(record, **keywords) if keywords else record
 
 
@@ -97,6 +99,9 @@ def recipe_of(config: ConfigLike | None, settings: Mapping[str, Any]) -> Recipe 
     Raises:
         ConfigError: there is no such target, file or word, or a setting or a combination is not allowed.
     """
+    target = settings.get("target")
+    if target is not None and not isinstance(target, str | os.PathLike):
+        raise ConfigError(f"target: is of type {type(target).__name__}; give its name, or the file of one")
     if isinstance(config, Recipe):
         if settings:
             raise ConfigError(

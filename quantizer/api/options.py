@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ...profiles.samples.objects import DataSource
     from ..prepare.prepare import ProfileLike
     from ..search.options import SpeedCheckOptions
-    from .sources import LabelsLike, Transform
+    from .sources import LabelsLike
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -272,7 +272,7 @@ class Judge(EvaluationOptions):
             takes="recipe",
         ),
     ] = None
-    transform: Transform | None = None
+    transform: Callable[[Any], object] | None = None
     gate: Gate = field(default_factory=Gate)
     progress: Shown = None
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import onnx_ir as ir
 
+from ...profiles.base.arguments import checks_arguments
 from ...profiles.base.errors import ConfigError, ModelError
 from ...profiles.base.extras import OptionalModule
 from ...profiles.base.findings import Code, Finding
@@ -58,6 +59,7 @@ CLUSTER = OptionalModule("the runner on a cluster", "profiles.runner.cluster")
 """Has `calibrate_sharded`."""
 
 
+@checks_arguments
 def profile(
     model: ModelLike,
     data: DataSource,
@@ -315,6 +317,7 @@ def _too_large(profile: Profile, model: ir.Model, limit: int | None) -> str:
     return "" if needed <= limit else f"it would need {needed >> 20} MiB, more than the memory limit"
 
 
+@checks_arguments
 def merge(
     profiles: Iterable[ProfileLike],
     output: str | os.PathLike[str] | None = None,
@@ -357,6 +360,7 @@ def merge(
     return merged
 
 
+@checks_arguments
 def instrument(model: ModelLike, output: str | os.PathLike[str] | None = None) -> ir.Model:
     """Return the prepared model with a QuantizationProfile node on every floating-point activation.
 

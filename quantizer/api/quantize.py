@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast, overload
 
+from ...profiles.base.arguments import checks_arguments
 from ...profiles.base.errors import ConfigError
 from ...profiles.base.progress import asked_for, stages
 from ...profiles.base.tool import notes_once
@@ -59,6 +60,7 @@ def quantize(
 ) -> dict[str, QuantizeResult]: ...
 
 
+@checks_arguments
 def quantize(
     model: ModelLike,
     profile: ProfileLike | DataSource | None = None,

@@ -15,6 +15,7 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import onnx_ir as ir
 
+from ...profiles.base.arguments import checks_arguments
 from ...profiles.base.errors import ModelError
 from ...profiles.base.findings import Code, Finding
 from ...profiles.base.json_values import to_jsonable
@@ -241,6 +242,7 @@ class QuantizeResult(Presented):
             "estimates": [to_jsonable(check) for check in self.estimates],
         }
 
+    @checks_arguments
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model; a name that ends in .html, .md or .json asks for a report.
 

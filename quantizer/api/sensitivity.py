@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from ...profiles.base.arguments import checks_arguments
 from ...profiles.base.errors import ConfigError, DataError, PlanError
 from ...profiles.runtime.providers import check_provider
 from ...profiles.samples.objects import DataLike, DataSource
@@ -27,6 +28,7 @@ OF_RANKING = frozenset({"limit", "provider", "transform", "preprocess"})
 """Fields of `Judge` that say on which samples nodes are ranked, and by what they are run."""
 
 
+@checks_arguments
 def sensitivity(
     model: ModelLike,
     profile: ProfileLike | None = None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from ...profiles.base.errors import ConfigError, DataError
+from ...profiles.base.errors import ConfigError, DataError, QprofError
 from ...profiles.base.findings import Code, Finding
 from ...profiles.base.tool import note
 from ...profiles.records.profile import Profile
@@ -113,15 +113,30 @@ def labels_file(labels: LabelsLike | None, *, classes: bool) -> Iterator[Path | 
     if labels is None or isinstance(labels, str | os.PathLike):
         yield None if labels is None else Path(labels)
         return
-    values = np.asarray(labels if is_array(labels) else list(labels))
+    if not is_array(labels) and (isinstance(labels, Mapping) or not isinstance(labels, Iterable)):
+        is_function = "a function" if callable(labels) else f"of type {type(labels).__name__}"
+        raise DataError(
+            f"labels: is {is_function}; give the labels themselves, one for each row, such as "
+            "[y for x, y in data]"
+        )
+    given = labels if is_array(labels) else list(labels)
+    try:
+        of_batches = isinstance(given, list) and all(np.ndim(one) == 1 for one in given) and given
+        values = np.concatenate(given) if of_batches else np.asarray(given)
+    except ValueError:
+        raise DataError("labels: are lists of different lengths; give one label for each row") from None
     if values.dtype.kind not in ("iu" if classes else "iufbU"):
         what = "integer" if classes else "number or text"
         raise DataError(f"labels: are of type {values.dtype}; give one {what} for each row")
     with temporary_folder() as folder:
+        file = folder / ("labels.txt" if values.dtype.kind == "U" else "labels.npy")
         if values.dtype.kind == "U":
             texts = "\n".join(str(text).replace("\n", " ") for text in values.reshape(-1))
-            (folder / "labels.txt").write_text(f"{texts}\n", encoding="utf-8")
-            yield folder / "labels.txt"
-            return
-        np.save(folder / "labels.npy", values)
-        yield folder / "labels.npy"
+            file.write_text(f"{texts}\n", encoding="utf-8")
+        else:
+            np.save(file, values)
+        try:
+            yield file
+        except QprofError as error:
+            error.args = tuple(str(part).replace(str(file), "labels") for part in error.args)
+            raise

@@ -9,6 +9,7 @@ from typing import Any
 
 import onnx_ir as ir
 
+from ...profiles.base.arguments import checks_arguments
 from ...profiles.base.errors import ConfigError
 from ...profiles.base.json_values import to_jsonable
 from ...profiles.base.output_files import replacing_together
@@ -55,6 +56,7 @@ class TuneResult(search.TuneResult):
             name: to_jsonable(getattr(self, name)) for name in (*names, "target_met", "verified", "limits")
         }
 
+    @checks_arguments
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model; a name that ends in .html, .md or .json asks for a report.
 
@@ -82,6 +84,7 @@ class TuneResult(search.TuneResult):
         return self.quantized, quantized_name(self.model)
 
 
+@checks_arguments
 def tune(
     model: ModelLike,
     profile: ProfileLike,

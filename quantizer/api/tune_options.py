@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +13,7 @@ from .options import Judge
 
 if TYPE_CHECKING:
     from ...profiles.samples.objects import DataSource
-    from ..search.candidates import OnTrial
+    from ..search.candidates import Trial
     from .sources import LabelsLike
 
 
@@ -45,4 +46,4 @@ class TuneOptions(QualityTarget, Judge):
         str | os.PathLike[str] | None,
         option("Files", "Write the best plan.", metavar="PLAN.yaml", takes="new file"),
     ] = None
-    on_trial: OnTrial | None = None
+    on_trial: Callable[[int, Trial], None] | None = None

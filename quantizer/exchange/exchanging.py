@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from ...profiles.base.arguments import checks_arguments
 from ...profiles.base.errors import ProfileError
 from ...profiles.base.findings import Code, Finding
 from ...profiles.base.output_files import read_bytes, write_atomically
@@ -46,6 +47,7 @@ def holds_ranges(file: str | os.PathLike[str]) -> bool:
     return data.startswith(OWN) or recognised(data, "ranges") is not None
 
 
+@checks_arguments
 def import_profile(
     file: str | os.PathLike[str],
     model: ModelLike,
@@ -91,6 +93,7 @@ def import_profile(
     return profile
 
 
+@checks_arguments
 def import_plan(
     source: str | os.PathLike[str],
     float_model: str | os.PathLike[str],
@@ -137,6 +140,7 @@ def import_plan(
     return plan
 
 
+@checks_arguments
 def export(
     source: ProfileLike | PlanLike,
     model: ModelLike,
@@ -180,6 +184,7 @@ def export(
     return content
 
 
+@checks_arguments
 def join(
     models: Iterable[str | os.PathLike[str]],
     output: str | os.PathLike[str],
@@ -215,6 +220,7 @@ def join(
     return result
 
 
+@checks_arguments
 def split(model: ModelLike, plan: PlanLike, folder: str | os.PathLike[str]) -> tuple[PartFile, ...]:
     """Write the parts of a joined model as quantized files, by the plan of the whole.
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import onnx_ir as ir
 
+from ...profiles.base.arguments import checks_arguments
 from ...profiles.base.errors import ConfigError, ProfileError, QprofError
 from ...profiles.base.extras import OptionalModule
 from ...profiles.base.output_files import read_bytes, text_of
@@ -40,6 +41,7 @@ OWN = b"format: qprof-"
 """Begins the files of qprof itself, which are large: no other format is looked for in them."""
 
 
+@checks_arguments
 def load_profile(path: str | os.PathLike[str]) -> Profile:
     """Read a profile: of qprof, or a file of another tool that holds ranges, recognised by its content.
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import onnx_ir as ir
 
+from ...profiles.base.arguments import checks_arguments
 from ...profiles.base.findings import Finding, listed
 from ...profiles.base.json_values import to_jsonable
 from ...profiles.base.presentation import Presentation, Presented, Table, is_report
@@ -470,6 +471,7 @@ class QuantPlan(Presented):
             "findings": to_jsonable(self.findings),
         }
 
+    @checks_arguments
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the plan's file; a name that ends in .html, .md or .json asks for a report.
 

@@ -62,6 +62,7 @@ from typing import Annotated, Any, Literal, TypeAlias, get_args
 import numpy as np
 from msgspec import Meta
 
+from ...profiles.base.arguments import checks_arguments
 from ...profiles.base.conversion import Count, keys_at, read_record, read_value
 from ...profiles.base.errors import MalformedError, PlanError, not_one_of
 from ...profiles.base.findings import Finding
@@ -113,6 +114,7 @@ def save_plan(plan: QuantPlan, path: str | os.PathLike[str], batch: FileBatch | 
     write_atomically(path, _texts(plan), batch)
 
 
+@checks_arguments
 def load_plan(path: str | os.PathLike[str]) -> QuantPlan:
     """Read a plan. `verify_plan` must hold it against the model before it is applied.
 

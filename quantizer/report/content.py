@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from ...profiles.base.arguments import checks_arguments
 from ...profiles.base.findings import Finding
 from ...profiles.base.json_values import NOT_IN_JSON
 from ...profiles.base.output_files import write_atomically
@@ -732,6 +733,7 @@ class Report(Presented):
         )
         return Presentation((), tuple(table for table in tables if table.rows))
 
+    @checks_arguments
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a folder with report.html, report.md, junit.xml and report.json; or report.html alone where
         the name ends in .html.

@@ -8,6 +8,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+from ...profiles.base.arguments import checks_arguments
 from ...profiles.base.errors import ConfigError, QprofError
 from ...profiles.base.findings import Code, Finding
 from ...profiles.base.improvement import improved
@@ -55,6 +56,7 @@ OF_MEASURING = frozenset(field.name for field in fields(Judge)) - {"progress"}
 """Options of `report` that are read where a model is measured alone."""
 
 
+@checks_arguments
 def report(
     model: ModelLike,
     result: QuantizeResult | TuneResult | PlanLike,

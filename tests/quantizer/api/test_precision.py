@@ -102,7 +102,7 @@ def test_several_configurations_may_be_written_nowhere() -> None:
     [
         ({"config": "weight-only"}, "config weight-only: is not known; .* Did you mean 'weight-only-8'"),
         ({"config": MIXED}, r"config mixed: needs the size .*; give Mixed\(max_size=...\)"),
-        ({"config": 4}, r"config: is a int; give Int8\(\)"),
+        ({"config": 4}, r"config: is 4; give an Int8"),
         ({"config": qprof.Int8Dynamic(), "mode": "static"}, "means mode dynamic, and mode static was given"),
         (
             {"config": qprof.Int8(target="glow"), "target": "tensorrt"},

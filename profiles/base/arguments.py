@@ -1,0 +1,203 @@
+"""Whether the arguments of a public function, and the keywords that become fields of a record, are of the
+types that they declare.
+
+Python lets anything in, and a list in the place of a path fails far inside. So each public function is held
+against its own annotations when it is called, and the message says what belongs where.
+"""
+
+from __future__ import annotations
+
+import inspect
+import numbers
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache, wraps
+from itertools import chain, cycle
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin
+
+from .errors import ConfigError, DataError, ModelError
+from .options import types_of, types_of_function
+
+VARIADIC = inspect.Parameter.VAR_POSITIONAL
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+NUMBERS: Mapping[type, tuple[type, str]] = {
+    int: (numbers.Integral, "a whole number"),
+    float: (numbers.Real, "a number"),
+}
+"""What a number may be, as those of numpy are too, and how it is called."""
+
+WORDS = {
+    "str": "a text",
+    "bool": "True or False",
+    "PathLike": "a path",
+    "Callable": "a function",
+    "Iterable": "an iterable",
+    "Sequence": "a list",
+    "Collection": "a list",
+    "Mapping": "a mapping",
+    "Reader": "a reader",
+    "ndarray": "an array",
+    "ModelProto": "an onnx.ModelProto",
+    "Model": "an onnx_ir.Model",
+}
+"""How values of a type are called, where that is not by its name."""
+
+ARRAYS = ("__array__", "__array_interface__", "__dlpack__")
+
+
+def checks_arguments(function: Callable[P, R]) -> Callable[P, R]:
+    """Return a function that refuses arguments of other types than it declares, in a line.
+
+    Raises:
+        ModelError, DataError: an argument in the order of the call, with the order. ConfigError: a keyword.
+    """
+    name = function.__name__
+
+    @wraps(function)
+    def checked(*args: P.args, **kwargs: P.kwargs) -> R:
+        types = _types_of(function)
+        rest = [one.name for one in inspect.signature(function).parameters.values() if one.kind is VARIADIC]
+        places = chain((one for one in types if one not in rest), cycle(rest))
+        for parameter, value in zip(places, args, strict=False):  # more than there are: Python's own error
+            if not is_of_type(value, types[parameter]):
+                error = ModelError if _is_for_model(types[parameter]) else DataError
+                raise error(_misplaced(name, parameter, value, function))
+        for parameter, value in kwargs.items():
+            if parameter in types and not is_of_type(value, types[parameter]):
+                raise ConfigError(_of_wrong_type(f"{name}: {parameter}", value, types[parameter]))
+        return function(*args, **kwargs)
+
+    return checked
+
+
+def check_fields(function: str, record: type, keywords: Mapping[str, object]) -> None:
+    """Refuse keywords of other types than the fields of a record have.
+
+    Args:
+        function: that was called, for messages.
+        record: a dataclass that has these fields.
+        keywords: of the call.
+
+    Raises:
+        ConfigError: one is of another type.
+    """
+    types = types_of(record)
+    for name, value in keywords.items():
+        # No latency, or no progress, may be called False too.
+        if not is_of_type(value, types[name]) and not isinstance(value, bool):
+            raise ConfigError(_of_wrong_type(f"{function}: {name}", value, types[name]))
+
+
+@cache
+def _types_of(function: Callable[..., object]) -> Mapping[str, Any]:
+    """Return the types of the parameters that are named, in order."""
+    hints = types_of_function(function)
+    kinds = inspect.signature(function).parameters
+    return {name: hints.get(name, Any) for name, one in kinds.items() if one.kind is not one.VAR_KEYWORD}
+
+
+def is_of_type(value: object, hint: Any) -> bool:
+    """Whether a value may be given for a type; types that are not known here take anything.
+
+    An array is what numpy can read, an iterable has items by number at least, and a text is no collection of
+    texts.
+    """
+    origin = get_origin(hint)
+    if origin is Annotated:
+        return is_of_type(value, get_args(hint)[0])
+    if origin in (Union, UnionType):
+        return any(is_of_type(value, member) for member in get_args(hint))
+    if origin is Literal:
+        return isinstance(value, tuple({type(word) for word in get_args(hint)}))
+    if hint is None or hint is NoneType:
+        return value is None
+    kind = origin or hint
+    if not isinstance(kind, type) or kind in (Any, object):
+        return True
+    if kind in NUMBERS:
+        return isinstance(value, NUMBERS[kind][0]) and not isinstance(value, bool)
+    if kind.__module__.partition(".")[0] == "numpy":
+        return any(hasattr(value, name) for name in ARRAYS)
+    if getattr(kind, "_is_protocol", False):
+        return all(hasattr(value, name) for name in vars(kind) if not name.startswith("_"))
+    if kind.__name__ == "Callable":
+        return callable(value)
+    return _is_instance(value, kind, get_args(hint))
+
+
+def _is_instance(value: object, kind: type, items: tuple[Any, ...]) -> bool:
+    """Whether a value is of a class, or of a collection with such items."""
+    if not issubclass(kind, Iterable) or issubclass(kind, str):
+        return isinstance(value, kind)
+    if isinstance(value, str | bytes):
+        return False
+    takes_all = not items or items[0] in (Any, int, str)
+    if isinstance(value, Mapping) and not issubclass(kind, Mapping) and not takes_all:
+        return False
+    is_one = isinstance(value, kind) or (kind is Iterable and hasattr(value, "__getitem__"))
+    if not is_one or takes_all or not isinstance(value, list | tuple):
+        return is_one
+    return all(is_of_type(item, items[0]) for item in value)
+
+
+def _of_wrong_type(where: str, value: object, hint: Any) -> str:
+    *words, last = _words(hint)
+    return f"{where}: is {_shown(value)}; give {', '.join(words)}{' or ' if words else ''}{last}"
+
+
+def _shown(value: object) -> str:
+    """Return the type of a value, with a text or number itself."""
+    if isinstance(value, str | numbers.Number):
+        return f"{value!r}"[:80]
+    if inspect.isroutine(value):
+        return "a function"
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    return f"of type {type(value).__name__}"
+
+
+def _misplaced(name: str, parameter: str, value: object, function: Callable[..., object]) -> str:
+    """Return the message about an argument in the wrong place: what belongs there, and in which order."""
+    types, kinds = _types_of(function), inspect.signature(function).parameters
+    order = [one for one in types if kinds[one].kind is not inspect.Parameter.KEYWORD_ONLY and one != "self"]
+    named = [f"{one} or samples" if _takes_samples(types[one]) and one != "data" else one for one in order]
+    message = f"{_of_wrong_type(f'{name}: {parameter}', value, types[parameter])}. The order is {name}("
+    by_name = [one for one in types if one not in order and _is_for(value, types[one])]
+    other = f"; or give it as {by_name[0]}=" if by_name else ""
+    return f"{message}{', '.join(named)}){other}"
+
+
+def _takes_samples(hint: Any) -> bool:
+    """Whether a type takes whatever samples are read from."""
+    return any(getattr(one, "__name__", "") == "Reader" for one in get_args(hint))
+
+
+def _is_for_model(hint: Any) -> bool:
+    """Whether a type takes models."""
+    return any(getattr(one, "__name__", "") == "ModelProto" for one in get_args(hint))
+
+
+def _is_for(value: object, hint: Any) -> bool:
+    """Whether a type has a class of its own for a value."""
+    return type(value).__module__.startswith("qprof_onnx") and type(value) in (hint, *get_args(hint))
+
+
+def _words(hint: Any) -> list[str]:
+    """Return how the values of a type are called, each once."""
+    origin = get_origin(hint)
+    if origin is Annotated:
+        return _words(get_args(hint)[0])
+    if origin in (Union, UnionType):
+        words = [word for one in get_args(hint) if one is not NoneType for word in _words(one)]
+        without = {"a text"} if "a path" in words else set[str]()
+        return [word for word in dict.fromkeys(words) if word not in without]
+    if origin is Literal:
+        return [f"'{word}'" for word in get_args(hint)]
+    kind = origin or hint
+    if kind in NUMBERS:
+        return [NUMBERS[kind][1]]
+    name = str(getattr(kind, "__name__", kind))
+    return [WORDS.get(name, f"{'an' if name[0] in 'AEIO' else 'a'} {name}")]
