@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import click
 import jsonschema
 import pytest
 import yaml
+from qprof_onnx.cli.main import COMMANDS, main
 from qprof_onnx.cli.schemas import schema_of
 from qprof_onnx.quantizer.api import from_samples
 from qprof_onnx.quantizer.evaluation import evaluate
@@ -200,6 +202,23 @@ def test_recipes_and_configurations_on_pages_are_valid() -> None:
     for page, name, value in examples:
         faults = list(jsonschema.Draft202012Validator(schema_of(name)).iter_errors(value))
         assert not faults, f"{page}: {value}: {faults[0].message}"
+
+
+def test_commands_on_pages_have_the_options_that_they_are_given() -> None:
+    unknown, seen = [], 0
+    for page in [ROOT / "README.md", ROOT / "action.yml", DOCS / "llms.txt", *PAGES]:
+        text = page.read_text(encoding="utf-8").replace("\\\n", " ")
+        for name, words in re.findall(r"\bqprof ((?:[a-z]+-)*[a-z]+)([^`\n]*)", text):
+            if name not in COMMANDS:
+                continue
+            seen += 1
+            command = main.get_command(click.Context(main), name)
+            assert command is not None
+            known = {"--help", *(word for parameter in command.params for word in parameter.opts)}
+            given = re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*", words.partition("qprof ")[0])
+            unknown += [f"{page.name}: {name} {word}" for word in given if word not in known]
+    assert seen > 200
+    assert not unknown
 
 
 def test_every_word_of_the_glossary_is_used_on_other_pages() -> None:
