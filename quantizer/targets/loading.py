@@ -223,8 +223,19 @@ def _packaged(name: str, where: str = "") -> ConfigFile:
 
 @cache
 def _packaged_file(name: str) -> ConfigFile:
-    """Return the entries of a packaged target's file and of its base: they are read once."""
-    return _with_base(_parsed(packaged_text(name), f"configs/{name}.yaml"), f"configs/{name}.yaml")
+    """Return the entries of a packaged target's file and of its base: they are read once.
+
+    Raises:
+        ConfigError: it says not how its facts are known, which pages and `qprof targets` tell of each.
+    """
+    where = f"configs/{name}.yaml"
+    file = _with_base(_parsed(packaged_text(name), where), where)
+    if file.verified is None:
+        raise ConfigError(
+            f"{where}: verified is missing; say how its facts are known, as in "
+            'verified: {how: rule, runtime: NAME and version, date: "2026-11-27"}'
+        )
+    return file
 
 
 def _parsed(text: str, where: str) -> ConfigFile:

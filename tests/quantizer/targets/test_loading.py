@@ -10,6 +10,7 @@ import yaml
 from qprof_onnx.profiles.base.errors import ConfigError
 from qprof_onnx.quantizer.operators.functions import CHAIN
 from qprof_onnx.quantizer.operators.table import RULES
+from qprof_onnx.quantizer.targets import loading
 from qprof_onnx.quantizer.targets.config import QuantConfig
 from qprof_onnx.quantizer.targets.loading import load_recipe
 from qprof_onnx.quantizer.targets.packaged import packaged_text, target_names
@@ -75,6 +76,14 @@ def test_every_packaged_target_says_how_its_facts_are_known(name: str) -> None:
     assert date.fromisoformat(verified.date) <= date.today()  # a day of the calendar
     words = " ".join(load_recipe(name).target.sources).lower()
     assert "by this project" not in words, "the field says it"
+
+
+def test_a_packaged_target_that_does_not_say_how_its_facts_are_known_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(loading, "packaged_text", lambda name: f"target: {name}\nruntime: {{}}\n")
+    with pytest.raises(ConfigError, match=r"configs/unheard-of\.yaml: verified is missing; say how"):
+        load_recipe("unheard-of")
 
 
 def test_a_target_of_the_user_may_leave_out_how_its_facts_are_known(tmp_path: Path) -> None:
