@@ -190,23 +190,11 @@ def _rounding_to_float16(
     rounded = emulated(_read(model))
     whole = in_memory(rounded)
     if whole is not None:
-        return _session_of_rounded(whole, options, provider)
+        return new_session(whole, options, provider)
     with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
         file = str(Path(folder) / "model.onnx")
         save_model(rounded, file)
-        return _session_of_rounded(file, options, provider)
-
-
-def _session_of_rounded(
-    model: str | bytes, options: ort.SessionOptions, provider: str
-) -> ort.InferenceSession:
-    """Return a session of such a model. Weights of 4 bits that a loop or branch reads from around it are not
-    found by onnxruntime 1.32 where it packs them for float32 products: then it leaves these as they are."""
-    try:
-        return new_session(model, options, provider)
-    except RUNTIME_ERRORS:
-        options.add_session_config_entry("session.disable_quant_qdq", "1")
-        return new_session(model, options, provider)
+        return new_session(file, options, provider)
 
 
 def run(session: ort.InferenceSession, outputs: Sequence[str], inputs: Inputs, where: str) -> list[Any]:

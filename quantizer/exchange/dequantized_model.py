@@ -295,6 +295,8 @@ def _read_quantize(node: ir.Node, walk: _Walk) -> None:
     assert data is not None
     if node in walk.tanhs:
         params = QuantParams((TANH_SCALE,), (params.qtype.low + 128,), params.qtype)
+    if _are_sums(data):
+        raise _UnreadError("it rounds integer sums whose scale is not known")
     value = walk.source(data)
     constant = constant_of(value)
     if constant is not None:
@@ -303,6 +305,15 @@ def _read_quantize(node: ir.Node, walk: _Walk) -> None:
         walk.store(value, params)
     walk.integers[node.outputs[0]] = _Rounded(value, params)
     walk.names.append((name_of(node.outputs[0]), value))
+
+
+def _are_sums(value: ir.Value) -> bool:
+    """Whether a value is sums of integer products that were not read, with what is added and their scale."""
+    maker: ir.Node | None = value.producer()
+    while maker is not None and maker.op_type in ("Cast", "Mul", "Add"):
+        made = [one.producer() for one in maker.inputs if one is not None and constant_of(one) is None]
+        maker = made[0] if len(made) == 1 else None
+    return maker is not None and maker.op_type in ("MatMulInteger", "ConvInteger")
 
 
 def _read_dequantize(node: ir.Node, walk: _Walk) -> None:

@@ -24,6 +24,7 @@ from ..operators.graph import Graph, Node, in_main_graph, index, node_view
 from ..operators.saturating import saturates_within
 from ..operators.table import Constraint, product_layout
 from ..plan.plan import Adjustments, RoundingOffsets
+from ..plan.provenance import read_provenance
 from ..plan.reasons import ReasonCode, because
 from ..prepare.prepare import prepare
 from .dequantized_model import Array, DequantizedModel, StoredConstant, dequantize_model, digest_of
@@ -63,14 +64,17 @@ def source_of_model(graph: Graph, model: ir.Model, name: str, written_by: str) -
             )
         problem = f"what it says of quantization cannot be read: {_unread(source)}"
         raise ModelError(
-            f"{name}: {problem if source.unread else 'has no quantized tensor'}; give a model with "
-            "QuantizeLinear and DequantizeLinear or with QLinear operators, or a file of parameters"
+            f"{name}: {problem if source.unread else 'has no quantized tensor'}; {_readable(model)}"
         )
     other = index(prepare(source.model).model)
     source = _with_moved_values(source, other)
     matched = match(graph, other, source.names)
     facts = _node_facts(graph, other, source, matched)
     if not any(node.inputs for node in facts.nodes.values()):
+        if source.unread:
+            raise ModelError(
+                f"{name}: what it says of quantization cannot be read: {_unread(source)}; {_readable(model)}"
+            )
         raise ModelError(
             f"{name}: none of its quantized nodes is in the float model; give the float model that it was "
             "made from with --model, or the one that the tool has optimised before"
@@ -467,6 +471,18 @@ def _on_weights(name: str, weights: _KeptIntegers) -> Iterator[Finding]:
         )
         remedy = "give the float model that was quantized, with the changes that the tool made before"
         yield omission(sentence, name, remedy, weights=len(weights.others))
+
+
+def _readable(model: ir.Model) -> str:
+    """Return what to give in place of a model that says nothing that is read; of qprof's own its plan."""
+    written = read_provenance(model)
+    form = "" if written is None else written.form
+    if form in ("integer", "primitives"):
+        return f"it is of form {form}, whose arithmetic says no scales: give the plan that qprof made it from"
+    return (
+        "give a model with QuantizeLinear and DequantizeLinear or with QLinear operators, or a file of "
+        "parameters"
+    )
 
 
 def _unread(source: DequantizedModel) -> str:

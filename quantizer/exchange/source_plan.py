@@ -8,7 +8,7 @@ where the source does. No decision spreads to other nodes, and no loss is weighe
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, get_args
@@ -464,7 +464,19 @@ class _Decider:
             implementation = Implementation.USUAL
         if target.folds == "arithmetic" and not implementation and isinstance(why, FloatReason):
             implementation = Implementation.FOLDED
+        if implementation not in RUNTIME_WEIGHTS:
+            parts = (_part_block_problem(names[i], p, graph.shape(names[i]) or ()) for i, p in stored.items())
+            if problem := next(filter(None, parts), ""):
+                return because(ReasonCode.PARAMETERS_NOT_TAKEN, target=target.name, text=problem)
         return _Decision(NodePlan(Kind.WEIGHT_ONLY, why, implementation=implementation), stored)
+
+
+def _part_block_problem(name: str, params: QuantParams, shape: Sequence[int | None]) -> str:
+    """Return the words on a last block that is not full, which the operators of onnxruntime alone take."""
+    axis, block = params.axis, params.block_size
+    if axis is None or block is None or axis >= len(shape) or (shape[axis] or 0) % block == 0:
+        return ""
+    return f"'{name}' in blocks of {block}, which do not divide its {shape[axis]} rows"
 
 
 def _dynamic_weight_problem(name: str, params: QuantParams) -> str:

@@ -239,6 +239,15 @@ class Emitter:
             self._integers[forms.dequantized[params]] = quantized, params
         return forms.dequantized[params]
 
+    def dequantized_at_home(self, value: ir.Value, params: QuantParams, before: ir.Node | None) -> ir.Value:
+        """Return the float values of a quantized constant, computed in the graph that has it.
+
+        Of a conversion in a subgraph and the product that reads it onnxruntime makes a MatMulNBits, looks for
+        the weight beside it, and does not load the model.
+        """
+        emitter, place = self._home(value, before)
+        return emitter.dequantized(value, params, place)
+
     def folded(self, value: ir.Value, params: QuantParams, before: ir.Node | None) -> ir.Value:
         """Return the float values of a quantized constant, as Cast and arithmetic on constants.
 

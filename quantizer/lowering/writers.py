@@ -207,7 +207,9 @@ def weight_only(task: Task, *, folded: bool = False) -> bool:
         is_constant = constant_shape(value) is not None
         if is_constant and folded:
             node.replace_input_with(index, emitter.folded(value, params, node))
-        elif is_constant or (emitter.stored_params(value) == params and not folded):
+        elif is_constant:
+            node.replace_input_with(index, emitter.dequantized_at_home(value, params, node))
+        elif emitter.stored_params(value) == params and not folded:
             node.replace_input_with(index, emitter.dequantized(value, params, node))
     return float_node(task)
 
