@@ -493,6 +493,11 @@ class Code(StrEnum):
         "Samples that made the profile or chose the plan judge the model, which flatters.",
     )
     FEW_HELD_OUT = "few-held-out", Severity.NOTE, "The held-out samples are few: more make the verdict surer."
+    PROFILED_SAMPLES = (
+        "profiled-samples",
+        Severity.WARNING,
+        "A model was judged on samples that its profile was made from, which flatters.",
+    )
     CHOSEN_ON_HELD_OUT = (
         "chosen-on-held-out",
         Severity.NOTE,

@@ -114,6 +114,15 @@ def with_samples_of_file(profile: Profile, path: str | os.PathLike[str]) -> tupl
     return replace(profile, held_samples=held), ""
 
 
+def first_lines(file: Path) -> str:
+    """Return the beginning of a file, in which a profile has its format, model and data; "" for none."""
+    try:
+        with file.open(encoding="utf-8", errors="replace") as text:
+            return text.read(4096)
+    except OSError:
+        return ""
+
+
 def load_profile(path: str | os.PathLike[str]) -> Profile:
     """Read a profile of qprof.
 

@@ -14,6 +14,8 @@ from ...profiles.base.errors import ModelError, PlanError
 from ...profiles.base.findings import Code, Finding, gravest_first
 from ...profiles.base.progress import asked_for, stages
 from ...profiles.base.tool import notes_once
+from ...profiles.records.profile import DataId
+from ...profiles.records.store import first_lines
 from ...profiles.runtime.providers import check_provider
 from ...profiles.samples.objects import DataLike, DataSource
 from ..evaluation import layers
@@ -32,6 +34,7 @@ from ..search.attribution import attribute, samples_to_attribute_on
 from ..targets.loading import load_recipe
 from ..targets.machine import saturation_alarm
 from ..targets.packaged import target_names
+from .held_out import with_profiled_part
 from .keywords import with_keywords
 from .options import Judge
 from .results import QuantizedLike, QuantizedResult, quantized_file
@@ -84,7 +87,20 @@ def evaluate(
         if saturation := _saturation(evaluation, other, judge):
             known = (one for one in evaluation.findings if one.code is not Code.ESTIMATE_TOO_GOOD)
             evaluation = replace(evaluation, findings=gravest_first([*saturation, *known]))
-    return evaluation
+        return with_profiled_part(evaluation, lambda data: _was_profiled(data, evaluation, path, other))
+
+
+def _was_profiled(data: DataId, evaluation: Evaluation, model: ModelFile, quantized: ModelFile) -> bool:
+    """Return whether a quantized model was planned from the profile of these data, where that lies beside it.
+
+    Digests of documents are compared only where the first lines of one name the data.
+    """
+    provenance, files = evaluation.provenance, quantized.path.parent.glob("*.y*ml")
+    if provenance is None or not any(data.digest in first_lines(file) for file in files):
+        return False
+    prepared = model.prepared
+    _, profile = documents_beside(quantized.path, provenance, prepared.model, prepared.identity)
+    return profile is not None and data.digest in first_lines(profile)
 
 
 LARGEST_7_BIT = 64

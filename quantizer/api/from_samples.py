@@ -29,7 +29,7 @@ from ...profiles.base.progress import Stage, stages
 from ...profiles.base.tool import note
 from ...profiles.records.check_samples import check_samples_place, samples_file
 from ...profiles.records.profile import DataId, Profile, check_data_not_random
-from ...profiles.records.store import load_profile, with_samples_of_file
+from ...profiles.records.store import first_lines, load_profile, with_samples_of_file
 from ...profiles.runner.settings import RunSettings
 from ...profiles.runtime.providers import MAX_COPIED_BYTES, check_provider, profiled_by
 from ...profiles.runtime.states import float_model
@@ -428,7 +428,7 @@ def _own_profile(
         try:
             profile = _same_profile(file, model, samples, options, provider)
         except ProfileError as error:  # made anew, where it is one that is damaged or of another version
-            if "qprof-profile" not in _head(file):
+            if "qprof-profile" not in first_lines(file):
                 raise ConfigError(
                     f"{file}: is no profile, and the profile is kept there; move it, or choose another output"
                 ) from error
@@ -460,15 +460,7 @@ def _own_profile(
 def _profiles_of_data(folder: Path, data: DataId) -> list[Path]:
     """Return the profiles of a folder that begin with the digest of these data; no more of them is read."""
     files = sorted(folder.glob("*.profile.yaml")) if folder.is_dir() else []
-    return [file for file in files if file.is_file() and data.digest in _head(file)]
-
-
-def _head(file: Path) -> str:
-    try:
-        with file.open(encoding="utf-8", errors="replace") as text:
-            return text.read(4096)
-    except OSError:
-        return ""
+    return [file for file in files if file.is_file() and data.digest in first_lines(file)]
 
 
 def _same_profile(

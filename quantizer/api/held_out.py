@@ -7,12 +7,13 @@ All samples are read once (`read_digests`); `split_samples` says what each of th
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 
 import onnx_ir as ir
 
 from ...profiles.base.errors import DataError
+from ...profiles.base.findings import Code, Finding, gravest_first
 from ...profiles.base.tool import Progress
 from ...profiles.records.profile import DataId
 from ...profiles.samples.batches import fixed_batch
@@ -20,6 +21,7 @@ from ...profiles.samples.objects import ChosenSamples, WholeData, source_name
 from ...profiles.samples.samples import id_of_digests, open_samples, sample_digests, sample_mark
 from ...profiles.samples.states import FloatModel, follows
 from ...profiles.samples.values import InputSpec, Sample
+from ..evaluation.evaluate import Evaluation
 from ..evaluation.metrics.truth import Labels
 from ..search.closed_loop import MOST_CHECK_SAMPLES
 from ..search.verdict import HeldOut
@@ -172,6 +174,30 @@ def held_out_positions(rows: Sequence[tuple[int, ...]], sequences: Sequence[int]
     count = max(len(unlike) // HELD_OUT_FRACTION, min(least, len(unlike) // 2))
     chosen = set(unlike[:count])
     return tuple(position for position, drawn in enumerate(order) if drawn in chosen)
+
+
+def with_profiled_part(evaluation: Evaluation, was_profiled: Callable[[DataId], bool]) -> Evaluation:
+    """Return an evaluation with a warning where its samples, or all but those that `quantize` holds out of
+    them, are what the model's profile was made from.
+
+    Args:
+        evaluation: on any samples.
+        was_profiled: whether the profile was made from exactly the samples of this identity.
+    """
+    rows = evaluation.digests
+    held_out = {*held_out_positions(rows, evaluation.sequences)} if len(rows) > 1 else set[int]()
+    for profiled in (range(len(rows)), [at for at in range(len(rows)) if at not in held_out]):
+        if not was_profiled(id_of_digests([digest for at in profiled for digest in rows[at]])):
+            continue
+        part = "all" if len(profiled) == len(rows) else f"{len(profiled)} of the"
+        sentence = (
+            f"the profile was made from {part} {len(rows)} samples, on which a model is judged too well"
+        )
+        rest = "; the others are those that quantize held out" if part != "all" else ""
+        figures = {"profiled": len(profiled), "samples": len(rows)}
+        warning = Finding(Code.PROFILED_SAMPLES, sentence + rest, "", figures, "give others as --data")
+        return replace(evaluation, findings=gravest_first([*evaluation.findings, warning]))
+    return evaluation
 
 
 def _draw_number(digests: tuple[int, ...], purpose: bytes = b"held-out") -> bytes:

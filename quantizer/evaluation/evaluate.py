@@ -19,14 +19,20 @@ from ...profiles.base.json_values import NOT_IN_JSON
 from ...profiles.base.presentation import Presentation, Presented, Table, decibels, percent, size_text
 from ...profiles.base.progress import Shown, stages
 from ...profiles.base.tool import note
-from ...profiles.records.profile import DataId
 from ...profiles.runtime.providers import CPU
 from ...profiles.runtime.states import model_samples
 from ...profiles.samples.batches import fixed_batch
 from ...profiles.samples.objects import DataLike, source_name
 from ...profiles.samples.picture_files import for_evaluation
 from ...profiles.samples.random_samples import check_not_random
-from ...profiles.samples.samples import check_same_again, data_id, folder_of, input_specs, token_decoder
+from ...profiles.samples.samples import (
+    check_same_again,
+    digest_text,
+    folder_of,
+    input_specs,
+    sample_digests,
+    token_decoder,
+)
 from ...profiles.samples.states import follows, next_state
 from ...profiles.samples.values import Sample
 from ..model.identity import model_id
@@ -116,6 +122,8 @@ class Evaluation(Presented):
         states: outputs that the next step takes, where samples are steps; not in JSON.
         shifts: how far outputs are from float in the unit that decides, where their noise limits were given,
             on the first samples; not in JSON.
+        digests: of the rows of each sample (`sample_digests`); not in JSON.
+        sequences: number of the sequence of each sample, where they are steps of sequences; not in JSON.
         score_shift: by how much the scores of boxes or classes moved, where there is a truth for them, and
             which threshold stands for one of the float model.
         state_memory: what the state takes for each token; None where it does not grow with a text.
@@ -149,6 +157,8 @@ class Evaluation(Presented):
     input_ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict, metadata=NOT_IN_JSON)
     states: frozenset[str] = field(default=frozenset(), metadata=NOT_IN_JSON)
     shifts: tuple[OutputShift, ...] = field(default=(), metadata=NOT_IN_JSON)
+    digests: tuple[tuple[int, ...], ...] = field(default=(), metadata=NOT_IN_JSON)
+    sequences: tuple[int, ...] = field(default=(), metadata=NOT_IN_JSON)
 
     @property
     def doubts(self) -> tuple[Finding, ...]:
@@ -408,7 +418,7 @@ def evaluate(
     sums = {name: OutputSums(axes[name]) for name in pair.outputs}
     labelled: tuple[list[Rows], list[Rows]] = ([], [])  # of the float and of the quantized model
     rows = 0
-    digest = DataId()
+    digests, sequence_of = list[tuple[int, ...]](), list[int]()
     judged = JudgedSamples(axes, limits)
     names = ClassNames(original, data, () if class_labels is None else class_labels.names)
     worst = WorstSamples(specs, axes, Reading(names, token_decoder(data, folder_of(original))))
@@ -464,7 +474,8 @@ def evaluate(
         sums_before = sums
         sums = {name: one.added(float_values[name], quantized_values[name]) for name, one in sums.items()}
         judged.add(sample.arrays, float_values, quantized_values)
-        digest = digest.merged(data_id(sample.arrays, specs))
+        digests.append(tuple(sample_digests(sample.arrays, specs)))
+        sequence_of.append(sequences)
         for name, array in sample.arrays.items():
             if array.dtype.kind == "f" and (finite := array[np.isfinite(array)]).size:
                 low, high = input_ranges.get(name, (math.inf, -math.inf))
@@ -563,7 +574,9 @@ def evaluate(
         excerpts=worst.excerpts,
         runtime=place.runtime,
         provider=place.provider,
-        subject=Subject(model_fingerprint(model_id(original, "")), digest.digest, truth_digest),
+        subject=Subject(
+            model_fingerprint(model_id(original, "")), digest_text(sum(map(sum, digests))), truth_digest
+        ),
         tokens=token_sums.agreement(),
         token_speeds=tuple(token_speeds),
         state_memory=token_sums.memory(),
@@ -571,6 +584,8 @@ def evaluate(
         input_ranges=input_ranges,
         states=frozenset(source.state.values()),
         shifts=shifts,
+        digests=tuple(digests),
+        sequences=tuple(sequence_of) if source.state else (),
     )
 
 

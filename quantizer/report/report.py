@@ -18,6 +18,7 @@ from ...profiles.runtime.states import model_samples
 from ...profiles.samples.objects import DataLike, DataSource
 from ..api.drift import DriftReport, compare_profiles
 from ..api.from_profile import check_samples_of
+from ..api.held_out import with_profiled_part
 from ..api.keywords import ConfigLike, given_fields, recipe_of, with_keywords
 from ..api.options import Judge, ReportOptions
 from ..api.results import QuantizedLike, QuantizeResult, quantized_file
@@ -145,6 +146,7 @@ def report(
                     limits=_limits(analysis),
                     progress=how.progress,
                 )
+                evaluation = with_profiled_part(evaluation, lambda data: data == analysis.measured.data)
                 without_metric = replace(how, metric=None)
                 layers = compare_layers(path, file, samples, plan=plan, measuring=without_metric)
                 if times_layers:

@@ -9,7 +9,9 @@ from pathlib import Path
 import numpy as np
 import onnx_ir as ir
 import pytest
+import qprof_onnx as qprof
 from qprof_onnx.profiles.base.errors import DataError
+from qprof_onnx.profiles.base.findings import Code
 from qprof_onnx.profiles.samples.objects import ChosenSamples
 from qprof_onnx.profiles.samples.samples import check_same_again, open_samples
 from qprof_onnx.profiles.samples.values import InputSpec
@@ -201,3 +203,33 @@ def test_labels_beside_samples_that_come_in_another_order_are_refused(tmp_path: 
     once = iter(calm)
     check_same_again(once, open_samples(once, SPECS))
     assert len(list(once)) == 24
+
+
+MODEL = Path(__file__).parents[3] / "examples" / "digits" / "model.onnx"
+
+
+def profiled_findings(model: Path, samples: list[np.ndarray]) -> list[str]:
+    found = qprof.evaluate(MODEL, model, samples, latency=False)
+    return [finding.text for finding in found.findings if finding.code is Code.PROFILED_SAMPLES]
+
+
+def test_a_model_judged_on_samples_that_its_profile_was_made_from_is_told(tmp_path: Path) -> None:
+    rng, out = np.random.default_rng(0), tmp_path / "q.onnx"
+    samples = [rng.random((1, 1, 8, 8), np.float32) for _ in range(32)]
+    qprof.quantize(MODEL, data=samples, output=out, latency=False, budget=0.0)
+    (told,) = profiled_findings(out, samples[::-1])
+    assert told.startswith("the profile was made from 24 of the 32 samples, on which a model is judged too")
+    assert "the others are those that quantize held out" in told
+    assert not profiled_findings(out, samples[1:])
+    profile = qprof.profile(MODEL, samples, tmp_path / "p.yaml")
+    qprof.quantize(MODEL, profile, out)
+    (told,) = profiled_findings(out, samples)
+    assert told.startswith("the profile was made from all 32 samples")
+
+
+def test_a_profile_of_other_settings_beside_a_model_says_nothing_of_it(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    samples, others = ([rng.random((1, 1, 8, 8), np.float32) for _ in range(8)] for _ in range(2))
+    qprof.profile(MODEL, samples, tmp_path / "p.yaml")
+    qprof.quantize(MODEL, qprof.profile(MODEL, others), tmp_path / "q.onnx")
+    assert not profiled_findings(tmp_path / "q.onnx", samples)
