@@ -58,7 +58,7 @@ OPTIONS: Mapping[str, str] = {
     "--tolerance": "Outputs are physical values, and it is known which error is harmless.",
     "--fix": "Nobody is there to type what is advised: a job.",
     "--budget": "Trying takes too long, or may take longer.",
-    "--check-outputs": "One sample takes minutes, so that running a plan on 16 of them is too much.",
+    "--check-outputs": "One sample takes minutes, so that running a plan on some is too much.",
     "--objective": "A model is tuned for size, and not for time.",
     "--min-sqnr": "A job has to fail where outputs have more noise, and there are no labels.",
     "--max-drop": "A job has to fail where accuracy, or the metric, drops by more.",
