@@ -56,9 +56,10 @@ def project_urls() -> dict[str, str]:
 def version_scheme(version: ScmVersion) -> str:
     """Return the tag that was checked out, or else the next version's .dev0.
 
-    It is the same between two tags: profiles and plans name it, and the same input gives the same bytes.
+    It is the same between two tags: profiles and plans name it, and the same input gives the same bytes. An
+    archive that git made before the first tag has the tag 0.0, as a clone of the same commit has.
     """
-    if version.exact:
+    if version.exact and str(version.tag) != "0.0":
         return version.format_with("{tag}")
     return version.format_next_version(guess_next_version, "{guessed}.dev0")
 

@@ -7,8 +7,15 @@ import threading
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+if "PYTEST_XDIST_WORKER" in os.environ:
+    # Workers share the processor; numpy's BLAS reads this when it is loaded.
+    for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ.setdefault(name, "1")
+
 from hypothesis import settings
 from qprof_onnx.profiles.base.improvement import STRICT
 from qprof_onnx.quantizer.targets import loading, machine, target
@@ -26,6 +33,16 @@ os.environ[STRICT] = "1"  # here and in the processes that tests start
 
 settings.register_profile("unhurried", parent=settings(), deadline=None)
 settings.load_profile("unhurried")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Let a process that is done take tests from the other, where -n alone is given."""
+    if config.getoption("dist") != "load":
+        return None
+    from xdist.scheduler import WorkStealingScheduling
+
+    return WorkStealingScheduling(config, log)
 
 
 NEEDS_MORE = ("importorskip(", "of the extra", ".openvino()", "dask_processes")

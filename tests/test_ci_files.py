@@ -242,7 +242,7 @@ def test_the_github_example_passes_the_first_night_and_fails_one_whose_data_drif
         path.name for path in (project.folder / "int8").iterdir()
     }
     assert "this profile is the baseline from now on\n" in project.log
-    assert any("measured on 14 of the profile's samples" in text for text in project.log)
+    assert any("measured on 64 of the profile's samples" in text for text in project.log)
     assert not list((project.folder / "int8").rglob("*.npz")), "samples are in an artifact"
 
     inverted = project.folder / "data" / "calibration"

@@ -56,7 +56,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     copy, out = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("dist")
     for name in TOPS:
         shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
-    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE", ".git_archival.txt"):
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, copy)
     code = f"import setuptools.build_meta as backend; backend.build_sdist({str(out)!r})"
     run(sys.executable, "-c", code, cwd=copy)
@@ -109,8 +109,21 @@ def test_no_compiler_may_fuse_a_product_and_a_sum() -> None:
 def test_the_version_is_that_of_a_tag_and_without_git_a_stated_one(source: Path) -> None:
     assert "version" in PROJECT["project"]["dynamic"]
     assert source.name == f"qprof_onnx-{FALLBACK}.tar.gz"
-    assert "$Format:%(describe" in (ROOT / ".git_archival.txt").read_text(encoding="utf-8")
     assert ".git_archival.txt  export-subst" in (ROOT / ".gitattributes").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(("described", "version"), [("", "0.1.dev0"), ("v0.3.0", "0.3.0")])
+def test_an_archive_that_git_made_has_the_version_of_a_clone(
+    described: str, version: str, tmp_path: Path
+) -> None:
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, tmp_path)
+    told = {"node": "0" * 40, "node-date": "2026-11-27T00:00:00+00:00", "describe-name": described}
+    lines = (ROOT / ".git_archival.txt").read_text(encoding="utf-8").splitlines()
+    assert [line.partition(": ")[0] for line in lines] == [*told]
+    text = "".join(f"{key}: {value}\n" for key, value in told.items())
+    (tmp_path / ".git_archival.txt").write_text(text, encoding="utf-8")
+    assert run(sys.executable, "setup.py", "--version", cwd=tmp_path).split()[-1] == version
 
 
 def test_the_source_distribution_holds_what_a_compiler_reads(source: Path) -> None:
@@ -120,6 +133,7 @@ def test_the_source_distribution_holds_what_a_compiler_reads(source: Path) -> No
     assert "quantizer/numerics/_blocks.c" in names
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     bool(sysconfig.get_config_var("Py_GIL_DISABLED")), reason="a free-threaded Python has no limited API"
 )
@@ -134,11 +148,13 @@ def test_the_wheel_has_compiled_kernels_for_every_python_without_debugging_infor
     assert not any(b".debug_info" in content for content in modules.values())
 
 
+@pytest.mark.slow
 def test_the_wheel_writes_under_one_import_root_only(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     assert {name.split("/")[0].split("-")[0] for name in names} == {"qprof_onnx"}
 
 
+@pytest.mark.slow
 def test_the_wheel_holds_every_file_that_is_needed_at_run_time(wheel: Path) -> None:
     wanted = {
         place_in_wheel(path)
@@ -151,6 +167,7 @@ def test_the_wheel_holds_every_file_that_is_needed_at_run_time(wheel: Path) -> N
     assert any(name.endswith(".dist-info/licenses/LICENSE") for name in names)
 
 
+@pytest.mark.slow
 def test_the_installed_wheel_runs_and_finds_its_configurations(wheel: Path, tmp_path: Path) -> None:
     run(sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-index", "--target", tmp_path, wheel)
     code = (
