@@ -12,7 +12,6 @@ OPTIONS: Mapping[str, str] = {
     "--data": "Always where a model is run: the samples to profile, or to judge on.",
     "--profile": "Always where nothing is run: quantizing again takes seconds.",
     "--output": "Always: the result. (`-o`)",
-    "--quantized": "The page is to show what was measured, and not only what is estimated.",
     "--model": "A card is measured again, or a profile, plan or other tool's file has no graph itself.",
     "--plan": "A plan was edited or kept, and is to be applied or looked at as it is.",
     "--save-plan": "Decisions are to be read, reviewed, edited or kept in a repository.",

@@ -31,15 +31,28 @@ from .evaluate import comparing_options
     "report",
     cls=GroupedCommand,
     everyday=(
-        *("profile", "report_folder", "quantized", "data", "preprocess", "limit", "labels", "metric"),
-        *("gate_min_sqnr", "gate_max_drop", "latency", "measure_layers", "history", "config"),
+        *("data", "report_folder", "preprocess", "limit", "labels", "metric"),
+        *("gate_min_sqnr", "gate_max_drop", "latency", "measure_layers", "history"),
+        *("plan", "profile", "config"),
     ),
 )
 @model_argument
-@click.argument("plan", type=EXISTING, metavar="PLAN.yaml")
-@option("--profile", group="Basic", required=True, type=EXISTING, metavar="PROFILE.yaml", help="Its profile.")
-@option("--quantized", group="Basic", type=MODEL, metavar="OUT.onnx", help="Measure this model, on --data.")
-@option("--data", group="Basic", type=DATA, metavar="DATA", help="Samples for --quantized.")
+@click.argument("quantized", type=MODEL, metavar="OUT.onnx")
+@option("--data", group="Basic", type=DATA, metavar="DATA", help="Samples to measure both models on.")
+@option(
+    "--plan",
+    group="Basic",
+    type=EXISTING,
+    metavar="PLAN.yaml",
+    help="Its plan.  [default: the one that lies beside OUT.onnx]",
+)
+@option(
+    "--profile",
+    group="Basic",
+    type=EXISTING,
+    metavar="PROFILE.yaml",
+    help="Its profile.  [default: the one that lies beside OUT.onnx]",
+)
 @record_options(EvaluationOptions, "limit")
 @comparing_options
 @record_options(ReportOptions, "measure_layers")
@@ -64,26 +77,33 @@ from .evaluate import comparing_options
 )
 @preprocess_option
 def command(
-    model: Path, plan: Path, profile: Path, report_folder: Path, *, config: Path | None, **options: Any
+    model: Path,
+    quantized: Path,
+    data: str | None,
+    report_folder: Path,
+    *,
+    plan: Path | None,
+    profile: Path | None,
+    config: Path | None,
+    **options: Any,
 ) -> None:
     """Write a page about a quantized model, with changes to try.
 
-    From model, plan and profile alone it shows all that is estimated; with --quantized and --data what is
-    measured too, and the gates. DIR gets report.html (one file, which loads nothing), report.md, junit.xml
-    and report.json. A gate that is not met ends with exit code 1.
+    With --data it shows what is measured, and the gates; with plan and profile, as quantize leaves them
+    beside OUT.onnx, all that is estimated too. DIR gets report.html (one file, which loads nothing),
+    report.md, junit.xml and report.json. A gate that is not met ends with exit code 1.
 
     \b
     Examples:
-      qprof report model.onnx plan.yaml --profile profile.yaml -o report/
-      qprof report model.onnx plan.yaml --profile profile.yaml --quantized out.onnx --data heldout/ -o report/
+      qprof report model.onnx model.int8.onnx -o report/
+      qprof report model.onnx model.int8.onnx --data heldout/ --labels heldout/labels.txt -o report/
     """
     from ...quantizer.report.report import report
 
-    measured = {name: options.pop(name) for name in ("quantized", "data")}
     how = ReportOptions(gate=Gate(**take_limits(options)))
     with progress("evaluating") as shown:
         how = record_of(replace(how, progress=shown), options)
-        result = report(model, plan, profile, **measured, config=config, options=how)
+        result = report(model, quantized, data, plan=plan, profile=profile, config=config, options=how)
     save_report(result, report_folder)
     echo(f"verdict   {result.verdict.words}: {result.verdict.sentence}")
     for held in result.gates:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import tempfile
-from dataclasses import fields, replace
+from collections.abc import Collection
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -57,14 +58,19 @@ OF_MEASURING = frozenset(field.name for field in fields(Judge)) - {"progress"}
 """Options of `report` that are read where a model is measured alone."""
 
 
+LAYER_SAMPLES, LAYER_STEPS = 32, 256
+"""Samples, drawn from all, on which layers are compared, and steps of sequences: the ratio of two sums moves
+by little with more, and summing all activations of a model takes most of the time."""
+
+
 @checks_arguments
 def report(
     model: ModelLike,
-    result: QuantizeResult | TuneResult | PlanLike,
-    profile: ProfileLike | None = None,
-    *,
-    quantized: QuantizedLike | None = None,
+    quantized: QuantizedLike,
     data: DataSource | None = None,
+    *,
+    plan: PlanLike | None = None,
+    profile: ProfileLike | None = None,
     config: ConfigLike | None = None,
     options: ReportOptions | None = None,
     **keywords: Any,
@@ -73,11 +79,11 @@ def report(
 
     Args:
         model: the float model: path, `onnx.ModelProto` or `onnx_ir.Model`.
-        result: of `quantize` or `tune`; or a plan, path or object.
+        quantized: the same, or the result of `quantize` or `tune`.
+        data: samples, as in `profile`; without any, a report has what the result holds, and estimates.
+        plan: path or object; None for that of the result, or the one that lies beside the model.
         profile: path or object, which the plan was made from; None for the one that `quantize` kept beside
             the model that it wrote.
-        quantized: the model to measure on `data`; that of the result when None.
-        data: samples, as in `profile`; without any, a report has what `result` holds, and estimates.
         config: of the plan, where its target is no packaged one.
         options: how both models are compared, what is timed, and profiles of newer data.
         keywords: fields of `ReportOptions`, such as `labels`, `gate`, `history`; and `target`.
@@ -93,70 +99,104 @@ def report(
     target = {name: keywords.pop(name) for name in ("target",) if name in keywords}
     how = with_keywords("report", options or ReportOptions(), keywords, besides=("target",))
     how = with_metric_of_labels(how)
-    recipe, times_layers = recipe_of(config, target), how.measure_layers
-    if times_layers and data is None:
-        raise ConfigError("report: layers are timed on samples; give --quantized and --data too")
-    if profile is None and isinstance(result, QuantizeResult) and result.judged is not None:
-        profile = result.judged.profile or None
+    recipe = recipe_of(config, target)
+    if how.measure_layers and data is None:
+        raise ConfigError("report: layers are timed on samples; give --data too")
+    if data is None and how.gate.has_limit:
+        raise ConfigError("report: a gate needs something measured; give --data")
+    if data is None and (unread := sorted((given_fields(how) & OF_MEASURING) - {"gate"})):
+        raise ConfigError(f"report: {unread[0]} is for what is measured; give --data, or leave it out")
+    if profile is None and isinstance(quantized, QuantizeResult) and quantized.judged is not None:
+        profile = quantized.judged.profile or None
     with notes_once(), opened(model) as path:
-        if data is None and isinstance(result, QuantizeResult):
-            return quantization_report(result, path, profile, recipe)
-        if profile is None:
-            raise ConfigError("report: needs the profile that the plan was made from; give profile=")
-        if data is None and isinstance(result, TuneResult):
-            return tuning_report(result, path, profile, result.plan, recipe)
-        plan = result.plan if isinstance(result, QuantizeResult | TuneResult) else result
-        if plan is None:
-            raise ConfigError("report: the tuning found no plan; see its `limits`")
-        if quantized is None and data is not None and isinstance(result, QuantizeResult | TuneResult):
-            quantized = result
-        if (quantized is None) != (data is None):
-            alone = "quantized model" if data is None else "samples"
-            raise ConfigError(f"report: {alone} alone cannot be measured; give both --quantized and --data")
-        if quantized is None and (unread := sorted((given_fields(how) & OF_MEASURING) - {"gate"})):
-            raise ConfigError(
-                f"report: {unread[0]} is for what is measured; give --quantized and --data, or leave it out"
-            )
-        if quantized is None and how.gate.has_limit:
-            raise ConfigError("report: a gate needs something measured; give --quantized and --data")
-        analysis = analyse(path, plan, profile, recipe)
+        if data is None and plan is None and isinstance(quantized, QuantizeResult):
+            return quantization_report(quantized, path, profile, recipe)
+        if isinstance(quantized, QuantizeResult | TuneResult):
+            if profile is None:
+                raise ConfigError("report: needs the profile that the plan was made from; give profile=")
+            if data is None and isinstance(quantized, TuneResult):
+                return tuning_report(quantized, path, profile, quantized.plan, recipe)
+            plan = quantized.plan if plan is None else plan
+        with quantized_file(quantized) as file:
+            return _file_report(path, file, data, Sources(plan, profile), recipe=recipe, how=how)
+
+
+@dataclass(frozen=True)
+class Sources:
+    """The plan and the profile that a quantized model was made from; None for those that lie beside it."""
+
+    plan: PlanLike | None
+    profile: ProfileLike | None
+
+
+def _file_report(
+    path: ModelFile,
+    file: ModelFile,
+    data: DataSource | None,
+    sources: Sources,
+    *,
+    recipe: Recipe | None,
+    how: ReportOptions,
+) -> Report:
+    """Return the report of the file of a quantized model, measured where there are samples.
+
+    Raises:
+        ConfigError: there are neither samples, nor plan and profile.
+    """
+    plan, profile = sources.plan, sources.profile
+    lacking: tuple[Finding, ...] = ()
+    if wanted := [what for what, one in (("plan", plan), ("profile", profile)) if one is None]:
+        plan_beside, profile_beside, found = _files_beside(file, path, wanted)
+        plan = plan_beside if plan is None else plan
+        profile = profile_beside if profile is None else profile
+        lacking = tuple(one for one in found if one.code is Code.REPORT_WITHOUT_ESTIMATES)
+    analysis = None if plan is None or profile is None else analyse(path, plan, profile, recipe)
+    if analysis is None and (data is None or how.measure_layers or how.history):
+        missing = [what for what, one in (("plan", plan), ("profile", profile)) if one is None]
+        remedy = "" if data is not None else ", or --data"
+        raise ConfigError(
+            f"{file}: no {' and no '.join(missing)} that it was made from lies beside it; give "
+            f"{' and '.join(f'--{what}' for what in missing)}{remedy}"
+        )
+    drift: tuple[DriftReport, ...] = ()
+    if analysis is not None and profile is not None:
         settings = recipe_of_plan(analysis.plan, recipe)
         drift = tuple(compare_profiles(profile, new, recipe=settings, model_path=path) for new in how.history)
-        evaluation = layers = node_costs = None
-        quantized_file_name = ""
-        samples: DataLike | None = None
-        if quantized is not None and data is not None:
-            samples = samples_of(data, how.transform, how.preprocess)
-            on_cpu = how.runtime == "onnxruntime" and check_provider(how.provider) == "CPUExecutionProvider"
-            if times_layers and not on_cpu:
-                raise ConfigError(
-                    "report: layers are timed by onnxruntime on the CPU alone; choose these, or leave the "
-                    "times out"
-                )
-            classes = not reads_truth(how.metric)
-            with quantized_file(quantized) as file, labels_file(how.labels, classes=classes) as truth:
-                quantized_file_name = str(file)
-                evaluation = evaluate(
-                    path,
-                    file,
-                    samples,
-                    labels=truth,
-                    gate=how.gate,
-                    measuring=how,
-                    limits=_limits(analysis),
-                    progress=how.progress,
-                )
-                evaluation = with_profiled_part(evaluation, lambda data: data == analysis.measured.data)
-                without_metric = replace(how, metric=None)
-                layers = compare_layers(path, file, samples, plan=plan, measuring=without_metric)
-                if times_layers:
-                    node_costs = _timed_nodes(analysis, file, samples, how, evaluation.latency)
-        names = FileNames(str(path), profile_name(profile), quantized_file_name)
-        results = Results(evaluation, layers=layers, drift=drift, timed=node_costs)
+    evaluation = layers = node_costs = None
+    samples: DataLike | None = None
+    if data is not None:
+        samples = samples_of(data, how.transform, how.preprocess)
+        on_cpu = how.runtime == "onnxruntime" and check_provider(how.provider) == "CPUExecutionProvider"
+        if how.measure_layers and not on_cpu:
+            raise ConfigError(
+                "report: layers are timed by onnxruntime on the CPU alone; choose these, or leave the times "
+                "out"
+            )
+        with labels_file(how.labels, classes=not reads_truth(how.metric)) as truth:
+            evaluation = evaluate(
+                path,
+                file,
+                samples,
+                labels=truth,
+                gate=how.gate,
+                measuring=how,
+                limits=None if analysis is None else _limits(analysis),
+                progress=how.progress,
+            )
+        if analysis is not None:
+            evaluation = with_profiled_part(evaluation, lambda data: data == analysis.measured.data)
+        most = LAYER_STEPS if evaluation.states else LAYER_SAMPLES
+        some = replace(how, metric=None, limit=min(most, how.limit or most))
+        layers = compare_layers(path, file, samples, plan=plan, measuring=some)
+        if how.measure_layers and analysis is not None:
+            node_costs = _timed_nodes(analysis, file, samples, how, evaluation.latency)
+    names = FileNames(str(path), "" if profile is None else profile_name(profile), str(file))
+    results = Results(evaluation, layers=layers, drift=drift, timed=node_costs, left_out=lacking)
+    if analysis is not None:
         if evaluation is None:
             results = _with_kept_samples(analysis, results)
         results = _attributed(analysis, results, samples, check_provider(how.provider))
-        return make_report(analysis, results, names)
+    return make_report(analysis, results, names)
 
 
 def _limits(analysis: Analysis) -> NoiseLimits | None:
@@ -337,16 +377,17 @@ def drift_report(result: DriftReport) -> Report:
 
 
 def _files_beside(
-    quantized: ModelFile, model: ModelFile
+    quantized: ModelFile, model: ModelFile, wanted: Collection[str] = ("plan", "profile")
 ) -> tuple[Path | None, Path | None, tuple[Finding, ...]]:
-    """Return the plan and the profile of a quantized model from the YAML files beside it, with findings."""
+    """Return the plan and the profile of a quantized model from the YAML files beside it, with findings on
+    those that are wanted."""
     provenance = read_provenance(quantized.model)
     if provenance is None:
         sentence = "the quantized model does not say what it was made from: no estimates in the report"
         return None, None, (Finding(Code.REPORT_WITHOUT_ESTIMATES, sentence, str(quantized)),)
     prepared = model.prepared
     plan, profile = documents_beside(quantized.path, provenance, prepared.model, prepared.identity)
-    files = {"plan": plan, "profile": profile}
+    files = {what: path for what, path in (("plan", plan), ("profile", profile)) if what in wanted}
     findings = [
         Finding(Code.REPORT_SOURCES, f"report: {what} {path}, by its digest", str(path))
         for what, path in files.items()
@@ -358,6 +399,6 @@ def _files_beside(
             f"report: no {' and no '.join(lacking)} of {quantized.name} lies beside it, so the report has no "
             "estimates"
         )
-        remedy = "qprof report takes them wherever they are"
+        remedy = "qprof report takes them from anywhere: --plan, --profile"
         findings.append(Finding(Code.REPORT_WITHOUT_ESTIMATES, sentence, str(quantized), remedy=remedy))
     return plan, profile, tuple(findings)

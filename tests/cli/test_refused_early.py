@@ -109,8 +109,8 @@ def test_report_refuses_a_profile_of_newer_data_before_models_are_compared(
     profile: Path, plan: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("qprof_onnx.quantizer.report.report.evaluate", None)
-    report = ["report", MODEL, plan, "--profile", profile, "-o", "page", "--history", "few.txt"]
-    found = qprof(*report, "--quantized", plan.with_suffix(".onnx"), "--data", DATA)
+    report = ["report", MODEL, plan.with_suffix(".onnx"), "-o", "page", "--history", "few.txt"]
+    found = qprof(*report, "--plan", plan, "--profile", profile, "--data", DATA)
     is_refused(found, "few.txt: the document must be a mapping")
 
 
@@ -118,8 +118,8 @@ IDLE = [
     ("quantize --data {data} -o q.onnx --checkpoint c", "checkpoint: is for rounding gptq or gptaq"),
     ("quantize --profile {profile} -o q.onnx --preprocess imagenet", "--preprocess is for --data"),
     ("dump-profile --data {data} -o q.yaml --every 5", "--every is for --checkpoint"),
-    ("report {plan} --profile {profile} -o page --labels few.txt", "report: labels is for what is measured"),
-    ("report {plan} --profile {profile} -o page --limit 3", "report: limit is for what is measured"),
+    ("report {model} -o page --labels few.txt", "report: labels is for what is measured"),
+    ("report {model} -o page --limit 3", "report: limit is for what is measured"),
     ("sensitivity --data {data} --plan {plan} --calibrator kl", "calibrator: a plan holds its own settings"),
 ]
 """Commands with an option that nothing would read."""
@@ -129,7 +129,7 @@ IDLE = [
 def test_an_option_that_nothing_would_read_is_refused(
     command: str, sentence: str, profile: Path, plan: Path
 ) -> None:
-    name, *words = command.format(data=DATA, profile=profile, plan=plan).split()
+    name, *words = command.format(data=DATA, profile=profile, plan=plan, model=MODEL).split()
     is_refused(qprof(name, MODEL, *words), sentence)
 
 

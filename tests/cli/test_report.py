@@ -35,16 +35,18 @@ def made(profile: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_a_report_is_made_of_model_plan_and_profile(made: Path, profile: Path, tmp_path: Path) -> None:
-    result = qprof("report", MODEL, made / "plan.yaml", "--profile", profile, "-o", tmp_path / "r")
+def test_a_report_is_made_of_two_models_with_the_plan_beside(
+    made: Path, profile: Path, tmp_path: Path
+) -> None:
+    result = qprof("report", MODEL, made / "out.onnx", "--profile", profile, "-o", tmp_path / "r")
     assert result.exit_code == 0, result.output
     assert names(tmp_path / "r") == FILES
 
 
 def test_a_gate_that_is_not_met_ends_with_1(made: Path, profile: Path, tmp_path: Path) -> None:
-    measured = ("--quantized", made / "out.onnx", "--data", DIGITS / "heldout", "--limit", "2")
+    measured = ("--data", DIGITS / "heldout", "--limit", "2")
     arguments = (*measured, "--no-latency", "--min-sqnr", "200", "-o", tmp_path / "r")
-    result = qprof("report", MODEL, made / "plan.yaml", "--profile", profile, *arguments)
+    result = qprof("report", MODEL, made / "out.onnx", "--profile", profile, *arguments)
     assert result.exit_code == 1, result.output
     assert 'failures="1"' in (tmp_path / "r" / "junit.xml").read_text()
     assert "--min-sqnr failed; output 'logits': " in result.stdout
@@ -90,13 +92,13 @@ def test_tune_writes_its_report(profile: Path, tmp_path: Path) -> None:
 
 def test_a_report_is_not_written_over_what_is_read(made: Path, profile: Path) -> None:
     (made / "report.json").write_bytes(profile.read_bytes())
-    result = qprof("report", MODEL, made / "plan.yaml", "--profile", made / "report.json", "-o", made)
+    result = qprof("report", MODEL, made / "out.onnx", "--profile", made / "report.json", "-o", made)
     assert result.exit_code == 2
     assert "report.json" in result.stderr
 
 
 def test_a_file_is_no_folder(made: Path, profile: Path) -> None:
-    result = qprof("report", MODEL, made / "plan.yaml", "--profile", profile, "-o", made / "plan.yaml")
+    result = qprof("report", MODEL, made / "out.onnx", "--profile", profile, "-o", made / "plan.yaml")
     assert result.exit_code == 2
 
 

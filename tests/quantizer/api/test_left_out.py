@@ -190,7 +190,7 @@ def test_a_report_lacks_a_section_that_fails_and_says_so(
     path = DIGITS / "model.onnx"
     result = qprof.quantize(path, profile)
     lenient(place)
-    report = qprof.report(path, result, profile)
+    report = qprof.report(path, result, profile=profile)
     assert [note for note in map(str, report.findings) if note.startswith(f"report: {step}: left out")]
     report.save(tmp_path / "report.html")
     assert f"report: {step}: left out" in (tmp_path / "report.html").read_text()

@@ -66,12 +66,11 @@ FEW = f"--data {HELD_OUT} --limit 2"
         (f"evaluate {MODEL} DIR/q.onnx {FEW} --no-latency --report DIR", "q.onnx"),
         (f"compare-layers {MODEL} DIR/q.onnx {FEW}", "q.onnx"),
         (f"sensitivity {MODEL} --profile DIR/q.yaml {FEW}", ""),
-        (f"explain DIR/plan.yaml logits --model {MODEL} --profile DIR/q.yaml", ""),
+        (f"show DIR/plan.yaml logits --model {MODEL} --profile DIR/q.yaml", ""),
         (f"card {MODEL} DIR/q.onnx {FEW} --no-latency --report DIR -o DIR/e.json", "q.onnx"),
         (f"verify DIR/q.json DIR/q.onnx --model {MODEL} --data {HELD_OUT} --no-latency", "q.onnx"),
         (
-            f"report {MODEL} DIR/plan.yaml --profile DIR/q.yaml --quantized DIR/q.onnx {FEW} "
-            "--no-latency --history DIR/q.yaml -o DIR",
+            f"report {MODEL} DIR/q.onnx --profile DIR/q.yaml {FEW} --no-latency --history DIR/q.yaml -o DIR",
             "q.onnx",
         ),
         (f"diff DIR/q.yaml DIR/q.yaml --model {MODEL}", ""),

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import qprof_onnx as qprof
+from qprof_onnx.quantizer.report import report as module
 
 DIGITS = Path(__file__).parents[3] / "examples" / "digits"
 MODEL = DIGITS / "model.onnx"
@@ -52,15 +53,48 @@ def test_the_report_of_a_result_takes_the_profile_that_was_kept(
 
 def test_a_report_measures_on_samples(path: Path, profile: Any, result: Any, heldout: Any) -> None:
     gate = qprof.Gate(min_sqnr=99.0)
-    found = qprof.report(path, result, profile, data=heldout, gate=gate, latency=False, limit=1)
+    found = qprof.report(path, result, heldout, profile=profile, gate=gate, latency=False, limit=1)
     assert [output.measured is not None for output in found.outputs] == [True]
     assert not found.passed
-    assert not qprof.report(path, result.plan, profile).gates
+    assert not qprof.report(path, result, profile=profile).gates
 
 
-def test_a_report_of_a_plan_needs_its_profile(path: Path, result: Any) -> None:
-    with pytest.raises(qprof.ConfigError, match="give profile="):
-        qprof.report(path, result.plan)
+def test_a_report_of_a_file_takes_plan_and_profile_that_lie_beside_it(
+    folder: Path, poor: qprof.QuantizeResult, caplog: pytest.LogCaptureFixture
+) -> None:
+    found = qprof.report(MODEL, folder / "q.onnx", DIGITS / "heldout", latency=False, limit=4)
+    assert found.tensors
+    assert all(output.measured is not None for output in found.outputs)
+    assert not any("no estimates" in str(finding) for finding in found.findings)
+
+
+def test_a_file_that_lies_alone_is_measured_or_refused(
+    folder: Path, poor: qprof.QuantizeResult, tmp_path: Path
+) -> None:
+    alone = tmp_path / "q.onnx"
+    alone.write_bytes((folder / "q.onnx").read_bytes())
+    found = qprof.report(MODEL, alone, DIGITS / "heldout", latency=False, limit=4)
+    assert any("no plan and no profile of q.onnx lies beside it" in str(one) for one in found.findings)
+    assert not found.tensors
+    with pytest.raises(qprof.ConfigError, match=r"no plan and no profile .* --profile, or --data"):
+        qprof.report(MODEL, alone)
+    assert qprof.report(MODEL, alone, plan=folder / "q.plan.yaml", profile=folder / "q.profile.yaml").tensors
+
+
+def test_layers_are_compared_on_some_of_many_samples(
+    folder: Path, poor: qprof.QuantizeResult, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits = []
+
+    def compared(*files: Any, measuring: Any, **others: Any) -> Any:
+        limits.append(measuring.limit)
+        return compare_layers(*files, measuring=measuring, **others)
+
+    compare_layers = module.compare_layers
+    monkeypatch.setattr(module, "compare_layers", compared)
+    images = [np.load(file)["image"][:1] for file in sorted(DIGITS.glob("heldout/*.npz"))]
+    qprof.report(MODEL, folder / "q.onnx", images, latency=False)
+    assert limits == [32]
 
 
 def test_a_verdict_shows_what_to_try_as_keywords(poor: qprof.QuantizeResult) -> None:

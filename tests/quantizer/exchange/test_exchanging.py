@@ -143,7 +143,7 @@ def test_what_needs_exact_histograms_says_who_has_none(command: str, own: Path, 
 def test_a_report_and_an_explanation_are_made_of_ranges(tmp_path: Path) -> None:
     result = qprof.quantize(MODEL, MINMAX)
     assert qprof.explain(result.plan, "logits", model=MODEL, profile=MINMAX).observed is not None
-    qprof.report(MODEL, result.plan, MINMAX).save(tmp_path / "report.html")
+    qprof.report(MODEL, result, profile=MINMAX).save(tmp_path / "report.html")
     assert (tmp_path / "report.html").stat().st_size > 0
 
 

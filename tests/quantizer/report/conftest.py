@@ -38,20 +38,17 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def estimated(files: Path, timed: Recipe) -> Report:
     """Return the report of the estimates."""
-    return report(DIGITS / "model.onnx", files / "plan.yaml", files / "profile.yaml", config=timed)
+    return report(DIGITS / "model.onnx", files / "model.int8.onnx", config=timed)
 
 
 @pytest.fixture(scope="session")
 def whole(files: Path, timed: Recipe) -> Report:
     """Return the report with what was measured, gates and two nights of data."""
     nights = (files / "profile.yaml", files / "profile.yaml")
-    plan, profile = files / "plan.yaml", files / "profile.yaml"
     return report(
         DIGITS / "model.onnx",
-        plan,
-        profile,
-        quantized=files / "model.int8.onnx",
-        data=str(DIGITS / "heldout"),
+        files / "model.int8.onnx",
+        str(DIGITS / "heldout"),
         gate=Gate(min_sqnr=10.0, max_size=10.0),
         limit=20,
         latency=False,

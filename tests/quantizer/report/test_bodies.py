@@ -33,7 +33,7 @@ def looped(tmp_path_factory: pytest.TempPathFactory) -> Report:
     samples = [{"x": rng.normal(size=(2, 32)).astype(np.float32)} for _ in range(16)]
     profile(folder / "net.onnx", samples, folder / "p.yaml")
     made = quantize(folder / "net.onnx", folder / "p.yaml", folder / "q.onnx", cost_model="off")
-    return report(folder / "net.onnx", made.plan, folder / "p.yaml")
+    return report(folder / "net.onnx", folder / "q.onnx", plan=made.plan, profile=folder / "p.yaml")
 
 
 def test_the_noise_of_an_output_names_the_nodes_of_a_body_and_what_runs_them(looped: Report) -> None:
