@@ -48,6 +48,7 @@ class ReasonCode(StrEnum):
     NOISE_BUDGET = "noise-budget"
     NOISE_LIMIT = "noise-limit"
     MEASURED_NOISE = "measured-noise"
+    FITS_IN_FLOAT = "fits-in-float"
     BEFORE_STEP = "before-step"
     CHEAP_FIRST_LAYER = "cheap-first-layer"
     ROUNDED_OUTPUT = "rounded-output"
@@ -117,6 +118,7 @@ _SENTENCES: Mapping[ReasonCode, str] = {
     "{sqnr:.1f} dB, that of all quantized nodes {total_sqnr:.1f} dB, below the limit of {limit:g} dB",
     ReasonCode.MEASURED_NOISE: "run on {samples} calibration samples, its noise moves the outputs most "
     "for the time that it saves",
+    ReasonCode.FITS_IN_FLOAT: "quantized weights alone were too noisy as run, and {size} have room for it",
     ReasonCode.BEFORE_STEP: "it leads to '{tensor}', of which {operator} makes steps inside the model: small "
     "errors would become large ones",
     ReasonCode.CHEAP_FIRST_LAYER: "it adds {noise_share:.0f} % of the noise in output '{output}' "

@@ -150,6 +150,7 @@ class PlanningFacts:
             their noise: plans with them are run.
         second_gain: decibels by which `second_type` has to keep more than integers where a product has it.
         left_out: types of weights that a size does not choose.
+        floats_fit: whether a size chooses float too, of weights that are their node's only one.
         timed: whether plans are timed: what is predicted that the whole of one saves decides nothing then.
         lost_in_float16: nodes that were seen to lose too much in float16, each with the reason.
         kept: what was derived from records of this model.
@@ -176,6 +177,7 @@ class PlanningFacts:
     run_dynamic: Mapping[str, Implementation] = field(default_factory=dict)
     second_gain: float = 0.0
     left_out: frozenset[str] = frozenset()
+    floats_fit: bool = False
     timed: bool = False
     lost_in_float16: FloatReasons = field(default_factory=dict)
     kept: KeptFacts = field(default_factory=KeptFacts)

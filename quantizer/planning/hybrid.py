@@ -184,7 +184,7 @@ def find_hybrids(
         choice, why = choices[node.name], floats.get(node.name)
         if choice.kind is not Kind.FLOAT or node.rule is None or node.name in facts.requested_float:
             continue
-        if why is not None and why.code is ReasonCode.SLOWER_IN_INT8:
+        if why is not None and why.code in (ReasonCode.SLOWER_IN_INT8, ReasonCode.FITS_IN_FLOAT):
             continue  # as it is, its weights too
         hybrid = _hybrid(node, node.rule, choice, facts, why)
         if hybrid is not None:

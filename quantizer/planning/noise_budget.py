@@ -68,7 +68,8 @@ def make_plan(
     Raises:
         ConfigError: the settings name something that the model does not have.
     """
-    facts = replace(facts, weight_formats=chosen_formats(facts, floats))
+    formats, floats = chosen_formats(facts, floats)
+    facts = replace(facts, weight_formats=formats)
     rules: list[FloatRule] = [too_coarse]
     if not start_everywhere:
         rules.append(rounded_outputs)

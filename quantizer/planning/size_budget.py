@@ -8,7 +8,8 @@ With a size each weight has one of all the formats in which the target takes it:
 outputs is smallest together among those that fit. That is a knapsack with a choice for each weight. The noise
 of a format is that of the weight in its most exact one, as it was measured when the model was profiled, times
 what rounding to the grid of each costs. Where nothing was measured all weights have the same noise for their
-error. What is stored once has one format, which all its readers take, and its bytes count once.
+error. What is stored once has one format, which all its readers take, and its bytes count once. Float is one
+of the formats once a run has shown that the others are too noisy (`PlanningFacts.floats_fit`).
 
 How many bytes the graph itself takes, only the written model tells: `PlanningFacts.size_error` has by how
 much the estimate of one was off.
@@ -32,7 +33,7 @@ from ..numerics.schemas import SCHEMAS
 from ..operators.graph import Graph, Node
 from ..operators.weight_layout import WeightLayout
 from ..plan.plan import RUNTIME_WEIGHTS, Implementation, Kind, QuantPlan, unblocked_size
-from ..plan.reasons import FloatReasons
+from ..plan.reasons import FloatReasons, ReasonCode, because
 from ..targets.config import size_in_bytes
 from ..targets.weight_formats import WeightFormat, formats_of
 from .facts import PlanningFacts
@@ -63,12 +64,12 @@ class FormatChoice:
     """A format that a weight can have.
 
     Attributes:
-        format: the format.
+        format: the format; None for float.
         size: bytes that the weight takes.
         noise: at the outputs, over their signal.
     """
 
-    format: WeightFormat
+    format: WeightFormat | None
     size: float
     noise: float
 
@@ -87,8 +88,9 @@ class StoredOnce:
     choices: tuple[FormatChoice, ...]
     errors: tuple[float, ...]
 
-    def as_chosen(self, place: int) -> WeightFormat:
-        """Return one of the formats, with the bytes and the SQNR of its neighbours as the reason."""
+    def as_chosen(self, place: int) -> WeightFormat | None:
+        """Return one of the formats, with the bytes and the SQNR of its neighbours as the reason; None for
+        float."""
         chosen = self.choices[place]
         texts = list[str]()
         pairs = list(zip(self.choices, self.errors, strict=True))
@@ -97,13 +99,21 @@ class StoredOnce:
                 keeps = f"for {-10.0 * math.log10(error):.1f} dB" if error else "without loss"
                 apart = size_text(round(abs(other.size - chosen.size)))
                 what = f"{apart} {'more' if other.size > chosen.size else 'less'}"
-                blocks = f" in blocks of {other.format.block_size}" if other.format.block_size else ""
-                texts.append(f"{other.format.qtype.name}{blocks} takes {what} {keeps}")
+                name = "float"
+                if other.format is not None:
+                    blocks = f" in blocks of {other.format.block_size}" if other.format.block_size else ""
+                    name = f"{other.format.qtype.name}{blocks}"
+                texts.append(f"{name} takes {what} {keeps}")
+        if chosen.format is None:
+            return None
         return replace(chosen.format, why=f"to fit the size: {', '.join(texts)}" if texts else "")
 
 
-def chosen_formats(facts: PlanningFacts, floats: FloatReasons) -> Mapping[str, WeightFormat]:
-    """Return the formats of weights that have another than was asked for, by the name of the constant.
+def chosen_formats(
+    facts: PlanningFacts, floats: FloatReasons
+) -> tuple[Mapping[str, WeightFormat], FloatReasons]:
+    """Return the formats of weights that have another than was asked for, by the name of the constant, and
+    the nodes that stay float because the size has room for that, with those that are given.
 
     Args:
         facts: the model; `weight_formats` of it are not chosen yet.
@@ -116,11 +126,12 @@ def chosen_formats(facts: PlanningFacts, floats: FloatReasons) -> Mapping[str, W
     if not config.has_size:
         widened = () if config.fit_size or not config.has_few_bits else _ends(graph)
         nodes = (graph.node(name) for name in sorted(widened))
-        return {
+        tables = {
             node.input(weight.index): stand_in(facts)
             for node in nodes
             for weight in (node.rule.constants if node.rule is not None else ())
         }
+        return tables, floats
     plan = decide(replace(facts, weight_formats=_references(facts)), floats)
     weights = _weights(facts, plan)
     sizes = {name: 0.0 for one in weights for name in one.names}
@@ -129,9 +140,14 @@ def chosen_formats(facts: PlanningFacts, floats: FloatReasons) -> Mapping[str, W
     if limit < least < math.inf:
         raise beyond_size(facts, least)
     places = quietest(weights, limit - least)
-    return {
-        name: one.as_chosen(place) for one, place in zip(weights, places, strict=True) for name in one.names
+    chosen = {name: one.as_chosen(at) for one, at in zip(weights, places, strict=True) for name in one.names}
+    kept = {name for name, of in chosen.items() if of is None}
+    fitting = {
+        node.name: because(ReasonCode.FITS_IN_FLOAT, size=config.fit_size)
+        for node in graph.nodes
+        if not kept.isdisjoint(_stored(node, plan))
     }
+    return {name: of for name, of in chosen.items() if of is not None}, {**fitting, **floats}
 
 
 def beyond_size(facts: PlanningFacts, size: float) -> ConfigError:
@@ -322,6 +338,9 @@ def _weights(facts: PlanningFacts, plan: QuantPlan) -> list[StoredOnce]:
             if not kept or errors[key] < kept[-1]:
                 choices.append(FormatChoice(storages[key].format, sizes[key], share * errors[key]))
                 kept.append(errors[key])
+        if choices and facts.floats_fit and all(len(_stored(node, plan)) == 1 for node, _ in readers):
+            choices.append(FormatChoice(None, _float_bytes(facts, names[-1]), 0.0))
+            kept.append(0.0)
         if choices:
             weights.append(StoredOnce(names, tuple(choices), tuple(kept)))
     return weights
@@ -370,8 +389,7 @@ def _size(facts: PlanningFacts, plan: QuantPlan, sizes: Mapping[str, float]) -> 
         if name in sizes:
             size += sizes[name]
         elif params is None:
-            narrow = facts.config.is_float16 and tensor.dtype is ir.DataType.FLOAT
-            size += tensor.nbytes / 2.0 if narrow else tensor.nbytes
+            size += _float_bytes(facts, name)
         else:
             schema = SCHEMAS["symmetric"]
             usual = 0 if params.qtype.signed else 1 << (params.qtype.bits - 1)
@@ -382,6 +400,14 @@ def _size(facts: PlanningFacts, plan: QuantPlan, sizes: Mapping[str, float]) -> 
                 _shape(graph, name), Storage(own, params.axis, ways.get(name, Implementation.USUAL))
             )
     return size
+
+
+def _float_bytes(facts: PlanningFacts, name: str) -> float:
+    """Return the bytes of a constant that is not quantized."""
+    tensor = facts.graph.values[name].const_value
+    assert tensor is not None
+    narrow = facts.config.is_float16 and tensor.dtype is ir.DataType.FLOAT
+    return tensor.nbytes / 2.0 if narrow else float(tensor.nbytes)
 
 
 def _bytes(shape: Sequence[int], storage: Storage) -> float:

@@ -11,6 +11,7 @@ is measured on a few samples generalises (DECISIONS.md, 68). More careful plans 
 which is that of DECISIONS.md, 91:
 
     corrections   no biases are corrected, which takes no time
+    floats        of a size that was asked for, and nothing else: it chooses float too, where that fits
     bits          weights have 8 bits in place of 4, where the user gave a limit or the model is destroyed
     parts         inputs of dynamic LSTMs are in two parts of 8 bits
     nodes         those stay float whose noise as measured is worth most of their time
@@ -151,6 +152,9 @@ left."""
 
 SECOND_GAINS = (6.0, 3.0, math.inf)
 """Decibels that a second type has to keep more than integers, of plans that are run; infinity: nowhere."""
+
+SPARE_ROOM = (0.0, 0.01, 0.03)
+"""Shares of the size that are left free of float weights, one after another until the model fits."""
 
 MIN_TYPE_GAIN_DB = 0.1
 """Decibels that a plan with other types keeps more, of those that leave some of both."""
@@ -320,7 +324,8 @@ def plan_held_on_samples(
         return facts, planned, None
     loop = _opened(model, planned, data, count)
     first = loop.quietest(loop.begun(facts, planned))
-    asked = facts.config.mode != "weight-only" or facts.config.asks_quality
+    config = facts.config
+    asked = config.mode != "weight-only" or config.asks_quality or config.has_size
     if first.holds:
         best = loop.bolder(first)
     else:  # how many bits weights have is the user's wish, unless a limit or nothing is left of an output
@@ -425,7 +430,7 @@ class _CheckedPlans:
 
     def _measured(self, proposal: Proposal, planned: PlannedModel) -> _MeasuredPlan:
         facts = proposal.facts
-        limits, saturates = facts.noise_limits, _saturates(facts.recipe)
+        limits, saturates = _limits_of_run(facts), _saturates(facts.recipe)
         selecting, confirming = self.shifts(planned, limits, dequantized=saturates)
         return _MeasuredPlan(facts, planned, selecting, confirming, _time(planned, facts), proposal.change)
 
@@ -521,6 +526,8 @@ class _CheckedPlans:
             self._with_tighter_budgets(first),
             partial(self._with_weights_alone, most=None),
         )
+        if first.facts.config.has_size:  # it decides all else
+            proposers = (_with_floats_that_fit,)
         best = self.loop.best(
             first,
             proposers,
@@ -528,7 +535,7 @@ class _CheckedPlans:
             ends=lambda plan: plan.holds,
             patience=Patience(MAX_VAIN, lambda plan, best: plan.excess <= (1.0 - LEAST_GAIN) * best.excess),
         )
-        if best.is_poor:
+        if best.is_poor and not best.facts.config.has_size:
             best = self._at_any_price(best)
         if best.holds or not (best.is_destroyed or best.time > 1.0 - MIN_GAIN):
             return best
@@ -551,8 +558,7 @@ class _CheckedPlans:
         more nodes in float, as long as that is; that with quantized weights alone; or, where all of these are
         poor, one with more nodes in float that is no faster.
         """
-        ran = [] if poor.facts.config.has_size else [one for one in self.loop.trials if one.holds]
-        faster = (one for one in ran if one.time <= 1.0 - MIN_GAIN)
+        faster = (one for one in self.loop.trials if one.holds and one.time <= 1.0 - MIN_GAIN)
         if dear := min(faster, key=lambda one: one.time, default=None):
             return dear
 
@@ -567,7 +573,7 @@ class _CheckedPlans:
                 self._with_weights_alone,
                 lambda best: more_in_float(best, most=1.0) if best.is_poor else (),
             ),
-            keeps=lambda plan, best: (plan.holds or best.is_poor > plan.is_poor) and self._fits(plan.facts),
+            keeps=lambda plan, best: plan.holds or best.is_poor > plan.is_poor,
             ends=lambda plan: plan.holds,
         )
 
@@ -726,6 +732,24 @@ def _with_other_types(first: _MeasuredPlan) -> Iterator[Proposal]:
         if TYPES[name].bits < INT8.bits:
             left_out = facts.left_out | {name}
             yield Proposal(replace(facts, left_out=left_out), f"formats without {name}", most=math.inf)
+
+
+def _limits_of_run(facts: PlanningFacts) -> NoiseLimits:
+    """Return how far outputs may be off as run: a size that is asked for plans without limits, and outputs
+    are held to those of their kinds."""
+    if not facts.config.has_size:
+        return facts.noise_limits
+    return replace(facts.noise_limits, min_output_sqnr=facts.config.min_output_sqnr)
+
+
+def _with_floats_that_fit(first: _MeasuredPlan) -> Iterator[Proposal]:
+    """Yield facts in which a size chooses float as well, where formats are too noisy; with less room each,
+    as what these add to the graph is estimated."""
+    facts = first.facts
+    for share in SPARE_ROOM:
+        spare = facts.size_error + share * size_in_bytes(facts.config.fit_size)
+        change = "with float weights where they fit"
+        yield Proposal(replace(facts, floats_fit=True, size_error=spare), change, most=math.inf)
 
 
 def _with_more_bits(first: _MeasuredPlan) -> Iterator[Proposal]:
@@ -917,6 +941,8 @@ def _with_checks(
                     f", and none of {count} that ran is good; nearest {near.change or 'the first'}: {of}"
                 )
         remedy = "--min-output-sqnr and qprof tune go further"
+        if best.facts.config.has_size:
+            remedy = "give a larger size"
         findings.append(Finding(Code.LIMIT_EXCEEDED, sentence, worst.output, remedy=remedy))
     elif abs(best.excess - 1.0) < ON_THE_EDGE:
         worst = max(best.shifts, key=lambda shift: shift.excess)

@@ -237,8 +237,9 @@ class QuantConfig:
         setting(
             "Most that the model may take, such as 900MB, in mode weight-only: each weight has one of all "
             "formats that the target takes, those that lose least together and fit (noise at the outputs as "
-            "measured, where there is a profile). least, with a type of few bits: all weights have it; by "
-            "default embedding tables, and the product after which there is no other weight, have 8 bits.",
+            "measured, where there is a profile), and float where a run shows that these lose too much. "
+            "least, with a type of few bits: all weights have it; by default embedding tables, and the "
+            "product after which there is no other weight, have 8 bits.",
             check=lambda text: size_in_bytes(text) if text else None,
         ),
     ] = ""

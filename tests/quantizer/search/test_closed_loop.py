@@ -485,3 +485,37 @@ def test_where_scales_are_those_of_a_batch_check_samples_are_run_in_batches() ->
 
     assert check.sqnr is not None
     assert abs(check.sqnr - sqnr([batch])) < 3.0 < sqnr(rows) - check.sqnr, (check, sqnr([batch]), sqnr(rows))
+
+
+@pytest.fixture(scope="module")
+def differences(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, qprof.Profile]:
+    """Return a model of 82 kB that takes small differences of large numbers, and its profile: 8 bits of the
+    first of its two weights destroy it."""
+    folder, rng = tmp_path_factory.mktemp("differences"), np.random.default_rng(0)
+    model = parser.parse_model(
+        """<ir_version: 10, opset_import: ["": 21]> apart (float[N, 256] x) => (float[N, 64] y)
+        <float large = {1000.0}, int64[1] last = {-1}>
+        { a = MatMul (x, w) s = ReduceSum (x, last) b = Mul (s, large) d = Sub (a, b) y = MatMul (d, v) }"""
+    )
+    weights = {"w": 1000.0 + rng.normal(size=(256, 64)), "v": rng.normal(size=(64, 64))}
+    for name, array in weights.items():
+        model.graph.initializer.append(numpy_helper.from_array(array.astype(np.float32), name))
+    save(model, folder / "m.onnx")
+    samples = [{"x": rng.normal(size=(1, 256)).astype(np.float32)} for _ in range(32)]
+    return folder / "m.onnx", qprof.profile(folder / "m.onnx", samples)
+
+
+@pytest.mark.parametrize(("size", "is_destroyed"), [("50kB", True), ("76kB", False)])
+def test_a_size_has_float_among_its_formats_where_the_others_are_too_noisy_as_run(
+    size: str, differences: tuple[Path, qprof.Profile], tmp_path: Path, *, is_destroyed: bool
+) -> None:
+    path, profile = differences
+    config = qprof.Mixed(max_size=size, target="onnx")
+    result = qprof.quantize(path, profile, tmp_path / "q.onnx", config=config)
+    (check,) = result.plan.origin.checks
+    assert check.is_destroyed == is_destroyed
+    kinds = {name: entry.kind for name, entry in result.plan.nodes.items()}
+    assert (kinds["MatMul_a"] is Kind.FLOAT) == (not is_destroyed)
+    assert kinds["MatMul_y"] is Kind.WEIGHT_ONLY
+    assert result.passed != is_destroyed
+    assert (tmp_path / "q.onnx").stat().st_size <= 1000 * int(size.removesuffix("kB"))
