@@ -516,11 +516,6 @@ class Code(StrEnum):
     KEPT_FLOAT = "kept-float", Severity.NOTE, "Nodes that had to stay float for the target of `tune`."
     BUDGET_ENDED = "budget-ended", Severity.NOTE, "The time for the search ended before the search did."
 
-    FIX_TRIED = (
-        "fix-tried",
-        Severity.NOTE,
-        "Other settings are applied: as --fix auto asked for, or in place of a poor model.",
-    )
     NO_FIX_TRIED = (
         "no-fix-tried",
         Severity.NOTE,

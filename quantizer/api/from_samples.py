@@ -513,7 +513,6 @@ def _judge_and_fix(task: _Task) -> QuantizeResult:
         result = _with_verdict(*_worth_writing(task, first, verdict), task.profile)
         return replace(result, findings=gravest_first([*result.findings, *left_out]))
     words = " ".join(fix.options)
-    task.note(Finding(Code.FIX_TRIED, f"fix: {words}", words))
     fixed = _attempt(task, with_settings(task.recipe, fix.settings, "fix"), check_speed or fix.check_speed)
     cause = _cause_in_input(fixed.verdict, task.profile)
     worst = "" if verdict.worst is None else f": {verdict.worst.text}"

@@ -229,9 +229,10 @@ def excerpt_of(
             if len(true_classes) == differ.size and row < len(true_classes):
                 truth = class_word(names, int(true_classes[row]))
         elif place:
-            where = f"[{', '.join(str(int(at)) for at in place)}]"
-            answers = (f"{floats[place]:.4g} at {where}", f"{quantized[place]:.4g} at {where}")
             share = _cosine_text(floats, quantized)
+            where = f" at [{', '.join(str(int(at)) for at in place)}]" if floats.size > 1 else ""
+            if not (share and floats.size >= FEWEST_OF_A_DIRECTION):  # of whose numbers none says anything
+                answers = (f"{floats[place]:.4g}{where}", f"{quantized[place]:.4g}{where}")
     return Excerpt(
         sample.name,
         row if (rows or 1) > 1 else None,
@@ -269,6 +270,9 @@ def _answer_pictures(
     scale = 255.0 / (high - low) if high > low else 0.0
     return tuple(b64encode(png(_as_bytes((picture - low) * scale))).decode() for picture in pictures)
 
+
+FEWEST_OF_A_DIRECTION = 64
+"""Numbers of an answer whose direction tells more than any one of them: an embedding."""
 
 MIN_VECTOR = 8
 """Numbers of an answer from which on both are compared as vectors."""

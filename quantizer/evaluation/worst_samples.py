@@ -97,7 +97,14 @@ class WorstSamples:
         changed = {**self._changed_names(floats, quantized), **{n: x for n, x in changed.items() if x}}
         pairs = ((name, floats[name], quantized[name]) for name in floats)
         difference = sample_difference(sample.name, pairs, changed)
-        self._worst = most_different(self._worst, difference)
+        others = self._worst
+        if sample.step is not None and difference is not None:  # of a sequence one step tells
+            sequence = sample.name.rpartition("[")[0]
+            own = [one for one in others if one.sample.rpartition("[")[0] == sequence]
+            if own and most_different((), difference) != most_different((*own,), difference)[:1]:
+                return
+            others = tuple(one for one in others if one not in own)
+        self._worst = most_different(others, difference)
         if difference is None or difference not in self._worst:
             return
         name = difference.output
