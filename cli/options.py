@@ -22,7 +22,7 @@ from click.types import StringParamType
 
 from ..profiles.base.errors import ConfigError, nearest_path
 from ..profiles.base.options import Group, options_of
-from ..profiles.base.other_words import OPTIONS
+from ..profiles.base.other_words import answer_to
 from ..quantizer.api.options import PRECISION_NAMES, Judge, precision_named, settings_of, settings_with
 from ..quantizer.evaluation.options import EvaluationOptions, Gate
 from ..quantizer.targets.config import QuantConfig
@@ -334,11 +334,15 @@ class FileCommand(Command):
         settings = {field.name for field in fields(QuantConfig)} if "--set" in known else set[str]()
         if name in settings:
             return f"give the setting as --set {name}=VALUE"
-        meant, value = OPTIONS.get(name, ("", None))
-        option = f"--{meant.replace('_', '-')}"
-        if option in known:
-            return f"write {option} {value or 'VALUE'}"
-        return f"write --set {meant}={value or 'VALUE'}" if meant in settings else ""
+
+        def spelt(meant: str, value: str | None) -> str:
+            option = meant if meant.startswith("--") else f"--{meant.replace('_', '-')}"
+            own = "VALUE" if value is None else value
+            if option in known:
+                return f"write {option} {own}".rstrip()
+            return f"write --set {meant}={own}" if meant in settings else ""
+
+        return answer_to(name, spelt)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command, if its outputs can be written."""

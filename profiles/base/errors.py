@@ -15,7 +15,7 @@ from itertools import count
 from numbers import Real
 
 from .options import types_of
-from .other_words import same_word
+from .other_words import answer_to, same_word
 
 _MAX_CHARACTERS = 1000
 """Of a message."""
@@ -116,7 +116,15 @@ def not_one_of(where: str, word: str, known: Iterable[str]) -> MalformedError:
 def unknown_key(where: str, key: str, known: Iterable[str]) -> MalformedError:
     """Return the error about a key that is not one of `known`."""
     words = tuple(known)
-    advice = did_you_mean(key, words) or f"known keys are {', '.join(words)}"
+
+    def spelt(name: str, value: str | None) -> str:
+        if name.startswith("--"):
+            return f"that is the option {name} {'VALUE' if value is None else value}".rstrip()
+        inside = "" if name in words else "below settings, "
+        return f"write {inside}{name}: {value or 'VALUE'}"
+
+    advice = "" if same_word(key, words) else answer_to(key, spelt)
+    advice = advice or did_you_mean(key, words) or f"known keys are {', '.join(words)}"
     return MalformedError(f"{where}: unknown key '{key}'" if where else f"unknown key '{key}'", advice)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 WORDS: Mapping[str, tuple[str, ...]] = {
     # calibrators of onnxruntime, TensorRT, NNCF, Quark
@@ -141,60 +141,278 @@ WORDS: Mapping[str, tuple[str, ...]] = {
 asked for is meant."""
 
 OPTIONS: Mapping[str, tuple[str, str | None]] = {
-    "per_channel": ("granularity", "per-channel"),
-    "per_tensor": ("granularity", "per-tensor"),
-    "reduce_range": ("weight_type", "int7"),
+    # scales of weights and activations
+    "perchannel": ("granularity", "per-channel"),
+    "perchannelquantization": ("granularity", "per-channel"),
+    "pertensor": ("granularity", "per-tensor"),
+    "reducerange": ("weight_type", "int7"),
+    "overflowfix": ("weight_type", "int7"),
+    "scheme": ("schema", None),
+    "quantscheme": ("schema", None),
     "symmetric": ("schema", "symmetric"),
+    "issymmetric": ("schema", "symmetric"),
+    "sym": ("schema", "symmetric"),
+    "actsym": ("schema", "symmetric"),
+    "activationsymmetric": ("schema", "symmetric"),
+    "calibtensorrangesymmetric": ("schema", "symmetric"),
+    "strictsymmetric": ("schema", "symmetric"),
+    "unsignedsymmetric": ("schema", "symmetric-uint8"),
     "asymmetric": ("schema", "asymmetric"),
-    "activation_symmetric": ("schema", "symmetric"),
-    "weight_symmetric": ("weight_schema", "symmetric"),
-    "smooth_quant": ("equalization", "auto"),
-    "smoothquant": ("equalization", "auto"),
-    "cle": ("equalization", "auto"),
-    "fast_bias_correction": ("bias_correction", "auto"),
-    "gptq": ("rounding", "gptq"),
-    "adaround": ("rounding", "gptq"),
-    "dynamic": ("as", "int8-dynamic"),
-    "weight_only": ("as", "weight-only-8"),
-    "int8": ("as", "int8"),
-    "int4": ("as", "weight-only-4"),
+    "usezeropoint": ("schema", "asymmetric"),
+    "poweroftwomethod": ("schema", "symmetric-power2"),
+    "weightsym": ("weight_schema", "symmetric"),
+    "weightsymmetric": ("weight_schema", "symmetric"),
+    # types
+    "actdtype": ("activation_type", None),
+    "activationdtype": ("activation_type", None),
+    "defaultactivationbw": ("activation_type", None),
+    "defaultoutputbw": ("activation_type", None),
+    "outputbw": ("activation_type", None),
+    "weightdtype": ("weight_type", None),
+    "defaultparambw": ("weight_type", None),
+    "parambw": ("weight_type", None),
+    "paramtype": ("weight_type", None),
+    "weightbits": ("weight_type", None),
+    "uint8": ("activation_type", "uint8"),
+    "groupsize": ("block_size", None),
+    "weightgroupsize": ("block_size", None),
     "fp16": ("float_type", "float16"),
     "half": ("float_type", "float16"),
+    "halfprecision": ("float_type", "float16"),
     "float16": ("float_type", "float16"),
-    "bits": ("as", "weight-only-8 or weight-only-4"),
-    "precision": ("as", None),
-    "quantize_mode": ("as", None),
-    "exclude": ("keep_float", None),
-    "nodes_to_exclude": ("keep_float", None),
-    "op_types_to_exclude": ("keep_float", None),
-    "ignored_scope": ("keep_float", None),
-    "exclude_nodes": ("keep_float", None),
-    "format": ("form", None),
-    "quant_format": ("form", None),
-    "calibrate_method": ("calibrator", None),
-    "calibration_method": ("calibrator", None),
+    "highprecisiondtype": ("float_type", "float16"),
+    "convertfp16tofp32": ("float_type", "float32"),
+    "specifictensorprecision": ("keep_16bit", None),
+    "directiotypes": ("io", None),
+    # precisions
+    "int8": ("--as", "int8"),
+    "static": ("--as", "int8"),
+    "approach": ("--as", None),
+    "dynamic": ("--as", "int8-dynamic"),
+    "weightonly": ("--as", "weight-only-8"),
+    "dqonly": ("--as", "weight-only-8"),
+    "int4": ("--as", "weight-only-4"),
+    "bits": ("--as", "weight-only-8 or weight-only-4"),
+    "precision": ("--as", None),
+    "quantizemode": ("--as", None),
+    "quantmode": ("--as", None),
+    "quantlevel": ("--as", None),
+    "includeautomp": ("--as", "mixed"),
+    # ranges and corrections
+    "calibratemethod": ("calibrator", None),
+    "calibrationmethod": ("calibrator", None),
     "method": ("calibrator", None),
-    "calibration_data": ("data", None),
-    "calibration_dataset": ("data", None),
-    "calibration_data_reader": ("data", None),
-    "calibration_data_path": ("data", None),
-    "data_reader": ("data", None),
-    "dataset": ("data", None),
-    "calib": ("data", None),
-    "subset_size": ("limit", None),
-    "num_samples": ("limit", None),
-    "activation_dtype": ("activation_type", None),
-    "weight_dtype": ("weight_type", None),
-    "group_size": ("block_size", None),
-    "backend": ("target", None),
-    "device": ("target", None),
-    "target_device": ("target", None),
-    "recipe": ("preprocess", None),
-    "preset": ("preprocess", None),
-    "max_accuracy_drop": ("max_drop", None),
-    "out": ("output", None),
+    "actalgo": ("calibrator", None),
+    "activationsrangeestimatorparams": ("calibrator", None),
+    "percentile": ("calibrator", "percentile:99.99"),
+    "percentilevalue": ("calibrator", "percentile:99.99"),
+    "calibpercentile": ("calibrator", "percentile:99.99"),
+    "minmsemodepof2scale": ("calibrator", "mse"),
+    "smoothquant": ("equalization", "auto"),
+    "includesq": ("equalization", "auto"),
+    "cle": ("equalization", "auto"),
+    "includecle": ("equalization", "auto"),
+    "crosslayerequalization": ("equalization", "auto"),
+    "disablechannelalignment": ("equalization", "off"),
+    "fastbiascorrection": ("bias_correction", "auto"),
+    "disablebiascorrection": ("bias_correction", "off"),
+    "biascorrectionparams": ("bias_correction", "auto"),
+    "algorithm": ("rounding", None),
+    "quantmethod": ("rounding", None),
+    "weightalgorithm": ("rounding", None),
+    "roundingmode": ("rounding", None),
+    "gptq": ("rounding", "gptq"),
+    "usegptq": ("rounding", "gptq"),
+    "awq": ("rounding", "gptq"),
+    "awqclipalphastep": ("rounding", "gptq"),
+    "scaleestimation": ("rounding", "gptq"),
+    "adaround": ("rounding", "gptq"),
+    "seqmse": ("rounding", "gptq"),
+    "includefastft": ("rounding", "gptq"),
+    "fastfinetune": ("rounding", "gptq"),
+    # nodes
+    "exclude": ("keep_float", None),
+    "nodestoexclude": ("keep_float", None),
+    "subgraphstoexclude": ("keep_float", None),
+    "optypestoexclude": ("keep_float", None),
+    "optypestoexcludeoutputquantization": ("keep_float", None),
+    "ignoredscope": ("keep_float", None),
+    "excludenodes": ("keep_float", None),
+    "excludedprecisions": ("keep_float", None),
+    "opblocklist": ("keep_float", None),
+    "nodeblocklist": ("keep_float", None),
+    "optypedict": ("keep_float", None),
+    "opnamedict": ("keep_float", None),
+    "disablemhaqdq": ("keep_float", "MatMul"),
+    "customopstocastfp32": ("keep_float", None),
+    "overrideshapes": ("fix_shapes", None),
+    "inputshapesprofile": ("fix_shapes", None),
+    "calibrationshapes": ("fix_shapes", None),
+    # forms and runtimes
+    "format": ("form", None),
+    "quantformat": ("form", None),
+    "compressionformat": ("form", None),
+    "backend": ("--target", None),
+    "targetdevice": ("--target", None),
+    "targetplatform": ("--target", None),
+    "tensorrt": ("--target", "tensorrt"),
+    "targetdla": ("--target", "tensorrt"),
+    "avx2": ("--target", "onnxruntime-x86-avx2"),
+    "avx512": ("--target", "onnxruntime-x86"),
+    "avx512vnni": ("--target", "onnxruntime-x86"),
+    "arm64": ("--target", "onnxruntime-arm"),
+    "prepareqnnconfig": ("--target", "qnn"),
+    "qnnextraoptions": ("--target", "qnn"),
+    "backendparams": ("--target", None),
+    "device": ("--provider", None),
+    "usecuda": ("--provider", "cuda"),
+    "calibrationproviders": ("--provider", None),
+    "calibrationeps": ("--provider", None),
+    "executionproviders": ("--provider", None),
+    "trtplugins": ("--custom-ops", None),
+    "configfile": ("--config", None),
+    "globalquantconfig": ("--config", None),
+    # data
+    "calibrationdata": ("--data", None),
+    "calibrationdataset": ("--data", None),
+    "calibrationdatareader": ("--data", None),
+    "calibrationdatapath": ("--data", None),
+    "datareader": ("--data", None),
+    "dataset": ("--data", None),
+    "calib": ("--data", None),
+    "dummyinput": ("--data", "random:8"),
+    "userandomdata": ("--data", "random:8"),
+    "randomdatareaderinputshape": ("--data", "random:8"),
+    "forwardpasscallback": ("--data", "FILE.py:FUNCTION"),
+    "dataconfig": ("--data", None),
+    "calibrationcachepath": ("--profile", None),
+    "statisticspath": ("--profile", None),
+    "subsetsize": ("--limit", None),
+    "numsamples": ("--limit", None),
+    "calibrationsamplingsize": ("--limit", None),
+    "numcalibbatches": ("--limit", None),
+    "recipe": ("--preprocess", None),
+    "imgsz": ("--preprocess", "yolo:640"),
+    "validationdataset": ("--holdout-data", None),
+    "validationfn": ("--metric", "FILE.py:FUNCTION"),
+    # results
+    "maxaccuracydrop": ("--max-drop", None),
+    "droptype": ("--max-drop", None),
+    "accuracycriterion": ("--max-drop", None),
+    "out": ("--output", None),
+    "modeloutput": ("--output", None),
+    "outputpath": ("--output", None),
+    "verbosity": ("--verbose", ""),
+    "loglevel": ("--verbose", ""),
+    "logseveritylevel": ("--verbose", ""),
+    "logfile": ("--verbose", ""),
+    "debugmode": ("--verbose", ""),
+    "printsummary": ("--verbose", ""),
 }
-"""By the option or keyword of another tool: that of qprof, and its value; None for the user's."""
+"""By the option or keyword of another tool, in lower case and without punctuation: the setting of qprof, or
+with -- in front its option, and its value; None for the user's, "" for none."""
+
+_ALL_NODES = "all that the target has kernels for is quantized; keep_float names what is not"
+_FIRST = "the model is the first argument: qprof quantize MODEL.onnx"
+_ENTRIES = "its entries are settings of their own: 'qprof schema config' lists those of qprof"
+_KIND = "what kind a graph is of is seen in it; the noise at each output decides"
+_BALANCED = "how far channels are balanced is chosen by what each loses; equalization: off leaves it"
+_AXIS = "the axis of the channels is that of the operator; granularity decides"
+_FLOAT16 = "what float16 has no room for stays float32, each node with its reason"
+_TARGET = "--target says for which runtime; a file of your own is given by --config"
+_PREPARED = "the graph is prepared in every run; what was done is noted"
+_BIAS = "biases are int32, with the product of the scales of data and weight"
+_PAIRS = "where conversions stand follows from the plan and the form; 'qprof rules' lists operators"
+_NO_TRAINING = "nothing is trained here; rounding gptq and bias_correction choose the integers of weights"
+_ONE_BY_ONE = "tensors are observed as they come, one at a time, and histograms merge exactly"
+_SEARCH = "the weights' types are chosen by --as mixed --max-size SIZE, which judges them by a run"
+
+ANSWERS: Mapping[str, str] = {
+    "modelinput": _FIRST,
+    "onnxpath": _FIRST,
+    "input": _FIRST,
+    "extraoptions": _ENTRIES,
+    "advancedparameters": _ENTRIES,
+    "recipes": _ENTRIES,
+    "algoconfig": _ENTRIES,
+    "preset": "performance is schema symmetric, mixed is schema asymmetric, the default of most targets",
+    "modeltype": _KIND,
+    "domain": _KIND,
+    "optypestoquantize": _ALL_NODES,
+    "nodestoquantize": _ALL_NODES,
+    "alllayers": _ALL_NODES,
+    "matmulconstbonly": "a product of two activations is quantized where that pays; see keep_float",
+    "useexternaldataformat": "weights go to a file beside the model where one file is too small for them",
+    "optimizemodel": _PREPARED,
+    "quantpreprocess": _PREPARED,
+    "simplify": _PREPARED,
+    "passes": _PREPARED,
+    "foldrelu": _PREPARED,
+    "convertnchwtonhwc": _PREPARED,
+    "disableshapeinfer": _PREPARED,
+    "enablesubgraph": "bodies of If, Loop and Scan are quantized as the main graph is",
+    "forcequantizenoinputcheck": "operators that move values pass integers on where they are between such",
+    "addqdqpairtoweight": _PAIRS,
+    "dedicatedqdqpair": _PAIRS,
+    "qdqkeepremovableactivations": _PAIRS,
+    "useqdqcontribops": _PAIRS,
+    "inplace": "the float model is left as it is; -o names the file to write",
+    "quantizerpropagationrule": "tensors share a scale by operator and runtime.scale_sharing",
+    "qdqoptypeperchannelsupporttoaxis": _AXIS,
+    "quantaxes": _AXIS,
+    "tensorquantoverrides": "a file of them is read by 'qprof import FILE.json --model MODEL.onnx'",
+    "qdqdisableweightadjustforint32bias": _BIAS,
+    "quantizebias": _BIAS,
+    "int32bias": _BIAS,
+    "int16bias": _BIAS,
+    "quantizeoutputs": "outputs are float; --io int8 or uint8 makes them integers",
+    "keepiotypes": "inputs and outputs stay as they are but with --io",
+    "defaulttensortype": "types of tensors are inferred; what cannot be is noted",
+    "calibmovingaverage": _ONE_BY_ONE,
+    "calibmovingaverageconstant": _ONE_BY_ONE,
+    "calibmaxintermediateoutputs": _ONE_BY_ONE,
+    "calibratepernode": _ONE_BY_ONE,
+    "inplacestatistics": _ONE_BY_ONE,
+    "layerwise": _ONE_BY_ONE,
+    "numbins": "a histogram has 2000 bins on a grid of powers of two, so that shards merge exactly",
+    "smoothquantalpha": _BALANCED,
+    "smoothquantalphas": _BALANCED,
+    "smoothalpha": _BALANCED,
+    "smoothquantfolding": "factors go into weights, else into a Mul; equalization: free adds none",
+    "clesteps": _BALANCED,
+    "gptqparams": "rounding: gptq has no parameters; --limit says how many samples it reads",
+    "activationsquantizationparams": "those are schema, activation_type, calibrator",
+    "weightsquantizationparams": "those are weight_schema, weight_type, granularity, block_size",
+    "weightsrangeestimatorparams": "ranges of weights are those of their values; see rounding",
+    "accuracylevel": "it is that of the target's operator for such weights",
+    "ratio": _SEARCH,
+    "sensitivitymetric": _SEARCH,
+    "backupmode": _SEARCH,
+    "enablefullrange": "whether -128 is used is the target's: runtime.full_range",
+    "loracorrection": _NO_TRAINING,
+    "includerotation": _NO_TRAINING,
+    "epochs": _NO_TRAINING,
+    "quantanalyzer": "that is 'qprof sensitivity' and 'qprof compare-layers'",
+    "autotune": "that is 'qprof tune'",
+    "tuningcriterion": "that is 'qprof tune'",
+    "enablenpucnn": _TARGET,
+    "enablenputransformer": _TARGET,
+    "simulatedpu": _TARGET,
+    "ppc64le": _TARGET,
+    "mhaaccumulationdtype": "what stays float has one type: float_type",
+    "optypestoexcludefp16": _FLOAT16,
+    "minpositiveval": _FLOAT16,
+    "maxfiniteval": _FLOAT16,
+    "trtpluginsprecision": "an operator of a library stays float; --custom-ops loads it",
+    "keepintermediatefiles": "profile and plan are kept beside the model; nothing else is written",
+    "cryptomode": "--keep-samples 0 leaves out the samples that are kept beside a profile",
+    "batchsize": "batches are as the data have them, and decide nothing: profiles are exact",
+    "opset": "the opset is that of the model, raised where a type needs it, and noted",
+    "workspace": "memory is that of the runtime; dump-profile has --memory-limit",
+    "nms": "a detector is quantized as it was exported, with or without its selection of boxes",
+    "quantize": "qprof quantize quantizes to int8 by default; --as says to what else",
+}
+"""By the option or keyword of another tool that has none here, written likewise: what is done about it."""
 
 
 def _plain(word: str) -> str:
@@ -202,7 +420,23 @@ def _plain(word: str) -> str:
 
 
 def same_word(word: str, known: Iterable[str]) -> str | None:
-    """Return the known word that is meant: written otherwise, or that of another tool; None for none."""
-    names, plain = list(known), _plain(word)
+    """Return the known word that is meant: written otherwise, or that of another tool; None for none.
+
+    Of a member of an enumeration, as `QuantType.QInt8`, its name counts.
+    """
+    names, plain = list(known), _plain(word.rpartition(".")[2])
     written = next((name for name in names if plain and _plain(name) == plain), None)
     return written or next((name for name in WORDS.get(plain, ()) if name in names), None)
+
+
+def answer_to(word: str, spelt: Callable[[str, str | None], str]) -> str:
+    """Return what is said to an option, key or keyword of another tool; "" for a word that is of none.
+
+    Args:
+        word: in any spelling.
+        spelt: returns how a setting, or an option with -- in front, is written with a value of its own, None
+            for the user's; "" where it cannot be given.
+    """
+    plain = _plain(word)
+    meant = OPTIONS.get(plain)
+    return spelt(*meant) if meant is not None else ANSWERS.get(plain, "")

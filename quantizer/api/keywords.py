@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from ...profiles.base.arguments import check_fields
 from ...profiles.base.errors import ConfigError, nearest
-from ...profiles.base.other_words import OPTIONS
+from ...profiles.base.other_words import answer_to, same_word
 from ..targets.config import QuantConfig
 from ..targets.loading import load_recipe
 from ..targets.target import Recipe
@@ -66,10 +66,16 @@ def with_keywords(
     known = {field.name for field in fields(record) if only is None or field.name in only}
     for name in keywords:
         if name not in known:
-            other, value = OPTIONS.get(name, (name, None))
-            meant = nearest(name, {*known, *besides})
-            if other != name and other in {*known, *besides}:
-                meant = f" Did you mean {other}={value!r}?" if value else f" Did you mean '{other}'?"
+            words = {*known, *besides}
+
+            def spelt(meant: str, value: str | None, words: Collection[str] = words) -> str:
+                keyword = "config" if meant == "--as" else meant.lstrip("-").replace("-", "_")
+                if keyword not in {*words, "config", "data", "output"}:
+                    return ""
+                return f"Did you mean {keyword}={value!r}?" if value else f"Did you mean '{keyword}'?"
+
+            answer = "" if same_word(name, words) else answer_to(name, spelt)
+            meant = f" {answer[:1].upper()}{answer[1:]}" if answer else nearest(name, words)
             raise ConfigError(f"{function}: there is no keyword '{name}'; see help.{meant}")
     check_fields(function, type(record), keywords)
     return replace(record, **keywords) if keywords else record

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import fields
+from pathlib import Path
 from typing import get_args
 
 import click
 import pytest
 import qprof_onnx as qprof
+from click.testing import CliRunner
 from qprof_onnx.cli.main import COMMANDS, main
-from qprof_onnx.profiles.base.errors import nearest
-from qprof_onnx.profiles.base.other_words import OPTIONS, WORDS
+from qprof_onnx.profiles.base.errors import ConfigError, nearest
+from qprof_onnx.profiles.base.other_words import ANSWERS, OPTIONS, WORDS
 from qprof_onnx.quantizer.api.options import PRECISION_NAMES, precision_named
 from qprof_onnx.quantizer.evaluation.metrics.table import KINDS
 from qprof_onnx.quantizer.numerics.calibrators import CALIBRATORS
 from qprof_onnx.quantizer.numerics.schemas import SCHEMAS
 from qprof_onnx.quantizer.targets.config import QuantConfig, RestType, WeightType
 from qprof_onnx.quantizer.targets.forms import FORMS
+from qprof_onnx.quantizer.targets.loading import load_recipe, parsed_lines
 from qprof_onnx.quantizer.targets.packaged import target_names
 
 TYPES = (*get_args(WeightType), "uint16", "int16")
@@ -62,10 +66,97 @@ def test_every_answer_to_a_word_is_one_that_qprof_knows() -> None:
 
 def test_every_answer_to_an_option_is_an_option_or_a_setting() -> None:
     command = main.get_command(click.Context(main), "quantize")
-    known = {option[2:].replace("-", "_") for one in command.params for option in one.opts}
-    known |= {field.name for field in fields(QuantConfig)}
-    assert {name for name, _ in OPTIONS.values()} - known <= {"max_drop"}
-    assert not set(OPTIONS) & known
+    options = {option for one in command.params for option in one.opts}
+    settings = {field.name for field in fields(QuantConfig)}
+    meant = {name for name, _ in OPTIONS.values()}
+    assert {name for name in meant if name.startswith("--")} <= options
+    assert {name for name in meant if not name.startswith("--")} <= settings
+    assert not set(OPTIONS) & set(ANSWERS)
+    assert not {*OPTIONS, *ANSWERS} & {name.replace("_", "") for name in settings}
+
+
+def test_every_value_of_an_answer_is_one_that_the_setting_takes() -> None:
+    for name, value in OPTIONS.values():
+        if value and not name.startswith("--"):
+            load_recipe("onnx", {name: (value,) if name == "keep_float" else value})
+
+
+TOOLS = {
+    "onnxruntime.quantization 1.32": """
+        calibration_data_reader quant_format op_types_to_quantize per_channel reduce_range nodes_to_quantize
+        nodes_to_exclude use_external_data_format calibrate_method calibration_providers extra_options
+        ActivationSymmetric WeightSymmetric EnableSubgraph ForceQuantizeNoInputCheck MatMulConstBOnly
+        AddQDQPairToWeight OpTypesToExcludeOutputQuantization DedicatedQDQPair CalibTensorRangeSymmetric
+        QDQOpTypePerChannelSupportToAxis CalibMovingAverage CalibMovingAverageConstant CalibPercentile
+        CalibMaxIntermediateOutputs SmoothQuant SmoothQuantAlpha SmoothQuantFolding UseQDQContribOps
+        TensorQuantOverrides QDQKeepRemovableActivations QDQDisableWeightAdjustForInt32Bias
+        QuantizeBias DefaultTensorType optimize_model num_bins percentile is_symmetric accuracy_level bits
+        quant_method quant_axes algo_config""",
+    "NNCF 3.4": """
+        calibration_dataset preset target_device subset_size fast_bias_correction model_type ignored_scope
+        advanced_parameters overflow_fix quantize_outputs inplace_statistics disable_channel_alignment
+        disable_bias_correction activations_quantization_params weights_quantization_params
+        bias_correction_params activations_range_estimator_params weights_range_estimator_params
+        smooth_quant_alpha smooth_quant_alphas quantizer_propagation_rule backend_params drop_type
+        validation_dataset validation_fn ratio group_size all_layers sensitivity_metric awq scale_estimation
+        gptq lora_correction backup_mode compression_format statistics_path""",
+    "AIMET": """
+        quant_scheme default_param_bw default_activation_bw default_output_bw param_type config_file use_cuda
+        rounding_mode in_place dummy_input forward_pass_callback seq_mse quant_analyzer percentile_value
+        cross_layer_equalization strict_symmetric unsigned_symmetric per_channel_quantization param_bw""",
+    "Quark": """
+        global_quant_config include_cle include_sq include_fast_ft include_rotation include_auto_mp use_gptq
+        subgraphs_to_exclude enable_npu_cnn enable_npu_transformer convert_fp16_to_fp32 convert_nchw_to_nhwc
+        execution_providers int32_bias int16_bias MinMSEModePof2Scale PowerOfTwoMethod UseRandomData
+        RandomDataReaderInputShape CLESteps FastFinetune SmoothAlpha GPTQParams SimulateDPU FoldRelu
+        specific_tensor_precision debug_mode crypto_mode print_summary log_severity_level""",
+    "Model Optimizer": """
+        quantize_mode calibration_data_path calibration_method calibration_shapes calibration_eps
+        override_shapes op_types_to_exclude keep_intermediate_files output_path high_precision_dtype
+        mha_accumulation_dtype disable_mha_qdq dq_only use_zero_point passes simplify trt_plugins
+        trt_plugins_precision direct_io_types autotune onnx_path calibration_cache_path calibrate_per_node
+        op_types_to_exclude_fp16 custom_ops_to_cast_fp32 target_dla input_shapes_profile log_level
+        log_file""",
+    "Olive, optimum, Neural Compressor, float16 converters": """
+        precision algorithm quant_mode quant_preprocess prepare_qnn_config qnn_extra_options data_config
+        avx512_vnni avx512 avx2 arm64 tensorrt ppc64le approach backend domain recipes device
+        calibration_sampling_size op_type_dict op_name_dict act_dtype weight_dtype act_sym weight_sym
+        weight_algorithm act_algo excluded_precisions quant_level accuracy_criterion tuning_criterion
+        weight_bits weight_group_size enable_full_range layer_wise scheme keep_io_types op_block_list
+        node_block_list min_positive_val max_finite_val disable_shape_infer""",
+}
+"""Options and keywords by the tool that has them."""
+
+OF_TOOLS = sorted({word for words in TOOLS.values() for word in words.split()})
+
+
+@pytest.mark.parametrize("word", OF_TOOLS)
+def test_an_option_or_key_of_another_tool_is_answered(word: str) -> None:
+    found = CliRunner().invoke(main, ["quantize", "m.onnx", f"--{word.replace('_', '-')}", "1"])
+    assert found.exit_code == 2
+    assert re.search(rf"No such option '--{word.replace('_', '-')}': \S+ ", found.stderr)
+    with pytest.raises(ConfigError) as error:
+        parsed_lines([f"{word}=1"])
+    assert "known keys are" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("key", "answer"),
+    [
+        ("per_channel", "write below settings, granularity: per-channel"),
+        ("subset_size", "that is the option --limit VALUE"),
+        ("op_types_to_quantize", "all that the target has kernels for is quantized"),
+    ],
+)
+def test_a_key_of_another_tool_in_a_file_is_answered(key: str, answer: str, tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text(f"{key}: true\n")
+    with pytest.raises(ConfigError, match=rf"unknown key '{key}'; {answer}"):
+        load_recipe(tmp_path / "c.yaml")
+
+
+@pytest.mark.parametrize("word", ["QuantType.QInt8", "CalibrationMethod.Entropy", "QuantFormat.QDQ"])
+def test_a_member_of_an_enumeration_is_answered_by_its_name(word: str) -> None:
+    assert nearest(word, [*TYPES, *CALIBRATORS, *FORMS])
 
 
 @pytest.mark.parametrize("word", ["fp16", "half", "float16", "bf16"])
