@@ -46,10 +46,9 @@ if TYPE_CHECKING:
 @option(
     "--profile",
     group="Basic",
-    required=True,
     type=EXISTING,
     metavar="PROFILE.yaml",
-    help="The model's profile.",
+    help="The model's profile.  [default: made from three quarters of --data, as quantize does]",
 )
 @record_options(TuneOptions, without=("preprocess", "limit", "runtime"))
 @option(
@@ -65,7 +64,7 @@ if TYPE_CHECKING:
 @report_option
 def command(
     model: Path,
-    profile: Path,
+    profile: Path | None,
     data: str,
     output: Path | None,
     *,
@@ -87,7 +86,7 @@ def command(
 
     \b
     Example:
-      qprof tune model.onnx --profile profile.yaml --data heldout/ -o model.int8.onnx
+      qprof tune model.onnx --data samples/ -o model.int8.onnx
     """
     from ...quantizer.api.tune import tune
     from ...quantizer.prepare.prepare import file_of
@@ -108,7 +107,8 @@ def command(
         result = tune(file, profile, data, output, config=recipe, options=how)
     if report is not None:
         plan = None if how.save_plan is None else result.plan
-        save_report(REPORTER.load().tuning_report(result, file, profile, plan), report)
+        assert result.profile is not None
+        save_report(REPORTER.load().tuning_report(result, file, result.profile, plan), report)
     if as_json:
         from ...quantizer.search import tune as search
 

@@ -293,7 +293,7 @@ def quantize_from_samples(
 
         # The profile, where none was given.
         if kept is None and config.reads_profile:
-            kept = _own_profile(
+            kept = own_profile(
                 model,
                 samples,
                 profile_file,
@@ -400,7 +400,7 @@ def _note_labels(data: DataLike, options: QuantizeOptions, model: ir.Model) -> N
         note(Finding(Code.LABELS_AT_HAND, sentence, folder, {"classes": folders}, remedy))
 
 
-def _own_profile(
+def own_profile(
     model: ModelFile,
     samples: SampleSplit,
     file: Path | None,

@@ -108,6 +108,8 @@ def report(
         raise ConfigError(f"report: {unread[0]} is for what is measured; give --data, or leave it out")
     if profile is None and isinstance(quantized, QuantizeResult) and quantized.judged is not None:
         profile = quantized.judged.profile or None
+    if profile is None and isinstance(quantized, TuneResult):
+        profile = quantized.profile
     with notes_once(), opened(model) as path:
         if data is None and plan is None and isinstance(quantized, QuantizeResult):
             return quantization_report(quantized, path, profile, recipe)

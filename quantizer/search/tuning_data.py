@@ -294,7 +294,7 @@ def read_samples(
         truth, rows_read = metric.truth_of(sample, outputs, index, row)
         truths.append(truth)
         row += rows_read
-    metric.finish(row, len(samples) == data.limit)
+    metric.finish(row, len(samples) == data.limit or samples[-1].position is not None)
     scored = [metric.scored(truth, outputs) for truth, outputs in zip(truths, float_outputs, strict=True)]
     others = OtherRows()
     at_random = [

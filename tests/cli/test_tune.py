@@ -99,3 +99,22 @@ def test_help_says_what_exit_code_zero_means() -> None:
     text = CliRunner().invoke(main, ["tune", "--help"]).stdout
     assert "Exit code 0: the target is met as measured" in text
     assert "second look at the same samples, and no proof" in " ".join(text.split())
+
+
+def test_without_a_profile_it_is_made_as_quantize_makes_it_and_plan_and_profile_lie_beside(
+    tmp_path: Path,
+) -> None:
+    model, data = str(DIGITS / "model.onnx"), ["--data", str(DIGITS / "heldout")]
+    out = ["-o", str(tmp_path / "o.onnx"), "--objective", "size"]
+    found = CliRunner().invoke(main, ["tune", model, *data, *LABELS, *out, "--verbose"])
+    assert found.exit_code == 0, found.output
+    assert "hold-out   100.00 float" in found.stdout
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "o.onnx",
+        "o.plan.yaml",
+        "o.profile.yaml",
+        "o.profile.samples.npz",
+    }
+    quantized = ["-o", str(tmp_path / "q.onnx"), "--no-latency"]
+    again = CliRunner().invoke(main, ["quantize", model, *data, *quantized, "--verbose"])
+    assert "o.profile.yaml: used again, model and data are the same" in again.stderr
