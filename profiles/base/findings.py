@@ -229,6 +229,11 @@ class Code(StrEnum):
         Severity.NOTE,
         "The profile has no histograms: noise is estimated from ranges.",
     )
+    UNCOMPARED_OUTPUT = (
+        "uncompared-output",
+        Severity.WARNING,
+        "An output is no tensor but a sequence or a map, and is not compared.",
+    )
     OUTPUT_KIND = (
         "output-kind",
         Severity.NOTE,

@@ -235,8 +235,9 @@ class Pair:
     Attributes:
         float_name, quantized_name: what errors call them.
         float_session, quantized_session: their sessions.
-        outputs: names, in the order of the float model.
+        outputs: names, in the order of the float model; of tensors.
         float_outputs: those of them that are floating-point.
+        uncompared: types of the others, by name.
     """
 
     float_name: str
@@ -245,6 +246,7 @@ class Pair:
     quantized_session: Session
     outputs: tuple[str, ...]
     float_outputs: tuple[str, ...]
+    uncompared: Mapping[str, str] = field(default_factory=dict)
 
     def run_float(self, inputs: Inputs, sample: str) -> dict[str, Any]:
         """Return the float model's outputs by name; raises as `run` does."""
@@ -295,8 +297,8 @@ def open_pair(
         timed: as in `open_session`.
 
     Raises:
-        ModelError: one cannot be loaded, an output is not a tensor, or inputs or outputs of the two differ in
-            name or in the kind of their elements.
+        ModelError: one cannot be loaded, an input is not a tensor or no output is, or inputs or outputs of
+            the two differ in name or in the kind of their elements.
     """
     a, b = str(float_path), str(quantized_path)
     files = (float_path, a), (quantized_path, b)
@@ -316,12 +318,13 @@ def open_pair(
                 raise ModelError(f"{b}: has {what} '{name}', which {a} has not; {advice}")
         for name, kind in float_types.items():
             other = quantized_types[name]
-            if not kind.startswith("tensor("):
+            if not kind.startswith("tensor(") and (what == "input" or not _has_tensor(float_types)):
                 raise ModelError(f"{a}: {what} '{name}' is a {kind}; only tensors can be compared")
             both_float = what == "output" and _element_kind(kind) == _element_kind(other)
             if kind != other and not both_float:
                 raise ModelError(f"{b}: {what} '{name}' is a {other}, in {a} it is a {kind}; {advice}")
-    outputs = floats.get_outputs()
+    outputs = [output for output in floats.get_outputs() if output.type.startswith("tensor(")]
+    names = {output.name for output in outputs}
     return Pair(
         float_name=a,
         quantized_name=b,
@@ -329,7 +332,12 @@ def open_pair(
         quantized_session=quantized,
         outputs=tuple(output.name for output in outputs),
         float_outputs=tuple(output.name for output in outputs if _element_kind(output.type) == "float"),
+        uncompared={o.name: o.type for o in floats.get_outputs() if o.name not in names},
     )
+
+
+def _has_tensor(types: Mapping[str, str]) -> bool:
+    return any(kind.startswith("tensor(") for kind in types.values())
 
 
 def _element_kind(type_text: str) -> str:
@@ -395,6 +403,10 @@ def evaluate(
     original = floats.model
     has_latency = measuring.latency is not None
     pair = open_pair(floats, quantized, measuring.threads, place, timed=has_latency)
+    uncompared = [
+        Finding(Code.UNCOMPARED_OUTPUT, f"output '{name}' is a {kind}: it is not compared", name)
+        for name, kind in pair.uncompared.items()
+    ]
     output = measuring.scored_output or pair.outputs[0]
     if output not in pair.outputs:
         raise ModelError(
@@ -543,6 +555,7 @@ def evaluate(
         *map(_non_finite_finding, (o for o in outputs if o.difference and o.difference.non_finite)),
         *(Finding(Code.SCORES_MOVED, sentence) for sentence in (() if shift is None else shift.advice)),
         *(() if metric is None else metric.assumed),
+        *uncompared,
     ]
     if source.state:
         name, state_output = next(iter(source.state.items()))

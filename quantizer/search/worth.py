@@ -60,6 +60,8 @@ def taken(verdict: Verdict, weights_only: Verdict | None = None) -> Taken:
         gained.append(f"{verdict.predicted:.2f} times as fast, predicted")
     worst = "" if verdict.worst is None else f", {verdict.worst.text}"
     why = f"int8 is {verdict.grade}{worst}, and gains next to nothing ({', '.join(gained)})"
+    if not verdict.composition.uses_integers:  # nothing differs from float, so that no figure tells anything
+        why = "every plan that quantizes more was too noisy, or gained too little time"
     if (
         weights_only is not None
         and ORDER[weights_only.grade] < ORDER[verdict.grade]

@@ -9,6 +9,7 @@ import onnx.parser
 import onnx_ir as ir
 import pytest
 from qprof_onnx.profiles.base.errors import ConfigError, DataError, ModelError
+from qprof_onnx.profiles.base.findings import Code
 from qprof_onnx.profiles.base.json_values import to_jsonable
 from qprof_onnx.quantizer.evaluation.doubts import has_quantized_nodes
 from qprof_onnx.quantizer.evaluation.evaluate import evaluate
@@ -442,3 +443,24 @@ def test_latency_is_measured_where_the_target_runs(target: str, runtime: Runtime
 def test_a_limit_on_the_time_of_another_runtime_is_refused() -> None:
     with pytest.raises(ConfigError, match="times in onnxruntime are not those of tensorrt"):
         timed_where_it_runs(EvaluationOptions(), Gate(min_speedup=1.0), "tensorrt")
+
+
+SPLIT = """<ir_version: 8, opset_import: ["": 13]>
+agraph (float[N, 2] x) => (seq(float[N, 1]) parts, float[N, 2] y) {
+  parts = SplitToSequence <axis = 1> (x)
+  y = Identity (x)
+}"""
+
+
+def test_an_output_that_is_a_sequence_is_not_compared_and_that_is_told(write, samples) -> None:
+    path = write("split.onnx", SPLIT)
+    result = evaluate(path, path, samples([[1.0, 2.0]]), measuring=NO_LATENCY)
+    assert [output.name for output in result.outputs] == ["y"]
+    (told,) = [str(one) for one in result.findings if one.code is Code.UNCOMPARED_OUTPUT]
+    assert told == "output 'parts' is a seq(tensor(float)): it is not compared"
+
+
+def test_a_model_of_sequences_alone_is_refused(write, samples) -> None:
+    path = write("split.onnx", SPLIT.replace(", float[N, 2] y", "").replace("y = Identity (x)", ""))
+    with pytest.raises(ModelError, match="output 'parts' is a seq"):
+        evaluate(path, path, samples([[1.0, 2.0]]), measuring=NO_LATENCY)

@@ -27,6 +27,11 @@ def test_a_model_that_is_not_good_and_gains_nothing_is_not_written(grade: Grade)
     assert found.reason.endswith("gains next to nothing (1.08 times smaller, 1.05 times as fast, predicted)")
 
 
+def test_of_a_model_in_which_nothing_is_quantized_no_noise_is_told() -> None:
+    nothing = replace(verdict("fair", 100, 1.0), composition=Composition(0.0, 0))
+    assert taken(nothing).reason.startswith("the float model is kept: every plan that quantizes more was too")
+
+
 def test_a_model_that_is_good_or_of_which_nobody_can_tell_is_written() -> None:
     assert taken(verdict("good", 93, 1.05)) == taken(verdict("none", 93, 1.05)) == Taken("quantized")
 
