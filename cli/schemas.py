@@ -6,7 +6,7 @@ It imports the whole quantizer: commands import it when they print.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, make_dataclass
 from functools import reduce
 from operator import or_
@@ -23,11 +23,11 @@ from ..profiles.samples.constants import Constants
 from ..profiles.samples.preprocessing import BUILT_IN, STATE
 from ..profiles.samples.registry import READERS
 from ..quantizer.api.drift import DriftReport
+from ..quantizer.api.evaluate import EvaluateResult
 from ..quantizer.api.explanation import NodeExplanation, TensorExplanation
 from ..quantizer.api.results import QuantizeResult
 from ..quantizer.costs.float_regions import FloatRegion
 from ..quantizer.evaluation.card import Card
-from ..quantizer.evaluation.evaluate import Evaluation
 from ..quantizer.evaluation.latency import Latency
 from ..quantizer.evaluation.layers import LayerReport
 from ..quantizer.evaluation.verification import Verification
@@ -331,7 +331,7 @@ _ALL_DOCUMENTS: Mapping[str, Document] = {
     "targets": Document("targets --json", Targets, 1),
     "profiling": Document("dump-profile --json", Profiling, 1),
     "shown-profile": Document("show PROFILE --json", ShownProfile, 1),
-    "evaluation": Document("evaluate --json", Evaluation, 1, {"passed": bool}),
+    "evaluation": Document("evaluate --json", EvaluateResult, 1, {"passed": bool}),
     "card": Document("a card: card -o, card --json", Card, 1),
     "verification": Document("verify --json", Verification, 1, {"passed": bool, "complete": bool}),
     "layers": Document("compare-layers --json", LayerReport, 1),
@@ -367,10 +367,11 @@ def schema_of(name: str) -> dict[str, Any]:
         records = _with_infinities(records)
         for ref in refs:
             _add_keys(records[ref["$ref"].rpartition("/")[2]], name, document)
-    for record in records.values():
+    bases = {kind.__name__: [base.__doc__ or "" for base in kind.__mro__[1:]] for kind in kinds}
+    for title, record in records.items():
         if "properties" in record:
             record["additionalProperties"] = False
-            _describe(record)
+            _describe(record, bases.get(title, []))
     top = refs[0] if len(refs) == 1 else {"anyOf": list(refs)}
     return {"$schema": DRAFT, "title": f"qprof {name}: {document.about}", **top, "$defs": records}
 
@@ -383,14 +384,20 @@ def _add_keys(record: dict[str, Any], name: str, document: Document) -> None:
     record["required"] = [*head, *record["required"], *more]
 
 
-def _describe(record: dict[str, Any]) -> None:
-    """Give each property the sentence that the docstring of its record has about it."""
-    text, _, attributes = str(record.get("description", "")).partition("\n\n    Attributes:\n")
-    record["description"] = " ".join(text.split())
-    for names, sentence in re.findall(r"^ {8}(\w[\w, ]*): (.*(?:\n {12}.*)*)", attributes, re.MULTILINE):
-        for name in names.split(", "):
-            if name in record["properties"]:
-                record["properties"][name].setdefault("description", " ".join(sentence.split()))
+def _describe(record: dict[str, Any], of_bases: Sequence[str] = ()) -> None:
+    """Give each property the sentence that the docstring of its record, or of one of its bases, has on it."""
+    own = str(record.get("description", ""))
+    record["description"] = " ".join(own.partition(ATTRIBUTES)[0].split())
+    for text in (own, *of_bases):
+        attributes = text.partition(ATTRIBUTES)[2]
+        for names, sentence in re.findall(r"^ {8}(\w[\w, ]*): (.*(?:\n {12}.*)*)", attributes, re.MULTILINE):
+            for name in names.split(", "):
+                if name in record["properties"]:
+                    record["properties"][name].setdefault("description", " ".join(sentence.split()))
+
+
+ATTRIBUTES = "\n\n    Attributes:\n"
+"""What stands before the attributes in the docstring of a record."""
 
 
 def _with_infinities(schema: Any) -> Any:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator
+import shlex
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -42,6 +43,7 @@ from ..options import (
 )
 
 if TYPE_CHECKING:
+    from ...quantizer.api.evaluate import EvaluateResult
     from ...quantizer.evaluation.compare import OutputResult
     from ...quantizer.evaluation.evaluate import Evaluation
 
@@ -81,9 +83,10 @@ def command(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Compare a quantized model with its float one.
+    """Compare a quantized model with its float one, and say how good it is.
 
-    Runs both on the same samples. A gate that is not met, or not proven, ends with exit code 1. Without
+    Runs both on the same samples. The verdict is that of quantize --data, by the plan and profile beside OUT,
+    else by what the outputs look like. A gate that is not met, or not proven, ends with exit code 1. Without
     --labels, boxes, masks and texts of the float model are the truth of --metric. In JSON infinite SQNR is
     the string "inf".
 
@@ -101,7 +104,13 @@ def command(
         result = evaluate(*files, data, record_of(replace(judge, progress=shown), options))
     if report is not None:
         write_report(result, *files, report)
-    echo(evaluation_json(result) if as_json else evaluation_text(result, verbose=current_run().verbose))
+    if as_json:
+        echo(evaluation_json(result))
+    else:
+        verbose = current_run().verbose
+        echo("\n".join([*_verdict_lines(result), evaluation_text(result, verbose=verbose)]))
+        if step := next_step(result, model, quantized, current_run().arguments):
+            echo(f"next       {step}")
     if not result.passed:
         raise click.exceptions.Exit(1)
 
@@ -113,6 +122,53 @@ def write_report(
     page, findings = REPORTER.load().evaluation_report(result, model, quantized)
     tell_findings(findings)
     save_report(page, folder)
+
+
+def _verdict_lines(result: EvaluateResult) -> Iterator[str]:
+    """Yield the verdict, and what is known of its samples alone."""
+    verdict = result.verdict
+    yield f"verdict    {verdict.sentence}"
+    if verdict.held_out.findings and verdict.grade != "none":
+        yield from (f"{label:10} {text}" for label, text in listed(verdict.held_out.findings))
+
+
+def next_step(
+    result: EvaluateResult, model: os.PathLike[str], quantized: os.PathLike[str], arguments: Sequence[str]
+) -> str:
+    """Return the command that makes a better model where this one is not good: it tries other settings, and
+    judges each on the same samples; "" for a model that is good, or of which nobody can tell.
+
+    Args:
+        result: of the evaluation.
+        model, quantized: files of both models.
+        arguments: words of the command line, of which those that say how samples are read and scored stay.
+    """
+    if result.verdict.decision.grade not in ("fair", "poor"):
+        return ""
+    from ...quantizer.plan.store import load_plan
+    from ...quantizer.targets.loading import options_of_config
+
+    words = ["qprof", "quantize", os.fspath(model)]
+    if result.profile:
+        words += ["--profile", result.profile]
+    if result.plan:
+        words += options_of_config(load_plan(result.plan).config)
+    words += [word for name in REPEATED for word in _given(arguments, name)]
+    path = Path(quantized)
+    return shlex.join([*words, "--fix", "auto", "-o", str(path.with_name(f"{path.stem}.fixed{path.suffix}"))])
+
+
+REPEATED = ("--data", "--preprocess", "--limit", "--labels", "--metric", "--scored-output", "--class-axis")
+"""Options of `evaluate` that `quantize` has too, and that say how samples are read and scored."""
+
+
+def _given(arguments: Sequence[str], name: str) -> Iterator[str]:
+    """Yield an option and its value as the command line has them."""
+    for word, value in zip(arguments, [*arguments[1:], ""], strict=True):
+        if word == name:
+            yield from (name, value)
+        elif word.startswith(f"{name}="):
+            yield word
 
 
 NAMED_SAMPLES = 3

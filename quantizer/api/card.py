@@ -34,7 +34,7 @@ from ..model.files import ModelLike
 from ..model.identity import model_id
 from ..plan.provenance import model_fingerprint, read_provenance
 from ..prepare.prepare import ModelFile, opened
-from .evaluate import OF_LAYERS, evaluate
+from .evaluate import OF_LAYERS, compare
 from .keywords import with_keywords
 from .options import Judge
 from .results import QuantizedLike, quantized_file
@@ -74,7 +74,8 @@ def card(
     besides = ("task", "base_model")
     judge = with_metric_of_labels(with_keywords("card", judge or Judge(), keywords, besides=besides))
     with opened(model) as file, quantized_file(quantized) as other:
-        evaluation = evaluate(file, other, data, judge)
+        samples = samples_of(data, judge.transform, judge.preprocess)
+        evaluation = compare(file, other, samples, judge)
         recipe, labels = judge.preprocess, judge.labels
         asked = Asked(
             data=_shown(data),
@@ -198,7 +199,8 @@ def verify(
             )
             judge = with_keywords("verify", as_then, keywords, only=OF_VERIFICATION)
             try:
-                now = evaluate(floats, path, data, judge)
+                samples = samples_of(data, judge.transform, judge.preprocess)
+                now = compare(floats, path, samples, judge)
             except ModelError as problem:
                 if is_its_file:
                     raise

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,33 +14,61 @@ import onnx_ir as ir
 from ...profiles.base.arguments import checks_arguments
 from ...profiles.base.errors import ModelError, PlanError
 from ...profiles.base.findings import Code, Finding, gravest_first
+from ...profiles.base.improvement import improved
 from ...profiles.base.progress import asked_for, stages
 from ...profiles.base.tool import notes_once
-from ...profiles.records.profile import DataId
-from ...profiles.records.store import first_lines
-from ...profiles.runtime.providers import check_provider
+from ...profiles.instrumentation.subgraphs import hidden_tensors
+from ...profiles.records.profile import DataId, Profile
+from ...profiles.runner.calibrate import calibrate
+from ...profiles.runner.settings import RunSettings
+from ...profiles.runtime.providers import MAX_COPIED_BYTES, check_provider
 from ...profiles.samples.objects import DataLike, DataSource
+from ...profiles.samples.values import Sample
 from ..evaluation import layers
-from ..evaluation.evaluate import Evaluation
+from ..evaluation.evaluate import Evaluation, LimitsOnSamples
 from ..evaluation.evaluate import evaluate as evaluate_files
 from ..evaluation.layers import LayerReport
 from ..evaluation.metrics.score import reads_truth
 from ..evaluation.options import EvaluationOptions
+from ..model.external_data import float_weight_bytes
 from ..model.files import ModelLike
+from ..noise.output_limits import NoiseLimits, judging_limits
 from ..plan.documents import documents_beside
 from ..plan.provenance import read_provenance
 from ..plan.store import PlanLike, plan_name, read_plan
 from ..planning.plan_model import open_plan
 from ..prepare.prepare import ModelFile, opened
 from ..search.attribution import attribute, samples_to_attribute_on
+from ..search.verdict import Composition, HeldOut, Verdict, composition_of, verdict_of
+from ..targets.config import QuantConfig
 from ..targets.loading import load_recipe
 from ..targets.machine import saturation_alarm
 from ..targets.packaged import target_names
 from .held_out import with_profiled_part
 from .keywords import with_keywords
+from .made_from import MadeFrom, found_beside
 from .options import Judge
-from .results import QuantizedLike, QuantizedResult, quantized_file
+from .profiling import settings_for
+from .results import QuantizedLike, QuantizedResult, QuantizeResult, quantized_file
 from .sources import labels_file, samples_of, with_metric_of_labels
+
+
+@dataclass(frozen=True, repr=False)
+class EvaluateResult(Evaluation):
+    """The result of `evaluate`: both models compared, and the verdict on the quantized one.
+
+    Attributes:
+        verdict: good, fair or poor, by the function that `quantize` with samples gives its verdict by.
+        plan, profile: files by which outputs were judged; "" for none.
+    """
+
+    verdict: Verdict = field(kw_only=True)
+    plan: str = field(default="", kw_only=True)
+    profile: str = field(default="", kw_only=True)
+
+    def headline(self) -> str:
+        """Return both models, and the verdict."""
+        return f"{self.quantized_model} against {self.float_model}: {self.verdict.sentence}"
 
 
 @checks_arguments
@@ -48,8 +78,12 @@ def evaluate(
     data: DataSource,
     judge: Judge | None = None,
     **keywords: Any,
-) -> Evaluation:
-    """Compare a quantized model with the float one on samples: SQNR, accuracy, size and latency.
+) -> EvaluateResult:
+    """Compare a quantized model with the float one on samples: a verdict, SQNR, accuracy, size and latency.
+
+    Outputs are judged by the settings of the plan that the quantized model was made with, and by what its
+    profile says of them: those of a result, or the files beside the model. Without these, as for a model of
+    another tool, the float model is profiled on the first samples.
 
     Args:
         model: the float model: path, `onnx.ModelProto` or `onnx_ir.Model`.
@@ -67,40 +101,129 @@ def evaluate(
         ConfigError: a keyword is not known, the gate asks for what is not measured, or there is no such
             metric, runtime or provider.
     """
-    judge = with_metric_of_labels(with_keywords("evaluate", judge or Judge(), keywords))
+    judge = with_keywords("evaluate", judge or Judge(), keywords)
     samples = samples_of(data, judge.transform, judge.preprocess)
-    with (
-        notes_once(),
-        opened(model) as path,
-        quantized_file(quantized) as other,
-        labels_file(judge.labels, classes=not reads_truth(judge.metric)) as truth,
-    ):
+    with notes_once(), opened(model) as path, quantized_file(quantized) as other:
+        if isinstance(quantized, QuantizeResult):
+            found = MadeFrom(quantized.plan, None if quantized.facts is None else quantized.facts.measured)
+        else:
+            found = found_beside(other, path)
+        return judged(path, other, samples, judge, found)
+
+
+def judged(
+    model: ModelFile, quantized: ModelFile, samples: DataLike, judge: Judge, found: MadeFrom
+) -> EvaluateResult:
+    """Return both models compared, with the verdict; errors are those of `evaluate`.
+
+    Args:
+        model, quantized: their files.
+        samples: with what is made of them already.
+        judge: truth, metric, limits, and how both models are run.
+        found: plan and profile of the quantized model.
+    """
+    limits = _JudgingLimits(model, found)
+    evaluation = compare(model, quantized, samples, judge, limits)
+    profiled = "" if found.profile is None else found.profile.data.digest
+    evaluation = with_profiled_part(evaluation, lambda data: data.digest == profiled)
+    files = ("" if file is None else str(file) for file in (found.plan_file, found.profile_file))
+    plan, profile = files
+    verdict = _verdict(evaluation, limits, model, found)
+    return EvaluateResult(**vars(evaluation), verdict=verdict, plan=plan, profile=profile)
+
+
+def compare(
+    model: ModelFile,
+    quantized: ModelFile,
+    samples: DataLike,
+    judge: Judge,
+    limits: LimitsOnSamples | None = None,
+) -> Evaluation:
+    """Return both models compared, without a verdict; errors are those of `evaluate`.
+
+    Args:
+        model, quantized: their files.
+        samples: with what is made of them already.
+        judge: truth, metric, limits, and how both models are run.
+        limits: of the outputs' noise; None to judge no output by what it means.
+    """
+    judge = with_metric_of_labels(judge)
+    with labels_file(judge.labels, classes=not reads_truth(judge.metric)) as truth:
         evaluation = evaluate_files(
-            path,
-            other,
+            model,
+            quantized,
             samples,
             labels=truth,
             gate=judge.gate,
             measuring=judge,
+            limits=limits,
             progress=stages(asked_for(judge.progress))("evaluating"),
         )
-        if saturation := _saturation(evaluation, other, judge):
-            known = (one for one in evaluation.findings if one.code is not Code.ESTIMATE_TOO_GOOD)
-            evaluation = replace(evaluation, findings=gravest_first([*saturation, *known]))
-        return with_profiled_part(evaluation, lambda data: _was_profiled(data, evaluation, path, other))
+    if saturation := _saturation(evaluation, quantized, judge):
+        known = (one for one in evaluation.findings if one.code is not Code.ESTIMATE_TOO_GOOD)
+        evaluation = replace(evaluation, findings=gravest_first([*saturation, *known]))
+    return evaluation
 
 
-def _was_profiled(data: DataId, evaluation: Evaluation, model: ModelFile, quantized: ModelFile) -> bool:
-    """Return whether a quantized model was planned from the profile of these data, where that lies beside it.
+@dataclass(eq=False)
+class _JudgingLimits:
+    """The limits of the outputs' noise: by a plan's settings and its profile, where it has one; by a profile
+    of the first samples where these are not at hand.
 
-    Digests of documents are compared only where the first lines of one name the data.
+    Attributes:
+        model: the float model.
+        found: plan and profile of the quantized one.
+        limits: None before they are called for.
     """
-    provenance, files = evaluation.provenance, quantized.path.parent.glob("*.y*ml")
-    if provenance is None or not any(data.digest in first_lines(file) for file in files):
-        return False
-    prepared = model.prepared
-    _, profile = documents_beside(quantized.path, provenance, prepared.model, prepared.identity)
-    return profile is not None and data.digest in first_lines(profile)
+
+    model: ModelFile
+    found: MadeFrom
+    limits: NoiseLimits | None = None
+
+    def __call__(self, samples: Sequence[Sample], state: Mapping[str, str]) -> NoiseLimits:
+        """Return the limits; arguments are those of `LimitsOnSamples`."""
+        plan, profile = self.found.plan, self.found.profile
+        try:
+            prepared = self.model.prepared
+        except ModelError:  # it is quantized itself, which the evaluation tells
+            prepared = self.model.normalised
+        unprofiled = Profile(prepared.identity, DataId(), {})
+        made_without = plan is not None and not plan.origin.profile
+        is_large = float_weight_bytes(self.model.path, MAX_COPIED_BYTES) > MAX_COPIED_BYTES
+        if profile is None and not made_without and not is_large:
+            settings = settings_for(prepared.graph, RunSettings(), hidden_tensors(prepared.model))
+            settings = replace(settings, channels="off")
+            make = partial(calibrate, prepared.model, samples, prepared.identity, settings)
+            seen, _ = improved("profile of the first samples (kinds of outputs)", make, unprofiled)
+            fed = {name: replace(one, fed_by=state.get(name)) for name, one in seen.inputs.items()}
+            profile = replace(seen, inputs=fed)
+        config = QuantConfig() if plan is None else plan.config
+        self.limits = judging_limits(prepared.graph, profile or unprofiled, config)
+        return self.limits
+
+
+def _verdict(evaluation: Evaluation, judging: _JudgingLimits, model: ModelFile, found: MadeFrom) -> Verdict:
+    """Return the verdict on an evaluation whose outputs were judged."""
+    plan, limits = found.plan, judging.limits
+    assert limits is not None
+    quantized = 0 if any(one.code is Code.NOTHING_QUANTIZED for one in evaluation.findings) else 1
+    composition = Composition(None, quantized)
+    if plan is not None:
+        make = partial(open_plan, model.prepared, plan)
+        planned, _ = improved("plan beside the model", make, None, PlanError, ModelError)
+        if planned is not None:
+            composition = composition_of(plan, planned.graph, found.profile)
+    counts = evaluation.samples, evaluation.rows, evaluation.samples
+    held_out = HeldOut(*counts, seen=False, source="", are_held_out=False)
+    time = None if plan is None else plan.origin.time
+    return verdict_of(
+        evaluation,
+        limits,
+        composition,
+        held_out,
+        predicted=None if time is None else time.float_us / time.planned_us,
+        saturation=tuple(one for one in evaluation.findings if one.code is Code.SATURATING_KERNELS),
+    )
 
 
 LARGEST_7_BIT = 64

@@ -51,12 +51,13 @@ from ..evaluation.gates import WORTHLESS, check_gate, has_something_right, timed
 from ..evaluation.metrics.score import reads_truth
 from ..evaluation.metrics.truth import Labels, load_labels
 from ..evaluation.options import EvaluationOptions, LatencySettings
+from ..evaluation.output_rows import has_rows
 from ..evaluation.written_model import NOT_RUN
 from ..model.external_data import float_weight_bytes
 from ..model.files import temporary_folder
 from ..model.output_paths import FilesRead, check_outputs
 from ..noise.kept_samples import read_measured, with_noise_of_kept
-from ..noise.output_limits import noise_limits
+from ..noise.output_limits import judging_limits
 from ..plan.plan import Kind
 from ..plan.provenance import plan_digest
 from ..planning.settings_check import check_settings
@@ -82,7 +83,7 @@ from ..targets.machine import saturation_alarm
 from ..targets.packaged import target_names
 from ..targets.target import Recipe
 from .from_profile import write_quantized
-from .held_out import SampleDigests, SampleSplit, has_rows, held_out_labels, read_digests, split_samples
+from .held_out import SampleDigests, SampleSplit, held_out_labels, read_digests, split_samples
 from .options import QuantizeOptions
 from .profiling import profile_model, settings_for
 from .results import QuantizeResult
@@ -600,11 +601,10 @@ def _judged(task: _Task, recipe: Recipe, result: QuantizeResult) -> _Attempt:
             measuring = replace(measuring, latency=None)
     # The limits that follow from what outputs are, where no limit was asked for.
     config = recipe.config
-    config = config if config.min_output_sqnr else replace(config, min_output_sqnr=None)
     measured = (
         Profile(facts.prepared.identity, DataId(), {}) if task.profile is None else task.profile.profile
     )
-    limits = noise_limits(facts.prepared.graph, measured, config)
+    limits = judging_limits(facts.prepared.graph, measured, config)
     has_truth = task.labels is not None or options.metric is not None
     if limits.compares_nothing and not has_truth and not options.gate.has_limit:
         measuring = replace(measuring, limit=INCOMPARABLE_SAMPLES)

@@ -10,8 +10,6 @@ import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-import onnx_ir as ir
-
 from ...profiles.base.errors import DataError
 from ...profiles.base.findings import Code, Finding, gravest_first
 from ...profiles.base.tool import Progress
@@ -256,15 +254,6 @@ def split_samples(
         labelled=samples if others is None else None,
         held_out_places=held_out,
     )
-
-
-def has_rows(outputs: Iterable[ir.Value]) -> bool:
-    """Return whether the first axis of a model's outputs can be that of the rows of a batch.
-
-    Where the model fixes all of them, a free first axis of its inputs is another: that of time, or letters.
-    """
-    shapes = [value.shape for value in outputs]
-    return any(shape is None or (len(shape) > 0 and not isinstance(shape[0], int)) for shape in shapes)
 
 
 def held_out_labels(labels: Labels, split: SampleSplit) -> Labels:

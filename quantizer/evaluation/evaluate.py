@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -62,6 +62,7 @@ from .metrics.score import MetricRequest, Score, ScoreRun, open_metric, reads_tr
 from .metrics.score_shift import Rows, ScoreShift, shift_of_rows
 from .metrics.truth import Labels, load_labels
 from .options import EvaluationOptions, Gate
+from .output_rows import has_rows, rows_of
 from .output_shift import JudgedSamples, OutputShift
 from .runtimes import ExecutionPlace, Inputs, Session, as_programs_run, place_of, run
 from .tokens import (
@@ -97,6 +98,7 @@ class Evaluation(Presented):
     Attributes:
         float_model, quantized_model: file names.
         samples: how many samples were run; one may hold several rows.
+        rows: how many of these there are; a sample that is no batch counts as one.
         outputs: in the order of the float model.
         accuracy: None without labels.
         float_bytes, quantized_bytes: size of the model files, external data included.
@@ -159,6 +161,7 @@ class Evaluation(Presented):
     shifts: tuple[OutputShift, ...] = field(default=(), metadata=NOT_IN_JSON)
     digests: tuple[tuple[int, ...], ...] = field(default=(), metadata=NOT_IN_JSON)
     sequences: tuple[int, ...] = field(default=(), metadata=NOT_IN_JSON)
+    rows: int = 0
 
     @property
     def doubts(self) -> tuple[Finding, ...]:
@@ -276,6 +279,12 @@ class Pair:
         return run_float, run_quantized
 
 
+LIMITING_SAMPLES = 8
+"""First samples that noise limits are made of."""
+
+LimitsOnSamples = Callable[[Sequence[Sample], Mapping[str, str]], NoiseLimits]
+"""The first samples, and the inputs of a state with the outputs that they are fed with -> noise limits."""
+
 HERE = ExecutionPlace("onnxruntime", CPU)
 """Where models are compared if nobody says otherwise."""
 
@@ -365,7 +374,7 @@ def evaluate(
     labels: str | Path | Labels | None = None,
     gate: Gate | None = None,
     measuring: EvaluationOptions | None = None,
-    limits: NoiseLimits | None = None,
+    limits: NoiseLimits | LimitsOnSamples | None = None,
     progress: Shown = None,
 ) -> Evaluation:
     """Run both models on the same samples and return how they compare.
@@ -378,7 +387,8 @@ def evaluate(
             beyond samples that `measuring.limit` cuts off.
         gate: limits that the quantized model must keep; None for none.
         measuring: samples, metric, output, runtime, threads, latency; None for the defaults.
-        limits: of the outputs' noise; with them outputs are judged by what they mean (`Evaluation.shifts`).
+        limits: of the outputs' noise, or what makes them of the first samples; with them outputs are judged
+            by what they mean (`Evaluation.shifts`).
         progress: called after each sample with how many are done and, where known, how many there are; True
             for a bar.
 
@@ -431,7 +441,9 @@ def evaluate(
     labelled: tuple[list[Rows], list[Rows]] = ([], [])  # of the float and of the quantized model
     rows = 0
     digests, sequence_of = list[tuple[int, ...]](), list[int]()
-    judged = JudgedSamples(axes, limits)
+    judged = None if limits is None else JudgedSamples(axes)
+    first_samples: list[Sample] = []
+    counts_rows, judged_rows = has_rows(original.graph.outputs), 0
     names = ClassNames(original, data, () if class_labels is None else class_labels.names)
     worst = WorstSamples(specs, axes, Reading(names, token_decoder(data, folder_of(original))))
     told: Metric | None = None  # says the answers in words
@@ -485,9 +497,13 @@ def evaluate(
             scoring.add(sample, float_values, quantized_values)
         sums_before = sums
         sums = {name: one.added(float_values[name], quantized_values[name]) for name, one in sums.items()}
-        judged.add(sample.arrays, float_values, quantized_values)
         digests.append(tuple(sample_digests(sample.arrays, specs)))
         sequence_of.append(sequences)
+        if judged is not None:
+            judged.add(sample.arrays, float_values, quantized_values)
+        if callable(limits) and samples <= LIMITING_SAMPLES:
+            first_samples.append(sample)
+        judged_rows += rows_of(float_values) if counts_rows else 1
         for name, array in sample.arrays.items():
             if array.dtype.kind == "f" and (finite := array[np.isfinite(array)]).size:
                 low, high = input_ranges.get(name, (math.inf, -math.inf))
@@ -507,7 +523,8 @@ def evaluate(
 
     # What the outputs amount to.
     outputs = tuple(one.result(name) for name, one in sums.items())
-    shifts = judged.shifts()
+    noise_limits = limits(first_samples, source.state) if callable(limits) else limits
+    shifts = () if judged is None or noise_limits is None else judged.shifts(noise_limits)
     cut = samples == measuring.limit or (before is not None and before.position is not None)
     accuracy, metric, score, truth_digest = None, None, None, ""
     shift = shift_of_rows(*labelled) if scoring is None else scoring.shift()
@@ -570,6 +587,7 @@ def evaluate(
         float_model=floats.name,
         quantized_model=quantized.name,
         samples=samples,
+        rows=judged_rows,
         outputs=outputs,
         accuracy=accuracy,
         float_bytes=floats.bytes,

@@ -335,28 +335,24 @@ class JudgedSamples:
 
     Attributes:
         axes: where outputs have their classes.
-        limits: of the outputs; None keeps nothing.
     """
 
     axes: Mapping[str, ClassAxis]
-    limits: NoiseLimits | None
     _samples: list[tuple[Arrays, Arrays, Arrays]] = field(default_factory=list)
     _elements: int = 0
 
     def add(self, inputs: Arrays, floats: Arrays, quantized: Arrays) -> None:
         """Take one more sample, unless there is no room for it."""
         self._elements += sum(values.size for values in floats.values())
-        if self.limits is None or (self._samples and self._elements > MAX_JUDGED_ELEMENTS):
+        if self._samples and self._elements > MAX_JUDGED_ELEMENTS:
             return
         short = {name: values for name, values in inputs.items() if values.ndim <= SEQUENCE_RANK}
         self._samples.append((short, dict(floats), dict(quantized)))
 
-    def shifts(self) -> tuple[OutputShift, ...]:
-        """Return how far each output is from float on these samples."""
-        if self.limits is None or not self._samples:
-            return ()
+    def shifts(self, limits: NoiseLimits) -> tuple[OutputShift, ...]:
+        """Return how far each output is from float on these samples, of which there is one at least."""
         inputs, floats, quantized = (list(side) for side in zip(*self._samples, strict=True))
-        return output_shifts(floats, quantized, self.limits, self.axes, inputs)
+        return output_shifts(floats, quantized, limits, self.axes, inputs)
 
 
 def _without_figure(name: str, measure: Measure, *, fault: str, incomparable: str = "") -> OutputShift:

@@ -8,7 +8,7 @@ then every output has that limit over its power, and steps have none.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf, log10
 
 import numpy as np
@@ -352,6 +352,17 @@ def noise_limits(graph: Graph, profile: Profile, config: QuantConfig) -> NoiseLi
             for name in kinds
         },
     )
+
+
+def judging_limits(graph: Graph, profile: Profile, config: QuantConfig) -> NoiseLimits:
+    """Return the limits that a written model is judged by: an SQNR of 0, with which plans have no limit, is
+    none; then what outputs are decides.
+
+    Args:
+        graph, profile, config: as in `noise_limits`.
+    """
+    config = config if config.min_output_sqnr else replace(config, min_output_sqnr=None)
+    return noise_limits(graph, profile, config)
 
 
 def _noise_share(decibels: float) -> float:

@@ -7,13 +7,11 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ...profiles.base.errors import QprofError
 from ..model.folders import quantized_name
 from ..plan.plan import QuantPlan
 from ..search.attribution import Attribution
 from ..search.verdict import Fix, Verdict
-from ..targets.config import QuantConfig, settings
-from ..targets.loading import load_recipe
+from ..targets.loading import options_of_config
 from .content import WhatIf
 
 MUCH_FASTER = 1.1
@@ -136,7 +134,7 @@ def command(plan: QuantPlan, names: FileNames, added_options: Sequence[str], num
         repeated = _without_options(names.command_line, left_out)
         return shlex.join(["qprof", "quantize", *repeated, "-o", output, *added_options])
     words = ["qprof", "quantize", names.model, "--profile", names.profile, "-o", output]
-    return shlex.join([*words, *_setting_options(plan, overruled), *added_options])
+    return shlex.join([*words, *options_of_config(plan.config, overruled), *added_options])
 
 
 def _without_options(command_line: Sequence[str], left_out: Collection[str]) -> Iterator[str]:
@@ -151,19 +149,3 @@ def _without_options(command_line: Sequence[str], left_out: Collection[str]) -> 
                 next(words, None)
         elif name != "--json" and not (word.startswith("-o") and "-o" in left_out):
             yield word
-
-
-def _setting_options(plan: QuantPlan, overruled: set[str]) -> list[str]:
-    """Return the options for the settings of a plan that differ from those of its target."""
-    try:
-        usual = load_recipe(plan.config.target).config
-    except QprofError:
-        return []
-    words = [] if plan.config.target == QuantConfig.target else ["--target", plan.config.target]
-    for name, setting in settings().items():
-        value = getattr(plan.config, name)
-        if name == "target" or value == getattr(usual, name) or value is None:
-            continue
-        if setting.flag in REPEATABLE or overruled.isdisjoint((setting.flag, f"{name}=")):
-            words += setting.given(value)
-    return words

@@ -38,7 +38,7 @@ from ..evaluation.metrics.score import Score
 from ..evaluation.output_faults import LEAST_SCORE
 from ..evaluation.output_shift import OutputShift
 from ..noise.output_limits import WORDS, NoiseLimits
-from ..plan.plan import DESTROYED
+from ..plan.plan import DESTROYED, SAME_DB
 from ..targets.config import OutputKind
 
 Grade = Literal["good", "fair", "poor", "none"]
@@ -118,9 +118,14 @@ class OutputGrade:
         return -inf if self.sqnr is None else self.sqnr - self.needed
 
     @property
+    def _decibels(self) -> str:
+        assert self.sqnr is not None
+        return "no difference" if self.sqnr >= SAME_DB else f"{self.sqnr:.1f} dB"
+
+    @property
     def measured(self) -> str:
         """Return the measured figure alone, and the SQNR."""
-        decibels = "no difference" if self.sqnr == inf else "" if self.sqnr is None else f"{self.sqnr:.1f} dB"
+        decibels = "" if self.sqnr is None else self._decibels
         figure = self.figures.partition(" (wanted")[0]
         return ", ".join(filter(None, [figure, "" if decibels in figure else decibels]))
 
@@ -135,7 +140,7 @@ class OutputGrade:
             if self.grade == "fair" and self.margin >= 0.0 and min(known_shares, default=1.0) < SAME_GOOD:
                 alike += f" (wanted: {100 * SAME_GOOD:g} %)"
             known = self.sqnr is not None and isfinite(self.sqnr) and " dB" not in self.figures
-            decibels = f", {self.sqnr:.1f} dB" if known else ""
+            decibels = f", {self._decibels}" if known else ""
             return f"output '{self.output}': {self.figures}{decibels}{alike}"
         count = self.other_lengths
         lengths = f", of another length on {count} sample{'s'[: count != 1]}" if count else ""

@@ -287,6 +287,7 @@ class HeldOut:
         seen: whether the profile was made from the same samples.
         source: where they come from, as the user named it.
         sequences: of how many sequences they are, and of how many in all; (0, 0) where each stands alone.
+        are_held_out: whether nothing was chosen by them, as far as it is known.
     """
 
     samples: int
@@ -295,14 +296,16 @@ class HeldOut:
     seen: bool
     source: str
     sequences: tuple[int, int] = (0, 0)
+    are_held_out: bool = True
 
     @property
     def text(self) -> str:
         """Return which samples they are."""
         if self.seen:
             return f"the {_count(self.samples, 'sample')} that the profile was made from"
-        rows = self.rows != self.samples
-        count = f"{self.rows} held-out rows" if rows else _count(self.samples, "held-out sample")
+        count = _count(self.rows, "row") if self.rows != self.samples else _count(self.samples, "sample")
+        if self.are_held_out:
+            count = count.replace(" ", " held-out ", 1)
         held_out, of = self.sequences
         return f"{count}, {held_out} of {of} sequences" if of else count
 
@@ -317,7 +320,7 @@ class HeldOut:
     def findings(self) -> tuple[Finding, ...]:
         """The findings that make a verdict on them unsure."""
         if self.seen:
-            advice = "give others with --holdout-data"
+            advice = "give others with --holdout-data" if self.are_held_out else "give others"
             if self.of_samples == 1 < self.rows:
                 advice += (
                     f", or the {self.rows} rows as samples of their own: a list of rows, or several files"
@@ -327,7 +330,7 @@ class HeldOut:
         if self.rows < FEW_ROWS:
             few = _count(self.samples, "held-out sample")
             figures = {"samples": self.samples, "of": self.of_samples}
-            sentence = f"few samples: {few} of {self.of_samples}"
+            sentence = f"few samples: {few} of {self.of_samples}" if self.are_held_out else "few samples"
             if 3 * self.samples > self.of_samples > 2:  # of few samples up to half are held out
                 sentence += f", so that {self.of_samples - self.samples} made the profile"
             remedy = "more make the verdict surer"
@@ -479,7 +482,8 @@ class Verdict(Presented):
             return f"none: {why}"
         parts = []
         if (accuracy := self.accuracy) is not None:
-            rows = "rows of the profile" if self.held_out.seen else "held-out rows"
+            rows = "held-out rows" if self.held_out.are_held_out else "rows"
+            rows = "rows of the profile" if self.held_out.seen else rows
             parts.append(
                 f"accuracy {accuracy.float_percent:.2f} -> {accuracy.quantized_percent:.2f} % of "
                 f"{accuracy.rows} {rows} ({_change(accuracy, 'points')})"
@@ -511,6 +515,8 @@ class Verdict(Presented):
     def why(self) -> str:
         """Return whether the score or the output decides, and why, where these differ; else ""."""
         scored, decision = self.score or self.accuracy, self.decision
+        if self.grade == "fair" and decision.grade == "good":
+            return "as it is neither smaller nor faster than float, int8 brings nothing"
         if scored is None or self.worst is None or self.grade != decision.grade:
             return ""
         counted = _count(scored.rows, "row" if self.score is None else "sample")

@@ -43,13 +43,13 @@ def profile(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 def test_a_model_that_is_judged_is_told_in_twelve_lines_the_task_first(tmp_path: Path) -> None:
-    words = ("--data", CALIBRATION, "--holdout-data", HELD_OUT, "--labels", LABELS, "--calibrator", "kl")
+    words = ("--data", CALIBRATION, "--holdout-data", HELD_OUT, "--calibrator", "kl")
     unhurried = ("--cost-model", "off", "--budget", "600")
     files = ("-o", tmp_path / "q.onnx", "--report", tmp_path / "report")
     result = run("quantize", MODEL, *words, *unhurried, *files)
     lines = lines_of(result)
     assert len(lines) <= MOST
-    assert lines[0].startswith("verdict   fair: accuracy 99.50 -> 99.00 % of 400 held-out rows")
+    assert lines[0].startswith("verdict   fair: output 'logits': 2.7 % of the probability moves")
     names = [line.split(" ")[0] for line in lines if not line.startswith(" ")]
     assert names[1:4] == ["size", "speed", "int8"]
     assert (names.count("cause"), names.count("try")) == (1, 1)
@@ -75,7 +75,7 @@ def test_profiling_comparing_and_tuning_are_brief(profile: Path, tmp_path: Path)
     compared = run("evaluate", MODEL, model, *samples)
     tuned = run("tune", MODEL, "--profile", profile, *samples)
     assert [len(lines_of(result)) <= MOST for result in (profiled, compared, tuned)] == [True] * 3
-    assert compared.stdout.startswith("accuracy   99.50 % float")
+    assert compared.stdout.startswith("verdict    good: accuracy 99.50 -> 99.50 % of 400 rows")
     assert tuned.stdout.startswith("result     target met")
 
 

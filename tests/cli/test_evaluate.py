@@ -1,4 +1,5 @@
 import json
+import shlex
 
 import numpy as np
 import onnx
@@ -134,6 +135,10 @@ def test_a_failed_gate_still_prints_all_of_the_json(files) -> None:
         "token_speeds",
         "state_memory",
         "score_shift",
+        "rows",
+        "verdict",
+        "plan",
+        "profile",
         "passed",
     ]
     assert (found["float_model"], found["passed"], found["accuracy"]["drop"]) == ("a.onnx", False, 50.0)
@@ -227,3 +232,22 @@ def test_models_run_in_openvino(files) -> None:
     wrong = run("evaluate", files, "--provider", "tpu")
     assert wrong.exit_code == 2
     assert "CPUExecutionProvider" in wrong.stderr
+
+
+def test_the_verdict_comes_first_and_a_poor_model_gets_the_command_that_makes_a_better_one(files) -> None:
+    given = ("--labels", str(files / "labels.txt"), "--no-latency")
+    lines = run("evaluate", files, *given).stdout.splitlines()
+    assert lines[0].startswith("verdict    poor: accuracy 100.00 -> 50.00 % of 2 rows")
+    (step,) = (line.removeprefix("next").strip() for line in lines if line.startswith("next"))
+    a, fixed, data, labels = (str(files / name) for name in ("a.onnx", "b.fixed.onnx", "data", "labels.txt"))
+    expected = ["qprof", "quantize", a, "--data", data, "--labels", labels, "--fix", "auto", "-o", fixed]
+    assert shlex.split(step) == expected
+
+
+def test_a_model_whose_outputs_are_right_gets_no_command_and_is_told_what_it_lacks(files) -> None:
+    onnx.save(onnx.parser.parse_model(QUANTIZED), files / "q.onnx")
+    pair = [str(files / name) for name in ("b.onnx", "q.onnx")]
+    result = CliRunner().invoke(main, ["evaluate", *pair, "--data", str(files / "data"), "--no-latency"])
+    assert result.stdout.startswith("verdict    fair: output 'y': typical error 0 % (wanted: 2.0 %), no diff")
+    assert "as it is neither smaller nor faster than float, int8 brings nothing" in result.stdout
+    assert "next" not in result.stdout

@@ -17,13 +17,13 @@ from qprof_onnx.profiles.samples.samples import check_same_again, open_samples
 from qprof_onnx.profiles.samples.values import InputSpec
 from qprof_onnx.quantizer.api.held_out import (
     SampleDigests,
-    has_rows,
     held_out_labels,
     held_out_positions,
     read_digests,
     split_samples,
 )
 from qprof_onnx.quantizer.evaluation.metrics.truth import load_labels
+from qprof_onnx.quantizer.evaluation.output_rows import has_rows
 
 SPECS = (InputSpec("x", np.dtype(np.float32), ("batch", 2)),)
 

@@ -1,0 +1,95 @@
+"""The verdict of `evaluate`: that of `quantize` on the same pair, and one for models of other tools."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import qprof_onnx as qprof
+from onnx import numpy_helper
+from qprof_onnx.profiles.base.findings import Code
+
+from ..int8_kernels import TARGET
+
+DIGITS = Path(__file__).parents[3] / "examples" / "digits"
+MODEL = DIGITS / "model.onnx"
+HELD_OUT, LABELS = DIGITS / "heldout", DIGITS / "heldout" / "labels.txt"
+
+
+@pytest.mark.parametrize(
+    ("settings", "judge"),
+    [
+        ({}, {}),
+        ({"calibrator": "kl", "cost_model": "off"}, {}),
+        ({"calibrator": "kl", "cost_model": "off"}, {"labels": LABELS}),
+        ({"calibrator": "kl", "cost_model": "off", "output_kind": ("logits=values",)}, {}),
+        ({"mode": "weight-only", "weight_type": "int4"}, {"labels": LABELS}),
+    ],
+)
+def test_the_same_pair_has_the_same_verdict_in_both_commands(
+    settings: dict[str, Any], judge: dict[str, Any], tmp_path: Path
+) -> None:
+    out = tmp_path / "q.onnx"
+    samples = {"data": DIGITS / "calibration", "holdout_data": HELD_OUT, "latency": False, "budget": 0.0}
+    made = qprof.quantize(MODEL, None, out, target=TARGET, **settings, **samples, **judge)
+    assert made.verdict is not None
+    found = qprof.evaluate(MODEL, out, HELD_OUT, latency=False, **judge)
+    assert found.plan == str(tmp_path / "q.plan.yaml")
+    assert found.verdict.grade == made.verdict.grade
+    assert found.verdict.decision == made.verdict.decision
+    assert found.verdict.outputs == made.verdict.outputs
+    assert found.verdict.sentence == made.verdict.sentence.replace("held-out ", "")
+
+
+def rounded(bits: int, folder: Path) -> Path:
+    """Return a file of the float model with weights of some bits, as another tool would write it."""
+    model = onnx.load(MODEL)
+    for weight in model.graph.initializer:
+        values = numpy_helper.to_array(weight)
+        if values.ndim > 1:
+            step = np.abs(values).max() / (2 ** (bits - 1) - 1)
+            kept = (np.round(values / step) * step).astype(np.float32)
+            weight.CopyFrom(numpy_helper.from_array(kept, weight.name))
+    file = folder / f"{bits}.onnx"
+    onnx.save(model, file)
+    return file
+
+
+@pytest.mark.parametrize("samples", [4, 8, 12, 16])
+@pytest.mark.parametrize("bits", [2, 3])
+def test_a_damaged_model_is_never_called_good_on_few_labelled_samples(
+    bits: int, samples: int, tmp_path: Path
+) -> None:
+    images = np.concatenate([np.load(file)["image"] for file in sorted(HELD_OUT.glob("*.npz"))])
+    labels = np.loadtxt(LABELS, dtype=int)
+    rows = np.random.default_rng(bits + samples).choice(len(images), samples, replace=False)
+    few = [images[row : row + 1] for row in rows]
+    found = qprof.evaluate(MODEL, rounded(bits, tmp_path), few, labels=labels[rows], latency=False)
+    assert found.verdict.grade in ("fair", "poor")
+
+
+def test_a_model_of_another_tool_is_judged_by_what_its_outputs_look_like(tmp_path: Path) -> None:
+    found = qprof.evaluate(MODEL, rounded(7, tmp_path), HELD_OUT, latency=False)
+    assert (found.plan, found.profile) == ("", "")
+    (output,) = found.verdict.outputs
+    assert output.kind == "values"
+    assert "of the probability moves (wanted: 4.7 %)" in output.text
+    assert output.grade == "good"
+
+
+def test_samples_of_the_profile_are_said_to_flatter(tmp_path: Path) -> None:
+    out = tmp_path / "q.onnx"
+    profile = qprof.profile(MODEL, HELD_OUT, tmp_path / "p.yaml")
+    qprof.quantize(MODEL, profile, out)
+    found = qprof.evaluate(MODEL, out, HELD_OUT, latency=False)
+    assert any(one.code is Code.PROFILED_SAMPLES for one in found.verdict.findings)
+
+
+def test_a_model_that_is_no_quantized_form_of_the_other_gets_a_doubt_and_no_error(tmp_path: Path) -> None:
+    out = tmp_path / "q.onnx"
+    qprof.quantize(MODEL, qprof.profile(MODEL, DIGITS / "calibration"), out, target=TARGET)
+    swapped = qprof.evaluate(out, MODEL, HELD_OUT, latency=False)
+    assert {one.code for one in swapped.doubts} >= {Code.SWAPPED_MODELS}
