@@ -261,9 +261,10 @@ def test_sensitivity_names_it_and_the_whole_is_what_evaluate_tells(subject: Subj
 
 
 def test_a_report_of_samples_and_one_of_the_profile_name_it(subject: Subject) -> None:
-    measured = {"quantized": subject.quantized, "data": subject.data, "latency": False, **subject.reading}
+    measured = {"data": subject.data, "latency": False, **subject.reading}
     for how in (measured, {}):
-        report = qprof.report(subject.model, subject.plan, subject.profile, **how)
+        files = {"plan": subject.plan, "profile": subject.profile}
+        report = qprof.report(subject.model, subject.quantized, **files, **how)
         assert report.noise[0].run_on
         assert report.noise[0].parts[0].node == subject.kind.victim
 
