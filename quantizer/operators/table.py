@@ -100,6 +100,9 @@ from .weight_layout import (
 if TYPE_CHECKING:
     from .graph import Graph, Node
 
+MICROSOFT = "com.microsoft"
+"""The domain of onnxruntime's own operators."""
+
 
 class Constraint(StrEnum):
     """How the quantization parameters of a node's output follow from those of its inputs."""
@@ -846,10 +849,6 @@ _RULES: tuple[Rule, ...] = (
         refuse=(constant_input(1, "scale"), constant_bias),
     ),
 )
-
-MICROSOFT = "com.microsoft"
-"""The domain of onnxruntime's own operators."""
-
 
 _float = partial(Operator, kernel=KernelSizes.OUTPUT_ELEMENTS, layout=ChannelLayout.ANY_AXIS)
 """The entry of an operator without integer form: unless it says so, one pass in any layout."""
