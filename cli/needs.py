@@ -88,6 +88,7 @@ OPTIONS: Mapping[str, str] = {
     "--worst": "The list is long.",
     "--only": "Something is wrong with the data, and it is not known which tensor shows it.",
     "--plot": "The ranking is shown to others.",
+    "--held-out": "The samples at hand are those that the model was made with.",
     "--measure-layers": "It is not known which layer takes the time.",
     "--history": "The page is to show how newer data drift.",
     # publishing, models of several files

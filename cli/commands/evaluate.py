@@ -70,6 +70,7 @@ comparing_options = option_list(
 @model_argument
 @click.argument("quantized", type=MODEL, metavar="OUT.onnx")
 @data_option
+@record_options(Judge, "held_out")
 @comparing_options
 @record_options(EvaluationOptions, "scored_output")
 @report_option

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from ...quantizer.api.options import ReportOptions
+from ...quantizer.api.options import Judge, ReportOptions
 from ...quantizer.evaluation.options import EvaluationOptions, Gate
 from ..console import echo, progress, save_report
 from ..options import (
@@ -54,6 +54,7 @@ from .evaluate import comparing_options
     help="Its profile.  [default: the one that lies beside OUT.onnx]",
 )
 @record_options(EvaluationOptions, "limit")
+@record_options(Judge, "held_out")
 @comparing_options
 @record_options(ReportOptions, "measure_layers")
 @option(

@@ -44,7 +44,7 @@ from ..targets.config import QuantConfig
 from ..targets.loading import load_recipe
 from ..targets.machine import saturation_alarm
 from ..targets.packaged import target_names
-from .held_out import with_profiled_part
+from .held_out import held_out_part, with_profiled_part
 from .keywords import with_keywords
 from .made_from import MadeFrom, found_beside
 from .options import Judge
@@ -148,6 +148,8 @@ def compare(
         limits: of the outputs' noise; None to judge no output by what it means.
     """
     judge = with_metric_of_labels(judge)
+    if judge.held_out:
+        samples, judge = held_out_part(samples, model.model, judge.limit), replace(judge, limit=None)
     with labels_file(judge.labels, classes=not reads_truth(judge.metric)) as truth:
         evaluation = evaluate_files(
             model,

@@ -10,13 +10,16 @@ import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
+import onnx_ir as ir
+
 from ...profiles.base.errors import DataError
 from ...profiles.base.findings import Code, Finding, gravest_first
 from ...profiles.base.tool import Progress
 from ...profiles.records.profile import DataId
+from ...profiles.runtime.states import float_model
 from ...profiles.samples.batches import fixed_batch
-from ...profiles.samples.objects import ChosenSamples, WholeData, source_name
-from ...profiles.samples.samples import id_of_digests, open_samples, sample_digests, sample_mark
+from ...profiles.samples.objects import ChosenSamples, DataLike, WholeData, source_name
+from ...profiles.samples.samples import id_of_digests, input_specs, open_samples, sample_digests, sample_mark
 from ...profiles.samples.states import FloatModel, follows
 from ...profiles.samples.values import InputSpec, Sample
 from ..evaluation.evaluate import Evaluation
@@ -174,6 +177,26 @@ def held_out_positions(rows: Sequence[tuple[int, ...]], sequences: Sequence[int]
     return tuple(position for position, drawn in enumerate(order) if drawn in chosen)
 
 
+def held_out_part(data: DataLike, model: ir.Model, limit: int | None) -> ChosenSamples:
+    """Return the samples that `quantize` holds out of data, each with its place, by which truth is found.
+
+    Args:
+        data: all of them.
+        model: the float model.
+        limit: that quantize was given; None for none.
+
+    Raises:
+        DataError: a sample does not fit, there is none, or all are the same, so that none is held out.
+    """
+    assert not isinstance(data, ChosenSamples)
+    split = split_samples(read_digests(data, input_specs(model), limit, model=float_model(model)))
+    if split.description.seen:
+        raise DataError(
+            f"{source_name(data)}: no sample is held out of one; leave held_out out, or give more samples"
+        )
+    return replace(split.held_out, know_places=True)
+
+
 def with_profiled_part(evaluation: Evaluation, was_profiled: Callable[[DataId], bool]) -> Evaluation:
     """Return an evaluation with a warning where its samples, or all but those that `quantize` holds out of
     them, are what the model's profile was made from.
@@ -192,8 +215,9 @@ def with_profiled_part(evaluation: Evaluation, was_profiled: Callable[[DataId], 
             f"the profile was made from {part} {len(rows)} samples, on which a model is judged too well"
         )
         rest = "; the others are those that quantize held out" if part != "all" else ""
+        remedy = "give others as --data" if part == "all" else "--held-out judges on the others"
         figures = {"profiled": len(profiled), "samples": len(rows)}
-        warning = Finding(Code.PROFILED_SAMPLES, sentence + rest, "", figures, "give others as --data")
+        warning = Finding(Code.PROFILED_SAMPLES, sentence + rest, "", figures, remedy)
         return replace(evaluation, findings=gravest_first([*evaluation.findings, warning]))
     return evaluation
 

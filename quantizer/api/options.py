@@ -243,6 +243,7 @@ class Judge(EvaluationOptions):
             of each row: a file, or integers.
         transform: makes a sample of an item of the data.
         preprocess: how samples are made of files; see `profile`.
+        held_out: whether only those samples judge that `quantize` holds out of these data.
         gate: limits that the quantized model must keep.
         latency: how speed is measured; None leaves it out.
         progress: True for a bar, as a notebook has one unless told False; or called after each sample.
@@ -272,6 +273,14 @@ class Judge(EvaluationOptions):
             takes="recipe",
         ),
     ] = None
+    held_out: Annotated[
+        bool,
+        option(
+            "Basic",
+            "Only the samples that quantize holds out of DATA, with the same --limit: its profile was made "
+            "from the others.",
+        ),
+    ] = False
     transform: Callable[[Any], object] | None = None
     gate: Gate = field(default_factory=Gate)
     progress: Shown = None

@@ -19,7 +19,7 @@ from ...profiles.runtime.states import model_samples
 from ...profiles.samples.objects import DataLike, DataSource
 from ..api.drift import DriftReport, compare_profiles
 from ..api.from_profile import check_samples_of
-from ..api.held_out import with_profiled_part
+from ..api.held_out import held_out_part, with_profiled_part
 from ..api.keywords import ConfigLike, given_fields, recipe_of, with_keywords
 from ..api.options import Judge, ReportOptions
 from ..api.results import QuantizedLike, QuantizeResult, quantized_file
@@ -168,6 +168,8 @@ def _file_report(
     samples: DataLike | None = None
     if data is not None:
         samples = samples_of(data, how.transform, how.preprocess)
+        if how.held_out:
+            samples, how = held_out_part(samples, path.model, how.limit), replace(how, limit=None)
         on_cpu = how.runtime == "onnxruntime" and check_provider(how.provider) == "CPUExecutionProvider"
         if how.measure_layers and not on_cpu:
             raise ConfigError(

@@ -25,6 +25,8 @@ from qprof_onnx.quantizer.api.held_out import (
 from qprof_onnx.quantizer.evaluation.metrics.truth import load_labels
 from qprof_onnx.quantizer.evaluation.output_rows import has_rows
 
+DIGITS = Path(__file__).parents[3] / "examples" / "digits"
+
 SPECS = (InputSpec("x", np.dtype(np.float32), ("batch", 2)),)
 
 
@@ -233,3 +235,22 @@ def test_a_profile_of_other_settings_beside_a_model_says_nothing_of_it(tmp_path:
     qprof.profile(MODEL, samples, tmp_path / "p.yaml")
     qprof.quantize(MODEL, qprof.profile(MODEL, others), tmp_path / "q.onnx")
     assert not profiled_findings(tmp_path / "q.onnx", samples)
+
+
+def test_evaluate_judges_on_the_samples_that_quantize_held_out() -> None:
+    result = qprof.quantize(DIGITS / "model.onnx", data=DIGITS / "calibration", latency=False)
+    judged = result.judged.evaluation
+    files = DIGITS / "model.onnx", result, DIGITS / "calibration"
+    held_out = qprof.evaluate(*files, latency=False, held_out=True)
+    assert (held_out.samples, held_out.outputs) == (judged.samples, judged.outputs)
+    assert held_out.subject == judged.subject
+    assert not [one for one in held_out.findings if one.code is Code.PROFILED_SAMPLES]
+    every = qprof.evaluate(*files, latency=False)
+    assert every.samples > held_out.samples
+
+
+def test_of_one_sample_none_is_held_out() -> None:
+    result = qprof.quantize(DIGITS / "model.onnx", data=DIGITS / "calibration", latency=False)
+    one = [np.load(DIGITS / "calibration" / "00.npz")]
+    with pytest.raises(DataError, match="no sample is held out of one"):
+        qprof.evaluate(DIGITS / "model.onnx", result, [dict(one[0])], latency=False, held_out=True)
