@@ -67,7 +67,7 @@ def test_the_defaults_of_a_run_are_those_of_its_settings() -> None:
     options = [p for p in parameters("dump-profile") if p.name in defaults and isinstance(p, click.Option)]
     assert all(not option.to_info_dict()["default"] for option in options)
     told = {o.name: o.help or "" for o in options}
-    assert told["keep_samples"].endswith("[default: 16]")
+    assert told["keep_samples"].endswith("[default: 128]")
     numbers = {name: default for name, default in defaults.items() if isinstance(default, float)}
     assert all(told[name].endswith(f"[default: {default}]") for name, default in numbers.items())
 
