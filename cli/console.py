@@ -18,7 +18,7 @@ import click
 
 from ..profiles.base.errors import QprofError, escaped
 from ..profiles.base.extras import OptionalModule
-from ..profiles.base.findings import Finding, Severity, gravest_first, of_severity, rest_text
+from ..profiles.base.findings import Finding, Severity, gravest_first, listed, of_severity, rest_text
 from ..profiles.base.json_values import to_jsonable
 from ..profiles.base.progress import counted, plain_lines, rate
 from ..profiles.base.tool import LOGGER, Progress
@@ -40,6 +40,7 @@ class CommandRun:
         verbose: whether to print all that the command has to tell.
         results_to_stderr: whether results are printed on stderr: a file of the command goes to stdout.
         told: findings of this run, each once, printed or not.
+        unprinted: those of them that are notes and are counted at the end.
         waiting: those that are printed before the next thing that the command prints, unless it fails.
         models_read, files_read, data_read: what the command reads, see `FilesRead`; kept while the command
             line is parsed, as not every option is a parameter.
@@ -50,6 +51,7 @@ class CommandRun:
     verbose: bool = False
     results_to_stderr: bool = False
     told: list[Finding] = field(default_factory=list)
+    unprinted: list[Finding] = field(default_factory=list)
     waiting: list[Finding] = field(default_factory=list)
     models_read: list[Path] = field(default_factory=list)
     files_read: list[Path] = field(default_factory=list)
@@ -120,6 +122,23 @@ def tell_findings(findings: Iterable[Finding], *, waits: bool = False) -> None:
                 run.waiting.append(finding)
             else:
                 tell(_line(finding, run.verbose))
+        else:
+            run.unprinted.append(finding)
+
+
+def result_lines(findings: Iterable[Finding], *, verbose: bool) -> tuple[tuple[str, str], ...]:
+    """Return label and text of the findings that are printed of a result, be it judged or not: those that are
+    graver than notes, and of notes the first; the others are counted at the end of the command.
+
+    Args:
+        findings: of the result.
+        verbose: whether all are printed, with their codes.
+    """
+    each = gravest_first(findings)
+    rest = () if verbose else of_severity(each, Severity.NOTE)[1:]
+    run = current_run()
+    run.unprinted += [note for note in rest if note not in run.told]
+    return listed((finding for finding in each if finding not in rest), codes=verbose)
 
 
 def _line(finding: Finding, verbose: bool) -> str:
@@ -142,7 +161,7 @@ def tell_waiting_findings() -> None:
 def tell_unprinted_notes() -> None:
     """Print at the end of a command the note that was not printed, or say of which kinds those are."""
     run = current_run()
-    rest = () if run.verbose else of_severity(run.told, Severity.NOTE)[NOTES:]
+    rest = gravest_first(run.unprinted)
     if len(rest) == 1:
         tell(_line(rest[0], run.verbose))
     elif rest:

@@ -23,6 +23,7 @@ from ..console import (
     document,
     echo,
     progress,
+    result_lines,
     save_report,
     table,
     tell_findings,
@@ -244,9 +245,8 @@ def evaluation_text(result: Evaluation, *, verbose: bool = True) -> str:
     alarms = of_severity(result.findings, Severity.ALARM)
     lines += [f"{label:10} {text}" for label, text in listed(alarms, codes=verbose)]
     lines += [f"{'NOT PROVEN' if result.gated else 'doubt':10} {doubt}" for doubt in result.doubts]
-    notes = of_severity(result.findings, Severity.NOTE)
-    others = *of_severity(result.findings, Severity.WARNING), *(notes if verbose else notes[:1])
-    lines += [f"{label:10} {text}" for label, text in listed(others, codes=verbose)]
+    others = of_severity(result.findings, Severity.WARNING, Severity.NOTE)
+    lines += [f"{label:10} {text}" for label, text in result_lines(others, verbose=verbose)]
     if result.passed and result.gated:
         lines.append("gate       passed")
     return "\n".join(lines)

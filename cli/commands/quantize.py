@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ...profiles.base.findings import Code, Severity, gravest_first, listed, of_severity, rest_text
+from ...profiles.base.findings import Code, Finding, Severity, gravest_first, listed, of_severity
 from ...profiles.base.options import options_of
 from ...profiles.base.presentation import size_change, size_text
 from ...quantizer.api.options import MIXED, OF_JUDGING, PRECISIONS, QuantizeOptions
 from ...quantizer.evaluation.options import Gate
 from ...quantizer.targets.config import QuantConfig
-from ..console import REPORTER, Stages, current_run, document, echo, save_report, shown_arguments
+from ..console import (
+    REPORTER,
+    Stages,
+    current_run,
+    document,
+    echo,
+    result_lines,
+    save_report,
+    shown_arguments,
+)
 from ..options import (
     DATA,
     EXISTING,
@@ -183,8 +192,6 @@ def summary_text(result: QuantizeResult, arguments: Sequence[str], *, verbose: b
         lines += _lines_of_unjudged(result, verbose)
     else:
         lines += _lines_of_judged(result, result.judged, arguments, verbose)
-        if not verbose:
-            lines += listed(finding for finding in findings if finding.code in OF_THE_FILE)
     if verbose:
         if result.prediction:
             lines.append(("predicted", result.prediction))
@@ -194,15 +201,11 @@ def summary_text(result: QuantizeResult, arguments: Sequence[str], *, verbose: b
         for group in floats:
             name = "why float" if group is floats[0] else ""
             lines.append((name, f"{group.nodes:>{width}}  {group.reason}"))
-        lines += listed(of_severity(findings, Severity.WARNING, Severity.NOTE), codes=True)
     return "\n".join(f"{name:9} {text}".rstrip() for name, text in lines)
 
 
 SHOWN = 2
-"""Outputs and remarks that are printed without --verbose; JSON has all."""
-
-OF_THE_FILE = (Code.WIDER_WEIGHTS, Code.INT8_CACHES)
-"""Findings that are printed of a judged model too: it has other bits than were asked for, or other inputs."""
+"""Outputs that are printed without --verbose; JSON has all."""
 
 SLOWER = 0.995
 """Predicted speed-up below which it is said: printed with two digits it is not 1.00."""
@@ -248,13 +251,15 @@ def _lines_of_unjudged(result: QuantizeResult, verbose: bool) -> Iterator[tuple[
         yield "speed", f"not predicted: {unknown}; measure with qprof evaluate"
     yield from result.composition.lines
 
-    if not verbose:
-        yield from listed(of_severity(result.findings, Severity.DOUBT, Severity.WARNING))
-        notes = of_severity(result.findings, Severity.NOTE)
-        notes = tuple(note for note in notes if note.code is not Code.OUTPUT_KIND)
-        yield from listed(notes[:SHOWN] if len(notes) > SHOWN + 1 else notes)
-        if len(notes) > SHOWN + 1:
-            yield "note", rest_text(notes[SHOWN:])
+    yield from result_lines(_below_alarms(result.findings, verbose), verbose=verbose)
+
+
+def _below_alarms(findings: Iterable[Finding], verbose: bool) -> Iterator[Finding]:
+    """Yield the findings on a plan that stand below its figures; what outputs are taken for is said of each
+    model, and printed with --verbose alone."""
+    for finding in findings:
+        if finding.severity is not Severity.ALARM and (verbose or finding.code is not Code.OUTPUT_KIND):
+            yield finding
 
 
 def _speed_lines(speed: SpeedCheck, predicted: float | None, verbose: bool) -> Iterator[tuple[str, str]]:
@@ -287,11 +292,11 @@ def _lines_of_judged(
     if verbose:
         yield from (("", output.text) for output in verdict.outputs[1:])
         yield from (("estimated", output.text) for output in result.expected)
-    notes = 0
-    for name, text in verdict.facts(codes=verbose):
-        notes += name == Severity.NOTE
-        if verbose or name != Severity.NOTE or notes == 1:
-            yield name, text
+    yield from verdict.figures()
+    of_verdict = verdict.untold_findings
+    codes = {finding.code for finding in verdict.findings}
+    of_plan = (one for one in _below_alarms(result.findings, verbose) if one.code not in codes)
+    yield from result_lines([*of_verdict, *of_plan], verbose=verbose)
     if verdict.applied is not None:
         yield "fixed", f"by {shlex.join(verdict.applied.options)}: {verdict.applied.brings}"
     for fix in verdict.fixes if verbose else verdict.fixes[:1]:

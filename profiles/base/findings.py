@@ -36,8 +36,8 @@ class Severity(StrEnum):
     WARNING = "warning", "to be looked at; the exit code stays; always printed"
     NOTE = (
         "note",
-        "good to know; the exit code stays; a command prints three, of more two and the codes of the others, "
-        "all with --verbose",
+        "good to know; the exit code stays; a command prints the first two while it runs, the first of its "
+        "result, and at its end the codes of the others; all with --verbose",
     )
 
 
@@ -239,7 +239,11 @@ class Code(StrEnum):
         Severity.NOTE,
         "What an output is taken for, which decides how exact it has to be.",
     )
-    INT8_CACHES = "int8-caches", Severity.NOTE, "Keys and values go in and out in int8."
+    INT8_CACHES = (
+        "int8-caches",
+        Severity.WARNING,
+        "Keys and values go in and out in int8: a program has to allocate them so.",
+    )
     SLOW_TABLE = "slow-table", Severity.NOTE, "A table is in 8 bits for its size, and takes longer to read."
     NO_16_BIT_KERNEL = (
         "no-16-bit-kernel",

@@ -105,6 +105,10 @@ TOO_LARGE_TO_TIME = (
 )
 """Note on a model whose float weights are read from their file while it is judged."""
 
+SAID_BETTER = (Code.LIMIT_EXCEEDED, Code.BELOW_WISH, Code.ESTIMATED_ONLY)
+"""Findings on how far outputs are from float, on check samples or as estimated: a verdict says it of samples
+that chose nothing."""
+
 ON_SAMPLES = (
     Code.PIXELS,
     Code.CHANNELS_LAST,
@@ -585,7 +589,7 @@ def _judged(task: _Task, recipe: Recipe, result: QuantizeResult) -> _Attempt:
     written = ModelFile(result.model_path, task.output)
     facts = result.facts
     assert facts is not None
-    findings = tuple(finding for finding in result.findings if finding != NOT_RUN)
+    findings = tuple(one for one in result.findings if one != NOT_RUN and one.code not in SAID_BETTER)
     result = replace(result, findings=findings)
 
     # Latency is left out where this runtime says nothing of the target's, and where it takes the memory of

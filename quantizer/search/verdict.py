@@ -567,12 +567,18 @@ class Verdict(Presented):
         vain = self.has_floats_speed or (self.latency is not None and not self.cost.is_faster)
         return " (weights only, not faster)" if vain else " (weights only)"
 
-    def facts(self, codes: bool = False) -> Iterator[tuple[str, str]]:
-        """Yield name and text of the lines below the sentence: size, speed, share of int8, findings.
+    @property
+    def untold_findings(self) -> tuple[Finding, ...]:
+        """The findings that the sentence does not tell."""
+        return tuple(one for one in self.findings if one.text not in self.sentence)
 
-        Args:
-            codes: whether findings are printed with their codes.
-        """
+    def facts(self) -> Iterator[tuple[str, str]]:
+        """Yield name and text of the lines below the sentence: size, speed, share of int8, findings."""
+        yield from self.figures()
+        yield from listed(self.untold_findings)
+
+    def figures(self) -> Iterator[tuple[str, str]]:
+        """Yield name and text of size, speed and share of int8."""
         sizes = f"{size_text(self.float_bytes)} -> {size_text(self.quantized_bytes)}"
         yield "size", f"{sizes}, {size_change(self.float_bytes, self.quantized_bytes)}"
         if self.has_floats_speed:
@@ -585,7 +591,6 @@ class Verdict(Presented):
             )
             yield "speed", f"not measured{known}"
         yield from self.composition.lines
-        yield from listed((one for one in self.findings if one.text not in self.sentence), codes)
 
     def headline(self) -> str:
         """Return the sentence."""

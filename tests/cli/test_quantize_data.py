@@ -337,8 +337,12 @@ def test_weights_that_have_eight_bits_though_four_were_asked_for_are_told(tmp_pa
 def test_a_judged_model_whose_inputs_are_others_says_so(tmp_path: Path) -> None:
     result = api.quantize(MODEL, DATA, tmp_path / "q.onnx")
     caches = Finding(Code.INT8_CACHES, "keys and values are int8")
-    lines = summary_text(replace(result, findings=(caches,)), (), verbose=False).splitlines()
-    assert lines[-1] == "note      keys and values are int8"
+    noted = [Finding(Code.CHANNELS_BALANCED, f"{name} is balanced") for name in ("a", "b")]
+    lines = summary_text(replace(result, findings=(*noted, caches)), (), verbose=False).splitlines()
+    assert [line for line in lines if line.startswith(("warning", "note"))] == [
+        "warning   keys and values are int8",
+        "note      a is balanced",
+    ]
 
 
 def test_a_size_that_is_too_small_to_be_good_is_answered_with_the_next_that_is_as_it_was_run(
