@@ -23,7 +23,7 @@ that.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -266,6 +266,7 @@ def _parts_of_input(name: str, old: InputProfile, new: InputProfile) -> Iterator
     a, b = channels
     names = next((parts for parts in (new.parts, old.parts) if len(parts) == len(a.count)), ())
     deviations = [np.sqrt(np.maximum(one.power - one.mean**2, 0.0)) for one in (a, b)]
+    found, moves = list[PartDrift](), list[PartDrift]()
     # Differences that rounding alone makes are none.
     least = 1e-6 * np.maximum(a.magnitude, b.magnitude)
     for at in np.nonzero((a.count > 1) & (b.count > 1))[0]:
@@ -287,8 +288,40 @@ def _parts_of_input(name: str, old: InputProfile, new: InputProfile) -> Iterator
         )
         # The relative error of a deviation is about one over the root of twice the count.
         spread_error = SURE / math.sqrt(2.0 * min(a.count[at], b.count[at]))
-        if (shift >= MIN_SHIFT and moved > SURE * error) or part.spread >= MIN_SPREAD * (1.0 + spread_error):
-            yield replace(part, shift=shift)
+        part, is_sure = replace(part, shift=shift), moved > SURE * error
+        if (shift >= MIN_SHIFT and is_sure) or part.spread >= MIN_SPREAD * (1.0 + spread_error):
+            found.append(part)
+        if is_sure and shift >= 0.5 * MIN_SHIFT:
+            moves.append(part)
+    yield from (_brightness(moves),) if found and _is_light(names, moves) else found
+
+
+COLOURS = frozenset({"red", "green", "blue"})
+BRIGHTNESS = "brightness"
+"""Part of pictures whose colours moved together."""
+
+
+def _is_light(names: Sequence[str], moves: Sequence[PartDrift]) -> bool:
+    """Whether all colours of pictures became darker, or all brighter."""
+    directions = {part.new_mean > part.old_mean for part in moves}
+    return {*names} == COLOURS and len(moves) == len(COLOURS) and len(directions) == 1
+
+
+def _brightness(colours: Sequence[PartDrift]) -> PartDrift:
+    """Return the change of all colours as one of the brightness, the mean of them."""
+
+    def mean(figures: Iterable[float]) -> float:
+        return sum(figures) / len(colours)
+
+    return PartDrift(
+        colours[0].input,
+        BRIGHTNESS,
+        mean(one.old_mean for one in colours),
+        mean(one.new_mean for one in colours),
+        mean(one.old_deviation for one in colours),
+        mean(one.new_deviation for one in colours),
+        mean(one.shift for one in colours),
+    )
 
 
 def folder_drifts(old: Profile, new: Profile) -> tuple[tuple[str, float, float], ...]:

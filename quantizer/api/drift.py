@@ -20,6 +20,7 @@ from ...profiles.base.findings import Code, Figure, Finding, gravest_first, list
 from ...profiles.base.presentation import Presentation, Presented, Table
 from ...profiles.instrumentation.subgraphs import hidden_tensors
 from ...profiles.records.drift import (
+    BRIGHTNESS,
     Cover,
     Drift,
     PartDrift,
@@ -192,7 +193,9 @@ class DataDrift:
                 f"deviation {part.old_deviation:.3g} and {part.new_deviation:.3g}{more}"
             )
             of_part: dict[str, Figure] = {"part": part.part.strip("'"), "shift": part.shift}
-            yield Finding(Code.PART_DRIFT, sentence, part.input, of_part, "look at its unit and source first")
+            light = "look at light and exposure first: red, green and blue moved alike"
+            remedy = light if part.part == BRIGHTNESS else "look at its unit and source first"
+            yield Finding(Code.PART_DRIFT, sentence, part.input, of_part, remedy)
         for folder, before, after in self.folders[:FEW]:
             shares = f"{100 * before:.3g} % of the samples in OLD, {100 * after:.3g} % in NEW"
             of_folder: dict[str, Figure] = {"old": before, "new": after}
@@ -295,7 +298,9 @@ def compare_profiles(
         drift = _drift_of(every, needed_tensors(prepared.graph, hidden_tensors(prepared.model)))
     data = DataDrift(part_drifts(before, after), folder_drifts(before, after), band_drifts(before, after))
     failures = failures_of(limits, drift, vanished_fails=not allow_different)
-    failures += data.failures_of(limits.max_drifted_parts, is_known=has_parts(before, after))
+    # Data without any parts keep a limit on their number; parts that one profile alone has prove nothing.
+    are_comparable = has_parts(before, after) or not any(has_parts(one, one) for one in (before, after))
+    failures += data.failures_of(limits.max_drifted_parts, is_known=are_comparable)
     if model_path is None:
         failing = {failure.where for failure in failures}
         shapes = {n for n in before if n in after and is_shape_arithmetic(before[n], after[n])}

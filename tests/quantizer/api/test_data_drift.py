@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import wave
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -80,22 +81,32 @@ def test_a_job_can_fail_because_a_column_drifted(tmp_path: Path) -> None:
     assert qprof.diff(old, new, limits=qprof.DriftLimits(max_drifted_parts=1)).passed
 
 
-def test_a_limit_on_parts_is_not_proven_where_there_are_none(tmp_path: Path) -> None:
+def test_data_without_parts_keep_a_limit_on_them(tmp_path: Path) -> None:
     net = model(HEAD + "(float[N, 1] x) => (float[N, 2] y) { y = MatMul (x, w) }", 1, 2)
     for name in ("old", "new"):
         np.savez(tmp_path / f"{name}.npz", x=RNG.normal(size=(20, 1)).astype(np.float32))
     files = [qprof.profile(net, tmp_path / f"{name}.npz") for name in ("old", "new")]
-    report = qprof.diff(*files, limits=qprof.DriftLimits(max_drifted_parts=0))
+    assert qprof.diff(*files, limits=qprof.DriftLimits(max_drifted_parts=0)).passed
+
+
+def test_a_limit_on_parts_that_one_profile_alone_has_is_not_proven(tmp_path: Path) -> None:
+    recipe = "reader: table\nexclude: [id]\n"
+    files = profiles(model(TABLE, 3, 2), tmp_path, recipe, *(table(tmp_path, n) for n in ("old", "new")))
+    old, new = map(qprof.load_profile, files)
+    inputs = {n: replace(i, tensor=replace(i.tensor, channels=None)) for n, i in new.inputs.items()}
+    report = qprof.diff(old, replace(new, inputs=inputs), limits=qprof.DriftLimits(max_drifted_parts=0))
     assert [one.code for one in report.findings if one.code is Code.GATE_NOT_PROVEN]
     assert not report.passed
 
 
-def pictures(folder: Path, shares: Mapping[str, int], *, colour: int | None = None) -> Path:
+def pictures(
+    folder: Path, shares: Mapping[str, int], *, colour: int | None = None, light: float = 1.0
+) -> Path:
     image = pytest.importorskip("PIL.Image", reason="of the extra test-all")
     for name, count in shares.items():
         (folder / name).mkdir(parents=True)
         for number in range(count):
-            pixels = RNG.integers(100, 150, (8, 8, 3)).astype(np.uint8)
+            pixels = (RNG.integers(100, 150, (8, 8, 3)) * light).astype(np.uint8)
             if colour is not None:
                 pixels[..., colour] //= 4
             image.fromarray(pixels).save(folder / name / f"{number}.png")
@@ -121,6 +132,15 @@ def test_the_colour_that_darkened_is_named(tmp_path: Path) -> None:
     assert found.startswith("input 'x', 'blue': mean ")
     (beyond,) = told(files, Code.BEYOND_RANGE)
     assert "values beyond OLD's range come from a/" in beyond
+
+
+def test_pictures_that_are_darker_are_told_as_brightness(tmp_path: Path) -> None:
+    data = [pictures(tmp_path / "old", {"a": 8}), pictures(tmp_path / "new", {"a": 8}, light=0.85)]
+    files = profiles(model(PICTURES, 2, 3, 3, 3), tmp_path, "reader: image\nresize: exact\n", *data)
+    (found,) = told(files, Code.PART_DRIFT)
+    assert found.startswith("input 'x', brightness: mean ")
+    assert "look at light and exposure first: red, green and blue moved alike" in found
+    assert failed(files) == "--max-drifted-parts 0: 1: input 'x', brightness"
 
 
 def recording(folder: Path, *, smooth: bool) -> Path:
