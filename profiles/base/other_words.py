@@ -125,6 +125,8 @@ WORDS: Mapping[str, tuple[str, ...]] = {
     "calibration": ("dump-profile",),
     "compress": ("quantize",),
     "convert": ("quantize",),
+    "explain": ("show",),
+    "inspect": ("show",),
     "benchmark": ("evaluate",),
     "validate": ("evaluate",),
     "compare": ("compare-layers",),
