@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ..console import plain_table
 
 if TYPE_CHECKING:
-    from ...quantizer.api.explanation import NodeExplanation, TensorExplanation
+    from ...quantizer.api.explanation import NodeExplanation, Observed, TensorExplanation
     from ...quantizer.numerics.affine import QuantParams
 
 
@@ -86,8 +86,20 @@ def _node_lines(explanation: NodeExplanation) -> Iterator[str]:
         return
     for side, operands in (("input", explanation.inputs), ("output", explanation.outputs)):
         for operand in operands:
-            converted = " (converted for this node)" if operand.converted else ""
-            yield f"  {side} {operand.index} '{operand.tensor}': {_params_text(operand.params)}{converted}"
+            words = _params_text(operand.params)
+            words += " (converted for this node)" if operand.converted else ""
+            words += _observed_text(operand.observed)
+            yield f"  {side} {operand.index} '{operand.tensor}': {words}"
+
+
+def _observed_text(observed: Observed | None) -> str:
+    """Return the values of an operand as profiled, and how many of them saturate."""
+    if observed is None:
+        return ""
+    clipped = ""
+    if observed.clipped:
+        clipped = f", {100 * observed.clipped:.4g} % clipped"
+    return f"; observed {_range_text((observed.minimum, observed.maximum))}{clipped}"
 
 
 def _params_text(params: QuantParams | None) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -97,6 +98,10 @@ def command(
         echo(document("sensitivity", 1, replace(result, nodes=result.nodes[:worst])))
     else:
         echo(sensitivity_text(result, worst))
+        if (plan := options.get("plan")) is not None and result.nodes:
+            words = ["qprof", "show", str(plan), result.nodes[0].nodes[-1], "--model", str(model)]
+            words += [] if profile is None else ["--profile", str(profile)]
+            echo(f"why: {shlex.join(words)}")
 
 
 def sensitivity_text(result: Sensitivities, worst: int | None) -> str:

@@ -173,12 +173,14 @@ class Operand:
         tensor: its name.
         params: that the node reads or writes it with; None for float.
         converted: whether these are not the parameters that the tensor is stored with.
+        observed: its values as profiled; None for a constant, and without a profile.
     """
 
     index: int
     tensor: str
     params: QuantParams | None
     converted: bool
+    observed: Observed | None = None
 
 
 @dataclass(frozen=True, repr=False)
@@ -262,7 +264,7 @@ def explain(
                 f"{profile_name(profile)}: a profile is read with its model; give the model too"
             )
         if name in plan.nodes and name not in _tensor_names(plan, graph):
-            return explain_node(plan, name, where, graph)
+            return explain_node(plan, name, where, graph, observed)
         return replace(explain_tensor(plan, name, where, graph, observed), findings=findings)
 
 
@@ -307,7 +309,9 @@ def explain_tensor(
     )
 
 
-def explain_node(plan: QuantPlan, name: str, where: str, graph: Graph | None = None) -> NodeExplanation:
+def explain_node(
+    plan: QuantPlan, name: str, where: str, graph: Graph | None = None, profile: Profile | None = None
+) -> NodeExplanation:
     """Explain one node of a plan; `where` names the plan in errors. See `explain`.
 
     Raises:
@@ -318,14 +322,19 @@ def explain_node(plan: QuantPlan, name: str, where: str, graph: Graph | None = N
     entry = plan.nodes[name]
     node = None if graph is None else next(node for node in graph.nodes if node.name == name)
     inputs, outputs = list[Operand](), list[Operand]()
-    if node is not None:
+    if node is not None and graph is not None:
+
+        def seen(tensor: str) -> Observed | None:
+            return None if graph.is_constant(tensor) else _observed(plan, tensor, graph, profile)
+
         for index, tensor in enumerate(node.inputs):
             if tensor:
                 params = plan.params_read(name, index, tensor)
-                inputs.append(Operand(index, tensor, params, params != plan.tensors.get(tensor)))
+                converted = params != plan.tensors.get(tensor)
+                inputs.append(Operand(index, tensor, params, converted, seen(tensor)))
         for index, tensor in enumerate(node.outputs):
             if tensor:
-                outputs.append(Operand(index, tensor, plan.tensors.get(tensor), False))
+                outputs.append(Operand(index, tensor, plan.tensors.get(tensor), False, seen(tensor)))
     return NodeExplanation(
         node=name,
         operator=None if node is None else node.op_type,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, TypeVar
 
@@ -26,7 +26,7 @@ from ..noise.estimate_check import expected_sqnr
 from ..noise.output_limits import WORDS, NoiseLimits
 from ..plan.plan import Kind, QuantPlan
 from ..plan.provenance import model_fingerprint, plan_digest, profile_digest
-from ..search.attribution import Attribution
+from ..search.attribution import Attribution, OutputNoise
 from ..search.grades import FAIR_DB, ORDER, Grade, OutputGrade, decision_of, needed_sqnr, output_grades
 from ..search.integer_share import saved_bytes
 from ..search.node_costs import TimedNodes
@@ -78,6 +78,8 @@ class Results:
         evaluation: of the quantized model on samples.
         seen: that on the samples that the profile keeps, where there are no others.
         attribution: the noise of the plan's nodes, run on samples.
+        other_calibrator: the noise of the outputs, run likewise, with the calibrator of the target where the
+            plan has another one; empty where it was not run.
         layers: tensor by tensor, on samples.
         quantization: the files that were written.
         tuning: the trials.
@@ -89,6 +91,7 @@ class Results:
     evaluation: Evaluation | None = None
     seen: Evaluation | None = None
     attribution: Attribution | None = None
+    other_calibrator: Mapping[str, OutputNoise] = field(default_factory=dict)
     layers: LayerReport | None = None
     quantization: QuantizeResult | None = None
     tuning: TuneResult | None = None
@@ -237,7 +240,8 @@ def _changes(analysis: Analysis, results: Results, names: FileNames) -> tuple[Wh
     verdict = None if results.quantization is None else results.quantization.verdict
     if verdict is None:
         found = results.attribution
-        return () if found is None else with_commands(analysis.plan, names, tuple(run_changes(found)))
+        changes = () if found is None else tuple(run_changes(found, analysis.plan, results.other_calibrator))
+        return with_commands(analysis.plan, names, changes)
     if verdict.applied is not None and names.command_line:
         names = replace(names, command_line=(*names.command_line, *verdict.applied.options))
     return with_commands(analysis.plan, names, tuple(tried_changes(verdict)))

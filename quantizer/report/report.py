@@ -40,14 +40,16 @@ from ..plan.documents import documents_beside
 from ..plan.plan import QuantPlan
 from ..plan.provenance import read_provenance
 from ..plan.store import PlanLike
-from ..planning.plan_model import open_plan
+from ..planning.plan_model import PlannedModel, model_facts, open_plan, plan_from
 from ..prepare.prepare import ModelFile, ProfileLike, file_of, opened, profile_name
 from ..search import tune as tuning
-from ..search.attribution import Attribution, attribute, limits_of, samples_to_attribute_on
+from ..search.attribution import attribute, limits_of, noise_of_plan, samples_to_attribute_on
 from ..search.closed_loop import CHECK_SAMPLES
 from ..search.fixes import lacking
 from ..search.grades import decision_of, output_grades
 from ..search.node_costs import TimedNodes, find_costs, relative_size
+from ..targets.loading import load_recipe
+from ..targets.packaged import target_names
 from ..targets.target import Recipe
 from .assemble import Results, make_report
 from .content import Report
@@ -266,12 +268,12 @@ def _attributed(
         only_poor: whether that of a good model is not run.
     """
 
-    def found() -> Attribution | None:
+    def found() -> Results | None:
         samples = _kept_samples(analysis) if data is None else data
         if samples is None:
             return None
         planned = open_plan(analysis.prepared, analysis.plan)
-        limits, lacks = _limits(analysis) or limits_of(planned), None
+        limits, lacks, is_poor = _limits(analysis) or limits_of(planned), None, False
         if (evaluation := results.evaluation or results.seen) is not None:
             grades = output_grades(evaluation.outputs, limits, evaluation.shifts)
             is_poor = decision_of(grades, evaluation.score or evaluation.accuracy).grade in ("fair", "poor")
@@ -280,13 +282,29 @@ def _attributed(
             lacks = lacking(grades[0] if grades else None) if is_poor else 0.0
         limit = CHECK_SAMPLES if data is None else None
         run = samples_to_attribute_on(analysis.model_file.path, planned, samples, limit, provider=provider)
-        return attribute(planned, run, limits, lacking=lacks, provider=provider)
+        attribution = attribute(planned, run, limits, lacking=lacks, provider=provider)
+        other = _with_usual_calibrator(analysis) if is_poor else None
+        noises = {} if other is None else noise_of_plan(other, run, limits, provider=provider)
+        return replace(results, attribution=attribution, other_calibrator=noises)
 
     try:
-        attribution, left_out = improved("report: noise of the nodes", found, None)
+        made, left_out = improved("report: noise of the nodes", found, None)
     except QprofError:
         return results
-    return replace(results, attribution=attribution, left_out=(*results.left_out, *left_out))
+    made = made or results
+    return replace(made, left_out=(*made.left_out, *left_out))
+
+
+def _with_usual_calibrator(analysis: Analysis) -> PlannedModel | None:
+    """Return the plan with the calibrator of its target; None where it has that, or is made of no profile."""
+    recipe, config = analysis.recipe, analysis.plan.config
+    if recipe is None or not config.reads_profile or config.target not in target_names():
+        return None
+    usual = load_recipe(config.target).config.calibrator
+    if config.calibrator == usual:
+        return None
+    other = replace(recipe, config=replace(config, calibrator=usual))
+    return plan_from(model_facts(analysis.prepared, analysis.measured, other))
 
 
 def _timed_nodes(

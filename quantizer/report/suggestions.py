@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import shlex
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..model.folders import quantized_name
 from ..plan.plan import QuantPlan
-from ..search.attribution import Attribution
+from ..search.attribution import Attribution, OutputNoise
+from ..search.fixes import MIN_GAIN_DB
 from ..search.verdict import Fix, Verdict
-from ..targets.loading import options_of_config
+from ..targets.loading import load_recipe, options_of_config
 from .content import WhatIf
 
 MUCH_FASTER = 1.1
@@ -74,24 +76,44 @@ def tried_changes(verdict: Verdict) -> Iterator[WhatIf]:
         )
 
 
-def run_changes(found: Attribution) -> Iterator[WhatIf]:
-    """Yield the change with which the outputs of a plan were seen to hold: nodes that stay float."""
-    if not found.enough:
-        return
-    fix = Fix({"keep_float": found.enough})
-    after = found.held[found.output].sqnr if found.output in found.held else None
-    gained = None if after is None or found.sqnr is None else round(after - found.sqnr, 2)
-    yield WhatIf(
-        title=_kept_words(found.enough),
-        command="",
-        output=found.output,
-        sqnr=after,
-        gained=gained,
-        speedup=None,
-        nodes=found.enough,
-        options=fix.options,
-        measured_on=found.samples,
-    )
+def run_changes(
+    found: Attribution, plan: QuantPlan, other_calibrator: Mapping[str, OutputNoise]
+) -> Iterator[WhatIf]:
+    """Yield the changes with which the outputs of a plan were seen to be better: the calibrator of its
+    target, and nodes that stay float.
+
+    Args:
+        found: the noise of the plan's nodes.
+        plan: the plan.
+        other_calibrator: the noise of the outputs with that calibrator; empty where it was not run.
+    """
+
+    def change(fix: Fix, title: str, noises: Mapping[str, OutputNoise]) -> WhatIf:
+        after = noises[found.output].sqnr if found.output in noises else None
+        gained = None if after is None or found.sqnr is None else round(after - found.sqnr, 2)
+        nodes = fix.settings.get("keep_float", ())
+        return WhatIf(
+            title=title,
+            command="",
+            output=found.output,
+            sqnr=after,
+            gained=gained,
+            speedup=None,
+            nodes=nodes if isinstance(nodes, tuple) else (),
+            options=fix.options,
+            measured_on=found.samples,
+        )
+
+    changes = []
+    if other_calibrator:
+        usual = load_recipe(plan.config.target).config.calibrator
+        fix = Fix({"calibrator": usual})
+        changes.append(change(fix, _setting_words("calibrator", usual), other_calibrator))
+    if found.enough:
+        fix = Fix({"keep_float": found.enough})
+        changes.append(change(fix, _kept_words(found.enough), found.held))
+    helpful = (one for one in changes if one.gained is None or one.gained >= MIN_GAIN_DB)
+    yield from sorted(helpful, key=lambda one: math.inf if one.sqnr is None else one.sqnr, reverse=True)
 
 
 def _kept_words(nodes: tuple[str, ...]) -> str:

@@ -21,6 +21,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
+import onnx_ir as ir
+
 from ...profiles.base.findings import Code, Finding
 from ...profiles.records.profile import DataId, Profile
 from ...profiles.runtime.providers import CPU
@@ -238,31 +240,10 @@ def attribute(
         ModelError: the plan's model cannot be run.
     """
     limits = limits or limits_of(planned)
-    axes, floats = class_axes(planned.model), samples.float_outputs
-    inputs = [sample.arrays for sample in samples.samples]
-
-    def noises(quantized: Sequence[Outputs] | None) -> Noises:
-        """Return the noise at each output; nothing of a model that cannot be run."""
-        if quantized is None:
-            return {}
-        found = {
-            shift.output: OutputNoise(min(shift.ratio, LARGEST) ** 2, _share(shift.sqnr))
-            for shift in output_shifts(floats, quantized, limits, axes, inputs)
-            if not shift.incomparable
-        }
-        for name, noise in found.items():  # boxes that are lost move no score
-            if limits.kinds.get(name) == "detections":
-                one, other = ([{name: outputs[name]} for outputs in side] for side in (floats, quantized))
-                worst = noise_share(one, other, axes) * 10.0 ** (SCORES_DB / 10.0)
-                found[name] = replace(noise, figure=max(noise.figure, min(worst, LARGEST)))
-        if not found:
-            share = min(noise_share(floats, quantized, axes), LARGEST)
-            found = {"": OutputNoise(share, share)}
-        return found
+    noises = _measuring(planned.model, samples, limits)
 
     def whole(plan: QuantPlan) -> Noises:
-        session = open_model(lower(planned.model, plan).model, "quantized model", provider=provider)
-        return noises(samples.outputs(session, "quantized model"))
+        return noise_of_plan(replace(planned, plan=plan), samples, limits, provider=provider)
 
     first = whole(planned.plan)
     alone = NodesAlone(planned, samples, provider)
@@ -290,6 +271,48 @@ def attribute(
     if lacking is not None:
         goal = min(goal, _figure(first) * 10.0 ** (-lacking / 10.0))
     return _with_nodes_kept_float(found, goal, lambda names: whole(left_float(planned.plan, names)), goes_on)
+
+
+def noise_of_plan(
+    planned: PlannedModel, samples: RunSamples, limits: NoiseLimits, *, provider: str = CPU
+) -> Noises:
+    """Return the noise at each output of a plan's model, written and run as a whole.
+
+    Raises:
+        ModelError: it cannot be run.
+    """
+    name = "quantized model"
+    session = open_model(lower(planned.model, planned.plan).model, name, provider=provider)
+    return _measuring(planned.model, samples, limits)(samples.outputs(session, name))
+
+
+def _measuring(
+    model: ir.Model, samples: RunSamples, limits: NoiseLimits
+) -> Callable[[Sequence[Outputs] | None], Noises]:
+    """Return a function that takes the noise at each output from the outputs of a model on some samples."""
+    axes, floats = class_axes(model), samples.float_outputs
+    inputs = [sample.arrays for sample in samples.samples]
+
+    def noises(quantized: Sequence[Outputs] | None) -> Noises:
+        """Return the noise at each output; nothing of a model that cannot be run."""
+        if quantized is None:
+            return {}
+        found = {
+            shift.output: OutputNoise(min(shift.ratio, LARGEST) ** 2, _share(shift.sqnr))
+            for shift in output_shifts(floats, quantized, limits, axes, inputs)
+            if not shift.incomparable
+        }
+        for name, noise in found.items():  # boxes that are lost move no score
+            if limits.kinds.get(name) == "detections":
+                one, other = ([{name: outputs[name]} for outputs in side] for side in (floats, quantized))
+                worst = noise_share(one, other, axes) * 10.0 ** (SCORES_DB / 10.0)
+                found[name] = replace(noise, figure=max(noise.figure, min(worst, LARGEST)))
+        if not found:
+            share = min(noise_share(floats, quantized, axes), LARGEST)
+            found = {"": OutputNoise(share, share)}
+        return found
+
+    return noises
 
 
 def _with_nodes_kept_float(

@@ -1,4 +1,5 @@
 import json
+import shlex
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -95,3 +96,38 @@ def test_the_plan_is_the_one_that_quantize_writes(profile, tmp_path) -> None:
     made, read = (json.loads(run(profile, "--json", *more).stdout) for more in ([], ["--plan", str(plan)]))
     nodes = [[(node["nodes"], node["sqnr"]) for node in found["nodes"]] for found in (made, read)]
     assert sorted(nodes[0]) == sorted(nodes[1])
+
+
+def test_without_data_the_samples_of_the_profile_are_run(profile) -> None:
+    words = ["sensitivity", str(DIGITS / "model.onnx"), "--profile", str(profile), "--target", TARGET]
+    document = json.loads(CliRunner().invoke(main, [*words, "--json"]).stdout)
+    assert document["samples"] == 16
+    assert document["source"] == "16 samples"
+
+
+def test_a_poor_plan_is_answered_with_nodes_to_keep_float_and_with_the_reason(profile, tmp_path) -> None:
+    """The steps of a search for the layer that hurts: each one's advice leads to the next."""
+    plan, model = tmp_path / "plan.yaml", DIGITS / "model.onnx"
+    settings = ["--calibrator", "percentile:90", "--min-output-sqnr", "0", "--cost-model", "off"]
+    files = ["--profile", str(profile), "-o", str(tmp_path / "o.onnx"), "--save-plan", str(plan)]
+    assert CliRunner().invoke(main, ["quantize", str(model), *files, *settings]).exit_code == 0
+    found = run(profile, "--plan", str(plan)).stdout
+    assert "outputs hold with --keep-float " in found
+    (command,) = (line.removeprefix("why: ") for line in found.splitlines() if line.startswith("why: "))
+    shown = CliRunner().invoke(main, shlex.split(command)[1:]).stdout
+    worst = next(line for line in found.splitlines()[4:] if line.split()).split()[0]
+    assert shown.startswith(f"node '{worst}'")
+    assert "% clipped" in shown
+
+
+def test_a_report_of_another_calibrator_tries_that_of_the_target(profile, tmp_path) -> None:
+    settings = ["--calibrator", "percentile:90", "--min-output-sqnr", "0", "--cost-model", "off"]
+    quantized, model = tmp_path / "o.onnx", DIGITS / "model.onnx"
+    files = ["--profile", str(profile), "-o", str(quantized), "--save-plan", str(tmp_path / "plan.yaml")]
+    assert CliRunner().invoke(main, ["quantize", str(model), *files, *settings]).exit_code == 0
+    words = ["report", str(model), str(quantized), "--profile", str(profile), "-o", str(tmp_path / "r")]
+    assert CliRunner().invoke(main, words).exit_code == 0
+    report = json.loads((tmp_path / "r" / "report.json").read_text(encoding="utf-8"))
+    assert report["verdict"]["grade"] == "poor"
+    assert report["what_ifs"][0]["options"] == ["--calibrator", "mse"]
+    assert report["what_ifs"][0]["gained"] > 20.0
