@@ -26,6 +26,7 @@ from msgspec import Meta
 from ..base.errors import ConfigError, DataError, nearest
 from ..base.extras import library
 from ..base.findings import Code, Finding
+from ..base.tool import note
 from ..samples.arrays import read_npy, read_npz
 from ..samples.batches import has_batch, in_batches
 from ..samples.constants import Constants, checked_names, constant_arrays
@@ -87,6 +88,9 @@ class Rows:
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 """By ending of the file."""
 
+OTHER_DELIMITERS = (";", "\t", "|", ",")
+"""That a first line may have instead."""
+
 
 def _delimited_rows(source: str, files: Sequence[DataFile], delimiter: str, header: Sequence[str]) -> Rows:
     """Return the rows of CSV files, which have the same columns.
@@ -94,13 +98,14 @@ def _delimited_rows(source: str, files: Sequence[DataFile], delimiter: str, head
     Args:
         source: that holds them, for messages.
         files: at least one.
-        delimiter: between cells; "" for that of the ending.
+        delimiter: between cells; "" for that of the ending, or of the first line.
         header: names of the columns where the files do not begin with them.
 
     Raises:
         DataError: a file is empty, not CSV, or has other columns. While iterating: a row has more or fewer
             cells.
     """
+    delimiter = delimiter or _delimiter_of(files[0])
     columns = tuple(header) or _header_line(files[0], delimiter)
     for file in files[1:]:
         if (other := tuple(header) or _header_line(file, delimiter)) != columns:
@@ -136,9 +141,6 @@ def _header_line(file: DataFile, delimiter: str) -> tuple[str, ...]:
     if cells is None:
         raise DataError(f"{file}: is empty; the first line names the columns")
     names = tuple(name.strip() for name in cells)
-    if len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise DataError(f"{file}: line 1: has column '{twice}' twice; rename one")
     try:
         numbers = [float(name) for name in names]
     except ValueError:
@@ -149,17 +151,29 @@ def _header_line(file: DataFile, delimiter: str) -> tuple[str, ...]:
             f"{file}: line 1: names the columns, and holds the numbers {', '.join(names[:4])}; write names "
             "above them, or give them as header: [NAME, ...] in a recipe with reader: table"
         )
-    if not delimiter and len(names) == 1 and any(mark in names[0] for mark in ";|\t"):
-        raise DataError(
-            f"{file}: has one column only, '{names[0]}'; set delimiter in a recipe with reader: table"
-        )
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise DataError(f"{file}: line 1: has column '{twice}' twice; rename one")
     return names
+
+
+def _delimiter_of(file: DataFile) -> str:
+    """Return what stands between the cells of a file: the mark of its ending, or where the first line has
+    none of these, another that it has; that is noted."""
+    usual = DELIMITERS.get(file.suffix, ",")
+    line = next((line for _, line in file.lines()), b"")
+    others = [mark for mark in OTHER_DELIMITERS if mark.encode() in line and mark != usual]
+    if usual.encode() in line or not others:
+        return usual
+    sentence = f"{file}: cells are separated by {others[0]!r}, as the first line has them"
+    note(Finding(Code.READING_ASSUMED, sentence, str(file), remedy="delimiter in a recipe says otherwise"))
+    return others[0]
 
 
 def _delimited_cells(file: DataFile, delimiter: str) -> Iterator[tuple[int, list[str]]]:
     """Yield the cells of each line that has some, with the number of the line at its end."""
     with io.TextIOWrapper(file.open(), encoding="utf-8-sig", newline="") as text:
-        reader = csv.reader(text, delimiter=delimiter or DELIMITERS.get(file.suffix, ","), strict=True)
+        reader = csv.reader(text, delimiter=delimiter, strict=True)
         try:
             for cells in reader:
                 if cells:
@@ -642,7 +656,8 @@ def _table_encoder(
         return Original("", ", ".join(f"{n} {v}" for n, v in values if isinstance(v, str | int | float)))
 
     side_by_side = {name: tuple(columns) for name, columns in columns_of.items() if isinstance(columns, list)}
-    return RowEncoder(arrays, findings=_assumptions(source, assumed), columns=side_by_side, original=original)
+    findings = _assumptions(source, assumed, names, is_scaled=bool(scaling))
+    return RowEncoder(arrays, findings=findings, columns=side_by_side, original=original)
 
 
 def _usual_columns(
@@ -655,8 +670,10 @@ def _usual_columns(
     size = spec.shape[-1] if spec.shape else None
     if len(specs) == 1 and len(arrays) == 1:
         return arrays[0]
-    if len(specs) == 1 and not arrays and size == len(names):
-        return list(names)
+    if len(specs) == 1 and not arrays and isinstance(size, int):
+        kept = _sorted_columns(spec, size, first, names)[0]
+        if len(names) == size or len(kept) == size:
+            return list(names) if len(names) == size else kept
     advice = _columns_advice(spec, size if len(specs) == 1 else None, first, names)
     raise ConfigError(
         f"{source}: which columns does input '{spec.name}' ({spec}) take? Write a recipe with reader: table, "
@@ -675,6 +692,27 @@ def _columns_advice(spec: InputSpec, size: int | str | None, first: Row, names: 
         first: one of the rows.
         names: of the columns.
     """
+    left, excluded, answers = _sorted_columns(spec, size, first, names)
+    keys = [f"exclude: [{', '.join(excluded)}]"] if excluded else []
+    keys += [f"label: {answers[0]}"] if answers else []
+    if keys and (len(left) == size or (size is not None and not isinstance(size, int))):
+        every = [] if len(left) == size else [f"columns: {{{spec.name}: {ALL}}}"]
+        answer = "" if answers else " (the answer, if it is among them, as label: COLUMN)"
+        return f"{', '.join([*every, *keys])}: it then takes {_counted(left)}{answer}"
+    some = ", ".join([*left[:2], "..."] if len(left) > 2 else left or names[:2])
+    seem = "column seems" if len(left) == 1 else "columns seem"
+    few = f" ({len(left)} {seem} to be values, and it takes {size})" if isinstance(size, int) else ""
+    return f"columns: {{{spec.name}: [{some}]}}{few}"
+
+
+def _sorted_columns(
+    spec: InputSpec, size: int | str | None, first: Row, names: Sequence[str]
+) -> tuple[list[str], list[str], list[str]]:
+    """Return columns by what they seem to be: values of an input, ids and the like, and the answer.
+
+    Args:
+        spec, size, first, names: as in `_columns_advice`.
+    """
     takes_text = spec.dtype.kind == "O"
     others = [
         name
@@ -687,15 +725,7 @@ def _columns_advice(spec: InputSpec, size: int | str | None, first: Row, names: 
         answers = [left.pop()]
     if not answers and len(left) == size and names[-1] in others:
         answers = [names[-1]]
-    excluded = [name for name in others if name not in answers] + answers[1:]
-    keys = [f"exclude: [{', '.join(excluded)}]"] if excluded else []
-    keys += [f"label: {answers[0]}"] if answers else []
-    if keys and (len(left) == size or (size is not None and not isinstance(size, int))):
-        every = [] if len(left) == size else [f"columns: {{{spec.name}: {ALL}}}"]
-        answer = "" if answers else " (the answer, if it is among them, as label: COLUMN)"
-        return f"{', '.join([*every, *keys])}: it then takes {_counted(left)}{answer}"
-    some = ", ".join([*left[:2], "..."] if len(left) > 2 else left or names[:2])
-    return f"columns: {{{spec.name}: [{some}]}}"
+    return left, [name for name in others if name not in answers] + answers[1:], answers[:1]
 
 
 def _counted(names: Sequence[str]) -> str:
@@ -754,22 +784,39 @@ def _by_column(where: str, numbers: Scaling, columns_of: Mapping[str, str | list
     return dict(zip(columns, numbers, strict=True))
 
 
-def _assumptions(source: str, assumed: Mapping[InputSpec, str | list[str]]) -> tuple[Finding, ...]:
-    """Return the assumptions about columns, those that are called like their input in one finding."""
+def _assumptions(
+    source: str,
+    assumed: Mapping[InputSpec, str | list[str]],
+    names: Sequence[str],
+    *,
+    is_scaled: bool,
+) -> tuple[Finding, ...]:
+    """Return the assumptions about columns, those that are called like their input in one finding.
+
+    Args:
+        source: that the columns are of.
+        assumed: columns of each input.
+        names: of all columns.
+        is_scaled: whether the recipe says by how much.
+    """
     by_name = [spec for spec, columns in assumed.items() if columns == spec.name]
     sentences = []
     for spec, columns in assumed.items():
         if spec not in by_name:
-            names = _as_list(columns)
-            go = f"columns {', '.join(names)} go" if len(names) > 1 else f"column {names[0]} goes"
-            if len(names) > MAX_NOTED_COLUMNS:
-                go = f"{len(names)} columns, {names[0]} to {names[-1]}, go"
-            sentences.append(f"{go} to input '{spec.name}' as {type_text(spec.dtype)}")
+            taken = _as_list(columns)
+            go = f"columns {', '.join(taken)} go" if len(taken) > 1 else f"column {taken[0]} goes"
+            if len(taken) > MAX_NOTED_COLUMNS:
+                go = f"{len(taken)} columns, {taken[0]} to {taken[-1]}, go"
+            left_out = [f"'{name}'" for name in names if name not in taken] if len(taken) > 1 else []
+            rest = f", without {' and '.join(left_out)}" if left_out else ""
+            sentences.append(f"{go} to input '{spec.name}' as {type_text(spec.dtype)}{rest}")
     if by_name:
         types = sorted({type_text(spec.dtype) for spec in by_name})
         listed = _listed([spec.name for spec in by_name])
         sentences.append(f"columns {listed} go to the inputs of their names as {' or '.join(types)}")
     remedy = "columns in a recipe choose others"
+    if not is_scaled and any(isinstance(columns, list) for columns in assumed.values()):
+        remedy += ", and mean and std scale them"
     return tuple(
         Finding(Code.READING_ASSUMED, f"{source}: {text}", source, remedy=remedy) for text in sentences
     )
@@ -835,7 +882,9 @@ def _cell_value(row: Row, column: str, spec: InputSpec) -> object:
         number = number.item()
     if not isinstance(number, bool | int | float):
         shown = repr(value) if len(repr(value)) <= 40 else repr(value)[:37] + "..."
-        raise DataError(f"{where}: is {shown}, expected {type_text(spec.dtype)}; correct the value")
+        is_decimal = text is not None and re.fullmatch(r"[+-]?[0-9]+,[0-9]+", text)
+        what_to_do = "write it with a decimal point" if is_decimal else "correct the value"
+        raise DataError(f"{where}: is {shown}, expected {type_text(spec.dtype)}; {what_to_do}")
     if isinstance(number, float) and math.isnan(number):
         raise DataError(f"{where}: the value is missing (NaN); fill it, or remove the row")
     if spec.dtype.kind not in "biu":

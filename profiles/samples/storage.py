@@ -6,9 +6,11 @@ or an open file to seek in.
 
 from __future__ import annotations
 
+import gzip
 import io
 import os
 import re
+import zlib
 from collections import Counter
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
@@ -52,8 +54,8 @@ class DataFile:
 
     @property
     def suffix(self) -> str:
-        """Ending of the name, from its last dot, in lower case."""
-        return os.path.splitext(self.name)[1].lower()
+        """Ending of the name, from its last dot, in lower case; of a packed text that of the text."""
+        return suffix_of(self.name)
 
     def read(self) -> bytes:
         """Return the content.
@@ -65,9 +67,13 @@ class DataFile:
             return self.content
         if is_url(self.location):
             content: bytes = REMOTE.load(str(self)).content_of(self.location)
+        else:
+            with _readable(self.location):
+                content = Path(self.location).read_bytes()
+        if not is_packed(self.name):
             return content
-        with _readable(self.location):
-            return Path(self.location).read_bytes()
+        with _unpacked(str(self)):
+            return gzip.decompress(content)
 
     def fetched(self) -> DataFile:
         """Return a file of a store with its content held, if it is read more than once; else itself.
@@ -104,11 +110,36 @@ class DataFile:
         """
         if self.content is not None:
             return io.BytesIO(self.content)
+        if is_packed(self.name):
+            return io.BytesIO(self.read())
         if is_url(self.location):
             remote = REMOTE.load(str(self))
             return io.BufferedReader(remote.RemoteFile(self.location), remote.BLOCK_BYTES)
         with _readable(self.location):
             return Path(self.location).open("rb")
+
+
+PACKED_TEXTS = (".csv", ".tsv", ".jsonl", ".ndjson", ".txt")
+"""Endings of files that are read packed by gzip too, with .gz behind."""
+
+
+def is_packed(name: str) -> bool:
+    """Return whether a file of this name is a text that gzip has packed."""
+    stem, ending = os.path.splitext(name)
+    return ending.lower() == ".gz" and os.path.splitext(stem)[1].lower() in PACKED_TEXTS
+
+
+def suffix_of(name: str) -> str:
+    """Return the ending of a name in lower case; of a packed text that of the text."""
+    return os.path.splitext(os.path.splitext(name)[0] if is_packed(name) else name)[1].lower()
+
+
+@contextmanager
+def _unpacked(where: str) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(f"{where}: is no whole gzip file ({error}); write the file again") from None
 
 
 def decoded(where: str, content: bytes) -> str:
@@ -216,9 +247,7 @@ def data_files(source: str, suffixes: Collection[str] = (), *, deep: bool = Fals
         return (data_file(source),)
     passed = list[str]()
     names = (
-        name
-        for name in _shown_names(source, deep, passed)
-        if not suffixes or os.path.splitext(name)[1].lower() in suffixes
+        name for name in _shown_names(source, deep, passed) if not suffixes or suffix_of(name) in suffixes
     )
     files = tuple(joined(source, name) for name in sorted(names, key=_order))
     if not is_url(source):
@@ -250,11 +279,11 @@ def holds(source: str, suffixes: Collection[str], *, deep: bool = False) -> bool
     Raises:
         DataError: a store does not answer, or a folder cannot be read.
     """
-    if os.path.splitext(data_file(source).name)[1].lower() in suffixes and is_file(source):
+    if suffix_of(data_file(source).name) in suffixes and is_file(source):
         return True
     if not is_folder(source):
         return False
-    return any(os.path.splitext(name)[1].lower() in suffixes for name in _shown_names(source, deep))
+    return any(suffix_of(name) in suffixes for name in _shown_names(source, deep))
 
 
 def _shown_names(source: str, deep: bool, passed: list[str] | None = None) -> Iterator[str]:
