@@ -72,6 +72,26 @@ def test_no_column_is_named_where_the_night_was_an_ordinary_one(tmp_path: Path) 
     assert not told(files, Code.PART_DRIFT)
 
 
+def test_values_with_long_tails_name_no_column_in_an_ordinary_night(tmp_path: Path) -> None:
+    draw = np.random.default_rng(3)
+    net, samples = model(TABLE, 3, 2), [draw.lognormal(0.0, 2.0, (20, 3)) for _ in range(2)]
+    nights = [[{"x": row[None].astype(np.float32)} for row in night] for night in samples]
+    assert not told([qprof.profile(net, night) for night in nights], Code.PART_DRIFT)
+
+
+def test_pictures_that_differ_from_each_other_name_no_colour_in_an_ordinary_night(tmp_path: Path) -> None:
+    draw, net = np.random.default_rng(4), model(PICTURES, 2, 3, 3, 3)
+
+    def night(count: int, brightness: float = 0.0) -> list[dict[str, np.ndarray]]:
+        levels = draw.normal(brightness, 1.0, (count, 1, 3, 1, 1))
+        return [{"x": (level + draw.normal(0, 0.1, (1, 3, 8, 8))).astype(np.float32)} for level in levels]
+
+    old, *ordinary = (qprof.profile(net, night(count)) for count in (32, 6, 6, 6))
+    for new in ordinary:
+        assert not told([old, new], Code.PART_DRIFT)
+    assert told([old, qprof.profile(net, night(32, 1.8))], Code.PART_DRIFT)
+
+
 def test_a_job_can_fail_because_a_column_drifted(tmp_path: Path) -> None:
     data = [table(tmp_path, "old"), table(tmp_path, "same"), table(tmp_path, "new", factor=0.01)]
     old, same, new = profiles(model(TABLE, 3, 2), tmp_path, "reader: table\nexclude: [id]\n", *data)
@@ -135,7 +155,7 @@ def test_the_colour_that_darkened_is_named(tmp_path: Path) -> None:
 
 
 def test_pictures_that_are_darker_are_told_as_brightness(tmp_path: Path) -> None:
-    data = [pictures(tmp_path / "old", {"a": 8}), pictures(tmp_path / "new", {"a": 8}, light=0.85)]
+    data = [pictures(tmp_path / "old", {"a": 40}), pictures(tmp_path / "new", {"a": 40}, light=0.85)]
     files = profiles(model(PICTURES, 2, 3, 3, 3), tmp_path, "reader: image\nresize: exact\n", *data)
     (found,) = told(files, Code.PART_DRIFT)
     assert found.startswith("input 'x', brightness: mean ")
