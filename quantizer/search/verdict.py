@@ -331,7 +331,9 @@ class HeldOut:
             few = _count(self.samples, "held-out sample")
             figures = {"samples": self.samples, "of": self.of_samples}
             sentence = f"few samples: {few} of {self.of_samples}" if self.are_held_out else "few samples"
-            if 3 * self.samples > self.of_samples > 2:  # of few samples up to half are held out
+            if (
+                self.are_held_out and 3 * self.samples > self.of_samples > 2
+            ):  # of few samples up to half are held out
                 sentence += f", so that {self.of_samples - self.samples} made the profile"
             remedy = "more make the verdict surer"
             return (Finding(Code.FEW_HELD_OUT, sentence, self.source, figures, remedy),)

@@ -35,6 +35,12 @@ def test_a_good_model_that_was_judged_on_few_samples_is_good_so_far() -> None:
     assert verdict_of(evaluation(), LIMITS, HALF, HELD_OUT).sentence.startswith("good: output 'y'")
 
 
+def test_of_samples_that_are_just_given_nothing_is_said_of_a_profile() -> None:
+    given = HeldOut(samples=4, rows=4, of_samples=4, seen=False, source="", are_held_out=False)
+    (few,) = map(str, given.findings)
+    assert (given.text, few) == ("4 samples", "few samples; more make the verdict surer")
+
+
 def of_score(drop: float, low: float, high: float, sqnr: float, samples: int = 10) -> Verdict:
     """Return the verdict on a score, and on an output of which 20 dB are wanted."""
     score = Score(samples, samples, 90.0, 90.0 - drop, drop, low, high)
