@@ -93,7 +93,10 @@ def choose_parameters(
         for index, read in enumerate(node.inputs if choice.quantized else ()):
             if read in left_float:
                 inputs[name][index] = activations[read]
-    retyped = len(signed & tensors.keys()) if facts.target.unsigned_activations else 0
+    if not facts.target.unsigned_activations:
+        is_signed = TYPES[facts.config.activation_type].signed
+        signed = _misread_joins(facts, choices, "unsigned") if is_signed else set()
+    retyped = len(signed & tensors.keys())
     return Parameters(activations, tensors, inputs, retyped)
 
 
