@@ -153,7 +153,7 @@ def make_report(analysis: Analysis | None, results: Results, names: FileNames) -
     outputs, gates = _outputs(plan, evaluation, limits, grades), tuple(_gates(results))
     task = None if evaluation is None else _task_score(evaluation)
     if quantization is not None and quantization.verdict is not None:
-        verdict = _held_out_verdict(quantization.verdict, gates, found)
+        verdict = _held_out_verdict(quantization.verdict, gates, found, has_change=bool(changes))
     else:
         grade = _estimated_grade(outputs)
         if evaluation is not None and limits is not None:
@@ -163,7 +163,7 @@ def make_report(analysis: Analysis | None, results: Results, names: FileNames) -
         if results.seen is not None and worst_output:
             worst_output += f" (on {_seen_text(results.seen, limits)})"
         verdict = _verdict(grade, worst_output, gates, speed=speed, budgets=budgets, task=task, doubts=doubts)
-        causes = _causes(verdict, found)
+        causes = _causes(verdict, found, has_change=bool(changes))
         verdict = replace(verdict, findings=gravest_first([*verdict.findings, *causes]))
     if results.evaluation is not None:
         evaluated = results.evaluation
@@ -482,22 +482,30 @@ DOMINANT = 0.2
 
 
 def _held_out_verdict(
-    judgement: Judgement, gates: tuple[GateResult, ...], found: Attribution | None
+    judgement: Judgement, gates: tuple[GateResult, ...], found: Attribution | None, *, has_change: bool
 ) -> Verdict:
     """Return the verdict of `quantize --data`, which stands, as a report has it."""
     words = judgement.sentence.partition(": ")[2]
     sentence = "; ".join([*_missed_gates(gates), words])
     verdict = Verdict(_level(judgement.grade, gates), sentence, judgement.findings, judgement.grade)
-    return replace(verdict, findings=gravest_first([*verdict.findings, *_causes(verdict, found)]))
+    return replace(
+        verdict, findings=gravest_first([*verdict.findings, *_causes(verdict, found, has_change=has_change)])
+    )
 
 
-def _causes(verdict: Verdict, found: Attribution | None) -> tuple[Finding, ...]:
-    """Return the findings on what costs a model that is not good most, where none says it yet."""
+def _causes(verdict: Verdict, found: Attribution | None, *, has_change: bool) -> tuple[Finding, ...]:
+    """Return the findings on what costs a model that is not good most, where none says it yet.
+
+    Args:
+        verdict: on it.
+        found: the noise of its nodes; None where that was not run.
+        has_change: whether there is something to try: it is not said then that no few nodes are enough.
+    """
     if found is None or verdict.grade not in ("fair", "poor"):
         return ()
     if any(finding.code is Code.MAIN_CAUSE for finding in verdict.findings):
         return ()
-    return found.cause + found.spread
+    return found.cause if has_change else found.cause + found.spread
 
 
 def _verdict(
