@@ -302,8 +302,17 @@ def input_specs(model: ir.Model) -> tuple[InputSpec, ...]:
         dtype = np.dtype(value.type.dtype.numpy())
         rows = min(_selected_rows(value), default=None) if dtype.kind in "iu" else None
         specs.append(InputSpec(str(value.name), dtype, shape, rows))
-    outputs = output_specs(model)
-    return tuple(replace(spec, fed_by=state_output(spec, outputs)) for spec in specs)
+    outputs, rows = output_specs(model), has_rows(model)
+    return tuple(replace(spec, fed_by=state_output(spec, outputs), has_rows=rows) for spec in specs)
+
+
+def has_rows(model: ir.Model) -> bool:
+    """Return whether the first axis of a model's outputs can be that of the rows of a batch.
+
+    Where the model fixes all of them, a free first axis of its inputs is another: that of time, or letters.
+    """
+    shapes = [value.shape for value in model.graph.outputs]
+    return any(shape is None or (len(shape) > 0 and not isinstance(shape[0], int)) for shape in shapes)
 
 
 def output_specs(model: ir.Model) -> tuple[InputSpec, ...]:

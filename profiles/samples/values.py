@@ -40,6 +40,8 @@ class InputSpec:
         rows: of what integers select from, such as an embedding; 1 where the model does not say how
             many, None for what selects nothing.
         fed_by: name of the output that looks like its value in the next step (`state_output`); "" for none.
+        has_rows: whether a free first axis can be that of the rows of a batch; where no output has a free
+            first axis it is another one, that of time, or of letters.
     """
 
     name: str
@@ -47,6 +49,7 @@ class InputSpec:
     shape: tuple[int | str | None, ...] | None
     rows: int | None = None
     fed_by: str = ""
+    has_rows: bool = True
 
     def __str__(self) -> str:
         return f"{type_text(self.dtype)} of shape {shape_text(self.shape)}"
@@ -310,7 +313,7 @@ def batch_size(arrays: Mapping[str, npt.NDArray[Any]], specs: Sequence[InputSpec
     All inputs of a batch have one and the same free leading dimension, and the arrays agree on it.
     """
     leading = leading_dimensions(specs)
-    if len(leading) != 1 or isinstance(leading.pop(), int):
+    if len(leading) != 1 or isinstance(leading.pop(), int) or not all(spec.has_rows for spec in specs):
         return None
     rows = {array.shape[0] for array in arrays.values() if array.ndim}
     return rows.pop() if len(rows) == 1 else None
@@ -325,7 +328,7 @@ def of_batches(specs: Sequence[InputSpec]) -> tuple[InputSpec, ...]:
     """Return the inputs as they take batches whose rows are run one by one, where the model fixes 1 row."""
     if leading_dimensions(specs) != {1}:
         return tuple(specs)
-    return tuple(replace(spec, shape=("rows", *(spec.shape or ())[1:])) for spec in specs)
+    return tuple(replace(spec, shape=("rows", *(spec.shape or ())[1:]), has_rows=True) for spec in specs)
 
 
 def with_leading_axes(array: npt.NDArray[Any], spec: InputSpec) -> npt.NDArray[Any]:

@@ -51,7 +51,6 @@ from ..evaluation.gates import WORTHLESS, check_gate, has_something_right, timed
 from ..evaluation.metrics.score import reads_truth
 from ..evaluation.metrics.truth import Labels, load_labels
 from ..evaluation.options import EvaluationOptions, LatencySettings
-from ..evaluation.output_rows import has_rows
 from ..evaluation.written_model import NOT_RUN
 from ..model.external_data import float_weight_bytes
 from ..model.files import temporary_folder
@@ -286,7 +285,6 @@ def quantize_from_samples(
             digests,
             others=other_digests,
             profile=None if kept is None or config.rounding in WITH_SAMPLES else kept.profile.data,
-            has_rows=has_rows(prepared.model.graph.outputs),
         )
         if isinstance(truth, Labels):
             truth = held_out_labels(truth, samples)

@@ -234,7 +234,6 @@ def split_samples(
     *,
     others: SampleDigests | None = None,
     profile: DataId | None = None,
-    has_rows: bool = True,
 ) -> SampleSplit:
     """Return the use of each sample.
 
@@ -247,7 +246,6 @@ def split_samples(
         others: of another source, to judge the result on; None for none.
         profile: the data of a profile that was given; None where one is made, or where weights are rounded
             with samples, for which those that are not held out are used.
-        has_rows: whether samples are batches, whose rows count; else each counts as one.
     """
     every = tuple(range(len(samples.rows)))
     judged = samples
@@ -264,7 +262,7 @@ def split_samples(
     elif profile is not None and profile != profiled_id:
         profiled, profiled_id, held_out = every, profile, every
         seen = profile == samples.identity(every)
-    rows = judged.count_rows(held_out) if has_rows else len(held_out)
+    rows = judged.count_rows(held_out)
     of_sequences = (0, 0)
     if samples.sequences and others is None:
         of_sequences = (len({samples.sequences[at] for at in held_out}), len(set(samples.sequences)))

@@ -29,6 +29,7 @@ from ...profiles.samples.samples import (
     check_same_again,
     digest_text,
     folder_of,
+    has_rows,
     input_specs,
     sample_digests,
     token_decoder,
@@ -62,7 +63,7 @@ from .metrics.score import MetricRequest, Score, ScoreRun, open_metric, reads_tr
 from .metrics.score_shift import Rows, ScoreShift, shift_of_rows
 from .metrics.truth import Labels, load_labels
 from .options import EvaluationOptions, Gate
-from .output_rows import has_rows, rows_of
+from .output_rows import rows_of
 from .output_shift import JudgedSamples, OutputShift
 from .runtimes import ExecutionPlace, Inputs, Session, as_programs_run, place_of, run
 from .tokens import (
@@ -443,7 +444,7 @@ def evaluate(
     digests, sequence_of = list[tuple[int, ...]](), list[int]()
     judged = None if limits is None else JudgedSamples(axes)
     first_samples: list[Sample] = []
-    counts_rows, judged_rows = has_rows(original.graph.outputs), 0
+    counts_rows, judged_rows = has_rows(original), 0
     names = ClassNames(original, data, () if class_labels is None else class_labels.names)
     worst = WorstSamples(specs, axes, Reading(names, token_decoder(data, folder_of(original))))
     told: Metric | None = None  # says the answers in words

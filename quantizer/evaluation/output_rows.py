@@ -6,12 +6,11 @@ nearly always the same and with certainty, so that it hides what changes in the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import onnx_ir as ir
 
 Array = npt.NDArray[Any]
 Mask = npt.NDArray[np.bool_]
@@ -77,15 +76,6 @@ def _run_at_end(rows: Array) -> npt.NDArray[np.int64]:
     """Return how many positions at the end of each sequence are equal to its last one, itself included."""
     equal = (rows == rows[:, -1:]).all(axis=2)[:, ::-1]
     return np.asarray(np.where(equal.all(axis=1), equal.shape[1], np.argmin(equal, axis=1)), np.int64)
-
-
-def has_rows(outputs: Iterable[ir.Value]) -> bool:
-    """Return whether the first axis of a model's outputs can be that of the rows of a batch.
-
-    Where the model fixes all of them, a free first axis of its inputs is another: that of time, or letters.
-    """
-    shapes = [value.shape for value in outputs]
-    return any(shape is None or (len(shape) > 0 and not isinstance(shape[0], int)) for shape in shapes)
 
 
 def rows_of(outputs: Mapping[str, Array]) -> int:

@@ -91,7 +91,7 @@ CONV = "y = Conv (x, w)"
 def hinted(samples: Array, body: str, shape: str = "N, 3, H, W", **more: Any) -> Profile:
     """Return the profile of a net on samples: arrays of one input."""
     proto = onnx.parser.parse_model(
-        f'<ir_version: 8, opset_import: ["": 13]> net (float[{shape}] x) => (float y) {{ {body} }}'
+        f'<ir_version: 8, opset_import: ["": 13]> n (float[{shape}] x) => (float[M, C, A, B] y) {{ {body} }}'
     )
     weights = {"w": np.ones((4, 3, 3, 3)), "scale": np.full((1,), 255.0), "mean": np.full((1, 3, 1, 1), 0.5)}
     for name, weight in weights.items():

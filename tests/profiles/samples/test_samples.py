@@ -24,9 +24,11 @@ from qprof_onnx.profiles.base.errors import DataError
 from qprof_onnx.profiles.samples import arrays as array_files
 from qprof_onnx.profiles.samples.objects import ChosenSamples, PreprocessedData
 from qprof_onnx.profiles.samples.samples import (
+    has_rows,
     input_specs,
     open_samples,
     rows_of,
+    sample_digests,
     set_title,
 )
 from qprof_onnx.profiles.samples.values import InputSpec, Sample, Samples, drawn_positions
@@ -653,3 +655,16 @@ def test_data_of_another_kind_than_the_model_takes_are_refused_in_these_words(
 ) -> None:
     (tmp_path / name).write_text("a,b\n1,2\n")
     assert f"holds {says}" in refusal(tmp_path / name, InputSpec("x", np.dtype(dtype), shape))
+
+
+@pytest.mark.parametrize(
+    ("shapes", "rows"), [([["n", 4]], True), ([[20, "n", 4]], False), ([None], True), ([[]], False)]
+)
+def test_outputs_that_begin_with_a_fixed_axis_hold_no_rows(shapes: list[list | None], rows: bool) -> None:
+    letters = ir.Value(name="x", shape=ir.Shape(["letters"]), type=ir.TensorType(ir.DataType.FLOAT))
+    outputs = [ir.Value(name="y", shape=None if shape is None else ir.Shape(shape)) for shape in shapes]
+    model = ir.Model(ir.Graph([letters], outputs, nodes=[]), ir_version=10)
+    assert has_rows(model) == rows
+    specs = input_specs(model)
+    found = sample_digests({"x": np.arange(5, dtype=np.float32)}, specs)
+    assert len(found) == (5 if rows else 1)
