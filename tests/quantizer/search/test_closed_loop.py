@@ -519,3 +519,38 @@ def test_a_size_has_float_among_its_formats_where_the_others_are_too_noisy_as_ru
     assert kinds["MatMul_y"] is Kind.WEIGHT_ONLY
     assert result.passed != is_destroyed
     assert (tmp_path / "q.onnx").stat().st_size <= 1000 * int(size.removesuffix("kB"))
+
+
+def test_what_a_state_adds_to_the_next_step_is_run_of_a_small_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(0)
+    model = parser.parse_model(
+        """<ir_version: 10, opset_import: ["": 21]>
+        steps (float[1, 64] x, float[1, 64] state) => (float[1, 16] y, float[1, 64] stateN)
+        { a = MatMul (x, w) b = MatMul (state, r) c = Add (a, b) stateN = Tanh (c) y = MatMul (stateN, v) }"""
+    )
+    sizes = {"w": (64, 64), "r": (64, 64), "v": (64, 16)}
+    for name, shape in sizes.items():
+        array = (rng.normal(size=shape) * (3.0 if name == "r" else 1.0) / 8.0).astype(np.float32)
+        model.graph.initializer.append(numpy_helper.from_array(array, name))
+    save(model, tmp_path / "m.onnx")
+    samples = [
+        {
+            "x": rng.normal(size=(1, 64)).astype(np.float32),
+            "state": np.tanh(rng.normal(size=(1, 64))).astype("f4"),
+        }
+        for _ in range(64)
+    ]
+    profile = qprof.profile(tmp_path / "m.onnx", samples)
+    asked = {"config": qprof.QuantConfig(cost_model="off")}
+
+    def checked(name: str) -> plan_module.OutputCheck:
+        result = qprof.quantize(tmp_path / "m.onnx", profile, tmp_path / name, **asked)  # type: ignore[arg-type]
+        return next(check for check in result.plan.origin.checks if check.output == "y")
+
+    several = checked("several.onnx")
+    monkeypatch.setattr(closed_loop, "STATE_STEPS", 1)
+    one = checked("one.onnx")
+    assert several.samples == one.samples == 64
+    assert several.value > 1.2 * one.value
