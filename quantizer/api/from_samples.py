@@ -67,6 +67,7 @@ from ..search.fixes import Failing, cheap_fixes, fix_order, in_place_of_poor, is
 from ..search.loop import Loop
 from ..search.options import SpeedCheckOptions
 from ..search.verdict import (
+    USE_FLOAT,
     Fix,
     Judged,
     Verdict,
@@ -75,7 +76,7 @@ from ..search.verdict import (
     with_cause_of_good_estimates,
     with_fixes,
 )
-from ..search.worth import is_in_vain, taken
+from ..search.worth import is_float, is_in_vain, taken
 from ..targets.config import DATA_FREE, WITH_SAMPLES
 from ..targets.loading import load_recipe, with_settings
 from ..targets.machine import saturation_alarm
@@ -536,9 +537,11 @@ def _worth_writing(task: _Task, first: _Attempt, verdict: Verdict) -> tuple[_Att
     weights = _attempt(task, with_settings(task.recipe, settings, "weights"))
     chosen = taken(verdict, weights.verdict)
     if chosen.model == "float":
-        weights = _attempt(task, with_settings(task.recipe, {"keep_float": ("*",)}, "float"))
+        whole = with_settings(task.recipe, {"keep_float": ("*",)}, "float")
+        floats = first if is_float(verdict) else _attempt(task, whole)
+        reason = Finding(Code.NOTHING_QUANTIZED, chosen.reason, remedy=USE_FLOAT)
+        return floats, replace(no_verdict(floats.verdict, reason), fixes=verdict.fixes)
     instead = Finding(Code.FALLBACK_TAKEN, chosen.reason)
-    task.note(instead)
     findings = gravest_first([instead, *weights.verdict.findings, *verdict.cause])
     return weights, replace(weights.verdict, fixes=verdict.fixes, findings=findings)
 

@@ -118,9 +118,13 @@ class OutputGrade:
         return -inf if self.sqnr is None else self.sqnr - self.needed
 
     @property
+    def is_same(self) -> bool:
+        """Whether nothing differs but the last bits of a float."""
+        return self.sqnr is not None and self.sqnr >= SAME_DB
+
+    @property
     def _decibels(self) -> str:
-        assert self.sqnr is not None
-        return "no difference" if self.sqnr >= SAME_DB else f"{self.sqnr:.1f} dB"
+        return "no difference" if self.is_same else f"{self.sqnr:.1f} dB"
 
     @property
     def measured(self) -> str:
@@ -149,7 +153,7 @@ class OutputGrade:
         if self.sqnr is None:
             return f"output '{self.output}': has nothing in common with the float model's, or nothing finite"
         same = "" if self.agreement is None else f", {100 * self.agreement:.1f} % of the answers the same"
-        measured = "no difference" if self.sqnr == inf else f"signal-to-noise {self.sqnr:.1f} dB"
+        measured = "no difference" if self.is_same else f"signal-to-noise {self.sqnr:.1f} dB"
         where = " in its worst channels" if self.kind == WORDS["detections"] else ""
         return f"output '{self.output}': {measured}{where} (wanted: {self.needed:.0f}){same}{lengths}"
 

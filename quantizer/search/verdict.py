@@ -210,11 +210,13 @@ class Cost:
     Attributes:
         float_bytes, quantized_bytes: sizes, external data included.
         latency: None where it was not measured.
+        predicted: times as fast as float, by the target's times of kernels; None where it has none.
     """
 
     float_bytes: int
     quantized_bytes: int
     latency: Latency | None
+    predicted: float | None = None
 
     @property
     def is_slower(self) -> bool:
@@ -222,9 +224,23 @@ class Cost:
         return self.latency is not None and self.latency.speedup_high < 1.0
 
     @property
-    def is_faster(self) -> bool:
-        """Whether float is slower in three of four rounds."""
-        return self.latency is not None and self.latency.speedup_low > 1.0
+    def speedup(self) -> float | None:
+        """Times as fast as float: as measured, or as predicted where the rounds tell nothing."""
+        return self.predicted if self.latency is None or self.latency.is_unclear else self.latency.speedup
+
+    @property
+    def speed_text(self) -> str:
+        """Return the same in words; "" where it is not known."""
+        if self.speedup is None:
+            return ""
+        predicted = ", predicted" if self.speedup == self.predicted else ""
+        return f"{self.speedup:.2f} times as fast{predicted}"
+
+    @property
+    def is_even(self) -> bool:
+        """Whether neither is faster, as far as the rounds and the prediction tell."""
+        level = self.latency is None or self.latency.is_even or self.latency.is_unclear
+        return level and (self.predicted is None or 1.0 / EVEN_RATIO <= self.predicted <= EVEN_RATIO)
 
 
 def is_no_gain(composition: Composition, cost: Cost) -> bool:
@@ -232,10 +248,15 @@ def is_no_gain(composition: Composition, cost: Cost) -> bool:
     return not composition.uses_integers or cost.quantized_bytes > cost.float_bytes or cost.is_slower
 
 
+MIN_SAVED = 0.05
+"""Share of its size, or of its time, that a model has to save."""
+
+
 def brings_nothing(composition: Composition, cost: Cost) -> bool:
-    """Whether int8 gains nothing: nothing is quantized, or it is neither smaller nor faster than float."""
-    no_gain = cost.quantized_bytes >= cost.float_bytes and not cost.is_faster
-    return not composition.uses_integers or no_gain
+    """Whether int8 gains nothing: nothing is quantized, or it is hardly smaller and hardly faster."""
+    hardly_smaller = cost.quantized_bytes > (1.0 - MIN_SAVED) * cost.float_bytes
+    hardly_faster = cost.speedup is None or cost.speedup < 1.0 / (1.0 - MIN_SAVED)
+    return not composition.uses_integers or (hardly_smaller and hardly_faster)
 
 
 AGAINST = (
@@ -248,10 +269,14 @@ AGAINST = (
 """Findings that speak against a quantized model, whatever its grade is."""
 
 
+USE_FLOAT = "use the float model"
+
+
 def against(composition: Composition, cost: Cost) -> Iterator[Finding]:
     """Yield the findings against the model: nothing in int8, larger or slower than float."""
     if not composition.uses_integers:
-        yield Finding(Code.NOTHING_QUANTIZED, "float kept: nothing is quantized")
+        why = ": int8 arithmetic would not be faster" if composition.is_unprofitable else ""
+        yield Finding(Code.NOTHING_QUANTIZED, f"nothing is quantized{why}", remedy=USE_FLOAT)
     elif (
         composition.int8_share is not None
         and composition.int8_share < MIN_INT8_SHARE
@@ -267,7 +292,7 @@ def against(composition: Composition, cost: Cost) -> Iterator[Finding]:
         )
         sentence = f"no arithmetic in int8 (0 % of the multiply-adds): {only} quantized"
         yield Finding(Code.NO_INT8_ARITHMETIC, sentence, figures={"int8_share": composition.int8_share})
-    if cost.quantized_bytes > cost.float_bytes:
+    if cost.quantized_bytes > cost.float_bytes and composition.uses_integers:
         sizes = f"{size_text(cost.quantized_bytes)}, float {size_text(cost.float_bytes)}"
         figures = {"quantized_bytes": cost.quantized_bytes, "float_bytes": cost.float_bytes}
         yield Finding(Code.LARGER_THAN_FLOAT, f"larger than float: {sizes}", figures=figures)
@@ -408,6 +433,10 @@ class Fix:
         )
 
 
+NO_GRADE = (Code.NO_VERDICT, Code.DOUBTFUL_TRUTH, Code.NOTHING_QUANTIZED)
+"""Findings that say why there is no grade."""
+
+
 @dataclass(frozen=True, repr=False)
 class Verdict(Presented):
     """The grade of a quantized model, with its cause and the fixes to try.
@@ -464,7 +493,7 @@ class Verdict(Presented):
     @property
     def cost(self) -> Cost:
         """Sizes and speed."""
-        return Cost(self.float_bytes, self.quantized_bytes, self.latency)
+        return Cost(self.float_bytes, self.quantized_bytes, self.latency, self.predicted)
 
     @property
     def worst(self) -> OutputGrade | None:
@@ -479,7 +508,7 @@ class Verdict(Presented):
     @property
     def sentence(self) -> str:
         """Return the grade and its measure, in one line."""
-        unknown = (one for one in self.findings if one.code in (Code.NO_VERDICT, Code.DOUBTFUL_TRUTH))
+        unknown = (one for one in self.findings if one.code in NO_GRADE)
         if self.grade == "none" and (why := next(unknown, None)):
             return f"none: {why}"
         parts = []
@@ -518,7 +547,7 @@ class Verdict(Presented):
         """Return whether the score or the output decides, and why, where these differ; else ""."""
         scored, decision = self.score or self.accuracy, self.decision
         if self.grade == "fair" and decision.grade == "good":
-            return "as it is neither smaller nor faster than float, int8 brings nothing"
+            return "as it is hardly smaller and hardly faster than float, int8 brings nothing"
         if scored is None or self.worst is None or self.grade != decision.grade:
             return ""
         counted = _count(scored.rows, "row" if self.score is None else "sample")
@@ -553,20 +582,16 @@ class Verdict(Presented):
     def has_floats_speed(self) -> bool:
         """Whether the model computes what the float one does, and as fast as far as that is known: weights
         alone are quantized, and neither times nor their prediction tell that reading them matters."""
-        if self.composition.is_unprofitable:
-            return not self.cost.is_slower
         if self.latency is None and self.predicted is None:
-            return False
-        level = self.latency is None or self.latency.is_even
-        foreseen = self.predicted is None or 1.0 / EVEN_RATIO <= self.predicted <= EVEN_RATIO
-        return self.composition.is_weights_only and level and foreseen
+            return self.composition.is_unprofitable
+        return (self.composition.is_weights_only or not self.composition.uses_integers) and self.cost.is_even
 
     @property
     def _weights_only(self) -> str:
         """Return that all arithmetic is float, and that it is not faster where that is known; else ""."""
         if not self.composition.is_weights_only:
             return ""
-        vain = self.has_floats_speed or (self.latency is not None and not self.cost.is_faster)
+        vain = self.has_floats_speed or (self.latency is not None and self.latency.speedup_low <= 1.0)
         return " (weights only, not faster)" if vain else " (weights only)"
 
     @property
@@ -677,6 +702,8 @@ def verdict_of(
         return no_verdict(verdict, Finding(Code.NO_VERDICT, incomparable))
     if verdict.grade != "good":
         return verdict
+    if not composition.uses_integers and all(output.is_same for output in outputs):
+        return replace(verdict, grade="none")
     if drop is not None and drop.is_at_chance:
         return no_verdict(verdict, *truth_doubts(evaluation.accuracy, evaluation.score, counts_rows=False))
     return replace(verdict, grade="fair") if brings_nothing(composition, verdict.cost) else verdict
@@ -721,7 +748,8 @@ def with_cause_of_good_estimates(evaluation: Evaluation, profile: Profile) -> Ev
 
 def no_verdict(verdict: Verdict, *reasons: Finding) -> Verdict:
     """Return a verdict that there is none, and why."""
-    others = [finding for finding in verdict.findings if finding not in verdict.cause]
+    said = {Code.MAIN_CAUSE, *(reason.code for reason in reasons)}
+    others = [finding for finding in verdict.findings if finding.code not in said]
     return replace(verdict, grade="none", findings=gravest_first([*reasons, *others]), fixes=())
 
 
@@ -738,7 +766,7 @@ def with_fixes(
         left: why no more were tried; "" where nothing is left to try.
     """
     verdict = replace(verdict, findings=gravest_first([*verdict.findings, *cause]), fixes=tuple(fixes))
-    vain = verdict.speaks_against and brings_nothing(verdict.composition, verdict.cost)
+    vain = verdict.grade != "none" and brings_nothing(verdict.composition, verdict.cost)
     if fixes or not (vain or verdict.grade in ("fair", "poor")):
         return verdict
     code = Code.NO_BETTER_PLAN
@@ -755,14 +783,9 @@ def with_fixes(
 
 def _compared(verdict: Verdict) -> str:
     """Return size, speed and quality of the float model and of the quantized one."""
-    figures = [f"{size_text(verdict.float_bytes)}, int8 {size_text(verdict.quantized_bytes)}"]
-    if verdict.latency is not None:
-        figures.append(f"{verdict.latency.speedup:.2f} times as fast")
-    elif verdict.predicted is not None:
-        figures.append(f"{verdict.predicted:.2f} times as fast, predicted")
-    if verdict.worst is not None:
-        figures.append(verdict.worst.text)
-    return ", ".join(figures)
+    sizes = f"{size_text(verdict.float_bytes)}, int8 {size_text(verdict.quantized_bytes)}"
+    worst = "" if verdict.worst is None else verdict.worst.text
+    return ", ".join(filter(None, [sizes, verdict.cost.speed_text, worst]))
 
 
 @dataclass(frozen=True)

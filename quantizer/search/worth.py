@@ -1,4 +1,4 @@
-"""Whether a quantized model is worth being written: one that is not good and gains nothing is not. Pure.
+"""Whether a quantized model is worth being written: one that gains next to nothing is not. Pure.
 
 The voice detector with one convolution in int8 lost half of its margin and was 7 % smaller: nobody wants that
 model. What is taken instead is the model with quantized weights alone, where that is better and smaller, else
@@ -34,14 +34,20 @@ class Taken:
 def gains_nothing(verdict: Verdict) -> bool:
     """Whether a model is less than `MIN_GAIN` smaller and less than that faster, as measured, or as predicted
     where it was not timed. What is not known of its speed is no reason against it."""
-    speedup = verdict.predicted if verdict.latency is None else verdict.latency.speedup
+    speedup = verdict.cost.speedup
     is_smaller = verdict.quantized_bytes <= (1.0 - MIN_GAIN) * verdict.float_bytes
     return not is_smaller and speedup is not None and speedup < 1.0 / (1.0 - MIN_GAIN)
 
 
 def is_in_vain(verdict: Verdict) -> bool:
-    """Whether a model is not good and gains nothing, so that another one is to be taken."""
-    return verdict.grade in ("fair", "poor") and gains_nothing(verdict)
+    """Whether a model gains nothing, and is not good or nothing in it is quantized, so that another one is to
+    be taken. One that is good and hardly smaller or faster is graded fair (`verdict.brings_nothing`)."""
+    return is_float(verdict) or (verdict.grade in ("fair", "poor") and gains_nothing(verdict))
+
+
+def is_float(verdict: Verdict) -> bool:
+    """Whether nothing is quantized, and nothing differs from float."""
+    return verdict.grade == "none" and not verdict.composition.uses_integers
 
 
 def taken(verdict: Verdict, weights_only: Verdict | None = None) -> Taken:
@@ -53,19 +59,17 @@ def taken(verdict: Verdict, weights_only: Verdict | None = None) -> Taken:
     """
     if not is_in_vain(verdict):
         return Taken("quantized")
-    gained = [size_change(verdict.float_bytes, verdict.quantized_bytes)]
-    if verdict.latency is not None:
-        gained.append(f"{verdict.latency.speedup:.2f} times as fast")
-    elif verdict.predicted is not None:
-        gained.append(f"{verdict.predicted:.2f} times as fast, predicted")
+    gained = [size_change(verdict.float_bytes, verdict.quantized_bytes), verdict.cost.speed_text]
     worst = "" if verdict.worst is None else f", {verdict.worst.text}"
-    why = f"int8 is {verdict.grade}{worst}, and gains next to nothing ({', '.join(gained)})"
-    if not verdict.composition.uses_integers:  # nothing differs from float, so that no figure tells anything
+    is_good = verdict.decision.grade == "good"
+    graded = "" if is_good else f"is {verdict.grade}{worst}, and "
+    why = f"int8 {graded}gains next to nothing ({', '.join(filter(None, gained))})"
+    if is_float(verdict):  # no figure tells anything
         why = "every plan that quantizes more was too noisy, or gained too little time"
     if (
         weights_only is not None
-        and ORDER[weights_only.grade] < ORDER[verdict.grade]
+        and ORDER[weights_only.grade] < ORDER["poor" if is_float(verdict) else verdict.grade]
         and weights_only.quantized_bytes <= (1.0 - MIN_GAIN) * weights_only.float_bytes
     ):
         return Taken("weights only", f"only weights are quantized: {why}")
-    return Taken("float", f"the float model is kept: {why}")
+    return Taken("float", f"nothing is quantized: {why}")

@@ -14,8 +14,10 @@ LIMITS = NoiseLimits(cast("Any", None), cast("Any", None), {"y": "signal"}, 20.0
 HELD_OUT = HeldOut(samples=40, rows=40, of_samples=160, seen=False, source="data")
 
 
-def evaluation(**changes: Any) -> Evaluation:
+def evaluation(sqnr: float = 30.0, quantized_bytes: int = 50, **changes: Any) -> Evaluation:
     """Return one of a model with an output of 30 dB that is half as large as float."""
-    output = OutputResult("y", "float32", Difference(30.0, 1.0, 0.1, 1.0, 100, 0), None, None, 0)
+    output = OutputResult("y", "float32", Difference(sqnr, 1.0, 0.1, 1.0, 100, 0), None, None, 0)
     given = {"accuracy": None, "latency": None, "gate": Gate(), "failures": (), **changes}
-    return Evaluation("m.onnx", "q.onnx", 40, (output,), float_bytes=100, quantized_bytes=50, **given)
+    return Evaluation(
+        "m.onnx", "q.onnx", 40, (output,), float_bytes=100, quantized_bytes=quantized_bytes, **given
+    )

@@ -65,7 +65,7 @@ def test_only_weights_where_arithmetic_was_asked_for_is_spoken_against() -> None
     )
     assert not list(against(Composition(None, 3, weight_only=3), SMALLER))
     assert not list(against(replace(WEIGHTS, is_unprofitable=True), SMALLER))  # a note says it
-    assert [*map(str, against(FLOAT, SMALLER))] == ["float kept: nothing is quantized"]
+    assert [*map(str, against(FLOAT, SMALLER))] == ["nothing is quantized; use the float model"]
 
 
 def test_steps_of_a_recurrent_node_count_where_its_last_state_alone_is_read() -> None:

@@ -16,20 +16,22 @@ from .judged import HELD_OUT, LIMITS, evaluation
 def verdict(grade: Grade, size: int, predicted: float | None, latency: Latency | None = None) -> Verdict:
     """Return the verdict on a model of 100 bytes that has `size` when it is quantized."""
     made = verdict_of(evaluation(), LIMITS, Composition(1.0, 3), HELD_OUT, predicted=predicted)
-    return replace(made, grade=grade, quantized_bytes=size, latency=latency)
+    decision = replace(made.decision, grade=grade)
+    return replace(made, grade=grade, decision=decision, quantized_bytes=size, latency=latency)
 
 
 @pytest.mark.parametrize("grade", ["fair", "poor"])
 def test_a_model_that_is_not_good_and_gains_nothing_is_not_written(grade: Grade) -> None:
     found = taken(verdict(grade, 93, 1.05))
     assert found.model == "float"
-    assert found.reason.startswith(f"the float model is kept: int8 is {grade}, output 'y': ")
+    assert found.reason.startswith(f"nothing is quantized: int8 is {grade}, output 'y': ")
     assert found.reason.endswith("gains next to nothing (1.08 times smaller, 1.05 times as fast, predicted)")
 
 
 def test_of_a_model_in_which_nothing_is_quantized_no_noise_is_told() -> None:
-    nothing = replace(verdict("fair", 100, 1.0), composition=Composition(0.0, 0))
-    assert taken(nothing).reason.startswith("the float model is kept: every plan that quantizes more was too")
+    nothing = replace(verdict("none", 100, 1.0), composition=Composition(0.0, 0))
+    assert is_in_vain(nothing)
+    assert taken(nothing).reason.startswith("nothing is quantized: every plan that quantizes more was too")
 
 
 def test_a_model_that_is_good_or_of_which_nobody_can_tell_is_written() -> None:
@@ -48,6 +50,23 @@ def test_what_was_measured_counts_more_than_what_was_predicted() -> None:
     assert gains_nothing(verdict("good", 95, 2.0, slow))
     assert is_in_vain(verdict("fair", 95, 2.0, slow))
     assert "1.02 times as fast)" in taken(verdict("fair", 95, 2.0, slow)).reason
+
+
+def test_a_model_that_is_good_and_hardly_smaller_is_not_written_for_nothing() -> None:
+    quantized = evaluation(quantized_bytes=97)
+    vain = verdict_of(quantized, LIMITS, Composition(0.5, 3), HELD_OUT, predicted=1.02)
+    assert vain.sentence.endswith("hardly smaller and hardly faster than float, int8 brings nothing")
+    said = (
+        "nothing is quantized: int8 gains next to nothing (1.03 times smaller, 1.02 times as fast, predicted)"
+    )
+    assert taken(vain) == Taken("float", said)
+    faster = verdict_of(quantized, LIMITS, Composition(0.5, 3), HELD_OUT, predicted=1.5)
+    assert taken(faster) == Taken("quantized")
+
+
+def test_a_model_that_is_the_float_one_has_no_grade() -> None:
+    same = verdict_of(evaluation(sqnr=300.0), LIMITS, Composition(0.0, 0), HELD_OUT, predicted=1.0)
+    assert same.sentence == "none: nothing is quantized; use the float model"
 
 
 def test_quantized_weights_are_taken_where_they_are_better_and_smaller() -> None:
