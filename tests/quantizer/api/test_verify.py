@@ -66,17 +66,17 @@ class Verifier:
         card.save(folder / "c.json")
         self.document = json.loads((folder / "c.json").read_text())
         measured: dict[str, qprof.Evaluation] = {}
-        evaluate = verifying.evaluate
+        compare = verifying.compare
 
         def once(floats: Path, quantized: Path, data: object, judge: qprof.Judge) -> qprof.Evaluation:
             key = repr(judge)
             if key not in measured:
                 timed = {"latency": card.evaluation.latency} if judge.latency else {}
-                found = evaluate(floats, quantized, data, replace(judge, latency=None))
+                found = compare(floats, quantized, data, replace(judge, latency=None))
                 measured[key] = replace(found, **timed)
             return measured[key]
 
-        monkeypatch.setattr(verifying, "evaluate", once)
+        monkeypatch.setattr(verifying, "compare", once)
 
     def verify(self, document: object, **options: Any) -> Verification:
         (self.folder / "f.json").write_text(json.dumps(document))
