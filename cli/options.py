@@ -12,6 +12,7 @@ import math
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import fields
+from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
@@ -20,7 +21,7 @@ import click
 from click.shell_completion import CompletionItem
 from click.types import StringParamType
 
-from ..profiles.base.errors import ConfigError, nearest_path
+from ..profiles.base.errors import NEAR, ConfigError, nearest_path
 from ..profiles.base.options import Group, options_of
 from ..profiles.base.other_words import answer_to
 from ..quantizer.api.options import PRECISION_NAMES, Judge, precision_named, settings_of, settings_with
@@ -243,6 +244,19 @@ class Share(StringParamType):
         return share
 
 
+class Points(StringParamType):
+    """A number of percentage points, or of another unit; a sign of percent may follow."""
+
+    name = "points"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the number; fail with a sentence for another value."""
+        try:
+            return float(str(value).strip().removesuffix("%"))
+        except ValueError:
+            self.fail(f"'{value}' is no number; write it like 0.5", param, ctx)
+
+
 class Name(StringParamType):
     """One of some names that the library knows, in help and completion.
 
@@ -326,7 +340,10 @@ class FileCommand(Command):
         except click.NoSuchOption as error:
             if answer := self._meant_option(error.option_name.lstrip("-").replace("-", "_")):
                 raise click.UsageError(f"No such option '{error.option_name}': {answer}", ctx) from None
-            raise
+            known = [option.lstrip("-") for parameter in self.params for option in parameter.opts]
+            near = get_close_matches(error.option_name.lstrip("-"), known, cutoff=NEAR)
+            options = [f"--{name}" for name in near]
+            raise click.NoSuchOption(error.option_name, possibilities=options, ctx=ctx) from None
 
     def _meant_option(self, name: str) -> str:
         """Return how a setting without an option, or an option of another tool, is given; "" for none."""
@@ -474,6 +491,7 @@ _TAKES: Mapping[str, Any] = {
     "bytes": MEMORY,
     "size": SIZE,
     "share": SHARE,
+    "points": Points(),
 }
 
 
@@ -645,7 +663,7 @@ def take_recipe(options: dict[str, Any]) -> Recipe | None:
     settings = {**settings, **words}
     if precision is not None:
         max_bytes = options.get("gate_max_size")
-        size = settings.get("fit_size") if max_bytes is None else f"{max_bytes / 1000:.3f}kB"
+        size = settings.get("fit_size") if max_bytes is None else f"{max_bytes / 1000:.15g}kB"
         settings = settings_with(
             settings_of(precision_named(precision, size, "--as")), settings, f"--as {precision}"
         )

@@ -128,6 +128,11 @@ def unknown_key(where: str, key: str, known: Iterable[str]) -> MalformedError:
     return MalformedError(f"{where}: unknown key '{key}'" if where else f"unknown key '{key}'", advice)
 
 
+NEAR = 0.66
+"""Likeness from which on a known word may be meant: below it guesses are of other things, as `split` for
+"inspect"."""
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return "did you mean 'x'?" for the known word closest to `word`, or "" when none is close."""
     question = nearest(word, known).strip()
@@ -139,7 +144,7 @@ def nearest(name: str, names: Iterable[str]) -> str:
     `name`; "" when none is close."""
     known = list(names)
     same = same_word(name, known)
-    close = [same] if same else difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    close = [same] if same else difflib.get_close_matches(name, known, n=1, cutoff=NEAR)
     return f" Did you mean '{close[0]}'?" if close else ""
 
 

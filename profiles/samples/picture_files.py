@@ -245,8 +245,9 @@ def _files_of_split(source: str) -> tuple[DataFile, ...]:
     split = split or next((name for name in SPLITS if document.get(name)), "")
     if not document.get(split):
         has = ", ".join(name for name in SPLITS if document.get(name))
-        near = nearest(split, SPLITS)
-        raise DataError(f"{source}: the file has no split '{split}'; choose one that it has: {has}.{near}")
+        meant = nearest(split, [name for name in SPLITS if document.get(name)])
+        lacks = f"its entry '{split}:' is empty or missing" if split in SPLITS else f"no split '{split}'"
+        raise DataError(f"{source}: {lacks}; choose one that it has: {has}.{meant}")
 
     # The folder of the data set: `path`, from the folder of the file or from the current one.
     folder = beside = Path(local_path(path)).parent

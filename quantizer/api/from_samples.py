@@ -49,6 +49,7 @@ from ..evaluation.doubts import speed_doubts
 from ..evaluation.evaluate import Evaluation, evaluate
 from ..evaluation.gates import WORTHLESS, check_gate, has_something_right, timed_where_it_runs, truth_doubts
 from ..evaluation.metrics.score import reads_truth
+from ..evaluation.metrics.table import named_metric
 from ..evaluation.metrics.truth import Labels, load_labels
 from ..evaluation.options import EvaluationOptions, LatencySettings
 from ..evaluation.written_model import NOT_RUN
@@ -368,7 +369,8 @@ def _is_one_class_a_row(options: QuantizeOptions) -> bool:
     """Whether the truth is one class for each row, of which those of the held-out rows can be taken; truth of
     another kind is the metric's to read."""
     metric = options.metric
-    if metric is None or (isinstance(metric, str) and metric.startswith("top-")):
+    named = named_metric(metric) if isinstance(metric, str) else None
+    if metric is None or (named is not None and named.kind.name == "top-K"):
         return True
     return options.labels is None and reads_truth(metric)
 

@@ -174,8 +174,8 @@ def check_gate(gate: Gate, *, labels: bool, latency: bool, metric: bool = True) 
         metric: whether a metric is.
     """
     check_finite(gate)
-    if gate.min_score is not None and not metric:
-        raise ConfigError("min_score: needs a metric; name one (--metric, in Python metric=)")
+    if gate.min_score is not None and not (labels or metric):
+        raise ConfigError("min_score: nothing is scored; give labels, or name a metric (--metric)")
     if gate.max_drop is not None and not (labels or metric):
         raise ConfigError("max_drop: nothing is scored; give labels, or name a metric (--metric)")
     if gate.min_speedup is not None and not latency:
@@ -225,7 +225,7 @@ def failures_of(
     if gate.max_drop is not None:
         failures += _drop(gate.max_drop, score or accuracy)
     if gate.min_score is not None:
-        failures += _score(gate.min_score, score)
+        failures += _score(gate.min_score, score or accuracy)
     if gate.min_speedup is not None:
         failures += speed_failures(gate.min_speedup, latency)
     if gate.max_size is not None:
@@ -290,10 +290,21 @@ def _drop(limit: float, scores: Accuracy | Score | None) -> Iterator[GateFailure
     )
 
 
-def _score(limit: float, score: Score | None) -> Iterator[GateFailure]:
+def _score(limit: float, score: Score | Accuracy | None) -> Iterator[GateFailure]:
     """Check the quantized model's score, which has to be at most the limit where a lower one is better."""
     if score is None:
         yield from limit_failures("min_score", limit, None, doubt="nothing was scored")
+        return
+    if isinstance(score, Accuracy):
+        yield from limit_failures(
+            "min_score",
+            limit,
+            score.quantized_percent,
+            doubt=_unfit_truth(score) if score.is_at_chance else "",
+            reason=f"the float model has {score.float_percent:.6g}",
+            unit="%",
+            is_least=True,
+        )
         return
     least = score.higher_is_better
     yield from limit_failures(

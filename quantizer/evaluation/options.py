@@ -145,6 +145,7 @@ class Gate:
             "Gate: drop of accuracy, or of --metric (percentage points, dB, or % of float's), upper end of "
             "its 95 % interval.",
             metavar="POINTS",
+            takes="points",
         ),
     ] = None
     min_score: Annotated[

@@ -50,6 +50,7 @@ class QualityTarget:
             "Quality",
             "Quality target: points that may be lost; dB, or % of float's, where the metric has them.",
             metavar="POINTS",
+            takes="points",
         ),
     ] = 0.5
     objective: Annotated[

@@ -71,3 +71,10 @@ def test_a_message_says_where_what_and_what_to_do(words: tuple[object, ...]) -> 
     error = result.stderr.splitlines()[-1]
     assert re.fullmatch(r"error: .+?: .+[;.] .+", error), error
     assert "Traceback" not in result.output
+
+
+def test_a_word_is_suggested_only_where_it_is_near() -> None:
+    for command in (["quantzie"], ["quantize", "m.onnx", "--calibratr", "x"]):
+        assert "Did you mean " in CliRunner().invoke(main, command, prog_name="qprof").output
+    for command in (["inscribe"], ["quantize", "m.onnx", "--quantized", "x"]):
+        assert "Did you mean " not in CliRunner().invoke(main, command, prog_name="qprof").output

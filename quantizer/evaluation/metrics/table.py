@@ -12,6 +12,7 @@ from typing import Literal
 
 from ....profiles.base.errors import ConfigError, nearest
 from ....profiles.base.extras import OptionalModule, library
+from ....profiles.base.other_words import same_word
 
 Option = str | int | float | bool | None
 
@@ -272,6 +273,20 @@ def metric_names() -> Iterator[str]:
             yield kind.name.replace("top-K", "top-1").replace("@K", "@1")
 
 
+_COUNTED = re.compile(r"(top|recall)[-_@ ]?(\d+)", re.IGNORECASE)
+
+
+def _own_words(text: str) -> str:
+    """Return the name of a metric as the table has it: other tools write mAP@0.5, top5 and acc."""
+    if counted := _COUNTED.fullmatch(text):
+        return f"{counted[1].lower()}{'-' if counted[1].lower() == 'top' else '@'}{counted[2]}"
+    name, colon, options = text.partition(":")
+    names = tuple(metric_names())
+    if (whole := same_word(text.replace(".", ""), names)) is not None:
+        return whole
+    return f"{same_word(name.replace('.', ''), names) or name}{colon}{options}"
+
+
 def named_metric(text: str) -> NamedMetric | None:
     """Return the metric of the table that a text names, as in "top-5" or "map50:nms=0.6".
 
@@ -280,7 +295,7 @@ def named_metric(text: str) -> NamedMetric | None:
     Raises:
         ConfigError: an option or its value is not allowed, or K is 0.
     """
-    match = _NAME.fullmatch(text)
+    match = _NAME.fullmatch(_own_words(text))
     if match is None:
         return None
     name = match[1] + ("" if match[2] is None else "K")
@@ -316,8 +331,9 @@ def check_metric(text: str) -> None:
         library(metric.kind.library, f"metric '{text}'", "metrics")
     if metric is None and ":" not in text:
         names = list(metric_names())
+        listed = ", ".join(names).replace("top-1", "top-1 (or another number)")
         raise ConfigError(
-            f"metric '{text}': there is no such metric; use one of {', '.join(names)}, or a function of your "
+            f"metric '{text}': there is no such metric; use one of {listed}, or a function of your "
             f"own as module:function.{nearest(text, names)}"
         )
 

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from qprof_onnx.profiles.base.errors import ConfigError
 from qprof_onnx.profiles.samples.values import Sample
 from qprof_onnx.quantizer.api.options import DriftLimits
+from qprof_onnx.quantizer.evaluation.accuracy import accuracy_of
 from qprof_onnx.quantizer.evaluation.compare import OutputSums
 from qprof_onnx.quantizer.evaluation.evaluate import evaluate
 from qprof_onnx.quantizer.evaluation.gates import GATES, GateFailure, check_gate, failures_of, limit_failures
@@ -334,10 +335,20 @@ def test_a_score_with_a_truth_that_does_not_fit_proves_no_least_score(tmp_path: 
 def test_a_gate_on_a_score_needs_labels_or_a_metric() -> None:
     with pytest.raises(ConfigError, match="max_drop: nothing is scored; give labels, or name a metric"):
         check_gate(Gate(max_drop=1.0), labels=False, latency=False, metric=False)
-    with pytest.raises(ConfigError, match="min_score: needs a metric"):
-        check_gate(Gate(min_score=1.0), labels=True, latency=False, metric=False)
+    with pytest.raises(ConfigError, match="min_score: nothing is scored; give labels, or name a metric"):
+        check_gate(Gate(min_score=1.0), labels=False, latency=False, metric=False)
     for labels, metric in ((True, False), (False, True)):
-        check_gate(Gate(max_drop=1.0), labels=labels, latency=False, metric=metric)
+        check_gate(Gate(max_drop=1.0, min_score=1.0), labels=labels, latency=False, metric=metric)
+
+
+@pytest.mark.parametrize(("limit", "result"), [(100.0, "failed"), (90.0, None)])
+def test_a_least_score_is_that_of_accuracy_where_labels_are_all_there_is(
+    limit: float, result: str | None
+) -> None:
+    right = np.arange(100) > 4
+    found = accuracy_of("y", right, right, 0.1)
+    failures = failures_of(Gate(min_score=limit), (), found, None, 100)
+    assert [one.result for one in failures] == ([] if result is None else [result])
 
 
 def test_labels_that_are_too_few_are_said_before_the_run(

@@ -27,6 +27,25 @@ def test_a_number_and_options_follow_the_name() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "name", "number"),
+    [
+        ("mAP@0.5", "map50", 1),
+        ("mAP50", "map50", 1),
+        ("mAP@0.5:0.95", "map", 1),
+        ("mAP50:nms=0.7", "map50", 1),
+        ("top5", "top-K", 5),
+        ("Top-1", "top-K", 1),
+        ("recall_10", "recall@K", 10),
+        ("acc", "top-K", 1),
+        ("accuracy", "top-K", 1),
+    ],
+)
+def test_a_metric_may_be_called_as_other_tools_call_it(text: str, name: str, number: int) -> None:
+    found = named_metric(text)
+    assert (found.kind.name, found.number) == (name, number)
+
+
+@pytest.mark.parametrize(
     ("text", "message"),
     [
         ("map5", r"there is no such metric; use one of .*map50"),
