@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     cls=GroupedCommand,
     everyday=(
         *("data", "profile", "output", "precision", "target", "labels", "metric", "preprocess", "limit"),
-        *("gate_max_drop", "keep_float", "config", "lines", "report"),
+        *("holdout_data", "gate_max_drop", "keep_float", "fix", "report"),
     ),
 )
 @model_argument
@@ -71,7 +71,7 @@ if TYPE_CHECKING:
     group="Basic",
     type=DATA,
     metavar="DATA",
-    help="Samples: folder or file of pictures or arrays, or FILE.py:FUNCTION. Without --profile: profile "
+    help="Samples: pictures, text, sound, tables, arrays, or FILE.py:FUNCTION. Without --profile: profile "
     "them, hold some out, and judge the result. With it: judge on them.",
 )
 @option("-o", "--output", group="Basic", required=True, type=NEW, metavar="OUT.onnx", help="File to write.")

@@ -126,7 +126,6 @@ WORDS: Mapping[str, tuple[str, ...]] = {
     "compress": ("quantize",),
     "convert": ("quantize",),
     "explain": ("show",),
-    "inspect": ("show",),
     "benchmark": ("evaluate",),
     "validate": ("evaluate",),
     "compare": ("compare-layers",),
