@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -593,12 +594,21 @@ def _loaded(file: IO[bytes], where: str) -> Image:
     from PIL import Image as PillowImage
 
     try:
-        with PillowImage.open(file) as image:
+        with warnings.catch_warnings():
+            # From 89 million pixels on, which scans have, Pillow warns; it refuses twice as many.
+            warnings.simplefilter("ignore", PillowImage.DecompressionBombWarning)
+            opened = PillowImage.open(file)
+        with opened as image:
             pages = getattr(image, "n_frames", 1) if image.format != "MPO" else 1  # a photo and its preview
             image.load()
     except OSError as error:
         reason = error.strerror or str(error)
         raise DataError(f"{where}: cannot be read as a picture ({reason}); replace or remove it") from error
+    except PillowImage.DecompressionBombError:
+        most = 2 * (PillowImage.MAX_IMAGE_PIXELS or 0) / 1e6
+        raise DataError(
+            f"{where}: has more than {most:.0f} million pixels, which Pillow does not open; scale it down"
+        ) from None
     except Exception as error:  # Pillow's decoders raise anything on damaged files
         text = str(error) or type(error).__name__
         raise DataError(f"{where}: cannot be read as a picture ({text}); replace or remove it") from error
@@ -796,7 +806,7 @@ def open(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing)
             arrays = encoder.arrays(io.BytesIO(file.read()), str(file))
             yield Sample(file.name, arrays, originals=(encoder.original(file.read, str(file)),))
 
-    sentence = f"{shown}: {len(files)} pictures, each as {encoder.description()}"
+    sentence = f"{shown}: {len(files)} picture{'s'[: len(files) != 1]}, each as {encoder.description()}"
     if others:
         sentence += f"; {others} other {'file' if others == 1 else 'files'} passed over"
     assumed = Finding(Code.READING_ASSUMED, sentence, shown)

@@ -137,7 +137,15 @@ def items_of_object(data: Any, *, keep: bool) -> Any:
     Args:
         data: as in `DataSource`.
         keep: whether they are read more than once.
+
+    Raises:
+        DataError: it is a table of pandas or polars, which gives the names of its columns, or these.
     """
+    if type(data).__name__ == "DataFrame" and hasattr(data, "columns"):
+        raise DataError(
+            "data: is a DataFrame, which gives columns and no rows; give its values, as "
+            "data[columns].to_numpy('float32'), or save it as .parquet or .csv and give the file"
+        )
     if callable(getattr(data, "get_next", None)) and not hasattr(data, "__iter__"):
         data = iter(data.get_next, None)
     return KeptItems(data) if keep and isinstance(data, Iterator) else data

@@ -276,6 +276,12 @@ def test_items_without_a_batch_axis_are_batches_of_one() -> None:
     assert np.array_equal(arrays(open_samples(list(ROWS[:, 0]), (X,))), ROWS)
 
 
+def test_a_table_of_pandas_says_how_its_rows_are_given() -> None:
+    frame = type("DataFrame", (), {"columns": ["a"], "__iter__": lambda self: iter(["a"])})()
+    with pytest.raises(DataError, match=r"is a DataFrame, .*to_numpy\('float32'\)"):
+        samples_of(frame, None)
+
+
 def test_what_is_no_input_is_left_out_with_one_note(caplog: pytest.LogCaptureFixture) -> None:
     data = [{"x": row, "label": 3} for row in ROWS]
     assert np.array_equal(arrays(open_samples(data, (X,))), ROWS)

@@ -573,3 +573,20 @@ def test_integers_that_hold_the_pixels_are_taken(photos: Path, tmp_path: Path) -
     (first, *_) = arrays(photos, made, spec(1, 3, 8, 8, dtype=np.int8))
     (pixels, *_) = arrays(photos, "raw")
     assert (first == pixels - 128).all()
+
+
+@pytest.mark.parametrize(("pixels", "is_read"), [(300, True), (100, False)])
+def test_a_picture_of_many_pixels_is_read_in_silence_or_refused_in_a_line(
+    photos: Path, monkeypatch: pytest.MonkeyPatch, pixels: int, is_read: bool
+) -> None:
+    for file in photos.iterdir():
+        file.unlink()
+    Image.new("RGB", (20, 20)).save(photos / "a.png")
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", pixels)
+    size = [InputSpec("x", np.dtype(np.float32), (1, 3, 20, 20))]
+    samples = open_samples(PreprocessedData(str(photos), "raw"), size)
+    if is_read:  # between one and two times as many: a warning of Pillow's would be an error here
+        assert len(list(samples)) == 1
+    else:
+        with pytest.raises(DataError, match=r"a\.png: has more than 0 million pixels, which Pillow does"):
+            list(samples)
