@@ -342,9 +342,13 @@ def runs_with_own_state(
     """
     before: Sample | None = None
     outputs: Arrays = {}
+    taken: Arrays = {}
     for sample in samples:
-        own = {name: outputs[output] for name, output in state.items()} if follows(sample, before) else {}
-        outputs = run(replace(sample, arrays={**sample.arrays, **own}))
+        own: dict[str, npt.NDArray[Any]] = {}
+        if follows(sample, before):
+            own = {name: next_state(outputs[output], taken.get(name)) for name, output in state.items()}
+        taken = {**sample.arrays, **own}
+        outputs = run(replace(sample, arrays=taken))
         before = sample
         yield outputs
 

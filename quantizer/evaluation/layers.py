@@ -29,7 +29,7 @@ from ...profiles.instrumentation.tensor_outputs import expose_subgraph_tensors
 from ...profiles.runtime.providers import check_provider
 from ...profiles.runtime.states import model_samples
 from ...profiles.samples.objects import DataLike
-from ...profiles.samples.states import follows
+from ...profiles.samples.states import follows, next_state
 from ...profiles.samples.values import Sample
 from ..adjustments.equalization import apply_equalization, equalized_name
 from ..lowering.lowered import read_equalization, read_padded_channels, read_recorded_tensors
@@ -230,12 +230,13 @@ def compare_layers(
         _exposing(quantized, exposed, str(quantized_path), threads, provider) as run_int,
     ):
         for samples, sample in enumerate(source, 1):
-            own = own_state if follows(sample, before) else {}
-            arrays = run_int(replace(sample, arrays={**sample.arrays, **own}))
+            taken = {**sample.arrays, **(own_state if follows(sample, before) else {})}
+            arrays = run_int(replace(sample, arrays=taken))
             values = zip(pairs, run_float(sample), arrays, strict=False)
             sums |= {m.tensor: sums[m.tensor].added(floats, exposed) for m, floats, exposed in values}
             before = sample
-            own_state = dict(zip(source.state, (one[0] for one in arrays[len(pairs) :]), strict=True))
+            given = zip(source.state, arrays[len(pairs) :], strict=True)
+            own_state = {name: next_state(one[0], taken.get(name)) for name, one in given}
             if progress is not None:
                 progress(samples, source.total)
     if source.state:

@@ -9,6 +9,8 @@ import onnx
 import pytest
 from onnx import numpy_helper, parser
 from qprof_onnx.profiles.samples.objects import PreprocessedData
+from qprof_onnx.profiles.samples.states import runs_with_own_state
+from qprof_onnx.profiles.samples.values import Sample
 from qprof_onnx.quantizer.api.held_out import held_out_positions
 from qprof_onnx.quantizer.evaluation.evaluate import evaluate
 
@@ -82,3 +84,21 @@ def test_equal_sequences_are_on_one_side() -> None:
     out = held_out_positions(rows, (0, 0, 1, 1, 2, 2, 3, 3))
     assert (0 in out) == (4 in out)
     assert (1 in out) == (5 in out) == (0 in out)
+
+
+def test_a_model_is_fed_its_own_state_and_keeps_one_that_comes_out_empty() -> None:
+    """A merged decoder gives the keys and values of its encoder in the first step alone."""
+    steps = [
+        Sample(f"a[{step}]", {"x": np.float32([step]), "h": np.zeros(1, np.float32)}, step=step)
+        for step in (0, 1, 2)
+    ]
+    other = Sample("b[0]", {"x": np.float32([0]), "h": np.float32([9])}, step=0)
+    taken = []
+
+    def run(sample: Sample) -> dict[str, np.ndarray]:
+        taken.append(float(sample.arrays["h"][0]))
+        is_first = sample.step == 0
+        return {"hn": np.float32([5 + sample.arrays["x"][0]]) if is_first else np.empty(0, np.float32)}
+
+    assert len(list(runs_with_own_state([*steps, other], {"h": "hn"}, run))) == 4
+    assert taken == [0.0, 5.0, 5.0, 9.0]
