@@ -70,7 +70,7 @@ def doubts(floats: ModelFile, quantized: ModelFile) -> tuple[Finding, ...]:
     first, second = floats.name, quantized.name
     first_is, second_is = is_quantized(floats), is_quantized(quantized)
     if first_is and not second_is:
-        sentence = f"{first} is quantized and {second} is not: are they swapped?"
+        sentence = f"{first} is quantized and {second} is not: they look swapped"
         return (Finding(Code.SWAPPED_MODELS, sentence, first, remedy="give the float model first"),)
     found = []
     own, provenance = read_provenance(floats.model), read_provenance(quantized.model)

@@ -143,7 +143,7 @@ def test_models_that_are_not_float_and_quantized_are_doubted_and_fail_any_gate(w
         (large, small, "small.onnx is the float model large.onnx again"),
         (large, write("other.onnx", shifted(0, 0, 1)), "other.onnx: no node is quantized"),
         (small, quantized, "q.onnx: larger than the float model ("),
-        (quantized, large, "q.onnx is quantized and large.onnx is not: are they swapped?"),
+        (quantized, large, "q.onnx is quantized and large.onnx is not: they look swapped"),
     ):
         for gate, passed in ((Gate(), True), (Gate(min_sqnr=10.0), False)):
             found = evaluate(first, second, data, measuring=NO_LATENCY, gate=gate)
