@@ -110,7 +110,8 @@ def command(
         echo(evaluation_json(result))
     else:
         verbose = current_run().verbose
-        echo("\n".join([*_verdict_lines(result), evaluation_text(result, verbose=verbose)]))
+        text = evaluation_text(result, verbose=verbose, floats_speed=result.verdict.has_floats_speed)
+        echo("\n".join([*_verdict_lines(result), text]))
         if step := next_step(result, model, quantized, current_run().arguments):
             echo(f"next       {step}")
     if not result.passed:
@@ -191,16 +192,18 @@ def evaluation_json(result: Evaluation) -> str:
     return document("evaluation", 1, result, passed=result.passed)
 
 
-def evaluation_text(result: Evaluation, *, verbose: bool = True) -> str:
+def evaluation_text(result: Evaluation, *, verbose: bool = True, floats_speed: bool = False) -> str:
     """Return the evaluation for people: scores, size and speed, a table of the outputs, gates.
 
-    `verbose` adds figures of channels, and how the score and the latency were found.
+    `verbose` adds figures of channels, and how the score and the latency were found; `floats_speed` says that
+    the quantized model computes what the float one does, so that times differ by chance.
     """
     lines = [*_task_lines(result, verbose)]
     a, b = result.float_bytes, result.quantized_bytes
     lines.append(f"size       {size_text(a)} float, {size_text(b)} quantized: {size_change(a, b)}")
     if (t := result.latency) is not None:
-        lines.append(f"latency    {t.milliseconds}: {t.text()}")
+        speed = "that of float, whose arithmetic it has" if floats_speed else t.text()
+        lines.append(f"latency    {t.milliseconds}: {speed}")
         if verbose:
             lines.append(f"           quartiles of {t.rounds} rounds of {t.samples} samples")
     lines += [f"{speed.of:<10} {speed.text}" for speed in result.token_speeds]
