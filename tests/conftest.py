@@ -22,12 +22,15 @@ from qprof_onnx.quantizer.targets import loading, machine, target
 
 from .quantizer import int8_kernels
 
-if (
-    threading.current_thread() is threading.main_thread()
-    and signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-):
-    # A shell lets what it starts in the background ignore Ctrl-C, and that is inherited by what tests start.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+if threading.current_thread() is threading.main_thread():
+    # A shell lets what it starts in the background ignore Ctrl-C, and a supervisor perhaps SIGTERM; that is
+    # inherited by what tests start. SIGHUP stays ignored under nohup.
+    for number, handler in (
+        (signal.SIGINT, signal.default_int_handler),
+        (signal.SIGTERM, signal.SIG_DFL),
+    ):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, handler)
 
 os.environ[STRICT] = "1"  # here and in the processes that tests start
 
