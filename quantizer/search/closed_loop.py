@@ -173,6 +173,9 @@ SPARE_ROOM = (0.0, 0.01, 0.03)
 MIN_TYPE_GAIN_DB = 0.1
 """Decibels that a plan with other types keeps more, of those that leave some of both."""
 
+AS_FLOAT = "as the float model"
+"""The change to a plan in which nothing is quantized."""
+
 LEAST_GAIN = 0.1
 """Share of what an output is off by that a plan removes at least, or it is in vain."""
 
@@ -474,7 +477,10 @@ class _CheckedPlans:
         facts = proposal.facts
         limits, saturates = _limits_of_run(facts), _saturates(facts.recipe)
         selecting, confirming = self.shifts(planned, limits, dequantized=saturates)
-        return _MeasuredPlan(facts, planned, selecting, confirming, _time(planned, facts), proposal.change)
+        change = proposal.change
+        if change and all(entry.kind is Kind.FLOAT for entry in planned.plan.nodes.values()):
+            change = AS_FLOAT  # weights may be too small to be quantized alone
+        return _MeasuredPlan(facts, planned, selecting, confirming, _time(planned, facts), change)
 
     def shifts(
         self, planned: PlannedModel, limits: NoiseLimits, *, dequantized: bool
@@ -661,7 +667,7 @@ class _CheckedPlans:
         yield from self._with_weights_alone(best)
         reason = because(ReasonCode.MEASURED_NOISE, samples=len(self.samples.samples))
         every = dict.fromkeys((node.name for node in best.facts.prepared.graph.nodes), reason)
-        yield Proposal(replace(best.facts, unfit=every), "as the float model", most=math.inf)
+        yield Proposal(replace(best.facts, unfit=every), AS_FLOAT, most=math.inf)
 
     def bolder(self, first: _MeasuredPlan) -> _MeasuredPlan:
         """Return the fastest of the plans that give more nodes to integers, or the first where none pays."""
@@ -1003,7 +1009,7 @@ def _with_checks(
         worst = max(best.shifts, key=lambda shift: shift.excess)
         sentence = f"{worst.text}, on {samples}: no plan that was tried holds at a price worth it"
         if best.is_poor:
-            others = [one for one in ran if one is not best and not one.holds]  # the float model does
+            others = [one for one in ran if one is not best and not one.holds and one.change != AS_FLOAT]
             sentence = f"{worst.text}, on {samples}: that is poor"
             if others:
                 near = min(others, key=lambda one: one.excess)
