@@ -274,9 +274,14 @@ def _task_lines(result: Evaluation, verbose: bool) -> Iterator[str]:
         is_titled = result.metric_title != f"metric {result.metric}"
         name = result.metric.partition(":")[0] if is_titled else "metric"
         better = "" if score.higher_is_better else ", lower is better"
+        # A text whose last token alone is there has none to predict, and counts for nothing.
+        rows = f"{score.rows} of {result.samples} samples" if score.rows < result.samples else score.rows
+        interval = f"95 % interval {score.drop_low:.2f} to {score.drop_high:.2f}"
+        if not math.isfinite(score.drop_high - score.drop_low):
+            interval = "no 95 % interval"
         yield (
-            f"{name:<10} {score_text(score)} of {score.rows}: {result.metric_title}{better}; drop "
-            f"{score.drop:.2f} {score.drop_unit}, 95 % interval {score.drop_low:.2f} to {score.drop_high:.2f}"
+            f"{name:<10} {score_text(score)} of {rows}: {result.metric_title}{better}; drop "
+            f"{score.drop:.2f} {score.drop_unit}, {interval}"
         )
     if result.score_shift:
         yield f"scores     {result.score_shift.text}"

@@ -71,7 +71,7 @@ if TYPE_CHECKING:
     group="Basic",
     type=DATA,
     metavar="DATA",
-    help="Samples: pictures, text, sound, tables, arrays, or FILE.py:FUNCTION. Without --profile: profile "
+    help="Samples: pictures, text, sound, tables or arrays; FILE.py:FUNCTION. Without --profile: profile "
     "them, hold some out, and judge the result. With it: judge on them.",
 )
 @option("-o", "--output", group="Basic", required=True, type=NEW, metavar="OUT.onnx", help="File to write.")

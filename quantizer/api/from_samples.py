@@ -22,7 +22,7 @@ from pathlib import Path
 import onnx_ir as ir
 
 from ...profiles.base.errors import ConfigError, DataError, ProfileError, WritingError
-from ...profiles.base.findings import Code, Finding, gravest_first
+from ...profiles.base.findings import Code, Finding, Severity, gravest_first
 from ...profiles.base.improvement import improved
 from ...profiles.base.output_files import FileBatch, destination, replacing_together
 from ...profiles.base.progress import Stage, stages
@@ -304,7 +304,7 @@ def quantize_from_samples(
                 profile_file,
                 options=options,
                 stage=stage,
-                tell=tell,
+                tell=lambda finding: None if _is_in_verdict(finding) else tell(finding),
             )
 
         measuring = replace(options, limit=None)  # of what was read
@@ -313,6 +313,12 @@ def quantize_from_samples(
             task = _Task(model, recipe, kept, samples, truth, measuring, *files, options, stage, tell)
             result = _judge_and_fix(task)
         return replace(result, model_path=output, read=read)
+
+
+def _is_in_verdict(finding: Finding) -> bool:
+    """Whether the verdict says what was found in a profile, so that it is not told before too."""
+    of_samples = finding.code in ON_SAMPLES and finding.code.severity is not Severity.NOTE
+    return of_samples or finding.code is Code.RANDOM_DATA
 
 
 CHECKED_TRUTHS = 8
@@ -592,7 +598,8 @@ def _judged(task: _Task, recipe: Recipe, result: QuantizeResult) -> _Attempt:
     written = ModelFile(result.model_path, task.output)
     facts = result.facts
     assert facts is not None
-    findings = tuple(one for one in result.findings if one != NOT_RUN and one.code not in SAID_BETTER)
+    told = {*SAID_BETTER, *([Code.RANDOM_DATA] if is_random(source_name(samples.profiled)) else [])}
+    findings = tuple(one for one in result.findings if one != NOT_RUN and one.code not in told)
     result = replace(result, findings=findings)
 
     # Latency is left out where this runtime says nothing of the target's, and where it takes the memory of

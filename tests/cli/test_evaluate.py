@@ -53,7 +53,7 @@ def test_evaluate_tells_signal_agreement_size_and_speed(files) -> None:
 def test_evaluate_tells_accuracy_with_its_interval(files) -> None:
     result = run("evaluate", files, "--labels", str(files / "labels.txt"), "--no-latency")
     assert "accuracy   100.00 % float, 50.00 % quantized of 2 rows" in result.stdout
-    assert "drop 50.00 percentage points, 95 % interval" in result.stdout
+    assert "drop 50.00 percentage points, no 95 % interval" in result.stdout
     assert "latency" not in result.stdout
 
 
@@ -203,7 +203,7 @@ def test_a_metric_is_told_with_what_was_lost(files) -> None:
     result = run("evaluate", files, *METRIC, str(files / "labels.txt"))
     assert result.exit_code == 0, result.output
     assert "top-1      100.00 % float, 50.00 % quantized of 2: top-1 accuracy of output 'y'" in result.stdout
-    assert "drop 50.00 percentage points, 95 % interval" in result.stdout
+    assert "drop 50.00 percentage points, no 95 % interval" in result.stdout
     found = json.loads(run("evaluate", files, *METRIC, str(files / "labels.txt"), "--json").stdout)
     assert (found["metric"], found["score"]["quantized_score"], found["accuracy"]) == ("top-1", 50.0, None)
 

@@ -71,3 +71,14 @@ def test_tuning_with_random_values_is_refused(made: Path, profile: Path, tmp_pat
 
 def test_json_of_show_says_that_values_are_random(made: Path) -> None:
     assert json.loads(qprof("show", made / "p.yaml", "--json").output)["data"]["random"]
+
+
+def test_that_data_are_random_is_said_before_and_in_the_verdict_and_no_more(tmp_path: Path) -> None:
+    found = qprof("quantize", MODEL, "--data", "random:16", "--no-latency", "-o", tmp_path / "q.onnx")
+    assert found.exit_code == 0, found.output
+    assert [line.partition(" ")[0] for line in found.stderr.splitlines() if "random values" in line] == [
+        "warning:"
+    ]
+    assert [line.partition(" ")[0] for line in found.stdout.splitlines() if "random data" in line] == [
+        "verdict"
+    ]

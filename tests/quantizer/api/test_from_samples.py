@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import qprof_onnx as qprof
 from qprof_onnx.profiles.base.errors import ModelError
-from qprof_onnx.profiles.base.findings import Code
+from qprof_onnx.profiles.base.findings import Code, Finding
 from qprof_onnx.quantizer.api import from_samples
 from qprof_onnx.quantizer.prepare.prepare import ModelFile
 
@@ -180,10 +180,13 @@ def test_where_pixels_are_not_scaled_no_other_settings_are_tried() -> None:
 def test_a_good_verdict_on_pixels_that_are_not_scaled_says_so_first() -> None:
     images = [255 * np.load(file)["image"] for file in sorted(DIGITS.glob("calibration/*.npz"))]
     # Logits that are 255 times as large move much probability for little noise: noise is asked for here.
-    result = qprof.quantize(MODEL, images, latency=False, budget=0.0, target=TARGET, min_output_sqnr=20.0)
+    told: list[Finding] = []
+    how = {"target": TARGET, "min_output_sqnr": 20.0, "note": told.append}
+    result = qprof.quantize(MODEL, images, latency=False, budget=0.0, **how)
     assert result.verdict is not None
     assert result.verdict.grade == "good"
     assert "did you forget to normalise?" in result.verdict.findings[0].text
+    assert Code.PIXELS not in {one.code for one in told}  # once is enough
 
 
 def test_pixels_are_no_cause_where_the_float_model_does_well_on_them() -> None:
