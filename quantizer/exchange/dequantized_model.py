@@ -563,9 +563,9 @@ def _read_integer_product(node: ir.Node, walk: _Walk) -> None:
 
 
 def _factors(value: ir.Value | None) -> Iterator[ir.Value]:
-    """Yield the factors of a product, or the value itself."""
+    """Yield the factors of a product, or the value itself; a Cast between them, to float16, changes none."""
     maker = None if value is None else value.producer()
-    if maker is not None and maker.op_type == "Mul":
+    if maker is not None and maker.op_type in ("Mul", "Cast"):
         for part in maker.inputs:
             yield from _factors(part)
     elif value is not None:

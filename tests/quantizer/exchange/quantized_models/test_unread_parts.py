@@ -88,3 +88,18 @@ def test_sums_in_units_that_nobody_tells_are_no_parameters_of_a_tensor(tmp_path:
     theirs = save(tmp_path / "theirs.onnx", STATIC, w=weights, z=np.int8(0), **scales)
     with pytest.raises(ModelError, match="it rounds integer sums whose scale is not known"):
         import_plan(theirs, model)
+
+
+def test_dynamic_products_in_the_branches_of_a_model_in_float16_are_read(tmp_path: Path) -> None:
+    text = (
+        "g (float[n, 64] x, bool c) => (float[n, 32] y) { a = MatMul (x, w) b = Relu (a) y = If (c) < "
+        "then_branch = t () => (float[n, 32] s) { s = MatMul (b, v) }, "
+        "else_branch = e () => (float[n, 32] r) { r = MatMul (b, u) }> }"
+    )
+    weights = {"w": drawn(64, 64), "v": drawn(64, 32), "u": drawn(64, 32)}
+    model = save(tmp_path / "m.onnx", text, **weights)
+    settings = {"mode": "dynamic", "float_type": "float16", "cost_model": "off"}
+    qprof.quantize(model, None, tmp_path / "q.onnx", target="onnx", **settings)
+    plan = import_plan(tmp_path / "q.onnx", model, target="onnx")
+    kinds = [entry.kind for name, entry in plan.nodes.items() if name.startswith("MatMul")]
+    assert kinds == [Kind.DYNAMIC] * 3
