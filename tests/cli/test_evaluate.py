@@ -53,7 +53,7 @@ def test_evaluate_tells_signal_agreement_size_and_speed(files) -> None:
 def test_evaluate_tells_accuracy_with_its_interval(files) -> None:
     result = run("evaluate", files, "--labels", str(files / "labels.txt"), "--no-latency")
     assert "accuracy   100.00 % float, 50.00 % quantized of 2 rows" in result.stdout
-    assert "drop 50.00 percentage points, no 95 % interval" in result.stdout
+    assert "drop 50.00 percentage points, 95 % interval" in result.stdout
     assert "latency" not in result.stdout
 
 

@@ -76,9 +76,8 @@ def test_json_of_show_says_that_values_are_random(made: Path) -> None:
 def test_that_data_are_random_is_said_before_and_in_the_verdict_and_no_more(tmp_path: Path) -> None:
     found = qprof("quantize", MODEL, "--data", "random:16", "--no-latency", "-o", tmp_path / "q.onnx")
     assert found.exit_code == 0, found.output
-    assert [line.partition(" ")[0] for line in found.stderr.splitlines() if "random values" in line] == [
-        "warning:"
-    ]
-    assert [line.partition(" ")[0] for line in found.stdout.splitlines() if "random data" in line] == [
-        "verdict"
-    ]
+    for printed, words, begins in (
+        (found.stderr, "random values", "warning:"),
+        (found.stdout, "random data", "verdict"),
+    ):
+        assert [line.split()[0] for line in printed.splitlines() if words in line] == [begins]
