@@ -127,7 +127,11 @@ def fed_back(
             )
             for part in _parts_with(output, model.outputs)
         }
-        state = usual if any("*" in name for name in usual.values()) else {}
+        # A cache of another name, of which the type, the shape and the name of one output are alike.
+        alike = {
+            one.fed_by: one.name for one in inputs if one.fed_by and _grows(one) and one.name not in constants
+        }
+        state = usual if any("*" in name for name in usual.values()) else alike
     if not state:
         return ()
     if model is None:
@@ -193,7 +197,16 @@ def state_output(spec: InputSpec, outputs: Sequence[InputSpec]) -> str:
         named = [one.name for one in fitting if words and _words(one.name, numbers=numbers) == words]
         if len(named) == 1:
             return named[0]
-    return ""
+    # Names of nothing but such words, as past and present.
+    if _words(spec.name, numbers=False) or not _grows(spec):
+        return ""
+    named = [one.name for one in fitting if not _words(one.name, numbers=False)]
+    return named[0] if len(named) == 1 else ""
+
+
+def _grows(spec: InputSpec) -> bool:
+    """Whether an input is called as one that holds nothing at first and grows with each step."""
+    return any(word in spec.name.lower() for word in GROWING)
 
 
 def _is_alike(spec: InputSpec, output: InputSpec) -> bool:
@@ -278,7 +291,7 @@ def _empty_state(
             f"{where}: the model does not say what '{spec.name}' is at first; give it, as constants: "
             f"{{{spec.name}: {{value: 0, shape: [...]}}}}"
         )
-    grows = any(word in spec.name.lower() for word in GROWING)
+    grows = _grows(spec)
     sizes = []
     for axis, size in enumerate(spec.shape):
         if isinstance(size, int):

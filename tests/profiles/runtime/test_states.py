@@ -357,6 +357,9 @@ def test_a_merged_decoder_takes_its_branch_without_a_cache_for_the_prompt_alone(
         ("x cache_in_0 cache_in_1", "y cache_out_0 cache_out_1", ("", "cache_out_0", "cache_out_1")),
         ("x past.0.key past.1.key", "y present.0.key present.1.key", ("", "present.0.key", "present.1.key")),
         ("x h0", "y hn", ("", "hn")),
+        ("x past", "y present", ("", "present")),
+        ("input", "output", ("",)),
+        ("x past", "y present next", ("", "")),
         ("x mask", "y z", ("", "")),
     ],
 )
