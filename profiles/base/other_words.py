@@ -132,6 +132,7 @@ WORDS: Mapping[str, tuple[str, ...]] = {
     "debug": ("compare-layers",),
     "inspect": ("show",),
     "info": ("show",),
+    "rules": ("targets",),
     "drift": ("diff",),
     # metrics
     "map": ("map50",),

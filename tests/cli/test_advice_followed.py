@@ -64,7 +64,7 @@ def followed(*first_lines: str) -> tuple[list[str], str]:
             words = [*words[:7], "--preprocess", "r.yaml"]
         result = CliRunner().invoke(main, words, prog_name="qprof")
         if result.exit_code == 0:
-            return lines, result.stderr
+            return lines, result.output
         assert result.exit_code == 2, result.output
         advised = LINE.findall(result.stderr.splitlines()[-1])
         assert advised, result.stderr
@@ -90,4 +90,4 @@ def test_a_recipe_made_of_messages_feeds_a_state_back(detector: Path, first_line
 def test_a_state_of_zeros_is_told(detector: Path) -> None:
     lines = ("reader: audio", "rate: 16000", "window: 512", "constants: {state: zeros, sr: 16000}")
     _, printed = followed(*lines)
-    assert "warning: input 'state': zero or empty in all samples" in printed
+    assert "warning   input 'state': zero or empty in all samples" in printed
