@@ -8,8 +8,9 @@ the last word whether it computes on float or on integer values. What tells impl
 apart on x86-64 (read in its sources, 1.31, and seen in the graphs that it executes):
 
 - Float convolutions of pictures work on blocks of 16 channels where the input channels are a multiple of 4
-  (or below 16: then they read the usual layout); output channels are filled up to a multiple of 16. Others,
-  and those of sequences, copy windows into a matrix and multiply.
+  (or below 16: then they read the usual layout), and weight and bias are known when the model is loaded;
+  output channels are filled up to a multiple of 16. Others, and those of sequences, copy windows into a
+  matrix and multiply.
 - Integer convolutions have kernels of their own where input channels are a multiple of 4 and output channels
   one of 16, for depthwise ones a multiple of 16. Others copy windows into a matrix, and of each window the
   elements that lie side by side at once: a row of it, all channels. Of one channel and a window that is one
@@ -74,8 +75,7 @@ class Sizes:
     Attributes:
         graph: the graph.
         shapes: by tensor.
-        cast: constants that are cast in each run (`half_floats`): their readers find no constants, so that
-            convolutions keep the layout of the model.
+        cast: constants that are cast in each run (`half_floats`): their readers find no constants.
     """
 
     graph: Graph
@@ -88,6 +88,10 @@ class Sizes:
         if node not in self._float_works:
             self._float_works[node] = work_of(node, self, integer=False)
         return self._float_works[node]
+
+    def is_constant(self, name: str) -> bool:
+        """Return whether a tensor is known when the model is loaded, as its readers find it."""
+        return self.graph.is_constant(name) and name not in self.cast
 
     def shape(self, name: str) -> Shape:
         """Return the shape of a tensor; of one of unknown rank, that of a single number."""
@@ -281,9 +285,14 @@ def _run_length(read: Shape, written: Shape, total: int) -> int:
 
 def _convolution_work(node: Node, sizes: Sizes, *, integer: bool) -> Work:
     groups = node.attributes.get_int("group", 1) or 1
-    is_cast = node.input(1) in sizes.cast or node.input(2) in sizes.cast
+    is_known = has_known_weights(node, sizes)
     weight, read, out = sizes.input(node, 1), sizes.input(node), sizes.output(node)
-    return _window_work(weight, read, out, groups, integer=integer, is_cast=is_cast)
+    return _window_work(weight, read, out, groups, integer=integer, is_known=is_known)
+
+
+def has_known_weights(node: Node, sizes: Sizes) -> bool:
+    """Whether the weight and the bias of a convolution are known when the model is loaded."""
+    return all(sizes.is_constant(name) for name in node.inputs[1:] if name)
 
 
 def folded_works(form: FoldedWidth, node: Node, sizes: Sizes) -> tuple[Work, ...]:
@@ -304,17 +313,18 @@ def folded_works(form: FoldedWidth, node: Node, sizes: Sizes) -> tuple[Work, ...
 
 
 def _window_work(
-    weight: Shape, read: Shape, out: Shape, groups: int, *, integer: bool, is_cast: bool = False
+    weight: Shape, read: Shape, out: Shape, groups: int, *, integer: bool, is_known: bool = True
 ) -> Work:
-    """Return the kernel of a convolution by the shapes of its weight, its input and its result."""
+    """Return the kernel of a convolution by the shapes of its weight, its input and its result, and whether
+    its weight and bias are known when the model is loaded."""
     batch, pixels = (out[0], max(math.prod(out[2:]), 1)) if out else (1, 1)
     outputs, inputs, taps = weight[0], weight[1], math.prod(weight[2:])  # inputs of one group
     volume = ":volume" if len(weight) > 4 and taps > 1 else ""
-    if (
-        len(weight) != 4 or is_cast
-    ) and not integer:  # for each sample and group, windows are copied into a matrix
+    if not integer and (len(weight) != 4 or not is_known):
+        # For each sample and group, windows are copied into a matrix; in a picture, by its short rows.
+        copied = ":picture" if len(weight) == 4 and taps > 1 else volume
         return Work(
-            f"Conv:sequence{volume}", (inputs * taps, outputs // groups, pixels), float(batch * groups)
+            f"Conv:sequence{copied}", (inputs * taps, outputs // groups, pixels), float(batch * groups)
         )
     pixels *= batch
     if groups > 1 and inputs == 1 and len(read) > 1 and read[1] == outputs:

@@ -14,7 +14,7 @@ from ..operators.facts import ChannelLayout, KernelSizes
 from ..operators.graph import Graph, Node
 from .kernels import Sizes
 
-PLAIN_CONVOLUTIONS = ("Conv:sequence", "Conv:grouped", "Conv:depthwise:unaligned")
+PLAIN_CONVOLUTIONS = ("Conv:sequence", "Conv:sequence:picture", "Conv:grouped", "Conv:depthwise:unaligned")
 """Those of float that compute in the usual layout."""
 
 SEVERAL_BLOCKS = (ChannelLayout.COMBINES_BLOCKS, ChannelLayout.JOINS_BLOCKS)

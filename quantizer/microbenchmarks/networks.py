@@ -58,6 +58,7 @@ def all_nets() -> tuple[Net, ...]:
         *other_convolutions(),
         *wide_windows(),
         *few_channels(),
+        *unknown_weights(),
         *volumes(),
         *joined_channels(),
         *products(),
@@ -293,6 +294,20 @@ def few_channels() -> Iterator[Net]:
         for _ in range(2):
             net.conv(inputs, outputs, kernel)
             net.conv(outputs, inputs, (1, 1), measure=False)
+        yield net
+
+
+def unknown_weights() -> Iterator[Net]:
+    """Convolutions of pictures whose weights are known only when they run: they have no blocks."""
+    for (a, b), side in itertools.product(
+        itertools.combinations_with_replacement((4, 16, 32, 64, 128, 256), 2), (3, 7, 14, 28, 56)
+    ):
+        if a * b * side * side * 9 > MOST_PRODUCTS:
+            continue
+        net = Net((1, a, side, side), float_operators=("Conv",))
+        for inputs, outputs in ((a, b), (b, a)) * 2:
+            weight = net.input(outputs, inputs, 3, 3)
+            net.add("Conv", weight, net.input(outputs), pads=[1] * 4, kernel_shape=[3, 3])
         yield net
 
 

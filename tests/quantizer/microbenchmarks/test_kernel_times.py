@@ -24,6 +24,11 @@ def products() -> Net:
     return net.add("MatMul", net.weight(32, 32)).add("Neg", measure=False)
 
 
+def unknown_weights() -> Net:
+    net = Net((1, 16, 8, 8), float_operators=("Conv",))
+    return net.add("Conv", net.input(16, 16, 3, 3), net.input(16), pads=[1] * 4)
+
+
 def silu() -> Net:
     net = Net((1, 16, 8, 8), ":blocked").conv(16, 16, (1, 1), measure=False)
     inner = net.output
@@ -36,6 +41,7 @@ def silu() -> Net:
     [
         (convolutions, {"Conv:pointwise:float", "Conv:pointwise:integer"}),
         (products, {"MatMul:float", "MatMul:to-float"}),
+        (unknown_weights, {"Conv:sequence:picture:float"}),
         (silu, {"Silu:float", "Sigmoid:blocked:integer", "Mul:blocked:integer"}),
     ],
 )
