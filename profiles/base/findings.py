@@ -121,6 +121,12 @@ class Code(StrEnum):
         "How the data are read where nobody said it: columns, axes, windows, tokens. A recipe says "
         "otherwise.",
     )
+    PARTLY_SCALED = (
+        "partly-scaled",
+        Severity.WARNING,
+        "A recipe gives mean or std for some columns of an input, and none for others that are no flags of 0 "
+        "and 1.",
+    )
     LINKS_PASSED_OVER = "links-passed-over", Severity.NOTE, "A folder that links lead to again is read once."
     LINKED_FILES = "linked-files", Severity.NOTE, "A file under several names counts under each."
     CLASSES_NUMBERED = (

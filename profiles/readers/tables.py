@@ -12,7 +12,7 @@ import math
 import re
 import tarfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from dataclasses import field as of_field
@@ -656,7 +656,10 @@ def _table_encoder(
         return Original("", ", ".join(f"{n} {v}" for n, v in values if isinstance(v, str | int | float)))
 
     side_by_side = {name: tuple(columns) for name, columns in columns_of.items() if isinstance(columns, list)}
-    findings = _assumptions(source, assumed, names, is_scaled=bool(scaling))
+    findings = (
+        *_assumptions(source, assumed, names, is_scaled=bool(scaling)),
+        *_partly_scaled(where, scaling, side_by_side, first),
+    )
     return RowEncoder(arrays, findings=findings, columns=side_by_side, original=original)
 
 
@@ -765,6 +768,40 @@ def _scaling(
                 f"{where}: column '{name}': mean {mean:g} and std {std:g} scale nothing; correct them"
             )
     return scaling
+
+
+def _partly_scaled(
+    where: str, scaled: Collection[str], side_by_side: Mapping[str, Sequence[str]], first: Row
+) -> Iterator[Finding]:
+    """Yield a finding on each input that takes columns as they are beside columns that are scaled.
+
+    Columns of flags are seldom scaled, and are passed over.
+
+    Args:
+        where: the recipe, for messages.
+        scaled: columns that are scaled.
+        side_by_side: columns of each input that takes several.
+        first: one of the rows, by which a flag is known: it has 0 or 1 there.
+    """
+    for name, columns in side_by_side.items():
+        left = [column for column in columns if column not in scaled]
+        values = [column for column in left if not _is_flag(first.values.get(column))]
+        if values and len(left) < len(columns):
+            go = f"goes in unscaled, '{values[0]}'"
+            if len(values) > 1:
+                go = f"go in unscaled, '{values[0]}' to '{values[-1]}'"
+            sentence = (
+                f"{where}: mean and std are given for {len(columns) - len(left)} of the {len(columns)} "
+                f"columns of input '{name}': {len(values)} {go}"
+            )
+            remedy = "give the numbers of training for each, mean 0 or std 1 where it is not scaled"
+            yield Finding(Code.PARTLY_SCALED, sentence, name, remedy=remedy)
+
+
+def _is_flag(value: object) -> bool:
+    """Return whether the value of a cell is 0, 1, true or false."""
+    number = _number(value.strip()) if isinstance(value, str) else value
+    return isinstance(number, bool | int | float | np.generic) and number in (0, 1)
 
 
 def _by_column(where: str, numbers: Scaling, columns_of: Mapping[str, str | list[str]]) -> dict[str, float]:

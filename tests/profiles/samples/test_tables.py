@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from qprof_onnx.profiles.base.findings import Code
 
 from .opening import opened, read, refusal, spec, written
 
@@ -76,6 +77,35 @@ def test_columns_are_scaled_as_in_training(tmp_path: Path, scaling: str) -> None
     source = saved(tmp_path, "a,b,c,d\n1,2,3,7\n4.5,5,6,8\n")
     _, second = read(source, [X], written(tmp_path, f"reader: table; {scaling}"))
     np.testing.assert_array_equal(second.arrays["x"], np.array([[2, 5, 1.25]], np.float32))
+
+
+@pytest.mark.parametrize(
+    ("scaling", "says"),
+    [
+        ("mean: {a: 1}", "given for 1 of the 3 columns of input 'x': 2 go in unscaled, 'b' to 'c'"),
+        ("mean: {a: 1, b: 2}; std: {b: 4}", "for 2 of the 3 columns of input 'x': 1 goes in unscaled, 'c'"),
+    ],
+)
+def test_columns_that_go_in_unscaled_beside_scaled_ones_are_told(
+    tmp_path: Path, scaling: str, says: str
+) -> None:
+    source = saved(tmp_path, "a,b,c\n12,20,3\n4.5,5,6\n")
+    samples = opened(source, [X], written(tmp_path, f"reader: table; {scaling}"))
+    (told,) = (one.text for one in samples.findings if one.code is Code.PARTLY_SCALED)
+    assert says in told
+
+
+@pytest.mark.parametrize("scaling", ["mean: {a: 1}; std: {b: 2, c: 1}", "std: [2, 3, 4]"])
+def test_a_recipe_that_scales_every_column_is_taken_without_a_word(tmp_path: Path, scaling: str) -> None:
+    source = saved(tmp_path, "a,b,c\n12,20,3\n4.5,5,6\n")
+    samples = opened(source, [X], written(tmp_path, f"reader: table; {scaling}"))
+    assert Code.PARTLY_SCALED not in {one.code for one in samples.findings}
+
+
+def test_flags_may_go_in_unscaled_beside_scaled_columns(tmp_path: Path) -> None:
+    source = saved(tmp_path, "a,b,c\n12,0,1.0\n4.5,1,0\n")
+    samples = opened(source, [X], written(tmp_path, "reader: table; mean: {a: 1}"))
+    assert Code.PARTLY_SCALED not in {one.code for one in samples.findings}
 
 
 def test_a_recipe_scales_a_column_of_its_own_input(tmp_path: Path) -> None:
