@@ -154,7 +154,7 @@ def beyond_size(facts: PlanningFacts, size: float) -> ConfigError:
     """Return the error that a model has more bytes than `fit_size` in the smallest formats of the target."""
     tenths = 100 if size < 1e6 else 100_000  # what `size_text` tells, rounded up: so much is enough
     return ConfigError(
-        f"fit_size {facts.config.fit_size} (--max-size): in the smallest formats that {facts.target.name} "
+        f"--max-size {facts.config.fit_size} (fit_size): in the smallest formats that {facts.target.name} "
         f"takes the model has {size_text(math.ceil(size / tenths) * tenths)}; give more"
     )
 
