@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -27,6 +28,7 @@ from ...profiles.samples.values import Sample
 from ..evaluation import layers
 from ..evaluation.evaluate import Evaluation, LimitsOnSamples
 from ..evaluation.evaluate import evaluate as evaluate_files
+from ..evaluation.gates import check_truth
 from ..evaluation.layers import LayerReport
 from ..evaluation.metrics.score import reads_truth
 from ..evaluation.options import EvaluationOptions
@@ -161,6 +163,9 @@ def compare(
             limits=limits,
             progress=stages(asked_for(judge.progress))("evaluating"),
         )
+        if truth is not None:
+            named = judge.labels if isinstance(judge.labels, str | os.PathLike) else "labels"
+            check_truth(str(named), evaluation.score or evaluation.accuracy, evaluation.findings)
     if saturation := _saturation(evaluation, quantized, judge):
         known = (one for one in evaluation.findings if one.code is not Code.ESTIMATE_TOO_GOOD)
         evaluation = replace(evaluation, findings=gravest_first([*saturation, *known]))

@@ -47,7 +47,7 @@ from ...profiles.samples.samples import input_specs
 from ..evaluation.compare import declared_class_count
 from ..evaluation.doubts import speed_doubts
 from ..evaluation.evaluate import Evaluation, evaluate
-from ..evaluation.gates import WORTHLESS, check_gate, has_something_right, timed_where_it_runs, truth_doubts
+from ..evaluation.gates import MIN_REFUSED_ROWS, check_gate, check_truth, timed_where_it_runs, truth_doubts
 from ..evaluation.metrics.score import reads_truth
 from ..evaluation.metrics.table import named_metric
 from ..evaluation.metrics.truth import Labels, load_labels
@@ -324,9 +324,6 @@ def _is_in_verdict(finding: Finding) -> bool:
 CHECKED_TRUTHS = 8
 """Samples on which the truth is held against the float model first."""
 
-MIN_REFUSED_ROWS = 10
-"""Rows of which the float model has none right where truth is refused: fewer may be an accident."""
-
 
 def _check_judging(
     model: Path,
@@ -359,12 +356,9 @@ def _check_judging(
     if truth is None or scores is None or scores.rows < MIN_REFUSED_ROWS:
         return
     file = truth if isinstance(truth, Path) else truth.file
-    if has_something_right(scores):
-        for doubt in doubts:
-            tell(replace(doubt, sentence=f"{file}: {doubt.sentence}"))
-        return
-    read = [one.text for one in found.findings if one.code is Code.METRIC_ASSUMED]
-    raise DataError(f"{file}: {WORTHLESS}{''.join(f' ({text})' for text in read)}")
+    check_truth(file, scores, found.findings)
+    for doubt in doubts:
+        tell(replace(doubt, sentence=f"{file}: {doubt.sentence}"))
 
 
 HOW_JUDGED = ("metric", "scored_output", "class_axis", "runtime", "provider")

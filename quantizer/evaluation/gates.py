@@ -16,11 +16,12 @@ The limits of `evaluate` are checked here, those of `diff` in `api.drift`, by th
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Literal, TypeVar
 
-from ...profiles.base.errors import ConfigError, check_finite
+from ...profiles.base.errors import ConfigError, DataError, check_finite
 from ...profiles.base.findings import Code, Figure, Finding
 from ...profiles.runtime.providers import check_provider
 from ..targets.machine import is_timed
@@ -400,6 +401,28 @@ def has_something_right(scores: Accuracy | Score) -> bool:
         return scores.float_right > 0
     right = scores.float_score if scores.higher_is_better else 100.0 - scores.float_score
     return scores.unit != "%" or right > (MAX_ACCIDENTAL_PERCENT if scores.is_at_chance else 0.0)
+
+
+MIN_REFUSED_ROWS = 10
+"""Rows of which the float model has none right where truth is refused: fewer may be an accident."""
+
+
+def check_truth(truth: str | Path, scores: Accuracy | Score | None, assumed: Iterable[Finding]) -> None:
+    """Refuse truth that belongs to something else.
+
+    Args:
+        truth: its file or folder, for messages.
+        scores: of both models; None where nothing was scored.
+        assumed: findings of the evaluation, of which those on how the truth was read are told.
+
+    Raises:
+        DataError: the float model has nothing right of `MIN_REFUSED_ROWS` or more.
+    """
+    if scores is None or scores.rows < MIN_REFUSED_ROWS:
+        return
+    if not has_something_right(scores):
+        read = [one.text for one in assumed if one.code is Code.METRIC_ASSUMED]
+        raise DataError(f"{truth}: {WORTHLESS}{''.join(f' ({text})' for text in read)}")
 
 
 def _few_right(scores: Accuracy | Score, right: float) -> str:
