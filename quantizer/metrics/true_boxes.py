@@ -414,10 +414,7 @@ def _yolo(source: MetricSource, folder: Path, placement: str | None) -> TrueBoxe
         advice = f"take the samples from it too, as --data {folder}"
     else:
         files = files_by_stem(folder, (".txt",))
-        data = source.data
-        if pictures_folder is None and isinstance(data, PreprocessedData) and Path(data.source).is_dir():
-            pictures_folder = data.source
-        pictures, key_of = {}, unique_stems(str(folder))
+        pictures, key_of = _pictures_of(source.data), unique_stems(str(folder))
         advice = f"name each after its sample, as in {next(iter(files))}.txt"
     if pictures_folder is not None:
         images = Path(str(pictures_folder))
@@ -456,6 +453,15 @@ def _yolo(source: MetricSource, folder: Path, placement: str | None) -> TrueBoxe
 
     assumed = f"true boxes are shares of pictures in placement {placement}{numbered}"
     return TrueBoxes(of_sample, check_rows, assumed)
+
+
+def _pictures_of(data: DataLike | None) -> dict[str, Path]:
+    """Return the pictures that samples are made of, by the stems of their names; {} where they are made of
+    anything else."""
+    place = place_of_data(data)
+    with suppress(DataError):
+        return {stem_of(file.name): Path(file.location) for file in image_files(place)} if place else {}
+    return {}
 
 
 def _classes_of_data_yaml(

@@ -366,6 +366,16 @@ def test_the_recipe_of_the_pictures_says_where_they_are(tmp_path) -> None:
     ]
 
 
+def test_pictures_that_the_model_itself_says_how_to_read_are_in_a_letterbox(tmp_path) -> None:
+    (tmp_path / "images").mkdir()
+    Image.new("RGB", (128, 64)).save(tmp_path / "images" / "0.png")
+    (tmp_path / "labels").mkdir()
+    (tmp_path / "labels" / "0.txt").write_text("0 0.5 0.5 0.5 0.5")
+    output = {"y": np.array([[[16.0, 24.0, 48.0, 40.0, 0.9, 0.0]]])}
+    metric = opened("f1:iou=0.99", output, tmp_path / "labels", data=str(tmp_path / "images"))
+    assert scored(metric, [output], [output]).float_score == 100.0
+
+
 def test_a_data_yaml_has_the_boxes_and_the_sizes_of_its_pictures(tmp_path) -> None:
     for split, box in (("train", "0 0.5 0.5 0.1 0.1"), ("val", "0 0.5 0.5 0.5 0.5")):
         for kind in ("images", "labels"):
