@@ -337,6 +337,8 @@ class HeldOut:
     @property
     def few_text(self) -> str:
         """Return how few they are, where these cannot show that a model is good; else ""."""
+        if self.seen and self.samples == 1:
+            return "judged on the profile's own sample only"
         if self.rows >= TOO_FEW_ROWS:
             return ""
         return f"judged on {_count(self.rows, 'row' if self.rows != self.samples else 'sample')} only"

@@ -35,6 +35,12 @@ def test_a_good_model_that_was_judged_on_few_samples_is_good_so_far() -> None:
     assert verdict_of(evaluation(), LIMITS, HALF, HELD_OUT).sentence.startswith("good: output 'y'")
 
 
+def test_a_good_model_that_was_judged_on_the_one_sample_of_its_profile_is_good_so_far() -> None:
+    own = HeldOut(samples=1, rows=64, of_samples=1, seen=True, source="data")
+    found = verdict_of(evaluation(), LIMITS, HALF, own)
+    assert found.sentence.startswith("good so far: judged on the profile's own sample only; output 'y'")
+
+
 def test_of_samples_that_are_just_given_nothing_is_said_of_a_profile() -> None:
     given = HeldOut(samples=4, rows=4, of_samples=4, seen=False, source="", are_held_out=False)
     (few,) = map(str, given.findings)
