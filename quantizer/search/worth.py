@@ -68,7 +68,8 @@ def taken(verdict: Verdict, weights_only: Verdict | None = None) -> Taken:
         why = "every plan that quantizes more was too noisy, or gained too little time"
     if (
         weights_only is not None
-        and ORDER[weights_only.grade] < ORDER["poor" if is_float(verdict) else verdict.grade]
+        and ORDER[weights_only.grade] < ORDER["fair" if is_float(verdict) else verdict.grade]
+        and not weights_only.cost.is_slower
         and weights_only.quantized_bytes <= (1.0 - MIN_GAIN) * weights_only.float_bytes
     ):
         return Taken("weights only", f"only weights are quantized: {why}")

@@ -74,3 +74,8 @@ def test_quantized_weights_are_taken_where_they_are_better_and_smaller() -> None
     assert taken(first, verdict("good", 30, 1.0)).model == "weights only"
     assert taken(first, verdict("poor", 30, 1.0)).model == "float"
     assert taken(first, verdict("good", 95, 1.0)).model == "float"
+    slower = Latency(1.0, 1.5, 0.65, 0.64, 0.66, 25, 50, 2, 1)
+    assert taken(first, verdict("good", 30, 1.0, slower)).model == "float"
+    nothing = replace(verdict("none", 100, 1.0), composition=Composition(0.0, 0))
+    assert taken(nothing, verdict("fair", 30, 1.0)).model == "float"
+    assert taken(nothing, verdict("good", 30, 1.0)).model == "weights only"
