@@ -81,8 +81,10 @@ class ClassNames:
 
     @cached_property
     def of_any(self) -> Mapping[int, str]:
-        """The names of the first source, whatever their number."""
-        return next(iter(self._known), {})
+        """The names that the model's metadata have, else those of the first source, whatever their number: a
+        file beside the data may number classes otherwise."""
+        own = (names_in_metadata(self.model, key) for key in METADATA)
+        return next((names for names in own if names), next(iter(self._known), {}))
 
     @cached_property
     def _known(self) -> list[Mapping[int, str]]:

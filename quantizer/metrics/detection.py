@@ -10,7 +10,6 @@ import contextlib
 import io
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import zip_longest
 from typing import Any
 
@@ -96,6 +95,12 @@ def _metric(source: MetricSource, figures: Callable[[Sequence[Pair]], Figures]) 
             true = [replace(boxes, classes=np.zeros_like(boxes.classes)) for boxes in true]
         return true, pictures
 
+    in_truth = {} if file is None or head.agnostic else file.names
+
+    def found(floats: Outputs, quantized: Outputs, names: Mapping[int, str]) -> list[tuple[Found, ...]]:
+        sufficient = max(head.confidence, MIN_SHOWN_SCORE)
+        return _found(paired, sufficient, floats, quantized, {**in_truth, **names})
+
     # Boxes with scores below the metric's are kept too: the shift of scores is that of all.
     permissive = replace(head, confidence=min(head.confidence, MIN_SHIFT_SCORE))
     paired = replace(head, confidence=MIN_PAIRED_SCORE)
@@ -125,7 +130,7 @@ def _metric(source: MetricSource, figures: Callable[[Sequence[Pair]], Figures]) 
         finish=None if file is None else file.check_rows,
         assumed=(reading, f"{metric.kind.name}: {assumed if file is None else file.assumed}"),
         shift=shift,
-        found=partial(_found, paired, max(head.confidence, MIN_SHOWN_SCORE)),
+        found=found,
     )
 
 

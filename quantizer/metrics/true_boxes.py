@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -46,11 +46,13 @@ class TrueBoxes:
         check_rows: called with the number of all pictures, and whether samples were left out, as
             `Metric.finish`.
         assumed: how the boxes were put into the model's input.
+        names: of classes, as far as the file has some.
     """
 
     of_sample: Callable[[Place, int], list[Boxes]]
     check_rows: Callable[[int, bool], None]
     assumed: str
+    names: Mapping[int, str] = field(default_factory=dict)
 
 
 def true_boxes(source: MetricSource) -> TrueBoxes:
@@ -210,7 +212,9 @@ def _coco(source: MetricSource, path: Path, placement: str | None) -> TrueBoxes:
     picture_names = [image.file_name or str(image.id) for image in record.images]
     part = _part_of_file(source, path, picture_names) if any(i.file_name for i in record.images) else ""
     assumed = f"true boxes of pictures in placement {placement}; {numbered}{part}"
-    return _by_name_or_order(str(path), boxes, picture_names, assumed)
+    named = {category.id: category.name for category in record.categories}
+    names = {at: named[id_] for id_, at in classes.items() if named.get(id_)}
+    return replace(_by_name_or_order(str(path), boxes, picture_names, assumed), names=names)
 
 
 def _part_of_file(source: MetricSource, path: Path, listed: Sequence[str]) -> str:

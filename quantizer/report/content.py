@@ -472,7 +472,9 @@ class OutputQuality:
         cosine: similarity of both outputs, -1 to 1; None without samples.
         agreement: share of equal answers, 0 to 1; None where the output is no answer.
         kind: what it is, in words; "" where that is not known.
-        needed: dB from which on such an output is good, as measured; None where that is not known.
+        needed: dB from which on the output is good, as found from the figure of this model on these samples
+            (answers change with dB by no fixed rate), so that others have another; None where that is not
+            known.
     """
 
     name: str

@@ -10,6 +10,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import compress
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -154,7 +155,10 @@ def _figures(report: Report) -> Iterator[tuple[str, ...]]:
 def _table(
     header: Sequence[str], rows: Iterator[tuple[str, ...]] | Sequence[tuple[str, ...]]
 ) -> Iterator[str]:
+    """Yield the lines of a table, without the columns in which no row has anything."""
     lines = list(rows)
+    known = [any(row[at] != "-" for row in lines) for at in range(len(header))]
+    header, *lines = [tuple(compress(line, known)) for line in (header, *lines)]
     if lines:
         yield ""
         for line in (header, ["---"] * len(header), *lines):

@@ -566,6 +566,13 @@ def test_categories_are_classes_by_the_names_that_the_model_has(tmp_path, name) 
     assert scored(opened("f1", FOUND, tmp_path / "t.json"), [FOUND], [FOUND]).float_score == 0.0
 
 
+def test_objects_have_the_names_of_the_categories_where_the_model_has_none(tmp_path) -> None:
+    (tmp_path / "t.json").write_text(boxes_of_kinds((3, "cow"), (7, "guide dog")))
+    metric = opened("f1", FOUND, tmp_path / "t.json")
+    assert metric.found is not None
+    assert [one.name for of_picture in metric.found(FOUND, FOUND, {}) for one in of_picture] == ["guide dog"]
+
+
 def test_a_category_that_the_model_has_not_is_left_out(tmp_path) -> None:
     content = json.loads(boxes_of_kinds((3, "cow"), (7, "guide dog")))
     content["annotations"].append({**content["annotations"][0], "category_id": 3})

@@ -237,6 +237,14 @@ def test_numbers_of_which_as_many_classes_have_names_are_an_answer() -> None:
     assert (first.float_answer, first.quantized_answer, first.changed) == ("b (0.9)", "a (0.9)", True)
 
 
+def test_objects_are_named_as_the_model_does_before_the_data(tmp_path) -> None:
+    (tmp_path / "classes.txt").write_text("b\n")
+    model = onnx_ir.Model(onnx_ir.Graph([], [], nodes=[]), ir_version=10)
+    assert ClassNames(model, str(tmp_path)).of_any == {0: "b"}
+    model.metadata_props["names"] = "['a', 'b', 'c']"
+    assert ClassNames(model, str(tmp_path)).of_any == {0: "a", 1: "b", 2: "c"}
+
+
 def test_a_spectrum_goes_from_left_to_right_with_low_bands_at_the_bottom() -> None:
     pillow = pytest.importorskip("PIL.Image")
     spectra = np.full((2, 1, 60, 20), -5.0, np.float32)
