@@ -150,6 +150,40 @@ def _zero_points_are_zero(model: ir.Model, target: Target) -> Iterator[Breach]:
             yield _at(node, f"zero point of '{quantized.name}' is not 0, {target.name} takes 0 only")
 
 
+def _joined_values_are_quantized_once(model: ir.Model, target: Target) -> Iterator[Breach]:
+    """What a Concat makes is not quantized a second time from a grid whose zero point is not 0."""
+    if not target.joined_values_once:
+        return
+    for node, _ in _conversions(model):
+        back = _behind_relu(node) if node.op_type == "QuantizeLinear" else None
+        first = None if back is None or back.op_type != DEQUANTIZE else _producer(back)
+        if first is None or first.op_type != "QuantizeLinear":
+            continue
+        zero_point = first.inputs[2] if len(first.inputs) > 2 else None
+        constant = None if zero_point is None else zero_point.const_value
+        is_shifted = constant is not None and np.any(constant.numpy())
+        join = _behind_relu(first)
+        if is_shifted and join is not None and join.op_type == "Concat":
+            yield _at(
+                node,
+                f"quantizes joined '{join.outputs[0].name}' a second time, from a zero point that is not "
+                f"0, of which {target.name} crashes",
+            )
+
+
+def _producer(node: ir.Node) -> ir.Node | None:
+    value = node.inputs[0]
+    return None if value is None else value.producer()
+
+
+def _behind_relu(node: ir.Node) -> ir.Node | None:
+    """Return the node that makes what a conversion reads, Relu passed over."""
+    producer = _producer(node)
+    while producer is not None and producer.op_type == "Relu":
+        producer = _producer(producer)
+    return producer
+
+
 def _weights_fit_their_bits(model: ir.Model, target: Target) -> Iterator[Breach]:
     """Where only weights of 7 bits are safe, the quantized weights must stay within them."""
     if "int8" in target.weight_types or "int7" not in target.weight_types:
@@ -262,6 +296,7 @@ CHECKS: tuple[Check, ...] = (
     _opset_is_read,
     _quantized_values_are_of_known_types,
     _zero_points_are_zero,
+    _joined_values_are_quantized_once,
     _weights_fit_their_bits,
     _parameters_are_static,
 )

@@ -222,6 +222,13 @@ class Target:
             "zero point 0 alone of what is joined along another axis than the last."
         ),
     ] = field(default_factory=dict)
+    joined_values_once: Annotated[
+        bool,
+        Meta(
+            description="Whether it crashes where what a Concat makes, or a Relu behind it, is quantized "
+            "with a zero point other than 0, and then a second time: that is refused."
+        ),
+    ] = False
     conv_products: Annotated[
         int,
         Meta(

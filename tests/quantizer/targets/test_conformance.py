@@ -159,6 +159,35 @@ def test_what_the_runtime_would_refuse_is_refused(target: str, model: ir.Model, 
     assert sentence in str(error.value)
 
 
+JOINED = """
+<ir_version: 9, opset_import: ["": 17]>
+net (float[N, 4] x) => (float[N, 8] y)
+<float s = {0.5}, uint8 z = {ZERO}, float t = {0.25}>
+{ j = Concat <axis = 1> (x, x)
+  r = RELU (j)
+  q = QuantizeLinear (r, s, z)
+  d = DequantizeLinear (q, s, z)
+  e = RELU (d)
+  p = QuantizeLinear (e, t, z)
+  y = DequantizeLinear (p, t, z) }
+"""
+
+
+@pytest.mark.parametrize("between", ["Relu", "MaxPool <kernel_shape = [1]>"])
+@pytest.mark.parametrize("zero", ["0", "3"])
+def test_joined_values_are_quantized_a_second_time_from_zero_alone_for_openvino(
+    zero: str, between: str
+) -> None:
+    text = JOINED.replace("ZERO", zero).replace("RELU", between)
+    model = ir.serde.deserialize_model(parser.parse_model(text))
+    if between == "Relu" and zero != "0":
+        with pytest.raises(ConfigError, match="quantizes joined 'j' a second time, from a zero point"):
+            check_conformity(model, load_recipe("openvino").target, "q.onnx")
+    else:
+        check_conformity(model, load_recipe("openvino").target, "q.onnx")
+    check_conformity(model, load_recipe("onnxruntime-x86").target, "q.onnx")
+
+
 def test_operators_of_onnxruntime_alone_are_refused_elsewhere(profile: Path) -> None:
     path = profile.with_name("qoperator.onnx")
     recipe = load_recipe("onnxruntime-x86", {"form": "qoperator"})
