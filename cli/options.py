@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import fields
 from difflib import get_close_matches
 from functools import partial
@@ -338,19 +338,44 @@ class FileCommand(Command):
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            if answer := self._meant_option(error.option_name.lstrip("-").replace("-", "_")):
-                raise click.UsageError(f"No such option '{error.option_name}': {answer}", ctx) from None
+            if answers := self._answers(current_run().arguments):
+                told = "; ".join(f"'{name}': {answer}" for name, answer in answers.items())
+                raise click.UsageError(f"No such option {told}", ctx) from None
             known = [option.lstrip("-") for parameter in self.params for option in parameter.opts]
             near = get_close_matches(error.option_name.lstrip("-"), known, cutoff=NEAR)
             options = [f"--{name}" for name in near]
             raise click.NoSuchOption(error.option_name, possibilities=options, ctx=ctx) from None
 
-    def _meant_option(self, name: str) -> str:
-        """Return how a setting without an option, or an option of another tool, is given; "" for none."""
+    def _answers(self, words: Sequence[str]) -> dict[str, str]:
+        """Return how settings without an option, and options of other tools, are given, by their word.
+
+        Empty where an unknown option has no answer: click names the nearest then.
+        """
+        known = {option for one in self.params for option in (*one.opts, *one.secondary_opts)}
+        answers: dict[str, str] = {}
+        for word, following in zip(words, (*words[1:], ""), strict=True):
+            if word == "--":
+                break
+            name, equals, value = word.partition("=")
+            if not name.startswith("--") or name in {*known, "--help"}:
+                continue
+            if not equals:
+                value = "" if following.startswith("-") else following
+            if answer := self._meant_option(name.lstrip("-").replace("-", "_"), value):
+                answers[name] = answer
+        return answers
+
+    def _meant_option(self, name: str, given: str) -> str:
+        """Return how a setting without an option, or an option of another tool, is given; "" for none.
+
+        Args:
+            name: of the option, with underscores.
+            given: its value; "" where none follows it.
+        """
         known = {option for parameter in self.params for option in parameter.opts}
         settings = {field.name for field in fields(QuantConfig)} if "--set" in known else set[str]()
         if name in settings:
-            return f"give the setting as --set {name}=VALUE"
+            return f"give the setting as --set {name}={given or 'VALUE'}"
 
         def spelt(meant: str, value: str | None) -> str:
             option = meant if meant.startswith("--") else f"--{meant.replace('_', '-')}"
@@ -359,7 +384,7 @@ class FileCommand(Command):
                 return f"write {option} {own}".rstrip()
             return f"write --set {meant}={own}" if meant in settings else ""
 
-        return answer_to(name, spelt)
+        return answer_to(name, spelt, given)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command, if its outputs can be written."""

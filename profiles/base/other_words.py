@@ -91,6 +91,8 @@ WORDS: Mapping[str, tuple[str, ...]] = {
     "w4": ("weight-only-4",),
     # rounding
     "adaround": ("gptq",),
+    "awq": ("gptq", "weight-only-4"),
+    "gptq": ("weight-only-4",),
     "rtn": ("nearest",),
     "round": ("nearest",),
     # targets
@@ -288,6 +290,7 @@ OPTIONS: Mapping[str, tuple[str, str | None]] = {
     "datareader": ("--data", None),
     "dataset": ("--data", None),
     "calib": ("--data", None),
+    "calibdata": ("--data", None),
     "dummyinput": ("--data", "random:8"),
     "userandomdata": ("--data", "random:8"),
     "randomdatareaderinputshape": ("--data", "random:8"),
@@ -306,6 +309,7 @@ OPTIONS: Mapping[str, tuple[str, str | None]] = {
     # results
     "maxaccuracydrop": ("--max-drop", None),
     "droptype": ("--max-drop", None),
+    "minaccuracy": ("--min-score", None),
     "accuracycriterion": ("--max-drop", None),
     "out": ("--output", None),
     "modeloutput": ("--output", None),
@@ -437,14 +441,19 @@ def same_word(word: str, known: Iterable[str]) -> str | None:
     return written or next((name for name in WORDS.get(plain, ()) if name in names), None)
 
 
-def answer_to(word: str, spelt: Callable[[str, str | None], str]) -> str:
+def answer_to(word: str, spelt: Callable[[str, str | None], str], given: str = "") -> str:
     """Return what is said to an option, key or keyword of another tool; "" for a word that is of none.
 
     Args:
         word: in any spelling.
         spelt: returns how a setting, or an option with -- in front, is written with a value of its own, None
             for the user's; "" where it cannot be given.
+        given: the value that followed the word: a number of it stands in the place of the table's.
     """
     plain = _plain(word)
-    meant = OPTIONS.get(plain)
-    return spelt(*meant) if meant is not None else ANSWERS.get(plain, "")
+    if (meant := OPTIONS.get(plain)) is None:
+        return ANSWERS.get(plain, "")
+    name, value = meant
+    if value and re.fullmatch(r"[1-9]\d*(\.\d+)?", given):
+        value = re.sub(r"(?<=:)[\d.]+$", given, value)
+    return spelt(name, value)

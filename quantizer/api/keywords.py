@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from ...profiles.base.arguments import check_fields
 from ...profiles.base.errors import ConfigError, nearest
 from ...profiles.base.other_words import answer_to, same_word
+from ..evaluation.options import Gate
 from ..targets.config import QuantConfig
 from ..targets.loading import load_recipe
 from ..targets.target import Recipe
@@ -35,6 +36,9 @@ R = TypeVar("R", bound="DataclassInstance")
 
 SETTINGS = frozenset(field.name for field in fields(QuantConfig))
 """Keywords that are settings."""
+
+GATES = frozenset(field.name for field in fields(Gate))
+"""Limits, which are fields of the keyword `gate`."""
 
 
 def split_settings(keywords: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -70,11 +74,16 @@ def with_keywords(
 
             def spelt(meant: str, value: str | None, words: Collection[str] = words) -> str:
                 keyword = "config" if meant == "--as" else meant.lstrip("-").replace("-", "_")
+                if keyword in GATES and "gate" in words:
+                    return f"Write gate=Gate({keyword}={value or 'LIMIT'})."
                 if keyword not in {*words, "config", "data", "output"}:
                     return ""
                 return f"Did you mean {keyword}={value!r}?" if value else f"Did you mean '{keyword}'?"
 
-            answer = "" if same_word(name, words) else answer_to(name, spelt)
+            if same_word(name, words):
+                answer = ""
+            else:
+                answer = spelt(name, None) if name in GATES else answer_to(name, spelt)
             meant = f" {answer[:1].upper()}{answer[1:]}" if answer else nearest(name, words)
             raise ConfigError(f"{function}: there is no keyword '{name}'; see help.{meant}")
     check_fields(function, type(record), keywords)

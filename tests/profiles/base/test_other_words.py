@@ -47,6 +47,8 @@ REST_TYPES = get_args(RestType)
         ("per_channel", ("per-tensor", "per-channel"), "per-channel"),
         ("ort", target_names(), "onnxruntime-x86"),
         ("trt", target_names(), "tensorrt"),
+        ("awq", PRECISION_NAMES, "weight-only-4"),
+        ("awq", ("nearest", "gptq", "gptaq"), "gptq"),
         ("W8A8", PRECISION_NAMES, "int8"),
         ("calibrate", COMMANDS, "dump-profile"),
     ],
@@ -168,6 +170,31 @@ def test_a_type_of_what_stays_float_is_answered_with_its_option(word: str) -> No
 def test_a_keyword_of_another_tool_is_answered_with_that_of_qprof() -> None:
     with pytest.raises(qprof.ConfigError, match="Did you mean granularity='per-channel'"):
         qprof.quantize("m.onnx", "p.yaml", per_channel=True)  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize("word", ["min_score", "min_accuracy"])
+def test_a_limit_as_a_keyword_is_answered_with_the_gate_that_it_is_of(word: str) -> None:
+    with pytest.raises(
+        qprof.ConfigError, match=rf"no keyword '{word}'.* Write gate=Gate\(min_score=LIMIT\)\."
+    ):
+        qprof.evaluate("m.onnx", "q.onnx", "data", **{word: 99.0})
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--imgsz", "320"], ["write --preprocess yolo:320"]),
+        (["--imgsz=320", "--calib-data", "d"], ["write --preprocess yolo:320", "write --data VALUE"]),
+        (
+            ["--weight-schema", "symmetric", "--per-channel"],
+            ["weight_schema=symmetric", "per-channel"],
+        ),
+    ],
+)
+def test_all_words_that_are_no_options_are_answered_at_once(words: list[str], told: list[str]) -> None:
+    found = CliRunner().invoke(main, ["quantize", "m.onnx", *words])
+    assert found.exit_code == 2
+    assert all(one in found.stderr for one in told)
 
 
 def test_a_name_that_the_package_has_not_is_answered_with_the_nearest() -> None:
