@@ -563,7 +563,12 @@ class Verdict(Presented):
             known = f"to {most:.2g} {unit} only" if most < inf else "too little"
             enough = scored.rows_to_show(NARROW * WANTED_DROP)
             more = "" if enough is None else f"; about {enough} would decide"
-            return f"the output decides: {counted} tell{'s'[: scored.rows == 1]} the score {known}{more}"
+            decides = (
+                "the output decides"
+                if decision.grade == decision.outputs
+                else f"{decision.outputs} by the output alone, which the score does not confirm"
+            )
+            return f"{decides}: {counted} tell{'s'[: scored.rows == 1]} the score {known}{more}"
         if decision.so_far:
             lost = f"{scored.drop_high:.2f} {unit} at most are lost"
             return f"the score decides: {lost}, and {counted} cannot show less"

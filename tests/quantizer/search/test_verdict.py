@@ -75,6 +75,12 @@ def of_score(drop: float, low: float, high: float, sqnr: float, samples: int = 1
         ),
         (
             of_score(0.4, -2.0, 3.1, 13.0),
+            "fair",
+            "poor by the output alone, which the score does not confirm: 10 samples tell the score to 3.1 "
+            "points only",
+        ),
+        (
+            of_score(0.4, -2.0, 3.1, 7.0),
             "poor",
             "the output decides: 10 samples tell the score to 3.1 points only",
         ),

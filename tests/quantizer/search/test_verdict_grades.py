@@ -120,6 +120,14 @@ def test_a_large_drop_on_few_rows_is_fair_at_best() -> None:
     assert decision_of([output("poor")], score(4.0, -1.0, 9.0)) == Decision("poor", "outputs", "poor")
 
 
+def test_an_output_that_is_little_off_is_no_more_than_fair_and_no_less_where_a_score_shows_no_loss() -> None:
+    near, far = output("poor", 9.0), output("poor", 7.0)
+    assert decision_of([near], score(0.1, -9.0, 9.0)) == Decision("fair", "outputs", "poor")
+    assert decision_of([far, near], score(0.1, -9.0, 9.0)) == Decision("poor", "outputs", "poor")
+    for drop in (score(1.2, -9.0, 9.0), score(0.3, 0.1, 3.0), score(0.0, -math.inf, math.inf)):
+        assert decision_of([near], drop) == Decision("poor", "outputs", "poor")
+
+
 @pytest.mark.parametrize("drop", [score(0.0, -0.4, 0.4), score(0.4, -0.3, 1.2), score(-2.0, -3.0, -1.0)])
 def test_no_score_makes_up_for_an_output_that_is_destroyed(drop: Score) -> None:
     destroyed = replace(output("poor", -3.0), destroyed=True)
