@@ -77,7 +77,7 @@ from ..search.verdict import (
     with_cause_of_good_estimates,
     with_fixes,
 )
-from ..search.worth import is_float, is_in_vain, taken
+from ..search.worth import is_in_vain, taken
 from ..targets.config import DATA_FREE, WITH_SAMPLES
 from ..targets.loading import load_recipe, with_settings
 from ..targets.machine import saturation_alarm
@@ -539,8 +539,7 @@ def _worth_writing(task: _Task, first: _Attempt, verdict: Verdict) -> tuple[_Att
     weights = _attempt(task, with_settings(task.recipe, settings, "weights"))
     chosen = taken(verdict, weights.verdict)
     if chosen.model == "float":
-        whole = with_settings(task.recipe, {"keep_float": ("*",)}, "float")
-        floats = first if is_float(verdict) else _attempt(task, whole)
+        floats = _attempt(task, with_settings(task.recipe, {"keep_float": ("*",)}, "float"))
         reason = Finding(Code.NOTHING_QUANTIZED, chosen.reason, remedy=USE_FLOAT)
         return floats, replace(no_verdict(floats.verdict, reason), fixes=verdict.fixes)
     instead = Finding(Code.FALLBACK_TAKEN, chosen.reason)

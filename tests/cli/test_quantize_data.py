@@ -8,6 +8,7 @@ import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import onnx
@@ -19,6 +20,8 @@ from onnx import numpy_helper, parser
 from qprof_onnx.cli.commands.quantize import summary_text
 from qprof_onnx.cli.main import main
 from qprof_onnx.profiles.base.findings import Code, Finding
+from qprof_onnx.quantizer.api import from_samples
+from qprof_onnx.quantizer.search.worth import Taken
 
 from ..quantizer.int8_kernels import TARGET
 
@@ -231,6 +234,21 @@ def test_a_mode_without_a_profile_is_judged_too(tmp_path: Path) -> None:
     result = quantize("-o", tmp_path / "q.onnx", "--as", "weight-only-8", data=FEW)
     assert lines(result, "verdict")[0].startswith("good (weights only")
     assert not (tmp_path / "q.profile.yaml").exists()
+
+
+@pytest.mark.parametrize("kind", ["float", "weights only"])
+def test_the_file_is_the_model_that_the_verdict_is_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Literal["float", "weights only"]
+) -> None:
+    monkeypatch.setattr(from_samples, "is_in_vain", lambda _: True)
+    monkeypatch.setattr(from_samples, "taken", lambda *_: Taken(kind, "nothing is quantized: so it is"))
+    out = tmp_path / "q.onnx"
+    result = quantize("-o", out, data=FEW)
+    said = {"float": "none: nothing is quantized: so it is", "weights only": "good (weights only"}
+    assert lines(result, "verdict")[0].startswith(said[kind])
+    operators = {node.op_type for node in onnx.load(out).graph.node}
+    assert ("MatMulNBits" in operators) is (kind == "weights only")
+    assert "QuantizeLinear" not in operators
 
 
 def test_on_random_data_there_is_no_verdict_and_no_gate(tmp_path: Path) -> None:
