@@ -291,23 +291,20 @@ def in_short(rows: Rows) -> str:
     """Return the sentences of README.md on all models."""
     known = _known(rows)
     near, scored = _near(known, PROFILE)
-    better, equal, behind = _beside(known, ORT)
-    own, theirs = _ratios(known, PROFILE, ORT), _ratios(known, ORT)
+    *_, behind = _beside(known, ORT)
+    at_once, theirs = _near(known, DATA)[0], _ratios(known, ORT)
+    how = "" if at_once == near else f" ({at_once} by `quantize --data`, which holds samples out)"
     return (
-        f"All {len(known)} models: of the {scored} that have a score {near} lose at most {HALF_A_POINT} "
-        f"points when quantized from a profile of all samples, {_near(known, DATA)[0]} when one command "
-        "holds some of them out to judge itself (`quantize --data`). They take "
-        f"{_mean(_ratios(known, PROFILE))} of float's time (geometric mean). Beside onnxruntime's "
-        f"quantizer, on the {len(theirs)} models where it works: {_mean(own)} of float's time for its "
-        f"{_mean(theirs)}; of {better + equal + behind} scores {better} are better, {equal} equal, "
-        f"{behind} worse."
+        f"Of {scored} models with a score {near}{how} lose at most {HALF_A_POINT} points. All {len(known)} "
+        f"take {_mean(_ratios(known, PROFILE))} of float's time (geometric mean); onnxruntime's quantizer, "
+        f"where it works, {_mean(theirs)}, and its score is better on {behind}."
     )
 
 
 def _near(known: Mapping[str, Row], column: str) -> tuple[int, int]:
     """Return on how many models a column loses at most half a point, and on how many it has a score."""
     gaps = [gap["points"] for row in known.values() if (gap := _of(row, column, "points"))]
-    return sum(gap >= -HALF_A_POINT for gap in gaps), len(gaps)
+    return sum(gap >= -HALF_A_POINT - 1e-9 for gap in gaps), len(gaps)
 
 
 def _beside(known: Mapping[str, Row], peer: str) -> tuple[int, int, int]:
