@@ -111,7 +111,7 @@ def command(
     else:
         verbose = current_run().verbose
         text = evaluation_text(result, verbose=verbose, floats_speed=result.verdict.has_floats_speed)
-        echo("\n".join([*_verdict_lines(result), text]))
+        echo("\n".join([*verdict_lines(result), text]))
         if step := next_step(result, model, quantized, current_run().arguments):
             echo(f"next       {step}")
     if not result.passed:
@@ -127,12 +127,14 @@ def write_report(
     save_report(page, folder)
 
 
-def _verdict_lines(result: EvaluateResult) -> Iterator[str]:
-    """Yield the verdict, and what is known of its samples alone."""
+def verdict_lines(result: EvaluateResult) -> Iterator[str]:
+    """Yield the verdict, what is known of its samples alone, and what speaks against the model."""
     verdict = result.verdict
     yield f"verdict    {verdict.sentence}"
     if verdict.held_out.findings and verdict.grade != "none":
         yield from (f"{label:10} {text}" for label, text in listed(verdict.held_out.findings))
+    codes = {finding.code for finding in result.findings}
+    yield from (f"{'doubt':10} {one}" for one in verdict.against if one.code not in codes)
 
 
 def next_step(

@@ -100,6 +100,7 @@ def command(
       qprof report model.onnx model.int8.onnx --data heldout/ --labels heldout/labels.txt -o report/
     """
     from ...quantizer.report.report import report
+    from ...quantizer.search.verdict import AGAINST
 
     how = ReportOptions(gate=Gate(**take_limits(options)))
     with progress("evaluating") as shown:
@@ -107,6 +108,9 @@ def command(
         result = report(model, quantized, data, plan=plan, profile=profile, config=config, options=how)
     save_report(result, report_folder)
     echo(f"verdict   {result.verdict.words}: {result.verdict.sentence}")
+    for finding in result.verdict.findings:
+        if finding.code in AGAINST:
+            echo(f"doubt     {finding}")
     for held in result.gates:
         for failure in held.failures:
             echo(f"{held.result.upper():10} {held.title}: {failure}")

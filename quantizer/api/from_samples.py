@@ -509,7 +509,7 @@ def _judge_and_fix(task: _Task) -> QuantizeResult:
     left_out: tuple[Finding, ...] = ()
     if cause:
         verdict = replace(verdict, findings=gravest_first([*verdict.findings, *cause]))
-    elif verdict.grade in ("fair", "poor") or verdict.speaks_against:
+    elif verdict.grade in ("fair", "poor") or verdict.against:
         verdict, left_out = improved("search for fixes", lambda: _tried_fixes(task, first), verdict)
         fixes = verdict.fixes
     fix = in_place_of_poor(verdict, task.recipe.config, fixes)

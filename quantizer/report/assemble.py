@@ -32,6 +32,7 @@ from ..search.integer_share import saved_bytes
 from ..search.node_costs import TimedNodes
 from ..search.tune import TuneResult
 from ..search.verdict import Verdict as Judgement
+from ..search.verdict import slower_than_float
 from .content import (
     DriftRecord,
     Fact,
@@ -82,6 +83,7 @@ class Results:
             plan has another one; empty where it was not run.
         layers: tensor by tensor, on samples.
         quantization: the files that were written.
+        verdict: of `evaluate`, on the evaluation.
         tuning: the trials.
         drift: newer profiles, in the order of time.
         timed: measured times of the nodes of both models.
@@ -94,6 +96,7 @@ class Results:
     other_calibrator: Mapping[str, OutputNoise] = field(default_factory=dict)
     layers: LayerReport | None = None
     quantization: QuantizeResult | None = None
+    verdict: Judgement | None = None
     tuning: TuneResult | None = None
     drift: tuple[DriftReport, ...] = ()
     timed: TimedNodes | None = None
@@ -148,17 +151,20 @@ def make_report(analysis: Analysis | None, results: Results, names: FileNames) -
     shared = section("shared scales", lambda: shared_groups(plan) if plan else ()) or ()
     limits = None if noise is None else noise.limits
     grades: tuple[OutputGrade, ...] = ()
-    if evaluation is not None and limits is not None:
+    judgement = results.verdict if quantization is None else quantization.verdict
+    if results.verdict is not None:
+        grades = results.verdict.outputs
+    elif evaluation is not None and limits is not None:
         grades = output_grades(evaluation.outputs, limits, evaluation.shifts)
     outputs, gates = _outputs(plan, evaluation, limits, grades), tuple(_gates(results))
     task = None if evaluation is None else _task_score(evaluation)
-    if quantization is not None and quantization.verdict is not None:
-        verdict = _held_out_verdict(quantization.verdict, gates, found, has_change=bool(changes))
+    doubts = () if evaluation is None else evaluation.doubts
+    if judgement is not None:
+        verdict = _judged_verdict(judgement, gates, found, doubts=doubts, has_change=bool(changes))
     else:
         grade = _estimated_grade(outputs)
         if evaluation is not None and limits is not None:
             grade = decision_of(grades, evaluation.score or evaluation.accuracy).grade
-        doubts = () if evaluation is None else evaluation.doubts
         worst_output = grades[0].text if grades else _decibel_words(outputs)
         if results.seen is not None and worst_output:
             worst_output += f" (on {_seen_text(results.seen, limits)})"
@@ -481,13 +487,19 @@ DOMINANT = 0.2
 """Share of all noise from which one node is named as its cause."""
 
 
-def _held_out_verdict(
-    judgement: Judgement, gates: tuple[GateResult, ...], found: Attribution | None, *, has_change: bool
+def _judged_verdict(
+    judgement: Judgement,
+    gates: tuple[GateResult, ...],
+    found: Attribution | None,
+    *,
+    doubts: tuple[Finding, ...],
+    has_change: bool,
 ) -> Verdict:
-    """Return the verdict of `quantize --data`, which stands, as a report has it."""
+    """Return the verdict of `quantize --data` or `evaluate`, which stands, as a report has it."""
     words = judgement.sentence.partition(": ")[2]
     sentence = "; ".join([*_missed_gates(gates), words])
-    verdict = Verdict(_level(judgement.grade, gates), sentence, judgement.findings, judgement.grade)
+    findings = gravest_first([*doubts, *judgement.findings])
+    verdict = Verdict(_level(judgement.grade, gates), sentence, findings, judgement.grade)
     return replace(
         verdict, findings=gravest_first([*verdict.findings, *_causes(verdict, found, has_change=has_change)])
     )
@@ -539,10 +551,7 @@ def _verdict(
             sentence = f"{part.node} adds {share:.0f} % of the noise in '{budgets[0].output}', as estimated"
             findings.append(Finding(Code.MAIN_CAUSE, sentence, part.node, {"percent": share}))
     if speed is not None and speed.is_slower:
-        sentence = f"the quantized model is slower than the float one ({speed.how})"
-        figures = {"speedup": speed.speedup}
-        findings.append(Finding(Code.FLOAT_IS_FASTER, sentence, figures=figures))
-        grade = "fair" if grade == "good" else grade
+        findings.append(slower_than_float(speed.speedup, "" if speed.how == "measured" else speed.how))
     words = [*_missed_gates(gates), *([] if task is None else [task.words])]
     if worst_output:
         words.append(worst_output)

@@ -18,17 +18,18 @@ from ...profiles.runtime.providers import CPU, check_provider
 from ...profiles.runtime.states import model_samples
 from ...profiles.samples.objects import DataLike, DataSource
 from ..api.drift import DriftReport, compare_profiles
+from ..api.evaluate import EvaluateResult, judged
 from ..api.from_profile import check_samples_of
-from ..api.held_out import held_out_part, with_profiled_part
+from ..api.held_out import held_out_part
 from ..api.keywords import ConfigLike, given_fields, recipe_of, with_keywords
+from ..api.made_from import MadeFrom
 from ..api.options import Judge, ReportOptions
 from ..api.results import QuantizedLike, QuantizeResult, quantized_file
-from ..api.sources import labels_file, samples_of, with_metric_of_labels
+from ..api.sources import samples_of, with_metric_of_labels
 from ..api.tune import TuneResult
 from ..evaluation.evaluate import Evaluation, evaluate
 from ..evaluation.latency import Latency
 from ..evaluation.layers import compare_layers
-from ..evaluation.metrics.score import reads_truth
 from ..evaluation.node_times import node_times
 from ..evaluation.options import QUICK, EvaluationOptions
 from ..lowering.lower import lower
@@ -39,7 +40,7 @@ from ..noise.output_limits import NoiseLimits
 from ..plan.documents import documents_beside
 from ..plan.plan import QuantPlan
 from ..plan.provenance import read_provenance
-from ..plan.store import PlanLike
+from ..plan.store import PlanLike, read_plan
 from ..planning.plan_model import PlannedModel, model_facts, open_plan, plan_from
 from ..prepare.prepare import ModelFile, ProfileLike, file_of, opened, profile_name
 from ..search import tune as tuning
@@ -178,26 +179,19 @@ def _file_report(
                 "report: layers are timed by onnxruntime on the CPU alone; choose these, or leave the times "
                 "out"
             )
-        with labels_file(how.labels, classes=not reads_truth(how.metric)) as truth:
-            evaluation = evaluate(
-                path,
-                file,
-                samples,
-                labels=truth,
-                gate=how.gate,
-                measuring=how,
-                limits=None if analysis is None else _limits(analysis),
-                progress=how.progress,
-            )
-        if analysis is not None:
-            evaluation = with_profiled_part(evaluation, lambda data: data == analysis.measured.data)
+        measured = None if analysis is None else analysis.measured
+        made_from = MadeFrom(None if plan is None else read_plan(plan), measured)
+        evaluation = judged(path, file, samples, replace(how, held_out=False), made_from)
         most = LAYER_STEPS if evaluation.states else LAYER_SAMPLES
         some = replace(how, metric=None, limit=min(most, how.limit or most))
         layers = compare_layers(path, file, samples, plan=plan, measuring=some)
         if how.measure_layers and analysis is not None:
             node_costs = _timed_nodes(analysis, file, samples, how, evaluation.latency)
     names = FileNames(str(path), "" if profile is None else profile_name(profile), str(file))
-    results = Results(evaluation, layers=layers, drift=drift, timed=node_costs, left_out=lacking)
+    verdict = None if evaluation is None else evaluation.verdict
+    results = Results(
+        evaluation, layers=layers, verdict=verdict, drift=drift, timed=node_costs, left_out=lacking
+    )
     if analysis is not None:
         if evaluation is None:
             results = _with_kept_samples(analysis, results)
@@ -375,7 +369,8 @@ def evaluation_report(
     plan, profile, findings = _files_beside(file_of(quantized), model)
     analysis = None if plan is None or profile is None else analyse(model, plan, profile)
     names = FileNames(str(model), "" if profile is None else str(profile), str(quantized))
-    results = Results(evaluation)
+    verdict = evaluation.verdict if isinstance(evaluation, EvaluateResult) else None
+    results = Results(evaluation, verdict=verdict)
     if analysis is not None:
         results = _attributed(analysis, results, only_poor=True)
     return make_report(analysis, results, names), findings

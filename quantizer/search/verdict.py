@@ -297,9 +297,18 @@ def against(composition: Composition, cost: Cost) -> Iterator[Finding]:
         figures = {"quantized_bytes": cost.quantized_bytes, "float_bytes": cost.float_bytes}
         yield Finding(Code.LARGER_THAN_FLOAT, f"larger than float: {sizes}", figures=figures)
     if cost.is_slower and cost.latency is not None:
-        speedup = cost.latency.speedup
-        sentence = f"slower than float: {speedup:.2f} times as fast"
-        yield Finding(Code.FLOAT_IS_FASTER, sentence, figures={"speedup": speedup})
+        yield slower_than_float(cost.latency.speedup)
+
+
+def slower_than_float(speedup: float, how: str = "") -> Finding:
+    """Return the finding on a model that is slower than float.
+
+    Args:
+        speedup: times as fast as float.
+        how: "predicted" where nothing was measured.
+    """
+    words = f"{speedup:.2f} times as fast{how and f', {how}'}"
+    return Finding(Code.FLOAT_IS_FASTER, f"slower than float: {words}", figures={"speedup": speedup})
 
 
 @dataclass(frozen=True)
@@ -488,9 +497,9 @@ class Verdict(Presented):
         return tuple(finding for finding in self.findings if finding.code is Code.MAIN_CAUSE)
 
     @property
-    def speaks_against(self) -> bool:
-        """Whether a finding speaks against the model, whatever its grade is."""
-        return any(finding.code in AGAINST for finding in self.findings)
+    def against(self) -> tuple[Finding, ...]:
+        """The findings that speak against the model, whatever its grade is."""
+        return tuple(finding for finding in self.findings if finding.code in AGAINST)
 
     @property
     def cost(self) -> Cost:

@@ -1,15 +1,19 @@
 import json
 import shlex
+from dataclasses import replace
 
 import numpy as np
 import onnx
 import onnx.parser
 import pytest
+import qprof_onnx
 from click.testing import CliRunner
-from qprof_onnx.cli.commands.evaluate import evaluation_text
+from qprof_onnx.cli.commands.evaluate import evaluation_text, verdict_lines
 from qprof_onnx.cli.main import main
 from qprof_onnx.quantizer.evaluation.evaluate import evaluate
+from qprof_onnx.quantizer.evaluation.latency import Latency
 from qprof_onnx.quantizer.evaluation.options import QUICK, EvaluationOptions
+from qprof_onnx.quantizer.search.verdict import against
 
 MODEL = """<ir_version: 8, opset_import: ["": 13]>
 agraph (float[N, 3] x) => (float[N, 3] y) <float[3] c = {{{c}}}> {{
@@ -245,6 +249,16 @@ def test_the_verdict_comes_first_and_a_poor_model_gets_the_command_that_makes_a_
     a, fixed, data, labels = (str(files / name) for name in ("a.onnx", "b.fixed.onnx", "data", "labels.txt"))
     expected = ["qprof", "quantize", a, "--data", data, "--labels", labels, "--fix", "auto", "-o", fixed]
     assert shlex.split(step) == expected
+
+
+def test_a_model_that_is_slower_than_float_says_so_below_its_verdict(files) -> None:
+    found = qprof_onnx.evaluate(files / "a.onnx", files / "b.onnx", files / "data", latency=False)
+    slow = replace(
+        found.verdict, latency=Latency(1.0, 2.0, 0.5, 0.4, 0.6, rounds=9, runs=9, samples=1, threads=1)
+    )
+    against_it = tuple(against(slow.composition, slow.cost))
+    lines = list(verdict_lines(replace(found, verdict=replace(slow, findings=against_it))))
+    assert "doubt      slower than float: 0.50 times as fast" in lines
 
 
 def test_a_model_whose_outputs_are_right_gets_no_command_and_is_told_what_it_lacks(files) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,15 @@ def test_a_report_is_made_of_two_models_with_the_plan_beside(
     result = qprof("report", MODEL, made / "out.onnx", "--profile", profile, "-o", tmp_path / "r")
     assert result.exit_code == 0, result.output
     assert names(tmp_path / "r") == FILES
+
+
+def test_a_model_of_another_tool_has_one_verdict_in_report_and_evaluate(made: Path, tmp_path: Path) -> None:
+    shutil.copy(made / "out.onnx", tmp_path / "alone.onnx")
+    words = (MODEL, tmp_path / "alone.onnx", "--data", DIGITS / "heldout", "--limit", "4", "--no-latency")
+    verdicts = [qprof("evaluate", *words), qprof("report", *words, "-o", tmp_path / "r")]
+    first, second = (" ".join(one.stdout.splitlines()[0].split()) for one in verdicts)
+    assert first == second
+    assert first.startswith("verdict ")
 
 
 def test_a_gate_that_is_not_met_ends_with_1(made: Path, profile: Path, tmp_path: Path) -> None:
