@@ -22,7 +22,7 @@ from ..evaluation.gates import truth_doubts
 from ..evaluation.latency import EVEN_RATIO, Latency
 from ..evaluation.metrics.score import Score, score_text
 from ..noise.estimate_check import EstimateCheck
-from ..noise.output_limits import NoiseLimits
+from ..noise.output_limits import WORDS, NoiseLimits
 from ..operators.graph import Graph, Node
 from ..operators.table import channel_layout
 from ..plan.other_formats import other_formats
@@ -712,6 +712,15 @@ def verdict_of(
     if incomparable:  # more samples are of no use, and decibels beside their estimate say nothing
         known = tuple(finding for finding in known if finding.code is not Code.ESTIMATE_TOO_GOOD)
         on_samples = ()
+    if (
+        decision.by == "outputs"
+        and decision.grade in ("fair", "poor")
+        and outputs[0].kind == WORDS["detections"]
+    ):
+        # Of a detector whose scores moved another threshold comes first: it costs neither time nor size.
+        known = tuple(
+            replace(one, code=Code.MAIN_CAUSE) if one.code is Code.SCORES_MOVED else one for one in known
+        )
     findings = [*saturation, *against(composition, verdict.cost), *on_samples, *tokens, *known]
     verdict = replace(verdict, findings=gravest_first(findings))
     if incomparable:
@@ -776,12 +785,13 @@ def with_fixes(
 
     Args:
         verdict: on the model.
-        cause: of its noise; () where none is known.
+        cause: of its noise; () where none is known. Left out where the verdict has one.
         fixes: that were tried and are better, the best first.
         tried: how many other plans were made and judged.
         left: why no more were tried; "" where nothing is left to try.
     """
-    verdict = replace(verdict, findings=gravest_first([*verdict.findings, *cause]), fixes=tuple(fixes))
+    known = [*verdict.findings, *(() if verdict.cause else cause)]
+    verdict = replace(verdict, findings=gravest_first(known), fixes=tuple(fixes))
     vain = verdict.grade != "none" and brings_nothing(verdict.composition, verdict.cost)
     if fixes or not (vain or verdict.grade in ("fair", "poor")):
         return verdict

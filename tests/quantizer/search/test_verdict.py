@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from qprof_onnx.profiles.base.findings import Code, Finding
 from qprof_onnx.quantizer.evaluation.accuracy import accuracy_of
 from qprof_onnx.quantizer.evaluation.compare import Difference, OutputResult
 from qprof_onnx.quantizer.evaluation.gates import truth_doubts
 from qprof_onnx.quantizer.evaluation.metrics.score import Score
 from qprof_onnx.quantizer.evaluation.output_shift import Measure, OutputShift
-from qprof_onnx.quantizer.search.verdict import Composition, HeldOut, Verdict, verdict_of
+from qprof_onnx.quantizer.search.verdict import Composition, HeldOut, Verdict, verdict_of, with_fixes
+from qprof_onnx.quantizer.targets.config import OutputKind
 
 from ..evaluation.running import both_right
 from .judged import HELD_OUT, LIMITS, evaluation
@@ -45,6 +47,28 @@ def test_of_samples_that_are_just_given_nothing_is_said_of_a_profile() -> None:
     given = HeldOut(samples=4, rows=4, of_samples=4, seen=False, source="", are_held_out=False)
     (few,) = map(str, given.findings)
     assert (given.text, few) == ("4 samples", "few samples; more make the verdict surer")
+
+
+@pytest.mark.parametrize(
+    ("kind", "sqnr", "label"),
+    [
+        ("detections", 13.0, "cause"),
+        ("detections", 30.0, "note"),
+        ("values", 13.0, "note"),
+    ],
+)
+def test_of_a_detector_that_is_not_good_by_its_output_moved_scores_are_the_cause(
+    kind: OutputKind, sqnr: float, label: str
+) -> None:
+    moved = Finding(Code.SCORES_MOVED, "scores are 0.04 lower: use threshold 0.478 instead of 0.5")
+    output = OutputResult("y", "float32", Difference(sqnr, 1.0, 0.1, 1.0, 100, 0), None, None, 0)
+    shift = OutputShift("y", Measure.NOISE, 0.1 * 10.0 ** ((20.0 - sqnr) / 20.0), 0.1, sqnr)
+    judged = replace(evaluation(findings=(moved,)), outputs=(output,), shifts=(shift,))
+    found = verdict_of(judged, replace(LIMITS, kinds={"y": kind}), HALF, HELD_OUT)
+    noise = Finding(Code.MAIN_CAUSE, "/conv adds 7 % of the noise")
+    labels = [one.label for one in found.findings if one.sentence == moved.sentence]
+    assert labels == [label]
+    assert (noise in with_fixes(found, (noise,), ()).findings) == (label != "cause")
 
 
 def of_score(drop: float, low: float, high: float, sqnr: float, samples: int = 10) -> Verdict:
