@@ -150,7 +150,7 @@ def gates() -> str:
             f"`--{name.replace('_', '-')}`",
             kind.of,
             f"{'at least' if kind.is_least else 'at most'}: {kind.holds}",
-            kind.unit,
+            kind.told_unit or kind.unit,
         )
         for name, kind in GATES.items()
     ]

@@ -276,6 +276,8 @@ def _task_lines(result: Evaluation, verbose: bool) -> Iterator[str]:
         is_titled = result.metric_title != f"metric {result.metric}"
         name = result.metric.partition(":")[0] if is_titled else "metric"
         better = "" if score.higher_is_better else ", lower is better"
+        if score.drop_unit == "points":
+            better = ", in the unit of the function"
         rows = score.rows if result.tokens is None else f"{score.rows} texts"  # of many steps each
         interval = f"95 % interval {score.drop_low:.2f} to {score.drop_high:.2f}"
         if not math.isfinite(score.drop_high - score.drop_low):

@@ -231,7 +231,7 @@ def quantize_from_samples(
         if options.checkpoint is not None and config.rounding not in WITH_SAMPLES:
             words = " or ".join(WITH_SAMPLES)
             raise ConfigError(f"checkpoint: is for rounding {words}; leave it out, or choose one of them")
-        check_gate(options.gate, labels=labelled, latency=times, metric=metric is not None)
+        check_gate(options.gate, labels=labelled, latency=times, metric=metric)
         for source in (data, holdout):
             if options.gate.has_limit and source is not None and is_random(source_name(source)):
                 raise ConfigError(

@@ -402,7 +402,7 @@ def evaluate(
     gate, measuring, data = gate or Gate(), measuring or EvaluationOptions(), for_evaluation(data)
     by_metric = measuring.metric is not None
     of_classes = labels is not None and not reads_truth(measuring.metric)  # no file that a metric reads
-    check_gate(gate, labels=of_classes, latency=measuring.latency is not None, metric=by_metric)
+    check_gate(gate, labels=of_classes, latency=measuring.latency is not None, metric=measuring.metric)
     if gate != Gate():
         check_not_random(source_name(data), "a gate")
     place = place_of(measuring.runtime, measuring.provider)

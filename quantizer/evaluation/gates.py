@@ -29,6 +29,8 @@ from .accuracy import Accuracy
 from .compare import OutputResult
 from .latency import MIN_ROUNDS, Latency
 from .metrics.score import Score
+from .metrics.table import named_metric
+from .metrics.user_functions import MetricFunction
 from .options import EvaluationOptions, Gate
 
 Options = TypeVar("Options", bound=EvaluationOptions)
@@ -46,20 +48,32 @@ class GateKind:
         holds: the figure that is held against the limit.
         unit: of both; "" where the metric, or the measure, says it.
         is_least: whether the figure has to be at least the limit, and not at most.
+        told_unit: which units the metric may say, for people.
     """
 
     of: str
     holds: str
     unit: str = ""
     is_least: bool = False
+    told_unit: str = ""
 
 
 _EVALUATE = "evaluate, card, quantize --data, report"
+_BY_METRIC = "or the unit of the metric; of a function of one's own, that of what it returns"
 
 GATES: Mapping[str, GateKind] = {
     "min_sqnr": GateKind(_EVALUATE, "the worst float output, of all samples together", "dB", True),
-    "max_drop": GateKind(f"{_EVALUATE}, tune", "the upper end of the 95 % interval of the score's drop"),
-    "min_score": GateKind(_EVALUATE, "the score, where the truth fits", is_least=True),
+    "max_drop": GateKind(
+        f"{_EVALUATE}, tune",
+        "the upper end of the 95 % interval of the score's drop",
+        told_unit=f"percentage points, {_BY_METRIC}",
+    ),
+    "min_score": GateKind(
+        _EVALUATE,
+        "the score, where the truth fits",
+        is_least=True,
+        told_unit=f"%, {_BY_METRIC}",
+    ),
     "min_speedup": GateKind(
         f"{_EVALUATE}, quantize --check-speed", "the lower quartile of the rounds", "times", True
     ),
@@ -165,22 +179,37 @@ def limit_failures(
     )
 
 
-def check_gate(gate: Gate, *, labels: bool, latency: bool, metric: bool = True) -> None:
-    """Raise ConfigError for a limit on something that is not measured, or that is not finite.
+def check_gate(
+    gate: Gate, *, labels: bool, latency: bool, metric: str | MetricFunction | None = None
+) -> None:
+    """Raise ConfigError for a limit on something that is not measured, or that is not finite, or a least
+    score in percent that was meant as a part of 1.
 
     Args:
         gate: the limits.
         labels: whether accuracy is measured.
         latency: whether latency is.
-        metric: whether a metric is.
+        metric: the one that is measured; None for none.
     """
     check_finite(gate)
+    least = gate.min_score
+    if least is not None and 0.0 < least <= 1.0 and _is_share_right(labels, metric):
+        meant = f"{100.0 * least:.6g}"
+        raise ConfigError(f"--min-score {least:g}: the score is in percent; write {meant}, or {meant}%")
     if gate.min_score is not None and not (labels or metric):
         raise ConfigError("min_score: nothing is scored; give labels, or name a metric (--metric)")
     if gate.max_drop is not None and not (labels or metric):
         raise ConfigError("max_drop: nothing is scored; give labels, or name a metric (--metric)")
     if gate.min_speedup is not None and not latency:
         raise ConfigError("min_speedup: latency is not measured; do not leave it out")
+
+
+def _is_share_right(labels: bool, metric: str | MetricFunction | None) -> bool:
+    """Whether the score is in percent of what is right: of a share that is wrong, below 1 % may be wanted."""
+    if metric is None:
+        return labels
+    named = named_metric(metric) if isinstance(metric, str) else None
+    return named is not None and named.kind.unit == "%" and named.kind.higher_is_better
 
 
 def timed_where_it_runs(measuring: Options, gate: Gate, target: str) -> Options:
@@ -274,6 +303,11 @@ def _drop(limit: float, scores: Accuracy | Score | None) -> Iterator[GateFailure
         doubt = _unfit_truth(scores)
     elif not math.isfinite(scores.drop):
         doubt = "one of the scores is no number"
+    elif isinstance(scores, Score) and not scores.unit and _is_all(limit, scores):
+        doubt = (
+            f"the float model has {scores.float_score:.6g} in the unit of the function, and no model can "
+            "lose more; return 0 to 100, or give a lower limit"
+        )
     elif scores.drop > limit:
         interval = f"95 % interval {scores.drop_low:.2f} to {scores.drop_high:.2f}"
         reason = f"{lost}, {interval} on {scores.rows} {counted}"
@@ -289,6 +323,11 @@ def _drop(limit: float, scores: Accuracy | Score | None) -> Iterator[GateFailure
     yield from limit_failures(
         "max_drop", limit, scores.drop, worst=scores.drop_high, doubt=doubt, reason=reason, unit=unit
     )
+
+
+def _is_all(limit: float, score: Score) -> bool:
+    """Whether no model can lose more than a limit: all that the float model has is below it."""
+    return score.drop_unit == "points" and limit >= score.float_score
 
 
 def _score(limit: float, score: Score | Accuracy | None) -> Iterator[GateFailure]:

@@ -152,8 +152,9 @@ class Gate:
         float | None,
         option(
             "Quality",
-            "Gate: --metric of the quantized model; at most this where lower is better.",
+            "Gate: --metric of the quantized model, as 99 for 99 %; at most this where lower is better.",
             metavar="SCORE",
+            takes="points",
         ),
     ] = None
     max_size: Annotated[

@@ -29,8 +29,8 @@ class MetricKind:
         without_truth: what stands for the truth where no file is given; "" where one is needed.
         higher_is_better: whether a larger figure is the better one.
         unit: of its figure: "%", "dB" or "" for that of the output, or of the function.
-        drop: in what its drop is counted: "points" (percentage points of the figure), "dB", or "relative"
-            (percent of the float model's figure).
+        drop: in what its drop is counted: "points" (of the figure; percentage points where it is in percent),
+            "dB", or "relative" (percent of the float model's figure).
         options: those that may follow the name, with their defaults; None for what follows from the model.
         recognises: "module:function" below `quantizer`, which says of a path whether it is truth of this
             metric by what it holds, so that nobody need name the metric; "" for none.
@@ -58,8 +58,9 @@ class MetricKind:
 
     @property
     def drop_unit(self) -> str:
-        """The unit of a drop, for people."""
-        return {"points": "percentage points", "dB": "dB", "relative": "% of float's"}[self.drop]
+        """The unit of a drop, for people: "points" are those of a function of one's own."""
+        points = "percentage points" if self.unit == "%" else "points"
+        return {"points": points, "dB": "dB", "relative": "% of float's"}[self.drop]
 
 
 _BOXES: Mapping[str, Option] = {

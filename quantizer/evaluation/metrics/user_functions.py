@@ -20,7 +20,7 @@ from .table import USER_FUNCTION
 
 MetricFunction: TypeAlias = Callable[[Sequence[Outputs], Sequence[int]], object]
 """Takes the outputs of a model (a dict by name for each sample) and the indices of the samples in the data;
-returns a score from 0 to 100 for each, higher is better."""
+returns a score from 0 to 100 for each, higher is better. Limits on it and on its drop are in its unit."""
 
 
 def user_metric(metric: str | MetricFunction) -> Metric:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -22,9 +23,10 @@ from qprof_onnx.quantizer.evaluation.evaluate import evaluate
 from qprof_onnx.quantizer.evaluation.gates import GATES, GateFailure, check_gate, failures_of, limit_failures
 from qprof_onnx.quantizer.evaluation.latency import Latency
 from qprof_onnx.quantizer.evaluation.metrics.intervals import bootstrap_interval, drop_interval
-from qprof_onnx.quantizer.evaluation.metrics.metric import Outputs
-from qprof_onnx.quantizer.evaluation.metrics.score import OtherRows, Score
+from qprof_onnx.quantizer.evaluation.metrics.metric import Outputs, mean_of
+from qprof_onnx.quantizer.evaluation.metrics.score import OtherRows, Score, score_of
 from qprof_onnx.quantizer.evaluation.metrics.table import metric_names
+from qprof_onnx.quantizer.evaluation.metrics.user_functions import user_metric
 from qprof_onnx.quantizer.evaluation.options import EvaluationOptions, Gate
 
 from .running import opened, scored
@@ -334,11 +336,31 @@ def test_a_score_with_a_truth_that_does_not_fit_proves_no_least_score(tmp_path: 
 
 def test_a_gate_on_a_score_needs_labels_or_a_metric() -> None:
     with pytest.raises(ConfigError, match="max_drop: nothing is scored; give labels, or name a metric"):
-        check_gate(Gate(max_drop=1.0), labels=False, latency=False, metric=False)
+        check_gate(Gate(max_drop=1.0), labels=False, latency=False)
     with pytest.raises(ConfigError, match="min_score: nothing is scored; give labels, or name a metric"):
-        check_gate(Gate(min_score=1.0), labels=False, latency=False, metric=False)
-    for labels, metric in ((True, False), (False, True)):
-        check_gate(Gate(max_drop=1.0, min_score=1.0), labels=labels, latency=False, metric=metric)
+        check_gate(Gate(min_score=1.0), labels=False, latency=False)
+    for labels, metric in ((True, None), (False, "psnr")):
+        check_gate(Gate(max_drop=1.0, min_score=1.5), labels=labels, latency=False, metric=metric)
+
+
+@pytest.mark.parametrize("metric", [None, "top-5", "map50:nms=0.6", "r2"])
+def test_a_least_score_in_percent_that_was_meant_as_a_part_of_1_is_refused(metric: str | None) -> None:
+    with pytest.raises(ConfigError, match=r"--min-score 0\.99: the score is in percent; write 99, or 99%"):
+        check_gate(Gate(min_score=0.99), labels=metric is None, latency=False, metric=metric)
+
+
+def test_a_drop_of_all_that_a_function_of_0_to_1_gave_the_float_model_is_not_proven() -> None:
+    kind = user_metric(lambda outputs, indices: [1.0]).kind
+    floats, quantized = mean_of(np.ones(4000)), mean_of(np.zeros(4000))
+    found = score_of(kind, 4000, floats, quantized)
+    (failure,) = failures_of(Gate(max_drop=1.0), (), None, None, 4000, score=found)
+    assert failure.result == "not proven"
+    assert "1 in the unit of the function" in failure.reason
+
+
+@pytest.mark.parametrize("metric", ["cer", "rmse", "psnr", "mine.py:right", lambda outputs, indices: [1.0]])
+def test_a_least_score_below_1_is_one_where_the_unit_is_another_or_lower_is_better(metric: Any) -> None:
+    check_gate(Gate(min_score=0.99), labels=False, latency=False, metric=metric)
 
 
 @pytest.mark.parametrize(("limit", "result"), [(100.0, "failed"), (90.0, None)])
