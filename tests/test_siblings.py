@@ -133,6 +133,6 @@ def test_the_core_alone_lists_what_it_has(core: Path, tmp_path: Path) -> None:
     )
     assert "  quantize" in help_text
     assert "  report" not in help_text
-    assert "use one of top-1, cosine, or a function of your own" in error
+    assert "use one of top-1 (or another number), cosine, or a function of your own" in error
     assert [line.split()[0] for line in schemas.splitlines()[1:4]] == ["config", "preprocess", "plan"]
     assert "tuning" not in schemas

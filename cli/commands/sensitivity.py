@@ -18,6 +18,7 @@ from ..console import decibel_text, document, echo, progress, table
 from ..options import (
     DATA,
     EXISTING,
+    MODEL,
     NEW,
     GroupedCommand,
     given_options,
@@ -43,7 +44,14 @@ if TYPE_CHECKING:
     ),
 )
 @model_argument
-@option("--profile", group="Basic", type=EXISTING, metavar="PROFILE.yaml", help="The model's profile.")
+@click.argument("quantized", type=MODEL, metavar="[OUT.onnx]", required=False)
+@option(
+    "--profile",
+    group="Basic",
+    type=EXISTING,
+    metavar="PROFILE.yaml",
+    help="The model's profile.  [default: the one that lies beside OUT.onnx]",
+)
 @option(
     "--data",
     group="Basic",
@@ -58,7 +66,7 @@ if TYPE_CHECKING:
     group="Files",
     type=EXISTING,
     metavar="PLAN.yaml",
-    help="Measure this plan instead of making one.",
+    help="Measure this plan.  [default: the one beside OUT.onnx, else a new one]",
 )
 @setting_options
 @option("--worst", group="Basic", type=click.IntRange(min=1), metavar="N", help="Only the first N nodes.")
@@ -67,6 +75,7 @@ if TYPE_CHECKING:
 @json_option
 def command(
     model: Path,
+    quantized: Path | None,
     profile: Path | None,
     *,
     worst: int | None,
@@ -76,13 +85,15 @@ def command(
 ) -> None:
     """Rank the quantized nodes by the noise that each adds.
 
-    The plan is the one that quantize writes of the profile. Groups of neighbouring nodes are quantized alone
-    and run, and those with the most noise in ever smaller parts; within a part the estimate shares it out
-    ("~"). Where outputs do not hold the worst nodes are left float one after another, and run. 8 samples
-    unless --limit says otherwise; of sequences 256 steps, each model with its own state.
+    The plan is that of OUT.onnx; without it a new one, which quantize writes of the profile. Groups of
+    neighbouring nodes are quantized alone and run, and those with the most noise in ever smaller parts;
+    within a part the estimate shares it out ("~"). Where outputs do not hold the worst nodes are left float
+    one after another, and run. 8 samples unless --limit says otherwise; of sequences 256 steps, each model
+    with its own state.
 
     \b
-    Example:
+    Examples:
+      qprof sensitivity model.onnx model.int8.onnx --data samples/
       qprof sensitivity model.onnx --profile profile.yaml --data samples/ --worst 20 --plot ranking.svg
     """
     from ...quantizer.api.sensitivity import sensitivity
@@ -91,25 +102,33 @@ def command(
         raise ConfigError(f"{plot}: a plot is written as .svg or .html; choose a name that ends so")
     recipe = take_recipe(options)
     with progress("measuring"):
-        result = sensitivity(model, profile, config=recipe, **given_options(options))
+        result = sensitivity(model, profile, quantized=quantized, config=recipe, **given_options(options))
     if plot is not None:
         write_plot(result, plot, worst)
     if as_json:
         echo(document("sensitivity", 1, replace(result, nodes=result.nodes[:worst])))
     else:
-        echo(sensitivity_text(result, worst))
-        if (plan := options.get("plan")) is not None and result.nodes:
-            words = ["qprof", "show", str(plan), result.nodes[0].nodes[-1], "--model", str(model)]
-            words += [] if profile is None else ["--profile", str(profile)]
+        is_default = recipe is None or not recipe.given
+        echo(sensitivity_text(result, worst, "the defaults" if is_default else "the given settings"))
+        if result.plan and result.nodes:
+            words = ["qprof", "show", result.plan, result.nodes[0].nodes[-1], "--model", str(model)]
+            words += ["--profile", result.profile] if result.profile else []
             echo(f"why: {shlex.join(words)}")
 
 
-def sensitivity_text(result: Sensitivities, worst: int | None) -> str:
-    """Return the ranking as a table, after a line about the whole plan; the remedy below it."""
+def sensitivity_text(result: Sensitivities, worst: int | None, made_by: str) -> str:
+    """Return the ranking as a table, after a line about the whole plan; the remedy below it.
+
+    Args:
+        result: the ranking.
+        worst: how many nodes are listed; None for all.
+        made_by: settings of a new plan, in words.
+    """
+    plan = result.plan or f"a new plan by {made_by} (give the quantized model for its own)"
     nodes = "node" if len(result.nodes) == 1 else "nodes"
     where = f" at output '{result.output}'" if result.output else ""
     lines = [
-        f"{result.model}: {len(result.nodes)} quantized {nodes}, {result.source}; all quantized: "
+        f"{result.model}, {plan}: {len(result.nodes)} quantized {nodes}, {result.source}; all quantized: "
         f"SQNR {_decibels(result.sqnr)} dB{where}"
     ]
     tried = sum(node.sqnr_without is not None for node in result.nodes)

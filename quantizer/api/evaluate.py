@@ -48,10 +48,10 @@ from ..targets.machine import saturation_alarm
 from ..targets.packaged import target_names
 from .held_out import held_out_part, with_profiled_part
 from .keywords import with_keywords
-from .made_from import MadeFrom, found_beside
+from .made_from import MadeFrom, made_from
 from .options import Judge
 from .profiling import settings_for
-from .results import QuantizedLike, QuantizedResult, QuantizeResult, quantized_file
+from .results import QuantizedLike, QuantizedResult, quantized_file
 from .sources import labels_file, samples_of, with_metric_of_labels
 
 
@@ -106,11 +106,7 @@ def evaluate(
     judge = with_keywords("evaluate", judge or Judge(), keywords)
     samples = samples_of(data, judge.transform, judge.preprocess)
     with notes_once(), opened(model) as path, quantized_file(quantized) as other:
-        if isinstance(quantized, QuantizeResult):
-            found = MadeFrom(quantized.plan, None if quantized.facts is None else quantized.facts.measured)
-        else:
-            found = found_beside(other, path)
-        return judged(path, other, samples, judge, found)
+        return judged(path, other, samples, judge, made_from(quantized, other, path))
 
 
 def judged(

@@ -12,6 +12,7 @@ from ..plan.plan import QuantPlan
 from ..plan.provenance import read_provenance
 from ..plan.store import load_plan
 from ..prepare.prepare import ModelFile
+from .results import QuantizedLike, QuantizeResult
 
 
 @dataclass(frozen=True)
@@ -50,3 +51,16 @@ def found_beside(quantized: ModelFile, model: ModelFile) -> MadeFrom:
         plan,
         profile,
     )
+
+
+def made_from(quantized: QuantizedLike, file: ModelFile, model: ModelFile) -> MadeFrom:
+    """Return the plan and the profile that a result holds, or that lie beside the file of a quantized model.
+
+    Args:
+        quantized: the result, or the model.
+        file: its file.
+        model: the float model.
+    """
+    if isinstance(quantized, QuantizeResult):
+        return MadeFrom(quantized.plan, None if quantized.facts is None else quantized.facts.measured)
+    return found_beside(file, model)

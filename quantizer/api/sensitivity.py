@@ -15,13 +15,15 @@ from ..noise.output_limits import noise_limits
 from ..plan.documents import read_with_samples
 from ..plan.store import PlanLike, plan_name, read_plan
 from ..planning.plan_model import PlannedModel, check_without_samples, open_plan
-from ..prepare.prepare import ModelFile, ProfileLike, opened
+from ..prepare.prepare import ModelFile, ProfileLike, opened, profile_name
 from ..search.closed_loop import CHECK_SAMPLES
 from ..search.sensitivity import Sensitivities, sensitivity_of
 from ..targets.loading import load_recipe
 from .from_profile import check_samples_of, write_quantized
 from .keywords import SETTINGS, ConfigLike, recipe_of, split_settings, with_keywords
+from .made_from import made_from
 from .options import Judge
+from .results import QuantizedLike, quantized_file
 from .sources import samples_of
 
 OF_RANKING = frozenset({"limit", "provider", "transform", "preprocess"})
@@ -34,6 +36,7 @@ def sensitivity(
     profile: ProfileLike | None = None,
     data: DataSource | None = None,
     *,
+    quantized: QuantizedLike | None = None,
     plan: PlanLike | None = None,
     config: ConfigLike | None = None,
     judge: Judge | None = None,
@@ -41,13 +44,16 @@ def sensitivity(
 ) -> Sensitivities:
     """Measure the noise that each quantized node adds at the outputs, and rank the nodes.
 
-    With a profile the plan is the very one that `quantize` writes, run on the profile's check samples.
+    Of a quantized model it is its own plan that is measured. With a profile alone it is a new one, the very
+    one that `quantize` writes, run on the profile's check samples.
 
     Args:
         model: the float model: path, `onnx.ModelProto` or `onnx_ir.Model`.
         profile: path or object; not needed with a plan and samples.
         data: samples, as in `profile`; by default 8, or 256 steps of sequences, drawn from all of them, which
             are held in memory. None for the check samples of the profile.
+        quantized: path, model, or the result of `quantize`: its plan and profile, which the result
+            holds or which lie beside it, are taken where none are given.
         plan: path or object: the plan to measure instead of the one that the settings give.
         config: as in `quantize`.
         judge: how samples are read and the model is run; labels, metric and limits are for `evaluate`.
@@ -64,6 +70,8 @@ def sensitivity(
         source = None if data is None else samples_of(data, judge.transform, judge.preprocess)
         recipe = recipe_of(config, settings)
         limits = None
+        if quantized is not None:
+            plan, profile = _made_from(file, quantized, plan, profile)
         if plan is not None and recipe is not None and recipe.given:
             raise ConfigError(f"{min(recipe.given)}: a plan holds its own settings; leave one of them out")
         if plan is not None:
@@ -79,7 +87,7 @@ def sensitivity(
         if profile is not None:
             measured, _ = read_with_samples(profile, file.prepared.model, file.prepared.identity)
             limits = noise_limits(file.prepared.graph, measured, planned.plan.config)
-        return sensitivity_of(
+        ranking = sensitivity_of(
             file,
             planned,
             _check_samples(file, planned, profile) if source is None else source,
@@ -87,6 +95,27 @@ def sensitivity(
             limit=judge.limit or (CHECK_SAMPLES if source is None else None),
             provider=provider,
         )
+        return replace(
+            ranking,
+            plan="" if plan is None else plan_name(plan),
+            profile="" if profile is None else profile_name(profile),
+        )
+
+
+def _made_from(
+    model: ModelFile, quantized: QuantizedLike, plan: PlanLike | None, profile: ProfileLike | None
+) -> tuple[PlanLike, ProfileLike | None]:
+    """Return the plan and the profile that were given, else those that a quantized model was made from.
+
+    Raises:
+        PlanError: there is no plan.
+    """
+    with quantized_file(quantized) as file:
+        found = made_from(quantized, file, model)
+        plan = plan or found.plan_file or found.plan
+        if plan is None:
+            raise PlanError(f"{file}: no plan that it was made from lies beside it; give --plan")
+        return plan, profile or found.profile_file or found.profile
 
 
 def _check_samples(file: ModelFile, planned: PlannedModel, profile: ProfileLike | None) -> DataLike:

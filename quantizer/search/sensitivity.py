@@ -58,6 +58,7 @@ class Sensitivities(Presented):
         enough: the nodes that are to stay float for all outputs to hold; () where they hold, and where those
             that were tried are too few.
         sqnr_of_enough: in dB, of that output then.
+        plan, profile: their files; "" for a new plan, and for none.
     """
 
     model: str
@@ -68,6 +69,8 @@ class Sensitivities(Presented):
     source: str = ""
     enough: tuple[str, ...] = ()
     sqnr_of_enough: float | None = None
+    plan: str = ""
+    profile: str = ""
 
     @property
     def remedy(self) -> tuple[str, ...]:

@@ -88,6 +88,28 @@ def test_a_saved_plan_can_be_measured(profile, tmp_path) -> None:
     assert "stem.conv" not in names
 
 
+def test_of_a_quantized_model_its_own_plan_is_measured(profile, tmp_path) -> None:
+    model, plan, quantized = str(DIGITS / "model.onnx"), tmp_path / "plan.yaml", str(tmp_path / "o.onnx")
+    files = ["--profile", str(profile), "-o", quantized, "--save-plan", str(plan)]
+    assert CliRunner().invoke(main, ["quantize", model, *files, "--keep-float", "stem.conv"]).exit_code == 0
+    words = ["sensitivity", model, quantized, "--data", str(DIGITS / "calibration"), "--limit", "2"]
+    result = CliRunner().invoke(main, words)
+    assert result.exit_code == 0, result.output
+    assert result.stdout.startswith(f"model.onnx, {plan}: ")
+    assert "stem.conv" not in result.stdout
+    assert f"why: qprof show {plan} " in result.stdout
+    plan.unlink()
+    assert (
+        "no plan that it was made from lies beside it; give --plan" in CliRunner().invoke(main, words).stderr
+    )
+
+
+def test_without_the_quantized_model_it_says_that_the_plan_is_a_new_one(profile) -> None:
+    told = "model.onnx, a new plan by the {} (give the quantized model for its own): "
+    assert run(profile).stdout.startswith(told.format("defaults"))
+    assert run(profile, "--calibrator", "mse").stdout.startswith(told.format("given settings"))
+
+
 def test_the_plan_is_the_one_that_quantize_writes(profile, tmp_path) -> None:
     plan = tmp_path / "plan.yaml"
     options = ["--profile", str(profile), "-o", str(tmp_path / "o.onnx"), "--target", TARGET]
