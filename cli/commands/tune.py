@@ -130,7 +130,7 @@ def trial_text(number: int, trial: Trial, target: QualityTarget) -> str:
     score = trial.score
     if score is None:
         return f"{name}  failed: {trial.error}"
-    unit = {"percentage points": "pp", "dB": "dB"}.get(score.drop_unit, "%")
+    unit = {"percentage points": "pp", "% of float's": "%"}.get(score.drop_unit, score.drop_unit)
     met = "met   " if meets(trial, target.max_drop) else "missed"
     value = ""
     if trial.value is not None:

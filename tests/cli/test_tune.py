@@ -56,7 +56,7 @@ def test_a_missed_target_exits_with_one_and_reports_the_best_plan(profile, tmp_p
     result = run(profile, "--metric", "worse:score", "--budget", "0.001", "-o", str(tmp_path / "o.onnx"))
     assert result.exit_code == 1, result.output
     assert "FAILED     --max-drop 0.5: target missed" in result.stdout
-    assert "drop 10.00 percentage points" in result.stdout
+    assert "drop 10.00 points" in result.stdout
     assert not (tmp_path / "o.onnx").exists()
 
 
@@ -93,6 +93,14 @@ def test_labels_that_cannot_be_right_are_refused_by_name_and_line(profile, tmp_p
     result = run(profile, "--labels", str(tmp_path / "one.txt"))
     assert result.exit_code == 2
     assert "one.txt: the labels end at 10 and none is 0" in result.stderr
+
+
+def test_labels_of_which_the_float_model_has_none_right_are_refused(profile, tmp_path) -> None:
+    labels = (DIGITS / "heldout" / "labels.txt").read_text().splitlines()
+    (tmp_path / "other.txt").write_text("\n".join(str((int(label) + 1) % 10) for label in labels))
+    result = run(profile, "--labels", str(tmp_path / "other.txt"))
+    assert result.exit_code == 2
+    assert "other.txt: the float model has nothing right" in result.stderr
 
 
 def test_help_says_what_exit_code_zero_means() -> None:

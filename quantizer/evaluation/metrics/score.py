@@ -112,7 +112,7 @@ class Score:
             `bootstrap_interval`); infinite where one unit alone was scored, or where the truth does not show
             that the float model knows anything of the data (`score_of`).
         unit: "%", "dB", or "" for the unit of the output.
-        drop_unit: "percentage points", "dB", or "% of float's".
+        drop_unit: "percentage points", "points" (of a function of the user), "dB", or "% of float's".
         higher_is_better: whether a larger score is the better one.
         chance: what a model scores that knows nothing of the data: the float model with the truth of other
             rows; 0 for unknown.
