@@ -19,7 +19,7 @@ from ...profiles.records.profile import Profile, check_data_not_random, has_hist
 from ...profiles.runtime.providers import check_provider, cores
 from ...profiles.samples.objects import source_name
 from ...profiles.samples.random_samples import check_not_random
-from ..evaluation.gates import truth_doubts
+from ..evaluation.gates import check_truth, truth_doubts
 from ..evaluation.metrics.score import Score
 from ..evaluation.runtimes import open_session
 from ..model.files import model_bytes
@@ -97,6 +97,9 @@ def tune(
     check_data_not_random(profile.data, profile_name(profile_path), "tuning")
     session = open_session(str(file), str(file), target.threads, provider=provider, timed=True)
     split = read_split(session, prepared.model, data, cores())
+    if data.labels is not None:
+        metric, of_float = split.tuning.metric, split.tuning.score(split.tuning.float_outputs)
+        check_truth(data.labels, of_float, metric.assumed)
     overlaps = split.overlaps(profile.data)
 
     # The search.
