@@ -141,7 +141,8 @@ def next_step(
     result: EvaluateResult, model: os.PathLike[str], quantized: os.PathLike[str], arguments: Sequence[str]
 ) -> str:
     """Return the command that makes a better model where this one is not good: it tries other settings, and
-    judges each on the same samples; "" for a model that is good, or of which nobody can tell.
+    judges each on the same samples; "" for a model that is good, or of which nobody can tell. Without a plan
+    beside it, as of another tool's model, there is nothing to fix yet: the command makes qprof's own.
 
     Args:
         result: of the evaluation.
@@ -160,7 +161,9 @@ def next_step(
         words += options_of_config(load_plan(result.plan).config)
     words += [word for name in REPEATED for word in _given(arguments, name)]
     path = Path(quantized)
-    return shlex.join([*words, "--fix", "auto", "-o", str(path.with_name(f"{path.stem}.fixed{path.suffix}"))])
+    name = "fixed" if result.plan else "qprof"
+    words += ["--fix", "auto"] if result.plan else []
+    return shlex.join([*words, "-o", str(path.with_name(f"{path.stem}.{name}{path.suffix}"))])
 
 
 REPEATED = ("--data", "--preprocess", "--limit", "--labels", "--metric", "--scored-output", "--class-axis")

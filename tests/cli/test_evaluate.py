@@ -246,8 +246,8 @@ def test_the_verdict_comes_first_and_a_poor_model_gets_the_command_that_makes_a_
     lines = run("evaluate", files, *given).stdout.splitlines()
     assert lines[0].startswith("verdict    poor: accuracy 100.00 -> 50.00 % of 2 rows")
     (step,) = (line.removeprefix("next").strip() for line in lines if line.startswith("next"))
-    a, fixed, data, labels = (str(files / name) for name in ("a.onnx", "b.fixed.onnx", "data", "labels.txt"))
-    expected = ["qprof", "quantize", a, "--data", data, "--labels", labels, "--fix", "auto", "-o", fixed]
+    a, own, data, labels = (str(files / name) for name in ("a.onnx", "b.qprof.onnx", "data", "labels.txt"))
+    expected = ["qprof", "quantize", a, "--data", data, "--labels", labels, "-o", own]
     assert shlex.split(step) == expected
 
 
