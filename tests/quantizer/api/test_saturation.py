@@ -57,7 +57,7 @@ def test_a_machine_does_not_change_the_bytes_of_the_default_target(
 def test_weights_of_seven_bits_raise_no_alarm(path: Path, settings: dict[str, str]) -> None:
     result = qprof.quantize(path, data=DIGITS / "calibration", latency=False, **settings)  # type: ignore[arg-type]
     assert result.verdict is not None
-    assert not result.verdict.speaks_against
+    assert not result.verdict.against
     found = qprof.evaluate(path, result, DIGITS / "heldout", latency=False)
     assert not any(ALARM in remark for remark in map(str, found.findings))
 
