@@ -295,9 +295,9 @@ def in_short(rows: Rows) -> str:
     at_once, theirs = _near(known, DATA)[0], _ratios(known, ORT)
     how = "" if at_once == near else f" ({at_once} by `quantize --data`, which holds samples out)"
     return (
-        f"Of {scored} models with a score {near}{how} lose at most {HALF_A_POINT} points. All {len(known)} "
-        f"take {_mean(_ratios(known, PROFILE))} of float's time (geometric mean); onnxruntime's quantizer, "
-        f"where it works, {_mean(theirs)}, and its score is better on {behind}."
+        f"{near} of the {scored} models with a score{how} lose at most {HALF_A_POINT} points. All "
+        f"{len(known)} take {_mean(_ratios(known, PROFILE))} of float's time (geometric mean); "
+        f"onnxruntime's quantizer, where it works, {_mean(theirs)}, and its score is better on {behind}."
     )
 
 
