@@ -229,8 +229,15 @@ class Cost:
         return self.predicted if self.latency is None or self.latency.is_unclear else self.latency.speedup
 
     @property
+    def gain(self) -> float:
+        """The share of its size, or of its time as far as that is known, that the quantized model saves: the
+        larger one."""
+        faster = 1.0 - 1.0 / max(self.speedup, 1e-9) if self.speedup is not None else -inf
+        return max(1.0 - self.quantized_bytes / self.float_bytes, faster)
+
+    @property
     def speed_text(self) -> str:
-        """Return the same in words; "" where it is not known."""
+        """Return how fast it is in words; "" where that is not known."""
         if self.speedup is None:
             return ""
         predicted = ", predicted" if self.speedup == self.predicted else ""
@@ -254,9 +261,7 @@ MIN_SAVED = 0.05
 
 def brings_nothing(composition: Composition, cost: Cost) -> bool:
     """Whether int8 gains nothing: nothing is quantized, or it is hardly smaller and hardly faster."""
-    hardly_smaller = cost.quantized_bytes > (1.0 - MIN_SAVED) * cost.float_bytes
-    hardly_faster = cost.speedup is None or cost.speedup < 1.0 / (1.0 - MIN_SAVED)
-    return not composition.uses_integers or (hardly_smaller and hardly_faster)
+    return not composition.uses_integers or cost.gain < MIN_SAVED
 
 
 AGAINST = (

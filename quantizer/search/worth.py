@@ -34,9 +34,7 @@ class Taken:
 def gains_nothing(verdict: Verdict) -> bool:
     """Whether a model is less than `MIN_GAIN` smaller and less than that faster, as measured, or as predicted
     where it was not timed. What is not known of its speed is no reason against it."""
-    speedup = verdict.cost.speedup
-    is_smaller = verdict.quantized_bytes <= (1.0 - MIN_GAIN) * verdict.float_bytes
-    return not is_smaller and speedup is not None and speedup < 1.0 / (1.0 - MIN_GAIN)
+    return verdict.cost.speedup is not None and verdict.cost.gain < MIN_GAIN
 
 
 def is_in_vain(verdict: Verdict) -> bool:
