@@ -1,4 +1,4 @@
-"""`evaluate` and `compare_layers`: the noise of a quantized model at its outputs, and in each layer."""
+"""`evaluate` and `compare_layers`: the verdict on a quantized model, and its noise in each layer."""
 
 from __future__ import annotations
 

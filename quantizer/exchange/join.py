@@ -99,7 +99,9 @@ def join(
         joined, whole = _joined(parts, connect, findings)
     else:
         whole = parts[""]
-        joined = Joined((), {v.name or "": () for v in whole.graph.inputs}, {}, _names(whole.graph.outputs))
+        joined = Joined(
+            (), {v.name or "": () for v in whole.graph.inputs}, {}, tuple(_by_name(whole.graph.outputs))
+        )
         if connect:
             raise ConfigError(f"connect '{connect[0]}': there is one model only; give the parts")
     external = any(has_external_data(model) for model in (whole, *parts.values()))
@@ -241,10 +243,6 @@ def _joined(
         else:
             readers[source.name] = (*readers.get(source.name, ()), here)
     return Joined(tuple(models), readers, connected, ordered), _whole(models, sources, ordered)
-
-
-def _names(values: Sequence[ir.Value]) -> tuple[str, ...]:
-    return tuple(str(value.name) for value in values)
 
 
 def _by_name(values: Sequence[ir.Value]) -> dict[str, ir.Value]:

@@ -19,7 +19,7 @@ from ...profiles.base.extras import OptionalModule
 from ...profiles.base.output_files import read_bytes, text_of
 from ...profiles.records.check_samples import ADVICE, samples_file
 from ...profiles.records.profile import ModelId, Profile, is_bound
-from ...profiles.records.store import loads, with_samples_of_file
+from ...profiles.records.store import first_lines, loads, with_samples_of_file
 from ...profiles.samples.samples import digest_text, input_specs, sample_digests
 from ..model.identity import check_model
 from ..prepare.prepare import ProfileLike, profile_name
@@ -174,7 +174,7 @@ def documents_beside(
     plan = profile = None
     for path in sorted(quantized.parent.glob("*.y*ml"))[:MAX_YAML_FILES]:
         try:
-            first_words = read_bytes(path, ConfigError)[:400].decode("utf-8", "replace")
+            first_words = first_lines(path)[:400]
             if plan is None and "qprof-plan" in first_words:
                 plan = path if plan_digest(load_plan(path)) == provenance.plan else None
             elif profile is None and "qprof-profile" in first_words:

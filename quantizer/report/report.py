@@ -25,7 +25,7 @@ from ..api.keywords import ConfigLike, given_fields, recipe_of, with_keywords
 from ..api.made_from import MadeFrom
 from ..api.options import Judge, ReportOptions
 from ..api.results import QuantizedLike, QuantizeResult, quantized_file
-from ..api.sources import samples_of, with_metric_of_labels
+from ..api.sources import samples_of
 from ..api.tune import TuneResult
 from ..evaluation.evaluate import Evaluation, evaluate
 from ..evaluation.latency import Latency
@@ -101,7 +101,6 @@ def report(
     """
     target = {name: keywords.pop(name) for name in ("target",) if name in keywords}
     how = with_keywords("report", options or ReportOptions(), keywords, besides=("target",))
-    how = with_metric_of_labels(how)
     recipe = recipe_of(config, target)
     if how.measure_layers and data is None:
         raise ConfigError("report: layers are timed on samples; give --data too")

@@ -70,9 +70,8 @@ def is_better(verdict: Verdict, than: Verdict) -> bool:
 
 def _time(verdict: Verdict) -> float:
     """Return the time of a model over float's, as measured where that is clear, else as predicted."""
-    if verdict.latency is not None and not verdict.latency.is_unclear:
-        return 1.0 / verdict.latency.speedup
-    return 1.0 if verdict.predicted is None else 1.0 / max(verdict.predicted, 1e-9)
+    speedup = verdict.cost.speedup
+    return 1.0 if speedup is None else 1.0 / max(speedup, 1e-9)
 
 
 def fix_order(fix: Fix) -> tuple[object, ...]:
