@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -441,7 +442,14 @@ def _reason(error: Exception) -> str:
 
 
 def _openvino_core() -> Any:
-    return _only_core(library("openvino", "runtime 'openvino'", "openvino"))
+    """Return the core of OpenVINO, which is imported as if its telemetry were not installed."""
+    loaded: dict[str, Any] = sys.modules
+    hidden = loaded.setdefault("openvino_telemetry", None) is None
+    try:
+        return _only_core(library("openvino", "runtime 'openvino'", "openvino"))
+    finally:
+        if hidden:
+            del loaded["openvino_telemetry"]
 
 
 @cache

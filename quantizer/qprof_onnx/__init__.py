@@ -29,12 +29,15 @@ This file is `qprof_onnx/__init__.py` once installed (`package-dir` in pyproject
 stub beside it, and each is imported when it is first used.
 """
 
+import os
 from typing import Any
 
 import lazy_loader
 
 from .profiles.base.errors import nearest
 from .profiles.base.quick_imports import quick_imports
+
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # onnxruntime reads it when it is imported
 
 _imported, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 

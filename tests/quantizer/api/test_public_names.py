@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import os
 import pydoc
 import subprocess
 import sys
@@ -19,6 +20,17 @@ HEAVY = {"numpy", "onnx", "onnx_ir", "onnxruntime", "yaml"}
 def test_importing_the_package_loads_nothing_heavy() -> None:
     code = f"import sys, qprof_onnx; heavy = {HEAVY} & set(sys.modules); assert not heavy, heavy"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("said", [None, "0"])
+def test_onnxruntime_collects_no_telemetry_unless_the_user_said_a_word(said: str | None) -> None:
+    environment = {name: text for name, text in os.environ.items() if name != "ORT_DISABLE_TELEMETRY"}
+    environment |= {} if said is None else {"ORT_DISABLE_TELEMETRY": said}
+    code = "import qprof_onnx.cli.main, os; print(os.environ['ORT_DISABLE_TELEMETRY'])"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, check=True, capture_output=True, text=True
+    )
+    assert done.stdout.strip() == (said or "1")
 
 
 def test_every_name_of_the_stub_is_there() -> None:

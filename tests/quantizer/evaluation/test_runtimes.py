@@ -1,3 +1,4 @@
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -44,6 +45,16 @@ def test_every_runtime_runs_a_model_as_onnxruntime_describes_it(model: str, name
     j, y = run(session, ["j", "y"], sample, "m.onnx")
     assert np.array_equal(j, [[-1], [-2]])
     assert np.allclose(y, np.exp(sample["x"]), rtol=1e-6)  # float32
+
+
+@pytest.mark.parametrize("name", RUNTIMES)
+def test_a_runtime_writes_nothing_below_the_home_folder(tmp_path: Path, name: str) -> None:
+    pytest.importorskip(name, reason="of the extra openvino")
+    environment = {name: text for name, text in os.environ.items() if name != "ORT_DISABLE_TELEMETRY"}
+    environment |= {"HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path), "TMPDIR": str(tmp_path)}
+    code = f"from qprof_onnx.quantizer.evaluation.runtimes import place_of; place_of({name!r}, 'cpu')"
+    subprocess.run([sys.executable, "-c", code], env=environment, check=True)
+    assert not list(tmp_path.rglob("*"))
 
 
 @pytest.mark.parametrize(("name", "title"), [("onnxruntime", "onnxruntime"), ("openvino", "OpenVINO")])
