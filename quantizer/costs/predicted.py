@@ -375,7 +375,8 @@ class CostModel:
         if layouts is not None and node.name in layouts.absorbed:
             return 0.0
         last = layouts is None or node.input(0) in layouts.last
-        if entry.implementation in SPELLINGS:
+        # A node that reads integers and is computed on them has its own kernel: no table is looked up.
+        if entry.implementation in SPELLINGS and entry.implementation != Implementation.INTEGER:
             return self.spelled_time(node, entry.implementation, sizes or self.sizes, in_layout=last)
         fold = None if plan is None else plan.adjustments.folded_widths.get(node.name)
         if fold is not None:

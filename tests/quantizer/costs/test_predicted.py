@@ -21,6 +21,7 @@ from qprof_onnx.quantizer.costs.shapes import runs_of, shapes_of
 from qprof_onnx.quantizer.evaluation.node_times import node_times
 from qprof_onnx.quantizer.model.saving import save_model
 from qprof_onnx.quantizer.operators.functions import CHAIN
+from qprof_onnx.quantizer.plan.plan import Implementation, Kind, NodePlan
 from qprof_onnx.quantizer.planning.chains import contracted
 from qprof_onnx.quantizer.planning.plan_model import model_facts
 from qprof_onnx.quantizer.targets.cost_table import Conditions, CostTable, costs_of
@@ -278,6 +279,13 @@ def test_a_resize_of_unknown_sizes_has_the_time_of_the_runtimes_own(
     model = CostModel(net.graph, net.profile, times)
     plan = net.plan("onnxruntime-x86", cost_model="off")
     assert model.costs(plan).integer["Resize_r"] == pytest.approx(30.0 if kernel else 2.0)
+
+
+def test_entries_that_are_picked_from_integers_have_the_time_of_their_kernel() -> None:
+    net = network("y = GatherND (x, at)", {"at": np.array([[0, 1], [0, 2]], np.int64)})
+    model = CostModel(net.graph, net.profile, table(GatherND__integer=5.0))
+    entry = NodePlan(Kind.PASS_THROUGH, implementation=Implementation.INTEGER)
+    assert model.integer_time(net.graph.nodes[0], entry) == pytest.approx(5.0)
 
 
 def test_a_tensor_without_a_profile_has_its_free_sizes_from_the_activation_that_its_node_reads() -> None:
