@@ -457,11 +457,9 @@ def _function_after(graph: Graph, name: str, opset: int) -> _FunctionAfter | Non
     chain = following.chain
     try:
         inner = tuple(output_name(node) for node in chain.nodes[:-1])
-        function = _FunctionAfter(chain.operators, function_of_chain(chain, opset), inner)
-        function.applied(np.zeros(2))
+        return _FunctionAfter(chain.operators, function_of_chain(chain, opset), inner)
     except PlanError:  # onnx has no definition of an operator
         return None
-    return function
 
 
 @dataclass(frozen=True, eq=False)

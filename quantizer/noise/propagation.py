@@ -34,7 +34,6 @@ from typing import Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ...profiles.base.errors import PlanError
 from ...profiles.base.tuned import tuned
 from ...profiles.records.profile import (
     INJECTED,
@@ -232,10 +231,7 @@ class NoiseGains:
             tensor = self.profile.get(name)
             if self.powers.get(name) and tensor is not None and tensor.histogram.total:
                 noisy = self._noisy_input(node, 0, name)
-                try:
-                    gain, steepest = noisy.slope(), noisy.steepest()
-                except PlanError:  # a Pow may have another exponent for each column
-                    gain = steepest = None
+                gain, steepest = noisy.slope(), noisy.steepest()
                 if gain is None or steepest is None or not 0.0 < steepest**2 <= STRAIGHT * gain:
                     gain = None
             self._straight_gains[node.name] = gain

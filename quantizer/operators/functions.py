@@ -101,7 +101,7 @@ def function_of_chain(chain: PointwiseChain, opset: int) -> UnaryFunction:
         opset: version of the default domain that the nodes are written in.
 
     Raises:
-        PlanError: an input is not a constant, or onnx has no definition of an operator.
+        PlanError: an input is not a constant number, or onnx has no definition of an operator.
     """
     evaluate = _evaluator(chain, opset, ())
     return lambda values: evaluate(values, ())
@@ -205,8 +205,9 @@ def _referenced(chain: PointwiseChain, opset: int, inner: Sequence[str]) -> Eval
                 raise PlanError(f"{where}: input '{value.name}' is not a constant; keep this node float")
             names[value] = f"c{len(constants)}"
             array = value.const_value.numpy()
-            if array.size == 1:  # onnx adds in place in Mean and Sum, where the first one gets no dimensions
-                array = array.reshape(())
+            if array.size != 1:  # the function of an element would depend on its place
+                raise PlanError(f"{where}: input '{value.name}' is not one number; keep this node float")
+            array = array.reshape(())  # onnx adds in place in Mean and Sum: the first one gets no dimensions
             widened = array.astype(np.float64) if array.dtype.kind == "f" else array
             constants.append(numpy_helper.from_array(widened, names[value]))
         result = node.outputs[0]
@@ -234,14 +235,9 @@ def _referenced(chain: PointwiseChain, opset: int, inner: Sequence[str]) -> Eval
 
     def evaluate(values: Floats, added: Iterable[Floats]) -> Floats:
         feeds = {"x": values, **dict(zip(added_to.values(), added, strict=True))}
-        try:
-            with np.errstate(all="ignore"):  # an exp that overflows is infinite, as in a runtime
-                (computed,) = evaluator.run(None, feeds)
-        except ValueError as error:  # such as shapes that do not go together
-            raise PlanError(f"{where}: it is no function of single elements; keep this node float") from error
-        output = np.asarray(computed, np.float64)
-        # Constants of one element may have more dimensions than the values, and the result gets them.
-        return output.reshape(values.shape) if output.size == values.size else output
+        with np.errstate(all="ignore"):  # an exp that overflows is infinite, as in a runtime
+            (computed,) = evaluator.run(None, feeds)
+        return np.asarray(computed, np.float64)
 
     return evaluate
 

@@ -7,7 +7,9 @@ import onnx
 import onnx_ir as ir
 import pytest
 from onnx.reference import ReferenceEvaluator
+from qprof_onnx.profiles.base.errors import PlanError
 from qprof_onnx.quantizer.operators.definitions import DEFINITIONS, definition_of
+from qprof_onnx.quantizer.operators.functions import function_of
 
 EDGES = [0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 3.0, -3.0, 0.5, 1e-320, -1e-320, 1e300, -1e300, 710.0]
 VALUES = np.concatenate(
@@ -55,3 +57,16 @@ def test_what_is_not_defined_here_is_left_to_the_reference_implementation() -> N
     assert definition_of(ir.node("Relu", [x], domain="com.microsoft")) is None
     assert definition_of(ir.node("Relu", [x], {"slope": 1.0})) is None
     assert definition_of(ir.node("Add", [x, None])) is None
+
+
+@pytest.mark.parametrize("shape", [(3,), (3, 1), (1, 3, 1)])
+@pytest.mark.parametrize("op_type", ["Pow", "PRelu", "Mul"])
+def test_an_operand_with_a_number_for_each_column_makes_no_function_of_one_element(
+    op_type: str, shape: tuple[int, ...]
+) -> None:
+    x, numbers = (
+        ir.val("x", ir.DataType.FLOAT),
+        ir.val("c", const_value=ir.tensor(np.ones(shape, np.float32))),
+    )
+    with pytest.raises(PlanError, match="'c' is not one number"):
+        function_of(ir.node(op_type, [x, numbers]), 17)
