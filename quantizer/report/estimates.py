@@ -369,7 +369,7 @@ def node_records(
     noise = {} if budget is None else {part.node: part.share for part in budget.parts}
     measured_times = Costs({}, {}, {}) if measured is None else measured.costs
     plan, graph, profile = analysis.plan, analysis.graph, analysis.profile
-    records = []
+    known, records = with_clip_profiles(profile, graph), []
     for node in graph.nodes:
         name, entry = node.name, plan.nodes[node.name]
         floating = planned = quantized = conversions = None
@@ -383,10 +383,7 @@ def node_records(
             if entry.stays_float and is_choice and reads_floats:
                 price = price_of(node, plan, model, costs)
                 quantized, conversions = price.integer, price.conversions
-        multiply_adds = 0.0
-        if node.output in profile:  # elements of one sample, for all operators but products
-            elements = profile[node.output].count / max(profile.data.samples, 1)
-            multiply_adds = elements * multiplications(node, graph)
+        multiply_adds = (multiplications(node, graph, known) or 0.0) / max(profile.data.samples, 1)
         records.append(
             NodeRecord(
                 name=name,

@@ -7,11 +7,10 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
-import numpy as np
-
 from ...profiles.records.profile import Profile, TensorProfile
 from ..noise.activation_ranges import with_clip_profiles
 from ..operators.graph import Graph, Node
+from ..operators.weight_layout import Kernel
 from ..plan.plan import Kind, QuantPlan
 
 INTEGERS_SAVE = 0.5
@@ -31,11 +30,9 @@ def saved_bytes(plan: QuantPlan, graph: Graph) -> float:
 def int8_share(plan: QuantPlan, graph: Graph, profile: Profile) -> float:
     """Return the share of the arithmetic that is done in integers or other types of few bits, in [0, 1].
 
-    A node with a constant weight counts its multiplications (elements of the output times elements of the
-    weight for each output channel), a product of two activations those along the last axis of its first
-    input where that is fixed, a recurrent node those of all its steps, and every other node its output
-    elements. Outputs without a profile (shapes,
-    indices) count nothing.
+    A product counts one multiplication for each term of the sums that it computes, a recurrent node those of
+    all its steps, and every other node its output elements. Outputs without a profile (shapes, indices) count
+    nothing.
     """
     shares = _shares(graph, profile).items()
     return sum(share for name, share in shares if plan.nodes[name].kind.counts_as_quantized)
@@ -45,7 +42,7 @@ def arithmetic(graph: Graph, profile: Profile) -> float:
     """Return the multiplications of all nodes with a profile, counted as in `int8_share`, of all its samples
     together."""
     known = with_clip_profiles(profile, graph)
-    return sum(_work(node, graph, known) or 0.0 for node in graph.nodes)
+    return sum(multiplications(node, graph, known) or 0.0 for node in graph.nodes)
 
 
 def assumed_time(plan: QuantPlan, graph: Graph, profile: Profile) -> float:
@@ -61,24 +58,53 @@ def assumed_prices(graph: Graph, profile: Profile) -> dict[str, float]:
 def _shares(graph: Graph, profile: Profile) -> dict[str, float]:
     """Return the share of the arithmetic of each node with a profile."""
     known = with_clip_profiles(profile, graph)
-    work = {node.name: done for node in graph.nodes if (done := _work(node, graph, known)) is not None}
+    counted = {node.name: multiplications(node, graph, known) for node in graph.nodes}
+    work = {name: done for name, done in counted.items() if done is not None}
     total = sum(work.values())
     return {name: done / total for name, done in work.items()} if total else {}
 
 
-def _work(node: Node, graph: Graph, known: Mapping[str, TensorProfile]) -> float | None:
-    """Return the multiplications of a node; None without a profile.
+def multiplications(node: Node, graph: Graph, known: Mapping[str, TensorProfile]) -> float | None:
+    """Return the multiplications of a node in all samples together; None without a profile.
 
-    Those of a recurrent node follow from its input: of its results the last state alone may be read.
+    Args:
+        node: of the graph.
+        graph: the graph.
+        known: tensor -> its profile, as `with_clip_profiles` has them.
     """
+    layout = None if node.rule is None else node.rule.weight
     if node.rule is not None and node.rule.is_recurrent:
+        # They follow from the input: of the results the last state alone may be read.
         read, weights = known.get(node.input(0)), [node.constant(1), node.constant(2)]
         if read is not None and weights[0] is not None and weights[1] is not None:
             steps = float(read.count / weights[0].shape[-1])
             return steps * (weights[0].size + weights[1].size)
     if node.output not in known:
         return None
-    return known[node.output].count * multiplications(node, graph)
+    made = float(known[node.output].count)
+    if layout is None or not layout.is_product:
+        return made
+    shape = _sizes(node.input(layout.index), graph, known)
+    axes = layout.axes(node, tuple(dim or 1 for dim in shape))
+    if shape and None not in shape:
+        if layout.kernel is Kernel.SCATTERS and node.input(0) in known:
+            return float(known[node.input(0)].count) * math.prod(axes.shape) / axes.input_channels
+        if layout.kernel is Kernel.GATHERS:
+            return made * math.prod(axes.shape) / axes.output_channels
+    data = _sizes(node.input(0), graph, known)
+    inner = shape[axes.input] if shape and axes.input is not None else None
+    return made * (inner or (data[-1] if data else None) or 1)
+
+
+def _sizes(name: str, graph: Graph, known: Mapping[str, TensorProfile]) -> tuple[int | None, ...]:
+    """Return the sizes of a tensor, as the model or else all samples have them; () for an unknown rank."""
+    of_run = known[name].shape if name in known else None
+    declared = graph.shape(name)
+    if declared is None or of_run is None or len(declared) != len(of_run):
+        sizes = of_run if declared is None else declared
+    else:
+        sizes = tuple(mine or other for mine, other in zip(declared, of_run, strict=True))
+    return tuple(dim if isinstance(dim, int) else None for dim in sizes or ())
 
 
 def float_share(plan: QuantPlan, graph: Graph, profile: Profile) -> tuple[str, float]:
@@ -89,17 +115,3 @@ def float_share(plan: QuantPlan, graph: Graph, profile: Profile) -> tuple[str, f
         return "", 0.0
     others = {key: replace(entry, kind=Kind.FLOAT) for key, entry in plan.nodes.items() if not types[key]}
     return name, int8_share(replace(plan, nodes={**plan.nodes, **others}), graph, profile)
-
-
-def multiplications(node: Node, graph: Graph) -> float:
-    """Return the multiplications for each element of the output."""
-    rule = node.rule
-    if rule is None or rule.weight is None:
-        return 1.0
-    weight = node.constant(rule.weight.index)
-    if weight is not None:
-        axis = rule.weight.axis(node, weight.ndim)
-        return float(weight.size) / (1 if axis is None else weight.shape[axis])
-    shape = graph.shape(node.inputs[0]) if node.inputs[0] else None
-    inner = shape[-1] if shape else None
-    return 1.0 if inner is None else float(np.int64(inner))

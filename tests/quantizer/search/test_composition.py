@@ -13,10 +13,12 @@ from qprof_onnx.profiles.runner.calibrate import calibrate
 from qprof_onnx.profiles.samples.values import Sample
 from qprof_onnx.quantizer.evaluation.latency import Latency
 from qprof_onnx.quantizer.model.identity import model_id
+from qprof_onnx.quantizer.noise.activation_ranges import with_clip_profiles
 from qprof_onnx.quantizer.operators.graph import index
 from qprof_onnx.quantizer.plan.reasons import FORCED_BY
 from qprof_onnx.quantizer.prepare.prepare import prepare
 from qprof_onnx.quantizer.search.integer_share import assumed_prices, assumed_time
+from qprof_onnx.quantizer.search.integer_share import multiplications as counted
 from qprof_onnx.quantizer.search.verdict import (
     Composition,
     Cost,
@@ -81,6 +83,26 @@ def test_steps_of_a_recurrent_node_count_where_its_last_state_alone_is_read() ->
     prices = assumed_prices(index(prepared), calibrate(prepared, [sample], model_id(prepared, "net.onnx")))
     shares = {node.op_type: prices[str(node.name)] for node in prepared.graph}
     assert shares["GRU"] / shares["MatMul"] == pytest.approx((12 * 8 + 12 * 4) / (8 * 8))
+
+
+@pytest.mark.parametrize(
+    ("text", "weights", "multiplications"),
+    [
+        ("y = ConvTranspose <strides = [2, 2]> (x, w)", {"w": (8, 4, 2, 2)}, 36 * 8 * 4 * 4),
+        ("y = ConvTranspose <group = 8, strides = [2, 2]> (x, w)", {"w": (8, 1, 4, 4)}, 36 * 8 * 16),
+        ("y = Conv <group = 2> (x, w)", {"w": (6, 4, 3, 3)}, 16 * 6 * 4 * 9),
+        ("y = MatMul (x, w)", {"w": (1, 8, 6, 5)}, 8 * 6 * 6 * 5),
+        ("t = Transpose <perm = [0, 1, 3, 2]> (x) y = MatMul (x, t)", {}, 8 * 6 * 6 * 6),
+        ("y = LayerNormalization (x, w)", {"w": (6,)}, 8 * 36),
+    ],
+)
+def test_a_product_counts_the_multiplications_that_it_takes(
+    text: str, weights: dict[str, tuple[int, ...]], multiplications: int
+) -> None:
+    net = network(text, weights)
+    known = with_clip_profiles(net.profile, net.graph)
+    done = counted(net.graph.nodes[-1], net.graph, known)
+    assert done == 3 * multiplications  # in the three samples
 
 
 def test_products_are_counted_and_not_the_many_nodes_that_take_little() -> None:
