@@ -129,9 +129,6 @@ LEAST_STEP = 1e-4
 """A channel whose tilts a Newton step changes by no more is where they are to be: the next step would change
 them by its square."""
 
-MOST_EXPONENT = 500.0
-"""The most that a step adds to the logarithm of a mass: more would overflow."""
-
 CHANNELS_AT_ONCE = 128
 """Channels whose densities are computed at a time: they stay in the cache, and BLAS takes one thread."""
 
@@ -174,10 +171,8 @@ def channel_density(tensor: TensorProfile) -> ChannelDensity | None:
     if empty.any():  # a range without a bin of the histogram: the bin that is nearest to the mean
         nearest = np.abs((low + high) / 2.0 - channels.mean[empty, None]).argmin(1)
         base[np.flatnonzero(empty), nearest] = 1.0
-    largest = np.maximum(np.abs(channels.minimum), np.abs(channels.maximum))
     means, squares = (low + high) / 2.0, (low * low + low * high + high * high) / 3.0
-    unit = np.where(largest > 0.0, largest, 1.0)
-    mass = max_entropy_mass(base, means, squares, channels.mean, channels.power, unit=unit)
+    mass = max_entropy_mass(base, means, squares, channels.mean, channels.power)
     return ChannelDensity(low, high, mass, channels.minimum, channels.maximum, channels.power)
 
 
@@ -214,13 +209,12 @@ def _bins_fine_near_zero(tensor: TensorProfile) -> tuple[Floats, Floats, Floats]
     return low[some], high[some], mass[some]
 
 
-def max_entropy_mass(
-    base: Floats, means: Floats, squares: Floats, mean: Floats, power: Floats, *, unit: Floats
-) -> Floats:
+def max_entropy_mass(base: Floats, means: Floats, squares: Floats, mean: Floats, power: Floats) -> Floats:
     """Return the densities of n channels over b bins with given moments, nearest to a base density.
 
     The densities are mass[c, i] = base[c, i] g[i] exp(a[c] means[i] / unit[c] + b[c] squares[i] / unit[c]^2)
-    / z[c], where z makes each row add up to 1. Two kinds of update alternate:
+    / z[c], where z makes each row add up to 1 and the unit is the largest value of the channel's bins. Masses
+    are computed as logarithms, so channels may span decades. Two kinds of update alternate:
 
     - the tilts (a, b) of each channel, by damped Newton steps on the convex dual of the moment conditions:
       (a, b) += H^-1 (wanted - found), with H the covariance of means and squares under the row's mass;
@@ -234,7 +228,6 @@ def max_entropy_mass(
             no row is 0.
         means, squares: mean and mean square of each bin, (b,).
         mean, power: mean and mean square that each channel is to have, (n,).
-        unit: of each channel, (n,): of the size of its values.
 
     Returns:
         The density of each channel, (n, b); rows sum to 1.
@@ -242,14 +235,17 @@ def max_entropy_mass(
     channels = base.shape[0]
     histogram = base.max(0)  # in some channel the bin lies within the range
     histogram = histogram / histogram.sum()
-    of_bins = np.stack([means, squares, np.ones_like(means)])
-    largest = np.abs(of_bins).max(1)
+    of_bins = np.stack([means, squares])
     moments = np.stack([np.ones_like(means), means, squares, means**2, means * squares, squares**2], 1)
+    unit = np.sqrt(np.where(base > 0.0, squares, 0.0).max(1))
+    unit[unit == 0.0] = 1.0
     first, second = 1.0 / unit, 1.0 / unit**2
     in_units = np.stack([first, second, second, first * second, second**2])
     wanted_1, wanted_2 = mean * first, power * second
     tilt = np.zeros((2, channels))
-    mass = base / base.sum(1, keepdims=True)
+    with np.errstate(divide="ignore"):  # no mass has the logarithm -inf
+        logs = np.log(base)
+    mass = np.empty_like(base)
     found = np.empty((moments.shape[1], channels))  # the sum of each row of the mass, then its moments
     work = np.empty((CHANNELS_AT_ONCE, base.shape[1]))
 
@@ -258,6 +254,14 @@ def max_entropy_mass(
         for start in range(0, rows.size, CHANNELS_AT_ONCE):
             block = slice(start, min(start + CHANNELS_AT_ONCE, rows.size))
             yield block if rows.size == channels else rows[block]
+
+    def find(block: slice | npt.NDArray[np.intp], raised: Floats) -> None:
+        """Set logarithms, masses and moments of some channels; the largest mass of each is 1."""
+        raised -= raised.max(1, keepdims=True)
+        logs[block] = raised
+        rows = np.exp(raised, out=raised)
+        found[:, block] = (rows @ moments).T
+        mass[block] = rows
 
     def newton_step() -> Floats:
         """Return H^-1 (wanted - found) for each row, (2, n), shortened where it is long."""
@@ -278,8 +282,7 @@ def max_entropy_mass(
         both = (columns > 0.0) & (histogram > 0.0)
         factors = np.divide(histogram, columns, out=np.ones_like(columns), where=both)
         for block in blocks(every):
-            mass[block] *= factors
-            found[:, block] = (mass[block] @ moments).T
+            find(block, logs[block] + np.log(factors))
         moving = every
         for _ in range(STEPS):
             new = np.minimum(np.maximum(tilt + newton_step(), -MOST_TILT), MOST_TILT)
@@ -287,18 +290,10 @@ def max_entropy_mass(
             is_moving = np.abs(change).max(0) > LEAST_STEP
             tilt[:, moving] = new[:, moving]
             change *= in_units[:2]
-            # Less what it is in the mean, so that a sum of masses cannot vanish.
-            log_sum = np.log(found[0]) + (change * found[1:3]).sum(0) / found[0]
-            added = np.stack([*change, -log_sum])
-            overflows = largest @ np.abs(added) > MOST_EXPONENT  # where a channel has no mass
             for block in blocks(moving):
-                exponent = np.matmul(added[:, block].T, of_bins, out=work[: added[0, block].size])
-                if overflows[block].any():
-                    np.minimum(exponent, MOST_EXPONENT, out=exponent)
-                rows = np.exp(exponent, out=exponent)
-                rows *= mass[block]
-                found[:, block] = (rows @ moments).T
-                mass[block] = rows
+                exponent = np.matmul(change[:, block].T, of_bins, out=work[: change[0, block].size])
+                exponent += logs[block]
+                find(block, exponent)
             moving = moving[is_moving[moving]]
             if not moving.size:
                 break
