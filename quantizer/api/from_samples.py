@@ -172,7 +172,7 @@ class _Attempt:
 
     Attributes:
         saturates: whether kernels saturate here, and not on the target.
-        seconds: that making and judging it took.
+        seconds: of the processor, that making and judging it took.
         fix: the change of settings that made it; None for the model that was asked for.
     """
 
@@ -512,7 +512,7 @@ def _judge_and_fix(task: _Task) -> QuantizeResult:
     elif verdict.grade in ("fair", "poor") or verdict.against:
         verdict, left_out = improved("search for fixes", lambda: _tried_fixes(task, first), verdict)
         fixes = verdict.fixes
-    fix = in_place_of_poor(verdict, task.recipe.config, fixes)
+    fix = in_place_of_poor(verdict, task.recipe, fixes)
     if options.fix == "auto" and fixes:
         fix = fixes[0]
     if fix is None:
@@ -549,9 +549,9 @@ def _worth_writing(task: _Task, first: _Attempt, verdict: Verdict) -> tuple[_Att
 
 def _attempt(task: _Task, recipe: Recipe, check_speed: bool = False) -> _Attempt:
     """Return the model that a command with these settings writes, judged on the held-out samples."""
-    start = time.perf_counter()
+    start = time.process_time()
     attempt = _judged(task, recipe, _written(task, recipe, check_speed))
-    return replace(attempt, seconds=time.perf_counter() - start)
+    return replace(attempt, seconds=time.process_time() - start)
 
 
 def _written(task: _Task, recipe: Recipe, check_speed: bool) -> QuantizeResult:
@@ -650,12 +650,13 @@ def _judged(task: _Task, recipe: Recipe, result: QuantizeResult) -> _Attempt:
 def _tried_fixes(task: _Task, first: _Attempt) -> Verdict:
     """Return the verdict on a model with the fixes that were tried and make another and better one.
 
-    Each is made as its command makes it, and judged as that judges it, in as far as there is time.
+    Each is made as its command makes it, and judged as that judges it. A trial starts if it is expected to
+    end within the budget of processor seconds; the first trial of a poor model starts in any case.
     """
     verdict, result, budget = first.verdict, first.result, task.options.budget
     facts = result.facts
     assert facts is not None
-    config, start, tried = task.recipe.config, time.perf_counter(), list[float]()
+    config, start, tried = task.recipe.config, time.process_time(), list[float]()
     progress = task.stage("trying") if budget else lambda done, of: None
     left, began = "", start
 
@@ -663,9 +664,13 @@ def _tried_fixes(task: _Task, first: _Attempt) -> Verdict:
         """Whether another trial is expected to be done in time."""
         nonlocal left
         longest = max(tried, default=first.seconds / 2.0)
-        goes_on = time.perf_counter() - start + longest <= budget
+        goes_on = time.process_time() - start + longest <= budget
         left = left if goes_on or tried else f"there was no time for one (--budget {budget:g})"
         return goes_on
+
+    def goes_on() -> bool:
+        """Whether another trial starts."""
+        return has_time() or bool(budget and verdict.grade == "poor" and not tried)
 
     with temporary_folder() as folder:
         measuring = replace(task.measuring, latency=task.measuring.latency and FEW_ROUNDS)
@@ -681,17 +686,17 @@ def _tried_fixes(task: _Task, first: _Attempt) -> Verdict:
 
         def make(fix: Fix) -> QuantizeResult:
             nonlocal began
-            began = time.perf_counter()
+            began = time.process_time()
             checked = fix.check_speed or task.options.speed is not None
             return _written(trial, with_settings(task.recipe, fix.settings, "fix"), checked)
 
         def judge(fix: Fix, made: QuantizeResult, best: _Attempt) -> _Attempt:
             found = _judged(trial, with_settings(task.recipe, fix.settings, "fix"), made)
-            tried.append(time.perf_counter() - began)
+            tried.append(time.process_time() - began)
             progress(len(tried), None)
             return replace(found, fix=fix.with_figures(found.verdict))
 
-        loop = Loop(make, lambda made: plan_digest(made.plan), judge, has_time)
+        loop = Loop(make, lambda made: plan_digest(made.plan), judge, goes_on)
         loop.begin(result, first)
         failing = Failing(
             verdict,
@@ -705,7 +710,7 @@ def _tried_fixes(task: _Task, first: _Attempt) -> Verdict:
 
         def of_nodes(_: _Attempt) -> Iterator[Fix]:
             nonlocal found
-            if failing.is_noisy and config.reads_profile and verdict.composition.uses_integers and has_time():
+            if failing.is_noisy and config.reads_profile and verdict.composition.uses_integers and goes_on():
                 found = _attributed(task, result, lacking(verdict.worst), has_time)
                 yield from node_fixes(failing, found)
 

@@ -357,14 +357,15 @@ class QuantizeOptions(Judge):
         option(
             "Quality",
             "auto: apply the best fix that was tried, where the result is not good; off: only one that makes "
-            "a poor model good at nearly its time and size.",
+            "a poor model good at nearly its size.",
         ),
     ] = "off"
     budget: Annotated[
         float,
         option(
             "Quality",
-            "Time for trying fixes, where the result is not good; 0 tries none.",
+            "Processor seconds for trying fixes, where the result is not good. If it is poor, one fix is "
+            "tried in any case; 0 tries none.",
             metavar="SECONDS",
         ),
     ] = 20.0

@@ -6,8 +6,8 @@ Leaves: the plan that meets it; how sensitive outputs are to each node; a verdic
 All searches are one (`loop`): plans are proposed, made, judged, and kept or not. They differ in what they
 propose, on what they judge, and in the rule.
 
-* `fixes` proposes changes of settings for one poor model; a budget of seconds is its end, and the grade, SQNR
-  and score on the held-out samples choose. `grades` and `verdict` say what a model is worth.
+* `fixes` proposes changes of settings for one poor model; a budget of processor seconds is its end, and the
+  grade, SQNR and score on the held-out samples choose. `grades` and `verdict` say what a model is worth.
 * `tune` looks for the best plan that meets a target: `plan_search` proposes settings and nodes in float
   (`candidates`), `trial` makes their plans, predicts the objective, and runs and scores them on samples
   (`tuning_data`).

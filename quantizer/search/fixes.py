@@ -2,7 +2,7 @@
 
 Each is made as its command makes it, run on check samples, written, and judged on the held-out samples
 (`loop`); what makes no other plan, or no better model, is no fix and is not told. How many are tried is a
-question of a budget of seconds.
+question of a budget of processor seconds.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from math import inf, isfinite
 
 from ..numerics.affine import TYPES
 from ..targets.config import FEW_BITS, WITH_SAMPLES, QuantConfig, size_in_bytes
+from ..targets.target import Recipe
 from .attribution import Attribution
 from .grades import ORDER, OutputGrade
 from .verdict import Fix, Verdict, is_no_gain
@@ -33,10 +34,10 @@ HEADROOM_DB = 1.0
 """By which a fix aims above the SQNR that is needed."""
 
 NEARLY = 1.25
-"""Times the time, and the bytes, of a poor model that one which is written in its place may have."""
+"""Times the bytes of a poor model that one which is written in its place may have."""
 
 MORE_CAREFUL = frozenset({"keep_float", "min_output_sqnr", "mode"})
-"""Settings of fixes that leave all as it was asked for, and less of the model in integers."""
+"""Settings of fixes that leave less of the model in integers; they may change what was asked for."""
 
 LARGER_SIZES = (105, 110, 120, 135, 150, 200, 300)
 """Percent of the size that a model was to have, of those that are tried."""
@@ -79,27 +80,26 @@ def fix_order(fix: Fix) -> tuple[object, ...]:
     return ORDER[fix.grade], fix.predicted, -(fix.sqnr or 0.0), fix.options
 
 
-def in_place_of_poor(verdict: Verdict, config: QuantConfig, fixes: Sequence[Fix]) -> Fix | None:
-    """Return the fix that is applied unasked: of a poor model the first that makes it good at nearly its time
-    and bytes, and changes nothing that was asked for; None for none.
+def in_place_of_poor(verdict: Verdict, recipe: Recipe, fixes: Sequence[Fix]) -> Fix | None:
+    """Return the fix that is applied unasked: of a poor model the first that makes it good at nearly its
+    bytes, and changes nothing that was asked for; None for none. A poor model is worth no time that it saves.
 
     Args:
         verdict: on the model.
-        config: that it was made with; with a limit, a size, or without a cost model it is what was asked for.
+        recipe: that it was made with; with a limit, a size, or without a cost model it is what was asked for.
         fixes: that were tried, the best first.
     """
+    config = recipe.config
     is_asked = config.min_output_sqnr is not None or config.has_size or config.cost_model == "off"
     if verdict.grade != "poor" or is_asked:
         return None
-    time = Fix().with_figures(verdict).predicted
     return next(
         (
             fix
             for fix in fixes
             if fix.grade == "good"
             and not fix.check_speed
-            and fix.settings.keys() <= MORE_CAREFUL
-            and fix.predicted <= NEARLY * time
+            and not (fix.settings.keys() - MORE_CAREFUL) & recipe.given
             and fix.bytes <= NEARLY * verdict.quantized_bytes
         ),
         None,
@@ -135,9 +135,10 @@ class Failing:
 def cheap_fixes(failing: Failing) -> Iterator[Fix]:
     """Yield the changes that no ranking of nodes is needed for.
 
-    Weights alone where nothing else is quantized, or the model is poor; 7 bits where kernels
-    saturate; a check of speed where float is faster; the target's own calibrator; an SQNR that outputs are
-    held to. Of weights of few bits: GPTQ, smaller blocks, and 8 bits; of a size larger ones, the next first.
+    Weights alone where nothing else is quantized, or the model is poor; 7 bits where kernels saturate; the
+    target's own calibrator; an SQNR that outputs are held to. Trials that take long come last: a check of
+    speed where float is faster, and GPTQ of weights of few bits, after smaller blocks and 8 bits. Of a size
+    larger ones, the next first.
     """
     config, verdict = failing.config, failing.verdict
     if config.has_size:
@@ -150,19 +151,17 @@ def cheap_fixes(failing: Failing) -> Iterator[Fix]:
     if config.mode == "weight-only":
         if failing.is_noisy and config.weight_type in FEW_BITS:
             is_integer = not TYPES[config.weight_type].is_float
-            if is_integer and failing.has_samples and config.rounding not in WITH_SAMPLES:
-                yield Fix({"rounding": "gptq"})
             if is_integer and not 0 < config.block_size <= SMALL_BLOCK:
                 yield Fix({"block_size": SMALL_BLOCK})
             yield Fix({"weight_type": "int8"})
+            if is_integer and failing.has_samples and config.rounding not in WITH_SAMPLES:
+                yield Fix({"rounding": "gptq"})
         return
     if not verdict.composition.uses_integers:
         yield Fix({"mode": "weight-only"})
         return
     if failing.saturates:
         yield Fix({"weight_type": "int7"})
-    if verdict.cost.is_slower:
-        yield Fix(check_speed=True)
     if failing.is_noisy and config.reads_profile:
         if config.calibrator != failing.usual_calibrator:
             yield Fix({"calibrator": failing.usual_calibrator})
@@ -171,6 +170,8 @@ def cheap_fixes(failing: Failing) -> Iterator[Fix]:
         yield Fix({"min_output_sqnr": round(worst.needed + HEADROOM_DB, 1)})
     if verdict.grade == "poor":
         yield Fix({"mode": "weight-only"})
+    if verdict.cost.is_slower:
+        yield Fix(check_speed=True)
 
 
 def lacking(worst: OutputGrade | None) -> float | None:

@@ -36,7 +36,7 @@ class QualityTarget:
             that the metric counts a drop in (`MetricKind.drop`), such as percentage points.
         objective: a key of `OBJECTIVES`; of the plans that meet the target, the one with the best value of
             it is chosen. None for `optimised`.
-        budget: seconds after which no new trial starts; None for no limit. A running trial is finished.
+        budget: processor seconds after which no new trial starts; None for no limit.
         threads: inside an operator, for the latency measurement.
         provider: execution provider of onnxruntime that runs all models, in full or short.
 
@@ -62,7 +62,8 @@ class QualityTarget:
         ),
     ] = None
     budget: Annotated[
-        float | None, option("Speed", "No new trial starts after this time.", metavar="SECONDS")
+        float | None,
+        option("Speed", "Processor seconds after which no new trial starts.", metavar="SECONDS"),
     ] = None
     threads: Annotated[
         int, option("Speed", "Threads of onnxruntime, for the latency.", metavar="N", least=1)

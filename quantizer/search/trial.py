@@ -74,7 +74,7 @@ class TuningRun:
         target: the quality target and the objective.
         float_session: a session of the float model, on `target.threads` threads.
         split: the samples.
-        deadline: time of `time.monotonic` after which no trial starts; None for none.
+        deadline: time of `time.process_time` after which no trial starts; None for none.
         on_trial: called after each trial.
         trials: all of them, in order, failed ones too.
         finished: whether nothing was left out as the time was up.
@@ -103,7 +103,7 @@ class TuningRun:
 
     def goes_on(self) -> bool:
         """Return whether there is time for something new; the first trial is run in any case."""
-        if self.trials and self.deadline is not None and time.monotonic() >= self.deadline:
+        if self.trials and self.deadline is not None and time.process_time() >= self.deadline:
             self.finished = False
         return self.finished
 

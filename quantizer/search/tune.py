@@ -72,7 +72,7 @@ def tune(
     Raises:
         ConfigError, ModelError, ProfileError, DataError: what is wrong, where, and what to do.
     """
-    begin = time.monotonic()
+    begin, spent = time.monotonic(), time.process_time()
     files, recipe = files or TuneFiles(), recipe or load_recipe()
     check_without_samples(recipe.config)
     read = FilesRead(
@@ -103,7 +103,7 @@ def tune(
     overlaps = split.overlaps(profile.data)
 
     # The search.
-    deadline = None if target.budget is None else begin + target.budget
+    deadline = None if target.budget is None else spent + target.budget
     planned_recipe = recipe
     if target.optimised == "int8-share":  # integers are asked for, whatever time they take
         whatever_time = replace(recipe.config, cost_model="off")
@@ -203,7 +203,7 @@ class TuneResult(Presented):
         split: how the tuning and the held-out samples were separated, as a sentence.
         separate_holdout: whether no held-out sample was used for tuning or for the profile, as far as known.
         trials: all of them, in order.
-        finished: whether the search ended by itself, and not by the time budget.
+        finished: whether the search ended by itself, and not by its budget.
         chosen: index of the best trial; None when no plan could be run.
         holdout: score of the chosen plan on the held-out samples; None without a plan.
         float_bytes, quantized_bytes: sizes of the model files; None for a model that was not made.
@@ -335,7 +335,7 @@ def _limits(result: TuneResult, overlaps: Sequence[Finding]) -> Iterator[Finding
             sentence = f"{one.sentence} (the score on samples that were used before is too optimistic)"
             yield replace(one, sentence=sentence)
     if not result.finished:
-        sentence = f"the time budget of {result.target.budget:g} s ended after {len(result.trials)} trials"
+        sentence = f"the budget of {result.target.budget:g} s ended after {len(result.trials)} trials"
         yield Finding(Code.BUDGET_ENDED, sentence, figures={"trials": len(result.trials)})
 
 

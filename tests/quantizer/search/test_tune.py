@@ -97,7 +97,7 @@ def test_a_target_that_cannot_be_met_fails_and_writes_no_model(profile, tmp_path
     assert files.save_plan.exists()
     assert len(result.trials) == 1
     assert any("no plan that was tried meets the target" in text for text in map(str, result.limits))
-    assert any("time budget" in text for text in map(str, result.limits))
+    assert any("the budget of" in text for text in map(str, result.limits))
 
 
 def test_a_plan_that_the_runtime_refuses_is_not_chosen(profile) -> None:
