@@ -104,17 +104,18 @@ def with_fallback_nodes(facts: PlanningFacts, attempt: Callable[[PlanningFacts],
 def _by_halving(facts: PlanningFacts, attempt: Callable[[PlanningFacts], T], error: RefusedModelError) -> T:
     """Return the result of an attempt with few nodes in float, those that its error is due to among them.
 
+    It is made last, after all trials: an attempt may write a file, which the next one replaces.
+
     Raises:
         RefusedModelError: the error, which does not go away when all nodes are float.
     """
     refused, runs = because(ReasonCode.REFUSED_BY_RUNTIME, text=error.text), 0
-    results: dict[tuple[str, ...], T] = {}  # by the nodes that are float
 
     def suits(floats: Sequence[str]) -> bool:
         nonlocal runs
         runs += 1
         try:
-            results[tuple(floats)] = attempt(facts.with_unfit(dict.fromkeys(floats, refused)))
+            attempt(facts.with_unfit(dict.fromkeys(floats, refused)))
         except (RefusedModelError, UnfitNodesError):
             return False
         return True
@@ -132,10 +133,7 @@ def _by_halving(facts: PlanningFacts, attempt: Callable[[PlanningFacts], T], err
 
     if not error.quantized or not suits(error.quantized):
         raise error
-    chosen = tuple(least(error.quantized, ()))
-    if chosen in results:
-        return results[chosen]
-    return attempt(facts.with_unfit(dict.fromkeys(chosen, refused)))
+    return attempt(facts.with_unfit(dict.fromkeys(least(error.quantized, ()), refused)))
 
 
 @contextmanager

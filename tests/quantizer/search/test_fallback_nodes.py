@@ -166,10 +166,10 @@ def _facts() -> PlanningFacts:
 
 @pytest.mark.parametrize("guilty", ["a", "p", "ap", "gh", "f"])
 def test_the_search_by_halving_is_bounded_and_finds_nodes_that_suffice(guilty: str) -> None:
-    names, tries = tuple("abcdefghijklmnop"), []
+    names, tries = tuple("abcdefghijklmnop"), list[frozenset[str]]()
 
     def attempt(facts: PlanningFacts) -> frozenset[str]:
-        tries.append("")
+        tries.append(frozenset(facts.unfit))
         if not set(guilty) <= facts.unfit.keys():
             raise RefusedModelError("broken", "broken", tuple(n for n in names if n not in facts.unfit))
         return frozenset(facts.unfit)
@@ -178,6 +178,7 @@ def test_the_search_by_halving_is_bounded_and_finds_nodes_that_suffice(guilty: s
     assert set(guilty) <= found
     assert len(found) < len(names) // 2
     assert len(tries) <= SEARCH_RUNS + 2
+    assert tries[-1] == found  # whose files are there
 
 
 def test_sensitivity_measures_the_plan_in_which_such_a_node_is_float(
