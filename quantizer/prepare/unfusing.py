@@ -1,4 +1,4 @@
-"""Operators of onnxruntime that stand for several are written as these, and are then quantized like them.
+"""Operators that stand for several are written as these, and are then quantized like them.
 
 Packages ship encoders as onnxruntime's transformer optimizer writes them: the three projections of an
 attention are one weight of `Attention`, and embeddings, biases and sums are inside of others, where nothing
@@ -14,25 +14,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import onnx_ir as ir
 
 from ...profiles.base.errors import ModelError
 from ...profiles.instrumentation.subgraphs import value_names
-from ..model.editing import (
-    ORIGIN,
-    add_initializer,
-    free_name,
-    has_input,
-    origins,
-    rank,
-    sole_user,
-    static_shape,
-    take_over,
-)
+from ..model.editing import has_input, is_standard, rank, sole_user, static_shape, take_over
 from ..operators.table import MICROSOFT, product_layout
+from .einsum import einsum
+from .replacement import Replacement, Results
 
 GELU_IN_ONNX = 20
 """The first opset with a Gelu."""
@@ -57,18 +49,20 @@ def refuse_blocked_layouts(model: ir.Model) -> None:
 
 
 def unfuse(model: ir.Model) -> int:
-    """Write operators of onnxruntime that stand for several as these; return how many.
+    """Write Einsum, and operators of onnxruntime that stand for several, as these; return how many.
 
     One with an input, output or attribute that the others have not stays as it is.
     """
     changed, taken = 0, value_names(model)
     for node in list(model.graph):
-        if node.domain != MICROSOFT or node.op_type not in TAKEN_APART:
+        of_runtime = TAKEN_APART.get(node.op_type) if node.domain == MICROSOFT else None
+        taken_apart = EINSUM if is_standard(node, "Einsum") else of_runtime
+        if taken_apart is None:
             continue
-        write, written = TAKEN_APART[node.op_type]  # the outputs that are written
+        write, written = taken_apart
         if any(_is_used(output) for index, output in enumerate(node.outputs) if index not in written):
             continue
-        results = write(_Replacement(node, taken, model.opset_imports.get("", 0)))
+        results = write(Replacement(node, taken, model.opset_imports.get("", 0)))
         for index, result in zip(written, results, strict=False):
             if index < len(node.outputs) and _is_used(node.outputs[index]):
                 take_over(result, node.outputs[index])
@@ -82,78 +76,13 @@ def _is_used(value: ir.Value) -> bool:
     return bool(value.uses()) or value.is_graph_output()
 
 
-class _Replacement:
-    """Puts nodes and constants in front of the node that they stand for."""
-
-    def __init__(self, node: ir.Node, taken: set[str], opset: int) -> None:
-        """Begin with nothing; `taken` are the names that there are, `opset` that of the default domain."""
-        assert node.graph is not None
-        self.node, self.opset, self._graph, self._taken = node, opset, node.graph, taken
-
-    def input(self, index: int) -> ir.Value | None:
-        """Return an input, None where it is left out."""
-        return self.node.inputs[index] if has_input(self.node, index) else None
-
-    def add(
-        self,
-        op_type: str,
-        *inputs: ir.Value | None,
-        domain: str = "",
-        outputs: int = 1,
-        dtype: ir.DataType | None = None,
-        attributes: Sequence[ir.Attr | None] = (),
-    ) -> tuple[ir.Value, ...]:
-        """Add a node; return its outputs, of the type of the node's first unless another is named."""
-        name, kind = self.node.outputs[0].name, self.node.outputs[0].type
-        node = ir.Node(domain, op_type, inputs, filter(None, attributes), num_outputs=outputs)
-        node.name = free_name(f"{self.node.name}_{op_type}", self._taken)
-        node.meta[ORIGIN] = origins((self.node,))
-        for output in node.outputs:
-            output.name = free_name(f"{name}_{op_type}", self._taken)
-            output.type = kind if dtype is None else ir.TensorType(dtype)
-        self._graph.insert_before(self.node, node)
-        return tuple(node.outputs)
-
-    def one(
-        self,
-        op_type: str,
-        *inputs: ir.Value | None,
-        domain: str = "",
-        dtype: ir.DataType | None = None,
-        attributes: Sequence[ir.Attr | None] = (),
-    ) -> ir.Value:
-        """Add a node with one output, and return it."""
-        return self.add(op_type, *inputs, domain=domain, dtype=dtype, attributes=attributes)[0]
-
-    def constant(self, array: npt.NDArray[np.generic]) -> ir.Value:
-        """Return a new constant."""
-        return add_initializer(self._graph, free_name(f"{self.node.name}_constant", self._taken), array)
-
-    def integers(self, *numbers: int) -> ir.Value:
-        """Return a new constant, a vector of int64."""
-        return self.constant(np.array(numbers, np.int64))
-
-    def number(self, number: float) -> ir.Value:
-        """Return a constant number of the type that the node computes in."""
-        dtype = self.node.outputs[0].dtype or ir.DataType.FLOAT
-        return self.constant(np.array(number, dtype.numpy()))
-
-    def attribute(self, name: str, default: ir.Attr | None = None) -> ir.Attr | None:
-        """Return an attribute of the node, or the default."""
-        return self.node.attributes.get(name, default)
-
-
-Results = Sequence[ir.Value]
-"""What stands for the outputs of a node; none where it has to stay."""
-
-
 # Attention --------------------------------------------------------------------------------------------------
 
 FILLER = -10000.0
 """What `Attention` adds to masked scores if nothing else is said."""
 
 
-def _attention(new: _Replacement) -> Results:
+def _attention(new: Replacement) -> Results:
     """The projections, and MultiHeadAttention; `past` and `present` are keys and values in one tensor."""
     node, weights = new.node, static_shape(new.input(1))
     rotates = any(node.attributes.get_int(name, 0) for name in ("do_rotary", "past_present_share_buffer"))
@@ -205,17 +134,17 @@ def _is_packed_mask(node: ir.Node) -> bool:
 # Normalisation ----------------------------------------------------------------------------------------------
 
 
-def _skip_layer_normalization(new: _Replacement) -> Results:
+def _skip_layer_normalization(new: Replacement) -> Results:
     """(input, skip, scale, shift, bias) -> LayerNormalization(input + bias + skip), and that sum."""
     return _normalized(new, "LayerNormalization", (2, 3), new.input(4))
 
 
-def _skip_simplified_layer_normalization(new: _Replacement) -> Results:
+def _skip_simplified_layer_normalization(new: Replacement) -> Results:
     """(input, skip, scale, bias) -> SimplifiedLayerNormalization(input + bias + skip), and that sum."""
     return _normalized(new, "SimplifiedLayerNormalization", (2,), new.input(3))
 
 
-def _normalized(new: _Replacement, op_type: str, constants: Sequence[int], bias: ir.Value | None) -> Results:
+def _normalized(new: Replacement, op_type: str, constants: Sequence[int], bias: ir.Value | None) -> Results:
     source, skip = new.input(0), new.input(1)
     if bias is not None and _is_product(skip) and not _is_product(source):
         skip = new.one("Add", skip, bias)
@@ -231,12 +160,12 @@ def _is_product(value: ir.Value | None) -> bool:
     return maker is not None and product_layout(maker) is not None and sole_user(maker.outputs[0]) is not None
 
 
-def _layer_normalization(new: _Replacement, op_type: str, *inputs: ir.Value | None) -> ir.Value:
+def _layer_normalization(new: Replacement, op_type: str, *inputs: ir.Value | None) -> ir.Value:
     epsilon = new.attribute("epsilon", ir.AttrFloat32("epsilon", 1e-12))
     return new.one(op_type, *inputs, attributes=[ir.AttrInt64("axis", -1), epsilon])
 
 
-def _embed_layer_normalization(new: _Replacement) -> Results:
+def _embed_layer_normalization(new: Replacement) -> Results:
     """Entries of up to three tables, their sum, normalised, and how many ones a row of the mask has."""
     node, ids = new.node, new.input(0)
     counts = len(node.outputs) > 1 and _is_used(node.outputs[1])
@@ -275,7 +204,7 @@ def _embed_layer_normalization(new: _Replacement) -> Results:
 # Functions of one variable ----------------------------------------------------------------------------------
 
 
-def _gelu(new: _Replacement) -> Results:
+def _gelu(new: Replacement) -> Results:
     """x / 2 (1 + erf(x / sqrt(2))), of the sum with a bias where there is one."""
     source = _with_bias(new)
     if new.opset >= GELU_IN_ONNX:
@@ -285,7 +214,7 @@ def _gelu(new: _Replacement) -> Results:
     return (new.one("Mul", new.one("Mul", source, raised), new.number(0.5)),)
 
 
-def _fast_gelu(new: _Replacement) -> Results:
+def _fast_gelu(new: Replacement) -> Results:
     """Gelu with tanh for the error function, of the sum with a bias where there is one.
 
     Before opset 20 it stays onnxruntime's operator, which that does not make of its new.
@@ -297,14 +226,14 @@ def _fast_gelu(new: _Replacement) -> Results:
     return (new.one("FastGelu", _with_bias(new), domain=MICROSOFT),)
 
 
-def _quick_gelu(new: _Replacement) -> Results:
+def _quick_gelu(new: Replacement) -> Results:
     """x sigmoid(alpha x)."""
     source, alpha = new.input(0), new.node.attributes.get_float("alpha", 1.702)
     scaled = source if alpha == 1.0 else new.one("Mul", source, new.number(alpha))
     return (new.one("Mul", source, new.one("Sigmoid", scaled)),)
 
 
-def _with_bias(new: _Replacement) -> ir.Value | None:
+def _with_bias(new: Replacement) -> ir.Value | None:
     if not has_input(new.node, 1):
         return new.input(0)
     return new.one("Add", new.input(0), new.input(1))
@@ -321,7 +250,7 @@ ACTIVATIONS: Mapping[str, tuple[str, ...]] = {
 """Functions of one variable that onnxruntime computes in its products, with their attributes."""
 
 
-def _activated(new: _Replacement, result: ir.Value, parameters: Sequence[float | None]) -> Results:
+def _activated(new: Replacement, result: ir.Value, parameters: Sequence[float | None]) -> Results:
     """The function that a product computes of its result; `parameters` are its attributes, in order."""
     activation = new.node.attributes.get_string("activation", "")
     if not activation:
@@ -339,7 +268,7 @@ def _can_be_activated(node: ir.Node) -> bool:
     return node.attributes.get_string("activation", "") in ("", "Clip", *ACTIVATIONS)
 
 
-def _fused_conv(new: _Replacement) -> Results:
+def _fused_conv(new: Replacement) -> Results:
     """activation(Conv(x, w, b) + z)."""
     own = ("activation", "activation_params")
     attributes = [attribute for name, attribute in new.node.attributes.items() if name not in own]
@@ -351,7 +280,7 @@ def _fused_conv(new: _Replacement) -> Results:
     return _activated(new, result, new.node.attributes.get_floats("activation_params", ()))
 
 
-def _fused_gemm(new: _Replacement) -> Results:
+def _fused_gemm(new: Replacement) -> Results:
     """activation(Gemm(a, b, c))."""
     attributes = new.node.attributes
     own = [attribute for name, attribute in attributes.items() if not name.startswith("activation")]
@@ -365,7 +294,7 @@ def _fused_gemm(new: _Replacement) -> Results:
     )
 
 
-def _fused_matmul(new: _Replacement) -> Results:
+def _fused_matmul(new: Replacement) -> Results:
     """alpha MatMul(a, b), of transposed matrices."""
     factors, attributes = [], new.node.attributes
     for index, name in enumerate("AB"):
@@ -385,7 +314,12 @@ def _fused_matmul(new: _Replacement) -> Results:
     return (result if alpha == 1.0 else new.one("Mul", result, new.number(alpha)),)
 
 
-TAKEN_APART: Mapping[str, tuple[Callable[[_Replacement], Results], tuple[int, ...]]] = {
+Writing: TypeAlias = tuple[Callable[[Replacement], Results], tuple[int, ...]]
+"""What writes an operator, and the outputs that this makes."""
+
+EINSUM: Writing = (einsum, (0,))
+
+TAKEN_APART: Mapping[str, Writing] = {
     "Attention": (_attention, (0, 1)),
     "BiasGelu": (_gelu, (0,)),
     "EmbedLayerNormalization": (_embed_layer_normalization, (0, 1, 2)),
@@ -398,5 +332,5 @@ TAKEN_APART: Mapping[str, tuple[Callable[[_Replacement], Results], tuple[int, ..
     "SkipLayerNormalization": (_skip_layer_normalization, (0, 3)),
     "SkipSimplifiedLayerNormalization": (_skip_simplified_layer_normalization, (0, 3)),
 }
-"""Operator of onnxruntime's own domain to what writes it, and the outputs that this makes. None of these has
+"""Operators of onnxruntime's own domain. None of these has
 an entry of its own among operators that can be quantized: it would be for what is not there any more."""

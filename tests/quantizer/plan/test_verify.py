@@ -98,7 +98,7 @@ def test_an_integer_node_reads_codes(net: Network) -> None:
 
 
 def test_an_integer_node_needs_a_rule(net: Network) -> None:
-    lone = network('y = Einsum <equation = "ij->ji"> (x)', {}, (2, 3))
+    lone = network('y = Einsum <equation = "ii->i"> (x)', {}, (3, 3))
     plan = QuantPlan(lone.identity, QuantConfig(), {}, {"Einsum_y": NodePlan(Kind.QUANTIZED)})
     with pytest.raises(PlanError, match="operator Einsum is not supported for int8"):
         verify_plan(plan, lone.graph, lone.identity)

@@ -65,7 +65,7 @@ NETWORKS = {
         (1, 4, 4, 4),
     ),
     "a weight that is read in float too": (
-        'a = Conv (x, w) b = Einsum <equation = "nchw,ocij->nohw"> (x, w) y = Add (a, b)',
+        'a = Conv (x, w) b = Einsum <equation = "nchw,ocii->nohw"> (x, w) y = Add (a, b)',
         {"w": (8, 8, 1, 1)},
         (1, 8, 4, 4),
     ),

@@ -124,7 +124,7 @@ def test_an_unknown_name_is_an_error_with_the_nearest() -> None:
 
 
 def test_an_operator_without_rule_says_so() -> None:
-    net = network('y = Einsum <equation = "ij->ji"> (x)', {}, (2, 3))
+    net = network('y = Einsum <equation = "ii->i"> (x)', {}, (3, 3))
     assert net.plan().nodes["Einsum_y"].reason == "operator Einsum is not supported for int8"
 
 

@@ -1,0 +1,76 @@
+"""What stands for a node that is taken apart: nodes and constants in front of it, and their results."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+
+from ..model.editing import ORIGIN, add_initializer, free_name, has_input, origins
+
+
+class Replacement:
+    """Puts nodes and constants in front of the node that they stand for."""
+
+    def __init__(self, node: ir.Node, taken: set[str], opset: int) -> None:
+        """Begin with nothing; `taken` are the names that there are, `opset` that of the default domain."""
+        assert node.graph is not None
+        self.node, self.opset, self._graph, self._taken = node, opset, node.graph, taken
+
+    def input(self, index: int) -> ir.Value | None:
+        """Return an input, None where it is left out."""
+        return self.node.inputs[index] if has_input(self.node, index) else None
+
+    def add(
+        self,
+        op_type: str,
+        *inputs: ir.Value | None,
+        domain: str = "",
+        outputs: int = 1,
+        dtype: ir.DataType | None = None,
+        attributes: Sequence[ir.Attr | None] = (),
+    ) -> tuple[ir.Value, ...]:
+        """Add a node; return its outputs, of the type of the node's first unless another is named."""
+        name, kind = self.node.outputs[0].name, self.node.outputs[0].type
+        node = ir.Node(domain, op_type, inputs, filter(None, attributes), num_outputs=outputs)
+        node.name = free_name(f"{self.node.name}_{op_type}", self._taken)
+        node.meta[ORIGIN] = origins((self.node,))
+        for output in node.outputs:
+            output.name = free_name(f"{name}_{op_type}", self._taken)
+            output.type = kind if dtype is None else ir.TensorType(dtype)
+        self._graph.insert_before(self.node, node)
+        return tuple(node.outputs)
+
+    def one(
+        self,
+        op_type: str,
+        *inputs: ir.Value | None,
+        domain: str = "",
+        dtype: ir.DataType | None = None,
+        attributes: Sequence[ir.Attr | None] = (),
+    ) -> ir.Value:
+        """Add a node with one output, and return it."""
+        return self.add(op_type, *inputs, domain=domain, dtype=dtype, attributes=attributes)[0]
+
+    def constant(self, array: npt.NDArray[np.generic]) -> ir.Value:
+        """Return a new constant."""
+        return add_initializer(self._graph, free_name(f"{self.node.name}_constant", self._taken), array)
+
+    def integers(self, *numbers: int) -> ir.Value:
+        """Return a new constant, a vector of int64."""
+        return self.constant(np.array(numbers, np.int64))
+
+    def number(self, number: float) -> ir.Value:
+        """Return a constant number of the type that the node computes in."""
+        dtype = self.node.outputs[0].dtype or ir.DataType.FLOAT
+        return self.constant(np.array(number, dtype.numpy()))
+
+    def attribute(self, name: str, default: ir.Attr | None = None) -> ir.Attr | None:
+        """Return an attribute of the node, or the default."""
+        return self.node.attributes.get(name, default)
+
+
+Results = Sequence[ir.Value]
+"""What stands for the outputs of a node; none where it has to stay."""
