@@ -91,7 +91,18 @@ def matches(detected: Boxes, true: Boxes, min_iou: float) -> Ints:
     return matched
 
 
-def in_crowds(detected: Boxes, true: Boxes, min_share: float) -> npt.NDArray[np.bool_]:
+def counted_matches(detected: Boxes, true: Boxes, min_iou: float) -> tuple[Boxes, Ints]:
+    """Return the detected boxes that count, with the true box that each matches (`matches`).
+
+    As in COCO's evaluation, a box that matches no object but lies in a crowd of its class counts for nothing,
+    by the share of the box that is in the crowd.
+    """
+    matched = matches(detected, true, min_iou)
+    counts = (matched >= 0) | ~_in_crowds(detected, true, min_iou)
+    return detected.subset(counts), matched[counts]
+
+
+def _in_crowds(detected: Boxes, true: Boxes, min_share: float) -> npt.NDArray[np.bool_]:
     """Return which boxes lie in a crowd of their class, by the share of the box that is in it."""
     crowd = true.subset(true.crowd)
     if not len(crowd.scores):

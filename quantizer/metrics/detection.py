@@ -21,7 +21,7 @@ from ..evaluation.excerpts import Found, class_word
 from ..evaluation.metrics.metric import Figures, Metric, MetricSource, Outputs, of_sums
 from ..evaluation.metrics.score_shift import Answers, ScoreShift, score_shift
 from ..evaluation.metrics.truth import Place
-from .boxes import Boxes, Floats, boxes_of, in_crowds, matches
+from .boxes import Boxes, Floats, boxes_of, counted_matches, matches
 from .detector_outputs import Head, head_of
 from .true_boxes import true_boxes
 
@@ -56,9 +56,8 @@ def f1(source: MetricSource) -> Metric:
     def figures(pictures: Sequence[Pair]) -> Figures:
         counts = []
         for true, detected in pictures:
-            boxes = detected.subset(~in_crowds(detected, true, min_iou))
-            right = int((matches(boxes, true, min_iou) >= 0).sum())
-            counts.append((right, len(boxes.scores), int((~true.crowd).sum())))
+            _, matched = counted_matches(detected, true, min_iou)
+            counts.append((int((matched >= 0).sum()), len(matched), int((~true.crowd).sum())))
         return of_sums(np.array(counts, np.float64), figure)
 
     def figure(sums: Floats) -> Floats:
@@ -189,8 +188,7 @@ def answers(pictures: Sequence[Pair]) -> Answers:
     labelled = np.unique(np.concatenate([true.classes for true, _ in pictures]))
     unit, scores, item, wanted, boxes_before = [], [], [], [], 0
     for picture, (true, detected) in enumerate(pictures):
-        boxes = detected.subset(~in_crowds(detected, true, 0.5) & np.isin(detected.classes, labelled))
-        matched = matches(boxes, true, 0.5)
+        boxes, matched = counted_matches(detected.subset(np.isin(detected.classes, labelled)), true, 0.5)
         unit.append(np.full(len(matched), picture, np.int64))
         scores.append(boxes.scores)
         item.append(np.where(matched >= 0, matched + boxes_before, -1))

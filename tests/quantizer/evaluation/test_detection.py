@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import numpy as np
 import onnx_ir as ir
@@ -12,8 +13,7 @@ from qprof_onnx.quantizer.evaluation.metrics.table import metric_of_truth
 from qprof_onnx.quantizer.evaluation.metrics.truth import Place
 from qprof_onnx.quantizer.metrics.boxes import (
     boxes_of,
-    in_crowds,
-    matches,
+    counted_matches,
     non_max_suppression,
     overlaps,
 )
@@ -148,24 +148,20 @@ def test_boxes_that_are_off_lower_the_score_with_an_interval(tmp_path) -> None:
 
 def test_f1_counts_the_matches_of_coco(tmp_path) -> None:
     annotations, found = truth_and_found(15)
-    annotations = [{**entry, "iscrowd": 0} for entry in annotations]
     file, content = coco_file(tmp_path, annotations, 15)
     sure = [tuple(part[scores >= 0.25] for part in (b, c, scores)) for b, c, scores in found]
     score = scored(opened("f1", as_rows6(found)[0], file), as_rows6(found), as_rows6(found))
-    right = 0
-    for picture, (boxes, classes, scores) in enumerate(sure):
-        true = [entry for entry in annotations if entry["image_id"] == picture]
-        corners = np.array([entry["bbox"] for entry in true]).reshape(-1, 4)
-        corners[:, 2:] += corners[:, :2]
-        kinds = np.array([entry["category_id"] // 10 for entry in true])
-        right += (matches(boxes_of(boxes, classes, scores), boxes_of(corners, kinds), 0.5) >= 0).sum()
-    total = sum(len(s) for *_, s in sure) + len(annotations)
-    assert score.float_score == pytest.approx(200 * right / total, rel=1e-12)
     matched = COCOeval(*both(content, sure), "bbox")
     matched.params.iouThrs, matched.params.maxDets = np.array([0.5]), [100]
     matched.params.areaRng, matched.params.areaRngLbl = [[0, 1e10]], ["all"]
     matched.evaluate()
-    assert right == sum(int((r["dtMatches"] > 0).sum()) for r in matched.evalImgs if r is not None)
+    results = [result for result in matched.evalImgs if result is not None]
+    counts = [~np.asarray(result["dtIgnore"], bool) for result in results]
+    right = sum(((r["dtMatches"] > 0) & of_box).sum() for r, of_box in zip(results, counts, strict=True))
+    wanted = sum(not entry["iscrowd"] for entry in annotations)
+    assert wanted < len(annotations)  # there are crowds
+    total = sum(of_box.sum() for of_box in counts) + wanted
+    assert score.float_score == pytest.approx(200 * right / total, rel=1e-12)
 
 
 def both(content: dict, found) -> tuple[COCO, COCO]:
@@ -411,8 +407,16 @@ def test_boxes_in_a_crowd_are_neither_right_nor_wrong() -> None:
     wanted = boxes_of(np.array([[0.0, 0.0, 40.0, 40.0]]), np.array([0]))
     crowd = type(wanted)(wanted.corners, wanted.classes, wanted.scores, np.array([True]))
     found = boxes_of(np.array([[1.0, 1.0, 9.0, 9.0], [50.0, 50.0, 60.0, 60.0]]), np.array([0, 0]))
-    assert in_crowds(found, crowd, 0.5).tolist() == [True, False]
-    assert (matches(found, crowd, 0.0) == -1).all()
+    counted, matched = counted_matches(found, crowd, 0.5)
+    assert counted.corners[:, 0].tolist() == [50.0]
+    assert matched.tolist() == [-1]
+
+
+def test_an_object_within_a_crowd_region_is_found_first() -> None:
+    corners = np.array([[0.0, 0.0, 10.0, 10.0], [20.0, 0.0, 30.0, 10.0], [0.0, 0.0, 64.0, 64.0]])
+    true = replace(boxes_of(corners, np.zeros(3, np.int64)), crowd=np.array([False, False, True]))
+    _, matched = counted_matches(boxes_of(corners[:2], np.zeros(2, np.int64)), true, 0.5)
+    assert matched.tolist() == [0, 1]
 
 
 @pytest.mark.parametrize(
