@@ -88,6 +88,22 @@ class ThresholdShift:
                 return of_float - moved <= (of_float - unchanged) / 2.0
         return False
 
+    @property
+    def lost(self) -> tuple[str, float, float, float]:
+        """F1 or precision, the one that loses more at the same threshold: its name, the float model's figure,
+        the quantized model's, and that at the other threshold."""
+        figures = (
+            ("F1", self.f1, self.unchanged_f1, self.quantized_f1),
+            ("precision", self.precision, self.unchanged_precision, self.quantized_precision),
+        )
+        return max(figures, key=lambda figure: figure[1] - figure[2])
+
+    @property
+    def stays(self) -> bool:
+        """Whether the quantized model loses less than MIN_LOST_POINTS at the same threshold."""
+        _, of_float, unchanged, _ = self.lost
+        return of_float - unchanged < MIN_LOST_POINTS
+
 
 MIN_LOST_POINTS = 0.5
 """Points of F1 or precision from which on a threshold is worth changing."""
@@ -122,19 +138,23 @@ class ScoreShift:
         mean, low, high = (0.0 + round(value, 3) for value in (self.mean, self.low, self.high))  # no -0.000
         known = f" ({low:+.3f} to {high:+.3f})" if math.isfinite(high - low) else ""
         moved = f"{mean:+.3f} on average{known}, of {self.pairs} {of}"
-        stay = " and ".join(f"{one.threshold:g}" for one in self.thresholds if not one.pays)
-        return f"{moved}; threshold {stay} can stay" if stay else moved
+        stay = " and ".join(f"{one.threshold:g}" for one in self.thresholds if one.stays)
+        parts = [moved, f"threshold {stay} can stay" if stay else ""]
+        for one in self.thresholds:
+            if not one.stays and not one.pays:
+                figure, of_float, unchanged, _ = one.lost
+                parts.append(
+                    f"at threshold {one.threshold:g} {figure} is {unchanged:.1f} % (float: {of_float:.1f} %) "
+                    "and another one is no better"
+                )
+        return "; ".join(filter(None, parts))
 
     @property
     def advice(self) -> Iterator[str]:
         """The change that is worth it, a sentence for each threshold."""
         for one in self.thresholds:
             if one.pays:
-                figure, of_float, unchanged, moved = max(
-                    ("F1", one.f1, one.unchanged_f1, one.quantized_f1),
-                    ("precision", one.precision, one.unchanged_precision, one.quantized_precision),
-                    key=lambda figures: figures[1] - figures[2],
-                )
+                figure, of_float, unchanged, moved = one.lost
                 where = "lower" if self.mean < 0.0 else "higher"
                 yield (
                     f"scores are {abs(self.mean):.2g} {where}: use threshold {one.quantized_threshold:.3g} "

@@ -67,6 +67,20 @@ def test_lower_scores_are_told_with_the_threshold_that_gives_the_f1_back() -> No
     assert "use threshold 0.301 instead of 0.5 (F1 77.5 % instead of 65.6 %" in sentence
 
 
+def test_a_threshold_at_which_f1_falls_cannot_stay() -> None:
+    rng = np.random.default_rng(0)
+    unit, right = np.arange(400), rng.random(400) < 0.9
+    scores = np.where(right, rng.uniform(0.6, 1.0, 400), rng.uniform(0.3, 0.7, 400))
+    lost = right & (rng.random(400) < 0.12)  # these answers become wrong ones, as sure as before
+    floats = Answers(unit, scores, unit, right, np.ones(400))
+    found = score_shift(
+        "rows", floats, replace(floats, item=np.where(lost, -1, unit), right=right & ~lost), (0.5,)
+    )
+    assert found is not None
+    assert "can stay" not in found.text
+    assert "at threshold 0.5 precision is 80.6 % (float: 94.1 %)" in found.text
+
+
 def test_noise_without_a_shift_is_no_reason_for_another_threshold() -> None:
     floats = detector()
     noise = np.random.default_rng(1).normal(0.0, 0.02, floats.scores.size)
