@@ -35,17 +35,19 @@ def paired_interval(only_float: int, only_quantized: int, rows: int) -> tuple[fl
     return max(-1.0, a - b - half), min(1.0, a - b + half)
 
 
-def rows_to_show(drop: float, spread: float, added: float, limit: float) -> int | None:
+def rows_to_show(drop: float, spread: float, added: float, limit: float, beyond: float = 0.0) -> int | None:
     """Return about how many rows it takes to show that a mean drop is below a limit.
 
     That is the least number for which the upper end of the interval is at most the limit when rows differ as
     often and as much as these did. With D = limit - drop, v = spread**2, a = added and m the rows with those
     added, the end is about drop + Z95 * sqrt((v + 2 a**2 / m) / m), so that m is the positive root of
-    D**2 m**2 - Z95**2 v m - 2 (Z95 a)**2 = 0.
+    D**2 m**2 - Z95**2 v m - 2 (Z95 a)**2 = 0. Where the losses are skewed it is drop + Z95 * spread / sqrt(m)
+    + beyond / m.
 
     Args:
         drop, limit: in one unit.
         spread, added: as in `Interval`.
+        beyond: by which the end is further off than that of a normal interval, times the rows.
 
     Returns:
         None where the drop itself is not below the limit, or nothing is known: no number of rows would do.
@@ -55,6 +57,8 @@ def rows_to_show(drop: float, spread: float, added: float, limit: float) -> int 
         return None
     z, a = Z95 * spread / room, Z95 * added / room
     rows = (z * z + math.hypot(z * z, math.sqrt(8.0) * a)) / 2.0
+    if beyond > 0.0:
+        rows = ((z + math.sqrt(z * z + 4.0 * beyond / room)) / 2.0) ** 2
     if not math.isfinite(rows):
         return None
     return max(1, math.ceil(rows) - (2 if added else 0))
@@ -105,7 +109,7 @@ UNKNOWN = Interval(-math.inf, math.inf, math.inf)
 
 
 def drop_interval(drops: Floats, largest_drop: float = 100.0) -> Interval:
-    """Return the 95 % interval of the mean loss of rows or samples, in their unit: Student's.
+    """Return the 95 % interval of the mean loss of rows or samples, in their unit (`_skewed`).
 
     Where rows are right or wrong (drops of 0 and of `largest_drop`), or too few of them differ (`is_few`),
     the spread of a few rows tells nothing of the rows to come. It is then the interval with two rows more
@@ -120,8 +124,43 @@ def drop_interval(drops: Floats, largest_drop: float = 100.0) -> Interval:
     counted = bool(np.isin(np.abs(drops), (0.0, largest_drop)).all())
     if counted or is_few(differing, n) or np.ptp(drops) <= ROUNDING * abs(mean):
         return with_two_added(mean, spread, n, largest_drop)
-    half = student95(n - 1) * spread / math.sqrt(n - 1) if n > 1 else 2.0 * largest_drop
-    return Interval(max(-largest_drop, mean - half), min(largest_drop, mean + half), spread)
+    if n < 2:
+        return Interval(-largest_drop, largest_drop, spread)
+    low, high = _skewed(mean, spread / math.sqrt(n - 1), n - 1, _skewness_of_mean(drops))
+    return Interval(max(-largest_drop, low), min(largest_drop, high), spread)
+
+
+def _skewness_of_mean(values: Floats) -> float:
+    """Return the skewness of the mean of values, without the bias of few."""
+    n, centred = values.size, values - values.mean()
+    power = float(np.mean(centred**2))
+    if n < 3 or not power > 0.0:
+        return 0.0
+    return float(math.sqrt(n - 1) / (n - 2) * np.mean(centred**3) / power**1.5)
+
+
+def _skewed(mean: float, error: float, degrees: int, skewness: float) -> tuple[float, float]:
+    """Return Student's interval of a mean, widened as far as its skewness asks for.
+
+    Where few units lose much, the mean is often low together with its error, and Student's upper end is too
+    low. Hall (1992) takes a cubic of the ratio of both, (mean - truth) / error, that is normal up to the
+    order 1 / n, and inverts it. Each end is the outer one of his and Student's.
+
+    Args:
+        mean, error: the mean, and its standard error.
+        degrees: of freedom of that error.
+        skewness: of the mean: that of the units over the root of their number.
+    """
+    student = student95(degrees)
+    low, high = mean - student * error, mean + student * error
+    if abs(skewness) < ROUNDING:
+        return low, high
+
+    def ratio(quantile: float) -> float:
+        cube = max(0.0, 1.0 + skewness * (quantile - skewness / 6.0))
+        return 3.0 / skewness * (float(np.cbrt(cube)) - 1.0)
+
+    return min(low, mean - error * ratio(student)), max(high, mean - error * ratio(-student))
 
 
 def is_few(differing: int, units: int) -> bool:
@@ -163,8 +202,8 @@ def bootstrap_interval(
 
     The expanded percentile interval of Hesterberg (2015): the quantiles are those that make the interval of a
     mean Student's, which few units need. No draw lies beyond the worst unit, so that of very few units it is
-    too narrow all the same: it holds Student's interval of the draws' standard error as well. Where too few
-    units differ (`is_few`) or the draws do not, it is that of `with_two_added`.
+    too narrow all the same: it holds that of the draws' standard error and skewness (`_skewed`) as well.
+    Where too few units differ (`is_few`) or the draws do not, it is that of `with_two_added`.
 
     Args:
         drop: weights of the units, float64 of shape [repeats, units] -> drop in each repeat, [repeats].
@@ -187,8 +226,15 @@ def bootstrap_interval(
     student = student95(units - 1) * math.sqrt(units / (units - 1))
     tail = 0.5 * math.erfc(student / math.sqrt(2.0))
     low, high = np.quantile(drops, [tail, 1.0 - tail])
-    half = student * error
-    return Interval(min(float(low), whole - half), max(float(high), whole + half), error * math.sqrt(units))
+    # Every unit, or group of units, left out in turn: what each adds to the drop.
+    left_out = np.arange(min(units, RESAMPLES))[:, None]
+    without = drop((np.arange(units) % len(left_out) != left_out).astype(np.float64))
+    skewness = _skewness_of_mean(-without) if np.isfinite(without).all() else 0.0
+    outer = _skewed(whole, error * math.sqrt(units / (units - 1)), units - 1, skewness)
+    # Where the drop is no mean, its skewness takes the ends no further than a draw went.
+    half, least, most = student * error, float(drops.min()), float(drops.max())
+    low, high = min(float(low), max(outer[0], least)), max(float(high), min(outer[1], most))
+    return Interval(min(low, whole - half), max(high, whole + half), error * math.sqrt(units))
 
 
 def student95(degrees: int) -> float:

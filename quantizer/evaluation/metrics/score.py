@@ -16,7 +16,7 @@ from ....profiles.base.errors import ConfigError, DataError, ModelError, nearest
 from ....profiles.samples.objects import ChosenSamples, DataLike
 from ....profiles.samples.values import Sample
 from ..compare import class_axes
-from .intervals import UNKNOWN, Interval, bootstrap_interval, drop_interval, rows_to_show
+from .intervals import UNKNOWN, Z95, Interval, bootstrap_interval, drop_interval, rows_to_show
 from .metric import Figures, Floats, Inputs, Metric, MetricSource, Outputs
 from .relative import relative_metric
 from .score_shift import ScoreShift
@@ -137,8 +137,10 @@ class Score:
 
     def rows_to_show(self, limit: float) -> int | None:
         """Return about how many rows would show that the drop is below a limit; None where none would."""
-        known = math.isfinite(self.drop_high)
-        return rows_to_show(self.drop, self.spread, self.added, limit) if known else None
+        if not math.isfinite(self.drop_high):
+            return None
+        beyond = (self.drop_high - self.drop) * self.rows - Z95 * self.spread * math.sqrt(self.rows)
+        return rows_to_show(self.drop, self.spread, self.added, limit, 0.0 if self.added else beyond)
 
 
 def score_text(score: Score) -> str:

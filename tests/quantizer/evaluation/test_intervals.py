@@ -110,14 +110,34 @@ def test_no_number_of_rows_shows_a_limit_that_is_exceeded() -> None:
     assert rows_to_show(0.03, 0.2, 1.0, 0.03) is None
 
 
-def test_the_bootstrap_of_a_mean_is_about_as_wide_as_students_interval() -> None:
+def test_the_bootstrap_of_a_mean_is_about_as_wide_as_the_interval_of_a_mean() -> None:
     widths = []
     for seed in range(10):
         values = np.random.default_rng(seed).normal(2.0, 1.0, 12)
         found = bootstrap_interval(lambda weights, v=values: weights @ v / weights.sum(axis=1), 12)
-        student = stats.t.ppf(0.975, 11) * values.std(ddof=1) / math.sqrt(12)
-        widths.append((found.high - found.low) / (2 * student))
+        of_mean = drop_interval(values)
+        widths.append((found.high - found.low) / (of_mean.high - of_mean.low))
     assert np.mean(widths) == pytest.approx(1.0, abs=0.1)  # ten samples of 12 values, 400 draws of each
+
+
+def test_losses_that_are_not_skewed_have_students_interval() -> None:
+    values = np.array([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0])
+    found = drop_interval(values)
+    half = stats.t.ppf(0.975, 6) * values.std(ddof=1) / math.sqrt(7)
+    assert (found.low, found.high) == pytest.approx((4.0 - half, 4.0 + half), rel=0.005)  # `student95`
+
+
+@pytest.mark.parametrize(("share", "rows"), [(0.15, 48), (0.15, 100), (0.3, 60), (1.0, 60)])
+def test_the_true_loss_is_seldom_above_the_interval_of_skewed_losses(share: float, rows: int) -> None:
+    rng = np.random.default_rng(7)
+    above = below = 0
+    for _ in range(1000):
+        losses = np.where(rng.random(rows) < share, rng.exponential(20.0, rows), 0.0)
+        found = drop_interval(losses, 1000.0)
+        above += found.high < 20.0 * share
+        below += found.low > 20.0 * share
+    assert above < 40  # 2.5 % wanted; Student's interval has 67 to 100 of 1,000
+    assert below < 40
 
 
 def test_one_sample_says_nothing_of_others() -> None:
@@ -131,6 +151,15 @@ def test_a_float_model_with_nothing_right_shows_nothing() -> None:
     assert asked is not None
     found = score_of(asked.kind, 5000, nothing, nothing)
     assert (found.drop_low, found.drop_high, found.is_at_chance) == (-math.inf, math.inf, True)
+
+
+def test_skewed_losses_need_the_rows_with_which_their_interval_ends_at_the_limit() -> None:
+    rng = np.random.default_rng(1)
+    losses = np.where(rng.random(80) < 0.3, rng.exponential(20.0, 80), 0.0)
+    asked = named_metric("top-1")
+    assert asked is not None
+    found = score_of(asked.kind, 80, mean_of(np.full(80, 100.0)), mean_of(100.0 - losses))
+    assert found.rows_to_show(found.drop_high) == pytest.approx(80, abs=1)  # whole rows
 
 
 @pytest.mark.parametrize("limit", [1e308, 1e-300, 5e-324])
