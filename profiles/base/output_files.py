@@ -2,7 +2,8 @@
 
 An output is written into a folder of its own beside the place where it is to be, which nobody else can enter
 or foresee the name of, and renamed at the end. Several outputs of one command appear together
-(`replacing_together`).
+(`replacing_together`). A process locks its folders. So the next run into the same place can tell those that a
+killed process left, whose locks the system has taken away, and removes them (`remove_leftovers`).
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import platform
 import re
 import shutil
 import stat
@@ -17,10 +19,16 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import BinaryIO
 
 from .errors import ConfigError, QprofError, WritingError
+
+try:
+    import fcntl
+except ImportError:  # Windows, where leftovers stay
+    fcntl = None  # type: ignore[assignment]
 
 # Where the name of an output leads: to a file that is replaced, or a pipe or device that is written into.
 
@@ -199,7 +207,8 @@ class FileBatch:
             place = None if target.is_stream else target.file.parent
             if place is not None:
                 self._folders.enter_context(made_folder(place))
-            folder = Path(tempfile.mkdtemp(prefix=_prefix(target), dir=place))
+                remove_leftovers(place)
+            folder = _locked_folder(target, self._folders)
         self._folders.callback(shutil.rmtree, folder, ignore_errors=True)
         suffix = target.file.suffix
         name = "file" + (suffix if len(suffix) <= MAX_SUFFIX_CHARACTERS and suffix.isascii() else "")
@@ -333,18 +342,70 @@ def made_folder(path: Path) -> Iterator[None]:
         raise
 
 
-def remove_leftovers(path: str | os.PathLike[str]) -> None:
-    """Remove the files that killed runs have left beside an output that they were about to write."""
-    target = destination(path)
-    for folder in () if target.is_stream else target.file.parent.glob(f"{_prefix(target)}*"):
-        shutil.rmtree(folder, ignore_errors=True)
+def remove_leftovers(folder: Path) -> None:
+    """Remove the temporary folders that killed runs of this user on this system have left in a folder.
+
+    Folders of another system stay, as their locks may not be known here.
+    """
+    with suppress(OSError):
+        for left in sorted(folder.glob(".qprof-*")):
+            if _LEFTOVER.fullmatch(left.name) and left.name.split("-")[3:] in ([], [_system()]):
+                with suppress(OSError):  # a process that runs has locked it, or it is somebody else's
+                    descriptor = _lock(left)
+                    shutil.rmtree(left, ignore_errors=True)
+                    os.close(descriptor)
 
 
-def _prefix(target: Destination) -> str:
-    """Return how names of the temporary folders of an output begin: short, as its own name may be long."""
+_LEFTOVER = re.compile(r"\.qprof-[0-9a-f]{8}-\w+(-[0-9a-f]{8})?")
+
+
+def _locked_folder(target: Destination, locks: ExitStack) -> Path:
+    """Make a temporary folder for an output, locked until `locks` are closed or the process ends."""
     if target.is_stream:
-        return "qprof-"
-    return f".qprof-{hashlib.sha256(os.fsencode(target.file.name)).hexdigest()[:8]}-"
+        return Path(tempfile.mkdtemp(prefix="qprof-"))
+    name = hashlib.sha256(os.fsencode(target.file.name)).hexdigest()[:8]  # names of outputs may be very long
+    prefix, suffix = f".qprof-{name}-", f"-{_system()}"
+    while True:
+        folder = Path(tempfile.mkdtemp(suffix, prefix, target.file.parent))
+        try:
+            descriptor = _lock(folder)
+        except (BlockingIOError, FileNotFoundError):
+            continue  # another run took it for a leftover
+        except OSError:  # where nothing can be locked no run removes it
+            return folder
+        if folder.exists():
+            locks.callback(os.close, descriptor)
+            return folder
+        os.close(descriptor)
+
+
+def _lock(folder: Path) -> int:
+    """Lock a folder of this user; return the descriptor that holds the lock until it is closed.
+
+    Raises:
+        OSError: it is locked, it is another user's, or the file system has no locks.
+    """
+    if fcntl is None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        if os.fstat(descriptor).st_uid != os.geteuid():
+            raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+@cache
+def _system() -> str:
+    """Return a short name of the running system, within which locks are known."""
+    try:
+        name = Path("/proc/sys/kernel/random/boot_id").read_bytes()
+    except OSError:
+        name = os.fsencode(platform.node())
+    return hashlib.sha256(name).hexdigest()[:8]
 
 
 def _take_over_mode(staged: _Staged) -> None:

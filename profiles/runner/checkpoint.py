@@ -180,7 +180,7 @@ def save_progress(path: Path, run: Mapping[str, object], progress: RunProgress) 
 def remove_progress(path: Path) -> None:
     """Remove the file, if it exists, and the temporary files of killed runs: the profile was written."""
     path.unlink(missing_ok=True)
-    remove_leftovers(path)
+    remove_leftovers(path.parent)
 
 
 class SampleDigests:

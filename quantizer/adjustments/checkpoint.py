@@ -120,7 +120,7 @@ class RoundingCheckpoint:
 def remove_checkpoint(path: Path) -> None:
     """Remove the file, if it exists, and leftovers of killed runs beside it: the model was written."""
     path.unlink(missing_ok=True)
-    remove_leftovers(path)
+    remove_leftovers(path.parent)
 
 
 def _check_line(path: Path, line: bytes, run: Mapping[str, str]) -> None:

@@ -1,6 +1,8 @@
 """Whole files: complete or as before."""
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -91,15 +93,34 @@ def test_the_temporary_file_is_where_nobody_else_can_lay_a_link(tmp_path: Path) 
         two.touch()
 
 
-def test_leftovers_of_a_killed_run_are_removed_and_those_of_others_are_not(tmp_path: Path) -> None:
+KILLED = """import os, sys
+from qprof_onnx.profiles.base.output_files import replacing_together
+with replacing_together() as batch:
+    batch.add(sys.argv[1]).write_text("copy")
+    os._exit(9)"""
+
+
+def test_the_next_run_removes_what_a_killed_one_left_and_nothing_that_is_in_use(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-c", KILLED, str(tmp_path / "out")], check=False)
+    (left,) = tmp_path.iterdir()
+    (tmp_path / f"{left.name[:-8]}00000000").mkdir()  # of another system
+    (tmp_path / ".qprof-cache").mkdir()
     with replacing_together() as batch:
-        one, two = batch.add(tmp_path / "a"), batch.add(tmp_path / "b")
-        one.touch()
-        two.touch()
-        remove_leftovers(tmp_path / "a")
-        assert (one.exists(), two.exists()) == (False, True)
-        one.parent.mkdir()
-        one.touch()
+        written = batch.add(tmp_path / "a")
+        written.touch()
+        write_atomically(tmp_path / "b", "text")
+        remove_leftovers(tmp_path)
+        assert written.exists()
+    names = {path.name for path in tmp_path.iterdir()}
+    stays = {left.name} if os.name == "nt" else set()  # which has no such locks
+    assert names == {"a", "b", f"{left.name[:-8]}00000000", ".qprof-cache"} | stays
+
+
+def test_a_folder_of_another_user_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    subprocess.run([sys.executable, "-c", KILLED, str(tmp_path / "out")], check=False)
+    monkeypatch.setattr(os, "geteuid", lambda: -1, raising=False)
+    remove_leftovers(tmp_path)
+    assert len(list(tmp_path.iterdir())) == 1
 
 
 def test_files_appear_together_the_first_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
