@@ -23,7 +23,7 @@ random or has a length of its own cannot be compared sample by sample.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
@@ -149,21 +149,6 @@ class OutputShift:
         """The figure over its limit, whatever is broken: by this one plan is nearer than another."""
         return self.value / self.limit
 
-    def averaged(self, other: OutputShift) -> OutputShift:
-        """Return the mean of the figures of one output on two sets of samples, with the faults of either."""
-        noise = [10.0 ** (-sqnr / 10.0) for sqnr in (self.sqnr, other.sqnr) if sqnr > -math.inf]
-        return replace(
-            self,
-            sqnr=-10.0 * math.log10(sum(noise) / 2.0) if len(noise) == 2 and sum(noise) > 0.0 else self.sqnr,
-            value=(self.value + other.value) / 2.0,
-            fault=self.fault or other.fault,
-            typical=(self.typical + other.typical) / 2.0,
-            worst=(self.worst + other.worst) / 2.0,
-            answers=_joined(self.answers, other.answers),
-            sequences=_joined(self.sequences, other.sequences),
-            incomparable=self.incomparable or other.incomparable,
-        )
-
     @property
     def figures(self) -> str:
         """Return the measured figure, and the wanted one."""
@@ -201,13 +186,6 @@ def _percent(share: float) -> str:
     """Return a share in percent, with two digits at least: "0.42 %", "4.7 %", "31 %"."""
     percent = 100.0 * share
     return "0 %" if percent == 0.0 else f"{percent:.{2 if percent < 1.0 else 1 if percent < 10.0 else 0}f} %"
-
-
-def _joined(first: Agreement | None, second: Agreement | None) -> Agreement | None:
-    if first is None or second is None:
-        return first or second
-    same, total = first.same + second.same, first.total + second.total
-    return replace(first, same=same, total=total, ratio=same / total)
 
 
 def worst_error(typical: float) -> float:
@@ -263,16 +241,29 @@ class _Values:
     Attributes:
         floats, quantized: float64 arrays, sample by sample; of columns that are the last axis where rows were
             left out.
+        places: of these among all samples.
         classes: where they have their classes.
-        lengths: of the sequences of all samples, in rows that count; () where there are none.
+        lengths: of the sequences of each sample, in rows that count; () where there are none.
         free: axes along which the model has as many places as its input, and no columns.
     """
 
     floats: Sequence[Floats]
     quantized: Sequence[Floats]
+    places: Sequence[int]
     classes: ClassAxis
-    lengths: tuple[int, ...] = ()
+    lengths: Sequence[tuple[int, ...]] = ()
     free: frozenset[int] = frozenset()
+
+    def of(self, part: Container[int]) -> _Values:
+        """Return the values of some of the samples."""
+        chosen = [at for at, place in enumerate(self.places) if place in part]
+        return replace(
+            self,
+            floats=[self.floats[at] for at in chosen],
+            quantized=[self.quantized[at] for at in chosen],
+            places=[self.places[at] for at in chosen],
+            lengths=[self.lengths[at] for at in chosen] if self.lengths else (),
+        )
 
 
 def output_shifts(
@@ -291,27 +282,50 @@ def output_shifts(
         axes: where outputs have their classes.
         inputs: of the same samples, which say what is padding; None where they are not at hand.
     """
-    found = []
+    return shifts_of_parts(floats, quantized, limits, axes, inputs=inputs, parts=[range(len(floats))])[0]
+
+
+def shifts_of_parts(
+    floats: Sequence[Arrays],
+    quantized: Sequence[Arrays],
+    limits: NoiseLimits,
+    axes: Mapping[str, ClassAxis],
+    *,
+    inputs: Sequence[Arrays] | None,
+    parts: Sequence[Sequence[int]],
+) -> list[tuple[OutputShift, ...]]:
+    """Return `output_shifts` of some parts of the samples, each output by the same measure in every part: the
+    one that all samples choose.
+
+    Args:
+        floats, quantized, limits, axes, inputs: as `output_shifts` has them.
+        parts: places of the samples of each.
+    """
+    found: list[list[OutputShift]] = [[] for _ in parts]
     for name in floats[0] if floats else ():
         kind, classes = limits.kinds.get(name, "values"), axes.get(name, NO_CLASSES)
         of_float, of_int8 = [f[name] for f in floats], [q[name] for q in quantized]
-        fault = _fault(name, of_float, of_int8, limits, classes)
-        why = limits.incomparable.get(name, "")
-        if not why and not fault and any(f.shape != q.shape for f, q in zip(of_float, of_int8, strict=True)):
-            why = OTHER_LENGTH
-        if kind == "state" and any(other != "state" for other in limits.kinds.values()):
-            if fault:
-                found.append(_without_figure(name, Measure.FAULT, fault=fault))
-        elif why:
-            found.append(_without_figure(name, Measure.NONE, fault=fault, incomparable=why))
-        elif (is_float(of_float[0]) or name in limits.indices) and (
-            values := _values(of_float, of_int8, classes, inputs, limits.free_axes.get(name, frozenset()))
-        ) is not None:
-            shift = _shift if is_float(of_float[0]) else _index_shift
-            found.append(replace(shift(name, values, limits), fault=fault))
-        elif fault:
-            found.append(_without_figure(name, Measure.FAULT, fault=fault))
-    return tuple(found)
+        free = limits.free_axes.get(name, frozenset())
+        is_judged = is_float(of_float[0]) or name in limits.indices
+        values = _values(of_float, of_int8, classes, inputs, free) if is_judged else None
+        has_other_length = any(f.shape != q.shape for f, q in zip(of_float, of_int8, strict=True))
+        for part, shifts in zip(parts, found, strict=True):
+            one, other = [of_float[at] for at in part], [of_int8[at] for at in part]
+            fault = _fault(name, one, other, limits, classes)
+            why = limits.incomparable.get(name, "")
+            if not why and not fault and has_other_length:
+                why = OTHER_LENGTH
+            if kind == "state" and any(other != "state" for other in limits.kinds.values()):
+                if fault:
+                    shifts.append(_without_figure(name, Measure.FAULT, fault=fault))
+            elif why:
+                shifts.append(_without_figure(name, Measure.NONE, fault=fault, incomparable=why))
+            elif values is not None and (of_part := values.of(part)).floats:
+                shift = _shift if is_float(of_float[0]) else _index_shift
+                shifts.append(replace(shift(name, values, of_part, limits), fault=fault))
+            elif fault:
+                shifts.append(_without_figure(name, Measure.FAULT, fault=fault))
+    return [tuple(shifts) for shifts in found]
 
 
 def _noise(values: _Values) -> float:
@@ -413,14 +427,14 @@ def _values(
     else:
         axis = _column_axis(of_float, classes, free)
     if axis is None or axis == 0 or of_float[0].ndim != 3:
-        return _Values(of_float, of_int8, classes, free=free)
+        return _Values(of_float, of_int8, kept, classes, free=free)
     masks = counted_rows(of_float, axis, None if inputs is None else [inputs[place] for place in kept])
     if masks is None:
         rows = [np.moveaxis(f, axis, -1).shape[:2] for f in of_float]
-        return _Values(of_float, of_int8, classes, tuple(t for n, t in rows for _ in range(n)), free)
-    lengths = tuple(int(length) for mask in masks for length in mask.sum(axis=1))
+        return _Values(of_float, of_int8, kept, classes, [n * (t,) for n, t in rows], free)
+    lengths = [tuple(int(length) for length in mask.sum(axis=1)) for mask in masks]
     last = replace(classes, axis=None if classes.axis_in(of_float[0].shape) is None else -1)
-    return _Values(_rows(of_float, axis, masks), _rows(of_int8, axis, masks), last, lengths)
+    return _Values(_rows(of_float, axis, masks), _rows(of_int8, axis, masks), kept, last, lengths)
 
 
 def _rows(values: Sequence[Floats], axis: int, masks: Sequence[Mask]) -> list[Floats]:
@@ -428,16 +442,18 @@ def _rows(values: Sequence[Floats], axis: int, masks: Sequence[Mask]) -> list[Fl
     return [np.moveaxis(v, axis, -1)[mask] for v, mask in zip(values, masks, strict=True)]
 
 
-def _shift(name: str, values: _Values, limits: NoiseLimits) -> OutputShift:
+def _shift(name: str, values: _Values, part: _Values, limits: NoiseLimits) -> OutputShift:
+    """Return how far an output is from float on a part of its samples, by the measure that `values`, those on
+    all, choose."""
     kind = limits.kinds.get(name, "values")
-    floats, quantized = values.floats, values.quantized
+    floats = values.floats
     if kind == "detections" and all(f.ndim and f.shape[-1] == BOX for f in floats):
         rows = np.concatenate([f.reshape(-1, BOX) for f in floats])
         kind = "values" if _vary_unlike(rows) else kind  # four quantities beside a decision are no boxes
-    share = _noise(values)
+    share = _noise(part)
     finite = share < math.inf
     sqnr = -10.0 * math.log10(max(share, 1e-30)) if finite else -math.inf
-    answers, sequences = _answers(values)
+    answers, sequences = _answers(part)
     shift = OutputShift(name, Measure.NOISE, 0.0, 1.0, sqnr, answers=answers, sequences=sequences)
     if not finite:
         return replace(shift, measure=Measure.FAULT, value=math.inf)
@@ -446,13 +462,13 @@ def _shift(name: str, values: _Values, limits: NoiseLimits) -> OutputShift:
         return replace(shift, value=math.sqrt(share), limit=wanted)
     probabilities = _as_probabilities(kind, floats, values.classes)
     if probabilities is not None:
-        moved = _moved_probability([probabilities(f) for f in floats], [probabilities(q) for q in quantized])
+        moved = _moved_probability(*(list(map(probabilities, of)) for of in (part.floats, part.quantized)))
         return replace(shift, measure=Measure.MOVED, value=moved, limit=MOST_MOVED)
-    if kind == "embedding" and (cosine_noise := _cosine_noise(floats, quantized)) is not None:
+    if kind == "embedding" and (cosine_noise := _cosine_noise(values, part)) is not None:
         return replace(shift, measure=Measure.COSINES, value=cosine_noise, limit=MOST_COSINE_NOISE)
     if kind == "values":
         relative = name in limits.relative
-        errors, scales = _column_errors(values, relative=relative)
+        errors, scales = _column_errors(values, part, relative=relative)
         typical, worst = float(np.median(errors)), float(errors.max())
         alike = errors.size >= FEWEST_OF_A_VECTOR and float(scales.max()) <= MOST_UNLIKE * float(scales.min())
         limit = limits.error(name, is_vector=alike and not relative)
@@ -560,12 +576,10 @@ def _softmax(values: Floats, axis: int) -> Floats:
     return np.asarray(powers / powers.sum(axis=axis, keepdims=True))
 
 
-def _index_shift(name: str, values: _Values, limits: NoiseLimits) -> OutputShift:
+def _index_shift(name: str, values: _Values, part: _Values, limits: NoiseLimits) -> OutputShift:
     """Return how many answers change, of indices; one is chance."""
-    same = np.concatenate(
-        [(f == q).reshape(-1) for f, q in zip(values.floats, values.quantized, strict=True)]
-    )
-    answers, sequences = _agreements(same, values.lengths)
+    same = np.concatenate([(f == q).reshape(-1) for f, q in zip(part.floats, part.quantized, strict=True)])
+    answers, sequences = _agreements(same, part.lengths)
     changed = max(0, same.size - int(same.sum()) - 1) / same.size
     return OutputShift(
         name, Measure.ANSWERS, changed, MOST_MOVED, math.nan, answers=answers, sequences=sequences
@@ -585,10 +599,10 @@ def _answers(values: _Values) -> tuple[Agreement | None, Agreement | None]:
 
 
 def _agreements(
-    same: npt.NDArray[np.bool_], lengths: Sequence[int]
+    same: npt.NDArray[np.bool_], lengths_of_samples: Sequence[tuple[int, ...]]
 ) -> tuple[Agreement | None, Agreement | None]:
     """Return how many rows, and of how many sequences all rows, are the same; None for no sequences."""
-    whole = None
+    whole, lengths = None, [length for lengths in lengths_of_samples for length in lengths]
     if any(length > 1 for length in lengths):
         ends = np.cumsum([length for length in lengths if length])
         right = [bool(one.all()) for one in np.split(same, ends[:-1])]
@@ -613,23 +627,27 @@ def _moved_probability(float_values: Sequence[Floats], int8_values: Sequence[Flo
     return moved / max(float(sum(p.sum() for p in float_values)), float(len(float_values)))
 
 
-def _cosine_noise(float_values: Sequence[Floats], int8_values: Sequence[Floats]) -> float | None:
-    """Return the noise of the cosines between rows over the deviation of these; None for too few rows."""
-    axis = 1 if float_values[0].ndim == 4 and float_values[0].shape[2:] == (1, 1) else -1
-    rows, others = (
-        np.concatenate([np.moveaxis(v, axis, -1).reshape(-1, v.shape[axis]) for v in values])
-        for values in (float_values, int8_values)
+def _cosine_noise(values: _Values, part: _Values) -> float | None:
+    """Return the noise of the cosines between rows of a part over the deviation of those on all samples; None
+    for too few rows."""
+    axis = 1 if values.floats[0].ndim == 4 and values.floats[0].shape[2:] == (1, 1) else -1
+    (cosines, _), (of_part, noisy) = (
+        [
+            _cosines(np.concatenate([np.moveaxis(v, axis, -1).reshape(-1, v.shape[axis]) for v in side]))
+            for side in (of.floats, of.quantized)
+        ]
+        for of in (values, part)
     )
-    if len(rows) < FEWEST_ROWS:
+    if cosines.size < FEWEST_ROWS * (FEWEST_ROWS - 1) // 2:
         return None
-    chosen = np.linspace(0, len(rows) - 1, min(len(rows), MOST_ROWS)).astype(np.intp)
-    cosines, noisy = _cosines(rows[chosen]), _cosines(others[chosen])
     spread = float(np.std(cosines))
-    return float(np.sqrt(np.mean((noisy - cosines) ** 2))) / spread if spread > 0.0 else None
+    noise = float(np.sqrt(np.mean((noisy - of_part) ** 2))) if noisy.size else 0.0
+    return noise / spread if spread > 0.0 else None
 
 
 def _cosines(rows: Floats) -> Floats:
-    """Return the cosine of each pair of rows."""
+    """Return the cosine of each pair of rows, of many rows of `MOST_ROWS`."""
+    rows = rows[np.linspace(0, len(rows) - 1, min(len(rows), MOST_ROWS)).astype(np.intp)]
     unit = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-30)
     return np.asarray((unit @ unit.T)[np.triu_indices(len(rows), 1)])
 
@@ -657,29 +675,29 @@ def _column_axis(
     return max(axes, key=lambda axis: (ratio(axis), axis)) if len(axes) > 1 else next(iter(axes), None)
 
 
-def _column_errors(values: _Values, *, relative: bool) -> tuple[Floats, Floats]:
-    """Return the error of each column that varies, over its spread, and that; of few rows that of all
-    elements.
+def _column_errors(values: _Values, part: _Values, *, relative: bool) -> tuple[Floats, Floats]:
+    """Return the error that each column that varies has in a part, over its spread on all samples, and that;
+    of few rows that of all elements.
 
     A value of which the error is relative counts by that, or by what varies in its logarithm where that is
     less; below the median of its column by the error over the median, as small ones hardly matter.
     """
     axis = _column_axis(values.floats, values.classes, values.free)
     columns = 1 if axis is None else values.floats[0].shape[axis]
-    f, q = (
+    f, of_part, q = (
         np.concatenate([(v if axis is None else np.moveaxis(v, axis, -1)).reshape(-1, columns) for v in side])
-        for side in (values.floats, values.quantized)
+        for side in (values.floats, part.floats, part.quantized)
     )
     if len(f) < FEWEST_VALUES:
-        f, q = f.reshape(-1, 1), q.reshape(-1, 1)
-    error, scale = q - f, f.std(axis=0)
+        f, of_part, q = (rows.reshape(-1, 1) for rows in (f, of_part, q))
+    error, scale = q - of_part, f.std(axis=0)
     power = np.sqrt(np.square(f).mean(axis=0))
     varies = power > 0.0
     scale = np.maximum(scale, math.sqrt(MIN_VARYING) * power)
     if relative:
         sizes = np.abs(f)
         floors = np.array([np.median(one[one > 0.0]) if (one > 0.0).any() else 1.0 for one in sizes.T])
-        error = np.clip(error / np.maximum(sizes, floors), -1.0, 1.0)
+        error = np.clip(error / np.maximum(np.abs(of_part), floors), -1.0, 1.0)
         logs = np.log(np.maximum(sizes, 1e-6 * floors)).std(axis=0)
         scale = np.clip(logs, math.sqrt(MIN_VARYING), 1.0)
     if not varies.any():

@@ -57,10 +57,9 @@ from ...profiles.runtime.providers import CPU
 from ...profiles.samples.objects import DataLike, source_name
 from ...profiles.samples.random_samples import is_random
 from ...profiles.samples.samples import input_specs
-from ...profiles.samples.values import Sample
 from ..evaluation.compare import ClassAxis, class_axes
 from ..evaluation.metrics.metric import Outputs
-from ..evaluation.output_shift import Measure, OutputShift, output_shifts
+from ..evaluation.output_shift import Measure, OutputShift, shifts_of_parts
 from ..evaluation.runtimes import open_model, open_session
 from ..lowering.lower import lower
 from ..lowering.lowered import LoweredModel
@@ -208,23 +207,19 @@ class _MeasuredPlan:
     Attributes:
         facts: what it was made from.
         planned: the plan.
-        selecting, confirming: how far its outputs are from float on the samples that select the plan, and on
-            those that confirm it.
+        shifts: how far its outputs are from float on all samples.
+        selecting, confirming: on those that select the plan, and on those that confirm it.
         time: as predicted, over float's.
         change: from the first plan, in words; "" for the first.
     """
 
     facts: PlanningFacts
     planned: PlannedModel
+    shifts: tuple[OutputShift, ...]
     selecting: tuple[OutputShift, ...]
     confirming: tuple[OutputShift, ...]
     time: float
     change: str = ""
-
-    @property
-    def shifts(self) -> tuple[OutputShift, ...]:
-        """Both halves together."""
-        return tuple(a.averaged(b) for a, b in zip(self.selecting, self.confirming, strict=True))
 
     @property
     def excess(self) -> float:
@@ -383,8 +378,7 @@ def shifts_of(
         provider: full name of the execution provider.
     """
     loop = _CheckedPlans(samples, class_axes(planned.model), provider)
-    halves = loop.shifts(planned, limits, dequantized=False)
-    return tuple(a.averaged(b) for a, b in zip(*halves, strict=True))
+    return loop.shifts(planned, limits, dequantized=False)[0]
 
 
 def _samples_with_room(facts: PlanningFacts) -> int:
@@ -476,16 +470,16 @@ class _CheckedPlans:
     def _measured(self, proposal: Proposal, planned: PlannedModel) -> _MeasuredPlan:
         facts = proposal.facts
         limits, saturates = _limits_of_run(facts), _saturates(facts.recipe)
-        selecting, confirming = self.shifts(planned, limits, dequantized=saturates)
+        shifts = self.shifts(planned, limits, dequantized=saturates)
         change = proposal.change
         if change and all(entry.kind is Kind.FLOAT for entry in planned.plan.nodes.values()):
             change = AS_FLOAT  # weights may be too small to be quantized alone
-        return _MeasuredPlan(facts, planned, selecting, confirming, _time(planned, facts), change)
+        return _MeasuredPlan(facts, planned, *shifts, _time(planned, facts), change)
 
     def shifts(
         self, planned: PlannedModel, limits: NoiseLimits, *, dequantized: bool
-    ) -> tuple[tuple[OutputShift, ...], tuple[OutputShift, ...]]:
-        """Return how far outputs are from float on the samples that select a plan, and on those that confirm.
+    ) -> tuple[tuple[OutputShift, ...], tuple[OutputShift, ...], tuple[OutputShift, ...]]:
+        """Return how far outputs are from float on all samples, those that select and those that confirm.
 
         Args:
             planned: the plan; it is written and run.
@@ -507,21 +501,22 @@ class _CheckedPlans:
             outputs += self.further_outputs(session, outputs, name)
         self.written[1:] = [(plan, replace(lowered, file_bytes=file_bytes))]
         floats, count = [*self.samples.float_outputs, *self.float_further], len(self.samples.samples)
-        of_halves = [[at for at in range(len(floats)) if at % count % 2 == begin] for begin in (0, 1)]
-        halves = [
-            self._shifts(
-                [floats[at] for at in places],
-                [outputs[at] for at in places],
-                [self.samples.samples[at % count] for at in places],
-                limits,
-            )
-            for places in (of_halves if count > 1 else of_halves[:1] * 2)
+        places = range(len(floats))
+        of_halves = [[at for at in places if at % count % 2 == begin] for begin in (0, 1)]
+        inputs = [self.samples.samples[at % count].arrays for at in places]
+        parts = [places, *(of_halves if count > 1 else of_halves[:1] * 2)]
+        whole, of_one, of_other = (
+            {shift.output: shift for shift in part}
+            for part in self._shifts(floats, outputs, inputs, limits, parts)
+        )
+        names = dict.fromkeys([*whole, *of_one, *of_other])  # a fault may show in one half alone
+        selecting = [of_one.get(name) or of_other.get(name) or whole[name] for name in names]
+        confirming = [of_other.get(name) or of_one.get(name) or whole[name] for name in names]
+        shifts = [
+            replace(whole.get(a.output, a), fault=a.fault or b.fault or whole.get(a.output, a).fault)
+            for a, b in zip(selecting, confirming, strict=True)
         ]
-        of_one, of_other = ({shift.output: shift for shift in half} for half in halves)
-        names = dict.fromkeys([*of_one, *of_other])  # a fault may show in one half alone
-        selecting = tuple(of_one.get(name, of_other.get(name)) for name in names)
-        confirming = tuple(of_other.get(name, of_one.get(name)) for name in names)
-        return tuple(filter(None, selecting)), tuple(filter(None, confirming))
+        return tuple(shifts), tuple(selecting), tuple(confirming)
 
     def further_outputs(
         self, session: ort.InferenceSession, outputs: Sequence[Outputs], name: str
@@ -551,23 +546,25 @@ class _CheckedPlans:
         self,
         floats: Sequence[Outputs],
         outputs: Sequence[Outputs],
-        samples: Sequence[Sample],
+        inputs: Sequence[Outputs],
         limits: NoiseLimits,
-    ) -> tuple[OutputShift, ...]:
-        """Return `output_shifts`; where the user gave a limit, all in its unit, SQNR, but outputs of which a
+        parts: Sequence[Sequence[int]],
+    ) -> Iterator[tuple[OutputShift, ...]]:
+        """Yield `shifts_of_parts`; where the user gave a limit, all in its unit, SQNR, but outputs of which a
         column is lost, which decibels over all columns do not tell."""
-        inputs = [sample.arrays for sample in samples[: len(floats)]]
-        given = limits.min_output_sqnr
-        shifts = output_shifts(floats, outputs, replace(limits, min_output_sqnr=None), self.axes, inputs)
-        if given is None:
-            return shifts
-        most = 10.0 ** (-given / 20.0) if given > 0.0 else LARGEST_FIGURE
-        return tuple(
-            replace(s, measure=Measure.NOISE, value=10.0 ** (-s.sqnr / 20.0), limit=most)
-            if math.isfinite(s.sqnr) and not (given > 0.0 and s.measure is Measure.COLUMNS and s.worst >= 1.0)
-            else s
-            for s in shifts
-        )
+        given, limits = limits.min_output_sqnr, replace(limits, min_output_sqnr=None)
+        for shifts in shifts_of_parts(floats, outputs, limits, self.axes, inputs=inputs, parts=parts):
+            if given is None:
+                yield shifts
+                continue
+            most = 10.0 ** (-given / 20.0) if given > 0.0 else LARGEST_FIGURE
+            yield tuple(
+                replace(s, measure=Measure.NOISE, value=10.0 ** (-s.sqnr / 20.0), limit=most)
+                if math.isfinite(s.sqnr)
+                and not (given > 0.0 and s.measure is Measure.COLUMNS and s.worst >= 1.0)
+                else s
+                for s in shifts
+            )
 
     def quietest(self, first: _MeasuredPlan) -> _MeasuredPlan:
         """Return the plan that keeps most, of those with other types where several were to choose among."""
@@ -697,7 +694,7 @@ class _CheckedPlans:
         if not plan.adjustments.biases:
             return
         bare = replace(plan, adjustments=replace(plan.adjustments, biases={}))
-        halves = self.shifts(
+        _, *halves = self.shifts(
             replace(first.planned, plan=bare), facts.noise_limits, dequantized=_saturates(facts.recipe)
         )
         if max(map(_worst_excess, halves)) <= (1.0 - LEAST_GAIN) * first.excess:
@@ -743,7 +740,9 @@ class _CheckedPlans:
             few = self.samples.subset(range(0, len(self.samples.samples), 2))
 
             def noise(floats: Sequence[Outputs], outputs: Sequence[Outputs]) -> float:
-                shifts = self._shifts(floats, outputs, few.samples, first.facts.noise_limits)
+                inputs = [sample.arrays for sample in few.samples[: len(floats)]]
+                every = [range(len(floats))]
+                (shifts,) = self._shifts(floats, outputs, inputs, first.facts.noise_limits, every)
                 return min(_worst_excess(shifts), LARGEST_FIGURE) ** 2
 
             dequantized = _saturates(first.facts.recipe)

@@ -115,10 +115,3 @@ def test_a_state_that_is_not_finite_is_a_fault_though_it_has_no_figure() -> None
     )
     assert found.output == "h"
     assert found.excess == math.inf
-
-
-def test_the_mean_of_two_halves_has_the_fault_of_either() -> None:
-    x, broken = rows(8, 3), rows(8, 3) * np.nan
-    (whole,), (half,) = shifts([x], [x], "values"), shifts([x], [broken], "values")
-    assert whole.averaged(half).fault == half.averaged(whole).fault == "24 of 24 values are not finite"
-    assert "24 of 24 values are not finite" in whole.averaged(half).text

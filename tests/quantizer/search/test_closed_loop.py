@@ -314,7 +314,7 @@ def test_where_times_are_assumed_a_plan_that_holds_is_taken_at_any_price_that_is
     facts = cast(PlanningFacts, SimpleNamespace(recipe=SimpleNamespace(costs=costs)))
     planned = cast(PlannedModel, None)
     first, second = (
-        closed_loop._MeasuredPlan(facts, planned, (shift,), (shift,), time)
+        closed_loop._MeasuredPlan(facts, planned, (shift,), (shift,), (shift,), time)
         for time, value in ((0.54, 0.048), (0.64, 0.046))
         for shift in (OutputShift("y", Measure.MOVED, value, 0.047, 40.0),)
     )
