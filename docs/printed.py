@@ -24,6 +24,7 @@ from qprof_onnx.cli import schemas
 from qprof_onnx.cli.main import COMMANDS, main
 from qprof_onnx.cli.needs import OPTIONS, SETTINGS
 from qprof_onnx.profiles.base.findings import Code, Severity
+from qprof_onnx.quantizer.api.options import PRECISIONS
 from qprof_onnx.quantizer.evaluation.gates import GATES
 from qprof_onnx.quantizer.evaluation.metrics.table import KINDS
 from qprof_onnx.quantizer.evaluation.output_shift import wanted
@@ -39,6 +40,8 @@ BLOCK = re.compile(r"<!-- printed (.+?) -->\n(.*?)<!-- end -->", re.DOTALL)
 
 LINE = 110
 """Characters of the longest line of a signature."""
+WEIGHT_ONLY = "weight-only-"
+"""Begin of the words of `--as` that quantize only weights."""
 NARROW = 1.2
 """Factor below which a range says that a mechanism hangs on its constant."""
 
@@ -261,10 +264,17 @@ def targets() -> str:
         by_types: dict[str, list[str]] = defaultdict(list)
         for operator, types in target.weight_only.items():
             by_types[", ".join(types)].append(operator)
+        words = {
+            word.removeprefix(WEIGHT_ONLY): str(one.settings["weight_type"])
+            for word, one in PRECISIONS.items()
+            if word.startswith(WEIGHT_ONLY)
+        }
         for types_told, found in by_types.items():
-            facts.append((f"`--as weight-only-8` or `-4`, {types_told}", ", ".join(found)))
-        if not by_types:
-            facts.append(("`--as weight-only-8`", "none"))
+            first, *more = (word for word, name in words.items() if name in types_told.split(", "))
+            told = f"`--as {WEIGHT_ONLY}{first}`" + "".join(f", `-{word}`" for word in more)
+            facts.append((f"{told}: {types_told}", ", ".join(found)))
+        if not any("int8" in types for types in target.weight_only.values()):
+            facts.append((f"`--as {WEIGHT_ONLY}8`", "none"))
         if target.float_types:
             types = ", ".join(target.float_types)
             facts.append((f"`--as float8` or `int8-float8`, {types}", ", ".join(target.float_products)))

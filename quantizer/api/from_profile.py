@@ -75,8 +75,9 @@ from ..search.float16_check import with_float32_nodes_on_samples
 from ..search.options import SpeedCheckOptions
 from ..search.speed_check import SpeedCheck, check_speed
 from ..targets.config import DATA_FREE, WITH_SAMPLES, QuantConfig, size_in_bytes, split_shapes
-from ..targets.loading import load_recipe
+from ..targets.loading import goes_with, load_recipe
 from ..targets.target import Recipe
+from .options import PRECISIONS, settings_of
 from .results import QuantizeResult, output_alarms, stored_twice, summarize
 
 SIZED_PLANS = 8
@@ -163,10 +164,13 @@ def write_quantized(
             "give --data DIR, or --profile FILE, which qprof dump-profile makes; or leave it out"
         )
     else:
+        without = "int8-dynamic", "weight-only-8", "weight-only-4"
+        words = [word for word in without if goes_with(recipe, settings_of(PRECISIONS[word]))]
+        neither = f"; or ask for what needs neither: --as {' or '.join(words)}" if words else ""
         raise ConfigError(
             f"{path}: mode {config.mode} needs a profile or samples: give --data DIR, which "
             "profiles, quantizes and evaluates in one command, or --profile FILE, which qprof dump-profile "
-            "makes; or ask for what needs neither: --as int8-dynamic, weight-only-8 or weight-only-4"
+            f"makes{neither}"
         )
     facts = model_facts(prepared, measured, recipe, findings)
     rounds = config.rounding in WITH_SAMPLES

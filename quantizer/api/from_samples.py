@@ -67,6 +67,7 @@ from ..search.closed_loop import CHECK_SAMPLES, INCOMPARABLE_SAMPLES, samples_to
 from ..search.fixes import Failing, cheap_fixes, fix_order, in_place_of_poor, is_better, lacking, node_fixes
 from ..search.loop import Loop
 from ..search.options import SpeedCheckOptions
+from ..search.speed_check import check_options as check_speed_options
 from ..search.verdict import (
     USE_FLOAT,
     Fix,
@@ -79,7 +80,7 @@ from ..search.verdict import (
 )
 from ..search.worth import is_in_vain, taken
 from ..targets.config import DATA_FREE, WITH_SAMPLES
-from ..targets.loading import load_recipe, with_settings
+from ..targets.loading import load_recipe, weight_only_settings, with_settings
 from ..targets.machine import saturation_alarm
 from ..targets.packaged import target_names
 from ..targets.target import Recipe
@@ -232,6 +233,8 @@ def quantize_from_samples(
             words = " or ".join(WITH_SAMPLES)
             raise ConfigError(f"checkpoint: is for rounding {words}; leave it out, or choose one of them")
         check_gate(options.gate, labels=labelled, latency=times, metric=metric)
+        if options.speed is not None:
+            check_speed_options(options.speed, recipe.target.name)
         for source in (data, holdout):
             if options.gate.has_limit and source is not None and is_random(source_name(source)):
                 raise ConfigError(
@@ -535,10 +538,10 @@ def _worth_writing(task: _Task, first: _Attempt, verdict: Verdict) -> tuple[_Att
     config = task.recipe.config
     if not is_in_vain(verdict) or config.mode in DATA_FREE or config.has_size or config.cost_model == "off":
         return first, verdict
-    settings = {"mode": "weight-only", "weight_type": "int8"}
-    weights = _attempt(task, with_settings(task.recipe, settings, "weights"))
-    chosen = taken(verdict, weights.verdict)
-    if chosen.model == "float":
+    settings = weight_only_settings(task.recipe)
+    weights = None if settings is None else _attempt(task, with_settings(task.recipe, settings, "weights"))
+    chosen = taken(verdict, None if weights is None else weights.verdict)
+    if weights is None or chosen.model == "float":
         floats = _attempt(task, with_settings(task.recipe, {"keep_float": ("*",)}, "float"))
         reason = Finding(Code.NOTHING_QUANTIZED, chosen.reason, remedy=USE_FLOAT)
         return floats, replace(no_verdict(floats.verdict, reason), fixes=verdict.fixes)
@@ -702,6 +705,7 @@ def _tried_fixes(task: _Task, first: _Attempt) -> Verdict:
             verdict,
             config,
             load_recipe(config.target if config.target in target_names() else None).config.calibrator,
+            weight_only_settings(task.recipe),
             first.saturates and "int7" in facts.target.weight_types,
             task.samples.profiled is not None,
             frozenset(n.name for n in result.planned.graph.nodes if facts.target.has_16bit_kernel(n.op_type)),

@@ -32,6 +32,7 @@ def integer_borders(
     if config.io == "float":
         return {}
     qtype, borders = TYPES[config.io], dict[str, QuantParams]()
+    schema = SCHEMAS["symmetric" if facts.target.zero_points == "zero" else "asymmetric"]
     for name in float_borders(facts.prepared.model, config.io):
         if name in caches:
             continue
@@ -41,7 +42,7 @@ def integer_borders(
             borders[name] = QuantParams(inside.scale, moved, qtype)
         elif name in facts.profile:
             seen = facts.activations.calibrated(name, qtype)
-            borders[name] = choose_params(seen.low, seen.high, SCHEMAS["asymmetric"], qtype)
+            borders[name] = choose_params(seen.low, seen.high, schema, qtype)
         else:
             raise ConfigError(
                 f"io {config.io}: no profile has '{name}', so its scale is not known; give a profile or "

@@ -51,13 +51,12 @@ def check_weight_type(graph: Graph, recipe: Recipe) -> None:
         if node.rule is not None and any(node.has_constant(w.index) for w in node.rule.constants)
     }
 
-    def has_kernel(target: Target) -> bool:
-        return any(config.weight_type in target.weight_only.get(name, ()) for name in operators)
+    def has_kernel(target: Target, weight_type: str) -> bool:
+        return any(weight_type in target.weight_only.get(name, ()) for name in operators)
 
-    if operators and not has_kernel(own):
-        others = [target.name for target in packaged_targets() if has_kernel(target)]
-        stores_int8 = any("int8" in types for types in own.weight_only.values())
-        advice = "--as weight-only-8 (weight_type int8)" if stores_int8 else "--as int8"
+    if operators and not has_kernel(own, config.weight_type):
+        others = [target.name for target in packaged_targets() if has_kernel(target, config.weight_type)]
+        advice = "--as weight-only-8 (weight_type int8)" if has_kernel(own, "int8") else "--as int8"
         raise ConfigError(
             f"weight_type {config.weight_type}: {own.name} reads no such weights of "
             f"{' and '.join(sorted(operators))}, and the model has no others; use {advice}"

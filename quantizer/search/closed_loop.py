@@ -74,6 +74,7 @@ from ..planning.facts import PlanningFacts
 from ..planning.plan_model import NOISY, PlannedModel, plan_from
 from ..planning.size_budget import estimated_size
 from ..targets.config import FEW_BITS, size_in_bytes
+from ..targets.loading import weight_only_settings, with_settings
 from ..targets.machine import saturation_alarm
 from ..targets.target import Recipe, dynamic_implementation
 from .candidates import RankedNode
@@ -834,10 +835,11 @@ def _with_more_bits(first: _MeasuredPlan) -> Iterator[Proposal]:
     config = first.facts.config
     wanted = config.asks_quality or first.is_destroyed
     if wanted and not config.has_size and config.weight_type in FEW_BITS:
-        wider = replace(config, weight_type="int8")
-        recipe = replace(first.facts.recipe, config=replace(first.facts.recipe.config, weight_type="int8"))
-        facts = replace(first.facts, config=wider, recipe=recipe)
-        yield Proposal(facts, "with weights of 8 bits")
+        recipe = replace(first.facts.recipe, config=config)
+        if (settings := weight_only_settings(recipe)) is not None:
+            recipe = with_settings(recipe, settings, "weights")
+            facts = replace(first.facts, config=recipe.config, recipe=recipe)
+            yield Proposal(facts, "with weights of 8 bits")
 
 
 def _with_tighter_budgets(first: _MeasuredPlan) -> Iterator[Proposal]:

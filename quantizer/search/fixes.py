@@ -13,6 +13,7 @@ from math import inf, isfinite
 
 from ..numerics.affine import TYPES
 from ..targets.config import FEW_BITS, WITH_SAMPLES, QuantConfig, size_in_bytes
+from ..targets.loading import Settings
 from ..targets.target import Recipe
 from .attribution import Attribution
 from .grades import ORDER, OutputGrade
@@ -114,6 +115,7 @@ class Failing:
         verdict: on it.
         config: that it was made with.
         usual_calibrator: that of its target.
+        weight_only: the settings that quantize only weights, to 8 bits; None if the target has none.
         saturates: whether kernels saturate here with 8-bit weights, and the target has 7-bit ones.
         has_samples: whether samples were kept for calibration, with which weights can be rounded.
         in_16_bits: nodes whose activations the target can have in 16 bits.
@@ -122,6 +124,7 @@ class Failing:
     verdict: Verdict
     config: QuantConfig
     usual_calibrator: str
+    weight_only: Settings | None = None
     saturates: bool = False
     has_samples: bool = False
     in_16_bits: frozenset[str] = frozenset()
@@ -153,12 +156,14 @@ def cheap_fixes(failing: Failing) -> Iterator[Fix]:
             is_integer = not TYPES[config.weight_type].is_float
             if is_integer and not 0 < config.block_size <= SMALL_BLOCK:
                 yield Fix({"block_size": SMALL_BLOCK})
-            yield Fix({"weight_type": "int8"})
+            if failing.weight_only:
+                yield Fix(failing.weight_only)
             if is_integer and failing.has_samples and config.rounding not in WITH_SAMPLES:
                 yield Fix({"rounding": "gptq"})
         return
     if not verdict.composition.uses_integers:
-        yield Fix({"mode": "weight-only"})
+        if failing.weight_only:
+            yield Fix(failing.weight_only)
         return
     if failing.saturates:
         yield Fix({"weight_type": "int7"})
@@ -168,8 +173,8 @@ def cheap_fixes(failing: Failing) -> Iterator[Fix]:
         worst = verdict.worst
         assert worst is not None
         yield Fix({"min_output_sqnr": round(worst.needed + HEADROOM_DB, 1)})
-    if verdict.grade == "poor":
-        yield Fix({"mode": "weight-only"})
+    if verdict.grade == "poor" and failing.weight_only:
+        yield Fix(failing.weight_only)
     if verdict.cost.is_slower:
         yield Fix(check_speed=True)
 

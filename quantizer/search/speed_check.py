@@ -41,6 +41,7 @@ from ..plan.provenance import plan_digest
 from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because
 from ..planning.facts import PlanningFacts
 from ..planning.plan_model import PlannedModel, model_facts, plan_from
+from ..targets.loading import weight_only_settings, with_settings
 from .loop import Loop
 from .node_costs import RuntimeOverride, TimedNodes, find_costs, find_runtime_overrides, relative_size
 from .options import SpeedCheckOptions
@@ -453,12 +454,14 @@ def _left_float(bench: _Bench, check: SpeedCheck) -> tuple[PlannedModel, SpeedCh
     """Return the model in float, with int8 weights where it is as fast with them."""
     facts, sentence = bench.facts, "the whole model is left in float"
     planned: PlannedModel | None = None
-    if facts.target.weight_only:
-        recipe = replace(facts.recipe, config=replace(facts.config, mode="weight-only"))
+    recipe = replace(facts.recipe, config=facts.config)
+    if (settings := weight_only_settings(recipe)) is not None:
+        recipe = with_settings(recipe, settings, "weights")
         planned = plan_from(model_facts(facts.prepared, facts.measured, recipe, facts.findings))
         after = bench.compared(bench.float_path, bench.written(planned, "float-weights"))
-        if after.speedup >= NOT_SLOWER:
-            sentence += ", with int8 weights"
+        is_float = all(entry.kind is Kind.FLOAT for entry in planned.plan.nodes.values())
+        if after.speedup >= NOT_SLOWER and not is_float:
+            sentence += f", with {recipe.config.weight_type} weights"
         else:
             planned = None
     if planned is None:

@@ -31,7 +31,7 @@ from ..plan.store import save_plan
 from ..planning.plan_model import check_without_samples
 from ..planning.settings_check import check_settings
 from ..prepare.prepare import ProfileLike, file_of, profile_name
-from ..targets.loading import load_recipe
+from ..targets.loading import goes_with, load_recipe, weight_only_settings
 from ..targets.machine import is_timed, saturation_alarm
 from ..targets.target import Recipe
 from .candidates import Base, OnTrial, Trial, meets
@@ -42,8 +42,6 @@ from .tuning_data import read_split
 
 LOW_SQNR = (0.0, 10.0)
 """Limits of the outputs (dB) that leave fewer nodes float than the default, for models that can bear it."""
-
-OTHER_MODES = ("dynamic", "weight-only")
 
 
 def tune(
@@ -171,8 +169,9 @@ def bases_of(recipe: Recipe, profile: Profile) -> tuple[Base, ...]:
     bases = [Base("default"), *(Base(f"calibrator {c}", {"calibrator": c}) for c in others)]
     limits = [limit for limit in LOW_SQNR if can_choose and limit != config.min_output_sqnr]
     bases += [Base(f"min_output_sqnr {limit:g}", {"min_output_sqnr": limit}) for limit in limits]
-    bases += [Base(f"mode {mode}", {"mode": mode}) for mode in OTHER_MODES if mode != config.mode]
-    return tuple(bases)
+    modes = {"dynamic": {"mode": "dynamic"}, "weight-only": weight_only_settings(recipe)}
+    bases += [Base(f"mode {mode}", new) for mode, new in modes.items() if new and mode != config.mode]
+    return tuple(base for base in bases if goes_with(recipe, base.settings))
 
 
 def _write(run: TuningRun, best: Trial, holdout: Score | None, files: TuneFiles) -> int:

@@ -417,11 +417,9 @@ def _problems(config: QuantConfig, target: Target) -> Iterator[MalformedError]:
     hybrid_types = [name for types in target.weight_only.values() for name in types]
     further = [name for name in hybrid_types if name in WEIGHT_ONLY_TYPES]
     weight_types = (*target.weight_types, *further, *target.float_types)
-    is_stored = config.mode == "weight-only" and (
-        TYPES[config.weight_type].is_float or "int8" not in hybrid_types
-    )
-    if is_stored and hybrid_types:  # no integers of 8 bits stand in
-        weight_types = tuple(hybrid_types)
+    if config.mode == "weight-only" and hybrid_types:
+        stands_in = not TYPES[config.weight_type].is_float and "int8" in hybrid_types
+        weight_types = (*(target.weight_types if stands_in else ()), *hybrid_types)
     weight_types = tuple(dict.fromkeys(weight_types))
     if config.has_size:
         yield from _problems_of_size(config)
@@ -461,6 +459,12 @@ def _problems(config: QuantConfig, target: Target) -> Iterator[MalformedError]:
         )
     if target.zero_points == "zero" and config.io == "uint8":
         yield MalformedError(f"io uint8: {target.name} takes zero point 0 only", "use io int8, or float")
+    elif config.io not in ("float", *target.activation_types):
+        others = [name for name in ("uint8", "int8") if name in target.activation_types]
+        yield MalformedError(
+            f"io {config.io}: {target.name} has no activations in {config.io}",
+            f"use io {' or '.join((*others, 'float'))}",
+        )
     if config.io != "float" and not FORMS[config.form].conversions:
         yield MalformedError(f"io {config.io}: form {config.form} has no conversions", "use io float")
     # Modes.
@@ -486,13 +490,15 @@ def _problems(config: QuantConfig, target: Target) -> Iterator[MalformedError]:
             yield MalformedError(f"keep_16bit: {target.name} has no {sign}", f"use activation_type {other}")
     # Weights.
     if config.mode != "weight-only":
+        or_mode = ", or that mode" if target.weight_only else ""
         if config.weight_type in WEIGHT_ONLY_TYPES:
             yield MalformedError(
-                f"weight_type '{config.weight_type}' is for mode weight-only", "use int8, or that mode"
+                f"weight_type '{config.weight_type}' is for mode weight-only",
+                f"use {target.weight_types[0]}{or_mode}",
             )
         if config.block_size:
             yield MalformedError(
-                f"block_size {config.block_size} is for mode weight-only", "leave it out, or use that mode"
+                f"block_size {config.block_size} is for mode weight-only", f"leave it out{or_mode}"
             )
     weights = TYPES[config.weight_type]
     if weights.scales is not None and config.block_size != weights.scales.block_size:
@@ -704,3 +710,31 @@ def with_settings(recipe: Recipe, settings: Settings, where: str) -> Recipe:
         if name in changes:
             changes[name] = tuple(dict.fromkeys((*getattr(recipe.config, name), *changes[name])))
     return replace(recipe, config=check_config(replace(recipe.config, **changes), recipe.target, where))
+
+
+def goes_with(recipe: Recipe, settings: Settings) -> bool:
+    """Whether the target of a recipe takes these settings beside the recipe's."""
+    try:
+        with_settings(recipe, settings, OPTIONS)
+    except ConfigError:
+        return False
+    return True
+
+
+def weight_only_settings(recipe: Recipe) -> Settings | None:
+    """Return the settings that quantize only weights, to 8 bits; None if the target reads no such weights.
+
+    A type of 8 bits that the user gave stays, and so does a schema or a granularity.
+    """
+    config, target, given = recipe.config, recipe.target, recipe.given
+    stored = {name for types in target.weight_only.values() for name in types}
+    own = config.weight_type
+    is_kept = "weight_type" in given and own not in WEIGHT_ONLY_TYPES
+    unsigned = {"weight_schema": "asymmetric", "granularity": "per-tensor"}  # as such types have to be
+    for name in (own,) if is_kept else ("int8", "uint8"):
+        asked = {"mode": "weight-only", "weight_type": name, **({} if TYPES[name].signed else unsigned)}
+        new = {key: value for key, value in asked.items() if getattr(config, key) != value}
+        keeps = new.keys().isdisjoint(given - {"mode", "weight_type"})
+        if TYPES[name].storage in stored and keeps and goes_with(recipe, new):
+            return new
+    return None

@@ -328,9 +328,12 @@ def test_convolutions_keep_their_weights_in_codes_in_mode_weight_only(tmp_path: 
 def test_a_static_mode_asks_for_a_profile(tmp_path: Path) -> None:
     digits = Path(__file__).parents[3] / "examples" / "digits" / "model.onnx"
     with pytest.raises(
-        ConfigError, match=r"mode static needs a profile or samples: .* --as int8-dynamic, weight-only"
+        ConfigError,
+        match=r"mode static needs a profile or samples: .* int8-dynamic or weight-only-8 or weight-only-4$",
     ):
         write_quantized(digits, None, tmp_path / "q.onnx")
+    with pytest.raises(ConfigError, match=r"mode static needs a profile .* qprof dump-profile makes$"):
+        write_quantized(digits, None, tmp_path / "q.onnx", recipe=load_recipe("migraphx"))
     assert not list(tmp_path.iterdir())
 
 

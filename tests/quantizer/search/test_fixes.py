@@ -107,6 +107,8 @@ def test_the_targets_own_calibrator_is_tried_before_outputs_are_held_to_a_limit(
 def test_weights_of_few_bits_have_smaller_blocks_and_more_bits_and_then_are_rounded_with_samples() -> None:
     few = failing(mode="weight-only", weight_type="int4", block_size=128)
     blocks, bits = {"block_size": 32}, {"weight_type": "int8"}
+    assert settings(cheap_fixes(few)) == [blocks]
+    few = replace(few, weight_only=bits)
     assert settings(cheap_fixes(few)) == [blocks, bits]
     assert settings(cheap_fixes(replace(few, has_samples=True))) == [blocks, bits, {"rounding": "gptq"}]
     assert not settings(cheap_fixes(failing(mode="weight-only", weight_type="int8")))
@@ -202,10 +204,13 @@ def test_larger_sizes_are_tried_where_a_size_was_asked_for_the_next_first_and_no
     assert texts == ["52.5kB", "55kB", "60kB", "67.5kB", "75kB"]
 
 
-def test_quantized_weights_alone_are_tried_of_a_poor_model() -> None:
-    poor = replace(failing(4.0), verdict=verdict(4.0, "poor"))
-    assert {"mode": "weight-only"} in settings(cheap_fixes(poor))
-    assert {"mode": "weight-only"} not in settings(cheap_fixes(failing(12.0)))
+def test_quantized_weights_alone_are_tried_of_a_poor_model_if_its_target_reads_them() -> None:
+    weights: dict[str, str | float | tuple[str, ...]] = {"mode": "weight-only", "weight_type": "uint8"}
+    fair = replace(failing(12.0), weight_only=weights)
+    poor = replace(fair, verdict=verdict(4.0, "poor"))
+    assert weights in settings(cheap_fixes(poor))
+    assert weights not in settings(cheap_fixes(fair))
+    assert settings(cheap_fixes(replace(poor, weight_only=None))) == [{"min_output_sqnr": 19.0}]
 
 
 def test_the_cause_is_the_worst_node_with_its_cost_where_it_was_kept_float() -> None:

@@ -12,7 +12,7 @@ from qprof_onnx.quantizer.operators.functions import CHAIN
 from qprof_onnx.quantizer.operators.table import RULES
 from qprof_onnx.quantizer.targets import loading
 from qprof_onnx.quantizer.targets.config import QuantConfig
-from qprof_onnx.quantizer.targets.loading import load_recipe
+from qprof_onnx.quantizer.targets.loading import goes_with, load_recipe, weight_only_settings
 from qprof_onnx.quantizer.targets.packaged import packaged_text, target_names
 from qprof_onnx.quantizer.targets.target import Verified
 
@@ -335,3 +335,29 @@ def test_16_bits_of_a_sign_that_a_target_has_not_are_refused_with_the_settings()
 def test_unsigned_weights_need_an_asymmetric_schema_in_every_mode() -> None:
     with pytest.raises(ConfigError, match="weight_type 'uint8' needs weight_schema asymmetric"):
         load_recipe(None, {"weight_type": "uint8"})
+
+
+UNSIGNED = {"weight_type": "uint8", "weight_schema": "asymmetric", "granularity": "per-tensor"}
+
+
+@pytest.mark.parametrize(
+    ("target", "given", "settings"),
+    [
+        ("onnxruntime-x86", {}, {"mode": "weight-only"}),
+        ("onnxruntime-x86", {"weight_type": "int7"}, {"mode": "weight-only"}),
+        ("onnxruntime-x86", {"mode": "weight-only", "weight_type": "int4"}, {"weight_type": "int8"}),
+        ("reads uint8", {}, {"mode": "weight-only", **UNSIGNED}),
+        ("reads uint8", UNSIGNED, {"mode": "weight-only"}),
+        ("reads uint8", {"granularity": "per-channel"}, None),
+        ("reads uint8", {"weight_type": "int8"}, None),
+        *((target, {}, None) for target in ("glow", "migraphx", "qnn", "tensorrt")),
+    ],
+)
+def test_weights_of_8_bits_beside_float_activations_are_those_that_the_target_reads(
+    tmp_path: Path, target: str, given: dict[str, object], settings: dict[str, str] | None
+) -> None:
+    file = "target: mine\nbase: onnxruntime-x86\nruntime: {weight_only: {MatMul: [uint8, int4]}}\n"
+    recipe = load_recipe(write(tmp_path, file) if target == "reads uint8" else target, given)
+    found = weight_only_settings(recipe)
+    assert found == settings
+    assert found is None or goes_with(recipe, found)
