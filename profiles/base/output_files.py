@@ -161,6 +161,9 @@ def text_of(data: bytes, where: str, error: type[QprofError]) -> str:
 
 # Writing whole files.
 
+FULL = (errno.ENOSPC, errno.EDQUOT, None)
+"""Errors of the system about a full disk; numpy gives none when it writes an array."""
+
 MAX_SUFFIX_CHARACTERS = 16
 """A temporary file keeps the suffix of its output up to this many characters: names may be very long."""
 
@@ -313,12 +316,28 @@ def write_atomically(
             )
 
 
+def no_room(name: object, size: int) -> WritingError:
+    """Return the error about a full temporary folder: `name` has `size` bytes."""
+    return WritingError(
+        f"{name}: the temporary folder {tempfile.gettempdir()} has no room for its {size:,} bytes; make room "
+        "there, or name another folder with TMPDIR"
+    )
+
+
 @contextmanager
-def writing(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Turn an error of the system into a WritingError that names the output, and no temporary file."""
+def writing(path: str | os.PathLike[str], size: int = 0) -> Iterator[None]:
+    """Turn an error of the system into a WritingError that names the output, and no temporary file.
+
+    Args:
+        path: what is written.
+        size: of it in bytes, as far as is known, for the error about a full temporary folder.
+    """
     try:
         yield
     except OSError as problem:
+        temporary = os.path.join(tempfile.gettempdir(), "qprof-")
+        if problem.errno in FULL and os.fspath(path).startswith(temporary):
+            raise no_room(Path(path).name, size) from None
         message = f"{path}: cannot be written: {_system_message(problem)}; choose another output"
         raise WritingError(message) from None
 

@@ -8,11 +8,19 @@ and leaves maps to the garbage collector, which closes them after the last array
 from __future__ import annotations
 
 import os
+import shutil
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import onnx_ir as ir
+
+from ..base.errors import ModelError
+from ..base.output_files import FULL, no_room
+from ..samples.samples import title_of
+from .providers import first_line
 
 SMALLEST_EXTERNAL = 256
 """Weights of at least so many bytes go to the file of weights; smaller ones stay in the model file."""
@@ -43,18 +51,28 @@ def save_with_weights(model: ir.Model, path: str | os.PathLike[str]) -> None:
 
     A protobuf cannot exceed 2 GB, and is slow long before. The model keeps its own weights; small ones that
     are in files are loaded.
+
+    Raises:
+        WritingError: the temporary folder has no room. ModelError: a file of external data cannot be read.
     """
-    load_weights(model, SMALLEST_EXTERNAL)
-    ir.save(model, path, external_data="weights.bin", size_threshold_bytes=SMALLEST_EXTERNAL)
+    with _saving(model, Path(path).parent):
+        load_weights(model, SMALLEST_EXTERNAL)
+        ir.save(model, path, external_data="weights.bin", size_threshold_bytes=SMALLEST_EXTERNAL)
 
 
 def move_weights(model: ir.Model, folder: Path) -> None:
     """Put the weights of a model into "weights.bin" of a folder, from where it reads them then.
 
     Copies of the model that `save_beside` writes into that folder share the file.
+
+    Raises:
+        As `save_with_weights`.
     """
-    load_weights(model, SMALLEST_EXTERNAL)
-    ir.external_data.unload_from_model(model, folder, "weights.bin", size_threshold_bytes=SMALLEST_EXTERNAL)
+    with _saving(model, folder):
+        load_weights(model, SMALLEST_EXTERNAL)
+        ir.external_data.unload_from_model(
+            model, folder, "weights.bin", size_threshold_bytes=SMALLEST_EXTERNAL
+        )
 
 
 def save_beside(model: ir.Model, path: Path) -> None:
@@ -63,12 +81,33 @@ def save_beside(model: ir.Model, path: Path) -> None:
     Args:
         model: it reads these from that file then.
         path: of the model.
+
+    Raises:
+        As `save_with_weights`.
     """
     constants = [value for graph in model.graphs() for value in graph.initializers.values()]
     in_memory = [(value, value.const_value) for value in constants]
     large = [(v, t) for v, t in in_memory if isinstance(t, ir.Tensor) and t.nbytes > SMALLEST_EXTERNAL]
     tensors = [tensor for _, tensor in large]
-    external = ir.external_data.convert_tensors_to_external(tensors, path.parent, f"{path.stem}.bin")
-    for (value, _), tensor in zip(large, external, strict=True):
-        value.const_value = tensor
-    ir.save(model, path)
+    with _saving(model, path.parent):
+        external = ir.external_data.convert_tensors_to_external(tensors, path.parent, f"{path.stem}.bin")
+        for (value, _), tensor in zip(large, external, strict=True):
+            value.const_value = tensor
+        ir.save(model, path)
+
+
+@contextmanager
+def _saving(model: ir.Model, folder: Path) -> Iterator[None]:
+    """Turn an error while weights are saved into one about the room in their folder, or their own files."""
+    size, free = weight_bytes(model), shutil.disk_usage(folder).free
+    tensors = [v.const_value for graph in model.graphs() for v in graph.initializers.values()]
+    in_files = any(isinstance(tensor, ir.ExternalTensor) for tensor in tensors)
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        if free < size or (isinstance(error, OSError) and error.errno in FULL and not in_files):
+            raise no_room(title_of(model), size) from error
+        raise ModelError(
+            f"{title_of(model)}: its weights cannot be saved for onnxruntime: {first_line(error)}; "
+            "check that its files of external data are complete"
+        ) from error

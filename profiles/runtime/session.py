@@ -416,16 +416,10 @@ def _source(model: ir.Model, folder: Path) -> str:
     place = Path(tempfile.mkdtemp(dir=folder))
     constants = [value for graph in model.graphs() for value in graph.initializers.values()]
     external = [v.const_value for v in constants if isinstance(v.const_value, ir.ExternalTensor)]
-    try:
-        if external and all(Path(tensor.path).parent == folder for tensor in external):
-            save_beside(model, folder / f"{place.name}.onnx")
-            return str(folder / f"{place.name}.onnx")
-        save_with_weights(model, place / "model.onnx")
-    except (OSError, ValueError) as error:
-        raise ModelError(
-            f"{title_of(model)}: its weights cannot be saved for onnxruntime: {first_line(error)}; "
-            "check that the files of external data are complete and that the temporary folder has room"
-        ) from error
+    if external and all(Path(tensor.path).parent == folder for tensor in external):
+        save_beside(model, folder / f"{place.name}.onnx")
+        return str(folder / f"{place.name}.onnx")
+    save_with_weights(model, place / "model.onnx")
     # onnxruntime maps the new file; these maps are made again when they are used.
     for tensor in external:
         with suppress(BufferError):  # an array still refers to it

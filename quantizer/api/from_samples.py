@@ -718,7 +718,7 @@ def _tried_fixes(task: _Task, first: _Attempt) -> Verdict:
                 found = _attributed(task, result, lacking(verdict.worst), has_time)
                 yield from node_fixes(failing, found)
 
-        with suppress(WritingError):  # no room for a trial is no reason to lose the model that is written
+        try:
             loop.best(
                 first,
                 (lambda _: cheap_fixes(failing), of_nodes),
@@ -727,6 +727,8 @@ def _tried_fixes(task: _Task, first: _Attempt) -> Verdict:
                     (first.saturates or config.has_size) and best.verdict.grade == "good" != verdict.grade
                 ),
             )
+        except WritingError as error:  # no reason to lose the model that is written
+            left = str(error)
     better = [one.fix for one in loop.trials if one.fix and is_better(one.verdict, verdict)]
     cause = () if found is None else found.cause
     verdict = replace(verdict, attribution=found)

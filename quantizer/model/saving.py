@@ -83,7 +83,7 @@ def save_model(
         with replacing_together() as alone:
             return save_model(model, path, external, alone, file_bytes)
     temporary = batch.add(path)
-    with writing(path):
+    with writing(path, sum(tensor.nbytes for tensor in _constants(model))):
         if file_bytes is not None:
             temporary.write_bytes(file_bytes)
         elif _one_file(model, external, batch.is_stream(temporary)):

@@ -224,7 +224,7 @@ class TuningRun:
         """
         planned, holdout = self.planned(candidate), self.split.holdout
         with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
-            path = self._written(candidate, planned, folder)
+            path = self._written(planned, folder)
             session = open_session(str(path), "quantized model", provider=self.provider)
             return holdout.score(outputs_of(session, holdout.samples, "quantized model", cores()))
 
@@ -233,7 +233,7 @@ class TuningRun:
         quantized = sum(entry.kind is not Kind.FLOAT for entry in planned.plan.nodes.values())
         value = None
         with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
-            path = self._written(candidate, planned, folder)
+            path = self._written(planned, folder)
             axes = class_axes(self.prepared.model)
             score, sqnr = screen_model(path, tuning, axes, target.max_drop, provider=self.provider)
             if target.optimised == "size":
@@ -259,15 +259,10 @@ class TuningRun:
             replace(QUICK, threads=threads),
         ).speedup
 
-    def _written(self, candidate: Candidate, planned: PlannedModel, folder: str) -> Path:
-        """Write the model of a candidate's plan; return its file."""
+    def _written(self, planned: PlannedModel, folder: str) -> Path:
+        """Write the model of a plan; return its file."""
         path = Path(folder) / "trial.onnx"
-        try:
-            save_model(self.lowered(planned).model, path)
-        except WritingError as error:
-            raise WritingError(
-                f"trial '{candidate.base.name}': {error} for temporary files with TMPDIR, or make room"
-            ) from error
+        save_model(self.lowered(planned).model, path)
         return path
 
     @contextmanager

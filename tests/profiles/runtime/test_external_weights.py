@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import onnx
 import onnx.parser
 import onnx_ir as ir
+import pytest
+from qprof_onnx.profiles.base.errors import ModelError, WritingError
 from qprof_onnx.profiles.runtime.external_weights import load_weights, save_with_weights
 
 SMALL, LARGE = np.arange(8, dtype=np.float32), np.arange(4096, dtype=np.float32)
@@ -49,3 +53,26 @@ def test_weights_are_loaded_while_their_arrays_are_in_use(tmp_path: Path) -> Non
     for found in (in_use, arrays(model)):
         np.testing.assert_array_equal(found[0], SMALL)
         np.testing.assert_array_equal(found[1], LARGE)
+
+
+@pytest.mark.parametrize("in_files", [False, True])
+def test_a_full_temporary_folder_is_named_with_tmpdir_and_the_bytes_of_the_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, in_files: bool
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError("16384 requested and 1024 written")
+
+    model = stored(tmp_path)
+    if not in_files:
+        load_weights(model)
+    monkeypatch.setattr(ir, "save", full)
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=4096))
+    with pytest.raises(WritingError, match=r"no room for its 16,416 bytes; .* TMPDIR"):
+        save_with_weights(model, tmp_path / "model.onnx")
+
+
+def test_a_file_of_weights_that_is_too_short_is_no_full_folder(tmp_path: Path) -> None:
+    model = stored(tmp_path)
+    (tmp_path / "m.data").write_bytes(bytes(64))
+    with pytest.raises(ModelError, match="check that its files of external data are complete"):
+        save_with_weights(model, tmp_path / "model.onnx")

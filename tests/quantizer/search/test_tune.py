@@ -131,7 +131,7 @@ def test_a_full_disk_is_no_result_of_a_trial(profile, monkeypatch) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(Path, "write_bytes", full)
-    with pytest.raises(WritingError, match=r"trial 'default': .*No space left on device; .* TMPDIR"):
+    with pytest.raises(WritingError, match=r"trial.onnx: the temporary folder .* no room for its .* TMPDIR"):
         tuned(profile, QualityTarget(0.5, "size", budget=1e-6))
 
 
