@@ -193,7 +193,7 @@ def summary_text(result: QuantizeResult, arguments: Sequence[str], *, verbose: b
     else:
         lines += _lines_of_judged(result, result.judged, arguments, verbose)
     if verbose:
-        if result.prediction:
+        if result.predicted is not None:
             lines.append(("predicted", result.prediction))
         counts, floats = result.summary.counts, result.summary.floats
         lines.append(("nodes", ", ".join(f"{count} {kind}" for kind, count in counts.items())))
@@ -236,12 +236,13 @@ def _lines_of_unjudged(result: QuantizeResult, verbose: bool) -> Iterator[tuple[
     if result.speed is not None:
         yield from _speed_lines(result.speed, result.predicted_speedup, verbose)
     elif result.predicted is not None:
-        faster = 1.0 if result.predicted_speedup is None else result.predicted_speedup
+        faster = result.predicted.speedup
         slower = ": slower" if faster < SLOWER else ""
-        elsewhere = "" if result.prediction == result.predicted.text else "; this machine was not measured"
         parts = result.predicted.error_text or result.predicted.speedups_text
         basis = f"predicted ({parts})" if parts else "predicted"
-        yield "speed", f"{faster:.2f} times as fast as float, {basis}{slower}{elsewhere}"
+        yield "speed", f"{faster:.2f} times as fast as float, {basis}{slower}"
+    elif result.prediction:
+        yield "speed", result.prediction
     elif facts is not None and not facts.config.regards_time:
         yield "speed", "not predicted (--cost-model off); measure with qprof evaluate"
     else:

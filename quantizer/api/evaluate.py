@@ -44,7 +44,7 @@ from ..search.attribution import attribute, samples_to_attribute_on
 from ..search.verdict import Composition, HeldOut, Verdict, composition_of, verdict_of
 from ..targets.config import QuantConfig
 from ..targets.loading import load_recipe
-from ..targets.machine import saturation_alarm
+from ..targets.machine import processor, saturation_alarm
 from ..targets.packaged import target_names
 from .held_out import held_out_part, with_profiled_part
 from .keywords import with_keywords
@@ -224,7 +224,8 @@ def _verdict(evaluation: Evaluation, judging: _JudgingLimits, model: ModelFile, 
         limits,
         composition,
         held_out,
-        predicted=None if time is None else time.float_us / time.planned_us,
+        predicted=None if time is None else time.speedup,
+        printed=time.speedup if time is not None and processor().has_kernels_of(time.table) else None,
         saturation=tuple(one for one in evaluation.findings if one.code is Code.SATURATING_KERNELS),
     )
 

@@ -644,7 +644,8 @@ def _judged(task: _Task, recipe: Recipe, result: QuantizeResult) -> _Attempt:
         limits,
         result.composition,
         samples.description,
-        predicted=result.predicted_speedup,
+        predicted=None if result.plan.origin.time is None else result.plan.origin.time.speedup,
+        printed=result.predicted_speedup,
         saturation=saturation,
     )
     return _Attempt(result, evaluation, verdict, bool(saturation))

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
@@ -29,11 +30,11 @@ from ..noise.estimate_check import EstimateCheck, ExpectedSqnr, expected_sqnr
 from ..operators.graph import Graph
 from ..plan.plan import Kind, OutputCheck, PredictedTime, QuantPlan
 from ..planning.facts import PlanningFacts
-from ..planning.plan_model import PlannedModel
+from ..planning.plan_model import PlannedModel, predicted_on
 from ..prepare.prepare import ModelFile, opened
 from ..search.speed_check import SpeedCheck
 from ..search.verdict import Composition, FloatNodes, Judged, Verdict, composition_of, float_nodes
-from ..targets.machine import elsewhere_measured, installed, processor
+from ..targets.machine import processor
 
 
 @dataclass(frozen=True)
@@ -172,15 +173,20 @@ class QuantizeResult(Presented):
         """SQNR that is expected of each output, with a band; empty where nothing is known of it."""
         return expected_sqnr(self.plan.origin.estimated_sqnr, self.plan.origin.sqnr_bands)
 
+    @cached_property
+    def _prediction(self) -> PredictedTime | str:
+        return predicted_on(processor(), self.planned)
+
     @property
     def predicted(self) -> PredictedTime | None:
-        """The predicted time of a run; None where nothing is known of it."""
-        return self.plan.origin.time
+        """The predicted time of a run on this processor; None where it is not known."""
+        return None if isinstance(self._prediction, str) else self._prediction
 
     @property
     def predicted_speedup(self) -> float | None:
-        """How many times as fast as float it is predicted to be; None where nothing is known of it."""
-        return None if self.predicted is None else self.predicted.float_us / self.predicted.planned_us
+        """How many times as fast as float it is predicted to be on this processor; None where that is not
+        known."""
+        return None if self.predicted is None else self.predicted.speedup
 
     @property
     def composition(self) -> Composition:
@@ -190,12 +196,9 @@ class QuantizeResult(Presented):
 
     @property
     def prediction(self) -> str:
-        """The predicted time of a run, in words, and how this machine differs from the measured one; "" where
-        nothing is known of it."""
-        if self.predicted is None:
-            return ""
-        doubt = elsewhere_measured(self.predicted.table, processor(), installed())
-        return f"{self.predicted.text}; {doubt}" if doubt else self.predicted.text
+        """The predicted time of a run on this processor, in words, or why it is not predicted; "" where the
+        plan has none."""
+        return self._prediction if isinstance(self._prediction, str) else self._prediction.text
 
     def quantized_model(self) -> tuple[ModelLike, str]:
         """Return the file of the model, or the model where it was not written; and the file's usual name."""
@@ -218,7 +221,7 @@ class QuantizeResult(Presented):
             facts.insert(0, ("verdict", self.verdict.sentence))
         if self.speed is not None:
             facts.append(("speed", f"{self.speed.after.speedup:.2f} times as fast as float"))
-        elif self.predicted is not None:
+        elif self.prediction:
             facts.append(("predicted", self.prediction))
         kinds = tuple((str(count), kind) for kind, count in self.summary.counts.items())
         reasons = tuple((str(group.nodes), group.reason) for group in self.summary.floats)

@@ -17,7 +17,7 @@ from itertools import pairwise
 from ...profiles.base.tuned import tuned
 from ...profiles.records.profile import Profile
 from ..operators.graph import Graph
-from ..plan.plan import PREDICTION_ERROR, Implementation, Kind, NodePlan, PredictedTime, QuantPlan
+from ..plan.plan import Implementation, Kind, NodePlan, PredictedTime, QuantPlan
 from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because, price_in_words
 from ..targets.cost_table import MIN_MICROSECONDS
 from .predicted import CostModel, Costs, is_quantized, price_of, total_microseconds
@@ -455,7 +455,7 @@ def predicted_time(before: CostModel, after: CostModel, plan: QuantPlan) -> Pred
     planned_us = total_microseconds(after.costs(plan), after.graph, plan)
     conditions = after.table.conditions.text(plan.config.target)
     return PredictedTime(
-        float(f"{float_us:.4g}"), float(f"{planned_us:.4g}"), conditions, error=PREDICTION_ERROR
+        float(f"{float_us:.4g}"), float(f"{planned_us:.4g}"), conditions, error=before.table.error
     )
 
 

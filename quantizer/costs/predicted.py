@@ -196,6 +196,10 @@ class CostModel:
         """Microseconds of each node in the float model."""
         return self._floating(())
 
+    def on(self, table: CostTable, profile: Profile) -> CostModel:
+        """Return it with the times of another table, of runs as a profile has them."""
+        return replace(self, table=table, profile=profile, shapes=None, _folds={})
+
     @property
     def run_time(self) -> float:
         """Microseconds of a run besides its nodes."""
@@ -492,7 +496,7 @@ class CostModel:
     def _reading_weights(self, node: Node, work: Work, form: str) -> float:
         """Return the microseconds that reading the weight of a product takes longer than from a cache."""
         elements = self._weight_elements(node) if node.op_type in PRODUCTS else 0
-        if not elements:
+        if not elements or self.table.guesses:  # it is no kernel
             return 0.0
         share = {"float": 1.0, "packed4": 0.16}.get(form, 0.25)  # of 4 bits with scales and zero points
         kernel = "Weights:float" if form == "float" else "Weights:integer"
@@ -512,8 +516,7 @@ class CostModel:
                         last = work.channels_last if in_layout and word != "float" else ()
                         time = self.table.microseconds(f"{name}:{word}", (last or work.sizes)[-known:]) or 0.0
                         return work.repeats * time
-        default = self.table.microseconds(f"{DEFAULT_KERNEL}:float", (work.sizes[-1],)) or 0.0
-        return work.repeats * default
+        return work.repeats * self.table.guess(f"{DEFAULT_KERNEL}:float", (work.sizes[-1],))
 
     def _border(self, conversions: Mapping[str, str]) -> dict[str, float]:
         """Return the microseconds of converting each float activation; its layout counts where it is not

@@ -326,11 +326,6 @@ def unblocked_size(size: int) -> int:
     )
 
 
-PREDICTION_ERROR = 0.15
-"""Share by which a predicted ratio of quantized to float time is off at most, for nine of ten models that no
-table was made from (DECISIONS.md, 93)."""
-
-
 @dataclass(frozen=True)
 class PredictedTime:
     """The predicted time of a run.
@@ -354,6 +349,11 @@ class PredictedTime:
     prompt_ratio: float = 0.0
     answer_ratio: float = 0.0
     error: float = 0.0
+
+    @property
+    def speedup(self) -> float:
+        """How many times as fast as float the planned model is."""
+        return self.float_us / self.planned_us
 
     @property
     def error_text(self) -> str:

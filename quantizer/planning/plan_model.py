@@ -49,6 +49,7 @@ from ..adjustments.rounded_weights import quantized_weights, round_weights
 from ..adjustments.second_moments import collect_moments
 from ..costs.float_regions import is_unprofitable, predicted_time, saves_too_little, with_prices
 from ..costs.predicted import CostModel
+from ..costs.token_runs import token_costs
 from ..noise.constant_errors import without_constant_errors
 from ..numerics.affine import TYPES
 from ..operators.graph import Graph, index
@@ -57,6 +58,8 @@ from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because
 from ..plan.verify import check_identity, verify_plan
 from ..prepare.prepare import PreparedModel, fix_shapes
 from ..targets.config import DATA_FREE, WITH_SAMPLES, QuantConfig, split_shapes
+from ..targets.cost_table import CostTable
+from ..targets.machine import Processor
 from ..targets.target import Recipe
 from .chains import of_adjusted, plan_with_chains, with_chains
 from .coarse_steps import too_coarse
@@ -420,6 +423,66 @@ def fitted_to_kernels(planned: PlannedModel) -> PlannedModel:
     return planned.with_findings(
         [Finding(Code.INT8_SAVES_TOO_LITTLE, sentence, figures=figures, remedy=remedy)]
     )
+
+
+NOT_HERE = "not predicted for this processor; --check-speed measures it"
+
+NAMED = 3
+"""Operators that are named where no time is predicted."""
+
+PRINTED = 0.005
+"""Half of the last digit of a printed ratio."""
+
+
+def predicted_on(here: Processor, planned: PlannedModel) -> PredictedTime | str:
+    """Return the predicted time of a run on a processor, or why there is none; "" if the plan has none.
+
+    It is that of a run as the calibration data have them, batches included.
+
+    Args:
+        here: the processor.
+        planned: the plan, whose own time is that of one sample by the table that it was made with.
+    """
+    time, facts, costs = planned.plan.origin.time, planned.facts, planned.cost_model
+    if time is None:
+        return ""
+    if facts is None or costs is None or facts.file_costs is None:
+        return time if here.has_kernels_of(time.table) else NOT_HERE
+    table = facts.recipe.costs_on(here)
+    if table is None:
+        return NOT_HERE
+    predicted, _ = _priced(planned, table)
+    guessed, operators = _priced(planned, table.guessed)
+    if predicted is None or guessed is None:
+        return NOT_HERE
+    share = max(guessed.float_us / predicted.float_us, guessed.planned_us / predicted.planned_us)
+    if share <= max(table.error, PRINTED):
+        return predicted
+    named = f" ({', '.join(operators[:NAMED])})" if operators else ""
+    reason = f"{share:.0%} of the time is that of kernels that were not measured{named}"
+    return f"not predicted: {reason}; --check-speed measures it"
+
+
+def _priced(planned: PlannedModel, table: CostTable) -> tuple[PredictedTime | None, list[str]]:
+    """Return the time of a plan by a table, and the operators that take any, the longest first."""
+    facts, costs, plan = planned.source_facts, planned.cost_model, planned.plan
+    assert costs is not None
+    assert facts.file_costs is not None
+    if not len(facts.profile):
+        config = facts.config
+        tokens = token_costs(facts.prepared.model, table, facts.target, config.prompt, config.answer)
+        return None if tokens is None else tokens.predicted(plan), []
+    data = facts.measured.data
+    of_runs = replace(data, samples=facts.measured.runs or data.samples)
+    before = facts.file_costs.on(table, replace(facts.file_costs.profile, data=of_runs))
+    after = costs.on(table, replace(costs.profile, data=of_runs))
+    times: dict[str, float] = {}
+    for model, by_node in ((before, before.floating), (after, after.costs(plan).integer)):
+        for name, time in by_node.items():
+            operator = model.graph.node(name).op_type
+            times[operator] = times.get(operator, 0.0) + time
+    operators = sorted((name for name in times if times[name] > 0.0), key=lambda name: -times[name])
+    return predicted_time(before, after, plan), operators
 
 
 def rounded_with_samples(

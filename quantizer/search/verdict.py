@@ -211,13 +211,15 @@ class Cost:
     Attributes:
         float_bytes, quantized_bytes: sizes, external data included.
         latency: None where it was not measured.
-        predicted: times as fast as float, by the target's times of kernels; None where it has none.
+        predicted: times as fast as float, by the times that the plan was made with; None without.
+        printed: the same on this processor, which decides nothing; None where it is not known.
     """
 
     float_bytes: int
     quantized_bytes: int
     latency: Latency | None
     predicted: float | None = None
+    printed: float | None = None
 
     @property
     def is_slower(self) -> bool:
@@ -239,10 +241,9 @@ class Cost:
     @property
     def speed_text(self) -> str:
         """Return how fast it is in words; "" where that is not known."""
-        if self.speedup is None:
-            return ""
-        predicted = ", predicted" if self.speedup == self.predicted else ""
-        return f"{self.speedup:.2f} times as fast{predicted}"
+        if self.latency is not None and not self.latency.is_unclear:
+            return f"{self.latency.speedup:.2f} times as fast"
+        return "" if self.printed is None else f"{self.printed:.2f} times as fast, predicted"
 
     @property
     def is_even(self) -> bool:
@@ -474,7 +475,7 @@ class Verdict(Presented):
         held_out: the samples that it was judged on.
         float_bytes, quantized_bytes: sizes, external data included.
         latency: None where it was not measured, or says nothing of the target.
-        predicted: times as fast as float, by the target's times of kernels; None where it has none.
+        predicted: times as fast as float, by the times that the plan was made with; None without.
         composition: what computes in integers, and why the rest does not.
         findings: what else to know, the gravest first: what costs most (`main-cause`) where the model is not
             good, nothing quantized, larger or slower than float, measured with kernels that saturate; why
@@ -482,6 +483,8 @@ class Verdict(Presented):
         fixes: what to try, and what it brings, the best first.
         applied: the fix that was applied (`--fix auto`); None for none.
         attribution: the noise of the nodes, of a model that is not good; None where it was not run. Not in
+            JSON.
+        printed: times as fast as float on this processor, as predicted; None where it is not known. Not in
             JSON.
     """
 
@@ -502,6 +505,7 @@ class Verdict(Presented):
     fixes: tuple[Fix, ...] = ()
     applied: Fix | None = None
     attribution: Attribution | None = field(default=None, metadata=NOT_IN_JSON)
+    printed: float | None = field(default=None, metadata=NOT_IN_JSON)
 
     @property
     def cause(self) -> tuple[Finding, ...]:
@@ -516,7 +520,7 @@ class Verdict(Presented):
     @property
     def cost(self) -> Cost:
         """Sizes and speed."""
-        return Cost(self.float_bytes, self.quantized_bytes, self.latency, self.predicted)
+        return Cost(self.float_bytes, self.quantized_bytes, self.latency, self.predicted, self.printed)
 
     @property
     def worst(self) -> OutputGrade | None:
@@ -639,11 +643,9 @@ class Verdict(Presented):
         if self.has_floats_speed:
             yield "speed", f"{FLOATS_SPEED}, whose arithmetic it has"
         elif self.latency is not None:
-            yield "speed", self.latency.text(self.predicted)
+            yield "speed", self.latency.text(self.printed)
         else:
-            known = (
-                "" if self.predicted is None else f"; predicted {self.predicted:.2f} times as fast as float"
-            )
+            known = "" if self.printed is None else f"; predicted {self.printed:.2f} times as fast as float"
             yield "speed", f"not measured{known}"
         yield from self.composition.lines
 
@@ -682,6 +684,7 @@ def verdict_of(
     held_out: HeldOut,
     *,
     predicted: float | None = None,
+    printed: float | None = None,
     saturation: tuple[Finding, ...] = (),
 ) -> Verdict:
     """Return the verdict on a model, with neither cause nor fixes.
@@ -691,7 +694,8 @@ def verdict_of(
         limits: how much noise its outputs can bear.
         composition: what computes in integers.
         held_out: the samples.
-        predicted: times as fast as float; None where that is not known.
+        predicted: times as fast as float, by the times that the plan was made with; None without.
+        printed: the same on this processor.
         saturation: why what was measured is worse than on the target, () where it is not.
     """
     outputs = output_grades(evaluation.outputs, limits, evaluation.shifts)
@@ -718,6 +722,7 @@ def verdict_of(
         evaluation.latency,
         predicted,
         composition,
+        printed=printed,
     )
     incomparable = next((o.text for o in outputs[:1] if verdict.grade == o.grade == "none" and o.figures), "")
     on_samples = held_out.findings

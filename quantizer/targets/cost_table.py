@@ -9,11 +9,16 @@ one axis is looked at after the other. The value is bracketed by the two nearest
 the first axis; among the points that have each of them the same is done on the second axis, and so on. A
 ragged grid is thus no gap, and each slice has ends of its own; a slice that ends before the size that is
 asked for is left out where those beside it reach it. Beyond an end the time follows the slope of the last two
-points, which is held between 0 (a fixed cost) and 1 (in proportion).
+points, which is held between 0 (a fixed cost) and 1 (in proportion). The last axis is an amount of work, such
+as pixels, rows or steps: above its last point the time is a fixed cost and a part in proportion to it.
+
+A table knows a kernel at sizes that are no further from measured ones than these are from each other,
+whatever the amount of work.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from bisect import bisect_left
@@ -27,6 +32,7 @@ import msgspec
 
 from ...profiles.base.errors import ConfigError
 from ...profiles.base.output_files import read_text, write_atomically
+from .machine import Processor
 from .packaged import PLACE
 
 FORMAT = 1
@@ -65,6 +71,10 @@ class Surface:
         """Return the microseconds at sizes, one for each axis."""
         assert len(sizes) == self._axes, f"{len(sizes)} sizes for {self._axes} axes"
         return math.exp(_at(self._tree, [math.log(max(size, 1.0)) for size in sizes]))
+
+    def knows(self, sizes: Sequence[float]) -> bool:
+        """Whether the time at sizes follows from measured ones that are near."""
+        return _knows(self._tree, [math.log(max(size, 1.0)) for size in sizes])
 
 
 class _Axis:
@@ -107,8 +117,11 @@ def _at(tree: _Axis | float, sizes: list[float]) -> float:
     slope = (second - first) / (high - low)
     if size < low:
         return first + min(max(slope, 0.0), 1.0) * (size - low)
-    if size > high:
+    if size > high and rest:
         return second + min(max(slope, 0.0), 1.0) * (size - high)
+    if size > high:  # a fixed cost, and a part in proportion
+        grown = (1.0 - math.exp(first - second)) / (1.0 - math.exp(low - high))  # 1 is in proportion
+        return second + math.log1p(min(max(grown, 0.0), 1.0) * math.expm1(size - high))
     return first + slope * (size - low)
 
 
@@ -118,6 +131,17 @@ def _reaches(tree: _Axis | float, sizes: list[float]) -> bool:
         return True
     inside = tree.sizes[0] - NEAR <= sizes[0] <= tree.sizes[-1] + NEAR
     return inside and any(_reaches(part, sizes[1:]) for part in tree.slices)
+
+
+def _knows(tree: _Axis | float, sizes: list[float]) -> bool:
+    """Whether measured sizes are near, on each axis but the last."""
+    if isinstance(tree, float) or len(sizes) == 1:
+        return True
+    steps = [high - low for low, high in itertools.pairwise(tree.sizes)] or [NEAR]
+    near = [size for size, part in zip(tree.sizes, tree.slices, strict=True) if _knows(part, sizes[1:])] or [
+        math.inf
+    ]
+    return near[0] - steps[0] - NEAR <= sizes[0] <= near[-1] + steps[-1] + NEAR
 
 
 @dataclass(frozen=True)
@@ -150,10 +174,16 @@ class CostTable:
     Attributes:
         conditions: under which they were measured.
         kernels: name of a kernel (see `costs.kernels`) -> points: sizes, and last the microseconds.
+        held: the models that predictions were held against; () for none.
+        error: share by which predicted ratios to float were off at most for nine of ten of them; 0 for none.
+        guesses: whether it has the times alone that do not follow from measured ones, and 0 for all others.
     """
 
     conditions: Conditions
     kernels: Mapping[str, tuple[Point, ...]]
+    held: tuple[str, ...] = ()
+    error: float = 0.0
+    guesses: bool = False
     _surfaces: dict[str, Surface] = field(default_factory=dict, repr=False)
     _times: dict[tuple[str, tuple[float, ...]], float] = field(default_factory=dict, repr=False)
 
@@ -163,16 +193,31 @@ class CostTable:
             return None
         key = (kernel, sizes)  # layers of a model have the same sizes, and every plan of it asks again
         if key not in self._times:
-            if kernel not in self._surfaces:
-                self._surfaces[kernel] = Surface(self.kernels[kernel])
-            self._times[key] = self._surfaces[kernel].at(sizes)
+            surface = self._surface(kernel)
+            self._times[key] = 0.0 if self.guesses and surface.knows(sizes) else surface.at(sizes)
         return self._times[key]
+
+    def guess(self, kernel: str, sizes: tuple[float, ...]) -> float:
+        """Return the time of a kernel that stands for one that was not measured; 0 where that has none."""
+        return self._surface(kernel).at(sizes) if kernel in self.kernels else 0.0
+
+    def _surface(self, kernel: str) -> Surface:
+        if kernel not in self._surfaces:
+            self._surfaces[kernel] = Surface(self.kernels[kernel])
+        return self._surfaces[kernel]
+
+    @cached_property
+    def guessed(self) -> CostTable:
+        """The table of the times that do not follow from measured ones."""
+        return CostTable(self.conditions, self.kernels, guesses=True)
 
 
 class _File(msgspec.Struct, forbid_unknown_fields=True):
     format: int
     conditions: Conditions
     kernels: dict[str, list[list[float]]]
+    held: tuple[str, ...] = ()
+    error: float = 0.0
 
 
 def table_text(table: CostTable) -> str:
@@ -183,7 +228,8 @@ def table_text(table: CostTable) -> str:
         numbers = [[_short(number) for number in point] for point in points]
         lines.append(f" {json.dumps(name)}: {json.dumps(numbers, separators=(',', ':'))}")
     kernels = ",\n".join(lines)
-    return f'{{"format": {FORMAT},\n"conditions": {conditions},\n"kernels": {{\n{kernels}\n}}}}\n'
+    held = f'"held": {json.dumps(table.held)},\n"error": {table.error},\n' if table.held else ""
+    return f'{{"format": {FORMAT},\n"conditions": {conditions},\n{held}"kernels": {{\n{kernels}\n}}}}\n'
 
 
 def _short(number: float) -> float | int:
@@ -208,7 +254,7 @@ def parse_table(text: str, where: str) -> CostTable:
         if not points or len({len(point) for point in points}) != 1 or len(points[0]) < 2:
             raise ConfigError(f"{where}: kernel '{name}': its points have no common length; {ADVICE}")
     kernels = {name: tuple(tuple(point) for point in points) for name, points in file.kernels.items()}
-    return CostTable(file.conditions, kernels)
+    return CostTable(file.conditions, kernels, file.held, file.error if file.held else 0.0)
 
 
 def read_table(path: str | Path) -> CostTable:
@@ -234,9 +280,25 @@ def save_table(table: CostTable, path: str | Path) -> None:
     write_atomically(path, table_text(table))
 
 
+def costs_on(target: str, here: Processor) -> CostTable | None:
+    """Return the packaged table of a target's kernels on a processor, None where there is none."""
+    names = (file.name for file in resources.files(PLACE).joinpath("costs").iterdir())
+    tables = (costs_of(name.removesuffix(".1.json")) for name in sorted(names) if name.endswith(".1.json"))
+    return next(
+        (
+            table
+            for table in tables
+            if table is not None
+            and table.conditions.target == target
+            and here.has_kernels_of(table.conditions.processor)
+        ),
+        None,
+    )
+
+
 @cache
 def costs_of(target: str, threads: int = 1) -> CostTable | None:
-    """Return the packaged table of a target, None where it has none for this number of threads."""
+    """Return the packaged table of a name, None where there is none for this number of threads."""
     name = f"{target}.{threads}.json"
     file = resources.files(PLACE).joinpath("costs", name)
     return parse_table(file.read_text(encoding="utf-8"), f"configs/costs/{name}") if file.is_file() else None

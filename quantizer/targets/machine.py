@@ -75,6 +75,11 @@ class Processor:
             return None
         return "x86-64-vnni" if set(VNNI) & set(self.features) else "x86-64"
 
+    def has_kernels_of(self, measured: str) -> bool:
+        """Whether it has the instruction sets of a processor that was measured, and so its kernels."""
+        words = measured.replace(",", " ").split()
+        return tuple(name for name in FEATURES if name in words) == self.features
+
     def __str__(self) -> str:
         """Return its description in one line, for people."""
         kind = self.kind
@@ -228,30 +233,6 @@ def default_doubt(target: str, processors: Processors, here: Processor) -> str:
     kinds = " or ".join(KINDS[kind] for kind in meant)
     text = f"target is {target}, the default, which is for {kinds}; this processor is {here}: {advice}"
     return f"{text}; {here.doubt}" if here.doubt else text
-
-
-def elsewhere_measured(table: str, here: Processor, runtimes: Installed) -> str:
-    """Return how this machine differs from the one that kernel times are of, "" where it does not.
-
-    Only what changes which kernels run counts: the runtime's minor version and the instruction sets.
-
-    Args:
-        table: runtime, version, threads and processor of the times, as `PredictedTime.table` has them.
-        here: this machine's processor; of one of another architecture nothing is said.
-        runtimes: what is installed.
-    """
-    words = table.replace(",", " ").split()
-    sets = [word for word in words if word in FEATURES]
-    if words[:1] != ["onnxruntime"] or not sets or here.machine.lower() not in X86:
-        return ""
-    minor = [version.split(".")[:2] for version in (words[1], runtimes.onnxruntime)]
-    parts = [f"onnxruntime {runtimes.onnxruntime}"] if minor[0] != minor[1] else []
-    for word, names in (
-        ("without", [name for name in sets if name not in here.features]),
-        ("with", [name for name in here.features if name not in sets]),
-    ):
-        parts += [f"{word} {' '.join(names)}"] if names else []
-    return f"here {', '.join(parts)}: not measured" if parts else ""
 
 
 @cache

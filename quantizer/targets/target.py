@@ -12,9 +12,10 @@ from ...profiles.base.findings import Finding
 from ..operators.functions import CHAIN
 from ..operators.table import RULES
 from .config import FloatType, IntegerType, QuantConfig, RestType, WeightType
-from .cost_table import CostTable, costs_of, is_file_of_costs
+from .cost_table import CostTable, costs_of, costs_on, is_file_of_costs
 from .forms import FORMS, FormName
-from .machine import ProcessorKind
+from .machine import Processor, ProcessorKind
+from .packaged import target_names
 
 KernelOutput = Literal["quantized", "float"]
 QUANTIZED, FLOAT = get_args(KernelOutput)
@@ -395,6 +396,16 @@ class Recipe:
             return None
         packaged = self.target.costs and not is_file_of_costs(self.target.costs)
         return self.measured or (costs_of(self.target.costs) if packaged else None)
+
+    def costs_on(self, here: Processor) -> CostTable | None:
+        """Return the times of the kernels on a processor, None where they are not known. Plans have those of
+        `costs` on every processor."""
+        costs, name = self.costs, self.target.name
+        if costs is None or (name in target_names() and not name.startswith(costs.conditions.target)):
+            return None
+        if here.has_kernels_of(costs.conditions.processor):
+            return costs
+        return None if self.measured else costs_on(costs.conditions.target, here)
 
 
 def chain_implementation(target: Target) -> str:

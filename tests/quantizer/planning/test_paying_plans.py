@@ -14,13 +14,20 @@ from qprof_onnx.profiles.base.json_values import to_jsonable
 from qprof_onnx.profiles.runner.calibrate import calibrate
 from qprof_onnx.profiles.runner.settings import RunSettings
 from qprof_onnx.profiles.samples.values import Sample
-from qprof_onnx.quantizer.plan.plan import PREDICTION_ERROR, Kind, QuantPlan
+from qprof_onnx.quantizer.plan.plan import Kind, PredictedTime, QuantPlan
 from qprof_onnx.quantizer.plan.reasons import ReasonCode
 from qprof_onnx.quantizer.plan.store import dumps, loads
-from qprof_onnx.quantizer.planning.plan_model import model_facts, plan_from
+from qprof_onnx.quantizer.planning.plan_model import (
+    NOT_HERE,
+    PlannedModel,
+    model_facts,
+    plan_from,
+    predicted_on,
+)
 from qprof_onnx.quantizer.prepare.prepare import open_prepared
 from qprof_onnx.quantizer.targets.cost_table import Conditions, CostTable
 from qprof_onnx.quantizer.targets.loading import load_recipe
+from qprof_onnx.quantizer.targets.machine import Processor
 
 from ..networks import Network, network
 
@@ -47,23 +54,71 @@ def table(product: float, others: float = 10.0) -> CostTable:
     return CostTable(CONDITIONS, {**same, **kernels})
 
 
-def planned(net: Network, times: CostTable, **settings: object) -> QuantPlan:
+def planned_model(net: Network, times: CostTable, **settings: object) -> PlannedModel:
     recipe = replace(load_recipe(None, settings), measured=times)
-    return plan_from(model_facts(net.prepared, net.profile, recipe)).plan
+    return plan_from(model_facts(net.prepared, net.profile, recipe))
+
+
+def planned(net: Network, times: CostTable, **settings: object) -> QuantPlan:
+    return planned_model(net, times, **settings).plan
 
 
 def test_a_model_that_int8_makes_much_faster_is_quantized_and_has_its_predicted_time(net: Network) -> None:
-    plan = planned(net, table(4.0))
+    plan = planned(net, replace(table(4.0), held=("a model",), error=0.15))
     assert plan.nodes["MatMul_a"].kind is Kind.QUANTIZED
     time = plan.origin.time
     assert time is not None
-    assert (time.float_us, time.planned_us, time.error) == (50.0, 35.0, PREDICTION_ERROR)
-    assert to_jsonable(time)["error"] == PREDICTION_ERROR
+    assert (time.float_us, time.planned_us, time.error) == (50.0, 35.0, 0.15)
+    assert to_jsonable(time)["error"] == 0.15
     assert (
         time.text
         == "0.70 of float's time, within 15 % for nine of ten models (onnxruntime 1.0, 1 thread, a processor)"
     )
     assert loads(dumps(plan)).origin == plan.origin
+
+
+HERE = Processor("x86_64", "", ())
+"""A processor with the instruction sets of `CONDITIONS`: none."""
+
+
+def test_a_prediction_is_printed_on_the_processor_whose_times_it_is_of(net: Network) -> None:
+    made = planned_model(net, table(4.0))
+    printed = predicted_on(HERE, made)
+    assert printed == made.plan.origin.time
+    assert isinstance(printed, PredictedTime)
+    assert printed.error_text == ""  # the table was held against no models
+    assert predicted_on(replace(HERE, features=("avx2",)), made) == NOT_HERE
+    read = replace(made, facts=None, cost_model=None)
+    assert (predicted_on(HERE, read), predicted_on(replace(HERE, features=("avx2",)), read)) == (
+        printed,
+        NOT_HERE,
+    )
+
+
+def test_a_prediction_is_of_a_run_as_the_data_have_it() -> None:
+    weight = np.random.default_rng(1).integers(-127, 128, (64, 64)).astype(np.float32) / 1024
+    text = "a = MatMul (x, w) b = Erf (a) c = Cos (b) y = Sin (c)"
+    batches = network(text, {"w": weight}, (2, 64), dims=("n", 64))
+    products = tuple((64.0, 64.0, rows, 10.0 + 10.0 * rows) for rows in (1.0, 2.0))
+    times = table(4.0)
+    made = planned_model(batches, replace(times, kernels={**times.kernels, "MatMul:float": products}))
+    of_plan, printed = made.plan.origin.time, predicted_on(HERE, made)
+    assert isinstance(of_plan, PredictedTime)
+    assert isinstance(printed, PredictedTime)
+    assert (of_plan.float_us, printed.float_us) == (50.0, 60.0)  # of one row, and of two
+
+
+@pytest.mark.parametrize("error", [0.0, 0.15])
+def test_a_speed_that_rests_on_kernels_that_were_not_measured_is_not_predicted(
+    net: Network, error: float
+) -> None:
+    times = replace(table(4.0), held=("a model",), error=error)
+    sizes = [(4.0, 64.0, rows, 20.0) for rows in (1.0, 2.0)]
+    far = planned_model(net, replace(times, kernels={**times.kernels, "MatMul:float": tuple(sizes)}))
+    said = predicted_on(HERE, far)
+    assert isinstance(said, str)
+    assert said.startswith("not predicted: ")
+    assert "kernels that were not measured (MatMul); --check-speed" in said
 
 
 def test_a_model_that_saves_a_few_percent_has_int8_weights_alone_and_one_line_that_says_so(

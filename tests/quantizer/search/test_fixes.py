@@ -48,7 +48,20 @@ def verdict(sqnr: float, grade: Grade, size: int = 25, predicted: float | None =
     parts = Composition(1.0, 1)
     decision = Decision(grade, "outputs", grade)
     return Verdict(
-        grade, decision, (output,), (), None, "", None, held_out, 100, size, None, predicted, parts
+        grade,
+        decision,
+        (output,),
+        (),
+        None,
+        "",
+        None,
+        held_out,
+        100,
+        size,
+        None,
+        predicted,
+        parts,
+        printed=predicted,
     )
 
 

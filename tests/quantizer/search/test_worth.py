@@ -15,7 +15,9 @@ from .judged import HELD_OUT, LIMITS, evaluation
 
 def verdict(grade: Grade, size: int, predicted: float | None, latency: Latency | None = None) -> Verdict:
     """Return the verdict on a model of 100 bytes that has `size` when it is quantized."""
-    made = verdict_of(evaluation(), LIMITS, Composition(1.0, 3), HELD_OUT, predicted=predicted)
+    made = verdict_of(
+        evaluation(), LIMITS, Composition(1.0, 3), HELD_OUT, predicted=predicted, printed=predicted
+    )
     decision = replace(made.decision, grade=grade)
     return replace(made, grade=grade, decision=decision, quantized_bytes=size, latency=latency)
 
@@ -54,7 +56,7 @@ def test_what_was_measured_counts_more_than_what_was_predicted() -> None:
 
 def test_a_model_that_is_good_and_hardly_smaller_is_not_written_for_nothing() -> None:
     quantized = evaluation(quantized_bytes=97)
-    vain = verdict_of(quantized, LIMITS, Composition(0.5, 3), HELD_OUT, predicted=1.02)
+    vain = verdict_of(quantized, LIMITS, Composition(0.5, 3), HELD_OUT, predicted=1.02, printed=1.02)
     assert vain.sentence.endswith("hardly smaller and hardly faster than float, int8 brings nothing")
     said = (
         "nothing is quantized: int8 gains next to nothing (1.03 times smaller, 1.02 times as fast, predicted)"

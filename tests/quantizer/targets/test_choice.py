@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import pytest
 from qprof_onnx.profiles.base.errors import ConfigError
+from qprof_onnx.quantizer.targets import cost_table
+from qprof_onnx.quantizer.targets import target as targets
 from qprof_onnx.quantizer.targets.cost_table import costs_of
-from qprof_onnx.quantizer.targets.loading import packaged_targets
+from qprof_onnx.quantizer.targets.loading import load_recipe, packaged_targets
 from qprof_onnx.quantizer.targets.machine import (
-    FEATURES,
     KINDS,
     Installed,
     Processor,
     choose,
     default_doubt,
-    elsewhere_measured,
 )
 
 TARGETS = {target.name: target.processors for target in packaged_targets()}
 VNNI = Processor("x86_64", "", ("avx2", "avx512f", "avx512_vnni"))
 AVX2 = Processor("x86_64", "", ("avx2",))
+ZEN5 = Processor("x86_64", "", ("avx2", "avx_vnni", "avx512f", "avx512_vnni"))
 ARM = Processor("aarch64", "", ("asimddp",))
 RISCV = Processor("riscv64", "", ())
 PLAIN = Installed("1.31.1", ("CPUExecutionProvider",))
@@ -78,29 +79,6 @@ def test_a_default_that_is_another_machines_is_said() -> None:
     assert "choose a target of your own" in default_doubt("onnxruntime-x86", TARGETS, RISCV)
 
 
-MEASURED = "onnxruntime 1.31.1, 1 thread, AMD EPYC avx2 avx512f avx512_vnni"
-
-
-@pytest.mark.parametrize(
-    ("here", "version", "said"),
-    [
-        (VNNI, "1.31.0", ""),
-        (VNNI, "1.32.0", "here onnxruntime 1.32.0: not measured"),
-        (AVX2, "1.31.1", "here without avx512f avx512_vnni: not measured"),
-        (
-            Processor("AMD64", "", ("avx2", "avx_vnni")),
-            "1.40.2",
-            "here onnxruntime 1.40.2, without avx512f avx512_vnni, with avx_vnni: not measured",
-        ),
-        (ARM, "1.32.0", ""),
-    ],
-)
-def test_times_that_another_machine_or_version_was_measured_on_are_called_so(
-    here: Processor, version: str, said: str
-) -> None:
-    assert elsewhere_measured(MEASURED, here, Installed(version)) == said
-
-
 def test_products_gain_less_from_int8_on_processors_without_vnni() -> None:
     def share_of_float(target: str) -> float:
         table = costs_of(target)
@@ -115,14 +93,31 @@ def test_products_gain_less_from_int8_on_processors_without_vnni() -> None:
     assert 0.45 < share_of_float("onnxruntime-x86-avx2") < 0.8
 
 
-@pytest.mark.parametrize("target", ["onnxruntime-x86", "onnxruntime-x86-avx2"])
-def test_the_packaged_times_name_runtime_and_processor_as_they_are_compared(target: str) -> None:
-    table = costs_of(target)
+@pytest.mark.parametrize(
+    ("target", "here", "processor"),
+    [
+        ("onnxruntime-x86", ZEN5, "AMD EPYC avx2 avx_vnni avx512f avx512_vnni"),
+        ("onnxruntime-x86", AVX2, "AMD EPYC avx2"),
+        ("onnxruntime-x86", VNNI, ""),
+        ("onnxruntime-x86", ARM, ""),
+        ("onnxruntime-arm", ZEN5, ""),
+        ("onnxruntime-arm", ARM, ""),
+        ("tensorrt", ZEN5, ""),
+    ],
+)
+def test_the_times_of_a_processor_are_those_of_its_instruction_sets(
+    monkeypatch: pytest.MonkeyPatch, target: str, here: Processor, processor: str
+) -> None:
+    monkeypatch.setattr(targets, "costs_of", cost_table.costs_of)
+    recipe = load_recipe(target)
+    table = recipe.costs_on(here)
+    assert ("" if table is None else table.conditions.processor) == processor
+    assert recipe.costs is load_recipe(target).costs  # plans have one table on every processor
+
+
+@pytest.mark.parametrize("here", [ZEN5, AVX2])
+def test_packaged_times_state_an_error_and_the_models_that_it_was_held_against(here: Processor) -> None:
+    table = cost_table.costs_on("onnxruntime-x86", here)
     assert table is not None
-    assert table.conditions.target == target
-    told = f"{table.conditions.runtime}, 1 thread, {table.conditions.processor}"
-    features = tuple(word for word in told.split() if word in FEATURES)
-    version = table.conditions.runtime.split()[1]
-    assert features
-    assert elsewhere_measured(told, Processor("x86_64", "", features), Installed(version)) == ""
-    assert elsewhere_measured(told, Processor("x86_64", "", features[1:]), Installed(version))
+    assert 0.0 < table.error < 0.2
+    assert len(table.held) >= 10

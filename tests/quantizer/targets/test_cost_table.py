@@ -18,13 +18,20 @@ from qprof_onnx.quantizer.targets.cost_table import (
 )
 
 CONDITIONS = Conditions("onnxruntime-x86", "a processor", "onnxruntime 1.0", 2)
-TABLE = CostTable(CONDITIONS, {"Add:float": ((10.0, 1.0), (1000.0, 10.25)), "Run": ((1.0, 2.0),)})
+KERNELS = {"Add:float": ((10.0, 1.0), (1000.0, 10.25)), "Run": ((1.0, 2.0),)}
+TABLE = CostTable(CONDITIONS, KERNELS, ("a model", "another"), 0.15)
 
 
 def test_a_table_is_read_as_it_was_written(tmp_path: Path) -> None:
     save_table(TABLE, tmp_path / "costs.json")
     read = read_table(tmp_path / "costs.json")
     assert (read.conditions, read.kernels) == (TABLE.conditions, TABLE.kernels)
+    assert (read.held, read.error) == (TABLE.held, TABLE.error)
+
+
+def test_a_table_that_was_held_against_no_model_states_no_error() -> None:
+    text = table_text(TABLE).replace('"held": ["a model", "another"],\n', "")
+    assert parse_table(text, "costs.json").error == 0.0
 
 
 def test_a_table_has_a_line_for_each_kernel() -> None:
@@ -56,6 +63,27 @@ def test_between_two_points_the_time_follows_a_power_of_the_size() -> None:
 def test_beyond_the_points_time_grows_in_proportion_at_most() -> None:
     surface = Surface([(10.0, 1.0), (100.0, 1000.0)])
     assert surface.at((1000.0,)) == pytest.approx(10_000.0)
+
+
+def test_beyond_the_points_work_adds_what_it_added_between_the_last_two() -> None:
+    steps = Surface([(16.0, 10.0 + 16.0 * 2.0), (64.0, 10.0 + 64.0 * 2.0)])
+    assert steps.at((500.0,)) == pytest.approx(10.0 + 500.0 * 2.0)
+    assert Surface([(16.0, 9.0), (64.0, 8.0)]).at((500.0,)) == pytest.approx(8.0)
+
+
+def test_sizes_are_known_that_are_no_further_from_measured_ones_than_these_from_each_other() -> None:
+    channels = [(size, work, size * work) for size in (16.0, 64.0) for work in (1.0, 10.0)]
+    surface = Surface(channels)
+    known = [size for size in (2.0, 5.0, 16.0, 30.0, 200.0, 400.0) if surface.knows((size, 1e6))]
+    assert known == [5.0, 16.0, 30.0, 200.0]
+    assert not Surface([(16.0, 1.0, 5.0)]).knows((32.0, 1.0))
+
+
+def test_what_is_guessed_are_the_times_alone_of_sizes_that_are_far() -> None:
+    table = CostTable(CONDITIONS, {"Conv:float": ((4.0, 1.0, 1.0), (8.0, 1.0, 2.0))})
+    assert table.guessed.microseconds("Conv:float", (6.0, 1.0)) == 0.0
+    assert table.guessed.microseconds("Conv:float", (64.0, 1.0)) == pytest.approx(16.0)
+    assert table.guessed.guess("Conv:float", (4.0, 1.0)) == pytest.approx(1.0)
 
 
 def test_below_the_points_time_falls_by_their_slope_and_never_rises() -> None:
