@@ -114,6 +114,7 @@ class Evaluation(Presented):
         metric: the metric that was asked for, such as "map50"; "" without one.
         metric_title: the same for people.
         score: of both models by that metric; None without one.
+        scored: the output that labels or metric are about; "" for any. Not in JSON.
         worst_samples: those on which the outputs differ most, the worst first; of one sample none.
         excerpts: what a report shows of these; not in JSON.
         runtime: what ran both models, such as "onnxruntime".
@@ -163,6 +164,7 @@ class Evaluation(Presented):
     digests: tuple[tuple[int, ...], ...] = field(default=(), metadata=NOT_IN_JSON)
     sequences: tuple[int, ...] = field(default=(), metadata=NOT_IN_JSON)
     rows: int = 0
+    scored: str = field(default="", metadata=NOT_IN_JSON)
 
     @property
     def doubts(self) -> tuple[Finding, ...]:
@@ -618,6 +620,7 @@ def evaluate(
         shifts=shifts,
         digests=tuple(digests),
         sequences=tuple(sequence_of) if source.state else (),
+        scored=metric.reads if metric is not None else "" if accuracy is None else output,
     )
 
 

@@ -71,7 +71,7 @@ def _blurred(picture: Picture) -> Picture:
 
 
 def _metric(source: MetricSource, score: Callable[[Picture, Picture, float], float]) -> Metric:
-    file, output = source.required_truth(), source.output_name
+    file, output = source.required_truth(), source.values_output
     pictures = array_truth(file, {".npy": read_npy, ".png": read_picture})
     peak = _peak(source)
 
@@ -97,6 +97,7 @@ def _metric(source: MetricSource, score: Callable[[Picture, Picture, float], flo
     return source.opened_metric(
         f"{source.metric.title} of output '{output}'",
         reading=output,
+        reads=output,
         truth=truth,
         scored=scored,
         figures=lambda kept: mean_of(np.concatenate(list(kept))),
@@ -109,7 +110,7 @@ def _peak(source: MetricSource) -> float:
     """Return the largest value that a pixel can have: as the user says, or 1 or 255 by the first picture."""
     given = source.metric.options["range"]
     if given is None:
-        return 1.0 if float(source.first_outputs[source.output_name].max(initial=0.0)) <= 4.0 else 255.0
+        return 1.0 if float(source.first_outputs[source.values_output].max(initial=0.0)) <= 4.0 else 255.0
     try:
         peak = float(given)
     except ValueError:

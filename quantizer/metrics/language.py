@@ -29,7 +29,7 @@ def perplexity(source: MetricSource) -> Metric:
         ConfigError: which input has the ids is not known. ModelError, when it is used: the output is no
             scores of tokens. DataError, at the end: no next token is known.
     """
-    output, metric = source.output_name, source.metric
+    output, metric = source.values_output, source.metric
 
     def truth(place: Place, floats: Outputs) -> tuple[Any, int]:
         assert place.sample is not None
@@ -57,6 +57,7 @@ def perplexity(source: MetricSource) -> Metric:
     return source.opened_metric(
         f"{metric.title} of output '{output}'",
         reading=output,
+        reads=output,
         truth=truth,
         scored=scored,
         figures=lambda kept: _figures(kept, 1, output),

@@ -36,7 +36,7 @@ def r2(source: MetricSource) -> Metric:
 
 
 def _metric(source: MetricSource, figure: Callable[[Floats], Floats]) -> Metric:
-    file, output = source.required_truth(), source.output_name
+    file, output = source.required_truth(), source.values_output
     values = array_truth(file, {".npy": read_npy, ".csv": read_table, ".txt": read_table})
 
     def truth(place: Place, floats: Outputs) -> tuple[Any, int]:
@@ -79,6 +79,7 @@ def _metric(source: MetricSource, figure: Callable[[Floats], Floats]) -> Metric:
     return source.opened_metric(
         f"{source.metric.title} of output '{output}'",
         reading=output,
+        reads=output,
         truth=truth,
         scored=scored,
         figures=figures,

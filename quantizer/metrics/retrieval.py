@@ -27,7 +27,7 @@ def mean_reciprocal_rank(source: MetricSource) -> Metric:
 
 def _rank_metric(source: MetricSource, score: Callable[[Floats], Floats]) -> Metric:
     """Return a metric of the rank of the first document of each query."""
-    file, output, among = source.required_truth(), source.output_name, source.metric.options["among"]
+    file, output, among = source.required_truth(), source.values_output, source.metric.options["among"]
     if among is not None and (not str(among).isdigit() or int(among) < 2):
         raise ConfigError(
             f"metric '{source.metric.text}': among={among} is no number of documents; give 2 or more"
@@ -51,6 +51,7 @@ def _rank_metric(source: MetricSource, score: Callable[[Floats], Floats]) -> Met
     return source.opened_metric(
         f"{source.metric.title}, output '{output}'",
         reading=output,
+        reads=output,
         truth=truth,
         scored=scored,
         figures=figures,

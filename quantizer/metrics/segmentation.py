@@ -59,6 +59,7 @@ def mean_iou(source: MetricSource) -> Metric:
     return source.opened_metric(
         f"{source.metric.title} of output '{output}'",
         reading=f"{output} {source.class_axis}",
+        reads=output,
         truth=truth,
         scored=scored,
         figures=_figures,

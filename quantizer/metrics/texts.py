@@ -125,6 +125,7 @@ def _metric(source: MetricSource, units: Callable[[str], list[str]]) -> Metric:
     return source.opened_metric(
         f"{metric.title} of output '{reader.output}'",
         reading=repr(reader),
+        reads=reader.output,
         truth=truth,
         scored=scored,
         figures=figures,

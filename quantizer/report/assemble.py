@@ -164,7 +164,7 @@ def make_report(analysis: Analysis | None, results: Results, names: FileNames) -
     else:
         grade = _estimated_grade(outputs)
         if evaluation is not None and limits is not None:
-            grade = decision_of(grades, evaluation.score or evaluation.accuracy).grade
+            grade = decision_of(grades, evaluation.score or evaluation.accuracy, evaluation.scored).grade
         worst_output = grades[0].text if grades else _decibel_words(outputs)
         if results.seen is not None and worst_output:
             worst_output += f" (on {_seen_text(results.seen, limits)})"

@@ -269,7 +269,9 @@ def _attributed(
         limits, lacks, is_poor = _limits(analysis) or limits_of(planned), None, False
         if (evaluation := results.evaluation or results.seen) is not None:
             grades = output_grades(evaluation.outputs, limits, evaluation.shifts)
-            is_poor = decision_of(grades, evaluation.score or evaluation.accuracy).grade in ("fair", "poor")
+            is_poor = decision_of(
+                grades, evaluation.score or evaluation.accuracy, evaluation.scored
+            ).grade in ("fair", "poor")
             if only_poor and not is_poor:
                 return None
             lacks = lacking(grades[0] if grades else None) if is_poor else 0.0

@@ -11,6 +11,7 @@ A score, by labels or a metric, is what the user wants, and outputs stand for it
 
 =======================================  ====================================================================
 an output is destroyed                   poor, whatever the score is
+an output that the score does not read   the model is at best as good as that output
 the score's 95 % interval ends at most   the score decides: good with a measured drop of up to `WANTED_DROP`,
 at `NARROW` times the wanted drop, or    fair with up to `FAIR` times that, poor beyond
 begins above `SURE` times that
@@ -27,12 +28,13 @@ counts (DECISIONS.md, 40).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from math import inf, isfinite, isnan, log10
 from typing import Literal
 
 import numpy as np
 
+from ...profiles.base.json_values import NOT_IN_JSON
 from ...profiles.base.tuned import tuned
 from ..evaluation.accuracy import Accuracy
 from ..evaluation.compare import Agreement, OutputResult
@@ -111,7 +113,8 @@ class OutputGrade:
         other_lengths: samples on which it has another length than float's, compared on their common part.
         figures: what was measured in the unit of the output, and what is wanted; "" where it was not.
         sequences: share of sequences of which all answers are equal; None without sequences.
-        destroyed: whether it is beyond doubt worth nothing: broken, or `DESTROYED` times its limit off.
+        destroyed: whether it is beyond doubt worth nothing: broken, `DESTROYED` times its limit off, or poor
+            with more noise than signal.
     """
 
     output: str
@@ -247,7 +250,7 @@ def _grade_in_unit(result: OutputResult, kind: OutputKind, shift: OutputShift) -
         result.shape_mismatches,
         shift.figures,
         None if sequences is None else sequences.ratio,
-        destroyed=grade == "poor" and shift.excess >= DESTROYED,
+        destroyed=grade == "poor" and (shift.excess >= DESTROYED or (sqnr is not None and sqnr <= 0.0)),
     )
 
 
@@ -302,12 +305,14 @@ class Decision:
         outputs: the grade by the outputs alone.
         so_far: whether it is good by the score alone, and more samples could show that more is lost than is
             wanted.
+        unscored: whether an output decides that the score does not read.
     """
 
     grade: Grade
     by: Literal["score", "outputs", ""]
     outputs: Grade
     so_far: bool = False
+    unscored: bool = field(default=False, metadata=NOT_IN_JSON)
 
 
 def drop_grade(drop: Accuracy | Score) -> Grade:
@@ -322,19 +327,32 @@ def drop_grade(drop: Accuracy | Score) -> Grade:
     return "none"
 
 
-def decision_of(outputs: Sequence[OutputGrade], drop: Accuracy | Score | None) -> Decision:
+def decision_of(outputs: Sequence[OutputGrade], drop: Accuracy | Score | None, scored: str = "") -> Decision:
     """Return the grade of a model, and what decides: labels or a metric where these are known, else the worst
     output; one that is destroyed always does.
 
     Args:
         outputs: their grades.
         drop: of the score; None without labels and metric.
+        scored: the output that the score is about, which says nothing of others; "" where it is about all.
     """
     worst: Grade = max((o.grade for o in outputs), key=lambda grade: ORDER[grade], default="none")
     if drop is None:
         return Decision(worst, "outputs" if outputs else "", worst)
     if any(output.destroyed for output in outputs):
         return Decision("poor", "outputs", worst)
+    read = [output for output in outputs if not scored or output.output == scored]
+    decision = _decision_by_score(read, drop)
+    others = [output.grade for output in outputs if output not in read and output.grade != "none"]
+    other: Grade = max(others, key=lambda grade: ORDER[grade], default="good")
+    if other != "good" and ORDER[other] >= ORDER[decision.grade]:
+        return Decision(other, "outputs", worst, unscored=True)
+    return replace(decision, outputs=worst)
+
+
+def _decision_by_score(outputs: Sequence[OutputGrade], drop: Accuracy | Score) -> Decision:
+    """Return the grade of the outputs that a score is about, and what decides."""
+    worst: Grade = max((o.grade for o in outputs), key=lambda grade: ORDER[grade], default="none")
     shown = drop_grade(drop)
     if shown != "none":
         unsure = drop.drop_high > WANTED_DROP and worst != "good"

@@ -567,7 +567,8 @@ class Verdict(Presented):
         scored, by = self.score or self.accuracy, self.decision.by
         if scored is None or by != "outputs" or any(output.destroyed for output in self.outputs):
             return False
-        return self.grade in ("fair", "poor") and scored.drop <= WANTED_DROP
+        is_doubted = not self.decision.unscored and scored.drop <= WANTED_DROP
+        return self.grade in ("fair", "poor") and is_doubted
 
     @property
     def why(self) -> str:
@@ -581,6 +582,8 @@ class Verdict(Presented):
         unit = scored.drop_unit.removeprefix("percentage ") if isinstance(scored, Score) else "points"
         if any(output.destroyed for output in self.outputs):
             return "the output decides: it is worth nothing, whatever the score is"
+        if decision.unscored:
+            return "the output decides: the score is of another one"
         if decision.by == "outputs":
             if not self.is_unsure:
                 return ""
@@ -700,7 +703,7 @@ def verdict_of(
     """
     outputs = output_grades(evaluation.outputs, limits, evaluation.shifts)
     drop = evaluation.score or evaluation.accuracy
-    decision = decision_of(outputs, drop)
+    decision = decision_of(outputs, drop, evaluation.scored)
     # Doubts are told by the evaluation's gate; of other arithmetic no estimate is too good.
     known = of_severity(evaluation.findings, Severity.WARNING, Severity.NOTE)
     if saturation:

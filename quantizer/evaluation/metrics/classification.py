@@ -39,6 +39,7 @@ def top_k(source: MetricSource) -> Metric:
     return source.opened_metric(
         f"{source.metric.title} of output '{output}'",
         reading=f"{output} {source.class_axis}",
+        reads=output,
         truth=truth,
         scored=scored,
         figures=lambda samples: mean_of(100.0 * np.concatenate([rows.right for rows in samples])),

@@ -7,13 +7,25 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ....profiles.base.errors import ModelError
+from ..compare import is_float
 from .metric import Floats, Metric, MetricSource, Outputs, mean_of
 from .truth import Place
 
 
 def cosine(source: MetricSource) -> Metric:
-    """Return the cosine similarity of each row with the float model's, in percent."""
-    output = source.output_name
+    """Return the cosine similarity of each row with the float model's, in percent.
+
+    Raises:
+        ModelError: the output has no directions: it is not float, or a row of it is a single value.
+    """
+    output = source.values_output
+    first = source.first_outputs[output]
+    if not is_float(first) or unit_rows(first).shape[1] < 2:
+        raise ModelError(
+            f"output '{output}': {first.dtype} of shape {list(first.shape)} has no directions to compare by "
+            "cosine; choose an output of float vectors with --output"
+        )
 
     def truth(place: Place, floats: Outputs) -> tuple[Any, int]:
         return unit_rows(floats[output]), 0
@@ -27,6 +39,7 @@ def cosine(source: MetricSource) -> Metric:
     return source.opened_metric(
         f"{source.metric.title}, output '{output}'",
         reading=output,
+        reads=output,
         truth=truth,
         scored=scored,
         figures=lambda kept: mean_of(np.concatenate(list(kept))),

@@ -22,6 +22,7 @@ from ....profiles.base.findings import Code, Finding
 from ....profiles.samples.objects import DataLike
 from ....profiles.samples.picture_files import box_files, is_data_yaml
 from ....profiles.samples.values import Sample
+from ..compare import is_float
 from ..excerpts import Found
 from .table import MetricKind, NamedMetric
 from .truth import Labels, Place
@@ -105,6 +106,7 @@ class Metric:
             the metric is not about answers with scores.
         found: objects of each row, in either model or both; None where the metric is not about objects.
         words: outputs of one model -> the answer of each row, in words; None where numbers say as much.
+        reads: the output that it scores; "" for one that may read any.
     """
 
     name: str
@@ -120,6 +122,7 @@ class Metric:
     shift: Callable[[Sequence[Any], Sequence[Any]], ScoreShift | None] | None = None
     found: FoundObjects | None = None
     words: Callable[[Outputs], Sequence[str]] | None = None
+    reads: str = ""
 
     def truth_of(
         self, sample: Sample, outputs: Outputs, samples_before: int, rows_before: int
@@ -173,6 +176,12 @@ class MetricSource:
         """The output that is scored."""
         return next(iter(self.first_outputs)) if self.output is None else self.output
 
+    @property
+    def values_output(self) -> str:
+        """The output that is scored by its values: the first that is float, unless the user names another."""
+        floats = (name for name, values in self.first_outputs.items() if is_float(values))
+        return self.output_name if self.output is not None else next(floats, self.output_name)
+
     def required_truth(self) -> str:
         """Return the file of the truth; raise ConfigError where a metric that needs it has none."""
         if self.truth is None:
@@ -196,6 +205,7 @@ class MetricSource:
         shift: Callable[[Sequence[Any], Sequence[Any]], ScoreShift | None] | None = None,
         found: FoundObjects | None = None,
         words: Callable[[Outputs], Sequence[str]] | None = None,
+        reads: str = "",
     ) -> Metric:
         """Return the metric that this source opens, with its name, kind and digest.
 
@@ -205,8 +215,8 @@ class MetricSource:
         Args:
             title: for people.
             reading: how the metric reads the outputs.
-            truth, scored, figures, finish, assumed, at_random, shift, found, words: as in `Metric`; `finish`
-                is None where any number of rows fits.
+            truth, scored, figures, finish, assumed, at_random, shift, found, words, reads: as in `Metric`;
+                `finish` is None where any number of rows fits.
         """
         named = self.metric
         digest = hashlib.sha256(repr((named.kind.name, named.number, sorted(named.options.items()))).encode())
@@ -236,4 +246,5 @@ class MetricSource:
             shift=shift,
             found=found,
             words=words,
+            reads=reads,
         )

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from qprof_onnx.profiles.base.errors import ModelError
 from qprof_onnx.quantizer.evaluation.compare import NO_CLASSES, ClassAxis
 from qprof_onnx.quantizer.evaluation.metrics.relative import (
     agreement_metric,
@@ -7,8 +8,9 @@ from qprof_onnx.quantizer.evaluation.metrics.relative import (
     correlation_metric,
     noise_share,
 )
+from qprof_onnx.quantizer.evaluation.metrics.truth import Place
 
-from .running import rows, scored
+from .running import opened, rows, scored
 
 CLASSES = ClassAxis(-1, True)
 
@@ -62,3 +64,17 @@ def test_noise_is_found_beside_large_values_and_in_integers() -> None:
     classes = [{"y": np.array([1, 2, 3, 4])}], [{"y": np.array([1, 2, 3, 5])}]
     assert noise_share(*classes, axes) == 0.25
     assert noise_share(floats, floats, axes) == 0.0
+
+
+def test_cosine_scores_the_first_output_of_float_vectors() -> None:
+    ids, vectors = np.array([[3, 4]]), np.array([[1.0, 0.0]], np.float32)
+    metric = opened("cosine", {"tokens": ids, "embedding": vectors})
+    assert metric.reads == "embedding"
+    truth, _ = metric.truth(Place(0, "a"), {"tokens": ids, "embedding": vectors})
+    assert metric.scored(truth, {"tokens": ids, "embedding": vectors[:, ::-1]}).tolist() == [0.0]
+
+
+@pytest.mark.parametrize("values", [np.array([[3, 4]]), np.array([[2.5]], np.float32)])
+def test_cosine_refuses_an_output_without_directions(values: np.ndarray) -> None:
+    with pytest.raises(ModelError, match="no directions to compare by cosine"):
+        opened("cosine", {"y": values})

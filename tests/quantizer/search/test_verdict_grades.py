@@ -109,6 +109,27 @@ def test_a_score_decides_where_it_is_known() -> None:
     assert decision_of([output("good")], score(5.0, 3.0, 7.0)) == Decision("poor", "score", "good")
 
 
+@pytest.mark.parametrize(("grade", "by"), [("poor", "outputs"), ("fair", "outputs"), ("good", "score")])
+def test_a_score_says_nothing_of_an_output_that_it_does_not_read(grade: Grade, by: str) -> None:
+    other = replace(output(grade), output="embedding")
+    found = decision_of([other, output("poor")], score(0.1, -0.5, 0.7), "y")
+    assert (found.grade, found.by) == (grade, by)
+
+
+def test_a_poor_score_decides_though_another_output_is_fair() -> None:
+    other = replace(output("fair"), output="embedding")
+    assert decision_of([other, output("good")], score(5.0, 3.0, 7.0), "y").by == "score"
+
+
+def test_a_poor_output_with_more_noise_than_signal_is_destroyed() -> None:
+    net = network("y = Relu (x)", {})
+    limits = NoiseLimits(net.graph, net.profile, {"y": "embedding"}, None, ())
+    result = OutputResult("y", "float32", None, None, None, 0)
+    of_noise, of_little = (OutputShift("y", Measure.COSINES, 1.4, 0.4, sqnr) for sqnr in (-3.2, 6.0))
+    assert output_grades([result], limits, [of_noise])[0].destroyed
+    assert not output_grades([result], limits, [of_little])[0].destroyed
+
+
 def test_the_worst_output_decides_where_samples_are_few() -> None:
     few = score(0.0, -3.0, 3.0)
     assert decision_of([output("good"), output("fair")], few) == Decision("fair", "outputs", "fair")
