@@ -214,6 +214,7 @@ SLOWER = 0.995
 def _lines_of_unjudged(result: QuantizeResult, verbose: bool) -> Iterator[tuple[str, str]]:
     """Yield size, quality and speed of a model that was not judged on samples."""
     from ...profiles.records.profile import has_histograms
+    from ...quantizer.targets.machine import how_to_time
 
     sizes = f"{size_text(result.float_bytes)} -> {size_text(result.quantized_bytes)}"
     yield "written", str(result.model_path)
@@ -244,12 +245,12 @@ def _lines_of_unjudged(result: QuantizeResult, verbose: bool) -> Iterator[tuple[
     elif result.prediction:
         yield "speed", result.prediction
     elif facts is not None and not facts.config.regards_time:
-        yield "speed", "not predicted (--cost-model off); measure with qprof evaluate"
+        yield "speed", f"not predicted (--cost-model off); {how_to_time(result.plan.config.target)}"
     else:
         unknown = "times of this target's kernels are not known"
         if facts is not None and not facts.knows_sizes:
             unknown = "the model leaves sizes free, and ranges alone do not tell them (--fix-shapes does)"
-        yield "speed", f"not predicted: {unknown}; measure with qprof evaluate"
+        yield "speed", f"not predicted: {unknown}; {how_to_time(result.plan.config.target)}"
     yield from result.composition.lines
 
     yield from result_lines(_below_alarms(result.findings, verbose), verbose=verbose)

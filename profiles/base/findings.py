@@ -238,7 +238,7 @@ class Code(StrEnum):
     UNCOMPARED_OUTPUT = (
         "uncompared-output",
         Severity.WARNING,
-        "An output is no tensor but a sequence or a map, and is not compared.",
+        "An output is a sequence or a map, or a node makes other values in each run: it is not compared.",
     )
     OUTPUT_KIND = (
         "output-kind",

@@ -30,7 +30,7 @@ from ...profiles.samples.values import InputSpec, Sample, Samples
 from ..adjustments.checkpoint import remove_checkpoint
 from ..evaluation.doubts import clip_doubts
 from ..evaluation.evaluate import measured_sqnr
-from ..evaluation.written_model import check_target, write_checked
+from ..evaluation.written_model import NOT_RUN, check_target, write_checked
 from ..lowering.lower import lower
 from ..lowering.lowered import LoweredModel
 from ..model.output_paths import FilesRead
@@ -457,6 +457,8 @@ def _write(
         if facts is not None and plan.config.has_size and written.size > size_in_bytes(plan.config.fit_size):
             raise beyond_size(facts, written.size)
         findings = dict.fromkeys([*plan.findings, *lowered.findings, *of_target, *written.findings])
+        if plan.origin.checks:  # it was run on samples, which say more than inputs that are made up
+            findings.pop(NOT_RUN, None)
         findings |= dict.fromkeys(clip_doubts(lowered.model))
         plan = replace(plan, findings=tuple(findings))
         if save_plan is not None:

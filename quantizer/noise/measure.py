@@ -45,7 +45,7 @@ from ...profiles.samples.values import Sample
 from ..model.graph import constant_of, is_constant, nodes_run_by
 from ..numerics.affine import INT8, QuantParams, fake_quantized
 from ..numerics.schemas import SCHEMAS, channel_params
-from ..operators.table import facts_of, rule_of
+from ..operators.table import draws, facts_of, rule_of
 from ..operators.weight_layout import WeightLayout
 from .mask_fillers import Rows, filler_rows, without_fillers
 
@@ -626,7 +626,7 @@ def unmeasurable(model: ir.Model) -> str:
     """Return why the noise of a model cannot be measured, as a clause; "" where it can."""
     for graph in model.graphs():
         for node in graph:
-            if facts_of(node).random:
+            if draws(node):
                 return f"{node.op_type} node '{node.name}' makes other values in each run"
     if weight_bytes(model) > MAX_WEIGHT_BYTES:
         return f"its weights have more than {MAX_WEIGHT_BYTES >> 30} GiB"

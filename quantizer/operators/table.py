@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 import onnx_ir as ir
 
 from ...profiles.instrumentation.subgraphs import STANDARD_DOMAINS
+from ..model.graph import constant_of
 from .conditions import (
     EXTRAPOLATION,
     PADDING,
@@ -1018,6 +1019,14 @@ def rule_of(node: ir.Node | Node) -> Rule | None:
     """Return the entry for the operator of `node`, None where it cannot be quantized."""
     entry = facts_of(node)
     return entry if isinstance(entry, Rule) else None
+
+
+def draws(node: ir.Node) -> bool:
+    """Whether a node makes other values in each run: it draws them, or drops some in training mode."""
+    if node.op_type == "Dropout" and node.domain in STANDARD_DOMAINS and len(node.inputs) > 2:
+        training = constant_of(node.inputs[2])
+        return node.inputs[2] is not None and (training is None or bool(training))
+    return facts_of(node).random
 
 
 def is_clip(node: ir.Node | Node) -> bool:

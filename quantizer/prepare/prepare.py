@@ -19,7 +19,7 @@ import onnx_ir as ir
 from onnx_ir.passes.common import RemoveUnusedOpsetsPass, TopologicalSortPass
 
 from ...profiles.base.errors import ConfigError, ModelError, nearest
-from ...profiles.base.findings import Finding
+from ...profiles.base.findings import Code, Finding
 from ...profiles.instrumentation.profiling_nodes import is_instrumented
 from ...profiles.records.profile import ModelId, Profile
 from ...profiles.runtime.session import runtime_dtypes
@@ -31,7 +31,7 @@ from ..model.graph import name_of, subgraphs
 from ..model.identity import model_id
 from ..model.loading import LoadedModel, read_model
 from ..operators.graph import Graph, index
-from ..operators.table import CONVERSIONS
+from ..operators.table import CONVERSIONS, draws
 from .cleanup import (
     collect_origin,
     drop_noops,
@@ -192,9 +192,19 @@ def prepare(model: ir.Model) -> Prepared:
             findings.extend(of_step)
     unimproved = work.clone()
     beyond = improve(work) & BEYOND_LOADING.keys()
+    findings.extend(_drawing(node) for node in work.graph.all_nodes() if draws(node))
     return Prepared(
         work, tuple(findings), narrow, collect_origin(work), unimproved if beyond or narrow else None
     )
+
+
+def _drawing(node: ir.Node) -> Finding:
+    """Return the finding on a node that makes other values in each run."""
+    drops = node.op_type == "Dropout"
+    why = " in training mode drops activations at random" if drops else " draws its values"
+    sentence = f"{node.op_type} node '{node.name}'{why}: activations after it differ in each run"
+    remedy = "export the model for inference" if drops else "no output that depends on it can be compared"
+    return Finding(Code.UNCOMPARED_OUTPUT, sentence, node.name or "", remedy=remedy)
 
 
 def improve(

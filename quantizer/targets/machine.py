@@ -158,6 +158,17 @@ def is_timed(target: str, runtime: str, provider: str) -> bool:
     return target == OTHERS.get(provider, target) and (provider in OTHERS or target.startswith("onnxruntime"))
 
 
+def how_to_time(target: str) -> str:
+    """Return the advice on how the speed of a model for a target is measured."""
+    if target == "openvino":
+        return "measure with qprof evaluate --runtime openvino"
+    if target in OTHERS.values():  # whose short names providers have
+        return f"measure on the target with qprof evaluate --provider {target}"
+    if is_timed(target, "onnxruntime", ""):
+        return "measure with qprof evaluate"
+    return "measure in the runtime of the target"
+
+
 @dataclass(frozen=True)
 class Installed:
     """The runtimes that are installed.

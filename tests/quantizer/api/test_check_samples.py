@@ -5,7 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import onnx
+import onnx.parser
 import qprof_onnx as qprof
+from qprof_onnx.profiles.base.findings import Code
 
 DIGITS = Path(__file__).parents[3] / "examples" / "digits"
 MODEL = DIGITS / "model.onnx"
@@ -73,3 +76,19 @@ def test_what_travels_with_a_model_holds_no_sample(tmp_path: Path) -> None:
         if path.name != "p.samples.npz":
             assert held.tobytes() not in path.read_bytes()
             assert profile.held_samples[0].digest not in path.read_text("latin-1") or path.name == "p.yaml"
+
+
+def test_a_model_that_ran_on_samples_is_not_told_to_be_untried() -> None:
+    proto = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]> g (float[N,8] x, int64[2] s) => (float[M,4] y) '
+        "{ r = Reshape (x, s) y = MatMul (r, w) }"  # no inputs can be made up
+    )
+    rng = np.random.default_rng(0)
+    weight = rng.normal(size=(4, 4)).astype(np.float32)
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(weight, "w"))
+    samples = [{"x": rng.normal(size=(1, 8)).astype(np.float32), "s": np.array([2, 4])} for _ in range(8)]
+    profile = qprof.profile(proto, samples)
+    planned = qprof.quantize(proto, profile, cost_model="off")
+    again = qprof.quantize(proto, profile, plan=planned.plan)
+    assert planned.checks
+    assert not {Code.NOT_TEST_RUN} & {finding.code for finding in (*planned.findings, *again.findings)}

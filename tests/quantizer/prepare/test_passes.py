@@ -8,6 +8,7 @@ import onnx.parser
 import onnx_ir as ir
 import onnxruntime as ort
 import pytest
+from qprof_onnx.profiles.base.findings import Code
 from qprof_onnx.quantizer.prepare.prepare import prepare, quantized_operators
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17]>\n'
@@ -288,6 +289,25 @@ def test_random_numbers_are_not_folded():
     )
     result = prepare(ir.from_proto(proto))
     assert "RandomNormalLike" in [node.op_type for node in result.model.graph]
+
+
+@pytest.mark.parametrize(("training", "is_told"), [("bool t = {1}", True), ("bool t = {0}", False)])
+def test_a_dropout_in_training_mode_is_told_by_its_name(training, is_told):
+    proto = parse(
+        f"g (float[2] x) => (float[2] y) <float r = {{0.5}}, {training}> {{ [drop] y = Dropout(x, r, t) }}"
+    )
+    findings = [str(finding) for finding in prepare(ir.from_proto(proto)).findings]
+    assert any("'drop' in training mode" in text for text in findings) == is_told
+
+
+def test_a_node_that_draws_numbers_is_told_by_its_name_in_a_branch_too():
+    proto = parse(
+        "g (float[2] x, bool b) => (float[2] y) { y = If (b) <"
+        "then_branch = g1 () => (float[2] u) { [dice] u = RandomNormalLike(x) }, "
+        "else_branch = g2 () => (float[2] v) { v = Abs(x) }> }"
+    )
+    (finding,) = prepare(ir.from_proto(proto)).findings
+    assert (finding.code, finding.subject) == (Code.UNCOMPARED_OUTPUT, "dice")
 
 
 def test_a_constant_too_large_to_store_stays_a_node():

@@ -108,3 +108,16 @@ def test_a_default_that_is_not_this_machines_is_told_before_the_result(arm: None
     result = CliRunner().invoke(main, asked)
     assert result.exit_code == 0
     assert result.output.startswith("note: target is onnxruntime-x86, the default")
+
+
+@pytest.mark.parametrize(
+    ("target", "advice"),
+    [
+        ("onnxruntime-x86", "measure with qprof evaluate"),
+        ("openvino", "measure with qprof evaluate --runtime openvino"),
+        ("tensorrt", "measure on the target with qprof evaluate --provider tensorrt"),
+        ("glow", "measure in the runtime of the target"),
+    ],
+)
+def test_the_advice_on_speed_is_of_what_runs_the_target(target: str, advice: str) -> None:
+    assert machine.how_to_time(target) == advice
