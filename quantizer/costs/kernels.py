@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import onnx_ir as ir
@@ -51,6 +51,10 @@ STRIDED = 8
 """Run of elements that takes as long to copy, for each of them, as one after the other with a step."""
 
 
+TALLEST = 11
+"""Rows of the tallest window of many channels that tables have (`microbenchmarks.networks`)."""
+
+
 @dataclass(frozen=True)
 class Work:
     """A kernel with the sizes that its time depends on.
@@ -60,12 +64,15 @@ class Work:
         sizes: what its time depends on; how many there are follows from the kernel.
         repeats: how often this is done: for each group, or each matrix of a stack.
         channels_last: the sizes where the channels of its input come last; () for the same.
+        is_measured: whether a table has its time. Tables have no tall float windows on pictures that are one
+            element wide: such a convolution reads its weight anew for each element of the result.
     """
 
     kernel: str
     sizes: tuple[float, ...]
     repeats: float = 1.0
     channels_last: tuple[float, ...] = ()
+    is_measured: bool = True
 
 
 @dataclass(frozen=True, eq=False)
@@ -287,7 +294,9 @@ def _convolution_work(node: Node, sizes: Sizes, *, integer: bool) -> Work:
     groups = node.attributes.get_int("group", 1) or 1
     is_known = has_known_weights(node, sizes)
     weight, read, out = sizes.input(node, 1), sizes.input(node), sizes.output(node)
-    return _window_work(weight, read, out, groups, integer=integer, is_known=is_known)
+    work = _window_work(weight, read, out, groups, integer=integer, is_known=is_known)
+    is_column = not integer and len(out) == 4 and out[-1] == 1 and weight[2] > TALLEST
+    return replace(work, is_measured=not is_column)
 
 
 def has_known_weights(node: Node, sizes: Sizes) -> bool:

@@ -514,8 +514,8 @@ class CostModel:
                     known = len(points[0]) - 1 if points else 0
                     if known in (1, len(work.sizes)):  # of a kernel that depends on more it has the elements
                         last = work.channels_last if in_layout and word != "float" else ()
-                        time = self.table.microseconds(f"{name}:{word}", (last or work.sizes)[-known:]) or 0.0
-                        return work.repeats * time
+                        read = self.table.microseconds if work.is_measured else self.table.guess
+                        return work.repeats * (read(f"{name}:{word}", (last or work.sizes)[-known:]) or 0.0)
         return work.repeats * self.table.guess(f"{DEFAULT_KERNEL}:float", (work.sizes[-1],))
 
     def _border(self, conversions: Mapping[str, str]) -> dict[str, float]:

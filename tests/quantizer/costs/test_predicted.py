@@ -293,3 +293,19 @@ def test_a_tensor_without_a_profile_has_its_free_sizes_from_the_activation_that_
     tensors = {name: one for name, one in net.profile.tensors.items() if name != "a"}
     net.graph.values["a"].shape = ir.Shape([None, 64, 6, 4])
     assert shapes_of(net.graph, replace(net.profile, tensors=tensors))["a"] == (1, 64, 6, 4)
+
+
+@pytest.mark.parametrize(
+    ("sides", "length", "measured"), [((64, 1), 13, False), ((64, 1), 5, True), ((1, 64), 13, True)]
+)
+def test_no_table_has_tall_float_windows_on_pictures_that_are_one_element_wide(
+    sides: tuple[int, int], length: int, measured: bool
+) -> None:
+    kernel = tuple(min(length, side) for side in sides)
+    pads = [size // 2 for size in kernel] * 2
+    text = f"y = Conv <pads = [{','.join(map(str, pads))}]> (x, w)"
+    net = network(text, {"w": (16, 16, *kernel)}, (1, 16, *sides))
+    table = costs_of("onnxruntime-x86")
+    assert table is not None
+    guessed = CostModel(net.graph, net.profile, table.guessed).floating
+    assert (guessed["Conv_y"] == 0.0) == measured
