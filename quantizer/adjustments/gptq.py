@@ -34,9 +34,10 @@ import numpy.typing as npt
 import threadpoolctl
 
 from ...profiles.base.tuned import tuned
-from ..numerics.affine import parameter_arrays, params_of_part, quantize
+from ..numerics.affine import INT8, parameter_arrays, params_of_part, quantize
 from ..numerics.array_file import ArrayFile
 from ..operators.graph import Graph, Node
+from ..operators.pair_sums import limits, saturates
 from ..operators.table import product_layout, weight_axes
 from ..operators.weight_layout import Kernel
 from ..plan.plan import QuantPlan, RoundingOffsets
@@ -361,14 +362,20 @@ def rebased(
 
 
 def flattened(weight: Weight) -> tuple[Array, Array, Array, Array]:
-    """Return a weight, its scale and the first and the last step of its type as `gptq` takes them.
+    """Return a weight, its scale and the first and the last step that it may have as `gptq` takes them.
 
+    Products that do not saturate with the nearest quantized values do not with those that are chosen instead.
     Floats have 32 bits and steps 16: a weight may have many elements.
     """
-    params, shape = weight.params, weight.array.shape
+    params, shape, layout = weight.params, weight.array.shape, product_layout(weight.node)
     scale, point = parameter_arrays(params, shape)
     zero_point = point.astype(np.int16)
-    parts = (weight.array, scale, params.qtype.low - zero_point, params.qtype.high - zero_point)
+    low, high = np.asarray(params.qtype.low, np.int16), np.asarray(params.qtype.high, np.int16)
+    if params.qtype == INT8 and layout is not None:
+        codes, axes = quantize(weight.array, params), weight_axes(weight.node, shape)
+        if not saturates(codes, axes, layout):
+            low, high = (axes.unblocked(ends) for ends in limits(codes, axes, layout))
+    parts = (weight.array, scale, low - zero_point, high - zero_point)
     one, two, three, four = (columns_of(weight.node, np.broadcast_to(part, shape)) for part in parts)
     return one, two, three, four
 

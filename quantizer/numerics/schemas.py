@@ -310,6 +310,19 @@ def weight_for_bias(
     return QuantParams(raised, weight.zero_point, weight.qtype, weight.axis, weight.block_size)
 
 
+def raised_scales(params: QuantParams, least: Floats, schema: Schema) -> QuantParams:
+    """Return the parameters with scales of at least so much each; a schema of powers of two raises to one."""
+    import numpy as np
+
+    from .affine import QuantParams
+
+    least = np.maximum(least, FLOAT32_TINY)
+    if schema.power_of_two:
+        least = _raised_to_power_of_two(least)
+    scale = np.maximum(params.scale, least.astype(np.float32))
+    return QuantParams(scale, params.zero_point, params.qtype, params.axis, params.block_size)
+
+
 def widened_range(low: float, high: float, schema: Schema, qtype: QuantType) -> tuple[float, float]:
     """Return the range that the quantized values will cover (Glow SPEC D.2, steps 1 to 4).
 

@@ -26,14 +26,16 @@ from ..noise.exact_gains import Remainder, remainders
 from ..noise.mask_fillers import with_fillers_apart
 from ..noise.output_limits import NoiseLimits, noise_limits
 from ..noise.propagation import NoiseGains, WeightErrors, measured_gains
-from ..numerics.affine import TYPES, QuantParams, QuantType
+from ..numerics.affine import INT7, INT8, TYPES, QuantParams, QuantType
 from ..numerics.array_file import ArrayFile
 from ..numerics.calibrators import Range
 from ..numerics.density import ChannelDensities
 from ..numerics.schemas import SCHEMAS, Schema, bias_params, channel_params, choose_params, weight_for_bias
 from ..operators.concat_caches import concat_caches
 from ..operators.functions import PointwiseChain
-from ..operators.graph import Graph, match_nodes
+from ..operators.graph import Graph, Node, match_nodes
+from ..operators.pair_sums import unsaturated
+from ..operators.weight_layout import WeightLayout
 from ..plan.plan import Implementation
 from ..plan.provenance import profile_digest
 from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because, stays_float
@@ -343,6 +345,27 @@ class PlanningFacts:
             )
         return self._channel_params[key]
 
+    def product_params(
+        self, node: Node, layout: WeightLayout, axis: int | None, schema: Schema, qtype: QuantType
+    ) -> QuantParams:
+        """Return `channel_params` of the weight of a product of integers that the target computes exactly."""
+        name = node.input(layout.index)
+        params = self.channel_params(name, axis, schema, qtype)
+        if not self.target.pairs_in_16_bits or qtype != INT8:
+            return params
+        if params.zero_point.any():  # its products sum the codes: those of 7 bits are safe in any pair
+            params = self.channel_params(name, axis, schema, INT7)
+            return QuantParams(params.scale, params.zero_point, qtype, axis)
+        key = (name, layout, axis, schema, qtype)
+        if key not in self._channel_params:
+            array = self.graph.constant(name)
+            assert array is not None
+            axes = layout.axes(node, array.shape)
+            self._channel_params[key] = unsaturated(
+                params, array.astype(np.float32, copy=False), axes, layout, schema
+            )
+        return self._channel_params[key]
+
     def params_with_bias(
         self, weight: QuantParams, data: QuantParams, bias: str, schema: Schema
     ) -> tuple[QuantParams, QuantParams]:
@@ -368,7 +391,7 @@ class PlanningFacts:
         return {}
 
     @derived_from("graph")
-    def _channel_params(self) -> dict[tuple[str, int | None, Schema, QuantType], QuantParams]:
+    def _channel_params(self) -> dict[tuple[object, ...], QuantParams]:
         return {}
 
     @derived_from("graph", "config")

@@ -421,8 +421,8 @@ def _dynamic(node: Node, rule: Rule, choice: Choice, facts: PlanningFacts) -> Ch
     for weight in rule.constants:
         array = arrays[weight.index]
         axis = weight.axis(node, array.ndim) if config.granularity == "per-channel" else None
-        inputs[weight.index] = facts.channel_params(
-            node.input(weight.index), axis, symmetric_schema(facts), signed_type(facts)
+        inputs[weight.index] = facts.product_params(
+            node, weight, axis, symmetric_schema(facts), signed_type(facts)
         )
     sqnr = min(weight_sqnr(arrays[index], params) for index, params in inputs.items())
     if not as_run and sqnr < _least_sqnr(config):

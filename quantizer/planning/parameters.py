@@ -226,10 +226,10 @@ def _weight_params(facts: PlanningFacts, node: Node, activations: Mapping[str, Q
     weight = None if rule is None or rule.weight is None else node.constant(rule.weight.index)
     if rule is None or rule.weight is None or weight is None:
         return {}
-    schema, name = SCHEMAS[config.weight_schema], node.input(rule.weight.index)
+    schema = SCHEMAS[config.weight_schema]
     one_scale = config.granularity != "per-channel" or rule.weight.is_stack(weight.ndim)
     axis = None if one_scale else rule.weight.axis(node, weight.ndim)
-    params = facts.channel_params(name, axis, schema, TYPES[config.weight_type])
+    params = facts.product_params(node, rule.weight, axis, schema, TYPES[config.weight_type])
     bias = None if rule.bias is None else node.constant(rule.bias)
     if rule.bias is None or bias is None:
         return {rule.weight.index: params}

@@ -190,6 +190,14 @@ class Target:
     weight_types: Annotated[
         tuple[WeightType, ...], Meta(description="Integer types of weights that it has kernels for.")
     ] = ("int8", "uint8", "int7")
+    pairs_in_16_bits: Annotated[
+        bool,
+        Meta(
+            description="Whether a kernel may add the products of two neighbouring int8 weights in 16 bits, "
+            "as onnxruntime and OpenVINO do on x86-64 without VNNI: scales of weights are raised so far that "
+            "no such sum saturates. false keeps the full range, for processors that all have VNNI."
+        ),
+    ] = False
     float_types: Annotated[
         tuple[FloatType, ...],
         Meta(description="Floating-point types of few bits in which products can read data and weights."),

@@ -313,7 +313,7 @@ def test_auto_steps_back_as_far_as_the_noise_of_the_activations_asks(outlier: fl
 def test_auto_tells_the_figures_of_its_choice() -> None:
     reason = outlier_plan(60.0, min_tensor_sqnr=30.0).nodes["MatMul_y"].reason
     assert "quantizing 'x' to uint8 would leave" in reason
-    assert "weight 1000 x 4 in int8: 4" in reason
+    assert "weight 1000 x 4 in int8: 39.4 dB" in reason
     assert "dynamic parameters of 'x': " in reason
 
 

@@ -255,7 +255,7 @@ def test_fewer_samples_are_run_where_outputs_are_large(
 def test_what_no_plan_can_hold_at_its_price_is_said(
     tmp_path: Path, moved: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(output_shift, "MOST_MOVED", moved / 1.3)
+    monkeypatch.setattr(output_shift, "MOST_MOVED", 1.25 * moved)
     monkeypatch.setattr(closed_loop, "MIN_NOISE_PER_TIME", 1e3)
     result = quantized(tmp_path / "q.onnx", bias_correction="off")
     assert any("no plan that was tried holds" in note for note in map(str, result.plan.findings))
@@ -458,7 +458,11 @@ def test_no_column_is_lost_beside_a_larger_one_whatever_decibels_say(limit: floa
 
 def test_where_scales_are_those_of_a_batch_check_samples_are_run_in_batches() -> None:
     rng = np.random.default_rng(0)
-    weights = numpy_helper.from_array(rng.normal(size=(32, 8)).astype(np.float32), "w")
+    array = (
+        rng.integers(-64, 65, (32, 8)).astype(np.float32) / 127.0
+    )  # on the grid of 8 bits: only data are noisy
+    array[:2] = [[1.0], [-1.0]]
+    weights = numpy_helper.from_array(array, "w")
     values = [helper.make_tensor_value_info(n, 1, ["n", size]) for n, size in (("x", 32), ("y", 8))]
     node = helper.make_node("MatMul", ["x", "w"], ["y"])
     graph = helper.make_graph([node], "rows", values[:1], values[1:], [weights])
