@@ -39,7 +39,7 @@ OPTIONS: Mapping[str, str] = {
     "--allow-different": "Data are compared across a change of the model, such as a retraining.",
     # what becomes of the model
     "--as": "No samples (int8-dynamic), size alone counts (weight-only) or is given (mixed), a GPU (float8).",
-    "--target": "The model is for another runtime or processor than x86 with VNNI.",
+    "--target": "The model is for another runtime or processor than this machine's.",
     "--form": "The backend or compiler reads other operators than QuantizeLinear and DequantizeLinear.",
     "--schema": "The backend wants zero point 0, or scales that are powers of two.",
     "--calibrator": "Another tool's choice of ranges is to be repeated, or outliers are to be clipped.",
@@ -102,7 +102,7 @@ OPTIONS: Mapping[str, str] = {
 
 SETTINGS: Mapping[str, str] = {
     "activation_type": "The backend has kernels of one type alone: signed, unsigned or 16 bits.",
-    "weight_type": "The backend has kernels of one type alone, or its 8-bit products saturate (int7).",
+    "weight_type": "The backend has kernels of only one type.",
     "weight_schema": "The backend wants zero point 0 in weights, or gains by having one.",
     "granularity": "The backend has one scale for a weight.",
     "output_kind": "The verdict speaks of classes where the output is a signal, or the like.",

@@ -18,9 +18,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 
 from hypothesis import settings
 from qprof_onnx.profiles.base.improvement import STRICT
-from qprof_onnx.quantizer.targets import loading, machine, target
-
-from .quantizer import int8_kernels
+from qprof_onnx.quantizer.targets import target
 
 if threading.current_thread() is threading.main_thread():
     # A shell lets what it starts in the background ignore Ctrl-C, and a supervisor perhaps SIGTERM; that is
@@ -74,19 +72,3 @@ def _no_measured_times() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(target, "costs_of", lambda name: None)
         yield
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _no_doubt_about_the_target() -> Iterator[None]:
-    """No command says that a target is not for this processor: it prints the same on any."""
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(loading, "default_doubt", lambda *_: "")
-        patched.setattr(machine, "int8_kernels_saturate", lambda: False)
-        yield
-
-
-@pytest.fixture(scope="session")
-def exact_int8_kernels() -> None:
-    """Skip what runs weights of 8 bits in int8 kernels and tells figures of it, where these saturate."""
-    if not int8_kernels.are_exact():
-        pytest.skip(int8_kernels.SATURATE)

@@ -235,7 +235,6 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
 
 
 @needs_linux
-@pytest.mark.usefixtures("exact_int8_kernels")
 def test_the_github_example_passes_the_first_night_and_fails_one_whose_data_drifted(project: Project) -> None:
     assert project.github(GITHUB) == 0, project.log
     assert {"model.int8.onnx", "model.card.json", "plan.yaml", "profile.yaml"} <= {

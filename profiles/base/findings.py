@@ -568,7 +568,7 @@ class Code(StrEnum):
     SATURATING_KERNELS = (
         "saturating-kernels",
         Severity.WARNING,
-        "The int8 kernels of this processor saturate where those of the target do not: scores differ.",
+        "Int8 weights can saturate on this processor, which has no VNNI: figures are worse than elsewhere.",
     )
 
 

@@ -9,9 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import onnx_ir as ir
-
 from ...profiles.base.arguments import checks_arguments
 from ...profiles.base.errors import ModelError, PlanError
 from ...profiles.base.findings import Code, Finding, gravest_first
@@ -43,9 +40,7 @@ from ..prepare.prepare import ModelFile, opened
 from ..search.attribution import attribute, samples_to_attribute_on
 from ..search.verdict import Composition, HeldOut, Verdict, composition_of, verdict_of
 from ..targets.config import QuantConfig
-from ..targets.loading import load_recipe
-from ..targets.machine import processor, saturation_alarm
-from ..targets.packaged import target_names
+from ..targets.machine import processor
 from .held_out import held_out_part, with_profiled_part
 from .keywords import with_keywords
 from .made_from import MadeFrom, made_from
@@ -162,9 +157,6 @@ def compare(
         if truth is not None:
             named = judge.labels if isinstance(judge.labels, str | os.PathLike) else "labels"
             check_truth(str(named), evaluation.score or evaluation.accuracy, evaluation.findings)
-    if saturation := _saturation(evaluation, quantized, judge):
-        known = (one for one in evaluation.findings if one.code is not Code.ESTIMATE_TOO_GOOD)
-        evaluation = replace(evaluation, findings=gravest_first([*saturation, *known]))
     return evaluation
 
 
@@ -226,33 +218,7 @@ def _verdict(evaluation: Evaluation, judging: _JudgingLimits, model: ModelFile, 
         held_out,
         predicted=None if time is None else time.speedup,
         printed=time.speedup if time is not None and processor().has_kernels_of(time.table) else None,
-        saturation=tuple(one for one in evaluation.findings if one.code is Code.SATURATING_KERNELS),
     )
-
-
-LARGEST_7_BIT = 64
-"""Largest magnitude of a weight whose products never saturate (`numerics.affine.INT7`)."""
-
-
-def _saturation(
-    evaluation: Evaluation, quantized: ModelFile, measuring: EvaluationOptions
-) -> tuple[Finding, ...]:
-    """Return why a model is computed worse here than on the target that it was quantized for; () where it is
-    not, or where the model does not say what it was quantized for."""
-    provenance = evaluation.provenance
-    if provenance is None or provenance.target not in target_names():
-        return ()
-    target = load_recipe(provenance.target).target
-    alarm = saturation_alarm(target, "int8", measuring.runtime, measuring.provider)
-    if not alarm:
-        return ()
-    for value in quantized.model.graph.initializers.values():
-        weight = value.const_value
-        if weight is None or weight.dtype is not ir.DataType.INT8 or len(weight.shape) < 2:
-            continue
-        if np.abs(weight.numpy().astype(np.int16)).max(initial=0) > LARGEST_7_BIT:
-            return alarm
-    return ()
 
 
 OF_LAYERS = frozenset({"limit", "threads", "provider", "transform", "preprocess", "progress"})

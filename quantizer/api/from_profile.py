@@ -189,7 +189,7 @@ def write_quantized(
     first_facts = facts
     if not check_outputs:
         check, not_run = None, "--check-outputs off"
-    elif check is not None and (not_run := why_not_run(recipe, check)):
+    elif check is not None and (not_run := why_not_run(check)):
         check = None
 
     def attempt(facts: PlanningFacts) -> QuantizeResult:

@@ -58,7 +58,6 @@ from ..model.files import temporary_folder
 from ..model.output_paths import FilesRead, check_outputs
 from ..noise.kept_samples import read_measured, with_noise_of_kept
 from ..noise.output_limits import judging_limits
-from ..plan.plan import Kind
 from ..plan.provenance import plan_digest
 from ..planning.settings_check import check_settings
 from ..prepare.prepare import ModelFile, ProfileLike, profile_name
@@ -81,7 +80,6 @@ from ..search.verdict import (
 from ..search.worth import is_in_vain, taken
 from ..targets.config import DATA_FREE, WITH_SAMPLES
 from ..targets.loading import load_recipe, weight_only_settings, with_settings
-from ..targets.machine import saturation_alarm
 from ..targets.packaged import target_names
 from ..targets.target import Recipe
 from .from_profile import write_quantized
@@ -172,7 +170,6 @@ class _Attempt:
     """A quantized model, and how it compares.
 
     Attributes:
-        saturates: whether kernels saturate here, and not on the target.
         seconds: of the processor, that making and judging it took.
         fix: the change of settings that made it; None for the model that was asked for.
     """
@@ -180,7 +177,6 @@ class _Attempt:
     result: QuantizeResult
     evaluation: Evaluation
     verdict: Verdict
-    saturates: bool
     seconds: float = 0.0
     fix: Fix | None = None
 
@@ -632,13 +628,7 @@ def _judged(task: _Task, recipe: Recipe, result: QuantizeResult) -> _Attempt:
     if not options.keep_samples:  # nothing of them is kept, in a report neither
         evaluation = replace(evaluation, excerpts=())
 
-    # Kernels that saturate here, and not on the target, explain noise better than the ranges do.
-    saturation, weight_type = tuple[Finding, ...](), result.plan.config.weight_type
-    if any(entry.kind in (Kind.QUANTIZED, Kind.DYNAMIC) for entry in result.plan.nodes.values()):
-        runtime, provider = task.measuring.runtime, task.measuring.provider
-        saturation = saturation_alarm(facts.target, weight_type, runtime, provider)
-    if not saturation:
-        evaluation = with_cause_of_good_estimates(evaluation, measured)
+    evaluation = with_cause_of_good_estimates(evaluation, measured)
     verdict = verdict_of(
         evaluation,
         limits,
@@ -646,9 +636,8 @@ def _judged(task: _Task, recipe: Recipe, result: QuantizeResult) -> _Attempt:
         samples.description,
         predicted=None if result.plan.origin.time is None else result.plan.origin.time.speedup,
         printed=result.predicted_speedup,
-        saturation=saturation,
     )
-    return _Attempt(result, evaluation, verdict, bool(saturation))
+    return _Attempt(result, evaluation, verdict)
 
 
 def _tried_fixes(task: _Task, first: _Attempt) -> Verdict:
@@ -707,7 +696,6 @@ def _tried_fixes(task: _Task, first: _Attempt) -> Verdict:
             config,
             load_recipe(config.target if config.target in target_names() else None).config.calibrator,
             weight_only_settings(task.recipe),
-            first.saturates and "int7" in facts.target.weight_types,
             task.samples.profiled is not None,
             frozenset(n.name for n in result.planned.graph.nodes if facts.target.has_16bit_kernel(n.op_type)),
         )
@@ -724,9 +712,7 @@ def _tried_fixes(task: _Task, first: _Attempt) -> Verdict:
                 first,
                 (lambda _: cheap_fixes(failing), of_nodes),
                 keeps=lambda found, best: is_better(found.verdict, best.verdict),
-                ends=lambda best: (
-                    (first.saturates or config.has_size) and best.verdict.grade == "good" != verdict.grade
-                ),
+                ends=lambda best: config.has_size and best.verdict.grade == "good" != verdict.grade,
             )
         except WritingError as error:  # no reason to lose the model that is written
             left = str(error)

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from itertools import chain
 
+import numpy as np
 import onnx_ir as ir
 
 from ...profiles.base.errors import ModelError
@@ -21,8 +22,11 @@ from ...profiles.base.tool import tool_name
 from ...profiles.instrumentation.profiling_nodes import is_instrumented
 from ..model.editing import is_standard
 from ..model.external_data import FEW_BIT_FLOATS
+from ..model.graph import constant_of
 from ..model.identity import model_id
+from ..operators.pair_sums import saturates
 from ..operators.table import CONVERSIONS, is_clip
+from ..operators.weight_layout import CONV, GEMM, MATMUL, WeightLayout
 from ..plan.plan import QuantPlan
 from ..plan.provenance import Provenance, model_fingerprint, plan_digest, read_provenance
 from ..prepare.prepare import ModelFile, nodes_said_to_be_quantized
@@ -174,7 +178,7 @@ def session_doubts(quantized: ModelFile) -> tuple[Finding, ...]:
                 slow, remedy = "takes up to 2.8 times as long", "use ORT_ENABLE_ALL"
             elif option == EXACT_PRODUCTS and value == "1":
                 slow = "takes 1.3 to 1.7 times as long"
-                remedy = "leave it out; where processors have no VNNI, use --target onnxruntime-x86-avx2"
+                remedy = "leave it out: weights of target onnxruntime-x86 saturate on no processor"
             else:
                 continue
             sentence = f"{source} sets {option} to {value}, with which int8 {slow} as measured here"
@@ -204,6 +208,66 @@ def clip_doubts(quantized: ir.Model) -> tuple[Finding, ...]:
     names = ";".join((*DROPS_RELU, ROUNDS_BIAS))
     remedy = f"set optimization.disable_specified_optimizers to {names} there, or use --target onnx"
     return (Finding(Code.CLIP_LEFT_OUT, sentence, figures={"nodes": count}, remedy=remedy),)
+
+
+LSTM_WEIGHT = WeightLayout(1, output_axis=2, input_axis=1)
+"""[directions, inputs or hidden, gates]: the weights of DynamicQuantizeLSTM"""
+
+_PRODUCTS: Mapping[str, tuple[int, tuple[WeightLayout, ...]]] = {
+    "MatMulInteger": (1, (MATMUL,)),
+    "MatMulIntegerToFloat": (1, (MATMUL,)),
+    "DynamicQuantizeMatMul": (1, (MATMUL,)),
+    "QLinearMatMul": (3, (MATMUL,)),
+    "QGemm": (3, (GEMM,)),
+    "QLinearConv": (3, (CONV,)),
+    "DynamicQuantizeLSTM": (1, (LSTM_WEIGHT, LSTM_WEIGHT)),
+    "MatMul": (1, (MATMUL,)),
+    "Gemm": (1, (GEMM,)),
+    "Conv": (1, (CONV,)),
+}
+"""The first weight of the products that add two of uint8 and int8 in 16 bits on x86-64 without VNNI, and the
+layouts of all. The last three do if they read dequantized integers. ConvInteger adds in 32 bits."""
+
+
+def saturating_nodes(quantized: ir.Model) -> tuple[str, ...]:
+    """Return the names of products whose int8 weights can saturate 16 bits, see `operators.pair_sums`."""
+    found = []
+    for node in quantized.graph.all_nodes():
+        first, layouts = _PRODUCTS.get(node.op_type, (0, ()))
+        is_float = is_standard(node, "MatMul", "Gemm", "Conv")
+        if is_float and not _reads_integers(node):
+            continue
+        for index, layout in enumerate(layouts, first):
+            value = node.inputs[index] if index < len(node.inputs) else None
+            producer = value.producer() if is_float and value is not None else None
+            codes = constant_of(value if producer is None else producer.inputs[0])
+            if codes is None or codes.dtype != np.int8:
+                continue
+            if saturates(codes, layout.axes(node, codes.shape), layout):
+                found.append(node.name or node.outputs[0].name or node.op_type)
+                break
+    return tuple(found)
+
+
+def _reads_integers(node: ir.Node) -> bool:
+    """Whether data and weight of a float product are dequantized, so that a runtime multiplies integers."""
+    makers = [None if value is None else value.producer() for value in node.inputs[:2]]
+    data, weight = (maker is not None and is_standard(maker, "DequantizeLinear") for maker in makers)
+    return data and weight and constant_of(makers[0].inputs[0] if makers[0] else None) is None
+
+
+def saturation_doubts(quantized: ir.Model) -> tuple[Finding, ...]:
+    """Return a finding if products of a model can saturate on a processor of x86-64 without VNNI."""
+    nodes = saturating_nodes(quantized)
+    if not nodes:
+        return ()
+    others = f" and {len(nodes) - 1} more" if len(nodes) > 1 else ""
+    sentence = (
+        f"int8 weights of '{nodes[0]}'{others} can saturate here: this processor has no VNNI and adds two "
+        "products in 16 bits, so the figures are worse than with VNNI"
+    )
+    remedy = "quantize with target onnxruntime-x86, whose weights never saturate, or with reduce_range"
+    return (Finding(Code.SATURATING_KERNELS, sentence, nodes[0], {"nodes": len(nodes)}, remedy),)
 
 
 def _session_options(text: str) -> Iterator[tuple[str, str]]:

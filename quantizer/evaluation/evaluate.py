@@ -41,6 +41,7 @@ from ..noise.estimate_check import EstimateCheck, check_estimates, expected_sqnr
 from ..noise.output_limits import NoiseLimits
 from ..plan.provenance import Provenance, model_fingerprint, read_provenance
 from ..prepare.prepare import file_of
+from ..targets.machine import int8_kernels_saturate
 from .accuracy import Accuracy, accuracy_of
 from .class_names import ClassNames
 from .compare import (
@@ -52,7 +53,15 @@ from .compare import (
     class_count,
     classes_of,
 )
-from .doubts import check_not_instrumented, clip_doubts, doubts, other_graph, session_doubts, speed_doubts
+from .doubts import (
+    check_not_instrumented,
+    clip_doubts,
+    doubts,
+    other_graph,
+    saturation_doubts,
+    session_doubts,
+    speed_doubts,
+)
 from .excerpts import Excerpt, Reading
 from .gates import GateFailure, check_gate, failures_of, gate_finding, timed_where_it_runs, truth_doubts
 from .latency import Latency, Run, measure
@@ -563,7 +572,9 @@ def evaluate(
     counts_rows = metric is not None and metric.kind.name == "top-K"
     size = quantized.bytes
     failures = failures_of(gate, outputs, accuracy, latency, samples, score=score, size=size)
+    saturated = saturation_doubts(quantized.model) if place == HERE and int8_kernels_saturate() else ()
     findings = [
+        *saturated,
         *map(gate_finding, failures),
         *doubts(floats, quantized),
         *truth_doubts(accuracy, score, counts_rows=counts_rows),
@@ -571,7 +582,7 @@ def evaluate(
         *elsewhere,
         *session_doubts(quantized),
         *clip_doubts(quantized.model),
-        *too_good(estimates),
+        *(() if saturated else too_good(estimates)),
         *map(_non_finite_finding, (o for o in outputs if o.difference and o.difference.non_finite)),
         *(Finding(Code.SCORES_MOVED, sentence) for sentence in (() if shift is None else shift.advice)),
         *(() if metric is None else metric.assumed),

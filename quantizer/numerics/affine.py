@@ -168,8 +168,7 @@ UINT2 = QuantType("uint2", 2, False)
 INT4 = QuantType("int4", 4, True)
 UINT4 = QuantType("uint4", 4, False)
 INT7 = QuantType("int7", 7, True, "int8")
-"""For weights: a sum of two products with uint8 values stays within 16 bits, 2 * 255 * 64 = 32640. Processors
-of x86-64 without VNNI saturate such sums at 32767 (instruction VPMADDUBSW)."""
+"""For weights: a sum of two products with uint8 values stays within 16 bits, 2 * 255 * 64 = 32640."""
 INT8 = QuantType("int8", 8, True)
 UINT8 = QuantType("uint8", 8, False)
 INT16 = QuantType("int16", 16, True)

@@ -351,7 +351,7 @@ class PlanningFacts:
         """Return `channel_params` of the weight of a product of integers that the target computes exactly."""
         name = node.input(layout.index)
         params = self.channel_params(name, axis, schema, qtype)
-        if not self.target.pairs_in_16_bits or qtype != INT8:
+        if not self.target.pairs_in_16_bits or qtype != INT8 or layout.input_axis is None:
             return params
         if params.zero_point.any():  # its products sum the codes: those of 7 bits are safe in any pair
             params = self.channel_params(name, axis, schema, INT7)
@@ -527,7 +527,6 @@ def planning_facts(
         profile_digest=profile_digest(profile) if profile.tensors else "",
         findings=(
             *(f for f in prepared.findings if f.code is not Code.WIDENED or not recipe.config.is_float16),
-            *([Finding(Code.TARGET_ASSUMED, recipe.chosen, recipe.target.name)] if recipe.chosen else []),
             *findings,
             *profile.data.findings,
             *on_ranges,

@@ -199,9 +199,8 @@ def stand_in(facts: PlanningFacts) -> WeightFormat:
 
 
 def signed_type(facts: PlanningFacts) -> QuantType:
-    """Return the signed type of 8 bits, or of 7 where 7 were asked for or a target's products sum no more."""
-    fewer = facts.config.weight_type == "int7" or "int8" not in facts.target.weight_types
-    return INT7 if fewer else INT8
+    """Return the signed type of 8 bits, or of 7 if these were asked for."""
+    return INT7 if facts.config.weight_type == "int7" else INT8
 
 
 def symmetric_schema(facts: PlanningFacts) -> Schema:

@@ -75,8 +75,7 @@ from ..planning.plan_model import NOISY, PlannedModel, plan_from
 from ..planning.size_budget import estimated_size
 from ..targets.config import FEW_BITS, size_in_bytes
 from ..targets.loading import weight_only_settings, with_settings
-from ..targets.machine import saturation_alarm
-from ..targets.target import Recipe, dynamic_implementation
+from ..targets.target import dynamic_implementation
 from .candidates import RankedNode
 from .fallback_nodes import blamed_on_nodes
 from .grades import FAIR, needed_sqnr
@@ -283,22 +282,9 @@ def samples_to_run(graph: Graph, profile: Profile, runs: int) -> int:
     return min(MOST_CHECK_SAMPLES, max(CHECK_SAMPLES, enough - enough % 2))
 
 
-def why_not_run(recipe: Recipe, data: DataLike) -> str:
-    """Return why a plan cannot be run on samples before its model is written; "" where it can.
-
-    Args:
-        recipe: settings and target.
-        data: check samples.
-    """
-    if is_random(source_name(data)):
-        return "the samples are random values"
-    if _saturates(recipe) and recipe.config.mode in ("dynamic", "auto"):
-        return "int8 kernels saturate on this processor"
-    return ""
-
-
-def _saturates(recipe: Recipe) -> bool:
-    return bool(saturation_alarm(recipe.target, recipe.config.weight_type))
+def why_not_run(data: DataLike) -> str:
+    """Return why a plan cannot be run on check samples before its model is written; "" if it can."""
+    return "the samples are random values" if is_random(source_name(data)) else ""
 
 
 def plan_held_on_samples(
@@ -470,8 +456,7 @@ class _CheckedPlans:
 
     def _measured(self, proposal: Proposal, planned: PlannedModel) -> _MeasuredPlan:
         facts = proposal.facts
-        limits, saturates = _limits_of_run(facts), _saturates(facts.recipe)
-        shifts = self.shifts(planned, limits, dequantized=saturates)
+        shifts = self.shifts(planned, _limits_of_run(facts), dequantized=False)
         change = proposal.change
         if change and all(entry.kind is Kind.FLOAT for entry in planned.plan.nodes.values()):
             change = AS_FLOAT  # weights may be too small to be quantized alone
@@ -485,7 +470,7 @@ class _CheckedPlans:
         Args:
             planned: the plan; it is written and run.
             limits: of the outputs.
-            dequantized: whether int8 kernels saturate here: form qdq is then computed as it is written.
+            dequantized: whether form qdq is computed as it is written.
         """
         name, plan = "quantized model", planned.plan
         if dequantized:
@@ -695,9 +680,7 @@ class _CheckedPlans:
         if not plan.adjustments.biases:
             return
         bare = replace(plan, adjustments=replace(plan.adjustments, biases={}))
-        _, *halves = self.shifts(
-            replace(first.planned, plan=bare), facts.noise_limits, dequantized=_saturates(facts.recipe)
-        )
+        _, *halves = self.shifts(replace(first.planned, plan=bare), facts.noise_limits, dequantized=False)
         if max(map(_worst_excess, halves)) <= (1.0 - LEAST_GAIN) * first.excess:
             config = replace(facts.config, bias_correction="off")
             yield Proposal(replace(facts, config=config), "without bias correction")
@@ -746,8 +729,7 @@ class _CheckedPlans:
                 (shifts,) = self._shifts(floats, outputs, inputs, first.facts.noise_limits, every)
                 return min(_worst_excess(shifts), LARGEST_FIGURE) ** 2
 
-            dequantized = _saturates(first.facts.recipe)
-            ranked = ranked_nodes(first.planned, few, noise=noise, dequantized=dequantized)
+            ranked = ranked_nodes(first.planned, few, noise=noise)
             self.noisy[key] = _noisy_nodes(ranked, first)
         return self.noisy[key]
 

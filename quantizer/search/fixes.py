@@ -116,7 +116,6 @@ class Failing:
         config: that it was made with.
         usual_calibrator: that of its target.
         weight_only: the settings that quantize only weights, to 8 bits; None if the target has none.
-        saturates: whether kernels saturate here with 8-bit weights, and the target has 7-bit ones.
         has_samples: whether samples were kept for calibration, with which weights can be rounded.
         in_16_bits: nodes whose activations the target can have in 16 bits.
     """
@@ -125,7 +124,6 @@ class Failing:
     config: QuantConfig
     usual_calibrator: str
     weight_only: Settings | None = None
-    saturates: bool = False
     has_samples: bool = False
     in_16_bits: frozenset[str] = frozenset()
 
@@ -165,8 +163,6 @@ def cheap_fixes(failing: Failing) -> Iterator[Fix]:
         if failing.weight_only:
             yield Fix(failing.weight_only)
         return
-    if failing.saturates:
-        yield Fix({"weight_type": "int7"})
     if failing.is_noisy and config.reads_profile:
         if config.calibrator != failing.usual_calibrator:
             yield Fix({"calibrator": failing.usual_calibrator})

@@ -32,7 +32,7 @@ from ..planning.plan_model import check_without_samples
 from ..planning.settings_check import check_settings
 from ..prepare.prepare import ProfileLike, file_of, profile_name
 from ..targets.loading import goes_with, load_recipe, weight_only_settings
-from ..targets.machine import is_timed, saturation_alarm
+from ..targets.machine import is_timed
 from ..targets.target import Recipe
 from .candidates import Base, OnTrial, Trial, meets
 from .options import Objective, QualityTarget, TuneFiles, TuningData
@@ -110,10 +110,6 @@ def tune(
         *(file.path, prepared, profile, planned_recipe, target, session, split, deadline, on_trial)
     )
     bases = bases_of(recipe, profile)
-    if alarm := saturation_alarm(recipe.target, recipe.config.weight_type, provider=provider):
-        note(*alarm)
-        if "int7" in recipe.target.weight_types:  # which these kernels multiply exactly
-            bases += (Base("weight_type int7", {"weight_type": "int7"}),)
     search = PlanSearch(run, bases)
     best = search.find()
     holdout = None if best is None else search.verified[best.plan_digest]

@@ -688,7 +688,6 @@ def verdict_of(
     *,
     predicted: float | None = None,
     printed: float | None = None,
-    saturation: tuple[Finding, ...] = (),
 ) -> Verdict:
     """Return the verdict on a model, with neither cause nor fixes.
 
@@ -699,15 +698,12 @@ def verdict_of(
         held_out: the samples.
         predicted: times as fast as float, by the times that the plan was made with; None without.
         printed: the same on this processor.
-        saturation: why what was measured is worse than on the target, () where it is not.
     """
     outputs = output_grades(evaluation.outputs, limits, evaluation.shifts)
     drop = evaluation.score or evaluation.accuracy
     decision = decision_of(outputs, drop, evaluation.scored)
-    # Doubts are told by the evaluation's gate; of other arithmetic no estimate is too good.
+    # Doubts are told by the evaluation's gate.
     known = of_severity(evaluation.findings, Severity.WARNING, Severity.NOTE)
-    if saturation:
-        known = tuple(finding for finding in known if finding.code is not Code.ESTIMATE_TOO_GOOD)
     sentences = [f"tokens: {evaluation.tokens.text}"] if evaluation.tokens is not None else []
     sentences += [f"{speed.of}: {speed.text}" for speed in evaluation.token_speeds]
     tokens = [Finding(Code.TOKENS, sentence) for sentence in sentences]
@@ -741,7 +737,7 @@ def verdict_of(
         known = tuple(
             replace(one, code=Code.MAIN_CAUSE) if one.code is Code.SCORES_MOVED else one for one in known
         )
-    findings = [*saturation, *against(composition, verdict.cost), *on_samples, *tokens, *known]
+    findings = [*against(composition, verdict.cost), *on_samples, *tokens, *known]
     verdict = replace(verdict, findings=gravest_first(findings))
     if incomparable:
         return no_verdict(verdict, Finding(Code.NO_VERDICT, incomparable))

@@ -21,6 +21,7 @@ from ...profiles.base.options import Option, option, options_of, setting
 from ..numerics.calibrators import CALIBRATORS, parse_calibrator
 from ..numerics.schemas import SchemaName
 from .forms import FORMS, FormName
+from .packaged import FORMER
 
 Mode = Literal["static", "dynamic", "weight-only", "auto"]
 FloatType = Literal["float8e4m3fn", "float8e5m2", "float8e4m3fnuz", "float8e5m2fnuz"]
@@ -150,8 +151,8 @@ class QuantConfig:
         str,
         option(
             "Basic",
-            "Runtime that the quantized model is for; its settings hold where none are given; auto for this "
-            "machine's.",
+            "Runtime that the quantized model is for; its settings hold if none are given. Default: that of "
+            "this machine's processor.",
         ),
     ] = "onnxruntime-x86"
     mode: Annotated[
@@ -212,7 +213,7 @@ class QuantConfig:
         WeightType,
         setting(
             "Type of weights, that of activations where this is one of floating-point numbers; int7 is int8 "
-            "within -64..63, for processors whose int8 products saturate; int4 and uint4 are for mode "
+            "within -64..63; int4 and uint4 are for mode "
             "weight-only (8 bits where the target has no 4-bit kernel).",
         ),
     ] = "int8"
@@ -464,6 +465,8 @@ def config_from_mapping(value: object, where: str = "") -> QuantConfig:
 def settings_from_mapping(value: object, where: str = "") -> dict[str, Any]:
     """Return the settings that a mapping holds, as the fields of `QuantConfig`; see `config_from_mapping`."""
     values = read_fields(value, QuantConfig, where)
+    if values.get("target") in FORMER:
+        values["target"] = FORMER[values["target"]]
     for name, item in values.items():
         check = settings()[name].check
         if check is not None:

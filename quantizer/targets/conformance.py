@@ -184,19 +184,6 @@ def _behind_relu(node: ir.Node) -> ir.Node | None:
     return producer
 
 
-def _weights_fit_their_bits(model: ir.Model, target: Target) -> Iterator[Breach]:
-    """Where only weights of 7 bits are safe, the quantized weights must stay within them."""
-    if "int8" in target.weight_types or "int7" not in target.weight_types:
-        return
-    low, high = TYPES["int7"].low, TYPES["int7"].high
-    for node, quantized in _conversions(model):
-        if quantized.dtype != ir.DataType.INT8 or quantized.const_value is None:
-            continue
-        array = quantized.const_value.numpy()
-        if array.size and not (low <= array.min() and array.max() <= high):
-            yield _at(node, f"values of '{quantized.name}' leave {low}..{high}: sums saturate")
-
-
 def _full_ranges_are_covered(model: ir.Model, target: Target) -> Iterator[Breach]:
     """Kernels that are right for parameters of the full range only get such parameters (see `full_range`)."""
     for node, quantized in _conversions(model):
@@ -297,7 +284,6 @@ CHECKS: tuple[Check, ...] = (
     _quantized_values_are_of_known_types,
     _zero_points_are_zero,
     _joined_values_are_quantized_once,
-    _weights_fit_their_bits,
     _parameters_are_static,
 )
 """What a runtime refuses, in the order of the message."""

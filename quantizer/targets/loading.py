@@ -52,7 +52,7 @@ from .config import (
 )
 from .cost_table import is_file_of_costs, read_table
 from .forms import FORMS
-from .machine import AUTO, Processors, choose, default_doubt, installed, processor
+from .machine import processor
 from .packaged import packaged_text, target_names
 from .target import (
     ALL_OTHERS,
@@ -63,6 +63,8 @@ from .target import (
     Verified,
 )
 
+AUTO = "auto"
+"""In the place of a target's name: the default one of this machine."""
 OPTIONS = "options"
 """What settings are called in messages that come from no file."""
 USUAL_BLOCK = 32
@@ -107,12 +109,8 @@ def load_recipe(
 ) -> Recipe:
     """Return the settings of a packaged target or of a file, overruled by `overrides`.
 
-    It is noted which target "auto" stands for here, and, where nobody named a target, that the default is not
-    this machine's.
-
     Args:
-        source: name of a packaged target, "auto" for this machine's, or path of a YAML file; None for the
-            default target.
+        source: name of a packaged target, or path of a YAML file; None for the target of this machine.
         overrides: values for fields of `QuantConfig`; None values are ignored.
         runtime: facts about the runtime, over those of the file; entries of a mapping one by one.
 
@@ -120,19 +118,17 @@ def load_recipe(
         ConfigError: no such target or file, unknown keys, values that are not allowed, or that the target
             does not keep; the packaged targets that do are named.
     """
-    name = QuantConfig.target if source is None else str(source)
+    name = AUTO if source is None else str(source)
     is_file = Path(name).suffix in {".yaml", ".yml"}
     own = _parsed(read_text(Path(name), ConfigError), name) if is_file else ConfigFile(target=name)
     file = _with_base(own, name)
-    why = ""
-    if file.target == AUTO and file.runtime is None:
-        chosen_target, why = choose(_processors(), processor(), installed())
-        file = replace(file, target=chosen_target)
+    if file.target == AUTO:
+        file = replace(file, target=default_target())
     if not is_file:
         name = f"configs/{file.target}.yaml"
         file = _packaged(file.target)
     elif file.runtime is None:
-        file = _over(_packaged(file.target or QuantConfig.target, where=name), file)
+        file = _over(_packaged(file.target or default_target(), where=name), file)
     if runtime:
         with _malformed_in(OPTIONS):
             read_fields(runtime, Target, "runtime", without=IDENTITY)
@@ -161,20 +157,15 @@ def load_recipe(
             raise
         where, _, what = str(problem).partition(": ")
         raise ConfigError(f"{where}: {what}; or target {named}") from None
-    remark = why
-    if source is None and processor().kind not in target.processors:
-        remark = default_doubt(target.name, _processors(), processor())
     for key, reason in unread_settings(config).items():
         if key in given:
             sentence = f"{key} {_shown(given[key])} does nothing: {reason}"
             note(Finding(Code.SETTING_UNREAD, sentence, key, remedy="leave it out"), waits=True)
-    if remark:
-        note(Finding(Code.TARGET_ASSUMED, remark, target.name), waits=True)
     measured = None
     if is_file_of_costs(target.costs):
         beside = Path(name).parent if is_file and not (runtime or {}).get("costs") else Path()
         measured = read_table(beside / target.costs)
-    return Recipe(config, target, filled_in, why, measured, given=frozenset(given))
+    return Recipe(config, target, filled_in, measured, given=frozenset(given))
 
 
 def options_of_config(config: QuantConfig, overruled: Collection[str] = ()) -> list[str]:
@@ -189,7 +180,7 @@ def options_of_config(config: QuantConfig, overruled: Collection[str] = ()) -> l
         usual = load_recipe(config.target).config
     except QprofError:
         return []
-    words = [] if config.target == QuantConfig.target else ["--target", config.target]
+    words = [] if config.target == default_target() else ["--target", config.target]
     for name, setting in settings().items():
         value = getattr(config, name)
         if name == "target" or value == getattr(usual, name) or value is None:
@@ -219,8 +210,10 @@ def _shown(value: object) -> str:
     return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
-def _processors() -> Processors:
-    return {target.name: target.processors for target in packaged_targets()}
+def default_target() -> str:
+    """Return the target of this machine's processor; that of x86-64 if there is none for it."""
+    here = processor().kind
+    return next((one.name for one in packaged_targets() if here in one.processors), QuantConfig.target)
 
 
 @contextmanager

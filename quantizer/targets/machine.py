@@ -1,28 +1,17 @@
-"""`--target auto`: the target that this machine stands for, and why; and whether the default is another's.
-
-Models are run by onnxruntime, here and in most programs that load a written model: it is a dependency, reads
-every form, and its kernels are measured. So the processor decides, and every other runtime that is installed
-is named with the option that takes it: a library that is there says nothing of where the model will run.
-"""
+"""This machine: its processor, the target that it stands for, and the runtimes that are installed."""
 
 from __future__ import annotations
 
 import platform
-import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-from ...profiles.base.errors import ConfigError
-from ...profiles.base.findings import Code, Finding
 from .packaged import target_names
-
-if TYPE_CHECKING:
-    from .target import Target
 
 # The processor of this machine: its architecture, and the instruction sets that matter to integer kernels.
 #
@@ -58,13 +47,11 @@ class Processor:
         machine: its architecture, as Python's module platform calls it.
         model: what it calls itself.
         features: those of `FEATURES` that it has, in their order.
-        doubt: what could not be told, as a sentence; "" for nothing.
     """
 
     machine: str
     model: str
     features: tuple[str, ...]
-    doubt: str = ""
 
     @property
     def kind(self) -> ProcessorKind | None:
@@ -95,10 +82,7 @@ def processor() -> Processor:
     info = Path("/proc/cpuinfo")
     if info.exists():
         return of_cpuinfo(machine, info.read_text(encoding="utf-8", errors="replace"))
-    features = _numpy_features()
-    hidden = sys.platform == "win32" and machine.lower() in X86 and "avx512_vnni" not in features
-    doubt = "whether it has AVX-VNNI cannot be told on Windows: if so, give --target onnxruntime-x86"
-    return Processor(machine, platform.processor() or machine, features, doubt if hidden else "")
+    return Processor(machine, platform.processor() or machine, _numpy_features())
 
 
 def of_cpuinfo(machine: str, text: str) -> Processor:
@@ -126,12 +110,6 @@ def _numpy_features() -> tuple[str, ...]:
         return tuple(name for name in FEATURES if name in present)
     return ()
 
-
-AUTO = "auto"
-"""In the place of a target's name: this machine's."""
-
-Processors = Mapping[str, Sequence[ProcessorKind]]
-"""The processors that each target is for, by the target's name; none where processors do not matter."""
 
 OTHERS = {
     "TensorrtExecutionProvider": "tensorrt",
@@ -175,21 +153,11 @@ class Installed:
 
     Attributes:
         onnxruntime: its version.
-        providers: the full names of the execution providers that it was built with.
         openvino: its version, "" where it is not installed.
     """
 
     onnxruntime: str
-    providers: tuple[str, ...] = ()
     openvino: str = ""
-
-    def others(self) -> Iterator[tuple[str, str]]:
-        """Yield the other devices that could run a model, for people, and the target for each."""
-        if self.openvino:
-            yield f"OpenVINO {self.openvino}", "openvino"
-        for provider, target in OTHERS.items():
-            if provider in self.providers and not (target == "openvino" and self.openvino):
-                yield f"onnxruntime's {provider}", target
 
 
 def installed() -> Installed:
@@ -200,57 +168,14 @@ def installed() -> Installed:
         openvino = version("openvino")
     except PackageNotFoundError:
         openvino = ""
-    return Installed(onnxruntime.__version__, tuple(onnxruntime.get_available_providers()), openvino)
-
-
-def fitting(processors: Processors, here: Processor) -> str:
-    """Return the target that is for a processor, the first by name; "" where none is."""
-    return min((name for name, kinds in processors.items() if here.kind in kinds), default="")
-
-
-def choose(processors: Processors, here: Processor, runtimes: Installed) -> tuple[str, str]:
-    """Return the target for a processor and the installed runtimes, and a sentence that says why.
-
-    Raises:
-        ConfigError: no target is for such a processor; the message names those that there are.
-    """
-    target = fitting(processors, here)
-    if not target:
-        raise ConfigError(
-            f"target '{AUTO}': no target is for this processor ({here}); choose one of "
-            f"{', '.join(sorted(processors))}, or give a YAML file with --config"
-        )
-    why = f"target is {target}: this processor is {here}, and onnxruntime {runtimes.onnxruntime} runs models"
-    for title, other in runtimes.others():
-        why += f"; for {title}, which is installed too, give --target {other}"
-    return target, f"{why}; {here.doubt}" if here.doubt else why
-
-
-def default_doubt(target: str, processors: Processors, here: Processor) -> str:
-    """Return a sentence where a target that nobody named is not this machine's; "" where it is.
-
-    Args:
-        target: the default.
-        processors: of all targets.
-        here: this machine's.
-    """
-    meant = processors.get(target, ())
-    if not meant or here.kind in meant:
-        return ""
-    better = fitting(processors, here)
-    advice = (
-        f"--target auto takes {better}" if better else "choose a target of your own (--config) to run it here"
-    )
-    kinds = " or ".join(KINDS[kind] for kind in meant)
-    text = f"target is {target}, the default, which is for {kinds}; this processor is {here}: {advice}"
-    return f"{text}; {here.doubt}" if here.doubt else text
+    return Installed(onnxruntime.__version__, openvino)
 
 
 @cache
 def int8_kernels_saturate() -> bool:
     """Whether onnxruntime's product of the largest uint8 and int8 values is wrong here: it is computed.
 
-    Processors of x86-64 without VNNI add two such products in 16 bits (`numerics.affine.INT7`).
+    Processors of x86-64 without VNNI add two such products in 16 bits (`operators.pair_sums`).
     """
     import numpy as np
     from onnx import TensorProto, helper
@@ -271,30 +196,3 @@ def int8_kernels_saturate() -> bool:
     session = new_session(model.SerializeToString(), new_session_options(), CPU)
     (product,) = session.run(None, {"x": np.full((4, 64), 255, np.uint8)})
     return bool((product != 64 * 255 * 127).any())
-
-
-def saturation_alarm(
-    target: Target, weight_type: str, runtime: str = "onnxruntime", provider: str = "cpu"
-) -> tuple[Finding, ...]:
-    """Return the fault in figures of a model whose int8 kernels saturate on this processor, and the
-    remedy; () where they do not, as with weights of 7 bits, or the model is run on something else.
-
-    Args:
-        target: that the model was quantized for.
-        weight_type: of the model's weights.
-        runtime: that the model is run with.
-        provider: execution provider of onnxruntime, in full or short.
-    """
-    from ...profiles.runtime.providers import CPU, check_provider
-
-    if weight_type != "int8" or runtime != "onnxruntime" or check_provider(provider) != CPU:
-        return ()
-    if not int8_kernels_saturate():
-        return ()
-    both = ", --set weight_type=int7 for both" if "int7" in target.weight_types else ""
-    sentence = (
-        f"int8 kernels saturate here: this processor is {processor()} and adds products of 8-bit weights in "
-        f"16 bits, so SQNR and accuracy are lower than on target {target.name}"
-    )
-    remedy = f"--target auto quantizes for this processor{both}"
-    return (Finding(Code.SATURATING_KERNELS, sentence, target.name, remedy=remedy),)

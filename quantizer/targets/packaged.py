@@ -9,6 +9,10 @@ from ...profiles.base.errors import ConfigError, nearest
 PLACE = "qprof_onnx.configs"
 
 
+FORMER = {"onnxruntime-x86-avx2": "onnxruntime-x86"}
+"""Names that targets had in the version before, and their names now."""
+
+
 def target_names() -> tuple[str, ...]:
     """Return the names of the packaged targets, sorted."""
     return tuple(
@@ -26,7 +30,7 @@ def packaged_text(name: str) -> str:
     Raises:
         ConfigError: there is no such target; the nearest is suggested.
     """
-    names = target_names()
+    names, name = target_names(), FORMER.get(name, name)
     if name not in names:
         raise ConfigError(
             f"target '{name}': no such target.{nearest(name, names)} There are {', '.join(names)}; "

@@ -354,8 +354,8 @@ class Target:
     processors: Annotated[
         tuple[ProcessorKind, ...],
         Meta(
-            description="The processors whose target this is for target auto; none where the processor that "
-            "qprof runs on says nothing of it."
+            description="The processors on which this is the default target; none if the processor that "
+            "qprof runs on does not matter."
         ),
     ] = ()
 
@@ -382,7 +382,6 @@ class Recipe:
         config: the settings, all filled in.
         target: the runtime.
         filled_in: the finding on each setting that another one decided.
-        chosen: how target auto chose the target, as a sentence; "" where it was named.
         measured: times of the kernels on the user's own machine, instead of a packaged table.
         given: names of the settings that the user gave: these are kept or refused.
         products_alone: with `cost_model` off, whether quantization starts at products alone and not at every
@@ -392,7 +391,6 @@ class Recipe:
     config: QuantConfig
     target: Target
     filled_in: tuple[Finding, ...] = field(default=(), compare=False)
-    chosen: str = field(default="", compare=False)
     measured: CostTable | None = field(default=None, compare=False)
     given: frozenset[str] = field(default=frozenset(), compare=False)
     products_alone: bool = field(default=False, compare=False)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..numerics.affine import INT7, INT8, TYPES, QuantType
+from ..numerics.affine import TYPES, QuantType
 from ..numerics.schemas import SCHEMAS, Schema
 from .config import FEW_BITS, QuantConfig
 from .target import Target
@@ -48,7 +48,7 @@ def formats_of(target: Target, op_type: str) -> tuple[WeightFormat, ...]:
     names = target.weight_only.get(op_type, ())
     found = list[WeightFormat]()
     for name in names:
-        qtype = INT7 if name == INT8.name and name not in target.weight_types else TYPES[name]
+        qtype = TYPES[name]
         if not qtype.signed and name.removeprefix("u") in names:
             continue
         blocks: tuple[int, ...] = (0,) if qtype.signed else ()

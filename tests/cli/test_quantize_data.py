@@ -23,8 +23,6 @@ from qprof_onnx.profiles.base.findings import Code, Finding
 from qprof_onnx.quantizer.api import from_samples
 from qprof_onnx.quantizer.search.worth import Taken
 
-from ..quantizer.int8_kernels import TARGET
-
 DIGITS = Path(__file__).parents[2] / "examples" / "digits"
 MODEL, DATA, LABELS = DIGITS / "model.onnx", DIGITS / "heldout", DIGITS / "heldout" / "labels.txt"
 FEW = DIGITS / "calibration"
@@ -119,7 +117,9 @@ def test_what_to_try_is_a_command_that_brings_what_it_says(tmp_path: Path) -> No
 
 
 def test_the_best_fix_is_applied_where_that_is_asked_for(tmp_path: Path) -> None:
-    result = quantize("-o", tmp_path / "q.onnx", *BROKEN, "--fix", "auto", "--target", TARGET, data=FEW)
+    result = quantize(
+        "-o", tmp_path / "q.onnx", *BROKEN, "--fix", "auto", "--target", "onnxruntime-x86", data=FEW
+    )
     assert lines(result, "verdict")[0].startswith("good: ")
     (fixed,) = lines(result, "fixed")
     assert fixed.startswith("by --")
@@ -222,7 +222,7 @@ def test_what_judges_is_for_samples(profile: Path, tmp_path: Path) -> None:
 def test_a_profile_and_samples_lead_to_a_verdict_on_all_samples(profile: Path, tmp_path: Path) -> None:
     out = tmp_path / "q.onnx"
     asked = ("--profile", profile, "--labels", LABELS, "--min-sqnr", "20", "--fix", "auto", "--no-latency")
-    result = quantize(*asked, "--target", TARGET, "-o", out)
+    result = quantize(*asked, "--target", "onnxruntime-x86", "-o", out)
     assert result.exit_code == 0, result.stderr
     assert "% of 400 held-out rows" in lines(result, "verdict")[0]
     assert lines(result, "gate") == ["passed"]

@@ -7,8 +7,6 @@ import pytest
 from click.testing import CliRunner
 from qprof_onnx.cli.main import main
 
-from ..quantizer.int8_kernels import TARGET
-
 DIGITS = Path(__file__).parents[2] / "examples" / "digits"
 
 
@@ -23,7 +21,14 @@ def profile(tmp_path_factory) -> Path:
 
 def run(profile: Path, *options: str):
     data = ["--data", str(DIGITS / "calibration"), "--limit", "2"]
-    command = ["sensitivity", str(DIGITS / "model.onnx"), "--profile", str(profile), "--target", TARGET]
+    command = [
+        "sensitivity",
+        str(DIGITS / "model.onnx"),
+        "--profile",
+        str(profile),
+        "--target",
+        "onnxruntime-x86",
+    ]
     command += [*data, *options]
     return CliRunner().invoke(main, command)
 
@@ -112,7 +117,7 @@ def test_without_the_quantized_model_it_says_that_the_plan_is_a_new_one(profile)
 
 def test_the_plan_is_the_one_that_quantize_writes(profile, tmp_path) -> None:
     plan = tmp_path / "plan.yaml"
-    options = ["--profile", str(profile), "-o", str(tmp_path / "o.onnx"), "--target", TARGET]
+    options = ["--profile", str(profile), "-o", str(tmp_path / "o.onnx"), "--target", "onnxruntime-x86"]
     words = ["quantize", str(DIGITS / "model.onnx"), *options, "--save-plan", str(plan)]
     assert CliRunner().invoke(main, words).exit_code == 0
     made, read = (json.loads(run(profile, "--json", *more).stdout) for more in ([], ["--plan", str(plan)]))
@@ -121,7 +126,14 @@ def test_the_plan_is_the_one_that_quantize_writes(profile, tmp_path) -> None:
 
 
 def test_without_data_the_samples_of_the_profile_are_run(profile) -> None:
-    words = ["sensitivity", str(DIGITS / "model.onnx"), "--profile", str(profile), "--target", TARGET]
+    words = [
+        "sensitivity",
+        str(DIGITS / "model.onnx"),
+        "--profile",
+        str(profile),
+        "--target",
+        "onnxruntime-x86",
+    ]
     document = json.loads(CliRunner().invoke(main, [*words, "--json"]).stdout)
     assert document["samples"] == 16
     assert document["source"] == "16 samples"

@@ -21,8 +21,6 @@ from qprof_onnx.quantizer.api.results import QuantizeResult
 from qprof_onnx.quantizer.targets.forms import FORMS
 from qprof_onnx.quantizer.targets.loading import load_recipe
 
-from ..quantizer.int8_kernels import TARGET
-
 Feed = Mapping[str, Any]
 NEWEST = 24
 """The last opset that the oldest onnxruntime which qprof is tested with runs."""
@@ -219,7 +217,7 @@ def prepared_files(folder: Path, model: Any, feeds: list[Feed]) -> None:
 
 
 def quantized(folder: Path, form: str = "qdq") -> QuantizeResult:
-    recipe = load_recipe(TARGET)
+    recipe = load_recipe("onnxruntime-x86")
     recipe = replace(recipe, config=replace(recipe.config, form=form))
     return write_quantized(folder / "m.onnx", folder / "p.yaml", folder / f"{form}.onnx", recipe=recipe)
 

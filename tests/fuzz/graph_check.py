@@ -56,7 +56,7 @@ Outputs = dict[str, list[Array]]
 EVERYTHING = "everything"
 """A target with an integer kernel of every operator that the table has, for the lowerings' sake."""
 
-IN_ONNXRUNTIME = ("onnxruntime-x86", "onnxruntime-x86-avx2", "onnxruntime-arm", EVERYTHING)
+IN_ONNXRUNTIME = ("onnxruntime-x86", "onnxruntime-arm", EVERYTHING)
 """Targets whose facts keep clear of what onnxruntime's optimizations compute wrongly."""
 
 REFUSALS: Mapping[str, str] = {
@@ -125,13 +125,6 @@ class Outcome:
     def add(self, kind: str, text: str) -> None:
         """Add a finding."""
         self.findings.append((kind, text))
-
-
-def with_int8_as(weight_type: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings with another type for int8 weights: one that the kernels at hand multiply exactly."""
-    if weight_type == "int8" or settings.get("weight_type", "int8") != "int8":
-        return dict(settings)
-    return {**settings, "weight_type": weight_type}
 
 
 def recipe_of(case: Case, form: str) -> Recipe:

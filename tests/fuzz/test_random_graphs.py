@@ -13,8 +13,6 @@ import pytest
 from qprof_onnx.quantizer.lowering import pass_through
 from qprof_onnx.quantizer.operators.table import RULES, Rule, rule_of
 
-from ..quantizer.int8_kernels import WEIGHT_TYPE
-
 FOLDER = Path(__file__).parent
 NAMES = sorted(path.stem for path in (FOLDER / "graphs").glob("*.txt"))
 TOO_NEW = {"RMSNormalization", "Swish"}
@@ -32,8 +30,7 @@ def modules(monkeypatch: pytest.MonkeyPatch) -> dict[str, ModuleType]:
 def test_a_graph_that_once_failed_no_longer_does(
     name: str, modules: dict[str, ModuleType], tmp_path: Path
 ) -> None:
-    kept = modules["kept_graphs"].kept_case(name)
-    case = replace(kept, settings=modules["graph_check"].with_int8_as(WEIGHT_TYPE, kept.settings))
+    case = modules["kept_graphs"].kept_case(name)
     forms = [form for form in case.forms if modules["random_graphs"].goes(case, form)]
     outcome = modules["graph_check"].check_case(replace(case, forms=forms), tmp_path)
     assert outcome.findings == []
@@ -44,7 +41,7 @@ def test_a_graph_that_once_failed_no_longer_does(
 def test_a_random_graph_is_right_in_all_forms(
     number: int, modules: dict[str, ModuleType], tmp_path: Path
 ) -> None:
-    case = modules["random_graphs"].random_case(1, number, WEIGHT_TYPE)
+    case = modules["random_graphs"].random_case(1, number)
     outcome = modules["graph_check"].check_case(case, tmp_path)
     assert outcome.findings == []
 
@@ -75,8 +72,7 @@ def test_the_comparison_sees_a_fill_that_is_not_quantized(
 ) -> None:
     check = modules["graph_check"]
     kept = modules["kept_graphs"].kept_case("resize_crops_and_fills_with_zero")
-    settings = check.with_int8_as(WEIGHT_TYPE, kept.settings)  # a sum that saturates would be "wrong" too
-    case = replace(kept, settings=settings, forms=("qoperator",))
+    case = replace(kept, forms=("qoperator",))
     (tmp_path / "right").mkdir()
     assert check.check_case(case, tmp_path / "right").findings == []
 

@@ -30,7 +30,6 @@ from qprof_onnx.quantizer.targets.config import QuantConfig
 from ..reference.contrib_operators import CONTRIB
 from ..reference.onnx_fixes import FIXED_OPERATORS
 from ..reference.plan_interpreter import Tensor, run_plan
-from .int8_kernels import WEIGHT_TYPE
 
 Feed = dict[str, np.ndarray]
 MOVES = {"Relu", "Clip", "MaxPool", "Reshape", "Transpose", "Flatten", "Slice", "Pad", "Split"}
@@ -129,7 +128,7 @@ def plan_of(
     kinds: Mapping[str, str] | None = None,
     overrides: Mapping[str, Mapping[int, QuantParams]] | None = None,
     per_channel: bool = True,
-    weight: str = WEIGHT_TYPE,
+    weight: str = "int8",
     form: str = "qdq",
     tensors: Mapping[str, QuantParams] | None = None,
 ) -> QuantPlan:

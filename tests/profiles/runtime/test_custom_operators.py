@@ -21,7 +21,6 @@ from qprof_onnx.quantizer.api.from_profile import write_quantized
 from qprof_onnx.quantizer.api.profiling import profile_model
 from qprof_onnx.quantizer.model.files import load_model
 
-from ...quantizer.int8_kernels import TARGET
 from ..runner.dask_processes import dask_cluster, wait_for_workers
 
 
@@ -80,7 +79,7 @@ def test_a_model_with_custom_operators_goes_through_every_command(files: Path) -
     model, data, profile = files / "model.onnx", files / "data", files / "profile.yaml"
     library = ("--custom-ops", LIBRARY)
     qprof("dump-profile", model, "--data", data, "-o", profile, *library)
-    written = ("-o", files / "int8.onnx", "--target", TARGET, "--cost-model", "off")
+    written = ("-o", files / "int8.onnx", "--target", "onnxruntime-x86", "--cost-model", "off")
     qprof("quantize", model, "--profile", profile, *written, *library)
     quantized = {node.op_type for node in load_model(files / "int8.onnx").graph}
     assert "NegPos" in quantized

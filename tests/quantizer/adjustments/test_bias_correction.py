@@ -13,8 +13,6 @@ from onnx import numpy_helper, parser
 from qprof_onnx import profile, quantize
 from qprof_onnx.quantizer.plan.plan import QuantPlan
 
-from ..int8_kernels import TARGET
-
 Array = npt.NDArray[np.float32]
 
 READERS = {
@@ -91,7 +89,12 @@ def test_no_bias_is_corrected_where_a_quiet_sample_would_change_its_sign(reader:
     found = {}
     for correction in ("auto", "off"):
         result = quantize(
-            model, profiled, target=TARGET, bias_correction=correction, cost_model="off", min_output_sqnr=0
+            model,
+            profiled,
+            target="onnxruntime-x86",
+            bias_correction=correction,
+            cost_model="off",
+            min_output_sqnr=0,
         )
         result.save(tmp_path / "q.onnx")
         found[correction] = outputs(str(tmp_path / "q.onnx"), samples)
@@ -117,7 +120,9 @@ def test_biases_are_corrected_where_a_constant_error_is_one_as_any_other(case: s
     name, reader = BEARING[case]
     model = net(f"g = Relu(p)  h = Gemm(g, u)  {reader}" if name == "h" else reader)
     samples = sounds(1, 12, quietest=-0.1)
-    plan = quantize(model, profile(model, samples, progress=False), target=TARGET, cost_model="off").plan
+    plan = quantize(
+        model, profile(model, samples, progress=False), target="onnxruntime-x86", cost_model="off"
+    ).plan
     assert name in corrected(plan)
 
 

@@ -33,7 +33,6 @@ from qprof_onnx.quantizer.planning.plan_model import (
 )
 from qprof_onnx.quantizer.targets.loading import load_recipe
 
-from ..int8_kernels import TARGET
 from ..networks import Network, network
 from .test_gptq import PLAIN, TWO, correlated, profiled, samples
 
@@ -42,7 +41,9 @@ INT4 = {"mode": "weight-only", "weight_type": "int4"}
 
 
 def made(net: Network, **settings: object) -> PlannedModel:
-    return plan_from(model_facts(net.prepared, net.profile, load_recipe(TARGET, {**PLAIN, **settings})))
+    return plan_from(
+        model_facts(net.prepared, net.profile, load_recipe("onnxruntime-x86", {**PLAIN, **settings}))
+    )
 
 
 def rounded(net: Network, rounding: str, count: int = 24, **settings: object) -> PlannedModel:

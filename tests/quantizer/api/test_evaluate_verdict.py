@@ -12,8 +12,6 @@ import qprof_onnx as qprof
 from onnx import numpy_helper
 from qprof_onnx.profiles.base.findings import Code
 
-from ..int8_kernels import TARGET
-
 DIGITS = Path(__file__).parents[3] / "examples" / "digits"
 MODEL = DIGITS / "model.onnx"
 HELD_OUT, LABELS = DIGITS / "heldout", DIGITS / "heldout" / "labels.txt"
@@ -34,7 +32,7 @@ def test_the_same_pair_has_the_same_verdict_in_both_commands(
 ) -> None:
     out = tmp_path / "q.onnx"
     samples = {"data": DIGITS / "calibration", "holdout_data": HELD_OUT, "latency": False, "budget": 0.0}
-    made = qprof.quantize(MODEL, None, out, target=TARGET, **settings, **samples, **judge)
+    made = qprof.quantize(MODEL, None, out, target="onnxruntime-x86", **settings, **samples, **judge)
     assert made.verdict is not None
     found = qprof.evaluate(MODEL, out, HELD_OUT, latency=False, **judge)
     assert found.plan == str(tmp_path / "q.plan.yaml")
@@ -90,7 +88,7 @@ def test_samples_of_the_profile_are_said_to_flatter(tmp_path: Path) -> None:
 
 def test_a_model_that_is_no_quantized_form_of_the_other_gets_a_doubt_and_no_error(tmp_path: Path) -> None:
     out = tmp_path / "q.onnx"
-    qprof.quantize(MODEL, qprof.profile(MODEL, DIGITS / "calibration"), out, target=TARGET)
+    qprof.quantize(MODEL, qprof.profile(MODEL, DIGITS / "calibration"), out, target="onnxruntime-x86")
     swapped = qprof.evaluate(out, MODEL, HELD_OUT, latency=False)
     assert {one.code for one in swapped.doubts} >= {Code.SWAPPED_MODELS}
 

@@ -32,13 +32,6 @@ EXACT = 1e-3
 MILLIONTH = 1.0
 """Of the largest output, where that is float: float32 sums and products in another order."""
 
-OF_EIGHT_BITS = {
-    *(("weight with one scale", "integer", runtime) for runtime in ("onnxruntime", "plain onnxruntime")),
-    *(("concat in one code space", form, "openvino") for form in ("qdq", "regions")),
-}
-"""The first has weights of type uint8; in the second, a sum with weights of 7 bits is on the border of two
-codes, and OpenVINO rounds it to the other."""
-
 
 def tolerance(net: Net) -> float:
     return MILLIONTH if {"returns_float", "kinds"} & set(net.how) else EXACT
@@ -47,12 +40,10 @@ def tolerance(net: Net) -> float:
 @pytest.mark.parametrize("activation", ["uint8", "int8"])
 @pytest.mark.parametrize(("form", "runtime"), RUNS)
 def test_quantized_values_are_those_of_the_reference(
-    lowered: Lowering, net: Net, form: str, runtime: str, *, activation: str, request: pytest.FixtureRequest
+    lowered: Lowering, net: Net, form: str, runtime: str, *, activation: str
 ) -> None:
     if (net.name, form, runtime) == ("one and three dimensions", "qoperator", "reference"):
         pytest.skip("QLinearConv of onnx's reference evaluator has two dimensions only")
-    if activation == "int8" and (net.name, form, runtime) in OF_EIGHT_BITS:
-        request.getfixturevalue("exact_int8_kernels")
     # Else onnxruntime quantizes the activations of a MatMul whose weight alone is quantized.
     options = {"session.qdq_matmulnbits_accuracy_level": "1"}
     runs = lowered(net.text, opset=net.opset, form=form, activation=activation, options=options, **net.how)

@@ -30,7 +30,6 @@ from qprof_onnx.quantizer.targets.loading import load_recipe
 from ...reference.contrib_operators import CONTRIB
 from ...reference.lstm import LstmWeights, run_lstm
 from ...reference.plan_interpreter import run_plan
-from ..int8_kernels import TARGET
 from ..networks import plan_alone
 
 Array = npt.NDArray[np.float32]
@@ -120,7 +119,7 @@ def session_of(proto: onnx.ModelProto) -> ort.InferenceSession:
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_onnxruntime_computes_what_the_plan_of_a_dynamic_lstm_means(variant: str, granularity: str) -> None:
     model = model_of(variant)
-    plan = plan_of(model, target=TARGET, mode="dynamic", profiled=False, granularity=granularity)
+    plan = plan_of(model, target="onnxruntime-x86", mode="dynamic", profiled=False, granularity=granularity)
     assert node_of(plan).kind is Kind.DYNAMIC
     expected = run_plan(model, plan, sound())
     for name, found in zip("yse", run(lower(model, plan).model), strict=True):
@@ -142,7 +141,9 @@ def test_onnxruntime_computes_what_an_input_in_two_parts_means(
     variant: str, granularity: str, form: str
 ) -> None:
     model = model_of(variant)
-    plan = plan_of(model, target=TARGET, mode="dynamic", profiled=False, granularity=granularity, form=form)
+    plan = plan_of(
+        model, target="onnxruntime-x86", mode="dynamic", profiled=False, granularity=granularity, form=form
+    )
     plan = in_two_parts(plan)
     expected = run_plan(model, plan, sound())
     for name, found in zip("yse", run(lower(model, plan).model), strict=True):
@@ -152,7 +153,7 @@ def test_onnxruntime_computes_what_an_input_in_two_parts_means(
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_an_input_whose_levels_differ_by_decades_keeps_more_in_two_parts(variant: str) -> None:
     model = model_of(variant)
-    plan = plan_of(model, target=TARGET, mode="dynamic", profiled=False)
+    plan = plan_of(model, target="onnxruntime-x86", mode="dynamic", profiled=False)
     levels = 10.0 ** np.random.default_rng(5).uniform(-2, 0, (STEPS, BATCH, 1)).astype(np.float32)
     loud = {"x": 4.0 * levels * sound()["x"]}
     exact, plain, parts = (
@@ -165,7 +166,7 @@ def test_an_input_whose_levels_differ_by_decades_keeps_more_in_two_parts(variant
 @pytest.mark.parametrize("x", [np.zeros, np.ones])
 def test_an_input_of_equal_values_in_two_parts_is_computed(x: Callable[..., Array]) -> None:
     model = model_of()
-    plan = in_two_parts(plan_of(model, target=TARGET, mode="dynamic", profiled=False))
+    plan = in_two_parts(plan_of(model, target="onnxruntime-x86", mode="dynamic", profiled=False))
     data = {"x": x((STEPS, BATCH, INPUTS), np.float32)}
     for exact, found in zip(run(model, data), run(lower(model, plan).model, data), strict=True):
         assert 10 * np.log10(np.mean(exact**2) / np.mean((exact - found) ** 2)) > 30.0
@@ -174,7 +175,7 @@ def test_an_input_of_equal_values_in_two_parts_is_computed(x: Callable[..., Arra
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_a_dynamic_lstm_stays_near_float(variant: str) -> None:
     model = model_of(variant)
-    quantized = lower(model, plan_of(model, target=TARGET)).model
+    quantized = lower(model, plan_of(model, target="onnxruntime-x86")).model
     for exact, found in zip(run(model), run(quantized), strict=True):
         assert 10 * np.log10(np.mean(exact**2) / np.mean((exact - found) ** 2)) > 30.0
 
@@ -182,7 +183,7 @@ def test_a_dynamic_lstm_stays_near_float(variant: str) -> None:
 @pytest.mark.parametrize("variant", ["forward", "lengths", "states", "clipped", "peepholes"])
 def test_the_reference_evaluator_runs_the_operator_too(variant: str) -> None:
     model = model_of(variant)
-    lowered = lower(model, plan_of(model, target=TARGET)).model
+    lowered = lower(model, plan_of(model, target="onnxruntime-x86")).model
     found = ReferenceEvaluator(ir.to_proto(lowered), new_ops=CONTRIB).run(None, dict(sound()))
     for a, b in zip(found, run(lowered), strict=True):
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-5)  # as above
@@ -221,7 +222,7 @@ def test_branches_share_the_weights_of_the_graph_around_them(way: str) -> None:
         assert value is not None
         proto.graph.initializer.append(numpy_helper.from_array(value.numpy(), name))
     model = prepare(ir.serde.deserialize_model(proto)).model
-    dynamic = {"target": TARGET, "mode": "dynamic"}
+    dynamic = {"target": "onnxruntime-x86", "mode": "dynamic"}
     plan = plan_of(model, profiled=False, **dynamic)
     assert sorted(entry.kind.value for entry in plan.nodes.values()) == [
         "dynamic",

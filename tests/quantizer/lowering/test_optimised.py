@@ -13,7 +13,6 @@ from qprof_onnx.quantizer.lowering.lower import lower
 from qprof_onnx.quantizer.targets.config import Mode
 from qprof_onnx.quantizer.targets.forms import FORMS
 
-from ..int8_kernels import TARGET
 from ..networks import network
 
 SPREAD = 1.0
@@ -50,7 +49,7 @@ def test_optimised_products_keep_the_bits_of_their_activations(
     made = network(f"o = Mul (x, g) {text}", {**sizes, "g": gain}, shape, opset=21)
     feed = {"x": np.random.default_rng(1).standard_normal(shape).astype(np.float32)}
     plan = made.plan(
-        TARGET,
+        "onnxruntime-x86",
         activation_type=activations,
         form=form,
         equalization="off",
@@ -75,7 +74,9 @@ def test_products_stay_quantized_where_free_dimensions_are_fixed_while_loading(
         opset=21,
         dims=("batch", "tokens", 64),
     )
-    plan = net.plan(TARGET, form=form, mode=mode, cost_model="off", keep_float=("Add",), min_tensor_sqnr=0.0)
+    plan = net.plan(
+        "onnxruntime-x86", form=form, mode=mode, cost_model="off", keep_float=("Add",), min_tensor_sqnr=0.0
+    )
     assert {"w", "v"} <= plan.tensors.keys()
     options = ort.SessionOptions()
     options.add_free_dimension_override_by_name("batch", 1)

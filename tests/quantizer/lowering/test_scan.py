@@ -32,7 +32,6 @@ from qprof_onnx.quantizer.targets.cost_table import read_table
 from qprof_onnx.quantizer.targets.loading import load_recipe
 
 from ...reference.lstm import run_time_params
-from ..int8_kernels import TARGET
 from ..networks import plan_alone
 
 Array = npt.NDArray[np.float32]
@@ -182,7 +181,7 @@ def test_a_scan_in_float_computes_what_onnxruntime_does(
 def rounded(net: Net) -> tuple[onnx.ModelProto, QuantPlan]:
     """Return the written model with int8 weights, a scale for each gate, and its plan."""
     model = prepare(ir.serde.deserialize_model(net.model())).model
-    everything = load_recipe(TARGET, {"mode": "dynamic", "cost_model": "off"})
+    everything = load_recipe("onnxruntime-x86", {"mode": "dynamic", "cost_model": "off"})
     plan = plan_alone(model, Profile(model_id(model, ""), DataId(), {}), everything)
     (entry,) = plan.nodes.values()
     assert (entry.kind, entry.implementation) == (Kind.DYNAMIC, Implementation.SCAN)

@@ -14,8 +14,6 @@ import pytest
 from onnx import numpy_helper, parser
 from qprof_onnx import profile, quantize
 
-from ..int8_kernels import WEIGHT_TYPE
-
 Array = npt.NDArray[np.float32]
 ROWS = 16
 """Of each sample: ranges of fewer than some hundred rows do not hold for others."""
@@ -128,7 +126,7 @@ def sqnr_and_band(case: Case, seed: int, folder: Path) -> tuple[float, tuple[flo
         return [{"x": (level * rng.normal(size=(ROWS, *case.shape))).astype(np.float32)} for level in levels]
 
     plan = quantize(
-        file, profile(file, drawn()), written, target="onnx", weight_type=WEIGHT_TYPE, min_output_sqnr=0.0
+        file, profile(file, drawn()), written, target="onnx", weight_type="int8", min_output_sqnr=0.0
     ).plan
     signal = noise = 0.0
     sessions = [ort.InferenceSession(str(f), providers=["CPUExecutionProvider"]) for f in (file, written)]

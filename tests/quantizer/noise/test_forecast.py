@@ -7,18 +7,16 @@ from dataclasses import replace
 import pytest
 from qprof_onnx.quantizer.noise.estimate_check import check_estimates, expected_sqnr, too_good
 
-from ..int8_kernels import WEIGHT_TYPE
 from .estimated_networks import CASES, LSTM_LEVELS, Case, estimates, estimates_of_digits
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_no_estimate_is_more_than_3_db_too_good(case: Case) -> None:
-    exact = replace(case, settings={"weight_type": WEIGHT_TYPE, **case.settings})
+    exact = replace(case, settings={"weight_type": "int8", **case.settings})
     (check,) = estimates(exact)
     assert not check.too_good, check.text
 
 
-@pytest.mark.usefixtures("exact_int8_kernels")
 def test_the_examples_estimate_is_kept() -> None:
     (check,) = estimates_of_digits()
     assert abs(check.estimated - check.measured) < 3.0, check.text  # 38.7 and 39.0 dB

@@ -12,8 +12,6 @@ import pytest
 from onnx import numpy_helper, parser
 from qprof_onnx import profile, quantize
 
-from ..int8_kernels import WEIGHT_TYPE
-
 Array = npt.NDArray[np.float32]
 WINDOW, BINS, BANDS = 128, 65, 32
 NET = """<ir_version: 8, opset_import: ["": 17]>
@@ -84,7 +82,7 @@ def test_what_quantized_spectra_lose_before_a_logarithm_is_not_estimated_too_goo
 ) -> None:
     rng = np.random.default_rng(seed)
     model, written = front_end(seed, tmp_path), tmp_path / "q.onnx"
-    settings = {"weight_type": WEIGHT_TYPE, "min_output_sqnr": 0.0, "keep_float": ["MatMul", "Transpose"]}
+    settings = {"weight_type": "int8", "min_output_sqnr": 0.0, "keep_float": ["MatMul", "Transpose"]}
     plan = quantize(model, profile(model, sounds(rng)), written, target="onnx", **settings).plan
     measured = sqnr(model, written, sounds(rng))
     low, high = plan.origin.sqnr_bands["y"]
@@ -96,7 +94,7 @@ def test_what_quantized_spectra_lose_before_a_logarithm_is_not_estimated_too_goo
 def test_a_spectrum_before_a_logarithm_stays_float_by_itself(seed: int, tmp_path: Path) -> None:
     rng = np.random.default_rng(seed)
     model, written = front_end(seed, tmp_path), tmp_path / "q.onnx"
-    plan = quantize(model, profile(model, sounds(rng)), written, target="onnx", weight_type=WEIGHT_TYPE).plan
+    plan = quantize(model, profile(model, sounds(rng)), written, target="onnx", weight_type="int8").plan
     assert sqnr(model, written, sounds(rng)) > 25.0
     assert any(entry.kind.value == "quantized" for entry in plan.nodes.values())
 

@@ -16,8 +16,6 @@ from qprof_onnx.quantizer.noise.measure import weight_copy
 from qprof_onnx.quantizer.operators.graph import index
 from qprof_onnx.quantizer.prepare.prepare import prepare
 
-from ..int8_kernels import WEIGHT_TYPE
-
 STEP = "m = MatMul (s, w) a = Add (m, b) o = Tanh (a)"
 HEAD = "(int64 i, bool c, float[2, 32] s) => (bool co, float[2, 32] o)"
 INNER = "inner (int64 j, bool d, float[2, 32] p) => (bool do, float[2, 32] q)"
@@ -78,7 +76,7 @@ def test_the_noise_of_a_body_is_within_the_band_that_is_told(
     tmp_path: Path, name: str, settings: dict[str, object]
 ) -> None:
     path, samples = written(name, tmp_path)
-    facts, weights = profile(path, samples), {"weight_type": WEIGHT_TYPE, "min_output_sqnr": 5} | settings
+    facts, weights = profile(path, samples), {"weight_type": "int8", "min_output_sqnr": 5} | settings
     (expected,) = quantize(path, facts, tmp_path / "out.onnx", **weights).expected  # type: ignore[arg-type]
     assert expected.low - 1.0 <= measured(path, tmp_path / "out.onnx", samples) <= expected.high + 1.0
 

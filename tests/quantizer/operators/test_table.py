@@ -21,7 +21,6 @@ from qprof_onnx.quantizer.prepare.unfusing import TAKEN_APART
 from qprof_onnx.quantizer.targets.config import QuantConfig
 from qprof_onnx.quantizer.targets.target import QUANTIZED, Recipe, Target
 
-from ..int8_kernels import WEIGHT_TYPE
 from ..networks import network, plan_alone
 
 IMAGE = "float[1, 4, 8, 8] x"
@@ -185,7 +184,7 @@ def test_the_operator_is_quantized_and_means_the_same(op_type: str, activation_t
     graph, identity = index(model), model_id(model, "vector.onnx")
     profile = calibrate(model, samples, identity)
     config = QuantConfig(
-        target="everything", activation_type=activation_type, weight_type=WEIGHT_TYPE, min_output_sqnr=0.0
+        target="everything", activation_type=activation_type, weight_type="int8", min_output_sqnr=0.0
     )
     # A lone light node has no integer neighbour that would make it one: let it start by itself.
     plan = plan_alone(model, profile, Recipe(config, EVERYTHING), start_everywhere=True)

@@ -29,8 +29,6 @@ from qprof_onnx.quantizer.plan.store import dumps, load_plan, loads
 from qprof_onnx.quantizer.targets.forms import FORMS
 from qprof_onnx.quantizer.targets.loading import load_recipe
 
-from ..int8_kernels import TARGET
-
 DIGITS = Path(__file__).parents[3] / "examples" / "digits"
 DATA = DIGITS / "heldout"
 FEW = EvaluationOptions(limit=4, latency=None)
@@ -44,7 +42,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     model.metadata_props.add(key="classes", value="0 1 2")
     onnx.save(model, folder / "model.onnx")
     profile_model(folder / "model.onnx", DIGITS / "calibration", folder / "profile.yaml")
-    out, plan, recipe = folder / "model.int8.onnx", folder / "plan.yaml", load_recipe(TARGET)
+    out, plan, recipe = folder / "model.int8.onnx", folder / "plan.yaml", load_recipe("onnxruntime-x86")
     write_quantized(folder / "model.onnx", folder / "profile.yaml", out, save_plan=plan, recipe=recipe)
     model.graph.initializer[0].raw_data = bytes(len(model.graph.initializer[0].raw_data))
     onnx.save(model, folder / "retrained.onnx")

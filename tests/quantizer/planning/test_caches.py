@@ -26,7 +26,6 @@ from qprof_onnx.quantizer.prepare.prepare import open_prepared
 from qprof_onnx.quantizer.targets.loading import load_recipe
 
 from ..decoders import genai_decoder
-from ..int8_kernels import WEIGHT_TYPE
 
 KEY, VALUE = "present.0.key", "present.0.value"
 PAST = {"past_key_values.0.key": KEY, "past_key_values.0.value": VALUE}
@@ -49,7 +48,7 @@ def profile(model: Path) -> Profile:
 
 @pytest.fixture(scope="module")
 def written(model: Path, profile: Profile) -> Path:
-    recipe = load_recipe(None, {"kv_cache": "int8", "weight_type": WEIGHT_TYPE})
+    recipe = load_recipe(None, {"kv_cache": "int8", "weight_type": "int8"})
     write_quantized(model, profile, model.parent / "kv.onnx", recipe=recipe)
     return model.parent / "kv.onnx"
 

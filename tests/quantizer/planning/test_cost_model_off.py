@@ -15,7 +15,6 @@ from qprof_onnx.quantizer.planning.plan_model import first_plan, model_facts
 from qprof_onnx.quantizer.targets.loading import load_recipe
 from qprof_onnx.quantizer.targets.packaged import target_names
 
-from ..int8_kernels import WEIGHT_TYPE
 from ..networks import Network, network
 
 FREE = {"cost_model": "off", "min_output_sqnr": 0.0, "min_tensor_sqnr": 0.0}
@@ -121,7 +120,7 @@ def test_so_it_is_in_the_other_modes(mode: str, name: str) -> None:
 def test_the_model_runs_in_integers(name: str, form: str) -> None:
     net, recipe = (
         small(name),
-        load_recipe("onnxruntime-x86", {**FREE, "form": form, "weight_type": WEIGHT_TYPE}),
+        load_recipe("onnxruntime-x86", {**FREE, "form": form, "weight_type": "int8"}),
     )
     planned = first_plan(model_facts(net.prepared, net.profile, recipe))
     kinds = [entry.kind for entry in planned.plan.nodes.values()]

@@ -24,8 +24,6 @@ from qprof_onnx.quantizer.prepare.prepare import (
 )
 from qprof_onnx.quantizer.targets.loading import load_recipe
 
-from ..int8_kernels import TARGET
-
 TEXT = """<ir_version: 8, opset_import: ["" : 17]>
 g (float[N,3,H,W] x, float[N,8] z) => (float[N,8] y)
 <float[8,3,5,5] w, float[1,8,4,4] embedding, int64[1] zero = {0}, int64[2] axes = {2, 3}>
@@ -109,7 +107,7 @@ def test_profile_and_plan_belong_to_the_model_with_any_sizes(files: Path) -> Non
 
 
 def test_the_quantized_model_has_the_shape_and_its_plan_writes_it_again(files: Path) -> None:
-    recipe = load_recipe(TARGET, {"fix_shapes": [SHAPE]})
+    recipe = load_recipe("onnxruntime-x86", {"fix_shapes": [SHAPE]})
     model, plan = files / "q.onnx", files / "plan.yaml"
     write_quantized(files / "m.onnx", files / "p.yaml", model, save_plan=plan, recipe=recipe)
     assert not {"Shape", "Resize", "Concat"} & set(operators(files / "q.onnx"))
@@ -123,7 +121,7 @@ def test_the_quantized_model_has_the_shape_and_its_plan_writes_it_again(files: P
 
 
 def test_check_samples_are_joined_to_batches_of_the_size_that_is_fixed(files: Path) -> None:
-    recipe = load_recipe(TARGET, {"fix_shapes": ["x=5x3x12x10"]})
+    recipe = load_recipe("onnxruntime-x86", {"fix_shapes": ["x=5x3x12x10"]})
     write = partial(write_quantized, files / "m.onnx", files / "p.yaml", files / "q.onnx")
     (check,) = write(save_plan=files / "plan.yaml", recipe=recipe).checks
     assert check.samples == 3  # joined to two batches of five
@@ -133,7 +131,7 @@ def test_check_samples_are_joined_to_batches_of_the_size_that_is_fixed(files: Pa
 
 
 def test_a_model_of_a_shape_that_no_check_sample_has_is_estimated_and_says_so(files: Path) -> None:
-    recipe = load_recipe(TARGET, {"fix_shapes": ["x=1x3x12x12"]})
+    recipe = load_recipe("onnxruntime-x86", {"fix_shapes": ["x=1x3x12x12"]})
     result = write_quantized(files / "m.onnx", files / "p.yaml", files / "q.onnx", recipe=recipe)
     assert not result.checks
     assert any(

@@ -26,7 +26,6 @@ from qprof_onnx.quantizer.planning.facts import PlanningFacts
 from qprof_onnx.quantizer.planning.plan_model import PlannedModel, model_facts, plan_from
 from qprof_onnx.quantizer.prepare.prepare import open_prepared
 from qprof_onnx.quantizer.search import closed_loop, worth
-from qprof_onnx.quantizer.targets import machine
 from qprof_onnx.quantizer.targets.loading import load_recipe
 
 DIGITS = Path(__file__).parents[3] / "examples" / "digits"
@@ -129,7 +128,6 @@ def ways_of(path: Path, samples: Samples, **settings: object) -> list[str]:
     return [str(entry.implementation) if entry.kind is Kind.DYNAMIC else "float" for entry in entries]
 
 
-@pytest.mark.usefixtures("exact_int8_kernels")
 @pytest.mark.parametrize(
     ("sharpness", "ways"),
     [
@@ -145,7 +143,6 @@ def test_an_lstm_that_is_float_for_its_noise_is_dynamic_as_far_as_that_holds_as_
     assert ways_of(tmp_path / "m.onnx", samples) == ways
 
 
-@pytest.mark.usefixtures("exact_int8_kernels")
 def test_a_model_that_would_be_float_for_the_noise_of_its_lstm_alone_is_run_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -159,7 +156,6 @@ def test_a_limit_of_the_users_own_is_no_matter_of_runs_for_an_lstm(tmp_path: Pat
     assert ways_of(tmp_path / "m.onnx", samples, min_output_sqnr=30.0) == ["float"]
 
 
-@pytest.mark.usefixtures("exact_int8_kernels")
 def test_a_dynamic_lstm_that_is_too_noisy_as_run_has_its_input_in_two_parts(tmp_path: Path) -> None:
     samples = listening(tmp_path / "m.onnx", (0.5,))
     prepared, profile = open_prepared(tmp_path / "m.onnx"), qprof.profile(tmp_path / "m.onnx", samples)
@@ -221,22 +217,6 @@ def test_the_same_samples_give_the_same_plan_and_it_repeats_without_them(tmp_pat
     )
     assert without.model_path is not None
     assert without.model_path.read_bytes() == (tmp_path / "b" / "q.onnx").read_bytes()
-
-
-@pytest.mark.usefixtures("demanding", "exact_int8_kernels")
-def test_where_kernels_saturate_the_plan_is_that_of_exact_ones(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plans = []
-    for saturates in (False, True):
-        monkeypatch.setattr(machine, "int8_kernels_saturate", lambda saturates=saturates: saturates)
-        plans.append(quantized(tmp_path / f"{saturates}.onnx").plan)
-    exact, dequantized = plans
-    kinds, others = ({n: e.kind for n, e in plan.nodes.items()} for plan in (exact, dequantized))
-    assert kinds == others
-    assert [one.value for one in dequantized.origin.checks] == pytest.approx(
-        [one.value for one in exact.origin.checks], rel=0.3
-    )
 
 
 def test_fewer_samples_are_run_where_outputs_are_large(

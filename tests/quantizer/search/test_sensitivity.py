@@ -24,7 +24,6 @@ from qprof_onnx.quantizer.search.submodels import (
 )
 from qprof_onnx.quantizer.targets.loading import load_recipe
 
-from ..int8_kernels import TARGET
 from ..networks import plan_alone
 
 MODEL = """<ir_version: 8, opset_import: ["": 17]>
@@ -57,7 +56,7 @@ def subject():
     ]
     identity = model_id(model, "m.onnx")
     profile = calibrate(model, samples, identity)
-    recipe = load_recipe(TARGET, {"granularity": "per-tensor", "weight_schema": "symmetric"})
+    recipe = load_recipe("onnxruntime-x86", {"granularity": "per-tensor", "weight_schema": "symmetric"})
     plan = plan_alone(model, profile, recipe)
     return model, plan, samples
 

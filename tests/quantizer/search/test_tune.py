@@ -29,8 +29,6 @@ from qprof_onnx.quantizer.search.tune import bases_of, tune
 from qprof_onnx.quantizer.search.tuning_data import Split, outputs_of, read_samples
 from qprof_onnx.quantizer.targets.loading import load_recipe
 
-from ..int8_kernels import TARGET
-
 DIGITS = Path(__file__).parents[3] / "examples" / "digits"
 HELDOUT = str(DIGITS / "heldout")
 LABELS = DIGITS / "heldout" / "labels.txt"
@@ -45,7 +43,7 @@ def profile(tmp_path_factory) -> Path:
 
 
 def tuned(profile: Path, target: QualityTarget, data: TuningData | None = None, **options):
-    options = {"recipe": load_recipe(TARGET), **options}
+    options = {"recipe": load_recipe("onnxruntime-x86"), **options}
     return tune(DIGITS / "model.onnx", profile, data or TuningData(HELDOUT, LABELS), target, **options)
 
 
@@ -86,7 +84,6 @@ BAD = {"calibrator": "percentile:90", "bias_correction": "off", "equalization": 
 """A recipe whose drop is more than half a percentage point."""
 
 
-@pytest.mark.usefixtures("exact_int8_kernels")
 def test_a_target_that_cannot_be_met_fails_and_writes_no_model(profile, tmp_path) -> None:
     files = TuneFiles(tmp_path / "o.onnx", tmp_path / "plan.yaml")
     result = tuned(
@@ -115,7 +112,6 @@ def test_the_plan_says_what_its_runtime_does_not_support_as_it_stands(profile, t
     assert any("qnn wants fixed shapes" in note for note in map(str, load_plan(files.save_plan).findings))
 
 
-@pytest.mark.usefixtures("exact_int8_kernels")
 def test_a_bad_calibrator_is_left_for_a_better_one(profile) -> None:
     result = tuned(profile, QualityTarget(0.5, "int8-share"), recipe=load_recipe(None, BAD))
     assert result.trials[0].drop > 0.5

@@ -18,8 +18,6 @@ from qprof_onnx.quantizer.api.from_profile import write_quantized as quantize_mo
 from qprof_onnx.quantizer.api.profiling import profile_model
 from qprof_onnx.quantizer.api.results import QuantizeResult
 from qprof_onnx.quantizer.model.files import load_model
-from qprof_onnx.quantizer.numerics.affine import INT7, UINT8, quantize
-from qprof_onnx.quantizer.numerics.schemas import SCHEMAS, channel_params
 from qprof_onnx.quantizer.targets.conformance import check_conformity
 from qprof_onnx.quantizer.targets.loading import load_recipe
 from qprof_onnx.quantizer.targets.packaged import target_names
@@ -103,30 +101,6 @@ def test_symmetric_runtimes_get_int8_with_zero_point_0_and_a_float_bias(profile:
         assert not constants[node.input[2]].any()
 
 
-def test_without_vnni_the_codes_of_weights_have_seven_bits(profile: Path) -> None:
-    path, _ = written(profile, "onnxruntime-x86-avx2")
-    model = onnx.load(path)
-    weights = [onnx.numpy_helper.to_array(t) for t in model.graph.initializer]
-    weights = [array for array in weights if array.dtype == np.int8 and array.ndim > 1]
-    assert weights
-    assert all(array.min() >= -64 and array.max() <= 63 for array in weights)
-
-
-def test_two_products_of_uint8_and_int7_fit_into_16_bits() -> None:
-    ends = [x * w for x in (UINT8.low, UINT8.high) for w in (INT7.low, INT7.high)]
-    assert 2 * min(ends) >= -(2**15)
-    assert 2 * max(ends) < 2**15
-
-
-def test_weights_of_seven_bits_keep_half_the_steps() -> None:
-    weight = np.random.default_rng(0).standard_normal((4, 16)).astype(np.float32)
-    params = channel_params(weight, 0, SCHEMAS["symmetric"], INT7)
-    codes = quantize(weight, params)
-    assert codes.dtype == np.int8
-    # Symmetric schemas give both ends the same room: the largest element has code 63 or -64.
-    assert all(int(np.abs(row.astype(np.int64)).max()) in (63, 64) for row in codes)
-
-
 # Breaches: models that no setting of ours would write for the target
 
 QDQ = """
@@ -194,12 +168,6 @@ def test_operators_of_onnxruntime_alone_are_refused_elsewhere(profile: Path) -> 
     quantize_model(DIGITS / "model.onnx", profile, path, recipe=recipe)
     with pytest.raises(ConfigError, match=r"openvino has no operator com\.microsoft\.QLinear"):
         check_conformity(load_model(path), load_recipe("openvino").target, "q.onnx")
-
-
-def test_weights_of_eight_bits_are_refused_where_sums_saturate(profile: Path) -> None:
-    path, _ = written(profile, "onnxruntime-x86")
-    with pytest.raises(ConfigError, match=r"leave -64\.\.63: sums saturate"):
-        check_conformity(load_model(path), load_recipe("onnxruntime-x86-avx2").target, "q.onnx")
 
 
 def test_dynamic_parameters_are_refused_where_only_static_ones_are_known() -> None:

@@ -200,7 +200,6 @@ def test_a_target_with_a_base_takes_what_it_does_not_say_itself(tmp_path: Path) 
         ("openvino", {"form": "qdg"}, "form 'qdg' is not one of qdq, qoperator"),
         ("tensorrt", {"schema": "asymmetric"}, "tensorrt takes zero point 0 only"),
         ("tensorrt", {"activation_type": "uint8"}, "activation_type 'uint8' is not one of int8"),
-        ("onnxruntime-x86-avx2", {"weight_type": "int8"}, "weight_type 'int8' is not one of int7, uint8"),
     ],
 )
 def test_a_setting_that_the_runtime_lacks_is_refused(

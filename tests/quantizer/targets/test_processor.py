@@ -41,14 +41,12 @@ def test_where_linux_tells_nothing_numpy_does(monkeypatch: pytest.MonkeyPatch) -
     told = processor()
     processor.cache_clear()
     monkeypatch.setattr(module, "Path", lambda path: Nowhere())
-    monkeypatch.setattr(module.sys, "platform", "win32")
     try:
         found = processor()
     finally:
         processor.cache_clear()
     known = ("avx2", "avx512f", "avx512_vnni", "asimddp")
     assert found.features == tuple(name for name in told.features if name in known)
-    assert bool(found.doubt) == (told.kind != "arm64" and "avx512_vnni" not in told.features)
 
 
 def test_the_processor_of_this_machine_is_read() -> None:

@@ -47,7 +47,6 @@ def test_every_node_of_the_model_is_quantized_with_the_parameters_of_the_file(ve
     )
 
 
-@pytest.mark.usefixtures("exact_int8_kernels")
 def test_the_model_computes_what_aimet_computes(tmp_path: Path) -> None:
     """As the rounded values of AIMET's parameters say; sums and biases of 32 bits differ by little."""
     plan = plan_of_file(DATA / "default-1.0.encodings", DATA / "model.onnx", load_recipe())
