@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from qprof_onnx.cli.main import main
 from qprof_onnx.profiles.base.errors import ConfigError
 from qprof_onnx.quantizer.plan.store import load_plan
-from qprof_onnx.quantizer.targets import loading
+from qprof_onnx.quantizer.targets import loading, machine
 from qprof_onnx.quantizer.targets.config import config_from_mapping
 from qprof_onnx.quantizer.targets.loading import default_target, load_recipe
 from qprof_onnx.quantizer.targets.machine import Processor
