@@ -37,6 +37,7 @@ from ...profiles.samples.samples import (
 from ...profiles.samples.states import follows, next_state
 from ...profiles.samples.values import Sample
 from ..model.identity import model_id
+from ..noise.class_axes import class_axes
 from ..noise.estimate_check import EstimateCheck, check_estimates, expected_sqnr, too_good
 from ..noise.output_limits import NoiseLimits
 from ..plan.provenance import Provenance, model_fingerprint, read_provenance
@@ -49,7 +50,6 @@ from .compare import (
     OutputSums,
     SampleDifference,
     changed_share,
-    class_axes,
     class_count,
     classes_of,
 )

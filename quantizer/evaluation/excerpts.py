@@ -17,8 +17,9 @@ import numpy.typing as npt
 from ...profiles.base.errors import QprofError
 from ...profiles.samples.token_inputs import usual_role
 from ...profiles.samples.values import Box, InputSpec, Original, Sample, batch_size, of_batches
+from ..noise.class_axes import ClassAxis
 from .class_names import ClassNames
-from .compare import ClassAxis, common_part, is_float
+from .compare import common_part, is_float
 
 MAX_PICTURE_SIDE = 96
 """Pixels of a side of a picture that is made of an array, at most."""

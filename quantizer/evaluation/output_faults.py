@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ...profiles.records.profile import Dim
-from .compare import ClassAxis, channel_axes, is_float
+from ..noise.class_axes import ClassAxis
+from .compare import channel_axes, is_float
 
 Floats = npt.NDArray[np.float64]
 Arrays = Sequence[npt.NDArray[Any]]

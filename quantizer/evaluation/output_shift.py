@@ -33,8 +33,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ...profiles.base.tuned import tuned
+from ..noise.class_axes import NO_CLASSES, ClassAxis
 from ..noise.output_limits import LIMITS, MIN_VARYING, PLACES_TOLERANCE, TOLERANCE, NoiseLimits
-from .compare import NO_CLASSES, Agreement, ClassAxis, channel_axes, is_float, range_ratio
+from .compare import Agreement, channel_axes, is_float, range_ratio
 from .output_faults import FEWEST_VALUES, output_fault
 from .output_rows import Mask, counted_rows
 

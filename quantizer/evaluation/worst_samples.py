@@ -15,7 +15,8 @@ from ...profiles.base.errors import QprofError
 from ...profiles.samples.exported import LETTERBOX_TASKS
 from ...profiles.samples.objects import DataLike
 from ...profiles.samples.values import InputSpec, Sample
-from .compare import ClassAxis, SampleDifference, most_different, sample_difference
+from ..noise.class_axes import ClassAxis
+from .compare import SampleDifference, most_different, sample_difference
 from .excerpts import Excerpt, Reading, excerpt_of
 from .metrics.metric import Inputs, Metric, Outputs
 from .metrics.score import MetricRequest, open_metric

@@ -9,9 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ...profiles.base.errors import ConfigError, DataError, ModelError
-from ..evaluation.compare import class_axes, is_float
+from ..evaluation.compare import is_float
 from ..evaluation.metrics.metric import Figures, Floats, Metric, MetricSource, Outputs, of_sums
 from ..evaluation.metrics.truth import Place, array_truth, read_npy, read_picture
+from ..noise.class_axes import class_axes
 
 Masks = npt.NDArray[np.int64]
 """Class of each pixel, [rows, height, width]."""

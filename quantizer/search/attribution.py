@@ -28,12 +28,12 @@ from ...profiles.records.profile import DataId, Profile
 from ...profiles.runtime.providers import CPU
 from ...profiles.runtime.states import model_samples
 from ...profiles.samples.objects import DataLike
-from ..evaluation.compare import class_axes
 from ..evaluation.metrics.metric import Outputs
 from ..evaluation.metrics.relative import noise_share
 from ..evaluation.output_shift import output_shifts
 from ..evaluation.runtimes import open_model, open_session
 from ..lowering.lower import lower
+from ..noise.class_axes import class_axes
 from ..noise.output_limits import NoiseLimits, noise_limits
 from ..operators.graph import Graph
 from ..plan.plan import QuantPlan

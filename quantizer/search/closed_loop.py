@@ -57,13 +57,13 @@ from ...profiles.runtime.providers import CPU
 from ...profiles.samples.objects import DataLike, source_name
 from ...profiles.samples.random_samples import is_random
 from ...profiles.samples.samples import input_specs
-from ..evaluation.compare import ClassAxis, class_axes
 from ..evaluation.metrics.metric import Outputs
 from ..evaluation.output_shift import Measure, OutputShift, shifts_of_parts
 from ..evaluation.runtimes import open_model, open_session
 from ..lowering.lower import lower
 from ..lowering.lowered import LoweredModel
 from ..model.saving import has_external_data, in_memory, written_bytes
+from ..noise.class_axes import ClassAxis, class_axes
 from ..noise.output_limits import NoiseLimits
 from ..numerics.affine import INT8, TYPES
 from ..operators.graph import Graph, Node

@@ -22,11 +22,11 @@ from ...profiles.instrumentation.subgraphs import graph_attributes
 from ...profiles.runtime.states import model_samples
 from ...profiles.samples.objects import DataLike
 from ...profiles.samples.values import Sample
-from ..evaluation.compare import class_axes
 from ..evaluation.output_shift import output_shifts
 from ..evaluation.runtimes import open_model, run
 from ..lowering.float16 import emulated, narrow_floats
 from ..model.graph import name_of
+from ..noise.class_axes import class_axes
 from ..operators.graph import Node
 from ..plan.reasons import FloatReason, ReasonCode, because
 from ..planning.facts import PlanningFacts

@@ -26,9 +26,9 @@ from ...profiles.runtime.providers import CPU
 from ...profiles.samples.states import runs_with_own_state
 from ...profiles.samples.values import Sample
 from ..costs.predicted import CostModel
-from ..evaluation.compare import class_axes
 from ..evaluation.metrics.metric import Outputs
 from ..evaluation.metrics.relative import noise_share
+from ..noise.class_axes import class_axes
 from ..noise.estimator import NoiseEstimator
 from ..noise.propagation import NoiseGains, noise_flow
 from ..plan.plan import QuantPlan

@@ -23,7 +23,6 @@ from ...profiles.base.improvement import improved, leave_out
 from ...profiles.records.profile import Profile
 from ...profiles.runtime.providers import CPU, check_provider, cores
 from ..costs.predicted import CostModel, total_microseconds
-from ..evaluation.compare import ClassAxis, class_axes
 from ..evaluation.latency import measure
 from ..evaluation.metrics.relative import noise_share
 from ..evaluation.metrics.score import Score
@@ -34,6 +33,7 @@ from ..lowering.lowered import LoweredModel
 from ..model.files import model_bytes
 from ..model.saving import save_model
 from ..noise.activation_ranges import RangeCache
+from ..noise.class_axes import ClassAxis, class_axes
 from ..plan.plan import Kind
 from ..plan.provenance import plan_digest
 from ..plan.reasons import FloatReasons

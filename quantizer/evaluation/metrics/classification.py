@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..compare import ClassAxis, class_axes, class_count, classes_of, is_float
+from ...noise.class_axes import ClassAxis, class_axes
+from ..compare import class_count, classes_of, is_float
 from .metric import Metric, MetricSource, Outputs, mean_of
 from .score_shift import Rows, confidences, shift_of_rows
 from .truth import Place, load_labels

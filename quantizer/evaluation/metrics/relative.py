@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..compare import ClassAxis, OutputSums, Sums, answers, common_part, is_float, sums_along
+from ...noise.class_axes import ClassAxis
+from ..compare import OutputSums, Sums, answers, common_part, is_float, sums_along
 from .metric import Figures, Floats, Metric, Outputs, mean_of
 from .table import AGREEMENT, CORRELATION
 

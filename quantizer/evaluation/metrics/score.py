@@ -15,7 +15,7 @@ import onnx_ir as ir
 from ....profiles.base.errors import ConfigError, DataError, ModelError, nearest
 from ....profiles.samples.objects import ChosenSamples, DataLike
 from ....profiles.samples.values import Sample
-from ..compare import class_axes
+from ...noise.class_axes import class_axes
 from .intervals import UNKNOWN, Z95, Interval, bootstrap_interval, drop_interval, rows_to_show
 from .metric import Figures, Floats, Inputs, Metric, MetricSource, Outputs
 from .relative import relative_metric

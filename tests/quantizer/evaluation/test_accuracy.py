@@ -1,9 +1,9 @@
 import numpy as np
 from qprof_onnx.quantizer.evaluation.accuracy import accuracy_of
-from qprof_onnx.quantizer.evaluation.compare import ClassAxis
 from qprof_onnx.quantizer.evaluation.gates import failures_of
 from qprof_onnx.quantizer.evaluation.metrics.classification import labelled_rows
 from qprof_onnx.quantizer.evaluation.options import Gate
+from qprof_onnx.quantizer.noise.class_axes import ClassAxis
 
 from .running import both_right, rows
 

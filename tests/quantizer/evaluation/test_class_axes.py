@@ -3,16 +3,8 @@ import onnx_ir as ir
 import pytest
 from onnx import parser
 from qprof_onnx.profiles.base.errors import ConfigError, ModelError
-from qprof_onnx.quantizer.evaluation.compare import (
-    NO_CLASSES,
-    ClassAxis,
-    OutputSums,
-    answers,
-    channel_axes,
-    class_axes,
-    class_count,
-    classes_of,
-)
+from qprof_onnx.quantizer.evaluation.compare import OutputSums, answers, channel_axes, class_count, classes_of
+from qprof_onnx.quantizer.noise.class_axes import NO_CLASSES, ClassAxis, class_axes
 
 
 def axis_of(shape: str, body: str, opset: int = 17, **chosen) -> ClassAxis:

@@ -18,7 +18,6 @@ from qprof_onnx.profiles.base.json_values import to_jsonable
 from qprof_onnx.profiles.samples.values import InputSpec, Original, OriginalPicture, Sample
 from qprof_onnx.quantizer.api.from_profile import write_quantized
 from qprof_onnx.quantizer.evaluation.class_names import ClassNames
-from qprof_onnx.quantizer.evaluation.compare import ClassAxis
 from qprof_onnx.quantizer.evaluation.evaluate import evaluate
 from qprof_onnx.quantizer.evaluation.excerpts import (
     MAX_PICTURE_SIDE,
@@ -29,6 +28,7 @@ from qprof_onnx.quantizer.evaluation.excerpts import (
     png,
 )
 from qprof_onnx.quantizer.evaluation.worst_samples import WorstSamples
+from qprof_onnx.quantizer.noise.class_axes import ClassAxis
 from qprof_onnx.quantizer.targets.loading import load_recipe
 
 DIGITS = Path(__file__).parents[3] / "examples" / "digits"

@@ -10,8 +10,8 @@ import numpy.typing as npt
 import onnx
 import onnx_ir as ir
 import pytest
-from qprof_onnx.quantizer.evaluation.compare import NO_CLASSES
 from qprof_onnx.quantizer.evaluation.output_shift import Measure, OutputShift, output_shifts
+from qprof_onnx.quantizer.noise.class_axes import NO_CLASSES
 from qprof_onnx.quantizer.noise.output_limits import NoiseLimits
 from qprof_onnx.quantizer.operators.graph import index
 from qprof_onnx.quantizer.targets.config import OutputKind

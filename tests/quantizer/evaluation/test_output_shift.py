@@ -10,7 +10,6 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from qprof_onnx.quantizer.evaluation.compare import NO_CLASSES, ClassAxis
 from qprof_onnx.quantizer.evaluation.output_shift import (
     NOISE_SLACK,
     WORST_COLUMN,
@@ -20,6 +19,7 @@ from qprof_onnx.quantizer.evaluation.output_shift import (
     shifts_of_parts,
     wanted,
 )
+from qprof_onnx.quantizer.noise.class_axes import NO_CLASSES, ClassAxis
 from qprof_onnx.quantizer.noise.output_limits import LIMITS, NoiseLimits
 from qprof_onnx.quantizer.targets.config import OutputKind
 

@@ -1,7 +1,6 @@
 import numpy as np
 import pytest
 from qprof_onnx.profiles.base.errors import ModelError
-from qprof_onnx.quantizer.evaluation.compare import NO_CLASSES, ClassAxis
 from qprof_onnx.quantizer.evaluation.metrics.relative import (
     agreement_metric,
     are_answers,
@@ -9,6 +8,7 @@ from qprof_onnx.quantizer.evaluation.metrics.relative import (
     noise_share,
 )
 from qprof_onnx.quantizer.evaluation.metrics.truth import Place
+from qprof_onnx.quantizer.noise.class_axes import NO_CLASSES, ClassAxis
 
 from .running import opened, rows, scored
 

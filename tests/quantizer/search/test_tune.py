@@ -13,11 +13,11 @@ from qprof_onnx.profiles.records.profile import DataId, ModelId, Profile
 from qprof_onnx.profiles.records.store import load_profile
 from qprof_onnx.profiles.runner.settings import RunSettings
 from qprof_onnx.quantizer.api.profiling import profile_model
-from qprof_onnx.quantizer.evaluation.compare import class_axes
 from qprof_onnx.quantizer.evaluation.metrics.relative import noise_share
 from qprof_onnx.quantizer.evaluation.runtimes import open_session
 from qprof_onnx.quantizer.lowering.lower import lower
 from qprof_onnx.quantizer.model.saving import save_model
+from qprof_onnx.quantizer.noise.class_axes import class_axes
 from qprof_onnx.quantizer.plan.store import load_plan
 from qprof_onnx.quantizer.prepare.prepare import open_prepared
 from qprof_onnx.quantizer.search.candidates import Base, Candidate

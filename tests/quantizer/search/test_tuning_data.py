@@ -4,10 +4,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from qprof_onnx.profiles.base.errors import ConfigError, DataError, ModelError
-from qprof_onnx.quantizer.evaluation.compare import ClassAxis
 from qprof_onnx.quantizer.evaluation.metrics.metric import mean_of
 from qprof_onnx.quantizer.evaluation.runtimes import open_session
 from qprof_onnx.quantizer.model.files import load_model
+from qprof_onnx.quantizer.noise.class_axes import ClassAxis
 from qprof_onnx.quantizer.search.options import TuningData
 from qprof_onnx.quantizer.search.trial import rounded_sqnr, screen_model
 from qprof_onnx.quantizer.search.tuning_data import halves, outputs_of, read_samples
