@@ -19,6 +19,7 @@ from msgspec import Meta
 from ..profiles.base.extras import OptionalModule
 from ..profiles.base.findings import Finding
 from ..profiles.records.data_checks import InputCheck, Outlier
+from ..profiles.records.profile import OutputMeaning
 from ..profiles.samples.constants import Constants
 from ..profiles.samples.preprocessing import BUILT_IN, STATE
 from ..profiles.samples.registry import READERS
@@ -197,6 +198,7 @@ class ShownProfile:
         check_samples: digests of the samples that are kept beside the profile.
         keep_samples: how many these were to be, at most.
         folders: how many samples lay in each folder of the data, by its name; absent for none.
+        outputs: name to kind and reason of each output; absent in older files.
     """
 
     file_format: str
@@ -210,6 +212,7 @@ class ShownProfile:
     check_samples: tuple[str, ...] = ()
     keep_samples: int = 0
     folders: Mapping[str, int] = field(default_factory=dict)
+    outputs: Mapping[str, OutputMeaning] = field(default_factory=dict)
 
 
 Explanation = TensorExplanation | NodeExplanation

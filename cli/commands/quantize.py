@@ -257,7 +257,7 @@ def _lines_of_unjudged(result: QuantizeResult, verbose: bool) -> Iterator[tuple[
 
 
 def _below_alarms(findings: Iterable[Finding], verbose: bool) -> Iterator[Finding]:
-    """Yield the findings on a plan that stand below its figures; what outputs are taken for is said of each
+    """Yield the findings on a plan that stand below its figures; the kinds of outputs are findings on each
     model, and printed with --verbose alone."""
     for finding in findings:
         if finding.severity is not Severity.ALARM and (verbose or finding.code is not Code.OUTPUT_KIND):

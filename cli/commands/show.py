@@ -187,6 +187,8 @@ def print_profile(profile: Profile, *, with_samples: bool) -> None:
         echo(f"profile of {describe(profile.model)}{by}: {tensors}, {profile.data.samples} samples{noise}")
     for finding in profile.data.findings:
         echo(finding.line)
+    for name, output in profile.outputs.items():
+        echo(f"{output.sentence(name)}; {output.remedy(name)}")
     has_non_finite = any(t.nan or t.inf for t in profile.values())
     with_samples = with_samples and any(t.extremes for t in profile.values())
     ramp = ramp_of_terminal()

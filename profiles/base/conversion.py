@@ -30,6 +30,8 @@ Encoders = Mapping[type, Callable[[Any], object]]
 
 Digest = Annotated[str, Meta(pattern="^[0-9a-f]{32}$", description="32 hexadecimal digits")]
 Count = Annotated[int, Meta(ge=0)]
+OutputKind = Literal["decision", "detections", "embedding", "signal", "state", "values"]
+"""The kinds of outputs; `quantizer/noise/output_kinds.py` decides them."""
 
 
 def read_record(

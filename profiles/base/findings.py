@@ -243,7 +243,7 @@ class Code(StrEnum):
     OUTPUT_KIND = (
         "output-kind",
         Severity.NOTE,
-        "What an output is taken for, which decides how exact it has to be.",
+        "The kind of an output and the reason; unit and limit of its error follow from it.",
     )
     INT8_CACHES = (
         "int8-caches",

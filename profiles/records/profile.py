@@ -14,7 +14,7 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from ..base.arguments import checks_arguments
-from ..base.conversion import Count, Digest
+from ..base.conversion import Count, Digest, OutputKind
 from ..base.errors import NaturalKey, ProfileError, natural_key, nearest
 from ..base.findings import Code, Finding, listed
 from ..base.json_values import to_jsonable
@@ -313,6 +313,33 @@ def merged_sizes(a: Sizes | None, b: Sizes | None) -> Sizes | None:
     return tuple((min(x[0], y[0]), max(x[1], y[1])) for x, y in zip(a, b, strict=True))
 
 
+# Outputs ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class OutputMeaning:
+    """The kind of an output, and why it is that.
+
+    Attributes:
+        kind: by which its error is measured.
+        reason: the rule that decided, for people.
+    """
+
+    kind: OutputKind
+    reason: str
+
+    def sentence(self, output: str, more: int = 0) -> str:
+        """Return what an output is, and why; `more` counts outputs of the kind that are not named."""
+        others = f" and {more} more" if more else ""
+        through = ", judged through the other outputs" if self.kind == "state" else ""
+        return f"output '{output}'{others}: {self.kind} ({self.reason}){through}"
+
+    @staticmethod
+    def remedy(output: str) -> str:
+        """Return how the user says what an output is."""
+        return f"change with --set output_kind={output}=KIND"
+
+
 # Measured noise --------------------------------------------------------------------------------------------
 
 # What becomes of small rounding errors on their way through the model, for a few samples. The record of each
@@ -484,6 +511,7 @@ class Profile(Presented, Mapping[str, TensorProfile]):
         inputs: what the inputs of the graph were given, in order; none where `runs` is 0.
         folders: how many samples lay in each folder of the data, such as those of classes, by its name; {}
             where they lay in none.
+        outputs: the kind of each output of the graph, decided from all samples; {} in older files.
     """
 
     model: ModelId
@@ -500,6 +528,7 @@ class Profile(Presented, Mapping[str, TensorProfile]):
     runs: Count = 0
     inputs: Mapping[str, InputProfile] = field(default_factory=dict)
     folders: Mapping[str, Count] = field(default_factory=dict)
+    outputs: Mapping[str, OutputMeaning] = field(default_factory=dict)
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -554,6 +583,7 @@ class Profile(Presented, Mapping[str, TensorProfile]):
         header = ("tensor", "histogram", "type", "shape", "minimum", "maximum", "zeros")
         facts = (
             *(("input", check.sentence.removeprefix("input ")) for check in self.input_checks()),
+            *(("output", one.sentence(name).removeprefix("output ")) for name, one in self.outputs.items()),
             *listed(self.findings),
         )
         return Presentation(facts, (Table(header, tuple(rows), left=4),))
@@ -566,6 +596,7 @@ class Profile(Presented, Mapping[str, TensorProfile]):
             "samples": self.data.samples,
             "inputs": to_jsonable(self.input_checks()),
             "findings": to_jsonable(self.findings),
+            "outputs": to_jsonable(self.outputs),
             "outliers": to_jsonable(self.outliers()),
             "tensors": {name: tensor.to_dict() for name, tensor in self.items()},
         }
@@ -648,6 +679,7 @@ class Profile(Presented, Mapping[str, TensorProfile]):
             runs=self.runs + other.runs if self.runs and other.runs else 0,
             inputs=inputs,
             folders=merged_counts(self.folders, other.folders),
+            outputs={n: one for n, one in self.outputs.items() if other.outputs.get(n) == one},
         )
         if not (self.holds_its_samples and other.holds_its_samples):
             return merged

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -15,13 +14,10 @@ from ...profiles.base.findings import Code, Finding, gravest_first
 from ...profiles.base.improvement import improved
 from ...profiles.base.progress import asked_for, stages
 from ...profiles.base.tool import notes_once
-from ...profiles.instrumentation.subgraphs import hidden_tensors
 from ...profiles.records.profile import DataId, Profile
-from ...profiles.runner.calibrate import calibrate
-from ...profiles.runner.settings import RunSettings
 from ...profiles.runtime.providers import MAX_COPIED_BYTES, check_provider
 from ...profiles.samples.objects import DataLike, DataSource
-from ...profiles.samples.values import Sample
+from ...profiles.samples.values import Samples
 from ..evaluation import layers
 from ..evaluation.evaluate import Evaluation, LimitsOnSamples
 from ..evaluation.evaluate import evaluate as evaluate_files
@@ -31,7 +27,8 @@ from ..evaluation.metrics.score import reads_truth
 from ..evaluation.options import EvaluationOptions
 from ..model.external_data import float_weight_bytes
 from ..model.files import ModelLike
-from ..noise.output_limits import NoiseLimits, judging_limits
+from ..noise.output_limits import NoiseLimits, judging_limits, meanings_in_plan
+from ..noise.output_profile import profile_of_outputs
 from ..plan.documents import documents_beside
 from ..plan.provenance import read_provenance
 from ..plan.store import PlanLike, plan_name, read_plan
@@ -45,7 +42,6 @@ from .held_out import held_out_part, with_profiled_part
 from .keywords import with_keywords
 from .made_from import MadeFrom, made_from
 from .options import Judge
-from .profiling import settings_for
 from .results import QuantizedLike, QuantizedResult, quantized_file
 from .sources import labels_file, samples_of, with_metric_of_labels
 
@@ -80,7 +76,7 @@ def evaluate(
 
     Outputs are judged by the settings of the plan that the quantized model was made with, and by what its
     profile says of them: those of a result, or the files beside the model. Without these, as for a model of
-    another tool, the float model is profiled on the first samples.
+    another tool, the outputs of the float model are profiled on all samples.
 
     Args:
         model: the float model: path, `onnx.ModelProto` or `onnx_ir.Model`.
@@ -163,7 +159,7 @@ def compare(
 @dataclass(eq=False)
 class _JudgingLimits:
     """The limits of the outputs' noise: by a plan's settings and its profile, where it has one; by a profile
-    of the first samples where these are not at hand.
+    of all samples where these are not at hand.
 
     Attributes:
         model: the float model.
@@ -175,25 +171,21 @@ class _JudgingLimits:
     found: MadeFrom
     limits: NoiseLimits | None = None
 
-    def __call__(self, samples: Sequence[Sample], state: Mapping[str, str]) -> NoiseLimits:
+    def __call__(self, samples: Samples) -> NoiseLimits:
         """Return the limits; arguments are those of `LimitsOnSamples`."""
         plan, profile = self.found.plan, self.found.profile
         try:
             prepared = self.model.prepared
         except ModelError:  # it is quantized itself, which the evaluation tells
             prepared = self.model.normalised
-        unprofiled = Profile(prepared.identity, DataId(), {})
-        made_without = plan is not None and not plan.origin.profile
-        is_large = float_weight_bytes(self.model.path, MAX_COPIED_BYTES) > MAX_COPIED_BYTES
-        if profile is None and not made_without and not is_large:
-            settings = settings_for(prepared.graph, RunSettings(), hidden_tensors(prepared.model))
-            settings = replace(settings, channels="off")
-            make = partial(calibrate, prepared.model, samples, prepared.identity, settings)
-            seen, _ = improved("profile of the first samples (kinds of outputs)", make, unprofiled)
-            fed = {name: replace(one, fed_by=state.get(name)) for name, one in seen.inputs.items()}
-            profile = replace(seen, inputs=fed)
+        if profile is None:
+            is_large = float_weight_bytes(self.model.path, MAX_COPIED_BYTES) > MAX_COPIED_BYTES
+            profile = Profile(prepared.identity, DataId(), {})
+            if not is_large:
+                profile = profile_of_outputs(prepared.model, prepared.graph, prepared.identity, samples)
+            profile = replace(profile, outputs={} if plan is None else meanings_in_plan(plan.findings))
         config = QuantConfig() if plan is None else plan.config
-        self.limits = judging_limits(prepared.graph, profile or unprofiled, config)
+        self.limits = judging_limits(prepared.graph, profile, config)
         return self.limits
 
 

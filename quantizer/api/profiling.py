@@ -45,8 +45,10 @@ from ...profiles.samples.values import Sample
 from ..model.files import ModelLike
 from ..model.output_paths import FilesRead, check_outputs
 from ..model.saving import save_model
+from ..noise.activation_ranges import with_clip_profiles
 from ..noise.kept_samples import STEP, activation_bytes, unmeasured, with_noise
 from ..noise.measure import expected_bytes, unmeasurable
+from ..noise.output_kinds import column_axes, output_meanings
 from ..operators.graph import Graph
 from ..plan.documents import WRITING, read_at
 from ..plan.provenance import Provenance, model_fingerprint, write_provenance
@@ -180,6 +182,8 @@ def profile_model(
         profile: Profile = sharded(network, source, identity, settings, reported, smallest=smallest)
     else:
         profile = calibrate(network, samples, identity, settings, reported, smallest=smallest)
+    known = with_clip_profiles(profile, prepared.graph)
+    profile = replace(profile, outputs=output_meanings(prepared.graph, known))
     if is_random(source_name(data)):
         profile = replace(profile, data=replace(profile.data, random=True))
     if keep and settings.memory_limit is not None:
@@ -231,10 +235,11 @@ def settings_for(graph: Graph, settings: RunSettings, hidden: Collection[str] = 
         settings: of the run, checked.
         hidden: tensors whose values cannot be read.
     """
+    columns = {name: axis for name, axis in column_axes(graph).items() if name not in hidden}
     if settings.tensors == "needed":
-        settings = replace(settings, tensors=needed_tensors(graph, hidden))
+        settings = replace(settings, tensors=needed_tensors(graph, hidden) | columns.keys())
     if settings.channels == "weighted-layers":
-        settings = replace(settings, channels=weighted_channels(graph))
+        settings = replace(settings, channels={**columns, **weighted_channels(graph)})
     return settings
 
 

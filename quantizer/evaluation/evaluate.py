@@ -35,7 +35,7 @@ from ...profiles.samples.samples import (
     token_decoder,
 )
 from ...profiles.samples.states import follows, next_state
-from ...profiles.samples.values import Sample
+from ...profiles.samples.values import Sample, Samples
 from ..model.identity import model_id
 from ..noise.class_axes import class_axes
 from ..noise.estimate_check import EstimateCheck, check_estimates, expected_sqnr, too_good
@@ -291,11 +291,8 @@ class Pair:
         return run_float, run_quantized
 
 
-LIMITING_SAMPLES = 8
-"""First samples that noise limits are made of."""
-
-LimitsOnSamples = Callable[[Sequence[Sample], Mapping[str, str]], NoiseLimits]
-"""The first samples, and the inputs of a state with the outputs that they are fed with -> noise limits."""
+LimitsOnSamples = Callable[[Samples], NoiseLimits]
+"""All samples -> noise limits."""
 
 HERE = ExecutionPlace("onnxruntime", CPU)
 """Where models are compared if nobody says otherwise."""
@@ -399,7 +396,7 @@ def evaluate(
             beyond samples that `measuring.limit` cuts off.
         gate: limits that the quantized model must keep; None for none.
         measuring: samples, metric, output, runtime, threads, latency; None for the defaults.
-        limits: of the outputs' noise, or what makes them of the first samples; with them outputs are judged
+        limits: of the outputs' noise, or what makes them of all samples; with them outputs are judged
             by what they mean (`Evaluation.shifts`).
         progress: called after each sample with how many are done and, where known, how many there are; True
             for a bar.
@@ -437,7 +434,12 @@ def evaluate(
     if gate.min_sqnr is not None and not pair.float_outputs:
         raise ConfigError(f"{pair.float_name}: has no float output and so no SQNR; ask for max_drop instead")
     names_output = of_classes or measuring.class_axis is not None
-    axes = class_axes(original, output if names_output else None, measuring.class_axis)
+    if callable(limits):
+        limits = limits(model_samples(data, original, measuring.limit))
+    named = output if names_output else None
+    axes = class_axes(original, named, measuring.class_axis)
+    if limits is not None:
+        axes |= {name: one for name, one in limits.classes.items() if name in axes and name != named}
     axis, specs = axes[output], input_specs(original)
     class_labels = load_labels(labels) if labels is not None and of_classes else None
     if class_labels is not None and not by_metric and gate.max_drop is not None:
@@ -453,8 +455,7 @@ def evaluate(
     labelled: tuple[list[Rows], list[Rows]] = ([], [])  # of the float and of the quantized model
     rows = 0
     digests, sequence_of = list[tuple[int, ...]](), list[int]()
-    judged = None if limits is None else JudgedSamples(axes)
-    first_samples: list[Sample] = []
+    judged = None if limits is None else JudgedSamples()
     counts_rows, judged_rows = has_rows(original), 0
     names = ClassNames(original, data, () if class_labels is None else class_labels.names)
     worst = WorstSamples(specs, axes, Reading(names, token_decoder(data, folder_of(original))))
@@ -513,8 +514,6 @@ def evaluate(
         sequence_of.append(sequences)
         if judged is not None:
             judged.add(sample.arrays, float_values, quantized_values)
-        if callable(limits) and samples <= LIMITING_SAMPLES:
-            first_samples.append(sample)
         judged_rows += rows_of(float_values) if counts_rows else 1
         for name, array in sample.arrays.items():
             if array.dtype.kind == "f" and (finite := array[np.isfinite(array)]).size:
@@ -535,8 +534,7 @@ def evaluate(
 
     # What the outputs amount to.
     outputs = tuple(one.result(name) for name, one in sums.items())
-    noise_limits = limits(first_samples, source.state) if callable(limits) else limits
-    shifts = () if judged is None or noise_limits is None else judged.shifts(noise_limits)
+    shifts = () if judged is None or limits is None else judged.shifts(limits)
     cut = samples == measuring.limit or (before is not None and before.position is not None)
     accuracy, metric, score, truth_digest = None, None, None, ""
     shift = shift_of_rows(*labelled) if scoring is None else scoring.shift()

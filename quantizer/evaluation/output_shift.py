@@ -5,7 +5,8 @@ models that lose none 8 to 54 (DECISIONS.md, 68). What says more depends on what
 
 ===============  ===========================================================================================
 probabilities    how much probability moves: sum |p - q| over sum p, of the values as they are (Softmax,
-                 Sigmoid), of exp of log-probabilities, of the softmax of logits, of the scores beside boxes
+                 Sigmoid), of exp of log-probabilities, of the softmax of logits, of the scores beside boxes;
+                 the kind and its reading are those of the profile (`noise.output_kinds`)
 embedding        the noise of the cosines between rows over what varies in these cosines
 an index         how many answers change: of the largest score, where the scores are no output
 values           the error of each column (class, coordinate, quantity) over what varies in it, or relative to
@@ -33,7 +34,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ...profiles.base.tuned import tuned
+from ...profiles.records.channel_statistics import Channels
+from ...profiles.records.profile import TensorProfile
 from ..noise.class_axes import NO_CLASSES, ClassAxis
+from ..noise.output_kinds import FEWEST_OF_A_VECTOR, MOST_UNLIKE, ROUNDING
 from ..noise.output_limits import LIMITS, MIN_VARYING, PLACES_TOLERANCE, TOLERANCE, NoiseLimits
 from .compare import Agreement, channel_axes, is_float, range_ratio
 from .output_faults import FEWEST_VALUES, output_fault
@@ -74,24 +78,11 @@ few samples differ by as much."""
 WORST_COLUMN, MOST_ERROR = 5.0, 0.25
 """Error of the worst column over that of the typical one that is let pass, and the most."""
 
-FEWEST_OF_A_VECTOR, MOST_UNLIKE = 64, 16.0
-"""Columns of a vector that is taken for an embedding though nothing in the graph tells it from numbers of a
-regression, and the most that their deviations differ by, or those of logits: as many columns are a field,
-read as one."""
-
-BOX = 4
-"""Columns of a box."""
-
-FEWEST_LOGITS = 3
-"""Rows that show whether values may be logits."""
-
 FEWEST_ROWS, MOST_ROWS = 6, 256
 """Rows of an embedding whose pairs are compared: fewer say nothing, more nothing new."""
 
-ROUNDING = 1e-3
-"""By which sums of float32 probabilities may be off 1."""
-
 OTHER_LENGTH = "it has another length than the float model's"
+EMPTY = "it is empty in both models on these samples, give others to judge it"
 
 
 class Measure(StrEnum):
@@ -155,6 +146,8 @@ class OutputShift:
         """Return the measured figure, and the wanted one."""
         if self.fault:
             return self.fault
+        if self.incomparable == EMPTY:
+            return self.incomparable
         if self.incomparable:
             return f"{self.incomparable}: it cannot be compared sample by sample, decibels mean nothing here"
         match self.measure:
@@ -271,7 +264,6 @@ def output_shifts(
     floats: Sequence[Arrays],
     quantized: Sequence[Arrays],
     limits: NoiseLimits,
-    axes: Mapping[str, ClassAxis],
     inputs: Sequence[Arrays] | None = None,
 ) -> tuple[OutputShift, ...]:
     """Return how far each output is from float, of those that are judged or have a fault, in the model's
@@ -280,17 +272,15 @@ def output_shifts(
     Args:
         floats, quantized: outputs of both models, sample by sample.
         limits: of the outputs, and what each is.
-        axes: where outputs have their classes.
         inputs: of the same samples, which say what is padding; None where they are not at hand.
     """
-    return shifts_of_parts(floats, quantized, limits, axes, inputs=inputs, parts=[range(len(floats))])[0]
+    return shifts_of_parts(floats, quantized, limits, inputs=inputs, parts=[range(len(floats))])[0]
 
 
 def shifts_of_parts(
     floats: Sequence[Arrays],
     quantized: Sequence[Arrays],
     limits: NoiseLimits,
-    axes: Mapping[str, ClassAxis],
     *,
     inputs: Sequence[Arrays] | None,
     parts: Sequence[Sequence[int]],
@@ -299,21 +289,24 @@ def shifts_of_parts(
     one that all samples choose.
 
     Args:
-        floats, quantized, limits, axes, inputs: as `output_shifts` has them.
+        floats, quantized, limits, inputs: as `output_shifts` has them.
         parts: places of the samples of each.
     """
     found: list[list[OutputShift]] = [[] for _ in parts]
     for name in floats[0] if floats else ():
-        kind, classes = limits.kinds.get(name, "values"), axes.get(name, NO_CLASSES)
+        kind, classes = limits.kinds.get(name, "values"), limits.classes.get(name, NO_CLASSES)
         of_float, of_int8 = [f[name] for f in floats], [q[name] for q in quantized]
         free = limits.free_axes.get(name, frozenset())
         is_judged = is_float(of_float[0]) or name in limits.indices
         values = _values(of_float, of_int8, classes, inputs, free) if is_judged else None
         has_other_length = any(f.shape != q.shape for f, q in zip(of_float, of_int8, strict=True))
+        is_empty = is_float(of_float[0]) and not any(one.size for one in (*of_float, *of_int8))
         for part, shifts in zip(parts, found, strict=True):
             one, other = [of_float[at] for at in part], [of_int8[at] for at in part]
             fault = _fault(name, one, other, limits, classes)
             why = limits.incomparable.get(name, "")
+            if is_empty:
+                why = EMPTY
             if not why and not fault and has_other_length:
                 why = OTHER_LENGTH
             if kind == "state" and any(other != "state" for other in limits.kinds.values()):
@@ -346,13 +339,8 @@ SEQUENCE_RANK = 3
 
 @dataclass(eq=False)
 class JudgedSamples:
-    """The first samples of a stream, as far as there is room, with the outputs of both models.
+    """The first samples of a stream, as far as there is room, with the outputs of both models."""
 
-    Attributes:
-        axes: where outputs have their classes.
-    """
-
-    axes: Mapping[str, ClassAxis]
     _samples: list[tuple[Arrays, Arrays, Arrays]] = field(default_factory=list)
     _elements: int = 0
 
@@ -367,7 +355,7 @@ class JudgedSamples:
     def shifts(self, limits: NoiseLimits) -> tuple[OutputShift, ...]:
         """Return how far each output is from float on these samples, of which there is one at least."""
         inputs, floats, quantized = (list(side) for side in zip(*self._samples, strict=True))
-        return output_shifts(floats, quantized, limits, self.axes, inputs)
+        return output_shifts(floats, quantized, limits, inputs)
 
 
 def _without_figure(name: str, measure: Measure, *, fault: str, incomparable: str = "") -> OutputShift:
@@ -429,13 +417,33 @@ def _values(
         axis = _column_axis(of_float, classes, free)
     if axis is None or axis == 0 or of_float[0].ndim != 3:
         return _Values(of_float, of_int8, kept, classes, free=free)
-    masks = counted_rows(of_float, axis, None if inputs is None else [inputs[place] for place in kept])
+    given = None if inputs is None else [inputs[place] for place in kept]
+    masks = counted_rows(of_float, axis, given)
+    are_frames = given is not None and _are_frames(of_float, axis, given)
     if masks is None:
         rows = [np.moveaxis(f, axis, -1).shape[:2] for f in of_float]
-        return _Values(of_float, of_int8, kept, classes, [n * (t,) for n, t in rows], free)
-    lengths = [tuple(int(length) for length in mask.sum(axis=1)) for mask in masks]
+        lengths = [() if are_frames else n * (t,) for n, t in rows]
+        return _Values(of_float, of_int8, kept, classes, lengths, free)
+    lengths = [() if are_frames else tuple(int(length) for length in mask.sum(axis=1)) for mask in masks]
     last = replace(classes, axis=None if classes.axis_in(of_float[0].shape) is None else -1)
     return _Values(_rows(of_float, axis, masks), _rows(of_int8, axis, masks), kept, last, lengths)
+
+
+def _are_frames(values: Sequence[Floats], axis: int, inputs: Sequence[Arrays]) -> bool:
+    """Whether each position of an output answers a frame of a float input, which has as many on each sample.
+    Positions of tokens, and those that no input has, as of the text in a picture, are read as one answer.
+
+    Args:
+        values: of the output, sample by sample: [sequences, positions, columns], or columns first.
+        axis: of the columns.
+        inputs: of the same samples.
+    """
+
+    def has_frames(name: str) -> bool:
+        pairs = [(value.shape[3 - axis], given[name]) for value, given in zip(values, inputs, strict=True)]
+        return all(is_float(array) and count in array.shape[1:] for count, array in pairs)
+
+    return any(has_frames(name) for name in inputs[0])
 
 
 def _rows(values: Sequence[Floats], axis: int, masks: Sequence[Mask]) -> list[Floats]:
@@ -448,9 +456,6 @@ def _shift(name: str, values: _Values, part: _Values, limits: NoiseLimits) -> Ou
     all, choose."""
     kind = limits.kinds.get(name, "values")
     floats = values.floats
-    if kind == "detections" and all(f.ndim and f.shape[-1] == BOX for f in floats):
-        rows = np.concatenate([f.reshape(-1, BOX) for f in floats])
-        kind = "values" if _vary_unlike(rows) else kind  # four quantities beside a decision are no boxes
     share = _noise(part)
     finite = share < math.inf
     sqnr = -10.0 * math.log10(max(share, 1e-30)) if finite else -math.inf
@@ -461,7 +466,9 @@ def _shift(name: str, values: _Values, part: _Values, limits: NoiseLimits) -> Ou
     if limits.min_output_sqnr:
         wanted = 10.0 ** (-limits.min_output_sqnr / 20.0)
         return replace(shift, value=math.sqrt(share), limit=wanted)
-    probabilities = _as_probabilities(kind, floats, values.classes)
+    probabilities = None
+    if kind in ("decision", "detections"):
+        probabilities = _as_probabilities(kind, floats, values.classes, limits.profile.get(name))
     if probabilities is not None:
         moved = _moved_probability(*(list(map(probabilities, of)) for of in (part.floats, part.quantized)))
         return replace(shift, measure=Measure.MOVED, value=moved, limit=MOST_MOVED)
@@ -489,51 +496,31 @@ def _shift(name: str, values: _Values, part: _Values, limits: NoiseLimits) -> Ou
 # What an output means --------------------------------------------------------------------------------------
 
 
-def _as_probabilities(kind: str, values: Sequence[Floats], classes: ClassAxis) -> Reading | None:
-    """Return how an output's values are probabilities, as they are meant; None where it has none.
+def _as_probabilities(
+    kind: str, values: Sequence[Floats], classes: ClassAxis, seen: TensorProfile | None
+) -> Reading | None:
+    """Return how the values of a decision or of detections are probabilities, as they are meant; None where
+    it has none.
 
     Args:
         kind: of the output.
         values: of the float model, sample by sample.
         classes: where it has its classes.
+        seen: its profile, which tells more than some samples; None for none.
     """
-    if kind in ("decision", "detections") and _within_one(values):
+    least, most = (
+        (min(float(v.min()) for v in values), max(float(v.max()) for v in values))
+        if seen is None or not seen.count
+        else (seen.minimum, seen.maximum)
+    )
+    if least >= -ROUNDING and most <= 1.0 + ROUNDING:
         return np.asarray
-    if kind in ("decision", "detections", "values") and _are_logs(values):
+    if _are_logs(values):
         return _exp
     if kind == "detections":
-        return _scores_of(values)
-    if kind in ("decision", "values") and classes.is_answer:
-        axis = classes.axis_in(values[0].shape)
-        may_be = axis is not None and (kind == "decision" or _may_be_logits(values, axis))
-        return partial(_softmax, axis=axis) if may_be and axis is not None else None
-    return None
-
-
-def _may_be_logits(values: Sequence[Floats], axis: int) -> bool:
-    """Whether values that nothing in the graph tells from numbers of a regression may be logits of classes:
-    their columns vary alike, and what the softmax makes of them varies at all. Quantities in units of their
-    own do not: the largest one has all of the probability, whatever becomes of the others."""
-    size = values[0].shape[axis]
-    if any(v.ndim != values[0].ndim or v.shape[axis] != size for v in values):
-        return True
-    rows = np.concatenate([np.moveaxis(v, axis, -1).reshape(-1, size) for v in values])
-    scales = rows.std(axis=0)
-    if len(rows) < FEWEST_LOGITS or not scales.any():
-        return True
-    unlike = size < FEWEST_OF_A_VECTOR and _vary_unlike(rows)
-    return not unlike and float(np.ptp(_softmax(rows, -1), axis=0).max()) > ROUNDING
-
-
-def _vary_unlike(rows: Floats) -> bool:
-    """Whether those columns of a matrix that vary do so by far not alike: they are in units of their own."""
-    scales = rows.std(axis=0)
-    scales = scales[scales > 0.0]
-    return bool(scales.size and scales.max() > MOST_UNLIKE * scales.min())
-
-
-def _within_one(values: Sequence[Floats]) -> bool:
-    return all(float(v.min()) >= -ROUNDING and float(v.max()) <= 1.0 + ROUNDING for v in values)
+        return _scores_of(values, None if seen is None else seen.channels)
+    axis = classes.axis_in(values[0].shape) if classes.is_answer else None
+    return None if axis is None else partial(_softmax, axis=axis)
 
 
 def _are_logs(values: Sequence[Floats]) -> bool:
@@ -552,16 +539,17 @@ def _are_logs(values: Sequence[Floats]) -> bool:
     return False
 
 
-def _scores_of(values: Sequence[Floats]) -> Reading | None:
+def _scores_of(values: Sequence[Floats], seen: Channels | None) -> Reading | None:
     """Return a function that takes the channels within 0 to 1 on all samples, from boxes and scores that
-    stand beside each other along axis 1 or the last; None where no channel is, or all are."""
+    stand beside each other along the axis that was profiled, axis 1 or the last; None where no channel is, or
+    all are."""
     rank = values[0].ndim
-    for axis in dict.fromkeys((rank - 1, 1)):
+    for axis in (seen.axis % rank,) if seen is not None else dict.fromkeys((rank - 1, 1)):
         if not 0 < axis < rank or len({v.shape[axis] for v in values}) != 1:
             continue
         rest = tuple(a for a in range(rank) if a != axis)
-        low = np.min([v.min(axis=rest) for v in values], axis=0)
-        high = np.max([v.max(axis=rest) for v in values], axis=0)
+        low = np.min([v.min(axis=rest) for v in values], axis=0) if seen is None else seen.minimum
+        high = np.max([v.max(axis=rest) for v in values], axis=0) if seen is None else seen.maximum
         scores = np.flatnonzero((low >= -ROUNDING) & (high <= 1.0 + ROUNDING))
         if 0 < scores.size < low.size:
             return partial(np.take, indices=scores, axis=axis)

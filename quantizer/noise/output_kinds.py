@@ -1,28 +1,41 @@
 """What each output of a model is: told from the operators that make it, its shape and its profile. Pure.
 
 ==========  ==================================================================================================
-decision    a probability, a class, an order: behind Softmax, Sigmoid, ArgMax, TopK; few of its digits matter
+decision    a probability, a class, an order: behind Softmax, Sigmoid, ArgMax, TopK, products of these, and
+            logits of classes: a row of a matrix product whose columns vary alike
 detections  scores, and numbers beside them for each candidate: the boxes, the points
 embedding   a vector whose direction is compared: normalised, or a mean over places
 signal      many values of few channels over time or space: sound, a picture, a map of depth; no heat map
 state       what is given back in the next run: a cache of keys and values, the state of a recurrent network
-values      all else: numbers of a regression, logits, and vectors that nothing tells from these
+values      all else: numbers of a regression, and logits at each place of a map or position of a sequence
 ==========  ==================================================================================================
+
+It is decided once, from all samples of a profile, which keeps it with the reason (`Profile.outputs`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import log
 
+import numpy as np
+import onnx_ir as ir
+
+from ...profiles.base.conversion import OutputKind
 from ...profiles.base.tuned import tuned
-from ...profiles.records.profile import Profile
+from ...profiles.records.channel_statistics import Channels
+from ...profiles.records.profile import DataId, ModelId, OutputMeaning, Profile
 from ..numerics.density import cubed, density, mean_of
 from ..operators.decompositions import divides_by_norm, softmax_input
-from ..operators.facts import Meaning, Steps
-from ..operators.graph import Graph
+from ..operators.facts import Arithmetic, Classes, Meaning, Steps, Sums
+from ..operators.graph import Graph, Node
 from ..operators.table import product_layout
-from ..targets.config import OutputKind
-from .value_paths import before_move, maker_of, nearest_product, parts_of, upstream
+from ..operators.weight_layout import Kernel
+from .class_axes import class_axis_of
+from .value_paths import before_move, holds_values, maker_of, nearest_product, parts_of, upstream
+
+NOT_PROFILED = Profile(ModelId("", "", 0), DataId(), {})
+"""Nothing is known of any tensor."""
 
 MAX_CHANNELS = tuned(
     4,
@@ -75,17 +88,63 @@ BESIDE_SCORES: tuple[OutputKind, ...] = ("values", "signal")
 """What boxes are by themselves: four numbers for each of many candidates look like channels."""
 
 
-def output_kinds(graph: Graph, profile: Profile) -> dict[str, OutputKind]:
-    """Return the kind of each output of a model, in the order of the outputs.
+BOX = 4
+"""Columns of a box."""
+
+FEWEST_OF_A_VECTOR, MOST_UNLIKE = 64, 16.0
+"""Columns of a vector that is taken for an embedding though nothing in the graph tells it from numbers of a
+regression, and the most that their deviations differ by, or those of logits: as many columns are a field,
+read as one."""
+
+FEWEST_LOGITS = 3
+"""Rows that show whether values may be logits."""
+
+ROUNDING = 1e-3
+"""By which sums of float32 probabilities may be off 1."""
+
+
+def output_meanings(graph: Graph, profile: Profile) -> dict[str, OutputMeaning]:
+    """Return the kind of each output of a model and the reason, in the order of the outputs.
 
     Args:
         graph: of the prepared model.
-        profile: of its activations: shapes, numbers of elements and densities.
+        profile: of its activations: shapes, numbers of elements, densities and columns of outputs.
     """
-    kinds = {name: _kind(graph, profile, name) for name in graph.outputs}
-    if _has_boxes(graph, profile, kinds):
-        kinds = {n: "detections" if k in ("decision", *BESIDE_SCORES) else k for n, k in kinds.items()}
-    return kinds
+    found = {name: _meaning(graph, profile, name) for name in graph.outputs}
+    boxes = _boxes(graph, profile, found)
+    for name, one in found.items():
+        if boxes and one.kind in ("decision", *BESIDE_SCORES):
+            reason = "boxes" if name in boxes else f"beside boxes '{boxes[0]}'"
+            found[name] = OutputMeaning("detections", one.reason if one.kind == "decision" else reason)
+        elif one.kind == "values" and (reason := _classes_reason(graph, profile, name)):
+            found[name] = OutputMeaning("decision", reason)
+    return found
+
+
+def tensors_of_kinds(graph: Graph) -> frozenset[str]:
+    """Return the activations that kinds of outputs are decided from: outputs, and what makes them place by
+    place."""
+    found: set[str] = set()
+    waiting = list(graph.outputs)
+    while waiting:
+        name = waiting.pop()
+        if name in found or graph.is_constant(name) or not graph.is_float(name):
+            continue
+        found.add(name)
+        node = graph.producer(name)
+        if node is not None and (
+            node.facts.arithmetic is not None
+            or (node.rule is not None and (node.rule.unary or node.rule.elementwise))
+            or any(holds_values(node, index) for index in range(len(node.inputs)))
+        ):
+            waiting += [given for given in node.inputs if given]
+    return frozenset(found)
+
+
+def meanings_of(graph: Graph, profile: Profile) -> dict[str, OutputMeaning]:
+    """Return the meanings that a profile keeps; those that it lacks, as an older one does, are told anew."""
+    told = {} if profile.outputs.keys() >= set(graph.outputs) else output_meanings(graph, profile)
+    return {name: profile.outputs.get(name) or told[name] for name in graph.outputs}
 
 
 def makes_magnitudes(graph: Graph, name: str) -> bool:
@@ -119,35 +178,39 @@ def scores_of_index(graph: Graph, name: str) -> str | None:
     return node.input(0) if node is not None and chooses and graph.is_float(node.input(0)) else None
 
 
-def _kind(graph: Graph, profile: Profile, name: str) -> OutputKind:
-    if _is_state(graph, profile, name):
-        return "state"
-    decides = {is_decision(graph, profile, part) for part in parts_of(graph, name)}
-    if len(decides) == 2 and _per_sample(profile, name) >= MAX_CHANNELS:
-        return "detections"
-    if decides == {True}:
-        return "decision"
-    if _is_embedding(graph, profile, name):
-        return "embedding"
+def _meaning(graph: Graph, profile: Profile, name: str) -> OutputMeaning:
+    if reason := _state_reason(graph, profile, name):
+        return OutputMeaning("state", reason)
+    parts = {part: decision_reason(graph, profile, part) for part in parts_of(graph, name)}
+    decided = list(dict.fromkeys(filter(None, parts.values())))
+    if decided and not all(parts.values()) and _per_sample(profile, name) >= MAX_CHANNELS:
+        return OutputMeaning("detections", f"{decided[0]} beside other columns")
+    if all(parts.values()):
+        return OutputMeaning("decision", ", ".join(decided[:2]))
+    if reason := _embedding_reason(graph, profile, name):
+        return OutputMeaning("embedding", reason)
     if _is_signal(graph, profile, name) and not _is_heat_map(graph, profile, name):
-        return "signal"
-    return "values"
+        return OutputMeaning("signal", "many places with few channels")
+    return OutputMeaning("values", "no rule applies")
 
 
-def _is_state(graph: Graph, profile: Profile, name: str) -> bool:
-    """Whether an output is there to be given back: it was while profiling, or is the state of a recurrent
-    operator, or values of an input with more beside them, or of the shape of an input that is not the first,
-    as no other result is."""
-    if name in fed_back(profile) or is_last_state(graph, name):
-        return True
+def _state_reason(graph: Graph, profile: Profile, name: str) -> str:
+    """Return why an output is there to be given back, "" for no reason: it was while profiling, or is the
+    state of a recurrent operator, or values of an input with more beside them, or of the shape of an input
+    that is not the first, as no other result is."""
+    if name in fed_back(profile):
+        return "fed to the next run while profiling"
+    if is_last_state(graph, name):
+        return "last state of a recurrent node"
     parts = parts_of(graph, name)
     inputs = {n for n in graph.inputs if graph.is_float(n)}
     if len(parts) > 1 and inputs & set(parts):
-        return len(graph.outputs) > 1
+        return "an input with more values beside it" if len(graph.outputs) > 1 else ""
     shape, first = graph.shape(name), graph.outputs[0]
     if not shape or name == first or graph.shape(first) == shape or len(shape) < 2:
-        return False
-    return any(graph.shape(given) == shape for given in graph.inputs[1:] if graph.is_float(given))
+        return ""
+    alike = (g for g in graph.inputs[1:] if graph.is_float(g) and graph.shape(g) == shape)
+    return f"shape of input '{given}'" if (given := next(alike, "")) else ""
 
 
 def fed_back(profile: Profile) -> frozenset[str]:
@@ -161,16 +224,78 @@ def is_last_state(graph: Graph, name: str) -> bool:
     return node is not None and node.rule is not None and node.rule.is_recurrent and node.output != name
 
 
-def is_decision(graph: Graph, profile: Profile, name: str) -> bool:
-    """Whether a tensor holds probabilities, classes or an order."""
+def decision_reason(graph: Graph, profile: Profile, name: str) -> str:
+    """Return why a tensor holds probabilities, classes or an order, "" for no reason.
+
+    Products, roots, complements and choices of probabilities are probabilities, and so are zeros and ones
+    among their factors. Sums of logarithms of probabilities are logarithms of products. What Sigmoids alone
+    make may be a picture, by its values.
+    """
+    reason, may_be_picture = _decided(graph, profile, name)
+    node = maker_of(graph, name) if may_be_picture else None
+    return "" if node is not None and _is_undecided_map(graph, profile, node.output) else reason
+
+
+def _decided(graph: Graph, profile: Profile, name: str) -> tuple[str, bool]:
+    """Return the reason, and whether each factor may as well be the brightness of a picture."""
+    nothing = "", False
     if not graph.is_float(name):
-        return True
+        return "integers", False
     node = maker_of(graph, name)
     if node is None:
+        return nothing
+    if not graph.is_float(node.output):
+        return ("a condition", False) if graph.dtype(node.output) is ir.DataType.BOOL else nothing
+    if node.facts.meaning in (Meaning.DECISION, Meaning.DECISION_OR_PICTURE):
+        return node.op_type, node.facts.meaning is Meaning.DECISION_OR_PICTURE
+    if softmax_input(node, graph):
+        return "Softmax", False
+    if _is_logarithm(graph, profile, name, node):
+        return "logarithm of probabilities", False
+    factors = [given for given in node.inputs if given]
+    if node.facts.arithmetic is Arithmetic.DIFFERENCE:
+        minuend = graph.constant(factors[0])
+        return (
+            _decided(graph, profile, factors[1]) if minuend is not None and (minuend == 1).all() else nothing
+        )
+    if node.facts.arithmetic is not Arithmetic.PRODUCT and not node.facts.is_root(node.ir_node, 0):
+        factors = [given for index, given in enumerate(node.inputs) if given and holds_values(node, index)]
+    found = [_decided(graph, profile, given) for given in factors if not _is_mask(graph, given)]
+    if not found or not all(reason for reason, _ in found):
+        return nothing
+    several = node.facts.arithmetic is Arithmetic.PRODUCT and len(found) > 1
+    reasons = [reason.removeprefix("product of ") for reason, _ in found]
+    reason = f"product of {' and '.join(reasons)}" if several else found[0][0]
+    return reason, all(may_be_picture for _, may_be_picture in found)
+
+
+def is_decision(graph: Graph, profile: Profile, name: str) -> bool:
+    """Whether a tensor holds probabilities, classes or an order."""
+    return bool(decision_reason(graph, profile, name))
+
+
+def _is_mask(graph: Graph, name: str) -> bool:
+    """Whether a tensor is a constant of zeros and ones."""
+    values = graph.constant(name)
+    return values is not None and bool(np.isin(values, (0, 1)).all())
+
+
+def _is_logarithm(graph: Graph, profile: Profile, name: str, node: Node) -> bool:
+    """Whether a tensor without values above 0 is the logarithm of probabilities, or a sum of such."""
+    seen = profile.get(name)
+    if seen is not None and seen.count and seen.maximum > ROUNDING:
         return False
-    if node.facts.meaning is Meaning.DECISION_OR_PICTURE:
-        return not _is_undecided_map(graph, profile, node.output)
-    return node.facts.meaning is Meaning.DECISION or bool(softmax_input(node, graph))
+    is_log = node.facts.singular(node.ir_node, 0) and node.facts.arithmetic is None and len(node.inputs) == 1
+    if is_log:
+        return bool(decision_reason(graph, profile, node.input(0)))
+    if node.facts.arithmetic not in (Arithmetic.SUM, Arithmetic.DIFFERENCE):
+        return False
+    terms = [maker_of(graph, n) for n in node.inputs]
+    return any(
+        (term is not None and (term.facts.sums is Sums.SHIFTED or term.facts.classes is Classes.COMPETE))
+        or (term is not None and _is_logarithm(graph, Profile(profile.model, profile.data, {}), "", term))
+        for term in terms
+    )
 
 
 def _is_undecided_map(graph: Graph, profile: Profile, name: str) -> bool:
@@ -181,15 +306,79 @@ def _is_undecided_map(graph: Graph, profile: Profile, name: str) -> bool:
     return mean_of(density(tensor), lambda p: 4.0 * p * (1.0 - p)) >= UNDECIDED
 
 
-def _is_embedding(graph: Graph, profile: Profile, name: str) -> bool:
+def _embedding_reason(graph: Graph, profile: Profile, name: str) -> str:
     node = maker_of(graph, name)
     if node is None:
-        return False
+        return ""
     if node.facts.meaning is Meaning.DIRECTION or divides_by_norm(node, graph):
-        return True
+        return f"normalised by {node.op_type}"
     shape = graph.shape(name)
     flat = shape is not None and sum(dim != 1 for dim in shape[1:]) == 1
-    return node.facts.meaning is Meaning.MEAN and flat and _per_sample(profile, name) > MAX_CHANNELS
+    is_mean = node.facts.meaning is Meaning.MEAN and flat and _per_sample(profile, name) > MAX_CHANNELS
+    return f"a vector by {node.op_type}" if is_mean else ""
+
+
+# Columns -------------------------------------------------------------------------------------------------
+
+
+def column_axes(graph: Graph) -> dict[str, int]:
+    """Return the axis along which a profile records an output's columns: of boxes, of what stands beside
+    scores, of classes; outputs that nothing is asked of are left out."""
+    axes: dict[str, int] = {}
+    for name in graph.outputs:
+        shape = graph.shape(name) if graph.is_float(name) and not graph.is_constant(name) else None
+        if shape is None or len(shape) < 2:
+            continue
+        reasons = {bool(decision_reason(graph, NOT_PROFILED, part)) for part in parts_of(graph, name)}
+        axis = class_axis_of(graph.values[name])
+        if shape[-1] == BOX or (len(shape) == 2 and axis.is_answer):
+            at = len(shape) - 1 if shape[-1] == BOX else axis.axis_in(tuple(dim or 0 for dim in shape))
+        elif len(reasons) == 2:
+            sized = [(dim, at) for at, dim in ((len(shape) - 1, shape[-1]), (1, shape[1])) if dim is not None]
+            at = min(sized)[1] if sized else None
+        else:
+            at = None
+        if at is not None and shape[at] is not None:
+            axes[name] = at
+    return axes
+
+
+def _classes_reason(graph: Graph, profile: Profile, name: str) -> str:
+    """Return why a row may be logits of classes, "" for no reason: a matrix product makes its columns, which
+    vary alike, and not always the same one is the largest by far. Quantities in units of their own do not."""
+    axis = class_axis_of(graph.values[name])
+    shape = graph.shape(name)
+    if not axis.is_answer or shape is None or axis.axis_in(tuple(dim or 2 for dim in shape)) is None:
+        return ""
+    columns = None if name not in profile else profile[name].channels
+    if columns is None or int(columns.count.min()) < FEWEST_LOGITS:
+        return "a row of a matrix product, taken for logits of classes: few samples tell more"
+    if columns.count.size < FEWEST_OF_A_VECTOR and vary_unlike(columns):
+        return ""
+    winner = int(columns.maximum.argmax())
+    behind = float(columns.minimum[winner] - np.delete(columns.maximum, winner).max())
+    varies = (columns.maximum > columns.minimum).any()
+    if varies and behind > -log(ROUNDING):
+        return ""
+    return "a row of a matrix product whose columns vary alike, taken for logits of classes"
+
+
+def vary_unlike(columns: Channels, which: slice = slice(None)) -> bool:
+    """Whether those columns that vary do so by far not alike: they are in units of their own."""
+    scales = np.sqrt(np.maximum(columns.power - columns.mean**2, 0.0))
+    scales = scales[which][(columns.maximum > columns.minimum)[which]]
+    return bool(scales.size and scales.max() > MOST_UNLIKE * scales.min())
+
+
+# Signals -------------------------------------------------------------------------------------------------
+
+
+def matrix_columns(graph: Graph, name: str) -> int | None:
+    """Return the axis along which a matrix product makes the columns of an output; None for other outputs."""
+    node = nearest_product(graph, name)
+    layout = None if node is None else product_layout(node)
+    is_matrix = layout is not None and layout.kernel is Kernel.NONE
+    return class_axis_of(graph.values[name]).axis if is_matrix else None
 
 
 def has_places(graph: Graph, profile: Profile, name: str) -> bool:
@@ -198,6 +387,11 @@ def has_places(graph: Graph, profile: Profile, name: str) -> bool:
     shape = profile[name].shape if name in profile else graph.shape(name)
     if shape is None or len(shape) < 3:
         return any(dim is None for dim in (shape or ())[1:])
+    columns = matrix_columns(graph, name)
+    if columns is not None and len(shape) == 3:  # batch first, or time first
+        first = int(shape[1] != 1 or columns % 3 == 1)
+        places = [dim for axis, dim in enumerate(shape) if axis >= first and axis != columns % 3]
+        return any(dim is None or dim >= MIN_SIDE for dim in places)
     return len(shape) > 3 or any(dim is None or dim >= MIN_SIDE for dim in shape[1:])
 
 
@@ -214,9 +408,13 @@ def _is_heat_map(graph: Graph, profile: Profile, name: str) -> bool:
 
 
 def _is_signal(graph: Graph, profile: Profile, name: str) -> bool:
-    """Whether an output has the shape of one, or of an input that has; or was one before it was flattened."""
+    """Whether an output has the shape of one, or of an input that has; or was one before it was flattened.
+    The columns that a matrix product makes are no places, in whichever order the axes are."""
     elements = _per_sample(profile, name)
     own = profile[name].shape if name in profile else graph.shape(name)
+    columns = matrix_columns(graph, name)
+    if columns is not None and own is not None and (len(own) < 4 or columns % len(own) == 1):
+        return False
     if _is_map(own, elements) or (_is_map_like_input(graph, profile, name) and elements >= MIN_PLACES):
         return True
     source = before_move(graph, name)
@@ -256,16 +454,24 @@ def _is_map_like_input(graph: Graph, profile: Profile, name: str) -> bool:
     return False
 
 
-def _has_boxes(graph: Graph, profile: Profile, kinds: Mapping[str, OutputKind]) -> bool:
-    """Whether one output decides for each candidate, and another one has four numbers for each."""
-    shapes = {name: profile[name].shape if name in profile else graph.shape(name) for name in kinds}
-    deciding = [shape for name, shape in shapes.items() if kinds[name] == "decision" and shape]
+def _boxes(graph: Graph, profile: Profile, found: Mapping[str, OutputMeaning]) -> list[str]:
+    """Return the outputs that have four numbers alike for each candidate that another output decides on."""
+    shapes = {name: profile[name].shape if name in profile else graph.shape(name) for name in found}
+    deciding = [shape for name, shape in shapes.items() if found[name].kind == "decision" and shape]
+    boxes = []
     for name, shape in shapes.items():
-        if kinds[name] not in BESIDE_SCORES or not shape or len(shape) < 2 or shape[-1] != 4:
+        if found[name].kind not in BESIDE_SCORES or not shape or len(shape) < 2 or shape[-1] != BOX:
             continue
+        columns = None if name not in profile else profile[name].channels
+        if (
+            columns is not None
+            and columns.count.size == BOX
+            and any(vary_unlike(columns, pair) for pair in (slice(0, 2), slice(2, 4)))
+        ):
+            continue  # four quantities beside a decision: of a box, two ends or both sizes vary alike
         if any(len(other) >= len(shape) - 1 and other[: len(shape) - 1] == shape[:-1] for other in deciding):
-            return True
-    return False
+            boxes.append(name)
+    return boxes
 
 
 def _per_sample(profile: Profile, name: str) -> float:

@@ -7,31 +7,33 @@ then every output has that limit over its power, and steps have none.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from math import inf, log10
 
 import numpy as np
 
+from ...profiles.base.conversion import OutputKind
 from ...profiles.base.errors import ConfigError, nearest
 from ...profiles.base.findings import Code, Finding
 from ...profiles.base.tuned import tuned
-from ...profiles.records.profile import Profile
+from ...profiles.records.profile import OutputMeaning, Profile
 from ..numerics.density import density, mean_of, signal_power
 from ..operators.facts import Arithmetic
 from ..operators.graph import Graph
 from ..operators.table import is_clip
-from ..targets.config import OutputKind, QuantConfig, split_kinds
+from ..targets.config import OUTPUT_KINDS, QuantConfig, split_kinds
+from .class_axes import ClassAxis, class_axis_of
 from .output_kinds import (
     drawn_at_random,
     has_places,
     is_decision,
     makes_magnitudes,
-    output_kinds,
+    meanings_of,
     scores_of_index,
 )
 from .steps import Step, find_steps
-from .value_paths import before_move, downstream, upstream
+from .value_paths import before_move, downstream, parts_of, upstream
 
 # Outputs that are the sum of an input, moved or resized, and of what the network computes -----------------
 
@@ -149,6 +151,9 @@ PLACES_TOLERANCE = tuned(
 """The same of maps and sequences, whose places are read together or at their peaks, and of vectors that
 nothing tells from embeddings: 20 dB, half a point of correlation (DECISIONS.md, 23)."""
 
+AS_SET = "as the settings say"
+"""Why an output is of a kind that the user gave."""
+
 AT_RANDOM = "it is drawn at random"
 """Why an output cannot be compared."""
 
@@ -193,6 +198,9 @@ class NoiseLimits:
         indices: output -> the scores that it is the index of the largest of.
         incomparable: output -> why it cannot be compared sample by sample.
         free_axes: output -> the axes whose size the model leaves free: its places, and no columns.
+        reasons: output -> why it is of its kind, in words.
+        classes: output -> where its classes are; the largest is an answer of decisions and detections alone.
+        logits: outputs that are decisions once a softmax is taken: planned for as values are.
     """
 
     graph: Graph
@@ -208,6 +216,9 @@ class NoiseLimits:
     indices: Mapping[str, str] = field(default_factory=dict)
     incomparable: Mapping[str, str] = field(default_factory=dict)
     free_axes: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    reasons: Mapping[str, str] = field(default_factory=dict)
+    classes: Mapping[str, ClassAxis] = field(default_factory=dict)
+    logits: frozenset[str] = frozenset()
 
     @property
     def compares_nothing(self) -> bool:
@@ -235,6 +246,10 @@ class NoiseLimits:
             return (STEP_SHARE * step.width) ** 2 / self._power(step.tensor)
         return _noise_share(COMPARED_DB) * self._varying(step.tensor)
 
+    def planned_kind(self, output: str) -> OutputKind:
+        """Return the kind that an output is planned for."""
+        return "values" if output in self.logits else self.kinds.get(output, "decision")
+
     def output_of(self, tensor: str) -> str:
         """Return the output that a tensor is a part of: the nearest; "" for none."""
         if tensor in self.kinds:
@@ -261,7 +276,7 @@ class NoiseLimits:
         return WORDS[self.kinds.get(self.output_of(tensor), "decision")]
 
     def _at_output(self, tensor: str, output: str) -> float:
-        kind = self.kinds.get(output, "decision")
+        kind = self.planned_kind(output)
         if kind == "state" and any(other != "state" for other in self.kinds.values()):
             return inf
         if kind == "detections" and is_decision(self.graph, self.profile, tensor):
@@ -288,20 +303,30 @@ class NoiseLimits:
         return max(1.0 - mean**2 / power, MIN_VARYING)
 
     def findings(self) -> Iterator[Finding]:
-        """Yield the kinds of outputs, for people; nothing where a limit was given whatever they are."""
+        """Yield the kind of each output and the reason; states are told together, and nothing where a limit
+        was given whatever they are."""
         if self.min_output_sqnr is not None:
             return
-        by_kind: dict[OutputKind, list[str]] = {}
+        states = [name for name, kind in self.kinds.items() if kind == "state"]
         for name, kind in self.kinds.items():
-            by_kind.setdefault(kind, []).append(name)
-        for kind, names in by_kind.items():
-            through = ", judged through the other outputs" if kind == "state" else ""
-            if len(names) == 1:
-                taken = f"{_quoted(names)} is taken for {WORDS[kind]}{through}"
-            else:
-                each = "" if kind in ("detections", "values") else " each"
-                taken = f"{_quoted(names)} are taken for {WORDS[kind]}{each}{through}"
-            yield Finding(Code.OUTPUT_KIND, taken, names[0], {"kind": kind, "outputs": len(names)})
+            if name in states[1:]:
+                continue
+            told = OutputMeaning(kind, self.reasons.get(name, "as given"))
+            sentence = told.sentence(name, len(states) - 1 if kind == "state" else 0)
+            remedy = "" if told.reason == AS_SET else told.remedy(name)
+            yield Finding(Code.OUTPUT_KIND, sentence, name, {"kind": kind, "reason": told.reason}, remedy)
+
+
+def meanings_in_plan(findings: Iterable[Finding]) -> dict[str, OutputMeaning]:
+    """Return the kinds that the findings of a plan tell of its outputs."""
+    told = (f for f in findings if f.code is Code.OUTPUT_KIND)
+    kinds = {f.subject: (str(f.figures.get("kind")), str(f.figures.get("reason", ""))) for f in told}
+    return {
+        name: OutputMeaning(known, reason)
+        for name, (kind, reason) in kinds.items()
+        for known in OUTPUT_KINDS
+        if known == kind
+    }
 
 
 def kinds_in_settings(graph: Graph, config: QuantConfig) -> dict[str, OutputKind]:
@@ -331,10 +356,15 @@ def noise_limits(graph: Graph, profile: Profile, config: QuantConfig) -> NoiseLi
     Raises:
         ConfigError: a kind is given for what is no output.
     """
-    kinds = {**output_kinds(graph, profile), **kinds_in_settings(graph, config)}
+    given = kinds_in_settings(graph, config)
+    told = meanings_of(graph, profile)
+    kinds = {name: given.get(name, one.kind) for name, one in told.items()}
+    axes = {name: class_axis_of(graph.values[name]) for name in kinds}
+    decided = {name for name in kinds if any(is_decision(graph, profile, p) for p in parts_of(graph, name))}
     sqnr = 0.0 if config.has_size else config.min_output_sqnr  # a size that is asked for decides alone
     steps = find_steps(graph) if sqnr is None else ()
     scores = {name: scores_of_index(graph, name) for name in kinds}
+    classes = {n for n, kind in kinds.items() if kind == "decision"}
     return NoiseLimits(
         graph,
         profile,
@@ -351,6 +381,14 @@ def noise_limits(graph: Graph, profile: Profile, config: QuantConfig) -> NoiseLi
             name: frozenset(axis for axis, dim in enumerate(graph.shape(name) or ()) if dim is None)
             for name in kinds
         },
+        reasons={name: AS_SET if name in given else one.reason for name, one in told.items()},
+        classes={
+            name: replace(axis, is_answer=name in given or axis.is_answer)
+            if kinds[name] in ("decision", "detections")
+            else replace(axis, is_answer=False)
+            for name, axis in axes.items()
+        },
+        logits=frozenset(classes - decided - given.keys()),
     )
 
 
@@ -368,9 +406,3 @@ def judging_limits(graph: Graph, profile: Profile, config: QuantConfig) -> Noise
 def _noise_share(decibels: float) -> float:
     """Return an SQNR as noise over signal; infinite for none."""
     return float(np.power(10.0, -decibels / 10.0)) if decibels > 0.0 else inf
-
-
-def _quoted(names: list[str]) -> str:
-    shown = [f"'{name}'" for name in names[:2]] + ([f"{len(names) - 2} more"] if len(names) > 2 else [])
-    listed = f"{', '.join(shown[:-1])} and {shown[-1]}" if len(shown) > 1 else shown[0]
-    return f"output{'s' if len(names) > 1 else ''} {listed}"

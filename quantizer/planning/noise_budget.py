@@ -109,7 +109,7 @@ def _with_estimates(facts: PlanningFacts, plan: QuantPlan) -> QuantPlan:
     for name, db in estimated.items() if profile.noise else ():
         before = {node.name for node in upstream(graph, [name])}
         at_steps = (sqnr.get(step.tensor, math.inf) for step in steps if step.node in before)
-        bands[name] = band_of(db, limits.kinds.get(name) == "decision", min(at_steps, default=math.inf))
+        bands[name] = band_of(db, limits.planned_kind(name) == "decision", min(at_steps, default=math.inf))
     least = limits.min_output_sqnr if facts.config.mode in DATA_FREE else None
     missed = [
         Finding(
@@ -185,7 +185,9 @@ class NoiseRules:
             rounded = tuple(roundings(self.estimator, plan, flow, place, limit))
             chosen = cheapest_floats(_prices(decision), rounded)
             output = limits.output_of(tensor) if tensor not in limits.compared else ""
-            of_output = limits.min_output_sqnr is not None or limits.kinds.get(output) == "decision"
+            of_output = limits.min_output_sqnr is not None or (
+                output in limits.kinds and limits.planned_kind(output) == "decision"
+            )
             reasons: dict[str, FloatReason] = {}
             for name in plan.nodes:
                 share = float(noise[name][place]) if name in noise else 0.0

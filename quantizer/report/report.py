@@ -6,6 +6,7 @@ import os
 import tempfile
 from collections.abc import Collection
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -266,7 +267,10 @@ def _attributed(
         if samples is None:
             return None
         planned = open_plan(analysis.prepared, analysis.plan)
-        limits, lacks, is_poor = _limits(analysis) or limits_of(planned), None, False
+        limit = CHECK_SAMPLES if data is None else None
+        run = partial(samples_to_attribute_on, analysis.model_file.path, planned, samples, limit)
+        known, lacks, is_poor = _limits(analysis), None, False
+        limits = known or limits_of(planned, run(provider=provider))
         if (evaluation := results.evaluation or results.seen) is not None:
             grades = output_grades(evaluation.outputs, limits, evaluation.shifts)
             is_poor = decision_of(
@@ -275,11 +279,11 @@ def _attributed(
             if only_poor and not is_poor:
                 return None
             lacks = lacking(grades[0] if grades else None) if is_poor else 0.0
-        limit = CHECK_SAMPLES if data is None else None
-        run = samples_to_attribute_on(analysis.model_file.path, planned, samples, limit, provider=provider)
-        attribution = attribute(planned, run, limits, lacking=lacks, provider=provider)
+        attribution = attribute(planned, run(provider=provider), limits, lacking=lacks, provider=provider)
         other = _with_usual_calibrator(analysis) if is_poor else None
-        noises = {} if other is None else noise_of_plan(other, run, limits, provider=provider)
+        noises = (
+            {} if other is None else noise_of_plan(other, run(provider=provider), limits, provider=provider)
+        )
         return replace(results, attribution=attribution, other_calibrator=noises)
 
     try:

@@ -21,10 +21,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
-import onnx_ir as ir
-
 from ...profiles.base.findings import Code, Finding
-from ...profiles.records.profile import DataId, Profile
 from ...profiles.runtime.providers import CPU
 from ...profiles.runtime.states import model_samples
 from ...profiles.samples.objects import DataLike
@@ -33,8 +30,8 @@ from ..evaluation.metrics.relative import noise_share
 from ..evaluation.output_shift import output_shifts
 from ..evaluation.runtimes import open_model, open_session
 from ..lowering.lower import lower
-from ..noise.class_axes import class_axes
-from ..noise.output_limits import NoiseLimits, noise_limits
+from ..noise.output_limits import NoiseLimits, meanings_in_plan, noise_limits
+from ..noise.output_profile import profile_of_outputs
 from ..operators.graph import Graph
 from ..plan.plan import QuantPlan
 from ..planning.plan_model import PlannedModel
@@ -230,7 +227,7 @@ def attribute(
     Args:
         planned: the plan, with the model that it is lowered from.
         samples: with the outputs of the float model (`samples_to_attribute_on`).
-        limits: of the outputs; None for those of the plan's facts, or by its graph alone.
+        limits: of the outputs; None for those of the plan's facts, or by these samples.
         lacking: decibels that the outputs lack on other samples, more than these; 0 for outputs that are good
             there, of which no nodes are kept float; None for those that they lack on these.
         provider: full name of the execution provider.
@@ -239,8 +236,8 @@ def attribute(
     Raises:
         ModelError: the plan's model cannot be run.
     """
-    limits = limits or limits_of(planned)
-    noises = _measuring(planned.model, samples, limits)
+    limits = limits or limits_of(planned, samples)
+    noises = _measuring(samples, limits)
 
     def whole(plan: QuantPlan) -> Noises:
         return noise_of_plan(replace(planned, plan=plan), samples, limits, provider=provider)
@@ -283,14 +280,12 @@ def noise_of_plan(
     """
     name = "quantized model"
     session = open_model(lower(planned.model, planned.plan).model, name, provider=provider)
-    return _measuring(planned.model, samples, limits)(samples.outputs(session, name))
+    return _measuring(samples, limits)(samples.outputs(session, name))
 
 
-def _measuring(
-    model: ir.Model, samples: RunSamples, limits: NoiseLimits
-) -> Callable[[Sequence[Outputs] | None], Noises]:
+def _measuring(samples: RunSamples, limits: NoiseLimits) -> Callable[[Sequence[Outputs] | None], Noises]:
     """Return a function that takes the noise at each output from the outputs of a model on some samples."""
-    axes, floats = class_axes(model), samples.float_outputs
+    axes, floats = limits.classes, samples.float_outputs
     inputs = [sample.arrays for sample in samples.samples]
 
     def noises(quantized: Sequence[Outputs] | None) -> Noises:
@@ -299,7 +294,7 @@ def _measuring(
             return {}
         found = {
             shift.output: OutputNoise(min(shift.ratio, LARGEST) ** 2, _share(shift.sqnr))
-            for shift in output_shifts(floats, quantized, limits, axes, inputs)
+            for shift in output_shifts(floats, quantized, limits, inputs)
             if not shift.incomparable
         }
         for name, noise in found.items():  # boxes that are lost move no score
@@ -384,11 +379,13 @@ def _worst_first(found: Attribution, graph: Graph) -> tuple[AttributedNode, ...]
     return tuple(found.nodes[place] for place in (named, *order))
 
 
-def limits_of(planned: PlannedModel) -> NoiseLimits:
-    """Return the limits of a plan's outputs: those of its facts, or what its graph alone says."""
+def limits_of(planned: PlannedModel, samples: RunSamples) -> NoiseLimits:
+    """Return the limits of a plan's outputs: those of its facts, or of its outputs on samples."""
+    plan = planned.plan
     if planned.facts is not None:
         return planned.facts.noise_limits
-    return noise_limits(planned.graph, Profile(planned.plan.model, DataId(), {}), planned.plan.config)
+    profile = profile_of_outputs(planned.model, planned.graph, plan.model, samples.samples)
+    return noise_limits(planned.graph, replace(profile, outputs=meanings_in_plan(plan.findings)), plan.config)
 
 
 def samples_to_attribute_on(

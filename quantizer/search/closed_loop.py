@@ -63,7 +63,6 @@ from ..evaluation.runtimes import open_model, open_session
 from ..lowering.lower import lower
 from ..lowering.lowered import LoweredModel
 from ..model.saving import has_external_data, in_memory, written_bytes
-from ..noise.class_axes import ClassAxis, class_axes
 from ..noise.output_limits import NoiseLimits
 from ..numerics.affine import INT8, TYPES
 from ..operators.graph import Graph, Node
@@ -364,7 +363,7 @@ def shifts_of(
         samples: with the outputs of the float model.
         provider: full name of the execution provider.
     """
-    loop = _CheckedPlans(samples, class_axes(planned.model), provider)
+    loop = _CheckedPlans(samples, provider)
     return loop.shifts(planned, limits, dequantized=False)[0]
 
 
@@ -390,7 +389,7 @@ def _opened(
     session = open_session(str(model), model.name)
     try:
         samples = run_samples(session, planned.model, data, count, notes=False)
-        checked = _CheckedPlans(samples, class_axes(planned.model))
+        checked = _CheckedPlans(samples)
         states = {
             spec.name: spec.fed_by
             for spec in input_specs(planned.model)
@@ -417,7 +416,6 @@ class _CheckedPlans:
 
     Attributes:
         samples: with the outputs of the float model.
-        axes: where these have their classes.
         provider: full name of the execution provider that runs plans.
         states: the output that an input is in the next step, where several steps are run; by name.
         float_further: outputs of the float model in the steps after the first, step by step.
@@ -427,7 +425,6 @@ class _CheckedPlans:
     """
 
     samples: RunSamples
-    axes: Mapping[str, ClassAxis]
     provider: str = CPU
     states: Mapping[str, str] = field(default_factory=dict)
     float_further: tuple[Outputs, ...] = ()
@@ -539,7 +536,7 @@ class _CheckedPlans:
         """Yield `shifts_of_parts`; where the user gave a limit, all in its unit, SQNR, but outputs of which a
         column is lost, which decibels over all columns do not tell."""
         given, limits = limits.min_output_sqnr, replace(limits, min_output_sqnr=None)
-        for shifts in shifts_of_parts(floats, outputs, limits, self.axes, inputs=inputs, parts=parts):
+        for shifts in shifts_of_parts(floats, outputs, limits, inputs=inputs, parts=parts):
             if given is None:
                 yield shifts
                 continue

@@ -26,7 +26,6 @@ from ..evaluation.output_shift import output_shifts
 from ..evaluation.runtimes import open_model, run
 from ..lowering.float16 import emulated, narrow_floats
 from ..model.graph import name_of
-from ..noise.class_axes import class_axes
 from ..operators.graph import Node
 from ..plan.reasons import FloatReason, ReasonCode, because
 from ..planning.facts import PlanningFacts
@@ -129,7 +128,6 @@ class _Check:
     def __init__(self, planned: PlannedModel, facts: PlanningFacts, samples: Sequence[Sample]) -> None:
         self.model, self.graph = planned.model, planned.graph
         self.facts, self.samples = facts, samples
-        self.axes = class_axes(planned.model)
         self.outputs = [str(value.name) for value in self.model.graph.outputs]
         self.exact = self._run(self.model, self.outputs, samples)
 
@@ -144,7 +142,7 @@ class _Check:
             for of in (self.exact, outputs)
         )
         inputs = [sample.arrays for sample in self.samples]
-        shifts = output_shifts(floats, others, self.facts.noise_limits, self.axes, inputs)
+        shifts = output_shifts(floats, others, self.facts.noise_limits, inputs)
         return max((math.inf if s.fault else s.excess for s in shifts), default=0.0)
 
     def culprits(self, wide: Collection[str], reach: int) -> dict[str, FloatReason]:

@@ -34,6 +34,7 @@ from typing import Literal
 
 import numpy as np
 
+from ...profiles.base.conversion import OutputKind
 from ...profiles.base.json_values import NOT_IN_JSON
 from ...profiles.base.tuned import tuned
 from ..evaluation.accuracy import Accuracy
@@ -43,7 +44,6 @@ from ..evaluation.output_faults import LEAST_SCORE
 from ..evaluation.output_shift import OutputShift
 from ..noise.output_limits import WORDS, NoiseLimits
 from ..plan.plan import DESTROYED, SAME_DB
-from ..targets.config import OutputKind
 
 Grade = Literal["good", "fair", "poor", "none"]
 
@@ -189,10 +189,11 @@ def needed_sqnr(limits: NoiseLimits) -> dict[str, float]:
 def _needed(limits: NoiseLimits, name: str) -> float:
     if limits.min_output_sqnr is not None:
         return limits.min_output_sqnr
-    if limits.kinds[name] == "detections":
+    kind = limits.planned_kind(name)
+    if kind == "detections":
         return SCORES_DB
     allowed = limits.allowed(name)
-    return -inf if allowed == inf else -10.0 * np.log10(allowed) + MEASURED_DB.get(limits.kinds[name], 0.0)
+    return -inf if allowed == inf else -10.0 * np.log10(allowed) + MEASURED_DB.get(kind, 0.0)
 
 
 def output_grades(

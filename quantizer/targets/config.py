@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from msgspec import Meta
 
-from ...profiles.base.conversion import read_fields
+from ...profiles.base.conversion import OutputKind, read_fields
 from ...profiles.base.errors import MalformedError
 from ...profiles.base.options import Option, option, options_of, setting
 from ..numerics.calibrators import CALIBRATORS, parse_calibrator
@@ -34,9 +34,6 @@ WeightType = Literal["int8", "uint8", "int7", "int4", "uint4", "int2", "uint2", 
 FLOAT_TYPES: tuple[FloatType, ...] = get_args(FloatType)
 Granularity = Literal["per-tensor", "per-channel"]
 RestType = Literal["float32", "float16"]
-
-OutputKind = Literal["decision", "detections", "embedding", "signal", "state", "values"]
-"""What an output of a model is for, see `noise.output_kinds`."""
 
 OUTPUT_KINDS: tuple[OutputKind, ...] = get_args(OutputKind)
 

@@ -63,7 +63,7 @@ def test_a_model_without_samples_has_size_quality_speed_and_share(profile: Path,
     assert "lookup-table" not in result.stdout
     verbose = run("quantize", MODEL, "--profile", profile, "-o", tmp_path / "q.onnx", "--verbose")
     assert "nodes     8 quantized, 2 lookup-table, 6 pass-through" in verbose.stdout
-    assert "note      [output-kind] output 'logits' is taken for values" in verbose.stdout
+    assert "note      [output-kind] output 'logits': decision (a row of a matrix product" in verbose.stdout
 
 
 @pytest.mark.slow

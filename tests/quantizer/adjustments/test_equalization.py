@@ -123,7 +123,7 @@ def test_the_estimate_is_that_of_the_equalized_model(function: str) -> None:
 def test_off_means_nothing_is_changed() -> None:
     made = planned(uneven(), **PLAIN)
     assert not made.plan.adjustments
-    assert tuple(map(str, made.plan.findings)) == ("output 'y' is taken for values",)
+    assert [finding.sentence for finding in made.plan.findings] == ["output 'y': values (no rule applies)"]
 
 
 def test_a_profile_without_channels_is_told() -> None:

@@ -10,11 +10,10 @@ import numpy.typing as npt
 import onnx
 import onnx_ir as ir
 import pytest
+from qprof_onnx.profiles.base.conversion import OutputKind
 from qprof_onnx.quantizer.evaluation.output_shift import Measure, OutputShift, output_shifts
-from qprof_onnx.quantizer.noise.class_axes import NO_CLASSES
 from qprof_onnx.quantizer.noise.output_limits import NoiseLimits
 from qprof_onnx.quantizer.operators.graph import index
-from qprof_onnx.quantizer.targets.config import OutputKind
 
 Arrays = list[npt.NDArray[Any]]
 
@@ -27,7 +26,7 @@ def shifts(
     text = f'<ir_version: 8, opset_import: ["": 17]> {body}'
     graph = index(ir.from_proto(onnx.parser.parse_model(text)))
     limits = NoiseLimits(graph, cast("Any", {}), {"y": kind, "z": "state"}, 20.0, ())
-    return output_shifts([{"y": f} for f in floats], [{"y": q} for q in quantized], limits, {"y": NO_CLASSES})
+    return output_shifts([{"y": f} for f in floats], [{"y": q} for q in quantized], limits)
 
 
 def fault(floats: Arrays, quantized: Arrays, kind: OutputKind = "values", shape: str = "N, M") -> str:
@@ -111,7 +110,7 @@ def test_an_index_that_is_always_the_same_is_dead() -> None:
 def test_a_state_that_is_not_finite_is_a_fault_though_it_has_no_figure() -> None:
     limits = NoiseLimits(cast("Any", None), cast("Any", {}), {"y": "values", "h": "state"}, 20.0, ())
     (_, found) = output_shifts(
-        [{"y": rows(8, 2), "h": rows(8, 2)}], [{"y": rows(8, 2), "h": rows(8, 2) * np.nan}], limits, {}
+        [{"y": rows(8, 2), "h": rows(8, 2)}], [{"y": rows(8, 2), "h": rows(8, 2) * np.nan}], limits
     )
     assert found.output == "h"
     assert found.excess == math.inf

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
+from qprof_onnx.profiles.base.conversion import OutputKind
 from qprof_onnx.quantizer.evaluation.output_shift import (
     NOISE_SLACK,
     WORST_COLUMN,
@@ -21,7 +22,6 @@ from qprof_onnx.quantizer.evaluation.output_shift import (
 )
 from qprof_onnx.quantizer.noise.class_axes import NO_CLASSES, ClassAxis
 from qprof_onnx.quantizer.noise.output_limits import LIMITS, NoiseLimits
-from qprof_onnx.quantizer.targets.config import OutputKind
 
 SIGNAL_LIMIT = math.sqrt(NOISE_SLACK) * 10.0 ** (-LIMITS["signal"][0] / 20.0)
 
@@ -31,12 +31,11 @@ RNG = np.random.default_rng(5)
 def shift(floats: Any, quantized: Any, kind: OutputKind, classes: ClassAxis = NO_CLASSES) -> OutputShift:
     """Return how far an output is from float, on samples that lie along the first axis of two arrays."""
     graph = cast("Any", None)
-    limits = NoiseLimits(graph, cast("Any", {}), {"y": kind}, None, ())
+    limits = NoiseLimits(graph, cast("Any", {}), {"y": kind}, None, (), classes={"y": classes})
     (found,) = output_shifts(
         [{"y": np.asarray(f, np.float32)} for f in floats],
         [{"y": np.asarray(q, np.float32)} for q in quantized],
         limits,
-        {"y": classes},
     )
     return found
 
@@ -55,26 +54,26 @@ def test_of_probabilities_the_moved_share_counts() -> None:
 def test_log_probabilities_count_by_what_they_are_the_logarithm_of() -> None:
     p, q = RNG.dirichlet(np.ones(5), (2, 4, 3))
     expected = np.abs(p - q).sum() / p.sum()
-    assert shift(np.log(p), np.log(q), "values").value == pytest.approx(expected, rel=1e-4)
+    assert shift(np.log(p), np.log(q), "decision").value == pytest.approx(expected, rel=1e-4)
 
 
 def test_an_error_of_an_improbable_class_does_not_count() -> None:
     p = np.array([[[0.7, 0.3 - 1e-9, 1e-9]]])
     q = np.log(p) + np.array([0.0, 0.0, 5.0])
-    assert shift(np.log(p), q, "values").value < 1e-6
+    assert shift(np.log(p), q, "decision").value < 1e-6
 
 
 def test_rows_of_an_assignment_that_go_to_nobody_are_not_normalised() -> None:
     p = np.array([[[0.9, 1e-9, 1e-9], [1e-9, 0.8, 1e-9], [1e-9, 1e-9, 1e-9]]])
     noise = np.where(p < 1e-6, RNG.normal(0.0, 2.0, p.shape), 0.0)
-    assert shift(np.log(p), np.log(p) + np.minimum(noise, 0.0), "values").value < 1e-6
+    assert shift(np.log(p), np.log(p) + np.minimum(noise, 0.0), "decision").value < 1e-6
 
 
 def test_an_assignment_may_have_a_row_and_a_column_for_what_is_left() -> None:
     p = np.full((1, 1, 12, 12), 1e-9)
     p[..., np.arange(8), np.arange(8)] = 0.9
     p[..., 11, 8:11] = p[..., 8:11, 11] = 0.8
-    found = shift(np.log(p), np.log(p) - 0.01, "values")
+    found = shift(np.log(p), np.log(p) - 0.01, "decision")
     assert found.measure is Measure.MOVED
     assert found.value == pytest.approx(0.01, rel=0.01)
 
@@ -82,8 +81,8 @@ def test_an_assignment_may_have_a_row_and_a_column_for_what_is_left() -> None:
 def test_logits_count_by_their_softmax() -> None:
     logits = RNG.normal(size=(2, 3, 4))
     classes = ClassAxis(-1, True)
-    assert shift(logits, logits + 3.0, "values", classes).value == pytest.approx(0.0, abs=1e-6)
-    assert shift(logits, -logits, "values", classes).value > 0.1
+    assert shift(logits, logits + 3.0, "decision", classes).value == pytest.approx(0.0, abs=1e-6)
+    assert shift(logits, -logits, "decision", classes).value > 0.1
 
 
 def test_numbers_that_are_no_answers_count_by_the_error_of_their_columns() -> None:
@@ -93,29 +92,6 @@ def test_numbers_that_are_no_answers_count_by_the_error_of_their_columns() -> No
     assert (found.typical, found.worst) == (pytest.approx(0.02, rel=1e-3), pytest.approx(0.3, rel=1e-3))
     assert found.value == pytest.approx(found.worst / WORST_COLUMN)
     assert "typical error 2.0 %, worst column 30 %" in found.text
-
-
-@pytest.mark.parametrize(
-    "units", [([1.0, 1e3, 1e-3, 1.0], [0.0, 2e4, 0.0, 273.0]), ([1.0] * 4, [0, 0, 0, 300])]
-)
-def test_quantities_in_units_of_their_own_are_no_logits(units: tuple[list[float], list[float]]) -> None:
-    x = RNG.normal(size=(32, 4)) * units[0] + units[1]
-    found = shift([x], [np.where(x.std(axis=0) < 500.0, x.mean(axis=0), x)], "values", ClassAxis(-1, True))
-    assert found.measure is Measure.COLUMNS
-    assert found.excess > 1.0
-
-
-def test_four_quantities_beside_a_decision_are_no_boxes() -> None:
-    x = RNG.normal(size=(32, 4)) * [1.0, 1e-2, 1e-4, 1e4]
-    lost = np.where(x.std(axis=0) < 500.0, x.mean(axis=0), x)
-    assert shift([x], [lost], "detections", ClassAxis(-1, True)).excess > 1.0
-    boxes = RNG.uniform(0.0, 1.5, (1, 32, 4)) * [1.0, 1.0, 0.2, 0.2]
-    assert shift(boxes, boxes + 0.01, "detections").measure is not Measure.COLUMNS
-
-
-def test_logits_of_a_rare_class_are_logits() -> None:
-    logits = RNG.normal(size=(1, 16, 5)) * [1.0, 2.0, 3.0, 1.0, 0.5] - [0.0, 1.0, 4.0, 4.0, 6.0]
-    assert shift(logits, logits + 0.01, "values", ClassAxis(-1, True)).measure is Measure.MOVED
 
 
 def test_boxes_beside_scores_do_not_count() -> None:
@@ -156,7 +132,7 @@ def test_what_is_not_finite_is_infinitely_far_off() -> None:
 def test_a_state_beside_other_outputs_is_not_compared() -> None:
     limits = NoiseLimits(cast("Any", None), cast("Any", {}), {"y": "values", "h": "state"}, None, ())
     sample = {"y": np.ones((1, 2), np.float32), "h": np.ones((1, 2), np.float32)}
-    assert [one.output for one in output_shifts([sample], [sample], limits, {})] == ["y"]
+    assert [one.output for one in output_shifts([sample], [sample], limits)] == ["y"]
 
 
 def limits_of(kind: OutputKind, **others: Any) -> NoiseLimits:
@@ -166,7 +142,7 @@ def limits_of(kind: OutputKind, **others: Any) -> NoiseLimits:
 def test_small_columns_count_as_large_ones_do() -> None:
     x = RNG.normal(size=(64, 2)) * [1e5, 1.0]
     noisy = x + [0.0, 0.5] * RNG.choice([-1.0, 1.0], x.shape)
-    (found,) = output_shifts([{"y": x}], [{"y": noisy}], limits_of("values"), {})
+    (found,) = output_shifts([{"y": x}], [{"y": noisy}], limits_of("values"))
     assert found.sqnr > 90.0
     assert found.excess > 4.0
 
@@ -178,22 +154,22 @@ def test_where_the_model_makes_magnitudes_an_error_is_relative_to_each_value() -
         [{"y": x}], [{"y": x * (1.0 + step)}], limits_of("values", relative=frozenset("y")), {}
     )
     assert relative.typical == pytest.approx(0.2 / math.sqrt(2.0), rel=0.1)  # half lies below the median
-    (absolute,) = output_shifts([{"y": x}], [{"y": x + 0.02}], limits_of("values"), {})
-    (found,) = output_shifts([{"y": x}], [{"y": x + 0.02}], limits_of("values", relative=frozenset("y")), {})
+    (absolute,) = output_shifts([{"y": x}], [{"y": x + 0.02}], limits_of("values"))
+    (found,) = output_shifts([{"y": x}], [{"y": x + 0.02}], limits_of("values", relative=frozenset("y")))
     assert absolute.excess < 0.1
     assert found.excess > 1.0
 
 
 def test_a_column_that_never_varies_counts_for_nothing_where_it_is_0() -> None:
     x = np.concatenate([RNG.normal(size=(32, 1)), np.zeros((32, 1))], axis=1)
-    (found,) = output_shifts([{"y": x}], [{"y": x + 0.01}], limits_of("values"), {})
+    (found,) = output_shifts([{"y": x}], [{"y": x + 0.01}], limits_of("values"))
     assert found.columns == 1
     assert found.worst == pytest.approx(0.01 / x[:, 0].std(), rel=1e-6)
 
 
 def test_the_tolerance_of_the_user_is_the_limit() -> None:
     x = RNG.normal(size=(64, 1))
-    (found,) = output_shifts([{"y": x}], [{"y": x + 0.03 * x.std()}], limits_of("values", tolerance=0.05), {})
+    (found,) = output_shifts([{"y": x}], [{"y": x + 0.03 * x.std()}], limits_of("values", tolerance=0.05))
     assert found.excess == pytest.approx(0.6)
     assert found.text == "output 'y': typical error 3.0 % (wanted: 5.0 %)"
 
@@ -205,9 +181,9 @@ def test_padding_does_not_hide_what_moves() -> None:
     moved = np.roll(p, 1, axis=2)
     certain = np.array([1.0, 0.0, 0.0, 0.0])
     p, moved = (np.where(letters[..., None] > 0, values, certain) for values in (p, moved))
-    classes = {"y": ClassAxis(-1, True)}
-    (diluted,) = output_shifts([{"y": p}], [{"y": moved}], limits_of("decision"), classes, [{}])
-    (found,) = output_shifts([{"y": p}], [{"y": moved}], limits_of("decision"), classes, [{"x": letters}])
+    limits = limits_of("decision", classes={"y": ClassAxis(-1, True)})
+    (diluted,) = output_shifts([{"y": p}], [{"y": moved}], limits, [{}])
+    (found,) = output_shifts([{"y": p}], [{"y": moved}], limits, [{"x": letters}])
     assert found.value == pytest.approx(np.abs(p - moved).sum() / (letters > 0).sum(), rel=0.2)
     assert diluted.value == pytest.approx(found.value, rel=0.1)  # rows that are equal say the same
     assert found.answers is not None
@@ -220,11 +196,32 @@ def test_a_sequence_is_right_when_all_its_answers_are() -> None:
     p[0] = p[0, :, ::-1]  # so that no position is the same in all sequences
     q = p.copy()
     q[3, 2] = q[3, 2, ::-1]
-    (found,) = output_shifts([{"y": p}], [{"y": q}], limits_of("decision"), {"y": ClassAxis(-1, True)})
+    limits = limits_of("decision", classes={"y": ClassAxis(-1, True)})
+    (found,) = output_shifts([{"y": p}], [{"y": q}], limits)
     assert found.answers is not None
     assert found.sequences is not None
     assert (found.answers.same, found.answers.total) == (59, 60)
     assert (found.sequences.same, found.sequences.total) == (9, 10)
+
+
+def test_positions_that_are_frames_of_an_input_are_answers_each_and_those_of_tokens_are_one() -> None:
+    p = np.tile(np.array([0.9, 0.1]), (10, 6, 1))
+    p[:, ::2] = p[:, ::2, ::-1]
+    p[0] = p[0, :, ::-1]
+    limits = limits_of("decision", classes={"y": ClassAxis(-1, True)})
+    frames, slots = RNG.normal(size=(10, 6, 4)), RNG.normal(size=(10, 7, 4))
+    for given, whole in ((frames, False), (RNG.permutation(60).reshape(10, 6), True), (slots, True)):
+        (found,) = output_shifts([{"y": p}], [{"y": p}], limits, [{"x": given}])
+        assert found.answers is not None
+        assert found.answers.total == 60
+        assert (found.sequences is not None) == whole
+
+
+def test_an_output_that_is_empty_in_both_models_is_not_off() -> None:
+    nothing = np.zeros((0, 4), np.float32)
+    (found,) = output_shifts([{"y": nothing}], [{"y": nothing}], limits_of("detections"))
+    assert found.excess == 0.0
+    assert found.text.startswith("output 'y': it is empty in both models on these samples")
 
 
 def test_what_is_drawn_at_random_or_has_a_length_of_its_own_has_no_figure() -> None:
@@ -233,7 +230,7 @@ def test_what_is_drawn_at_random_or_has_a_length_of_its_own_has_no_figure() -> N
     graph = cast("Any", SimpleNamespace(shape=lambda name: (1, None)))
     longer = NoiseLimits(graph, cast("Any", {}), {"y": "signal"}, None, ())
     for quantized, limits in ((-x, drawn), (x[:, :40], longer)):
-        (found,) = output_shifts([{"y": x}], [{"y": quantized}], limits, {})
+        (found,) = output_shifts([{"y": x}], [{"y": quantized}], limits)
         assert found.measure is Measure.NONE
         assert found.excess == 0.0
         assert "cannot be compared sample by sample" in found.text
@@ -243,7 +240,7 @@ def test_of_an_index_the_answers_that_change_count() -> None:
     x = np.arange(100)[:, None] % 7
     changed = x.copy()
     changed[:20] += 1
-    (found,) = output_shifts([{"y": x}], [{"y": changed}], limits_of("decision", indices={"y": "s"}), {})
+    (found,) = output_shifts([{"y": x}], [{"y": changed}], limits_of("decision", indices={"y": "s"}))
     assert found.measure is Measure.ANSWERS
     assert found.value == pytest.approx(0.19)
     assert found.excess > 1.0
@@ -252,7 +249,7 @@ def test_of_an_index_the_answers_that_change_count() -> None:
 def test_a_limit_of_the_user_is_one_of_decibels_whatever_the_output_is() -> None:
     x = RNG.dirichlet(np.ones(4), 50)
     limits = NoiseLimits(cast("Any", None), cast("Any", {}), {"y": "decision"}, 30.0, ())
-    (found,) = output_shifts([{"y": x}], [{"y": 1.1 * x}], limits, {})
+    (found,) = output_shifts([{"y": x}], [{"y": 1.1 * x}], limits)
     assert found.measure is Measure.NOISE
     assert found.text == "output 'y': 20.0 dB (wanted: 30)"
 
@@ -280,10 +277,10 @@ def test_the_page_tells_what_is_printed() -> None:
 def test_a_vector_of_many_alike_columns_bears_what_an_embedding_does() -> None:
     x = RNG.normal(size=(40, 96))
     noisy = x + 0.05 * RNG.normal(size=x.shape)
-    (vector,) = output_shifts([{"y": x}], [{"y": noisy}], limits_of("values"), {})
-    (numbers,) = output_shifts([{"y": x[:, :8]}], [{"y": noisy[:, :8]}], limits_of("values"), {})
+    (vector,) = output_shifts([{"y": x}], [{"y": noisy}], limits_of("values"))
+    (numbers,) = output_shifts([{"y": x[:, :8]}], [{"y": noisy[:, :8]}], limits_of("values"))
     decades = 10.0 ** np.linspace(-2.0, 2.0, 96)
-    (unlike,) = output_shifts([{"y": x * decades}], [{"y": noisy * decades}], limits_of("values"), {})
+    (unlike,) = output_shifts([{"y": x * decades}], [{"y": noisy * decades}], limits_of("values"))
     assert vector.excess < 1.0 < min(numbers.excess, unlike.excess)
 
 
@@ -293,8 +290,8 @@ def test_positions_whose_number_a_model_leaves_free_are_no_columns() -> None:
     exact = [{"y": rng.uniform(100.0, 400.0, (1, 200))} for _ in range(8)]
     noisy = [{"y": one["y"] * rng.normal(1.0, 0.002, (1, 200))} for one in exact]
     noisy[3]["y"][0, 7] *= 2.0
-    (fixed,) = output_shifts(exact, noisy, limits_of("values"), {})
-    (free,) = output_shifts(exact, noisy, limits_of("values", free_axes={"y": frozenset({1})}), {})
+    (fixed,) = output_shifts(exact, noisy, limits_of("values"))
+    (free,) = output_shifts(exact, noisy, limits_of("values", free_axes={"y": frozenset({1})}))
     assert (fixed.columns, free.columns) == (200, 1)
     assert free.excess < fixed.excess
 
@@ -306,7 +303,7 @@ def test_parts_of_the_samples_have_the_measure_that_all_samples_choose() -> None
     arrays = [[{"y": one} for one in side] for side in (floats, quantized)]
     classes = ClassAxis(axis=1, is_answer=True)
     parts = [range(5), (0, 2, 4), (1, 3)]
-    found = shifts_of_parts(*arrays, limits_of("values"), {"y": classes}, inputs=None, parts=parts)
+    found = shifts_of_parts(*arrays, limits_of("values", classes={"y": classes}), inputs=None, parts=parts)
     (whole,), (one,), (other,) = found
     assert {whole.measure, one.measure, other.measure} == {Measure.COLUMNS}
     # the square of an error is the mean of that of its parts, by their samples

@@ -46,7 +46,7 @@ def test_no_limit_is_no_limit() -> None:
 
 def test_a_kind_that_is_given_overrules_the_one_that_was_told() -> None:
     found = limits(net("y = MatMul (x, w32_10)", ("x", BATCH)), output_kind=("y=signal",))
-    assert [*map(str, found.findings())] == ["output 'y' is taken for a signal"]
+    assert [*map(str, found.findings())] == ["output 'y': signal (as the settings say)"]
 
 
 def test_a_kind_for_what_is_no_output_is_refused_with_the_nearest_name() -> None:

@@ -6,17 +6,22 @@ from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
+import numpy.typing as npt
 import onnx
 import onnx_ir as ir
 import pytest
 from qprof_onnx.profiles.records.profile import Profile
 from qprof_onnx.profiles.runner.calibrate import calibrate
+from qprof_onnx.profiles.runner.settings import RunSettings
 from qprof_onnx.profiles.samples.values import Sample
+from qprof_onnx.quantizer.api.profiling import settings_for
 from qprof_onnx.quantizer.model.identity import model_id
-from qprof_onnx.quantizer.noise.output_kinds import output_kinds
+from qprof_onnx.quantizer.noise.output_kinds import has_places, output_meanings
 from qprof_onnx.quantizer.noise.propagation import NoiseGains
 from qprof_onnx.quantizer.operators.graph import Graph, index
 from qprof_onnx.quantizer.prepare.prepare import prepare
+
+Array = npt.NDArray[np.float32]
 
 PICTURE, SOUND, WORDS, BATCH = (1, 3, 16, 16), (1, 8, 64), (1, 12, 32), (1, 32)
 
@@ -29,8 +34,23 @@ class Net:
     profile: Profile
 
 
-def net(body: str, *inputs: tuple[str, tuple[int, ...]], outputs: str = "y", scale: float = 1.0) -> Net:
-    """Return a network; `w1_2_3` in its body is a random weight of shape (1, 2, 3), `a1` the axis 1."""
+def net(
+    body: str,
+    *inputs: tuple[str, tuple[int, ...]],
+    outputs: str = "y",
+    scale: float = 1.0,
+    given: dict[str, Array] | None = None,
+    samples: int = 1,
+) -> Net:
+    """Return a network; `w1_2_3` in its body is a random weight of shape (1, 2, 3), `a1` the axis 1.
+
+    Args:
+        body, outputs: in ONNX's text.
+        inputs: names and shapes.
+        scale: of random weights.
+        given: other constants, by name.
+        samples: random ones that it is profiled on.
+    """
     rng = np.random.default_rng(2)
     read = ", ".join(f"float[{','.join(map(str, shape))}] {name}" for name, shape in inputs)
     made = ", ".join(f"float[] {name}" for name in outputs.split())
@@ -42,13 +62,24 @@ def net(body: str, *inputs: tuple[str, tuple[int, ...]], outputs: str = "y", sca
         drawn = rng.standard_normal(shape).astype(np.float32) * scale / prod(shape[1:]) ** 0.5
         array = drawn if name[0] == "w" else np.array(shape, np.int64)
         proto.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+    for name, array in (given or {}).items():
+        proto.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
     model = prepare(ir.serde.deserialize_model(proto)).model
-    feed = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in inputs}
-    return Net(index(model), calibrate(model, [Sample("0", feed)], model_id(model, "net.onnx")))
+    fed = [
+        Sample(str(number), {name: rng.standard_normal(shape).astype(np.float32) for name, shape in inputs})
+        for number in range(samples)
+    ]
+    graph = index(model)
+    settings = replace(settings_for(graph, RunSettings()), tensors="all")
+    return Net(graph, calibrate(model, fed, model_id(model, "net.onnx"), settings))
 
 
 def kinds(found: Net) -> list[str]:
-    return list(output_kinds(found.graph, found.profile).values())
+    return [one.kind for one in output_meanings(found.graph, found.profile).values()]
+
+
+def reason(found: Net) -> str:
+    return output_meanings(found.graph, found.profile)["y"].reason
 
 
 SAME = "pads: ints = [1, 1, 1, 1]"
@@ -74,8 +105,76 @@ def test_a_map_of_a_sigmoid_whose_values_lie_between_is_a_picture() -> None:
     assert kinds(net(body, ("x", PICTURE))) == ["signal"]
 
 
-def test_logits_and_numbers_of_a_regression_are_values() -> None:
-    assert kinds(net("y = MatMul (x, w32_10)", ("x", BATCH))) == ["values"]
+def test_logits_of_classes_are_a_decision_and_numbers_of_a_regression_are_values() -> None:
+    """Nothing but the data tells them apart: classes vary alike, and are chosen by turns."""
+    units = np.array([1.0, 1e3, 1e-3, 1.0], np.float32)
+    offsets = np.array([0.0, 0.0, 0.0, 300.0], np.float32)
+    logits = net("y = MatMul (x, w32_4)", ("x", BATCH), samples=8)
+    unlike = net("m = MatMul (x, w32_4) y = Mul (m, u)", ("x", BATCH), samples=8, given={"u": units})
+    one = net("m = MatMul (x, w32_4) y = Add (m, o)", ("x", BATCH), samples=8, given={"o": offsets})
+    assert [kinds(found) for found in (logits, unlike, one)] == [["decision"], ["values"], ["values"]]
+    assert "taken for logits of classes" in reason(logits)
+    assert reason(unlike) == "no rule applies"
+
+
+def test_actions_of_a_policy_are_values() -> None:
+    body = "m = MatMul (x, w32_4) t = Tanh (m) y = Mul (t, w1_4)"
+    assert kinds(net(body, ("x", BATCH), samples=8)) == ["values"]
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        "y = Mul (p, q)",
+        "d = Mul (p, q) e = Mul (d, p) y = Transpose <perm = [0, 2, 1]> (e)",
+        "d = Mul (p, q) y = Sqrt (d)",
+        "y = Max (p, q)",
+        "d = Sub (one, p) y = Mul (d, q)",
+        "d = Mul (p, one) y = Mul (d, q)",
+    ],
+)
+def test_products_roots_and_complements_of_probabilities_are_probabilities(last: str) -> None:
+    body = f"m = MatMul (x, w32_4) n = MatMul (x, w32_4) p = Sigmoid (m) q = Softmax (n) {last}"
+    one = {"one": np.ones(1, np.float32)}
+    assert kinds(net(body, ("x", WORDS), given=one)) == ["decision"]
+
+
+@pytest.mark.parametrize(
+    "last", ["y = Mul (p, n)", "y = Mul (p, w1_4)", "y = Add (p, n)", "y = Sub (two, p)"]
+)
+def test_a_gate_or_a_scaled_probability_is_none(last: str) -> None:
+    body = f"m = MatMul (x, w32_4) n = MatMul (x, w32_4) p = Sigmoid (m) {last}"
+    assert kinds(net(body, ("x", WORDS), given={"two": np.full(1, 2.0, np.float32)})) == ["values"]
+
+
+def test_scores_that_are_products_stand_beside_boxes() -> None:
+    body = (
+        "y = MatMul (x, w32_4) m = MatMul (x, w32_2) n = MatMul (x, w32_1) "
+        "p = Sigmoid (m) q = Sigmoid (n) z = Mul (p, q)"
+    )
+    found = net(body, ("x", WORDS), outputs="y z")
+    assert kinds(found) == ["detections", "detections"]
+    assert output_meanings(found.graph, found.profile)["z"].reason == "product of Sigmoid and Sigmoid"
+
+
+def test_four_quantities_beside_a_decision_are_no_boxes() -> None:
+    units = np.array([1.0, 1e-2, 1e-4, 1e4], np.float32)
+    body = "b = MatMul (x, w32_4) y = Mul (b, u) m = MatMul (x, w32_1) z = Sigmoid (m)"
+    assert kinds(net(body, ("x", WORDS), outputs="y z", given={"u": units})) == ["values", "decision"]
+
+
+def test_sums_of_logarithms_of_probabilities_are_a_decision() -> None:
+    body = "m = MatMul (x, w32_12) a = LogSoftmax <axis = 1> (m) b = LogSoftmax <axis = 2> (m) y = Add (a, b)"
+    assert kinds(net(body, ("x", WORDS))) == ["decision"]
+
+
+@pytest.mark.parametrize("shape", [(1, 40, 32), (40, 1, 32), (1, 1, 32)])
+def test_columns_of_a_matrix_product_are_no_places_in_whichever_order_the_axes_are(
+    shape: tuple[int, int, int],
+) -> None:
+    found = net("y = MatMul (x, w32_300)", ("x", shape))
+    assert kinds(found) == ["values"]
+    assert has_places(found.graph, found.profile, "y") == (40 in shape)
 
 
 def test_maps_of_many_channels_are_values() -> None:
@@ -147,17 +246,17 @@ def test_a_cache_is_a_state() -> None:
 
 def test_what_was_fed_back_while_profiling_is_a_state() -> None:
     found = net("y = MatMul (x, w32_4) z = MatMul (x, w32_8)", ("x", BATCH), ("s", (1, 2, 4)), outputs="y z")
-    assert kinds(found) == ["values", "values"]
+    assert "state" not in kinds(found)
     given = {**found.profile.inputs, "s": replace(found.profile.inputs["s"], fed_by="z")}
     profile = replace(found.profile, inputs=given)
-    assert kinds(Net(found.graph, profile)) == ["values", "state"]
+    assert kinds(Net(found.graph, profile)) == ["decision", "state"]
     for judged, known in ((("y", "z"), found.profile), (("y",), profile)):
         assert NoiseGains(found.graph, known, 17).judged_tensors() == judged
 
 
 def test_what_has_the_shape_of_a_further_input_is_a_state() -> None:
     body = "h = Add (x, s) z = Tanh (h) y = MatMul (z, w32_4)"
-    assert kinds(net(body, ("x", BATCH), ("s", BATCH), outputs="y z")) == ["values", "state"]
+    assert kinds(net(body, ("x", BATCH), ("s", BATCH), outputs="y z")) == ["decision", "state"]
 
 
 def test_a_map_of_peaks_on_a_flat_ground_is_no_picture() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from qprof_onnx.profiles.base.conversion import OutputKind
 from qprof_onnx.profiles.base.findings import Code, Finding
 from qprof_onnx.quantizer.evaluation.accuracy import accuracy_of
 from qprof_onnx.quantizer.evaluation.compare import Difference, OutputResult
@@ -12,7 +13,6 @@ from qprof_onnx.quantizer.evaluation.gates import truth_doubts
 from qprof_onnx.quantizer.evaluation.metrics.score import Score
 from qprof_onnx.quantizer.evaluation.output_shift import Measure, OutputShift
 from qprof_onnx.quantizer.search.verdict import Composition, HeldOut, Verdict, verdict_of, with_fixes
-from qprof_onnx.quantizer.targets.config import OutputKind
 
 from ..evaluation.running import both_right
 from .judged import HELD_OUT, LIMITS, evaluation

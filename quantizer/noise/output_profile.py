@@ -1,0 +1,35 @@
+"""A profile of the outputs alone, from which their kinds are decided where a model's own is not at hand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+
+import onnx_ir as ir
+
+from ...profiles.base.improvement import improved
+from ...profiles.instrumentation.subgraphs import hidden_tensors
+from ...profiles.records.profile import DataId, ModelId, Profile
+from ...profiles.runner.calibrate import calibrate
+from ...profiles.runner.settings import RunSettings
+from ...profiles.samples.values import Sample, Samples
+from ..operators.graph import Graph
+from .output_kinds import column_axes, tensors_of_kinds
+
+
+def profile_of_outputs(
+    model: ir.Model, graph: Graph, identity: ModelId, samples: Samples | Iterable[Sample]
+) -> Profile:
+    """Return the profile of a model's outputs on all samples, and of what makes them place by place; an empty
+    one where the model cannot be run.
+
+    Args:
+        model, graph, identity: of the prepared model.
+        samples: of its inputs.
+    """
+    names = tensors_of_kinds(graph) - {*hidden_tensors(model)}
+    columns = {name: axis for name, axis in column_axes(graph).items() if name in names}
+    settings = RunSettings(tensors=names, channels=columns)
+    make = partial(calibrate, model, samples, identity, settings)
+    profile, _ = improved("profile of the outputs (their kinds)", make, Profile(identity, DataId(), {}))
+    return profile
