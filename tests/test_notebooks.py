@@ -40,7 +40,7 @@ def test_a_notebook_is_valid_and_says_first_what_to_install(name: str) -> None:
     found = notebook(name)
     nbformat.validate(found)
     assert found.cells[0].cell_type == "markdown"
-    assert re.search(r"^Install: `pip install '?qprof-onnx", found.cells[0].source, re.M)
+    assert re.search(r"^Install from a checkout: `pip install '?\.", found.cells[0].source, re.M)
     assert set(found.metadata) == {"kernelspec", "language_info"}
 
 
