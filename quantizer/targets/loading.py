@@ -593,13 +593,14 @@ def _broken_wishes(config: QuantConfig, target: Target, given: Collection[str]) 
     schema, weight_schema = SCHEMAS[config.schema], SCHEMAS[config.weight_schema]
     signed = TYPES[config.activation_type].signed
 
-    # Activations. A symmetric schema alone is kept: the same scale, 0 in the middle of the unsigned type.
-    if target.unsigned_activations and signed and "activation_type" in given:
-        yield MalformedError(
-            f"activation_type '{config.activation_type}': {target.name} stores signed activations unsigned, "
-            f"with zero point {TYPES[config.activation_type].high + 1}",
-            "use an unsigned activation_type with schema asymmetric or symmetric-uint8",
-        )
+    # Activations.
+    for name in ("activation_type", "schema") if target.unsigned_activations and signed else ():
+        if name in given:
+            yield MalformedError(
+                f"{name} '{getattr(config, name)}': {target.name} stores signed activations unsigned, with "
+                f"zero point {TYPES[config.activation_type].high + 1}",
+                "use an unsigned activation_type with schema asymmetric or symmetric-uint8",
+            )
     if schema.unsigned_when_positive and not target.unsigned_activations and not signed:
         sign = config.activation_type.removeprefix("u")
         if sign not in target.activation_types and "schema" in given:

@@ -44,7 +44,7 @@ TARGETS = (
     "glow",
 )
 SETTINGS = (
-    ("--schema", "symmetric", "--calibrator", "mse"),
+    ("--schema", "symmetric-uint8", "--calibrator", "mse"),
     ("--set", "mode=dynamic"),
     ("--set", "mode=weight-only", "--set", "weight_type=int4"),
     ("--min-output-sqnr", "38"),

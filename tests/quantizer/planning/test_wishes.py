@@ -170,6 +170,11 @@ def test_what_was_given_is_in_the_model_or_refused(target: str, net: Network) ->
             "point 128; use an unsigned activation_type with schema asymmetric or symmetric-uint8; or target "
             "glow, migraphx, onnx, onnxruntime-arm, openvino or tensorrt",
         ),
+        (
+            "onnxruntime-x86",
+            {"schema": "symmetric-power2"},
+            "schema 'symmetric-power2': onnxruntime-x86 stores signed activations unsigned, with zero point 128",
+        ),
         ("qnn", {"schema": "symmetric-uint8"}, "qnn has no activations in int8; "),
         (
             "qnn",
