@@ -48,7 +48,7 @@ class Observation:
 
     @property
     def channels(self) -> int:
-        """Number of channels that are recorded one by one; 0 for none."""
+        """Declared number of channels that are recorded one by one; 0 for none, or an unknown rank."""
         dim = 0 if self.axis is None or self.shape is None else self.shape[self.axis]
         return dim if isinstance(dim, int) else 0
 
@@ -67,7 +67,8 @@ def observations(
         model: the prepared model.
         wanted: names of the tensors; None for all floating-point activations that can be read.
         channels: axis of the channels of the tensors whose channels are to be recorded. A tensor whose number
-            of channels is not declared is profiled without them; one that is not wanted is passed over.
+            of channels is left free is profiled without them, and one of unknown rank with those that its
+            arrays have; one that is not wanted is passed over.
 
     Raises:
         ConfigError: a wanted tensor is not a floating-point activation, or cannot be read.
@@ -86,12 +87,12 @@ def observations(
         )
     names = [name for name in values if name in chosen]
 
-    # The axes of channels whose number is declared.
+    # The axes of channels whose number is declared; of an unknown rank it is that of the arrays.
     axes = {}
     for name in names:
         axis, shape = (channels or {}).get(name), values[name].shape
-        if axis is not None and shape is not None and -len(shape) <= axis < len(shape):
-            dim = shape[axis]
+        if axis is not None and (shape is None or -len(shape) <= axis < len(shape)):
+            dim = 1 if shape is None else shape[axis]
             if isinstance(dim, int) and dim > 0:
                 axes[name] = axis
 

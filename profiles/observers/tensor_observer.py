@@ -42,7 +42,7 @@ class TensorObserver:
             dtype: ONNX element type name, as in `TensorProfile`.
             counter: counts ranges and bins.
             axis: axis of the channels to be recorded one by one; None for none.
-            channels: how many channels there are.
+            channels: how many channels there are; 0 for as many as the first array has.
             channel_counter: adds to the channels.
         """
         self.bins = Bins.empty()
@@ -50,7 +50,7 @@ class TensorObserver:
         self._count_histograms = counter
         self._accumulate_channels = channel_counter
         self._axis = axis
-        self._sums = None if axis is None else ChannelSums.empty(channels)
+        self._sums = ChannelSums.empty(channels) if channels else None
         self._shape: tuple[Dim, ...] | None = None
         self._has_shape = False
         self._nan = self._inf = 0
@@ -59,6 +59,11 @@ class TensorObserver:
     def has_shape(self) -> bool:
         """Whether there was an array, even an empty one."""
         return self._has_shape
+
+    @property
+    def channels(self) -> int:
+        """How many channels are recorded one by one; 0 for none, or none yet."""
+        return 0 if self._sums is None else self._sums.sums.shape[1]
 
     def note_shape(self, shape: tuple[Dim, ...] | None) -> None:
         """Note the shape that a profile records for an array; once for any number of arrays of that shape."""
@@ -96,7 +101,11 @@ class TensorObserver:
 
     def channel_slice(self, shape: tuple[int, ...], block: int = 1) -> ArraySlice | None:
         """Return the whole of an array of this shape and its channels; None where none are recorded."""
-        if self._sums is None or self._axis is None or 0 in shape:
+        if self._axis is None:
+            return None
+        if self._sums is None:
+            self._sums = ChannelSums.empty(shape[self._axis])
+        if 0 in shape:
             return None
         layout = layout_of(shape, self._axis, block)
         return ArraySlice(layout, 0, math.prod(shape) // layout.unit, self._sums)

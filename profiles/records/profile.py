@@ -171,10 +171,12 @@ class TensorProfile:
         if self.channels is not None and other.channels is not None:
             channels = self.channels.merged(other.channels)
         elif self.channels is not other.channels:
-            raise ProfileError(
-                "merge: a tensor has a record of its channels in one profile only; profile all "
-                "shards with the same options and the same version of qprof"
-            )
+            if (self if self.channels is None else other).count:
+                raise ProfileError(
+                    "merge: a tensor has a record of its channels in one profile only; profile all "
+                    "shards with the same options and the same version of qprof"
+                )
+            channels = self.channels or other.channels  # of an unknown rank, where no array came
         if self.extremes is not None and other.extremes is not None:
             extremes = self.extremes.merged(other.extremes)
         return TensorProfile(

@@ -314,7 +314,7 @@ class SampleObserver:
         inner = zip(self._inner, self._inner_observers, strict=True)
         for number, (observation, observer) in enumerate(inner, len(self._main)):
             for array in _iterations(outputs[self._values[observation.name]], observation):
-                _check_channels(sample.name, observation, array.shape)
+                _check_channels(sample.name, observation, array.shape, observer.channels)
                 # The subgraph may not run at all, so record the declared shape, not the observed one.
                 counts = observer.add(array, declared_shape(observation.shape), ranges[number : number + 1])
                 self._note_non_finite(sample.name, observation, counts, array.size)
@@ -330,7 +330,7 @@ class SampleObserver:
         """Return how arrays of these shapes are counted, and note the shapes for the profiles."""
         plan = CountingPlan([], [], [], [])
         for number, (observation, shape) in enumerate(zip(self._main, shapes, strict=True)):
-            _check_channels(sample, observation, shape)
+            _check_channels(sample, observation, shape, self._observers[number].channels)
             declared = declared_shape(observation.shape)
             if declared is None:
                 # Any dimension may depend on a free one of the inputs, such as the batch.
@@ -396,14 +396,24 @@ def _iterations(output: Output, observation: Observation) -> Iterator[Array]:
             yield array
 
 
-def _check_channels(sample: str, observation: Observation, shape: tuple[int, ...]) -> None:
-    """Check that an array has the channels that the model declares, if they are to be recorded."""
-    if observation.axis is None:
+def _check_channels(sample: str, observation: Observation, shape: tuple[int, ...], channels: int) -> None:
+    """Check that an array has the channels that the model declares, if they are to be recorded.
+
+    Args:
+        sample: for the message.
+        observation: the tensor.
+        shape: of the array.
+        channels: of the arrays before; 0 for none yet.
+    """
+    axis, declared = observation.axis, declared_shape(observation.shape)
+    if axis is None:
         return
-    declared = observation.shape
-    if declared is None or len(shape) != len(declared) or shape[observation.axis] != observation.channels:
+    has_axis = -len(shape) <= axis < len(shape) and len(shape) == len(declared or shape)
+    if not has_axis or shape[axis] != (channels or shape[axis]):
+        expected = f"the model declares {declared}"
+        if has_axis and not observation.channels:
+            expected = f"other samples have {channels} channels on axis {axis}"
         raise DataError(
             f"sample {sample}: tensor '{observation.name}' ({observation.producer}) has shape {shape}, "
-            f"but the model declares {declared_shape(declared)}; "
-            "repair the model's shapes, or leave out channels with --channels off"
+            f"but {expected}; repair the model's shapes, or leave out channels with --channels off"
         )

@@ -45,7 +45,7 @@ from ..operators.table import DEQUANTIZE, QUANTIZE, is_clip
 from ..plan.plan import NodePlan
 from ..plan.provenance import read_provenance
 from ..plan.store import PlanLike, plan_name, read_plan
-from ..prepare.prepare import file_of
+from ..prepare.prepare import file_of, with_shapes
 from .compare import Difference, Sums, sums_along
 from .doubts import check_not_instrumented, doubts, other_graph, other_plan
 from .options import EvaluationOptions
@@ -197,6 +197,7 @@ def compare_layers(
             findings.append(Finding(Code.EQUALIZED_LEFT_OUT, sentence))
     else:
         loaded = read_plan(plan)
+        prepared = with_shapes(prepared, loaded.adjustments.shapes)
         prepared = apply_equalization(prepared, loaded.adjustments.equalization, plan_name(plan))
         nodes = loaded.nodes
         findings += other_plan(loaded, quantized_file)

@@ -224,6 +224,7 @@ def _share(
             of(adjusted.roundings, nodes),
             of(adjusted.padded_channels, tensors),
             of(adjusted.folded_widths, nodes),
+            of(adjusted.shapes, tensors),
         ),
         origin=PlanOrigin(origin.profile, of(origin.estimated_sqnr, outputs), of(origin.sqnr_bands, outputs)),
     )

@@ -19,7 +19,7 @@ from ...profiles.base.arguments import checks_arguments
 from ...profiles.base.findings import Finding, listed
 from ...profiles.base.json_values import to_jsonable
 from ...profiles.base.presentation import Presentation, Presented, Table, is_report
-from ...profiles.records.profile import ModelId
+from ...profiles.records.profile import Dim, ModelId
 from ..model.graph import name_of, output_name
 from ..numerics.affine import QuantParams
 from ..operators.functions import nodes_between
@@ -75,6 +75,8 @@ class Adjustments:
             than in the float one (see `channel_groups`).
         folded_widths: Conv -> how many columns of its result are computed together, as channels (see
             `operators.folded_width`).
+        shapes: activation -> its shape in the profile's samples, None for sizes that differ, where the model
+            does not tell its rank.
     """
 
     equalization: Mapping[str, EqualizationScales] = field(default_factory=dict)
@@ -82,6 +84,7 @@ class Adjustments:
     roundings: Mapping[str, RoundingOffsets] = field(default_factory=dict)
     padded_channels: Mapping[str, int] = field(default_factory=dict)
     folded_widths: Mapping[str, int] = field(default_factory=dict)
+    shapes: Mapping[str, tuple[Dim, ...]] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
         return bool(

@@ -32,6 +32,8 @@
         y: 16
       folded_widths:                 how many columns of a convolution's result are computed together
         conv1: 4
+      shapes:                        shape in the samples of an activation whose rank the model does not tell
+        x: [null, 64]
     origin:                          what the plan was made from
       profile: 0123456789abcdef...   digest of the profile
       decisions: 0123456789abcdef... digest of the plan: the estimate is that of an edited plan no longer
@@ -273,6 +275,8 @@ def _adjustments_texts(adjustments: Adjustments) -> Iterator[str]:
     yield from _section("padded_channels", padded, 2)
     folded = (entry(name, str(columns), 4) for name, columns in adjustments.folded_widths.items())
     yield from _section("folded_widths", folded, 2)
+    shapes = (entry(name, flow_text(list(shape)), 4) for name, shape in adjustments.shapes.items())
+    yield from _section("shapes", shapes, 2)
 
 
 def _packed(offsets: bytes | memoryview) -> str:
@@ -395,6 +399,7 @@ class AdjustmentFields:
     roundings: Mapping[str, RoundingFields] = field(default_factory=dict)
     padded_channels: Mapping[str, Annotated[int, Meta(ge=1)]] = field(default_factory=dict)
     folded_widths: Mapping[str, Annotated[int, Meta(ge=1)]] = field(default_factory=dict)
+    shapes: Mapping[str, tuple[Annotated[int, Meta(ge=0)] | None, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -529,4 +534,6 @@ def _adjustments(record: AdjustmentFields) -> Adjustments:
                 f"rounding of '{name}': offsets must be int8 numbers, deflated and in base 64"
             ) from None
         roundings[name] = RoundingOffsets(offsets, rounding.params)
-    return Adjustments(equalization, biases, roundings, record.padded_channels, record.folded_widths)
+    return Adjustments(
+        equalization, biases, roundings, record.padded_channels, record.folded_widths, record.shapes
+    )

@@ -39,7 +39,7 @@ from ..operators.weight_layout import WeightLayout
 from ..plan.plan import Implementation
 from ..plan.provenance import profile_digest
 from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because, stays_float
-from ..prepare.prepare import PreparedModel, fix_shapes
+from ..prepare.prepare import PreparedModel, fix_shapes, with_shapes_of_run
 from ..targets.config import DATA_FREE, QuantConfig, split_shapes, with_limit
 from ..targets.forms import FORMS, RUNTIME_FORMS
 from ..targets.target import Recipe, Target
@@ -501,7 +501,8 @@ def planning_facts(
         ProfileError: a setting needs histograms, and the profile has none.
     """
     fixed = fix_shapes(prepared, split_shapes(recipe.config.fix_shapes))
-    graph = fixed.graph
+    run = with_shapes_of_run(fixed, profile)
+    graph = run.graph
     clipped = with_fillers_apart(with_clip_profiles(profile, graph), graph)
     if fixed is not prepared:  # some activations are constants now
         clipped = replace(
@@ -518,7 +519,7 @@ def planning_facts(
         recipe = replace(recipe, config=replace(recipe.config, calibrator="minmax"))
         planned_profile = with_assumed_values(clipped)
     facts = PlanningFacts(
-        prepared=fixed,
+        prepared=run,
         recipe=recipe,
         config=with_limit(recipe.config),
         measured=clipped,

@@ -56,7 +56,7 @@ from ..operators.graph import Graph, index
 from ..plan.plan import EqualizationScales, Implementation, Kind, PredictedTime, QuantPlan, RoundingOffsets
 from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because
 from ..plan.verify import check_identity, verify_plan
-from ..prepare.prepare import PreparedModel, fix_shapes
+from ..prepare.prepare import PreparedModel, fix_shapes, with_shapes
 from ..targets.config import DATA_FREE, WITH_SAMPLES, QuantConfig, split_shapes
 from ..targets.cost_table import CostTable
 from ..targets.machine import Processor
@@ -179,7 +179,7 @@ def plan_from(facts: PlanningFacts, floats: FloatReasons = NO_FLOATS) -> Planned
         planned = bias_corrected(planned)
         planned = in_float_type(fitted_to_kernels(planned))
         verify_plan(planned.plan, planned.source_facts.graph, facts.identity)
-        return planned
+        return with_run_shapes(planned, facts)
     except Exception as error:
         step = NOISE_AND_TIME if first is None else ADJUSTMENTS
         left_out = leave_out(step, error, PlanError)
@@ -188,7 +188,15 @@ def plan_from(facts: PlanningFacts, floats: FloatReasons = NO_FLOATS) -> Planned
         first = PlannedModel(plan, facts.prepared.model, facts.graph, facts)
     first = in_float_type(first)
     verify_plan(first.plan, facts.graph, facts.identity)
-    return first.with_findings([left_out])
+    return with_run_shapes(first, facts).with_findings([left_out])
+
+
+def with_run_shapes(planned: PlannedModel, facts: PlanningFacts) -> PlannedModel:
+    """Return the plan with the shapes that it takes from the run, so that it can be applied without it."""
+    plan = planned.plan
+    return replace(
+        planned, plan=replace(plan, adjustments=replace(plan.adjustments, shapes=facts.prepared.shapes))
+    )
 
 
 def _has_channels(facts: PlanningFacts) -> bool:
@@ -200,12 +208,18 @@ def _has_channels(facts: PlanningFacts) -> bool:
 
 def _without_channels(facts: PlanningFacts) -> list[Finding]:
     """Return a finding where adjustments are asked for and the profile has no records of channels."""
-    config = facts.config
+    config, weighted = facts.config, weighted_channels(facts.graph)
     is_asked = config.mode not in DATA_FREE and not (config.equalization == config.bias_correction == "off")
-    if not is_asked or _has_channels(facts) or not weighted_channels(facts.graph):
+    observed = [name for name in weighted if name in facts.measured]
+    if not is_asked or _has_channels(facts) or not observed:
         return []
-    own = facts.measured.origin == "qprof"
-    advice = "profile again, without --channels off" if own else "'qprof dump-profile' records them"
+    advice = "'qprof dump-profile' records them"
+    if facts.measured.origin == "qprof":
+        sizes = {name: (facts.graph.shape(name) or ())[weighted[name] :][:1] for name in observed}
+        free = all(size == (None,) for size in sizes.values())
+        advice = "profile again, without --channels off"
+        if free:
+            advice = f"declare in the model how many channels '{observed[0]}' has, and profile again"
     sentence = "the profile has no records of channels: no equalization, no bias correction"
     return [Finding(Code.NO_CHANNELS, sentence, remedy=advice)]
 
@@ -540,7 +554,8 @@ def open_plan(prepared: PreparedModel, plan: QuantPlan, where: str = "plan") -> 
     """
     check_identity(plan, prepared.identity, where)
     prepared = fix_shapes(prepared, split_shapes(plan.config.fix_shapes))
-    adjusted = apply_equalization(prepared.model, plan.adjustments.equalization, where)
+    shaped = with_shapes(prepared.model, plan.adjustments.shapes)
+    adjusted = apply_equalization(shaped, plan.adjustments.equalization, where)
     corrected = apply_biases(adjusted, plan.adjustments.biases, where)
     try:
         verify_plan(plan, index(corrected), prepared.identity, where)

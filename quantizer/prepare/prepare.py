@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TypeAlias
@@ -21,10 +21,9 @@ from onnx_ir.passes.common import RemoveUnusedOpsetsPass, TopologicalSortPass
 from ...profiles.base.errors import ConfigError, ModelError, nearest
 from ...profiles.base.findings import Code, Finding
 from ...profiles.instrumentation.profiling_nodes import is_instrumented
-from ...profiles.records.profile import ModelId, Profile
+from ...profiles.records.profile import Dim, ModelId, Profile
 from ...profiles.runtime.session import runtime_dtypes
 from ...profiles.samples.samples import set_title
-from ..model.editing import is_in_onnx
 from ..model.files import ModelLike, model_bytes, model_file
 from ..model.folders import model_in
 from ..model.graph import name_of, subgraphs
@@ -258,8 +257,9 @@ class PreparedModel:
         identity: its fingerprint, with the name of the file.
         findings: what was mended in the file, and what preparation changed.
         narrow: the type of a model in float16 or bfloat16, which is prepared in float32; None for others.
-        untyped: why the types after operators that ONNX does not have are not known, "" where they are.
+        untyped: why some types are not known, "" where they are.
         unimproved: see `Prepared`.
+        shapes: those of a run that the model has, see `with_shapes_of_run`.
     """
 
     model: ir.Model
@@ -269,6 +269,7 @@ class PreparedModel:
     narrow: ir.DataType | None = None
     untyped: str = ""
     unimproved: ir.Model | None = None
+    shapes: Mapping[str, tuple[Dim, ...]] = field(default_factory=dict)
 
     @cached_property
     def loaded(self) -> Graph:
@@ -395,7 +396,7 @@ def open_prepared(path: str | os.PathLike[str]) -> PreparedModel:
 
 
 def _add_runtime_types(model: ir.Model) -> str:
-    """Give outputs of operators that ONNX does not have the types that onnxruntime infers.
+    """Give outputs whose types ONNX does not infer those that onnxruntime infers.
 
     Types do not enter the fingerprint, so this is no part of `prepare`. Where onnxruntime does not have an
     operator, its output stays of no known type, and why is returned, else "".
@@ -403,7 +404,6 @@ def _add_runtime_types(model: ir.Model) -> str:
     unknown = {
         value.name: value
         for node in model.graph
-        if not is_in_onnx(node)
         for value in node.outputs
         if value.name and value.type is None
     }
@@ -483,6 +483,53 @@ def fix_shapes(prepared: PreparedModel, shapes: Mapping[str, tuple[int, ...]]) -
             value.shape = ir.Shape([sizes.get(_symbol(dim) or "", dim) for dim in value.shape])
     improve(model)
     return replace(prepared, model=model, graph=index(model))
+
+
+def with_shapes_of_run(prepared: PreparedModel, profile: Profile) -> PreparedModel:
+    """Return the model with the shapes that tensors had in a profile's samples, where it has none itself.
+
+    They are given where inference stops, and those of the tensors that follow are inferred.
+    """
+    given: dict[str, tuple[Dim, ...]] = {}
+    while shapes := _shapes_of_run(prepared.graph, profile):
+        where_it_stops = {
+            name: shape
+            for name, shape in shapes.items()
+            if (maker := prepared.graph.producer(name)) is not None
+            and all(prepared.graph.shape(read) is not None for read in maker.inputs if read)
+        }
+        given |= where_it_stops or shapes
+        model = with_shapes(prepared.model, given)
+        prepared = replace(prepared, model=model, graph=index(model), shapes=given)
+    return prepared
+
+
+def _shapes_of_run(graph: Graph, profile: Profile) -> dict[str, tuple[Dim, ...]]:
+    """Return the shapes of the tensors of which a profile alone has one."""
+    shapes: dict[str, tuple[Dim, ...]] = {}
+    for name, value in graph.values.items():
+        tensor = profile.get(name)
+        is_unknown = value.shape is None and value.type is not None and graph.producer(name) is not None
+        if not is_unknown or tensor is None or tensor.shape is None:
+            continue
+        sizes, channels = list(tensor.shape), tensor.channels
+        if channels is not None:
+            sizes[channels.axis] = channels.count.size
+        shapes[name] = tuple(sizes)
+    return shapes
+
+
+def with_shapes(model: ir.Model, shapes: Mapping[str, tuple[Dim, ...]]) -> ir.Model:
+    """Return a model whose activations of unknown rank have these shapes, and those inferred from them."""
+    if not shapes:
+        return model
+    model = model.clone()
+    for value in (value for node in model.graph.all_nodes() for value in node.outputs):
+        shape = shapes.get(name_of(value))
+        if shape is not None and value.shape is None and value.type is not None:
+            value.shape = ir.Shape(shape)
+    infer_shapes(model)
+    return model
 
 
 def _declared(
