@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from ...profiles.base.errors import ConfigError
 from ..noise.output_limits import kinds_in_settings
+from ..numerics.affine import TYPES
 from ..operators.graph import Graph, match_nodes
 from ..prepare.prepare import PreparedModel, fix_shapes
 from ..targets.config import WEIGHT_ONLY_TYPES, split_shapes
@@ -45,20 +46,23 @@ def check_weight_type(graph: Graph, recipe: Recipe) -> None:
     target_types = [name for name in own.weight_types if name not in WEIGHT_ONLY_TYPES]
     if config.mode != "weight-only" or config.weight_type in target_types or "weight_type" not in given:
         return
-    operators = {
-        node.op_type
+    readers = [
+        node
         for node in graph.nodes
         if node.rule is not None and any(node.has_constant(w.index) for w in node.rule.constants)
-    }
+    ]
 
     def has_kernel(target: Target, weight_type: str) -> bool:
-        return any(weight_type in target.weight_only.get(name, ()) for name in operators)
+        takes = [node for node in readers if weight_type in target.weight_only.get(node.op_type, ())]
+        # The runtime's own operator alone reads 2 bits, and it computes no other forms of a node.
+        is_own = TYPES[weight_type].bits == 2
+        return any(node.rule and not (is_own and node.rule.refusal(node, graph)) for node in takes)
 
-    if operators and not has_kernel(own, config.weight_type):
+    if readers and not has_kernel(own, config.weight_type):
         others = [target.name for target in packaged_targets() if has_kernel(target, config.weight_type)]
         advice = "--as weight-only-8 (weight_type int8)" if has_kernel(own, "int8") else "--as int8"
         raise ConfigError(
-            f"weight_type {config.weight_type}: {own.name} reads no such weights of "
-            f"{' and '.join(sorted(operators))}, and the model has no others; use {advice}"
+            f"weight_type {config.weight_type}: {own.name} reads no such weights in any layer of the model; "
+            f"use {advice}"
             f"{', or target ' if others else ''}{' or '.join(others)}"
         )

@@ -143,17 +143,20 @@ def test_packed_bytes_are_those_of_the_documentation() -> None:
     ]
 
 
+@pytest.mark.parametrize("body", ["y = MatMul (x, w)", "a = MatMul (x, w) y = Add (a, b)"])
 @pytest.mark.parametrize("schema", ["symmetric", "asymmetric"])
 @pytest.mark.parametrize("shape", [(96, 24), (72, 40)], ids=["full blocks", "last block not full"])
 def test_weights_of_two_bits_are_computed_by_onnxruntime(
-    schema: str, shape: tuple[int, int], tmp_path: Path
+    body: str, schema: str, shape: tuple[int, int], tmp_path: Path
 ) -> None:
     array = np.random.default_rng(2).standard_normal(shape).astype(np.float32)
     model = onnx.parser.parse_model(
         f'<ir_version: 8, opset_import: ["": 17]> g (float[M, {shape[0]}] x) => (float[M, {shape[1]}] y) '
-        "{ y = MatMul(x, w) }"
+        f"{{ {body} }}"
     )
-    model.graph.initializer.append(onnx.numpy_helper.from_array(array, "w"))
+    bias = np.arange(shape[1], dtype=np.float32) * ("b" in body)
+    for name, values in {"w": array, "b": bias}.items():
+        model.graph.initializer.append(onnx.numpy_helper.from_array(values, name))
     onnx.save(model, tmp_path / "m.onnx")
     result = qprof.quantize(
         tmp_path / "m.onnx",
@@ -168,7 +171,7 @@ def test_weights_of_two_bits_are_computed_by_onnxruntime(
     stored = dequantize(quantize(array, params), params)
     rows = np.random.default_rng(3).standard_normal((3, shape[0])).astype(np.float32)
     session = ort.InferenceSession(tmp_path / "q.onnx")
-    error = session.run(None, {"x": rows})[0] - rows @ stored
+    error = session.run(None, {"x": rows})[0] - bias - rows @ stored
     assert (
         np.square(error).mean() < 1e-3 * np.square(rows @ stored).mean()
     )  # its kernel rounds rows to 8 bits
