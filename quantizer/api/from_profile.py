@@ -40,6 +40,7 @@ from ..noise.estimate_check import EstimateCheck, check_estimates, expected_sqnr
 from ..noise.kept_samples import read_measured
 from ..noise.output_limits import noise_limits
 from ..numerics.affine import TYPES
+from ..operators.graph import Graph
 from ..plan.documents import read_with_samples
 from ..plan.plan import Kind, QuantPlan
 from ..plan.store import PlanLike, plan_name, read_plan
@@ -74,6 +75,7 @@ from ..search.fallback_nodes import blamed_on_nodes, plan_that_runs, with_fallba
 from ..search.float16_check import with_float32_nodes_on_samples
 from ..search.options import SpeedCheckOptions
 from ..search.speed_check import SpeedCheck, check_speed
+from ..search.verdict import NOTHING_TO_QUANTIZE, composition_of
 from ..targets.config import DATA_FREE, WITH_SAMPLES, QuantConfig, size_in_bytes, split_shapes
 from ..targets.loading import goes_with, load_recipe
 from ..targets.target import Recipe
@@ -381,10 +383,15 @@ def _estimates_checked(
     return check_estimates(expected, measured_sqnr(model, quantized, first)) if first else ()
 
 
-def _nothing_in_floats(plan: QuantPlan) -> tuple[Finding, ...]:
-    """Return a finding on a plan that was to have floats of few bits, and has nothing that is quantized."""
+def _nothing_quantized(plan: QuantPlan, graph: Graph) -> tuple[Finding, ...]:
+    """Return a finding on a plan without quantized nodes that was to have floats of few bits, or whose model
+    has no products."""
     kind = plan.config.activation_type
-    if not TYPES[kind].is_float or any(entry.kind is not Kind.FLOAT for entry in plan.nodes.values()):
+    if plan.int8_caches or any(entry.kind is not Kind.FLOAT for entry in plan.nodes.values()):
+        return ()
+    if not composition_of(plan, graph, None).products:
+        return (NOTHING_TO_QUANTIZE,)
+    if not TYPES[kind].is_float:
         return ()
     sentence = f"nothing is quantized: no node takes {kind}"
     return (Finding(Code.NOTHING_QUANTIZED, sentence, kind, remedy="--verbose says why of each"),)
@@ -479,7 +486,9 @@ def _write(
                 *(stored_twice(plan, planned.graph) if written.size > model.bytes else ()),
                 *too_good(estimates),
                 *left_out,
-                *(_nothing_in_floats(plan) if batch is None else ()),  # a verdict says so itself
+                *(
+                    _nothing_quantized(plan, planned.graph) if batch is None else ()
+                ),  # a verdict says so itself
             ]
         ),
         model.bytes,

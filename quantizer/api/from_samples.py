@@ -68,6 +68,7 @@ from ..search.loop import Loop
 from ..search.options import SpeedCheckOptions
 from ..search.speed_check import check_options as check_speed_options
 from ..search.verdict import (
+    NOTHING_TO_QUANTIZE,
     USE_FLOAT,
     Fix,
     Judged,
@@ -77,7 +78,7 @@ from ..search.verdict import (
     with_cause_of_good_estimates,
     with_fixes,
 )
-from ..search.worth import is_in_vain, taken
+from ..search.worth import is_float, is_in_vain, taken
 from ..targets.config import DATA_FREE, WITH_SAMPLES
 from ..targets.loading import load_recipe, weight_only_settings, with_settings
 from ..targets.packaged import target_names
@@ -534,11 +535,15 @@ def _worth_writing(task: _Task, first: _Attempt, verdict: Verdict) -> tuple[_Att
     config = task.recipe.config
     if not is_in_vain(verdict) or config.mode in DATA_FREE or config.has_size or config.cost_model == "off":
         return first, verdict
+    if is_float(verdict) and not verdict.composition.products:
+        return first, replace(no_verdict(verdict, NOTHING_TO_QUANTIZE), fixes=verdict.fixes)
     settings = weight_only_settings(task.recipe)
     weights = None if settings is None else _attempt(task, with_settings(task.recipe, settings, "weights"))
     chosen = taken(verdict, None if weights is None else weights.verdict)
     if weights is None or chosen.model == "float":
-        floats = _attempt(task, with_settings(task.recipe, {"keep_float": ("*",)}, "float"))
+        why = chosen.reason.removeprefix("nothing is quantized: ")
+        keep = with_settings(task.recipe, {"keep_float": ("*",)}, "float", why_float=why)
+        floats = _attempt(task, keep)
         reason = Finding(Code.NOTHING_QUANTIZED, chosen.reason, remedy=USE_FLOAT)
         return floats, replace(no_verdict(floats.verdict, reason), fixes=verdict.fixes)
     instead = Finding(Code.FALLBACK_TAKEN, chosen.reason)

@@ -276,7 +276,7 @@ def in_main_graph(graph: Graph, node: Node) -> bool:
 
 
 def match_nodes(graph: Graph, patterns: Iterable[str], setting: str = "keep_float") -> dict[str, str]:
-    """Return node name -> pattern for the nodes that a name, operator type or glob pattern names.
+    """Return node name -> the first name, operator type or glob pattern that names the node.
 
     Raises:
         ConfigError: a pattern names no node; with the nearest name or type.
@@ -294,5 +294,5 @@ def match_nodes(graph: Graph, patterns: Iterable[str], setting: str = "keep_floa
                 f"or leave it out."
                 f"{nearest(pattern, known)}"
             )
-        matched.update(dict.fromkeys(hits, pattern))
+        matched = dict.fromkeys(hits, pattern) | matched
     return matched

@@ -316,10 +316,16 @@ class PlanningFacts:
         is_asked = self.config.kv_cache != "float" and "Concat" in self.target.int8_caches
         caches = concat_caches(self.prepared.graph) if is_asked else ()
         return self.by_planned_node(
-            {name: because(ReasonCode.BY_REQUEST, pattern=pattern) for name, pattern in matched.items()}
+            {name: self._kept_float(pattern) for name, pattern in matched.items()}
             | {node.name: because(ReasonCode.INT8_CACHE) for cache in caches for node in cache.appends}
             | dict(self.unfit)
         )
+
+    def _kept_float(self, pattern: str) -> FloatReason:
+        own = self.recipe.own_floats.get(pattern)
+        if own is None:
+            return because(ReasonCode.BY_REQUEST, pattern=pattern)
+        return because(ReasonCode.UNKNOWN, text=own)
 
     def with_unfit(self, reasons: FloatReasons) -> PlanningFacts:
         """Return the facts with more nodes that are unfit, and a finding on each."""

@@ -285,6 +285,13 @@ AGAINST = (
 USE_FLOAT = "use the float model"
 
 
+NOTHING_TO_QUANTIZE = Finding(
+    Code.NOTHING_QUANTIZED,
+    "there is nothing to quantize: the model has no product, such as Conv or MatMul",
+    remedy=USE_FLOAT,
+)
+
+
 def against(composition: Composition, cost: Cost) -> Iterator[Finding]:
     """Yield the findings against the model: nothing in int8, larger or slower than float."""
     if not composition.uses_integers:

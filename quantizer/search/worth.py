@@ -48,6 +48,14 @@ def is_float(verdict: Verdict) -> bool:
     return verdict.grade == "none" and not verdict.composition.uses_integers
 
 
+def _is_nearer(weights_only: Verdict, verdict: Verdict) -> bool:
+    """Whether quantized weights alone are graded better; in place of float they may have no grade, since an
+    output that cannot be graded speaks against no plan."""
+    if is_float(verdict):
+        return weights_only.grade == "none" or ORDER[weights_only.grade] < ORDER["fair"]
+    return ORDER[weights_only.grade] < ORDER[verdict.grade]
+
+
 def taken(verdict: Verdict, weights_only: Verdict | None = None) -> Taken:
     """Return which model is written.
 
@@ -66,7 +74,7 @@ def taken(verdict: Verdict, weights_only: Verdict | None = None) -> Taken:
         why = "every plan that quantizes more was too noisy, or gained too little time"
     if (
         weights_only is not None
-        and ORDER[weights_only.grade] < ORDER["fair" if is_float(verdict) else verdict.grade]
+        and _is_nearer(weights_only, verdict)
         and not weights_only.cost.is_slower
         and weights_only.quantized_bytes <= (1.0 - MIN_GAIN) * weights_only.float_bytes
     ):

@@ -693,17 +693,31 @@ def parsed_lines(lines: Iterable[str]) -> tuple[dict[str, Any], dict[str, Any]]:
     return settings, runtime
 
 
-def with_settings(recipe: Recipe, settings: Settings, where: str) -> Recipe:
-    """Return a recipe with other settings; names of nodes are added to those that it has.
+def with_settings(
+    recipe: Recipe,
+    settings: Settings,
+    where: str,
+    *,
+    why_float: str = "qprof keeps it float, as a trial showed",
+) -> Recipe:
+    """Return a recipe with settings that qprof chose; names of nodes are added to those that it has.
+
+    Args:
+        recipe: what the user asked for.
+        settings: in place of its own.
+        where: whose they are, for messages.
+        why_float: why nodes of `keep_float` are among them.
 
     Raises:
-        ConfigError: they do not go together; `where` says whose they are.
+        ConfigError: they do not go together.
     """
     changes: dict[str, Any] = dict(settings)
     for name in ("keep_float", "keep_16bit"):
         if name in changes:
             changes[name] = tuple(dict.fromkeys((*getattr(recipe.config, name), *changes[name])))
-    return replace(recipe, config=check_config(replace(recipe.config, **changes), recipe.target, where))
+    added = {n: why_float for n in changes.get("keep_float", ()) if n not in recipe.config.keep_float}
+    config = check_config(replace(recipe.config, **changes), recipe.target, where)
+    return replace(recipe, config=config, own_floats={**recipe.own_floats, **added})
 
 
 def goes_with(recipe: Recipe, settings: Settings) -> bool:

@@ -384,6 +384,7 @@ class Recipe:
         filled_in: the finding on each setting that another one decided.
         measured: times of the kernels on the user's own machine, instead of a packaged table.
         given: names of the settings that the user gave: these are kept or refused.
+        own_floats: patterns of `keep_float` that qprof added, each with the reason in words.
         products_alone: with `cost_model` off, whether quantization starts at products alone and not at every
             operator, for a search that counts nothing else.
     """
@@ -393,6 +394,7 @@ class Recipe:
     filled_in: tuple[Finding, ...] = field(default=(), compare=False)
     measured: CostTable | None = field(default=None, compare=False)
     given: frozenset[str] = field(default=frozenset(), compare=False)
+    own_floats: Mapping[str, str] = field(default_factory=dict, compare=False)
     products_alone: bool = field(default=False, compare=False)
 
     @property

@@ -5,12 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 import qprof_onnx as qprof
 from qprof_onnx.profiles.base.errors import ModelError
 from qprof_onnx.profiles.base.findings import Code, Finding
 from qprof_onnx.quantizer.api import from_samples
 from qprof_onnx.quantizer.prepare.prepare import ModelFile
+from qprof_onnx.quantizer.search.verdict import NOTHING_TO_QUANTIZE
 
 DIGITS = Path(__file__).parents[3] / "examples" / "digits"
 MODEL = DIGITS / "model.onnx"
@@ -61,6 +63,21 @@ def test_a_profile_of_another_output_that_is_damaged_is_passed_over(tmp_path: Pa
     result = qprof.quantize(MODEL, None, tmp_path / "b.onnx", data=DIGITS / "calibration", latency=False)
     assert result.judged is not None
     assert result.judged.profile == str(tmp_path / "b.profile.yaml")
+
+
+@pytest.mark.parametrize(
+    "node", ["Relu (x)", "ai.onnx.ml.LinearRegressor <coefficients = [1.0, 2.0], targets = 1> (x)"]
+)
+def test_a_model_without_products_has_nothing_to_quantize_with_data_as_with_a_profile(node: str) -> None:
+    text = f"""<ir_version: 8, opset_import: ["": 17, "ai.onnx.ml": 1]>
+        net (float[n, 2] x) => (float[n, k] y) {{ y = {node} }}"""
+    model, rng = onnx.parser.parse_model(text), np.random.default_rng(0)
+    samples = [{"x": rng.normal(size=(1, 2)).astype(np.float32)} for _ in range(40)]
+    judged = qprof.quantize(model, data=samples, latency=False)
+    assert judged.verdict is not None
+    assert judged.verdict.sentence.startswith("none: there is nothing to quantize")
+    found = qprof.quantize(model, qprof.profile(model, samples)).findings
+    assert NOTHING_TO_QUANTIZE in found
 
 
 def test_a_limit_that_is_not_met_is_in_the_result() -> None:

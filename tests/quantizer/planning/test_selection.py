@@ -11,8 +11,9 @@ from qprof_onnx.quantizer.numerics.affine import UINT8
 from qprof_onnx.quantizer.numerics.schemas import SCHEMAS, choose_params
 from qprof_onnx.quantizer.plan.plan import Kind, QuantPlan
 from qprof_onnx.quantizer.plan.reasons import ReasonCode
+from qprof_onnx.quantizer.targets.loading import load_recipe, with_settings
 
-from ..networks import WIDE, network
+from ..networks import WIDE, network, plan_alone
 
 
 def kinds(plan: QuantPlan) -> dict[str, Kind]:
@@ -116,6 +117,15 @@ def test_a_node_is_kept_float_by_name_type_or_glob(pattern: str) -> None:
     plan = network("y = Conv (x, w)", {"w": WIDE}).plan(keep_float=(pattern,))
     assert plan.nodes["Conv_y"].kind is Kind.FLOAT
     assert plan.nodes["Conv_y"].reason == f"kept float by request ('{pattern}')"
+
+
+def test_a_node_that_qprof_keeps_float_has_its_reason_and_one_of_the_user_has_the_users() -> None:
+    net = network("a = Conv (x, w) y = Conv (a, w)", {"w": WIDE})
+    recipe = load_recipe("onnx", {"keep_float": ("Conv_a",)})
+    own = with_settings(recipe, {"keep_float": ("*",)}, "test", why_float="nothing is gained")
+    nodes = plan_alone(net.model, net.profile, own).nodes
+    assert nodes["Conv_a"].reason == "kept float by request ('Conv_a')"
+    assert nodes["Conv_y"].reason == "nothing is gained"
 
 
 def test_an_unknown_name_is_an_error_with_the_nearest() -> None:

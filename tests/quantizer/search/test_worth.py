@@ -81,3 +81,9 @@ def test_quantized_weights_are_taken_where_they_are_better_and_smaller() -> None
     nothing = replace(verdict("none", 100, 1.0), composition=Composition(0.0, 0))
     assert taken(nothing, verdict("fair", 30, 1.0)).model == "float"
     assert taken(nothing, verdict("good", 30, 1.0)).model == "weights only"
+
+
+def test_outputs_that_cannot_be_graded_speak_against_no_quantized_weights() -> None:
+    nothing = replace(verdict("none", 100, 1.0), composition=Composition(0.0, 0))
+    assert taken(nothing, verdict("none", 30, 1.0)).model == "weights only"
+    assert taken(nothing, verdict("none", 95, 1.0)).model == "float"
