@@ -56,6 +56,27 @@ class Accuracy:
         return rows_to_show(self.drop, math.sqrt(differing - self.drop**2), 100.0, limit)
 
 
+def chance_of(true: npt.NDArray[np.int64], said: npt.NDArray[np.int64], by_classes: float) -> float:
+    """Return the share of rows that guessing has right.
+
+    Labels that look shuffled are right as often as chance pairs their classes with those that the model says,
+    and surely less often than the best order of them could be. Then it is that chance.
+
+    Args:
+        true: labels of the rows.
+        said: the float model's answers on these.
+        by_classes: 1 / classes; 0 for unknown.
+    """
+    if true.shape != said.shape or not true.size:
+        return by_classes
+    classes = np.unique(np.concatenate([true, said]))
+    shares, others = ((of[:, None] == classes).mean(axis=0) for of in (true, said))
+    paired, most = float(shares @ others), float(np.minimum(shares, others).sum())
+    right, rows = int((true == said).sum()), true.size
+    is_shuffled = is_near_chance(right, rows, paired) and not is_near_chance(round(most * rows), rows, paired)
+    return max(by_classes, paired) if is_shuffled and right < most * rows else by_classes
+
+
 def accuracy_of(
     output: str,
     float_right: npt.NDArray[np.bool_],

@@ -43,7 +43,7 @@ from ..noise.output_limits import NoiseLimits
 from ..plan.provenance import Provenance, model_fingerprint, read_provenance
 from ..prepare.prepare import file_of
 from ..targets.machine import int8_kernels_saturate
-from .accuracy import Accuracy, accuracy_of
+from .accuracy import Accuracy, accuracy_of, chance_of
 from .class_names import ClassNames
 from .compare import (
     OutputResult,
@@ -63,7 +63,16 @@ from .doubts import (
     speed_doubts,
 )
 from .excerpts import Excerpt, Reading
-from .gates import GateFailure, check_gate, failures_of, gate_finding, timed_where_it_runs, truth_doubts
+from .gates import (
+    MIN_REFUSED_ROWS,
+    MIN_RIGHT_PERCENT,
+    GateFailure,
+    check_gate,
+    failures_of,
+    gate_finding,
+    timed_where_it_runs,
+    truth_doubts,
+)
 from .latency import Latency, Run, measure
 from .metrics.classification import labelled_rows
 from .metrics.intervals import paired_interval, rows_to_show
@@ -84,6 +93,9 @@ from .tokens import (
     token_speed,
 )
 from .worst_samples import WorstSamples, metric_of_objects
+
+VOID = (Code.EQUAL_SAMPLES, Code.CONSTANT_INPUT, Code.SWAPPED_MODELS)
+"""Findings on data and models that leave nothing to judge."""
 
 
 @dataclass(frozen=True)
@@ -186,9 +198,21 @@ class Evaluation(Presented):
         return self.gate.has_limit
 
     @property
+    def void(self) -> tuple[Finding, ...]:
+        """The findings that leave nothing to judge: data that do not vary, models that look swapped, and a
+        truth that the float model knows no better than by chance."""
+        scored = self.score or self.accuracy
+        unfit = scored is not None and scored.is_at_chance and scored.rows >= MIN_REFUSED_ROWS
+        if self.score is not None and self.score.unit == "%":  # rows of one class fit the truth of each other
+            unfit = unfit and self.score.float_score < MIN_RIGHT_PERCENT
+        codes = (*VOID, *((Code.DOUBTFUL_TRUTH,) if unfit else ()))
+        return tuple(finding for finding in self.findings if finding.code in codes)
+
+    @property
     def passed(self) -> bool:
-        """Whether every limit of the gate was met, and where there is one, that nothing is doubtful."""
-        return not self.failures and not (self.doubts and self.gated)
+        """Whether every limit of the gate was met, nothing is doubtful where there is one, and there was
+        something to judge."""
+        return not self.failures and not self.void and not (self.doubts and self.gated)
 
     @property
     def worst_sqnr(self) -> float | None:
@@ -453,6 +477,7 @@ def evaluate(
     # Both models run on every sample. Of the outputs only sums are kept: any amount of data can be compared.
     sums = {name: OutputSums(axes[name]) for name in pair.outputs}
     labelled: tuple[list[Rows], list[Rows]] = ([], [])  # of the float and of the quantized model
+    true_rows = list[npt.NDArray[np.int64]]()
     rows = 0
     digests, sequence_of = list[tuple[int, ...]](), list[int]()
     judged = None if limits is None else JudgedSamples()
@@ -461,6 +486,7 @@ def evaluate(
     worst = WorstSamples(specs, axes, Reading(names, token_decoder(data, folder_of(original))))
     told: Metric | None = None  # says the answers in words
     input_ranges: dict[str, tuple[float, float]] = {}
+    has_other_inputs = False  # besides those of floats
     timed, max_timed = list[Sample](), 0 if measuring.latency is None else measuring.latency.samples
     show_progress = stages(progress)("evaluating")
     samples = classes = 0  # classes of the output that truth belongs to; 0 for unknown
@@ -502,6 +528,7 @@ def evaluate(
             class_labels.check_classes(class_count(float_values[output], axis))
             first = sample.first_row(of_sample, samples - 1, rows)
             true = true_classes[output] = class_labels.classes[first : first + of_sample]
+            true_rows.append(true)
             for side, values in zip(labelled, (float_values, quantized_values), strict=True):
                 side.append(labelled_rows(values[output], axis, true, where))
             class_labels.check_rows(first + of_sample, cut=True, ended=False)
@@ -516,6 +543,7 @@ def evaluate(
             judged.add(sample.arrays, float_values, quantized_values)
         judged_rows += rows_of(float_values) if counts_rows else 1
         for name, array in sample.arrays.items():
+            has_other_inputs |= array.dtype.kind != "f"
             if array.dtype.kind == "f" and (finite := array[np.isfinite(array)]).size:
                 low, high = input_ranges.get(name, (math.inf, -math.inf))
                 input_ranges[name] = min(low, float(finite.min())), max(high, float(finite.max()))
@@ -542,7 +570,9 @@ def evaluate(
         unused = class_labels.classes.size - rows  # of rows that fill no batch of the model
         class_labels.check_rows(rows, cut=cut or 0 < unused < fixed_batch(specs))
         right = [np.concatenate([one.right for one in side]) for side in labelled]
-        accuracy = accuracy_of(output, right[0], right[1], 100.0 / classes if classes else 0.0)
+        said, true = (np.concatenate(list(of)) for of in ([one.classes for one in labelled[0]], true_rows))
+        chance = 100.0 * chance_of(true, said, 1.0 / classes if classes else 0.0)
+        accuracy = accuracy_of(output, right[0], right[1], chance)
         truth_hash = hashlib.sha256(repr((output, axis)).encode())
         truth_hash.update(class_labels.classes.tobytes())
         truth_digest = truth_hash.hexdigest()[:16]
@@ -574,6 +604,7 @@ def evaluate(
     findings = [
         *saturated,
         *map(gate_finding, failures),
+        *_data_that_do_not_vary(digests, {} if has_other_inputs else input_ranges),
         *doubts(floats, quantized),
         *truth_doubts(accuracy, score, counts_rows=counts_rows),
         *other_graph(floats, quantized),
@@ -631,6 +662,26 @@ def evaluate(
         sequences=tuple(sequence_of) if source.state else (),
         scored=metric.reads if metric is not None else "" if accuracy is None else output,
     )
+
+
+def _data_that_do_not_vary(
+    digests: Sequence[tuple[int, ...]], ranges: Mapping[str, tuple[float, float]]
+) -> tuple[Finding, ...]:
+    """Return a finding where all rows of the samples are the same, or each input is one value everywhere.
+
+    Args:
+        digests: of the rows of each sample.
+        ranges: least and greatest value of each input; empty where these do not tell all.
+    """
+    if ranges and all(low == high for low, high in ranges.values()):
+        name, (value, _) = next(iter(ranges.items()))
+        sentence, remedy = f"input '{name}' is {value:.6g} everywhere, in every sample", "give real samples"
+        return (Finding(Code.CONSTANT_INPUT, sentence, name, {"value": value}, remedy),)
+    rows = [row for of_sample in digests for row in of_sample]
+    if len(rows) < 2 or len(set(rows)) > 1:
+        return ()
+    sentence, remedy = f"all {len(rows)} samples are equal", "give samples that differ, as real data do"
+    return (Finding(Code.EQUAL_SAMPLES, sentence, "", {"samples": len(rows)}, remedy),)
 
 
 def _note_too_few(rows: int, limit: float) -> None:

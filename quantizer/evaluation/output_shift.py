@@ -149,7 +149,7 @@ class OutputShift:
         if self.incomparable == EMPTY:
             return self.incomparable
         if self.incomparable:
-            return f"{self.incomparable}: it cannot be compared sample by sample, decibels mean nothing here"
+            return f"{self.incomparable}: it cannot be compared sample by sample, and has no decibels"
         match self.measure:
             case Measure.NOISE:
                 sqnr, wanted = (-20.0 * math.log10(max(x, 1e-15)) for x in (self.value, self.limit))

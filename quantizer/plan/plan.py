@@ -294,8 +294,8 @@ class OutputCheck:
         """Return the measured figures, for people."""
         if self.fault:
             return f"output '{self.output}': {self.fault}"
-        in_decibels = self.measure == "noise" or self.sqnr is None or self.sqnr >= SAME_DB
-        decibels = "" if in_decibels else f", {self.sqnr:.1f} dB"
+        has_none = self.measure in ("noise", "nothing") or self.sqnr is None or self.sqnr >= SAME_DB
+        decibels = "" if has_none else f", {self.sqnr:.1f} dB"
         measured = f"measured on {self.samples} of the profile's samples"
         return f"output '{self.output}': {self.figures or self.measure}{decibels}, {measured}"
 

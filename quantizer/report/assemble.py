@@ -395,7 +395,9 @@ def _gates(results: Results) -> Iterator[GateResult]:
     evaluation, tuning = results.evaluation, results.tuning
     if evaluation is not None:
         yield from _limits(evaluation.gate, evaluation.failures)
-        if evaluation.doubts and evaluation.gated:
+        if evaluation.void:
+            yield GateResult("data, models and labels", None, "", "failed", tuple(map(str, evaluation.void)))
+        elif evaluation.doubts and evaluation.gated:
             yield GateResult(
                 "doubts about the models", None, "", "not proven", tuple(map(str, evaluation.doubts))
             )

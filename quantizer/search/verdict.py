@@ -18,7 +18,7 @@ from ...profiles.base.tuned import tuned
 from ...profiles.records.profile import Profile
 from ..costs.float_regions import is_unprofitable
 from ..evaluation.accuracy import Accuracy
-from ..evaluation.evaluate import Evaluation
+from ..evaluation.evaluate import VOID, Evaluation
 from ..evaluation.gates import truth_doubts
 from ..evaluation.latency import EVEN_RATIO, Latency
 from ..evaluation.metrics.score import Score, score_text
@@ -464,7 +464,10 @@ class Fix:
         )
 
 
-NO_GRADE = (Code.NO_VERDICT, Code.DOUBTFUL_TRUTH, Code.NOTHING_QUANTIZED)
+WAY_TO_JUDGE = "judge the model by --metric or --labels"
+"""Remedy of a verdict that rests on nothing."""
+
+NO_GRADE = (*VOID, Code.NO_VERDICT, Code.DOUBTFUL_TRUTH, Code.NOTHING_QUANTIZED)
 """Findings that say why there is no grade."""
 
 
@@ -542,9 +545,10 @@ class Verdict(Presented):
     @property
     def sentence(self) -> str:
         """Return the grade and its measure, in one line."""
-        unknown = (one for one in self.findings if one.code in NO_GRADE)
-        if self.grade == "none" and (why := next(unknown, None)):
-            return f"none: {why}"
+        if self.grade == "none":
+            by_code = {one.code: one for one in reversed(self.findings)}
+            if (why := next((by_code[code] for code in NO_GRADE if code in by_code), None)) is not None:
+                return f"none: {why}"
         parts = []
         if (accuracy := self.accuracy) is not None:
             rows = "held-out rows" if self.held_out.are_held_out else "rows"
@@ -746,8 +750,11 @@ def verdict_of(
         )
     findings = [*against(composition, verdict.cost), *on_samples, *tokens, *known]
     verdict = replace(verdict, findings=gravest_first(findings))
-    if incomparable:
-        return no_verdict(verdict, Finding(Code.NO_VERDICT, incomparable))
+    if evaluation.void:
+        return no_verdict(verdict, *evaluation.void)
+    if verdict.grade == "none":
+        reason = incomparable or (outputs[0].text if outputs else "no output could be compared")
+        return no_verdict(verdict, Finding(Code.NO_VERDICT, reason, remedy=WAY_TO_JUDGE))
     if verdict.grade != "good":
         return verdict
     if not composition.uses_integers and all(output.is_same for output in outputs):

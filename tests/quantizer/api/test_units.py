@@ -129,4 +129,4 @@ def test_what_is_drawn_at_random_is_not_called_poor(tmp_path: Path) -> None:
     samples = [{"x": rng.normal(size=(8, 64)).astype(np.float32)} for _ in range(16)]
     found = verdict(model, samples)
     assert found.grade == "none"
-    assert "cannot be compared sample by sample, decibels mean nothing here" in found.sentence
+    assert "cannot be compared sample by sample, and has no decibels; judge the model by" in found.sentence

@@ -1,5 +1,6 @@
 import numpy as np
-from qprof_onnx.quantizer.evaluation.accuracy import accuracy_of
+import pytest
+from qprof_onnx.quantizer.evaluation.accuracy import accuracy_of, chance_of
 from qprof_onnx.quantizer.evaluation.gates import failures_of
 from qprof_onnx.quantizer.evaluation.metrics.classification import labelled_rows
 from qprof_onnx.quantizer.evaluation.options import Gate
@@ -28,3 +29,14 @@ def test_a_float_model_that_has_nothing_right_shows_nothing() -> None:
     assert (found.drop, found.drop_low, found.drop_high) == (0.0, -100.0, 100.0)
     (failure,) = failures_of(Gate(max_drop=1.0), (), found, None, 1)
     assert "the float model has nothing right" in failure.reason
+
+
+def test_shuffled_labels_of_uneven_classes_are_right_by_chance() -> None:
+    said = np.repeat([0, 1, 2], [60, 30, 10])
+    shuffled = np.random.default_rng(0).permutation(said)
+    assert chance_of(shuffled, said, 1 / 3) == pytest.approx(0.46)
+    assert chance_of(said, said, 1 / 3) == 1 / 3
+
+
+def test_rows_of_one_class_do_not_look_shuffled() -> None:
+    assert chance_of(np.zeros(50, np.int64), np.zeros(50, np.int64), 0.1) == 0.1

@@ -139,17 +139,32 @@ def test_a_gate_that_is_met_passes(write, samples) -> None:
 def test_models_that_are_not_float_and_quantized_are_doubted_and_fail_any_gate(write, samples) -> None:
     small, large = write("small.onnx", shifted(0, 0, 0)), write("large.onnx", shifted(0, 0, 0), padding=999)
     quantized, data = write("q.onnx", SHIFTED_BY_INT8), samples([[3.0, 0.0, 4.0]])
-    for first, second, doubt in (
-        (large, small, "small.onnx is the float model large.onnx again"),
-        (large, write("other.onnx", shifted(0, 0, 1)), "other.onnx: no node is quantized"),
-        (small, quantized, "q.onnx: larger than the float model ("),
-        (quantized, large, "q.onnx is quantized and large.onnx is not: they look swapped"),
+    for first, second, doubt, without_gate in (
+        (large, small, "small.onnx is the float model large.onnx again", True),
+        (large, write("other.onnx", shifted(0, 0, 1)), "other.onnx: no node is quantized", True),
+        (small, quantized, "q.onnx: larger than the float model (", True),
+        (quantized, large, "q.onnx is quantized and large.onnx is not: they look swapped", False),
     ):
-        for gate, passed in ((Gate(), True), (Gate(min_sqnr=10.0), False)):
+        for gate, passed in ((Gate(), without_gate), (Gate(min_sqnr=10.0), False)):
             found = evaluate(first, second, data, measuring=NO_LATENCY, gate=gate)
             assert (found.passed, found.failures) == (passed, ())
             (one,) = found.doubts
             assert one.text.startswith(doubt)
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        (np.zeros((4, 3)), "input 'x' is 0 everywhere"),
+        (np.ones((4, 1)) * [1, 2, 3], "all 4 samples are equal"),
+    ],
+)
+def test_data_that_do_not_vary_prove_nothing(write, samples, rows, said) -> None:
+    a, b = write("a.onnx", shifted(0, 0, 0), padding=999), write("b.onnx", SHIFTED_BY_INT8)
+    found = evaluate(a, b, samples(rows), measuring=NO_LATENCY)
+    (one,) = found.void
+    assert one.text.startswith(said)
+    assert not found.passed
 
 
 def test_quantized_nodes_of_subgraphs_count() -> None:
@@ -176,7 +191,7 @@ def test_accuracy_of_both_is_counted_against_labels(write, samples, tmp_path) ->
 def test_the_gate_on_accuracy_is_held_against_the_interval_and_says_how_many_rows_would_do(
     write, samples, tmp_path
 ) -> None:
-    rows = np.eye(3, dtype=np.float32)[np.zeros(30, int)]
+    rows = np.eye(3, dtype=np.float32)[np.zeros(30, int)] * np.linspace(1, 2, 30, dtype=np.float32)[:, None]
     (tmp_path / "labels.txt").write_text("0\n" * 30)
     a, b = write("a.onnx", shifted(0, 0, 0), padding=999), write("b.onnx", SHIFTED_BY_INT8)
     data, labels = samples(rows), tmp_path / "labels.txt"
