@@ -170,8 +170,33 @@ def decibels(value: float | None) -> str:
 
 def size_change(before: int, after: int) -> str:
     """Return how many times smaller, or larger, a file is than another one, both in bytes."""
-    ratio = before / max(after, 1)
-    return f"{ratio:.2f} times smaller" if ratio >= 0.995 else f"{1.0 / max(ratio, 1e-9):.2f} times larger"
+    if before == after:
+        return "the same size"
+    ratio, word = before / max(after, 1), "smaller"
+    if ratio < 1.0:
+        ratio, word = 1.0 / max(ratio, 1e-9), "larger"
+    shown, _ = deciding_digits(ratio, 1.0, (2, 2))
+    return f"{shown} times {word}"
+
+
+def deciding_digits(
+    value: float, limit: float, decimals: tuple[int, int], *, is_least: bool = False
+) -> tuple[str, str]:
+    """Return a figure and its limit; one that misses its limit has as many more decimals as show that.
+
+    Args:
+        value, limit: in one unit.
+        decimals: of both where these show it.
+        is_least: whether the figure has to be at least the limit, and not at most.
+    """
+    is_missed = value < limit if is_least else value > limit
+    common = max(decimals)
+    for first, second in (decimals, *((more, more) for more in range(common, common + 15))):
+        shown, of_limit = f"{value:.{first}f}", f"{limit:.{second}f}"
+        difference = float(shown) - float(of_limit)
+        if not is_missed or (difference < 0.0 if is_least else difference > 0.0):
+            break
+    return shown, of_limit
 
 
 def size_text(size: int) -> str:

@@ -33,6 +33,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ...profiles.base.presentation import deciding_digits
 from ...profiles.base.tuned import tuned
 from ...profiles.records.channel_statistics import Channels
 from ...profiles.records.profile import TensorProfile
@@ -153,22 +154,25 @@ class OutputShift:
         match self.measure:
             case Measure.NOISE:
                 sqnr, wanted = (-20.0 * math.log10(max(x, 1e-15)) for x in (self.value, self.limit))
-                shown = "no difference" if sqnr >= 300.0 else f"{sqnr:.1f} dB"
-                return f"{shown} (wanted: {wanted:.0f})" if wanted > 0.0 else shown
+                if sqnr >= 300.0:
+                    return f"no difference (wanted: {wanted:.0f})" if wanted > 0.0 else "no difference"
+                shown, limit = deciding_digits(sqnr, wanted, (1, 0), is_least=True)
+                return f"{shown} dB (wanted: {limit})" if wanted > 0.0 else f"{shown} dB"
             case Measure.COLUMNS if self.columns > 1:
-                return (
-                    f"typical error {_percent(self.typical)}, worst column {_percent(self.worst)} (wanted: "
-                    f"{_percent(self.limit)} and {_percent(worst_error(self.limit))})"
-                )
+                typical, limit = _percents(self.typical, self.limit)
+                worst, most = _percents(self.worst, worst_error(self.limit))
+                return f"typical error {typical}, worst column {worst} (wanted: {limit} and {most})"
             case Measure.COLUMNS:
-                return f"typical error {_percent(self.typical)} (wanted: {_percent(self.limit)})"
+                typical, limit = _percents(self.typical, self.limit)
+                return f"typical error {typical} (wanted: {limit})"
             case Measure.MOVED:
                 what = "of the probability moves"
             case Measure.ANSWERS:
                 what = "of the answers change"
             case _:
                 what = "noise of cosines"
-        return f"{_percent(self.value)} {what} (wanted: {_percent(self.limit)})"
+        value, limit = _percents(self.value, self.limit)
+        return f"{value} {what} (wanted: {limit})"
 
     @property
     def text(self) -> str:
@@ -178,8 +182,18 @@ class OutputShift:
 
 def _percent(share: float) -> str:
     """Return a share in percent, with two digits at least: "0.42 %", "4.7 %", "31 %"."""
-    percent = 100.0 * share
-    return "0 %" if percent == 0.0 else f"{percent:.{2 if percent < 1.0 else 1 if percent < 10.0 else 0}f} %"
+    return f"{100.0 * share:.{_digits(share)}f} %" if share else "0 %"
+
+
+def _digits(share: float) -> int:
+    """Return the decimals of a share in percent."""
+    return 2 if share < 0.01 else 1 if share < 0.1 else 0
+
+
+def _percents(share: float, limit: float) -> tuple[str, str]:
+    """Return a share and its limit in percent, with the digits that tell which is larger."""
+    shown, of_limit = deciding_digits(100.0 * share, 100.0 * limit, (_digits(share), _digits(limit)))
+    return f"{shown} %" if share else "0 %", f"{of_limit} %"
 
 
 def worst_error(typical: float) -> float:

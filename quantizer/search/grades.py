@@ -36,6 +36,7 @@ import numpy as np
 
 from ...profiles.base.conversion import OutputKind
 from ...profiles.base.json_values import NOT_IN_JSON
+from ...profiles.base.presentation import deciding_digits
 from ...profiles.base.tuned import tuned
 from ..evaluation.accuracy import Accuracy
 from ..evaluation.compare import Agreement, OutputResult
@@ -159,7 +160,7 @@ class OutputGrade:
         """Return the measured figure, and the needed one."""
         if self.figures:
             shares = {"answers": self.agreement, "sequences": self.sequences}
-            equal = [f"{100 * share:.1f} % of the {of}" for of, share in shares.items() if share is not None]
+            equal = [f"{_percent(share)} % of the {of}" for of, share in shares.items() if share is not None]
             alike = f", {', '.join(equal)} the same" if equal else ""
             known_shares = [share for share in shares.values() if share is not None]
             if self.grade == "fair" and self.margin >= 0.0 and min(known_shares, default=1.0) < SAME_GOOD:
@@ -174,9 +175,15 @@ class OutputGrade:
         if self.sqnr is None:
             return f"output '{self.output}': has nothing in common with the float model's, or nothing finite"
         same = "" if self.agreement is None else f", {100 * self.agreement:.1f} % of the answers the same"
-        measured = "no difference" if self.is_same else f"signal-to-noise {self.sqnr:.1f} dB"
+        shown, needed = deciding_digits(self.sqnr, self.needed, (1, 0), is_least=True)
+        measured = "no difference" if self.is_same else f"signal-to-noise {shown} dB"
         where = " in its worst channels" if self.kind == WORDS["detections"] else ""
-        return f"output '{self.output}': {measured}{where} (wanted: {self.needed:.0f}){same}{lengths}"
+        return f"output '{self.output}': {measured}{where} (wanted: {needed}){same}{lengths}"
+
+
+def _percent(share: float) -> str:
+    """Return a share of equal answers in percent; one that is too low has the digits that show it."""
+    return deciding_digits(100.0 * share, 100.0 * SAME_GOOD, (1, 1), is_least=True)[0]
 
 
 def needed_sqnr(limits: NoiseLimits) -> dict[str, float]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from qprof_onnx.profiles.base.presentation import size_change, size_text
+from qprof_onnx.profiles.base.presentation import deciding_digits, size_change, size_text
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,23 @@ def test_a_size_has_the_unit_that_suits_it(size: int, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("before", "after", "text"),
-    [(400, 100, "4.00 times smaller"), (1000, 7400, "7.40 times larger"), (10, 10, "1.00 times smaller")],
+    [
+        (400, 100, "4.00 times smaller"),
+        (1000, 7400, "7.40 times larger"),
+        (10, 10, "the same size"),
+        (1000, 1001, "1.001 times larger"),
+    ],
 )
 def test_a_size_that_grew_is_called_larger(before: int, after: int, text: str) -> None:
     assert size_change(before, after) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "limit", "shown"),
+    [(0.2, 4.7, ("0.2", "4.7")), (4.72, 4.69, ("4.72", "4.69")), (4.68, 4.69, ("4.7", "4.7"))],
+)
+def test_digits_are_printed_until_the_one_that_decides(
+    value: float, limit: float, shown: tuple[str, str]
+) -> None:
+    assert deciding_digits(value, limit, (1, 1)) == shown
+    assert deciding_digits(-value, -limit, (1, 1), is_least=True) == tuple(f"-{text}" for text in shown)
