@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
+from pathlib import Path
+from platform import machine
+from shutil import which
+
 import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
@@ -19,6 +26,7 @@ from qprof_onnx.quantizer.operators.weight_layout import (
     MATMUL,
     WeightLayout,
 )
+from qprof_onnx.quantizer.targets.machine import int8_kernels_saturate
 
 Codes = npt.NDArray[np.int8]
 
@@ -137,3 +145,22 @@ def test_what_is_rounded_within_the_limits_does_not_saturate(data: st.DataObject
     random = np.random.default_rng(draw(st.integers(0, 99)))
     chosen = np.where(random.random(low.shape) < 0.5, low, high)
     assert not saturates(axes.unblocked(chosen), axes, CONV)
+
+
+EMULATOR = "qemu-x86_64"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    machine() not in ("x86_64", "AMD64") or not (int8_kernels_saturate() or which(EMULATOR)),
+    reason="needs x86-64 without VNNI, or the package qemu-user",
+)
+def test_products_of_onnxruntime_are_exact_without_vnni() -> None:
+    emulated = [] if int8_kernels_saturate() else [EMULATOR, "-cpu", "Haswell"]
+    script = Path(__file__).with_name("products_without_vnni.py")
+    done = subprocess.run([*emulated, sys.executable, script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    wrong = json.loads(done.stdout.splitlines()[-1])
+    assert len(wrong) == 15
+    assert all(full > 0.1 for full, _ in wrong.values()), wrong  # else the processor shows nothing
+    assert all(safe == 0.0 for _, safe in wrong.values()), wrong
