@@ -241,7 +241,8 @@ def _lines_of_unjudged(result: QuantizeResult, verbose: bool) -> Iterator[tuple[
         slower = ": slower" if faster < SLOWER else ""
         parts = result.predicted.error_text or result.predicted.speedups_text
         basis = f"predicted ({parts})" if parts else "predicted"
-        yield "speed", f"{faster:.2f} times as fast as float, {basis}{slower}"
+        source = result.composition.source_of(faster)
+        yield "speed", f"{faster:.2f} times as fast as float, {basis}{slower}{source}"
     elif result.prediction:
         yield "speed", result.prediction
     elif facts is not None and not facts.config.regards_time:

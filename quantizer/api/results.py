@@ -198,7 +198,10 @@ class QuantizeResult(Presented):
     def prediction(self) -> str:
         """The predicted time of a run on this processor, in words, or why it is not predicted; "" where the
         plan has none."""
-        return self._prediction if isinstance(self._prediction, str) else self._prediction.text
+        predicted = self._prediction
+        if isinstance(predicted, str):
+            return predicted
+        return f"{predicted.text}{self.composition.source_of(predicted.speedup)}"
 
     def quantized_model(self) -> tuple[ModelLike, str]:
         """Return the file of the model, or the model where it was not written; and the file's usual name."""

@@ -27,7 +27,7 @@ from ..noise.output_limits import WORDS, NoiseLimits
 from ..operators.graph import Graph, Node
 from ..operators.table import channel_layout
 from ..plan.other_formats import other_formats
-from ..plan.plan import Kind, QuantPlan
+from ..plan.plan import Implementation, Kind, NodePlan, QuantPlan
 from ..plan.reasons import FORCED_BY, ReasonCode
 from ..targets.config import settings
 from ..targets.loading import Settings
@@ -93,6 +93,7 @@ class Composition:
         int8_products: how many of these `int8_share` counts.
         float_products: which products stay float, why, and the option that quantizes them; "" where all are
             quantized, and where the target's times are known, which say how much int8 they are worth.
+        runs_in_float: whether a run computes in float alone, from weights that are float once it is loaded.
     """
 
     int8_share: float | None
@@ -107,6 +108,13 @@ class Composition:
     products: Mapping[str, int] = field(default_factory=dict)
     int8_products: int = 0
     float_products: str = ""
+    runs_in_float: bool = False
+
+    def source_of(self, speedup: float | None) -> str:
+        """Return where a speedup comes from, if that is not int8; "" for a model that is not faster."""
+        if not self.runs_in_float or speedup is None or speedup <= EVEN_RATIO:
+            return ""
+        return "; operators in float that are written in a faster way gain this, not int8"
 
     @property
     def uses_integers(self) -> bool:
@@ -132,7 +140,7 @@ class Composition:
         nodes = _count(max(self.nodes, self.quantized), "node")
         weights = f"weights only, of {self.weight_only} of {nodes}"
         if self.is_unprofitable:
-            return f"{weights if self.weight_only else 'nothing'}: int8 arithmetic would not be faster"
+            return f"{weights if self.weight_only else 'nothing'}: int8 arithmetic would save too little time"
         if self.is_weights_only:
             return "; ".join(filter(None, [f"{weights}; arithmetic in float", self.wider]))
         if self.int8_share is None:
@@ -171,7 +179,13 @@ def composition_of(plan: QuantPlan, graph: Graph, profile: Profile | None) -> Co
         products=Counter(node.op_type for node in products),
         int8_products=sum(plan.nodes[node.name].kind.counts_as_quantized for node in products),
         float_products=_products_in_float(plan, products),
+        runs_in_float=not plan.int8_caches and all(map(_runs_in_float, plan.nodes.values())),
     )
+
+
+def _runs_in_float(entry: NodePlan) -> bool:
+    is_folded = entry.kind is Kind.WEIGHT_ONLY and entry.implementation == Implementation.FOLDED
+    return is_folded or entry.kind is Kind.FLOAT
 
 
 def _products_in_float(plan: QuantPlan, products: Sequence[Node]) -> str:
@@ -295,7 +309,7 @@ NOTHING_TO_QUANTIZE = Finding(
 def against(composition: Composition, cost: Cost) -> Iterator[Finding]:
     """Yield the findings against the model: nothing in int8, larger or slower than float."""
     if not composition.uses_integers:
-        why = ": int8 arithmetic would not be faster" if composition.is_unprofitable else ""
+        why = ": int8 arithmetic would save too little time" if composition.is_unprofitable else ""
         yield Finding(Code.NOTHING_QUANTIZED, f"nothing is quantized{why}", remedy=USE_FLOAT)
     elif (
         composition.int8_share is not None
@@ -657,10 +671,10 @@ class Verdict(Presented):
         if self.has_floats_speed:
             yield "speed", f"{FLOATS_SPEED}, whose arithmetic it has"
         elif self.latency is not None:
-            yield "speed", self.latency.text(self.printed)
+            yield "speed", f"{self.latency.text(self.printed)}{self.composition.source_of(self.cost.speedup)}"
         else:
             known = "" if self.printed is None else f"; predicted {self.printed:.2f} times as fast as float"
-            yield "speed", f"not measured{known}"
+            yield "speed", f"not measured{known}{self.composition.source_of(self.printed)}"
         yield from self.composition.lines
 
     def headline(self) -> str:

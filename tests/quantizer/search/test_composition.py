@@ -15,6 +15,7 @@ from qprof_onnx.quantizer.evaluation.latency import Latency
 from qprof_onnx.quantizer.model.identity import model_id
 from qprof_onnx.quantizer.noise.activation_ranges import with_clip_profiles
 from qprof_onnx.quantizer.operators.graph import index
+from qprof_onnx.quantizer.plan.plan import Implementation, Kind, NodePlan
 from qprof_onnx.quantizer.plan.reasons import FORCED_BY
 from qprof_onnx.quantizer.prepare.prepare import prepare
 from qprof_onnx.quantizer.search.integer_share import assumed_prices, assumed_time
@@ -215,3 +216,19 @@ def test_products_in_loops_count_though_their_share_is_not_known() -> None:
     assert parts.uses_integers
     assert parts.text == "1 of 3 products (GRU, Gemm)"
     assert not list(against(parts, Cost(100, 60, None)))
+
+
+@pytest.mark.parametrize(
+    ("implementation", "kind", "in_float"),
+    [("folded", Kind.WEIGHT_ONLY, True), ("runtime", Kind.WEIGHT_ONLY, False), ("", Kind.QUANTIZED, False)],
+)
+def test_a_gain_of_a_model_that_runs_in_float_is_not_told_as_that_of_int8(
+    implementation: str, kind: Kind, in_float: bool
+) -> None:
+    net = network("a = Conv (x, w) y = HardSwish (a)", {"w": WIDE})
+    plan = net.plan(keep_float=("*",))
+    entry = NodePlan(kind, implementation=Implementation(implementation))
+    parts = composition_of(replace(plan, nodes={**plan.nodes, "Conv_a": entry}), net.graph, None)
+    assert parts.runs_in_float == in_float
+    assert bool(parts.source_of(1.6)) == in_float
+    assert not parts.source_of(1.0)
