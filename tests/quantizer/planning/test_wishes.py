@@ -208,7 +208,9 @@ def test_four_bits_that_no_weight_can_have_are_refused() -> None:
     convolutions = network("a = Conv (x, w) y = Conv (a, w)", {"w": (32, 32, 3, 3)}, (1, 32, 8, 8), opset=21)
     wish = {**FREE, "mode": "weight-only", "weight_type": "int4"}
     facts = model_facts(convolutions.prepared, convolutions.profile, load_recipe("onnxruntime-x86", wish))
-    with pytest.raises(ConfigError, match=r"of Conv, .*; use --as weight-only-8 .*, or target onnx$"):
+    with pytest.raises(
+        ConfigError, match=r"of Conv_a and 1 more, .*; use --as weight-only-8 .*, or target onnx$"
+    ):
         plan_from(facts)
     kept = model_facts(convolutions.prepared, convolutions.profile, load_recipe("onnx", wish))
     assert {p.qtype.name for p in weights(plan_from(kept))} == {"int4"}
