@@ -457,6 +457,7 @@ def _write(
             output,
             model.path,
             elements,
+            target=plan.config.target,
             external=external,
             batch=files,
             file_bytes=lowered.file_bytes,

@@ -42,7 +42,7 @@ from ..noise.estimate_check import EstimateCheck, check_estimates, expected_sqnr
 from ..noise.output_limits import NoiseLimits
 from ..plan.provenance import Provenance, model_fingerprint, read_provenance
 from ..prepare.prepare import file_of
-from ..targets.machine import int8_kernels_saturate
+from ..targets.machine import int8_kernels_saturate, runs_here
 from .accuracy import Accuracy, accuracy_of, chance_of
 from .class_names import ClassNames
 from .compare import (
@@ -83,7 +83,7 @@ from .metrics.truth import Labels, load_labels
 from .options import EvaluationOptions, Gate
 from .output_rows import rows_of
 from .output_shift import JudgedSamples, OutputShift
-from .runtimes import ExecutionPlace, Inputs, Session, as_programs_run, place_of, run
+from .runtimes import ExecutionPlace, Inputs, Session, as_programs_run, open_session, place_of, run
 from .tokens import (
     StateMemory,
     TimedStep,
@@ -322,6 +322,13 @@ HERE = ExecutionPlace("onnxruntime", CPU)
 """Where models are compared if nobody says otherwise."""
 
 
+def is_as_written(made_for: Provenance | None, place: ExecutionPlace) -> bool:
+    """Whether a model is for another runtime, and so run in float arithmetic on its rounded values."""
+    if made_for is None or place.runtime != HERE.runtime:
+        return False
+    return not runs_here(made_for.target, provider=place.provider)
+
+
 def open_pair(
     float_path: str | os.PathLike[str],
     quantized_path: str | os.PathLike[str],
@@ -330,7 +337,7 @@ def open_pair(
     *,
     timed: bool = False,
 ) -> Pair:
-    """Return both models, ready to run.
+    """Return both models, ready to run: one for another runtime in float arithmetic on its rounded values.
 
     Args:
         float_path, quantized_path: their files.
@@ -343,8 +350,14 @@ def open_pair(
             the two differ in name or in the kind of their elements.
     """
     a, b = str(float_path), str(quantized_path)
-    files = (float_path, a), (quantized_path, b)
-    floats, quantized = (place.open(os.fspath(path), name, threads, timed=timed) for path, name in files)
+    floats = place.open(os.fspath(float_path), a, threads, timed=timed)
+    quantized: Session
+    if is_as_written(read_provenance(file_of(quantized_path).model), place):
+        quantized = open_session(
+            os.fspath(quantized_path), b, threads, provider=place.provider, dequantized=True
+        )
+    else:
+        quantized = place.open(os.fspath(quantized_path), b, threads, timed=timed)
     advice = "compare a model with its own quantized form"
     for what, float_values, quantized_values in (
         ("input", floats.get_inputs(), quantized.get_inputs()),
@@ -600,7 +613,8 @@ def evaluate(
     counts_rows = metric is not None and metric.kind.name == "top-K"
     size = quantized.bytes
     failures = failures_of(gate, outputs, accuracy, latency, samples, score=score, size=size)
-    saturated = saturation_doubts(quantized.model) if place == HERE and int8_kernels_saturate() else ()
+    saturates = place == HERE and not is_as_written(made_for, place) and int8_kernels_saturate()
+    saturated = saturation_doubts(quantized.model) if saturates else ()
     findings = [
         *saturated,
         *map(gate_finding, failures),

@@ -24,7 +24,7 @@ from typing import Literal, TypeVar
 from ...profiles.base.errors import ConfigError, DataError, check_finite
 from ...profiles.base.findings import Code, Figure, Finding
 from ...profiles.runtime.providers import check_provider
-from ..targets.machine import is_timed
+from ..targets.machine import runs_here
 from .accuracy import Accuracy
 from .compare import OutputResult
 from .latency import MIN_ROUNDS, Latency
@@ -225,7 +225,7 @@ def timed_where_it_runs(measuring: Options, gate: Gate, target: str) -> Options:
     """
     runtime = measuring.runtime
     provider = check_provider(measuring.provider) if runtime == "onnxruntime" else ""
-    if measuring.latency is None or is_timed(target, runtime, provider):
+    if measuring.latency is None or runs_here(target, runtime, provider):
         return measuring
     if gate.min_speedup is not None:
         raise ConfigError(

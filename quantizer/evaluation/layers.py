@@ -46,6 +46,7 @@ from ..plan.plan import NodePlan
 from ..plan.provenance import read_provenance
 from ..plan.store import PlanLike, plan_name, read_plan
 from ..prepare.prepare import file_of, with_shapes
+from ..targets.machine import runs_here
 from .compare import Difference, Sums, sums_along
 from .doubts import check_not_instrumented, doubts, other_graph, other_plan
 from .options import EvaluationOptions
@@ -221,6 +222,8 @@ def compare_layers(
         for m in pairs
     }
     pairs = tuple(m for m in pairs if not sums[m.tensor].hidden)
+    provenance = read_provenance(quantized_file.model)
+    is_elsewhere = provenance is not None and not runs_here(provenance.target, provider=provider)
     source = model_samples(data, prepared, measuring.limit)
     # Where a state goes from step to step, the quantized model gets its own, as in use.
     before: Sample | None = None
@@ -228,7 +231,9 @@ def compare_layers(
     exposed = [*(m.exposed for m in pairs), *source.state.values()]
     with (
         _exposing(prepared, [m.tensor for m in pairs], str(float_path), threads, provider) as run_float,
-        _exposing(quantized, exposed, str(quantized_path), threads, provider) as run_int,
+        _exposing(
+            quantized, exposed, str(quantized_path), threads, provider, dequantized=is_elsewhere
+        ) as run_int,
     ):
         for samples, sample in enumerate(source, 1):
             taken = {**sample.arrays, **(own_state if follows(sample, before) else {})}
@@ -245,7 +250,7 @@ def compare_layers(
         findings.append(Finding(Code.OWN_STATE, sentence, next(iter(source.state))))
     if not samples:
         raise DataError(f"{source.source}: no samples; there is nothing to compare on")
-    estimates, provenance = tuple[EstimateCheck, ...](), read_provenance(quantized_file.model)
+    estimates = tuple[EstimateCheck, ...]()
     differences = {tensor: s.difference for tensor, s in sums.items() if not s.shape_mismatches}
     if provenance is not None:
         measured = {tensor: d.sqnr for tensor, d in differences.items() if d is not None}
@@ -271,7 +276,13 @@ def compare_layers(
 
 @contextmanager
 def _exposing(
-    model: ir.Model, names: Sequence[str], model_name: str, threads: int, provider: str
+    model: ir.Model,
+    names: Sequence[str],
+    model_name: str,
+    threads: int,
+    provider: str,
+    *,
+    dequantized: bool = False,
 ) -> Iterator[Callable[[Sample], list[list[npt.NDArray[Any]]]]]:
     """Yield a function that runs a model on a sample and returns the arrays of the tensors with some names.
 
@@ -288,7 +299,8 @@ def _exposing(
     copy.graph.outputs.extend(by_name[n] for n in fetched if n not in outputs)
     with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
         save_model(copy, Path(folder) / "model.onnx")
-        session = open_session(str(Path(folder) / "model.onnx"), model_name, threads, provider=provider)
+        file = str(Path(folder) / "model.onnx")
+        session = open_session(file, model_name, threads, provider=provider, dequantized=dequantized)
 
         def run_on(sample: Sample) -> list[Any]:
             where = f"{model_name}, sample {sample.name}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -103,8 +104,8 @@ def open_session(
         timed: whether runs are timed: large float weights are laid out for the kernels then, as in a
             program, which takes as much memory again. Otherwise they stay in their file
             (`new_session_options`).
-        dequantized: whether form qdq is computed as written, by float operators on dequantized values: the
-            same integers as those of exact kernels but for ties; where kernels saturate, those of the target.
+        dequantized: whether form qdq is computed as written, by float operators on dequantized values, and
+            products of integers without saturation: the arithmetic of other runtimes but for ties.
 
     Raises:
         ConfigError: the provider does not start on this machine.
@@ -115,7 +116,12 @@ def open_session(
         without = DROPS_RELU if has_few_bit_floats(model) else ()
         options = session_options(threads, float_bytes, without)
         if dequantized:
-            options.add_session_config_entry("session.disable_quant_qdq", "1")
+            exact = session_options(threads, float_bytes, without)
+            for as_written in (options, exact):
+                as_written.add_session_config_entry("session.disable_quant_qdq", "1")
+            exact.add_session_config_entry("session.x64quantprecision", "1")
+            with suppress(ModelError):  # onnxruntime has no such kernel of QLinearMatMul for int8 activations
+                return open_session(model, name, threads, exact, provider)
     if has_few_bit_floats(model, UNREAD):
         with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
             file = str(Path(folder) / "model.onnx")

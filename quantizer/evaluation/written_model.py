@@ -24,6 +24,7 @@ from ..model.unread_types import UNREAD
 from ..plan.plan import QuantPlan
 from ..targets.conformance import check_conformity
 from ..targets.loading import load_recipe
+from ..targets.machine import runs_here
 from ..targets.packaged import target_names
 from ..targets.target import Recipe
 from .runtimes import open_session, session_options
@@ -57,6 +58,7 @@ def write_checked(
     original: Path,
     elements: Mapping[str, float],
     *,
+    target: str,
     external: bool,
     batch: FileBatch,
     file_bytes: bytes | None = None,
@@ -72,6 +74,7 @@ def write_checked(
         output: its file.
         original: the file of the float model.
         elements: how many a sample has of each input, as far as is known.
+        target: name of that which the model is for.
         external: whether the float model has external data.
         batch: the files with which it appears.
         file_bytes: of its file, where these were loaded and run.
@@ -82,14 +85,17 @@ def write_checked(
     temporary = save_model(model, output, external, batch, file_bytes)
     name = f"{output} (not written, quantized from {original})"
     size = batch.size(temporary)
-    finding = load_and_run(temporary, size, original, name, elements) if file_bytes is None else None
+    finding = None
+    if file_bytes is None:
+        finding = load_and_run(temporary, size, original, name, elements, target=target)
     return WrittenModel(temporary, size, () if finding is None else (finding,))
 
 
 def load_and_run(
-    file: Path, size: int, original: Path, name: str, elements: Mapping[str, float]
+    file: Path, size: int, original: Path, name: str, elements: Mapping[str, float], *, target: str
 ) -> Finding | None:
-    """Load a model in onnxruntime and run it once; return a finding where it could not be checked.
+    """Load a model in onnxruntime and run it once, one for another runtime in float arithmetic on its rounded
+    values; return a finding where it could not be checked.
 
     Args:
         file: of the quantized model.
@@ -98,12 +104,13 @@ def load_and_run(
         original: the file of the float model.
         name: what errors call the model.
         elements: how many a sample has of each input, as far as is known.
+        target: name of that which the model is for.
 
     Raises:
         ModelError: onnxruntime refuses it.
     """
     if size <= MAX_RUN_BYTES or elements:
-        session = open_session(_loadable(file), name)
+        session = open_session(_loadable(file), name, dequantized=not runs_here(target))
         return smoke_run(session, lambda: open_session(str(original), str(original)), name, elements)
     if has_few_bit_floats(_loadable(file), UNREAD):
         sentence = (

@@ -45,10 +45,9 @@ from ..plan.plan import ROUNDS_IN_KERNEL, Implementation, Kind, NodePlan, QuantP
 from ..plan.reasons import UnfitNodesError
 from ..prepare.shapes import infer_shapes
 from ..search.node_costs import find_costs
-from ..search.speed_check import PROCESSORS
 from ..targets.config import QuantConfig
 from ..targets.cost_table import MIN_MICROSECONDS, Conditions, CostTable
-from ..targets.machine import processor
+from ..targets.machine import is_of_machine, processor
 from ..targets.target import Target, dynamic_implementation
 from .networks import DIRECT, MOST_PRODUCTS, ROWS, WIDTHS, Net, all_nets, memory_nets, recurrent_nets
 
@@ -129,7 +128,7 @@ def measured_costs(target: Target, threads: int, progress: Progress | None = Non
 def check_machine(target: Target) -> None:
     """Raise ConfigError where this machine cannot tell the times of a target."""
     here = platform.machine()
-    if not any(target.name.startswith(name) and here in machines for name, machines in PROCESSORS.items()):
+    if not is_of_machine(target.name):
         raise ConfigError(
             f"measure-target: onnxruntime on {here}, here, says nothing about the kernels of target "
             f"{target.name}; measure on a machine that it is for"

@@ -35,6 +35,7 @@ from ..noise.output_profile import profile_of_outputs
 from ..operators.graph import Graph
 from ..plan.plan import QuantPlan
 from ..planning.plan_model import PlannedModel
+from ..targets.machine import runs_here
 from .grades import SCORES_DB
 from .ranking import NodesAlone, estimated_shares, measured_groups, prices_of, shared_out
 from .submodels import left_float
@@ -278,8 +279,9 @@ def noise_of_plan(
     Raises:
         ModelError: it cannot be run.
     """
-    name = "quantized model"
-    session = open_model(lower(planned.model, planned.plan).model, name, provider=provider)
+    name, plan = "quantized model", planned.plan
+    dequantized = not runs_here(plan.config.target, provider=provider)
+    session = open_model(lower(planned.model, plan).model, name, provider=provider, dequantized=dequantized)
     return _measuring(samples, limits)(samples.outputs(session, name))
 
 

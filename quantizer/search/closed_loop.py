@@ -74,6 +74,7 @@ from ..planning.plan_model import NOISY, PlannedModel, plan_from
 from ..planning.size_budget import estimated_size
 from ..targets.config import FEW_BITS, size_in_bytes
 from ..targets.loading import weight_only_settings, with_settings
+from ..targets.machine import runs_here
 from ..targets.target import dynamic_implementation
 from .candidates import RankedNode
 from .fallback_nodes import blamed_on_nodes
@@ -363,8 +364,7 @@ def shifts_of(
         samples: with the outputs of the float model.
         provider: full name of the execution provider.
     """
-    loop = _CheckedPlans(samples, provider)
-    return loop.shifts(planned, limits, dequantized=False)[0]
+    return _CheckedPlans(samples, provider).shifts(planned, limits)[0]
 
 
 def _samples_with_room(facts: PlanningFacts) -> int:
@@ -453,24 +453,24 @@ class _CheckedPlans:
 
     def _measured(self, proposal: Proposal, planned: PlannedModel) -> _MeasuredPlan:
         facts = proposal.facts
-        shifts = self.shifts(planned, _limits_of_run(facts), dequantized=False)
+        shifts = self.shifts(planned, _limits_of_run(facts))
         change = proposal.change
         if change and all(entry.kind is Kind.FLOAT for entry in planned.plan.nodes.values()):
             change = AS_FLOAT  # weights may be too small to be quantized alone
         return _MeasuredPlan(facts, planned, *shifts, _time(planned, facts), change)
 
     def shifts(
-        self, planned: PlannedModel, limits: NoiseLimits, *, dequantized: bool
+        self, planned: PlannedModel, limits: NoiseLimits
     ) -> tuple[tuple[OutputShift, ...], tuple[OutputShift, ...], tuple[OutputShift, ...]]:
         """Return how far outputs are from float on all samples, those that select and those that confirm.
 
         Args:
-            planned: the plan; it is written and run.
+            planned: the plan; it is written and run, one for another runtime in form qdq.
             limits: of the outputs.
-            dequantized: whether form qdq is computed as it is written.
         """
         name, plan = "quantized model", planned.plan
-        if dequantized:
+        dequantized = not runs_here(plan.config.target, provider=self.provider)
+        if dequantized and plan.config.form != "qdq":
             plan = replace(plan, config=replace(plan.config, form="qdq"))
         lowered = lower(planned.model, plan)
         with blamed_on_nodes(planned, lowered):
@@ -677,7 +677,7 @@ class _CheckedPlans:
         if not plan.adjustments.biases:
             return
         bare = replace(plan, adjustments=replace(plan.adjustments, biases={}))
-        _, *halves = self.shifts(replace(first.planned, plan=bare), facts.noise_limits, dequantized=False)
+        _, *halves = self.shifts(replace(first.planned, plan=bare), facts.noise_limits)
         if max(map(_worst_excess, halves)) <= (1.0 - LEAST_GAIN) * first.excess:
             config = replace(facts.config, bias_correction="off")
             yield Proposal(replace(facts, config=config), "without bias correction")

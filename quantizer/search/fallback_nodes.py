@@ -75,7 +75,7 @@ def plan_that_runs(facts: PlanningFacts, original: Path) -> tuple[PlannedModel, 
             path = Path(folder) / "model.onnx"
             save_model(lowered.model, path, has_external_data(facts.prepared.model))
             size = sum(file.stat().st_size for file in Path(folder).iterdir())
-            load_and_run(path, size, original, name, elements)
+            load_and_run(path, size, original, name, elements, target=facts.target.name)
         return planned, facts
 
     return with_fallback_nodes(facts, attempt)

@@ -33,6 +33,7 @@ from ..noise.estimator import NoiseEstimator
 from ..noise.propagation import NoiseGains, noise_flow
 from ..plan.plan import QuantPlan
 from ..planning.plan_model import PlannedModel
+from ..targets.machine import runs_here
 from .candidates import RankedNode
 from .integer_share import assumed_prices
 from .submodels import (
@@ -72,7 +73,6 @@ def ranked_nodes(
     provider: str = CPU,
     goes_on: Callable[[], bool] = lambda: True,
     noise: NoiseOf | None = None,
-    dequantized: bool = False,
 ) -> tuple[RankedNode, ...]:
     """Return the quantized nodes of a plan, those first whose noise is worth most time.
 
@@ -83,7 +83,6 @@ def ranked_nodes(
         provider: full name of the execution provider.
         goes_on: whether there is time to split groups once more, asked before each round.
         noise: of outputs; None for that of the worst group of channels of the worst output.
-        dequantized: whether int8 kernels saturate here: models of form qdq are then run as they are written.
     """
     few = samples.subset(range(min(most, len(samples.samples))))
     axes = class_axes(planned.model)
@@ -96,7 +95,7 @@ def ranked_nodes(
             return min(noise(few.float_outputs, quantized), 1e300)
         return min(noise_share(few.float_outputs, quantized, axes), 1e300)
 
-    alone = NodesAlone(planned, few, provider, dequantized=dequantized)
+    alone = NodesAlone(planned, few, provider)
     measured = measured_groups(
         alone.units,
         lambda groups: {group: noise_of(outputs) for group, outputs in alone.outputs(groups)},
@@ -121,13 +120,12 @@ class NodesAlone:
         units: the quantized nodes, in graph order; those of one look-up table are one.
     """
 
-    def __init__(
-        self, planned: PlannedModel, samples: RunSamples, provider: str = CPU, *, dequantized: bool = False
-    ) -> None:
-        """Take the plan, the samples, and where to run; `dequantized` is as in `ranked_nodes`."""
+    def __init__(self, planned: PlannedModel, samples: RunSamples, provider: str = CPU) -> None:
+        """Take the plan, the samples, and where to run."""
         self._planned, self._samples = planned, samples
         self._source = splittable_model(planned.model)
-        self._provider, self._dequantized = provider, dequantized
+        self._provider = provider
+        self._dequantized = not runs_here(planned.plan.config.target, provider=provider)
         found = node_groups(self._source.nodes, planned.plan)
         self.units: list[tuple[str, ...]] = [group.names for group in found]
         self._places = {group.names: group.places for group in found}

@@ -42,6 +42,7 @@ from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because
 from ..planning.facts import PlanningFacts
 from ..planning.plan_model import PlannedModel, model_facts, plan_from
 from ..targets.loading import weight_only_settings, with_settings
+from ..targets.machine import is_of_machine
 from .loop import Loop
 from .node_costs import RuntimeOverride, TimedNodes, find_costs, find_runtime_overrides, relative_size
 from .options import SpeedCheckOptions
@@ -55,9 +56,6 @@ NOT_SLOWER = 0.97
 
 MIN_NODE_LOSS = 0.01
 """Share of the model's time that a node must lose for a change of its own to be tried."""
-
-PROCESSORS = {"onnxruntime-x86": ("x86_64", "AMD64"), "onnxruntime-arm": ("aarch64", "arm64")}
-"""What the name of a target begins with, and the machines on which onnxruntime's times are its times."""
 
 
 @dataclass(frozen=True)
@@ -171,7 +169,7 @@ def check_speed(
 def check_options(options: SpeedCheckOptions, target: str) -> None:
     """Raise ConfigError when the options make no sense for a target."""
     here = platform.machine()
-    if not any(target.startswith(name) and here in machines for name, machines in PROCESSORS.items()):
+    if not is_of_machine(target):
         raise ConfigError(
             f"check_speed: onnxruntime on {here}, here, says nothing about the speed on target {target}; "
             "choose its own target, or measure there"

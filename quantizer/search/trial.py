@@ -43,6 +43,7 @@ from ..prepare.prepare import PreparedModel
 from ..targets.config import DATA_FREE, with_limit
 from ..targets.conformance import check_conformity
 from ..targets.loading import with_settings
+from ..targets.machine import runs_here
 from ..targets.target import Recipe
 from .candidates import Candidate, OnTrial, RankedNode, Trial
 from .fallback_nodes import plan_that_runs
@@ -100,6 +101,11 @@ class TuningRun:
     def provider(self) -> str:
         """Full name of the execution provider that runs all models."""
         return check_provider(self.target.provider)
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether the target is another runtime than that which runs models here (`runs_here`)."""
+        return not runs_here(self.recipe.target.name, provider=self.provider)
 
     def goes_on(self) -> bool:
         """Return whether there is time for something new; the first trial is run in any case."""
@@ -225,7 +231,9 @@ class TuningRun:
         planned, holdout = self.planned(candidate), self.split.holdout
         with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
             path = self._written(planned, folder)
-            session = open_session(str(path), "quantized model", provider=self.provider)
+            session = open_session(
+                str(path), "quantized model", provider=self.provider, dequantized=self.is_elsewhere
+            )
             return holdout.score(outputs_of(session, holdout.samples, "quantized model", cores()))
 
     def _trial(self, candidate: Candidate, planned: PlannedModel) -> Trial:
@@ -235,7 +243,9 @@ class TuningRun:
         with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
             path = self._written(planned, folder)
             axes = class_axes(self.prepared.model)
-            score, sqnr = screen_model(path, tuning, axes, target.max_drop, provider=self.provider)
+            score, sqnr = screen_model(
+                path, tuning, axes, target.max_drop, provider=self.provider, dequantized=self.is_elsewhere
+            )
             if target.optimised == "size":
                 value = size_ratio(self.path, path)
             elif target.optimised == "int8-share":
@@ -306,6 +316,7 @@ def screen_model(
     max_drop: float,
     *,
     provider: str = CPU,
+    dequantized: bool = False,
 ) -> tuple[Score, float | None]:
     """Return the score of a quantized model, and the SQNR of the worst group of channels of its worst output.
 
@@ -318,7 +329,7 @@ def screen_model(
         samples: to score it on.
         axes: where each output has its classes.
         max_drop: percentage points.
-        provider: full name of the execution provider.
+        provider, dequantized: as in `open_session`.
 
     Returns:
         The score, on all samples, or on the first where these leave no doubt; and the SQNR in dB, None where
@@ -327,7 +338,8 @@ def screen_model(
     Raises:
         ModelError: it cannot be run. DataError: it cannot be scored.
     """
-    session, count = open_session(str(path), "quantized model", provider=provider), len(samples.samples)
+    session = open_session(str(path), "quantized model", provider=provider, dequantized=dequantized)
+    count = len(samples.samples)
     first = max(MIN_FIRST_SAMPLES, -(-count // FIRST_SHARE))
     places = range(min(first, count))
     outputs = outputs_of(session, samples.samples[: len(places)], "quantized model", cores())

@@ -32,7 +32,7 @@ from ..planning.plan_model import check_without_samples
 from ..planning.settings_check import check_settings
 from ..prepare.prepare import ProfileLike, file_of, profile_name
 from ..targets.loading import goes_with, load_recipe, weight_only_settings
-from ..targets.machine import is_timed
+from ..targets.machine import runs_here
 from ..targets.target import Recipe
 from .candidates import Base, OnTrial, Trial, meets
 from .options import Objective, QualityTarget, TuneFiles, TuningData
@@ -143,7 +143,7 @@ def objective_in_effect(target: QualityTarget, recipe: Recipe) -> Objective:
     Raises:
         ConfigError: latency was asked for, and would be that of another runtime.
     """
-    if is_timed(recipe.target.name, "onnxruntime", check_provider(target.provider)):
+    if runs_here(recipe.target.name, "onnxruntime", check_provider(target.provider)):
         return target.optimised
     if target.objective == "latency":
         raise ConfigError(

@@ -121,19 +121,37 @@ OTHERS = {
 """Execution providers of onnxruntime that have a target of their own."""
 
 
-def is_timed(target: str, runtime: str, provider: str) -> bool:
-    """Whether times that are measured in a runtime are those of a target.
+_MACHINES = {"onnxruntime-x86": X86, "onnxruntime-arm": ARM}
+"""What the name of a target of onnxruntime's CPU begins with, and the machines whose kernels it is about."""
+
+
+def is_of_machine(target: str, machine: str | None = None) -> bool:
+    """Whether a target is for onnxruntime on the architecture of a machine; None for this machine."""
+    here = (machine or platform.machine()).lower()
+    return any(target.startswith(name) and here in machines for name, machines in _MACHINES.items())
+
+
+def runs_here(
+    target: str, runtime: str = "onnxruntime", provider: str = "", machine: str | None = None
+) -> bool:
+    """Whether a runtime on this machine is what a target stands for, so that its arithmetic and its times are
+    those of the target.
+
+    Outputs of a model for another runtime are judged in float arithmetic on its rounded values.
 
     Args:
         target: its name; one that is not packaged is anybody's, and what runs it is not known.
         runtime: that models are run in, "onnxruntime" or "openvino".
-        provider: full name of the execution provider of onnxruntime.
+        provider: full name of the execution provider of onnxruntime; "" for the CPU's.
+        machine: the architecture, as Python's module platform calls it; None for this machine's.
     """
     if target not in target_names():
         return True
     if runtime != "onnxruntime":
         return target == runtime
-    return target == OTHERS.get(provider, target) and (provider in OTHERS or target.startswith("onnxruntime"))
+    if provider in OTHERS:
+        return target == OTHERS[provider]
+    return is_of_machine(target, machine)
 
 
 def how_to_time(target: str) -> str:
@@ -142,7 +160,7 @@ def how_to_time(target: str) -> str:
         return "measure with qprof evaluate --runtime openvino"
     if target in OTHERS.values():  # whose short names providers have
         return f"measure on the target with qprof evaluate --provider {target}"
-    if is_timed(target, "onnxruntime", ""):
+    if runs_here(target):
         return "measure with qprof evaluate"
     return "measure in the runtime of the target"
 

@@ -499,8 +499,9 @@ def test_a_size_has_float_among_its_formats_where_the_others_are_too_noisy_as_ru
     (check,) = result.plan.origin.checks
     assert check.is_destroyed == is_destroyed
     kinds = {name: entry.kind for name, entry in result.plan.nodes.items()}
-    assert (kinds["MatMul_a"] is Kind.FLOAT) == (not is_destroyed)
-    assert kinds["MatMul_y"] is Kind.WEIGHT_ONLY
+    # With 76 kB the first weight fits in float, with 50 kB only the other one.
+    floats = {name for name in ("MatMul_a", "MatMul_y") if kinds[name] is Kind.FLOAT}
+    assert floats == {"MatMul_y" if is_destroyed else "MatMul_a"}
     assert result.passed != is_destroyed
     assert (tmp_path / "q.onnx").stat().st_size <= 1000 * int(size.removesuffix("kB"))
 
