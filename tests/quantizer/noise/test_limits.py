@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from qprof_onnx.profiles.base.errors import ConfigError
-from qprof_onnx.quantizer.noise.output_limits import NoiseLimits, noise_limits
+from qprof_onnx.profiles.records.profile import OutputMeaning
+from qprof_onnx.quantizer.noise.output_kinds import output_meanings
+from qprof_onnx.quantizer.noise.output_limits import NoiseLimits, meanings_in_plan, noise_limits
 from qprof_onnx.quantizer.targets.config import QuantConfig
 
 from .test_output_kinds import BATCH, PICTURE, SAME, WORDS, Net, net
@@ -47,6 +50,21 @@ def test_no_limit_is_no_limit() -> None:
 def test_a_kind_that_is_given_overrules_the_one_that_was_told() -> None:
     found = limits(net("y = MatMul (x, w32_10)", ("x", BATCH)), output_kind=("y=signal",))
     assert [*map(str, found.findings())] == ["output 'y': signal (as the settings say)"]
+
+
+def test_kinds_are_those_that_a_profile_keeps_and_a_plan_keeps_them_too() -> None:
+    body = "y = MatMul (x, w32_10) m = MatMul (x, w32_4) z = Softmax (m)"
+    found = net(body, ("x", BATCH), outputs="y z")
+    told = output_meanings(found.graph, found.profile)
+    kept = {**told, "y": OutputMeaning("embedding", "by the profile")}
+    old, new = limits(found), limits(replace(found, profile=replace(found.profile, outputs=kept)))
+    assert [dict(one.kinds) for one in (old, new)] == [
+        {"y": "decision", "z": "decision"},  # a profile that keeps none, as an older one: told anew
+        {"y": "embedding", "z": "decision"},
+    ]
+    assert meanings_in_plan(new.findings()) == kept
+    settings = limits(replace(found, profile=new.profile), output_kind=("y=values",))
+    assert settings.kinds["y"] == "values"
 
 
 def test_a_kind_for_what_is_no_output_is_refused_with_the_nearest_name() -> None:
