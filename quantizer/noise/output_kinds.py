@@ -260,8 +260,13 @@ def _decided(graph: Graph, profile: Profile, name: str) -> tuple[str, bool]:
         )
     if node.facts.arithmetic is not Arithmetic.PRODUCT and not node.facts.is_root(node.ir_node, 0):
         factors = [given for index, given in enumerate(node.inputs) if given and holds_values(node, index)]
-    found = [_decided(graph, profile, given) for given in factors if not _is_mask(graph, given)]
-    if not found or not all(reason for reason, _ in found):
+    found: list[tuple[str, bool]] = []
+    for given in factors:
+        if not _is_mask(graph, given):
+            found.append(_decided(graph, profile, given))
+            if not found[-1][0]:
+                return nothing
+    if not found:
         return nothing
     several = node.facts.arithmetic is Arithmetic.PRODUCT and len(found) > 1
     reasons = [reason.removeprefix("product of ") for reason, _ in found]
@@ -285,17 +290,20 @@ def _is_logarithm(graph: Graph, profile: Profile, name: str, node: Node) -> bool
     seen = profile.get(name)
     if seen is not None and seen.count and seen.maximum > ROUNDING:
         return False
-    is_log = node.facts.singular(node.ir_node, 0) and node.facts.arithmetic is None and len(node.inputs) == 1
-    if is_log:
-        return bool(decision_reason(graph, profile, node.input(0)))
-    if node.facts.arithmetic not in (Arithmetic.SUM, Arithmetic.DIFFERENCE):
-        return False
-    terms = [maker_of(graph, n) for n in node.inputs]
-    return any(
-        (term is not None and (term.facts.sums is Sums.SHIFTED or term.facts.classes is Classes.COMPETE))
-        or (term is not None and _is_logarithm(graph, Profile(profile.model, profile.data, {}), "", term))
-        for term in terms
-    )
+    waiting, visited = [node], set[Node]()
+    while waiting:
+        term = waiting.pop()
+        if term in visited:
+            continue
+        visited.add(term)
+        if term.facts.arithmetic in (Arithmetic.SUM, Arithmetic.DIFFERENCE):
+            makers = (maker_of(graph, given) for given in term.inputs)
+            waiting += [maker for maker in makers if maker is not None]
+        elif term.facts.sums is Sums.SHIFTED or term.facts.classes is Classes.COMPETE:
+            return term is not node
+        elif len(term.inputs) == 1 and term.facts.singular(term.ir_node, 0):
+            return bool(decision_reason(graph, profile, term.input(0)))
+    return False
 
 
 def _is_undecided_map(graph: Graph, profile: Profile, name: str) -> bool:
