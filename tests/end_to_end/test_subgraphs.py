@@ -134,7 +134,7 @@ def fused(path: Path) -> list[Counter[str]]:
 @pytest.mark.parametrize("kind", TEXTS)
 def test_every_form_runs_and_stays_near_the_float_model(tmp_path: Path, kind: str, form: str) -> None:
     profiled(tmp_path, kind)
-    result = quantized(tmp_path, form)
+    result = quantized(tmp_path, form, min_output_sqnr=0.0)  # else a scan keeps a product in float
     for feed in feeds_of(kind):
         for wanted, got in zip(
             run(tmp_path / "model.onnx", feed), run(tmp_path / f"{form}.onnx", feed), strict=True
@@ -150,7 +150,7 @@ def test_the_forms_agree_inside_a_loop(tmp_path: Path, form: str) -> None:
     profiled(tmp_path, "loop")
     quantized(tmp_path)
     quantized(tmp_path, form)
-    feed = feeds_of("loop")[1]
+    feed = {**feeds_of("loop")[0], "n": np.array(3)}
     wanted, got = (run(tmp_path / f"{name}.onnx", feed)[0] for name in ("qdq", form))
     # 60 dB: single codes may differ where one form rounds a product on the other side of a tie
     assert np.array_equal(wanted, got) or sqnr(wanted, got) > 60
