@@ -40,7 +40,9 @@ from ...profiles.records.profile import TensorProfile
 from ..noise.class_axes import NO_CLASSES, ClassAxis
 from ..noise.output_kinds import FEWEST_OF_A_VECTOR, MOST_UNLIKE, ROUNDING
 from ..noise.output_limits import LIMITS, MIN_VARYING, PLACES_TOLERANCE, TOLERANCE, NoiseLimits
+from ..plan.plan import SAME_DB
 from .compare import Agreement, channel_axes, is_float, range_ratio
+from .metrics.intervals import bootstrap_interval
 from .output_faults import FEWEST_VALUES, output_fault
 from .output_rows import Mask, counted_rows
 
@@ -117,6 +119,7 @@ class OutputShift:
             answer.
         sequences: how often all answers of a sequence are; None where there are no sequences.
         incomparable: why it cannot be compared sample by sample, "" where it can.
+        powers: of signal and noise in each sample, of one sample in each of its rows.
     """
 
     output: str
@@ -131,6 +134,26 @@ class OutputShift:
     answers: Agreement | None = None
     sequences: Agreement | None = None
     incomparable: str = ""
+    powers: tuple[tuple[float, float], ...] = ()
+
+    @property
+    def decibels(self) -> str:
+        """The SQNR with its 95 % interval on other samples; "" where there is none."""
+        if not math.isfinite(self.sqnr):
+            return ""
+        if self.sqnr >= SAME_DB:
+            return "no difference"
+        signal, noise = np.array(self.powers, np.float64).reshape(-1, 2).T
+        least = 1e-30 * float(signal.sum()) or 1e-30
+
+        def lost(weights: Floats) -> Floats:
+            return 10.0 * np.log10(np.maximum(weights @ noise, least) / np.maximum(weights @ signal, least))
+
+        found = bootstrap_interval(lost, len(noise))
+        if not math.isfinite(found.high - found.low):
+            return f"{self.sqnr:.1f} dB"
+        on = f"{len(noise)} sample{'s'[: len(noise) != 1]}"
+        return f"{self.sqnr:.1f} dB, {-found.high:.0f} to {-found.low:.0f} on {on}"
 
     @property
     def excess(self) -> float:
@@ -157,7 +180,8 @@ class OutputShift:
                 if sqnr >= 300.0:
                     return f"no difference (wanted: {wanted:.0f})" if wanted > 0.0 else "no difference"
                 shown, limit = deciding_digits(sqnr, wanted, (1, 0), is_least=True)
-                return f"{shown} dB (wanted: {limit})" if wanted > 0.0 else f"{shown} dB"
+                told = f"{shown} dB{self.decibels.partition(' dB')[2]}"
+                return f"{told} (wanted: {limit})" if wanted > 0.0 else told
             case Measure.COLUMNS if self.columns > 1:
                 typical, limit = _percents(self.typical, self.limit)
                 worst, most = _percents(self.worst, worst_error(self.limit))
@@ -173,6 +197,12 @@ class OutputShift:
                 what = "noise of cosines"
         value, limit = _percents(self.value, self.limit)
         return f"{value} {what} (wanted: {limit})"
+
+    @property
+    def measured(self) -> str:
+        """Return the figures, and the decibels where these are another one."""
+        is_told = self.measure is Measure.NOISE or self.fault or self.incomparable or self.sqnr >= SAME_DB
+        return self.figures if is_told else ", ".join(filter(None, [self.figures, self.decibels]))
 
     @property
     def text(self) -> str:
@@ -336,6 +366,14 @@ def shifts_of_parts(
     return [tuple(shifts) for shifts in found]
 
 
+def _powers(values: _Values) -> tuple[tuple[float, float], ...]:
+    """Return the power of signal and noise in each sample; of one sample in each of its rows."""
+    pairs = list(zip(values.floats, values.quantized, strict=True))
+    if len(pairs) == 1 and pairs[0][0].ndim > 1:
+        pairs = list(zip(*pairs[0], strict=True))
+    return tuple((float(np.square(f).sum()), float(np.square(q - f).sum())) for f, q in pairs)
+
+
 def _noise(values: _Values) -> float:
     """Return the noise over the signal of the values that count; infinite where some are not finite."""
     floats, quantized = values.floats, values.quantized
@@ -474,7 +512,9 @@ def _shift(name: str, values: _Values, part: _Values, limits: NoiseLimits) -> Ou
     finite = share < math.inf
     sqnr = -10.0 * math.log10(max(share, 1e-30)) if finite else -math.inf
     answers, sequences = _answers(part)
-    shift = OutputShift(name, Measure.NOISE, 0.0, 1.0, sqnr, answers=answers, sequences=sequences)
+    shift = OutputShift(
+        name, Measure.NOISE, 0.0, 1.0, sqnr, answers=answers, sequences=sequences, powers=_powers(part)
+    )
     if not finite:
         return replace(shift, measure=Measure.FAULT, value=math.inf)
     if limits.min_output_sqnr:

@@ -272,7 +272,7 @@ class OutputCheck:
         samples: how many were run.
         sqnr: of all elements, in dB; None where it is not finite.
         fault: what is broken in it whatever the figure, "" for nothing.
-        figures: the figure and what is wanted, in words.
+        figures: the figure, what is wanted, and the SQNR with its interval, in words.
     """
 
     output: str
@@ -294,10 +294,8 @@ class OutputCheck:
         """Return the measured figures, for people."""
         if self.fault:
             return f"output '{self.output}': {self.fault}"
-        has_none = self.measure in ("noise", "nothing") or self.sqnr is None or self.sqnr >= SAME_DB
-        decibels = "" if has_none else f", {self.sqnr:.1f} dB"
         measured = f"measured on {self.samples} of the profile's samples"
-        return f"output '{self.output}': {self.figures or self.measure}{decibels}, {measured}"
+        return f"output '{self.output}': {self.figures or self.measure}, {measured}"
 
 
 SAME_DB = 200.0

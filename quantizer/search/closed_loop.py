@@ -949,7 +949,7 @@ def _checked(planned: PlannedModel, shifts: Sequence[OutputShift], samples: int)
             samples,
             round(s.sqnr, 2) if math.isfinite(s.sqnr) else None,
             s.fault,
-            s.figures,
+            s.measured,
         )
         for s in shifts
     )

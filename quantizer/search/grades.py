@@ -116,6 +116,7 @@ class OutputGrade:
         sequences: share of sequences of which all answers are equal; None without sequences.
         destroyed: whether it is beyond doubt worth nothing: broken, `DESTROYED` times its limit off, or poor
             with more noise than signal.
+        decibels: the SQNR with its interval, in words; "" where it has none.
     """
 
     output: str
@@ -128,6 +129,7 @@ class OutputGrade:
     figures: str = ""
     sequences: float | None = None
     destroyed: bool = False
+    decibels: str = field(default="", metadata=NOT_IN_JSON)
 
     @property
     def margin(self) -> float:
@@ -146,7 +148,7 @@ class OutputGrade:
 
     @property
     def _decibels(self) -> str:
-        return "no difference" if self.is_same else f"{self.sqnr:.1f} dB"
+        return "no difference" if self.is_same else self.decibels or f"{self.sqnr:.1f} dB"
 
     @property
     def measured(self) -> str:
@@ -259,6 +261,7 @@ def _grade_in_unit(result: OutputResult, kind: OutputKind, shift: OutputShift) -
         shift.figures,
         None if sequences is None else sequences.ratio,
         destroyed=grade == "poor" and (shift.excess >= DESTROYED or (sqnr is not None and sqnr <= 0.0)),
+        decibels=shift.decibels if sqnr == shift.sqnr else "",
     )
 
 

@@ -308,3 +308,25 @@ def test_parts_of_the_samples_have_the_measure_that_all_samples_choose() -> None
     assert {whole.measure, one.measure, other.measure} == {Measure.COLUMNS}
     # the square of an error is the mean of that of its parts, by their samples
     assert whole.value**2 == pytest.approx((3 * one.value**2 + 2 * other.value**2) / 5, rel=1e-9)
+
+
+def test_decibels_have_an_interval_on_other_samples() -> None:
+    rng = np.random.default_rng(1)
+    floats = [rng.normal(size=(1, 50)) for _ in range(24)]
+    quantized = [one + 0.01 * rng.normal(size=(1, 50)) for one in floats]
+    (found,) = output_shifts(
+        [{"y": one} for one in floats], [{"y": one} for one in quantized], limits_of("values")
+    )
+    assert re.fullmatch(r"(39|40|41)\.\d dB, (39|40) to (40|41) on 24 samples", found.decibels)
+    assert found.decibels in found.measured
+
+
+def test_decibels_that_rest_on_one_sample_of_many_have_a_wide_interval() -> None:
+    rng = np.random.default_rng(1)
+    floats = [rng.normal(size=(1, 50)) for _ in range(24)]
+    quantized = [one + (1.0 if at == 0 else 1e-3) * rng.normal(size=(1, 50)) for at, one in enumerate(floats)]
+    (found,) = output_shifts(
+        [{"y": one} for one in floats], [{"y": one} for one in quantized], limits_of("values")
+    )
+    low, high = map(int, re.findall(r"(-?\d+) to (-?\d+)", found.decibels)[0])
+    assert high - low > 10
