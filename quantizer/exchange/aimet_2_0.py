@@ -54,11 +54,7 @@ def recognises(data: bytes) -> bool:
 
 
 def read(data: bytes, where: str) -> ForeignParams:
-    """Return the parameters of a file.
-
-    Raises:
-        MalformedError: the file is malformed.
-    """
+    """Return the parameters in an AIMET 2.0 file; raise MalformedError if it is malformed."""
     top = document(data)
     entries: dict[str, Entry] = {}
     for item in list_at(top.get("encodings"), "encodings"):

@@ -29,7 +29,7 @@ MAX_BLOCK_DIMS, MAX_BLOCK_SIZE = 5, 255
 
 
 def write(plan: QuantPlan, model: ir.Model) -> str:
-    """Return a JSON document: of each tensor its quantization (a QuantScheme), shape and scales, or a reason.
+    """Return a JSON document with the QuantScheme, shape and scales of each tensor, or a reason without them.
 
     Scales are in the row-major order of the blocks.
     """

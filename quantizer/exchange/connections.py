@@ -81,19 +81,12 @@ class Connections:
 
 
 def connections(inputs: Ends, outputs: Ends, wanted: Sequence[str]) -> Connections:
-    """Return where every input of every part comes from.
+    """Return the source of every input of every part.
 
-    An input that nobody speaks of reads the output of the same name of another part, or the one that
-    exporters call so for it. Of a part that has nothing to do with the others so, the one input and output
-    are connected that can be. All others are inputs of the joined model.
-
-    Args:
-        inputs, outputs: of the parts, in the order in which they were given.
-        wanted: "PART:INPUT=PART:OUTPUT", or "PART:INPUT=NAME" with NAME an input of the joined model.
-
-    Raises:
-        ConfigError: something in `wanted` does not exist, an input could read several outputs, a part has
-            nothing to do with the others, or parts read outputs of each other.
+    An input that `wanted` does not name reads the output of the same name of another part, or the output that
+    exporters usually connect with it. If nothing connects a part with the others, its only fitting pair of
+    input and output is connected. All other inputs become inputs of the joined model. `wanted` has entries
+    "PART:INPUT=PART:OUTPUT", or "PART:INPUT=NAME" for an input NAME of the joined model.
     """
     stated = dict(_parsed(text, inputs, outputs) for text in wanted)
     sources: dict[End, Source] = {}
@@ -198,9 +191,9 @@ def _which(end: End, made: Sequence[End]) -> ConfigError:
 
 
 def _fitting_pairs(part: str, inputs: Ends, outputs: Ends) -> list[tuple[End, End]]:
-    """Return the inputs and outputs by which a part could be connected with others, where they fit.
+    """Return the pairs of an input and an output that could connect a part with others.
 
-    An input that another part has too, by its name, is rather one of the whole: left out where others fit.
+    Inputs whose name occurs in several parts are left out if other pairs fit.
     """
     ends = [(reader, name) for reader, names in inputs.items() for name in names]
     made = [(maker, name) for maker, names in outputs.items() for name in names]
@@ -264,10 +257,10 @@ def _running_order(parts: Sequence[str], sources: Sources) -> tuple[str, ...]:
 def _masks_of_encoders(
     order: Sequence[str], inputs: Ends, outputs: Ends, sources: Sources
 ) -> dict[End, Source]:
-    """Return the inputs that are inputs of an encoder by their name, `encoder_` and its name there.
+    """Return the inputs `encoder_NAME` that read the input NAME of an encoder.
 
-    Not where the encoder gives other sizes than it takes, as one of sound does: then its mask is another. A
-    size is known by its symbol, and symbols of two parts are one where connected tensors have them.
+    An input is left out if the encoder changes the sizes, as one for sound does: its mask differs then. Sizes
+    are compared by symbol; symbols of two parts are equal if connected tensors have them.
     """
     aliases: dict[tuple[str, str], list[End]] = {}
     for reader in order:

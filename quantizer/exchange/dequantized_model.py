@@ -119,11 +119,7 @@ class _UnreadError(QprofError):
 
 
 def dequantize_model(model: ir.Model) -> DequantizedModel:
-    """Return the float model inside a quantized one, and the parameters of the quantized one.
-
-    Args:
-        model: as it was read; it stays as it is.
-    """
+    """Return the float model inside a copy of a quantized one, and the parameters of the quantized one."""
     work = model.clone()
     preparation: tuple[Callable[[ir.Model], object], ...] = (
         *(unlist_initializers, name_nodes, inline_functions, name_nodes, name_values),
@@ -192,16 +188,13 @@ class _Rounded:
 
 @dataclass
 class _Walk:
-    """The state of the walk over the source.
+    """The state of the walk over the source; other fields are as in `DequantizedModel`, by nodes and values.
 
     Attributes:
-        model, taken: the model, which is edited, and the names of its values.
-        integers: quantized tensor of the source -> the float tensor that it stands for.
-        floats: dequantized tensor of the source -> the float tensor that it stands for.
+        integers: quantized tensor of the source -> the float tensor that it represents.
+        floats: dequantized tensor of the source -> the float tensor that it represents.
         scales: of activations, computed by DynamicQuantizeLinear.
-        stored, reads, constants, names, implementations: as in `DequantizedModel`, by nodes and values, whose
-            names still change.
-        tanhs: QuantizeLinear nodes after a Sigmoid that stands for a Tanh.
+        tanhs: QuantizeLinear nodes after a Sigmoid that was written for a Tanh.
         parted: recurrent nodes whose input was in two parts.
     """
 
@@ -262,11 +255,7 @@ class _Walk:
 
 
 def _take_out(node: ir.Node, walk: _Walk) -> None:
-    """Take a node's quantization out of it.
-
-    Raises:
-        QprofError: it cannot be read; the node stays as it is.
-    """
+    """Remove a node's quantization; raise QprofError and leave the node unchanged if it cannot be read."""
     if node.op_type == QUANTIZE:
         _read_quantize(node, walk)
     elif node.op_type == DEQUANTIZE:
@@ -366,9 +355,9 @@ def _moved_table(data: ir.Value, params: QuantParams, walk: _Walk) -> _Rounded |
 
 
 def _is_tanh(node: ir.Node, rounded: _Rounded, params: QuantParams, walk: _Walk) -> bool:
-    """Whether a tensor is read with twice its scale for tanh(x) = 2 sigmoid(2x) - 1, and make it a Tanh.
+    """Whether a tensor is read with twice its scale, for tanh(x) = 2 sigmoid(2x) - 1; if so, write a Tanh.
 
-    The integers of the sigmoid in 256ths are those of tanh in 128ths, 128 less.
+    The integers of the sigmoid in 256ths, minus 128, are the integers of tanh in 128ths.
     """
     own, sigmoid = rounded.params, sole_user(node.outputs[0])
     if own is None or sigmoid is None or sigmoid.op_type != "Sigmoid":
@@ -431,11 +420,7 @@ def _return_float_tensors(walk: _Walk) -> None:
 
 
 def _read_cast_constant(node: ir.Node, walk: _Walk) -> bool:
-    """Read Cast, Sub and Mul on a constant of integers as the DequantizeLinear that they stand for.
-
-    Returns:
-        Whether that is what the Cast begins.
-    """
+    """Read Cast, Sub and Mul on constant integers as DequantizeLinear; return whether they are there."""
     integers, value = _moved_constant(node.inputs[0]), node.outputs[0]
     if integers is None or integers.dtype.name not in TYPES or integers.ndim == 0:
         return False
@@ -461,11 +446,7 @@ def _read_cast_constant(node: ir.Node, walk: _Walk) -> bool:
 
 
 def _read_gathered_table(node: ir.Node, walk: _Walk) -> bool:
-    """Write a Gather of integers, and one of the scale of each, as the Gather from a table.
-
-    Returns:
-        Whether that is what the Gather begins.
-    """
+    """Write Gathers of integers and of their scales as one Gather from a table; return whether they match."""
     table, cast = _moved_constant(node.inputs[0]), sole_user(node.outputs[0])
     if table is None or cast is None or cast.op_type != "Cast" or table.dtype.name not in ("int8", "uint8"):
         return False
@@ -497,13 +478,9 @@ def _read_gathered_table(node: ir.Node, walk: _Walk) -> bool:
 
 
 def _of_entries(value: ir.Value | None, rows: ir.Node, shape: Sequence[int], axis: int) -> Array | None:
-    """Return a number for each entry of a table, of which those of the gathered ones are a value.
+    """Return one float32 for each table entry along `axis`, or None if the numbers cannot be found.
 
-    Args:
-        value: a Gather with the same indices, or one number for all.
-        rows: gathers the entries.
-        shape: of the table.
-        axis: of its entries.
+    `value` is a constant with one element, or a Gather with the same indices as `rows`.
     """
     one, maker = constant_of(value), None if value is None else value.producer()
     if one is not None and one.size == 1:
@@ -584,11 +561,7 @@ def _stored_weight(
 
 
 def _read_packed_product(node: ir.Node, walk: _Walk) -> None:
-    """Write a MatMulNBits as a MatMul with a constant [K, N], and an Add of its bias.
-
-    Raises:
-        QprofError: an input is no constant, is of another size, or is grouped in another way.
-    """
+    """Write a MatMulNBits as MatMul with a constant [K, N] and Add; raise QprofError if it cannot be read."""
     size = {name: node.attributes.get_int(name, 0) for name in ("K", "N", "block_size", "bits")}
     bits, block = size["bits"] or 4, size["block_size"]
     packed, scales, points = (_constant_at(node, i) for i in (1, 2, 3))
@@ -627,11 +600,7 @@ def _read_packed_product(node: ir.Node, walk: _Walk) -> None:
 
 
 def _read_packed_table(node: ir.Node, walk: _Walk) -> None:
-    """Write a GatherBlockQuantized as a Gather from a constant.
-
-    Raises:
-        QprofError: an input is no constant, or its blocks are not along the last axis.
-    """
+    """Write a GatherBlockQuantized as a Gather from a constant; raise QprofError if it cannot be read."""
     packed, scales, points = _constant_at(node, 0), _constant_at(node, 2), _constant_at(node, 3)
     bits, block = node.attributes.get_int("bits", 4), node.attributes.get_int("block_size", 128)
     if packed is None or scales is None or packed.dtype != np.uint8 or bits not in (4, 8):
@@ -672,11 +641,7 @@ def _join_parts(walk: _Walk) -> None:
 
 
 def _read_lstm(node: ir.Node, walk: _Walk) -> None:
-    """Write a DynamicQuantizeLSTM as the LSTM with constant weights that it stands for.
-
-    Raises:
-        QprofError: an input is no constant, or the directions have scales of their own.
-    """
+    """Write a DynamicQuantizeLSTM as an LSTM with constant weights; raise QprofError if it cannot be read."""
     weights: list[tuple[ir.Value, QuantParams]] = []
     for index in (1, 2):
         integers = _constant_at(node, index)
@@ -739,10 +704,7 @@ def _moved_constant(value: ir.Value | None) -> Array | None:
 
 
 def _unpacked(packed: Array, bits: int) -> Array:
-    """Return the values of bytes along the last axis; the first are in the lowest bits.
-
-    The layout of packed weights stands in `lowering.bit_packed`.
-    """
+    """Return the values of bytes along the last axis, lowest bits first (layout: `lowering.bit_packed`)."""
     parts = [(packed >> place) & ((1 << bits) - 1) for place in range(0, 8, bits)]
     return np.asarray(np.stack(parts, axis=-1).reshape(*packed.shape[:-1], -1))
 
@@ -750,15 +712,9 @@ def _unpacked(packed: Array, bits: int) -> Array:
 def _stored_blocks(
     table: Array, scales: Array, points: Array | None, bits: int, *, axis: int, block: int
 ) -> tuple[Array, QuantParams]:
-    """Return unsigned integers with their parameters; those without zero points as signed ones around 0.
+    """Return integers with one scale for each block of `block` elements along `axis`.
 
-    Args:
-        table: the integers.
-        scales: one for each block.
-        points: zero points, one for each scale; None for the middle of the type.
-        bits: of the integers.
-        axis: of the blocks.
-        block: elements of a block.
+    `points` are zero points, one for each scale; without them unsigned integers become signed ones around 0.
     """
     scale = np.asarray(scales, np.float32).reshape(-1)
     if points is not None:
@@ -792,20 +748,12 @@ class WrittenParams(NamedTuple):
 
 
 def _params_of(node: ir.Node) -> QuantParams:
-    """Return the parameters of a conversion.
-
-    Raises:
-        QprofError: they vary, are of a type not known here, or are none.
-    """
+    """Return the parameters of a conversion; raise QprofError if they vary or are invalid."""
     return QuantParams(*_written_params(node))
 
 
 def _written_params(node: ir.Node) -> WrittenParams:
-    """Return the parameters of a conversion as the file has them.
-
-    Raises:
-        QprofError: they vary, or are of a type not known here.
-    """
+    """Return a conversion's parameters as written; raise QprofError if they vary or have an unknown type."""
     points, data = _constant_at(node, 2), node.inputs[0]
     computed = scale_of(node.inputs[1])  # as those of blocks in formats of their own are
     scale, stored_scale = (_constant_at(node, 1), "") if computed is None else computed
@@ -846,16 +794,10 @@ def _written_params(node: ir.Node) -> WrittenParams:
 def stored_constant(integers: Array, written: WrittenParams) -> tuple[Array, QuantParams]:
     """Return a constant with the same float values whose scales are all positive.
 
-    A scale -s with zero point z is the scale s of mirrored integers: low + high - q for each q, and for z. A
-    scale of 0 has the value 0 alone: any scale does, with z for each q. onnxruntime's symmetric quantizers
-    write both: the element of the largest size of a block gets the lowest integer, whatever its sign.
-
-    Args:
-        integers: of the constant.
-        written: their parameters.
-
-    Raises:
-        PlanError: a scale is not finite, or a number does not fit the type or the shape.
+    A scale -s with zero point z equals the scale s of mirrored integers: low + high - q for each q, and for
+    z. A scale of 0 represents only the value 0: any scale does, with z for each q. onnxruntime's symmetric
+    quantizers write both: the element of the largest size of a block gets the lowest integer, whatever its
+    sign. Raises PlanError if a scale is not finite, or a number does not fit the type or the shape.
     """
     scale, qtype = written.scale, written.qtype
     anything = np.float32(1.0) if qtype.scales is None else np.abs(scale).max()  # that can be stored

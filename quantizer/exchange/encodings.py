@@ -62,14 +62,9 @@ def entry_of(
     axis: int | None = None,
     block_size: int | None = None,
 ) -> Entry:
-    """Return the entry with these parameters, or why `QuantParams` cannot hold them.
+    """Return the entry with these parameters, or with a remark if `QuantParams` cannot represent them.
 
-    Args:
-        qtype: type of the quantized values; None for one that qprof does not have.
-        scales: one, or one for each channel or block; any precision.
-        zero_points: as many.
-        axis: of the channels or blocks; None for one scale.
-        block_size: elements of a block.
+    There is one zero point for each scale. `qtype` is None if qprof does not have the type.
     """
     if qtype is None:
         return left_out("qprof has no such type")
@@ -102,11 +97,7 @@ def entry_of_offsets(
 ) -> Entry:
     """Return the entry of AIMET's offsets, which count from the lowest value of an unsigned type.
 
-    Args:
-        scales, axis, block_size: as for `entry_of`.
-        offsets: as many as scales.
-        bits: of the integers.
-        symmetric: whether the file says so: then they are signed.
+    There is one offset for each scale; integers of symmetric entries are signed.
     """
     points = [-offset - ((1 << (bits - 1)) if symmetric else 0) for offset in offsets]
     strict = symmetric and set(points) == {-1}
@@ -157,11 +148,7 @@ def document_or_none(data: bytes) -> dict[str, object] | None:
 
 
 def document(data: bytes) -> dict[str, object]:
-    """Return the mapping that a JSON file holds.
-
-    Raises:
-        MalformedError: it holds none.
-    """
+    """Return the mapping in a JSON file; raise MalformedError if there is none."""
     try:
         return mapping_at(parse_json(data.decode("utf-8")), "the document")
     except UnicodeDecodeError:
@@ -169,11 +156,7 @@ def document(data: bytes) -> dict[str, object]:
 
 
 def whole_at(value: object, where: str) -> int:
-    """Return a whole number, which tools also write as -128.0.
-
-    Raises:
-        MalformedError: it is none.
-    """
+    """Return a whole number, which tools also write as -128.0; raise MalformedError for another value."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise MalformedError(f"{where} must be a whole number")
     if not abs(value) < MAX_WHOLE:
@@ -184,11 +167,7 @@ def whole_at(value: object, where: str) -> int:
 
 
 def bits_at(value: object, where: str) -> int:
-    """Return a width in bits, which may be one that qprof has no type of.
-
-    Raises:
-        MalformedError: it is none.
-    """
+    """Return a width in bits, perhaps one without a qprof type; raise MalformedError if it is no width."""
     bits = whole_at(value, where)
     if not 1 <= bits <= _MAX_BITS:
         raise MalformedError(f"{where} is {bits}, which is no width of an integer")
@@ -196,22 +175,14 @@ def bits_at(value: object, where: str) -> int:
 
 
 def add_entry(entries: dict[str, Entry], name: str, entry: Entry) -> None:
-    """Put the entry of a tensor to the others.
-
-    Raises:
-        MalformedError: it has another one already.
-    """
+    """Add the entry of a tensor; raise MalformedError if the tensor has another entry already."""
     if entries.get(name, entry) != entry:
         raise MalformedError(f"'{name}' stands twice in the file", "delete the entry that is wrong")
     entries[name] = entry
 
 
 def flag_at(value: object, where: str) -> bool:
-    """Return true or false, which tools also write as "True" and "false".
-
-    Raises:
-        MalformedError: it is neither.
-    """
+    """Return true or false, also from "True" and "false"; raise MalformedError for another value."""
     word = str(value).lower()
     if word not in ("true", "false"):
         raise MalformedError(f"{where} is '{value}', expected true or false")
@@ -219,14 +190,9 @@ def flag_at(value: object, where: str) -> bool:
 
 
 def written_tensors(plan: QuantPlan, biases: bool = False) -> Iterator[tuple[str, QuantParams]]:
-    """Yield the tensors of a plan that a file holds.
+    """Yield the tensors of a plan that a file stores; int32 biases only on request, for converters make them.
 
-    Args:
-        plan: the plan.
-        biases: those of 32 bits too, which most converters make themselves.
-
-    Raises:
-        ConfigError: the parameters are those of weights that the plan changes, of which no file says how.
+    Raises ConfigError if the plan equalizes channels: no file stores that change of the weights.
     """
     if plan.adjustments.equalization:
         raise ConfigError(

@@ -36,11 +36,7 @@ from .split import PartFile
 
 
 def holds_ranges(file: str | os.PathLike[str]) -> bool:
-    """Whether a file is of ranges, which `import_profile` reads, and of no parameters or model.
-
-    Raises:
-        ProfileError: it cannot be read.
-    """
+    """Whether a file has ranges, which `import_profile` reads, instead of parameters or a model."""
     if Path(file).suffix.lower() == ".onnx":
         return False
     data = read_bytes(file, ProfileError)

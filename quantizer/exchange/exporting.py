@@ -16,15 +16,8 @@ from .formats import FORMATS, ExchangeFormat, format_named
 def file_content(source: Profile | QuantPlan, model: ir.Model, name: str) -> str | bytes:
     """Return the content of another tool's file.
 
-    Args:
-        source: a profile, bound to the model, or a plan of it. Of a plan a format of ranges gets what its
-            activations represent.
-        model: the prepared model.
-        name: of the format.
-
-    Raises:
-        ConfigError: there is no such format, it is not written, or it holds parameters and there is no plan.
-        ProfileError: the format cannot hold the name of a tensor.
+    If the format stores ranges, a plan yields those that its activations represent. Raises ConfigError if the
+    format is unknown, read only, or needs a plan; ProfileError if it cannot store the name of a tensor.
     """
     entry = format_named(name)
     if not entry.is_written:
@@ -42,13 +35,7 @@ def file_content(source: Profile | QuantPlan, model: ir.Model, name: str) -> str
 
 
 def losses(entry: ExchangeFormat, source: Profile | QuantPlan, model: ir.Model) -> tuple[str, ...]:
-    """Return the parts of a profile or plan that a format cannot hold, one sentence each.
-
-    Args:
-        entry: the format.
-        source: what is written.
-        model: the prepared model.
-    """
+    """Return the parts of a profile or plan that a format cannot store, one sentence each."""
     if isinstance(source, Profile):
         return (f"not in the file: {entry.lost_writing}",)
     if entry.holds == "ranges":
@@ -87,10 +74,7 @@ def losses(entry: ExchangeFormat, source: Profile | QuantPlan, model: ir.Model) 
 
 
 def represented_ranges(plan: QuantPlan, model: ir.Model) -> Profile:
-    """Return the smallest and the largest value that each quantized activation of a plan represents.
-
-    Tensors with a scale for each channel are constants, and left out as all constants are.
-    """
+    """Return the smallest and the largest value that each quantized activation of a plan represents."""
     graph = index(model)
     tensors = {}
     for name in graph.values:

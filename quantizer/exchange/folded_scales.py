@@ -16,20 +16,14 @@ Array: TypeAlias = npt.NDArray[Any]
 def with_folded_factors(
     params: QuantParams, before: Array, after: Array, axis: int
 ) -> tuple[QuantParams, Array] | None:
-    """Return the parameters of a weight after a factor was folded into each output channel.
+    """Return the parameters of a weight after folding a factor into each output channel, and a mask.
 
-    A weight times a factor has the same integers when its scales are multiplied by that factor. Where the
-    factor is negative the integers are mirrored (`mirror`), and so is the zero point.
+    A weight times a factor has the same integers if its scales are multiplied by that factor. If the factor
+    is negative, the integers and the zero point are mirrored (`mirror`). The mask of mirrored integers is
+    bool and broadcasts to the weight. `axis`, of the output channels, is not negative.
 
-    Args:
-        params: of the weight before.
-        before, after: the weight, of one shape.
-        axis: of the output channels, not negative.
-
-    Returns:
-        The parameters, and which integers are mirrored: bool, of a shape that broadcasts to that of the
-        weight. None where the one weight is not the other times a number for each output channel, where the
-        scales are those of blocks or of another axis, or where a product is no float32 above 0.
+    Returns None if the weights differ by more than a factor for each output channel, if the scales belong to
+    blocks or another axis, or if a new scale is no float32 above 0.
     """
     if before.shape != after.shape or params.axis not in (None, axis) or params.block_size:
         return None

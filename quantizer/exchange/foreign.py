@@ -63,11 +63,7 @@ def omission(sentence: str, subject: str = "", remedy: str = "", **figures: Figu
 
 
 def checked_range(tensor: str, low: float, high: float) -> tuple[float, float]:
-    """Return a range.
-
-    Raises:
-        MalformedError: an end is not finite, or the low one is greater than the high one.
-    """
+    """Return a range; raise MalformedError if an end is no finite float32 or low exceeds high."""
     if not (math.isfinite(low) and math.isfinite(high)):
         raise MalformedError(f"tensor '{tensor}': the range {low} .. {high} is not finite", ADVICE)
     if max(abs(low), abs(high)) > FLOAT32_MAX:
@@ -78,11 +74,7 @@ def checked_range(tensor: str, low: float, high: float) -> tuple[float, float]:
 
 
 def unique(entries: Iterable[tuple[str, float]]) -> dict[str, float]:
-    """Return entries by name.
-
-    Raises:
-        MalformedError: a name stands twice.
-    """
+    """Return entries by name; raise MalformedError if a name occurs twice."""
     by_name: dict[str, float] = {}
     for name, value in entries:
         if name in by_name:
@@ -95,11 +87,7 @@ def unique(entries: Iterable[tuple[str, float]]) -> dict[str, float]:
 
 
 def symmetric_ranges(limits: Mapping[str, float]) -> dict[str, tuple[float, float]]:
-    """Return the range of each tensor of which a file holds the largest magnitude.
-
-    Raises:
-        MalformedError: one is not finite, or negative.
-    """
+    """Return [-limit, limit] of each tensor; raise MalformedError if a limit is negative or not finite."""
     return {name: checked_range(name, -limit, limit) for name, limit in limits.items()}
 
 

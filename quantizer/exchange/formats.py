@@ -65,11 +65,7 @@ class ExchangeFormat:
         return OptionalModule(f"format '{self.name}'", f"quantizer.exchange.{self.module}")
 
     def load(self) -> ModuleType:
-        """Return its module.
-
-        Raises:
-            ConfigError: it is not installed.
-        """
+        """Return the format's module; raise ConfigError if it is not installed."""
         return self.place.load()
 
     @property
@@ -251,11 +247,7 @@ FORMATS: Mapping[str, ExchangeFormat] = {entry.name: entry for entry in (*RANGES
 
 
 def format_named(name: str) -> ExchangeFormat:
-    """Return the format of a name.
-
-    Raises:
-        ConfigError: there is none; the nearest is suggested.
-    """
+    """Return the format of a name; raise ConfigError with the nearest name if there is none."""
     if name not in FORMATS:
         raise ConfigError(
             f"format '{name}': no such format; use one of {', '.join(FORMATS)}.{nearest(name, FORMATS)}"
@@ -271,14 +263,7 @@ def formats_of(holds: Holds) -> Iterator[ExchangeFormat]:
 def read_as(
     entry: ExchangeFormat, data: bytes, where: str, error: type[QprofError]
 ) -> ForeignRanges | ForeignParams:
-    """Return the ranges or parameters in a file of a format.
-
-    Args:
-        entry: the format.
-        data: the whole file.
-        where: the file, for messages.
-        error: raised for a malformed file, of which the module's `read` raises a `MalformedError`.
-    """
+    """Return the ranges or parameters in a file of a format; raise `error` if the file is malformed."""
     from ...profiles.base.errors import MalformedError
 
     try:
@@ -290,11 +275,6 @@ def read_as(
 
 
 def recognised(data: bytes, holds: Holds | None = None) -> ExchangeFormat | None:
-    """Return the format that a file is of, by its content; None for none that is read.
-
-    Args:
-        data: the whole file.
-        holds: only formats of this kind; None for any.
-    """
+    """Return the format that a file's content matches, of one kind or any, or None if no format does."""
     entries = FORMATS.values() if holds is None else formats_of(holds)
     return next((entry for entry in entries if entry.is_read and entry.load().recognises(data)), None)

@@ -48,8 +48,7 @@ def recognises(data: bytes) -> bool:
 def read(data: bytes, where: str) -> ForeignRanges:
     """Return ranges and histograms by Glow's names; the first of equal names wins.
 
-    Raises:
-        MalformedError: see `loads_glow`. ProfileError: the file is no text.
+    Raises MalformedError as `loads_glow` does; ProfileError if the file is no text.
     """
     entries, _, version = loads_glow(text_of(data, where, ProfileError))
     by_name: dict[str, EqualBins] = {}
@@ -64,26 +63,16 @@ def read(data: bytes, where: str) -> ForeignRanges:
 
 
 def write(profile: Profile, model: ir.Model) -> str:
-    """Return the text of a Glow profile, see `dumps_profile`.
-
-    Raises:
-        ProfileError: a tensor has no Glow name.
-    """
+    """Return the text of a Glow profile, see `dumps_profile`."""
     return dumps_profile(profile, names_in_file(model))
 
 
 def dumps_profile(profile: Profile, names: Mapping[str, str]) -> str:
     """Return the text of a Glow profile, entries sorted bytewise by name, 2000 equal bins each.
 
-    Glow's hash of the graph cannot be reproduced (SPEC C.3): the first 64 bits of the structure digest stand
-    in its place, so Glow's own loader reads the file only with its hash check off.
-
-    Args:
-        profile: what to write.
-        names: tensor name to Glow's name (`names_in_file`).
-
-    Raises:
-        ProfileError: a tensor has no Glow name.
+    Glow's hash of the graph cannot be reproduced (SPEC C.3): the first 64 bits of the structure digest
+    replace it, so Glow's own loader reads the file only with its hash check off. `names` maps tensor names to
+    Glow's (`names_in_file`); raises ProfileError if a tensor has none.
     """
     entries: list[GlowEntry] = []
     for tensor, statistics in profile.items():
@@ -108,12 +97,8 @@ def certain_names(profile: Profile, model: ir.Model) -> dict[str, str]:
     """Return Glow's name of each tensor of the model whose entry in a profile is certain.
 
     Glow gives the transposes that it puts around a Conv or a pool the name of the node, the first one
-    without a number: the entry of that name may be of such a part instead of the result. It is certain when
-    there are no parts, or when one of them has the same profile: the copy that lowering makes (SPEC B.4).
-
-    Args:
-        profile: as read, by Glow's names.
-        model: the prepared model.
+    without a number: the entry of that name may be of such a part instead of the result. It is certain if
+    there are no parts, or if one of them has the same profile: the copy that lowering makes (SPEC B.4).
     """
     names = names_in_file(model)
     in_model = set(names.values())
@@ -167,9 +152,7 @@ def _glow_name(title: str, taken: set[str]) -> str:
 def loads_glow(document: str) -> tuple[list[GlowEntry], int, str]:
     """Return entries (in the order of the file), graph hash and tool version of a Glow profile.
 
-    Raises:
-        MalformedError: by the rules of SPEC C.2; also for a range or a count that is not finite, which Glow
-            would accept.
+    Raises MalformedError by the rules of SPEC C.2, and if a range or count is not finite, which Glow accepts.
     """
     # Lists of counts become text first: 600 000 YAML scalars would take many seconds.
     quoted = re.sub(r"^([- ] Histogram:[ ]*)\[([0-9eE+.,\s-]*)\]", r'\1"\2"', document, flags=re.MULTILINE)
@@ -230,15 +213,10 @@ def _count(word: object, where: str) -> float:
 
 
 def dumps_glow(entries: Iterable[GlowEntry], graph_hash: int, version: str) -> str:
-    """Return the text that Glow writes for these entries, in their order.
+    """Return the text that Glow writes for these entries, in their order, with a graph hash of 64 bits.
 
-    Args:
-        entries: names of ASCII characters; ranges and counts are rounded to float32, which Glow holds.
-        graph_hash: 64-bit number.
-        version: of the writing tool.
-
-    Raises:
-        ProfileError: a name or the version holds what Glow cannot have written.
+    Ranges and counts are rounded to float32, as in Glow. Raises ProfileError if a name or the version
+    contains characters that Glow cannot have written.
     """
     lines = [
         f"---\nGlowToolsVersion: {_quoted(version)}\n...\n---\nGraphPreLowerHash: 0x{graph_hash:X}\n...\n---"

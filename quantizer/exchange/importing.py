@@ -46,19 +46,10 @@ def plan_of_file(
 ) -> QuantPlan:
     """Return the plan that another tool followed when it quantized a model.
 
-    Scales, zero points and the integers of the weights are those of the source, to the bit, and so is which
-    nodes are quantized; what the target does not take stays float, with the reason. What could not be kept
-    is in the findings of the plan.
-
-    Args:
-        source: a quantized ONNX model of any tool, or a file that holds parameters (`formats`).
-        float_model: the float model that was quantized.
-        recipe: settings and target; of the settings the target counts, and the form.
-        keep_form: write QLinear operators where the source has such and the target reads them.
-
-    Raises:
-        ModelError: a model cannot be read, or the source is no quantized form of the float model.
-        ConfigError: the source is of no known format.
+    Scales, zero points, integers of the weights and the choice of quantized nodes equal the source's, to the
+    bit. Nodes that the target does not support stay float, with the reason; the plan's findings list other
+    losses. Only target and form of the recipe's settings matter; `keep_form` writes QLinear operators if the
+    source has such and the target reads them.
     """
     file, where = file_of(float_model), os.fspath(source)
     prepared = file.prepared
@@ -115,20 +106,12 @@ def _not_parameters(data: bytes, where: str) -> ConfigError:
 
 
 def plan_of_params(model: ir.Model, params: ForeignParams, recipe: Recipe) -> QuantPlan:
-    """Return the plan that has the parameters of another tool, to the bit.
+    """Return the plan with the parameters of another tool, to the bit.
 
-    A node is quantized where all activations that it reads, and its weight, have parameters that the target
-    takes; every other node stays float, with the reason. An activation that only a clip reads has the
-    parameters of the clip's output where it has none. Biases have the parameters that products take
-    (scale(input) * scale(weight)), whatever the file says.
-
-    Args:
-        model: the prepared float model.
-        params: scales and zero points by tensor name of that model.
-        recipe: the settings, of which the target counts and the form, and the target.
-
-    Raises:
-        PlanError: the plan breaks a rule.
+    A node is quantized if all activations that it reads, and its weight, have parameters that the target
+    supports; every other node stays float, with the reason. An activation that only a clip reads gets the
+    parameters of the clip's output if it has none. Biases get the parameters that products require
+    (scale(input) * scale(weight)), whatever the file has.
     """
     graph = index(model)
     params = with_moved_values(with_axes(params, graph), graph)
@@ -154,14 +137,10 @@ def plan_of_params(model: ir.Model, params: ForeignParams, recipe: Recipe) -> Qu
 
 
 def with_moved_values(params: ForeignParams, graph: Graph) -> ForeignParams:
-    """Return parameters with those of the outputs of operators that only move or select values.
+    """Return parameters that include outputs of operators that only move or select values.
 
     AIMET and onnxruntime give the output of Reshape or MaxPool no parameters, since it has those of its
     input.
-
-    Args:
-        params: as read.
-        graph: of the prepared model.
     """
     tensors, added = dict(params.tensors), list[str]()
     for node in graph.nodes:
@@ -181,16 +160,11 @@ def with_moved_values(params: ForeignParams, graph: Graph) -> ForeignParams:
 
 
 def with_folded_constants(params: ForeignParams, original: ir.Model, graph: Graph) -> ForeignParams:
-    """Return parameters for the constants of the prepared model, where preparation gave them other values.
+    """Return parameters that fit constants whose values preparation changed.
 
-    A weight into which a BatchNormalization was folded keeps its name, and has the same integers with scales
-    that are multiplied by what was folded in, channel by channel. Other constants that were changed have no
-    parameters.
-
-    Args:
-        params: as read, for the model as its file has it, with axes (`with_axes`).
-        original: that model.
-        graph: of the prepared model.
+    A weight into which a BatchNormalization was folded keeps its name and its integers; its scales
+    are multiplied by the folded factors, channel by channel. Other changed constants get no
+    parameters. `params` have axes already (`with_axes`); `original` is the model as its file has it.
     """
     values, tensors = original.graph.initializers, dict(params.tensors)
     findings = list(params.findings)
@@ -238,19 +212,12 @@ def _folded_weight(
 
 
 def with_axes(params: ForeignParams, graph: Graph) -> ForeignParams:
-    """Return parameters whose axes are those of the model, where the file does not name them.
+    """Return parameters with an axis of the model if the file names none (`ForeignParams.axis_unknown`).
 
-    A scale for each channel belongs to the output channels of the operator that reads the constant, or, where
-    no operator says which those are, to the only axis of that length. Blocks lie along its input
-    channels, in the order of AIMET 1.0: all blocks of the first output channel first. Scales of blocks that
-    are the same for all taps of a kernel are written for each.
-
-    Args:
-        params: as read; `ForeignParams.axis_unknown` names the constants.
-        graph: of the prepared model.
-
-    Returns:
-        Parameters without `axis_unknown`; what does not fit the model is left out, with a finding.
+    A scale for each channel belongs to the output channels of the operator that reads the constant, or, if no
+    operator determines them, to the only axis of that length. Blocks lie along its input channels, in the
+    order of AIMET 1.0: all blocks of the first output channel first. Scales of blocks that are the same for
+    all taps of a kernel are repeated for each. Parameters that fit no axis are left out, with a finding.
     """
     tensors, findings = dict[str, QuantParams](), list(params.findings)
     for name, tensor in params.tensors.items():

@@ -62,17 +62,10 @@ class Joined:
 def join(
     models: Files, output: str | os.PathLike[str], *, functions: Files = (), connect: Sequence[str] = ()
 ) -> Joined:
-    """Write the model that several files make together, and that calls functions of others.
+    """Write the model that several files make together; `Joined` describes it.
 
-    Args:
-        models: the parts; one, where only functions are put in. A part is called by its file without suffix.
-        output: the ONNX file to write.
-        functions: files with functions that the models call.
-        connect: see `connections`; what is not said goes by names.
-
-    Raises:
-        ModelError: a part cannot be read, parts do not go together, or onnxruntime refuses the whole.
-        ConfigError: a part or connection does not exist, or the output cannot be written.
+    A part's name is its file's name without suffix. `functions` are files with functions that the models
+    call; `connect` is the argument `wanted` of `connections`. A single model only gets functions.
     """
     check_outputs([output], read := FilesRead(tuple(models), tuple(functions)))
     library = _read_functions(functions)
@@ -123,11 +116,7 @@ def join(
 
 
 def _read_functions(files: Files) -> Library:
-    """Return the functions of files: of models, whose graphs do not matter, or single FunctionProto messages.
-
-    Raises:
-        ConfigError: a file has no functions, or two have different ones of one name.
-    """
+    """Return the functions in files of models or single FunctionProtos; files' graphs are ignored."""
     library: dict[ir.OperatorIdentifier, tuple[onnx.FunctionProto, str]] = {}
     for file in files:
         for function in _functions_of(file):
@@ -165,12 +154,7 @@ def _shown(identifier: ir.OperatorIdentifier) -> str:
 
 
 def _add_functions(model: ir.Model, library: Library, where: str) -> tuple[ir.OperatorIdentifier, ...]:
-    """Put the functions that a model calls, and those that they call, into it; return which.
-
-    Raises:
-        ModelError: the model has another function of that name, or they cannot be inlined: one calls itself,
-            or its operators are others in the opset of the model.
-    """
+    """Add the functions that a model calls, directly or through others; return their identifiers."""
     added: list[ir.OperatorIdentifier] = []
     waiting: list[ir.Graph | ir.Function] = [model.graph, *model.functions.values()]
     while waiting:
@@ -310,9 +294,9 @@ def _shape(value: ir.Value) -> str:
 
 
 def _whole(models: Mapping[str, ir.Model], sources: Sources, outputs: Sequence[str]) -> ir.Model:
-    """Return one model of the parts, which are taken apart.
+    """Return one model of the parts, which are emptied.
 
-    A symbol of a dimension may mean another size in another part: exporters number them anew in each file.
+    Symbols of dimensions that several parts have get a prefix: exporters number them anew in each file.
     """
     record = []
     for part, model in models.items():
@@ -397,15 +381,7 @@ def _set_prefix(model: ir.Model, part: str, shared: set[str]) -> None:
 
 
 def _in_one_opset(models: Mapping[str, ir.Model], findings: list[Finding]) -> dict[str, ir.Model]:
-    """Return the models in one opset of each domain.
-
-    Args:
-        models: by the names of the parts; they may be changed.
-        findings: gets one on each that was raised.
-
-    Raises:
-        ModelError: a part has an operator that is another in the opset of the others.
-    """
+    """Return the models in one opset of each domain, with a finding for each raised one; may edit them."""
     findings += [_of_part(name, one) for name, model in models.items() for one in raise_opset(model)]
     for domain in sorted({d for model in models.values() for d in model.opset_imports} - {""}):
         newest = max(model.opset_imports.get(domain, 1) for model in models.values())

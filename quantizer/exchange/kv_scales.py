@@ -38,13 +38,11 @@ so that one file serves all three, and scales of int8 stay as they are."""
 
 
 def write(plan: QuantPlan, model: ir.Model) -> str:
-    """Return the scales of the caches that a plan has in int8, layers in the order of the graph.
+    """Return the scales of a plan's int8 caches, layers in the order of the graph.
 
-    Those of a decoder in standard operators are keys or values by the products that read them; keys and
-    values of an encoder, to which nothing is appended, are left out.
-
-    Raises:
-        ConfigError: it has none, or which are keys is not known.
+    In a decoder of standard operators, the products that read a cache decide whether it has keys or values;
+    keys and values of an encoder, to which nothing is appended, are left out. Raises ConfigError if there is
+    no cache, or the numbers of keys and values differ.
     """
     keys, values = _caches(plan, index(model))
     if not keys and not values:
@@ -92,8 +90,7 @@ def _scales(params: QuantParams, heads: int) -> Scales:
 
 
 def layer_ids(names: Sequence[str]) -> list[int]:
-    """Return the layers of caches: the first number in the name of each, as in past_key_values.3.key; their
-    positions where a name has none or two have the same."""
+    """Return the first number in each cache's name (past_key_values.3.key), or positions if two are equal."""
     found = [re.search(r"\d+", name) for name in names]
     numbers = [int(match.group()) for match in found if match]
     return numbers if len(set(numbers)) == len(names) else list(range(len(names)))

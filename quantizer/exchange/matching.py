@@ -34,17 +34,12 @@ class Match:
 
 
 def match(graph: Graph, other: Graph, names: Mapping[str, str]) -> Match:
-    """Return which nodes and tensors of two prepared models are the same.
+    """Return the nodes and tensors that two prepared models share.
 
-    Nodes are matched one by one, in graph order, on three grounds: the name, the name of what they make, and
-    where they stand: the same operator, reading the same matched tensors at the same places. Nothing is taken
-    from how names end. A clip that a tool left out, and did not write with other operators, is matched with
-    nothing: its result is the tensor that it reads.
-
-    Args:
-        graph: the float model.
-        other: the quantized model without its quantization.
-        names: further names of tensors of `other`.
+    Nodes are matched one by one, in graph order, on three grounds: the name, the name of their results, and
+    their place: the same operator, reading the same matched tensors at the same inputs. Ends of names are
+    ignored. A clip that a tool left out, and did not write with other operators, is matched with nothing: its
+    result is the tensor that it reads. `names` are further names of tensors of `other`.
     """
     search = _Search(graph, other, names)
     for own_input, other_input in zip(graph.inputs, other.inputs, strict=False):  # by name, else in order

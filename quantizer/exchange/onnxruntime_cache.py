@@ -35,19 +35,13 @@ def recognises(data: bytes) -> bool:
 def read(data: bytes, where: str) -> ForeignRanges:
     """Return the symmetric ranges of a table.
 
-    Raises:
-        MalformedError: a line is not "NAME NUMBER", a name stands twice, a number is not finite.
-        ProfileError: the file is no text.
+    Raises MalformedError if a line is not "NAME NUMBER", a name occurs twice, or a number is not finite.
     """
     return ranges_of(unique(_entries(text_of(data, where, ProfileError).splitlines())))
 
 
 def ranges_of(limits: Mapping[str, float]) -> ForeignRanges:
-    """Return the ranges of a table of one number for each tensor.
-
-    Raises:
-        MalformedError: a number is not finite.
-    """
+    """Return the symmetric ranges of a table; raise MalformedError if a number is not finite."""
     below = [name for name, limit in limits.items() if limit <= 0.0]
     sentence = (
         "the table has one number for each tensor, the larger end of its range: ranges are taken to be "
@@ -62,11 +56,7 @@ def ranges_of(limits: Mapping[str, float]) -> ForeignRanges:
 
 
 def number_at(text: str, where: str) -> float:
-    """Return a number that stands in a table.
-
-    Raises:
-        MalformedError: it is none.
-    """
+    """Return a number in a table; raise MalformedError if it is none."""
     try:
         return float(text)
     except ValueError:
@@ -81,19 +71,14 @@ def _entries(lines: list[str]) -> Iterator[tuple[str, float]]:
 
 
 def written_limits(profile: Profile) -> dict[str, str]:
-    """Return the largest magnitude of each tensor that is not always 0, as onnxruntime writes numbers, sorted
-    by name."""
+    """Return the largest magnitudes of tensors that are not always 0, in onnxruntime's digits, by name."""
     largest = {name: max(abs(tensor.minimum), abs(tensor.maximum)) for name, tensor in profile.items()}
     limits = {name: float(np.float32(limit)) for name, limit in largest.items()}
     return {name: str(limits[name]) for name in sorted(limits) if limits[name] > 0.0}
 
 
 def write(profile: Profile, model: ir.Model) -> str:
-    """Return a table with the largest magnitude of each tensor.
-
-    Raises:
-        ProfileError: a name holds an end of line, which a table cannot hold.
-    """
+    """Return a table of the tensors' largest magnitudes; raise ProfileError if a name has an end of line."""
     for name in profile:
         if len(name.splitlines()) > 1:
             raise ProfileError(f"tensor '{name}': its name holds an end of line; rename the tensor")

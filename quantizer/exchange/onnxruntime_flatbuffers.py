@@ -29,8 +29,7 @@ def recognises(data: bytes) -> bool:
 def read(data: bytes, where: str) -> ForeignRanges:
     """Return the symmetric ranges of a table.
 
-    Raises:
-        MalformedError: the file is damaged, a name stands twice, a number is not finite.
+    Raises MalformedError if the file is damaged, a name occurs twice, or a number is not finite.
     """
     return ranges_of(unique(_entries(data)))
 

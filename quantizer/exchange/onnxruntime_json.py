@@ -49,11 +49,7 @@ def _is_tensor(value: object) -> bool:
 
 
 def read(data: bytes, where: str) -> ForeignRanges:
-    """Return the ranges, and the histograms where there are some.
-
-    Raises:
-        MalformedError: not what onnxruntime writes; a range that is none. ProfileError: the file is no text.
-    """
+    """Return the ranges, and the histograms if there are some; raise MalformedError if a range is invalid."""
     top = parse_json(text_of(data, where, ProfileError), non_finite=True)
     method, tensors = "", top
     if top.get("CLS") == "TensorsData":
@@ -107,9 +103,9 @@ def _array(value: object, where: str) -> Floats:
 
 
 def _bins(value: Mapping[str, Any]) -> EqualBins | None:
-    """Return the histogram of a tensor without the empty bins at its ends; None for none that can be used.
+    """Return a tensor's histogram without the empty bins at its ends, or None if it cannot be used.
 
-    The calibrator Percentile writes the first two counts in its place.
+    The calibrator Percentile writes the first two counts instead of a histogram.
     """
     try:
         counts = _array(value.get("hist"), "hist")

@@ -78,11 +78,7 @@ def write_parts(model: ir.Model, parts: Sequence[Part]) -> None:
 
 
 def read_parts(model: ir.Model, where: str) -> tuple[Part, ...]:
-    """Return the parts of a joined model.
-
-    Raises:
-        ModelError: it has no record, or one that was spoiled.
-    """
+    """Return the parts recorded in a joined model; raise ModelError if the record is missing or damaged."""
     text = model.metadata_props.get(RECORD)
     if text is None:
         raise ModelError(

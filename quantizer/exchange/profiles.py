@@ -41,16 +41,10 @@ def foreign_profile(data: bytes, where: str) -> Profile | None:
 
 
 def ranges_profile(entry: ExchangeFormat, data: bytes, where: str, *, chosen_ranges: bool = False) -> Profile:
-    """Return the ranges that a file of another tool holds, by the names of the file.
+    """Return the ranges of another tool's file as a profile, by the names of the file.
 
-    Args:
-        entry: the format of the file.
-        data: the whole file.
-        where: its name, for messages.
-        chosen_ranges: take the ranges that the other tool's calibrator chose, and no histograms.
-
-    Raises:
-        ProfileError: the file is malformed, or holds parameters.
+    `chosen_ranges` takes the ranges that the tool's calibrator chose, without histograms. Raises ProfileError
+    if the file is malformed or has parameters instead of ranges.
     """
     if entry.holds != "ranges":
         raise ProfileError(
@@ -84,20 +78,12 @@ def _range_profile(low: float, high: float) -> TensorProfile:
 
 
 def bind(profile: Profile, model: ir.Model, identity: ModelId, where: str) -> Profile:
-    """Return a profile of another tool with the tensor names of a model for keys, in graph order.
+    """Return a profile of another tool with the tensor names of a model as keys, in graph order.
 
-    Only floating-point activations are kept, as in a profile of qprof; types and shapes are the model's. What
-    the file has beside them is noted, and so is what follows from its ranges: tensors that it lacks, and of a
-    format of thresholds how far the operators of the model can reach at all.
-
-    Args:
-        profile: by the names of its file.
-        model: the prepared model, with types.
-        identity: of the model.
-        where: the file, for messages.
-
-    Raises:
-        ProfileError: no entry belongs to an activation of the model.
+    Only floating-point activations remain, as in a profile of qprof; types and shapes are the model's. Notes
+    list the file's other entries, the tensors with ranges derived from others, and, for a format of
+    thresholds, the ranges that were cut to the values that the operators can yield. Raises ProfileError if no
+    entry belongs to an activation of the model.
     """
     entry, graph = format_named(profile.origin), index(model)
     typed = (value for value in float_activations(model) if value.dtype is not None)
@@ -148,7 +134,7 @@ def bind(profile: Profile, model: ir.Model, identity: ModelId, where: str) -> Pr
 def _with_type_of(tensor: TensorProfile, value: ir.Value) -> TensorProfile:
     """Return the record of a tensor with type and shape of the model's.
 
-    Where only the range is known, the number of elements is that of one sample, as far as the model tells.
+    If only the range is known, the count is that of the elements of one sample, with 1 for free dimensions.
     """
     shape = declared_shape(value.shape)
     assert value.dtype is not None  # activations are chosen for their types
@@ -159,7 +145,7 @@ def _with_type_of(tensor: TensorProfile, value: ir.Value) -> TensorProfile:
 
 
 def _sample_count(tensors: Tensors) -> int:
-    """Return of how many samples the histograms are, where those of all tensors agree on it; else 0.
+    """Return the number of samples behind the histograms if all tensors agree on it, else 0.
 
     A leading dimension that the model leaves free is the batch.
     """
@@ -173,9 +159,9 @@ def _sample_count(tensors: Tensors) -> int:
 
 
 def _cut_to_possible(tensors: Tensors, graph: Graph) -> dict[str, TensorProfile]:
-    """Return the tensors with ranges wider than the operators of the model can yield, cut to these.
+    """Return the tensors whose ranges exceed the values that their operators can yield, cut to these.
 
-    So the range of a threshold T, [-T, T], becomes [0, T] after a Relu. Those with a histogram are left.
+    The range of a threshold T, [-T, T], becomes [0, T] after a Relu. Tensors with a histogram are left out.
     """
     possible = possible_values(graph)
     narrower = {}
@@ -192,9 +178,9 @@ def _derived_ranges(
 ) -> dict[str, TensorProfile]:
     """Return records of wanted tensors that have none and follow from others.
 
-    A tensor with the same elements as another one has its record (before and after Reshape, Transpose). What
-    passes on values of one other tensor (MaxPool, Slice) has its range, as it will have its parameters. A
-    clip cuts the range of what it reads, and Concat has that of all that it joins.
+    A tensor with the same elements as another one gets its record (before and after Reshape, Transpose).
+    Operators that pass on values of one other tensor (MaxPool, Slice) give their result its range. A
+    clip cuts the range of its input, and Concat unites the ranges of its inputs.
     """
     same_elements: dict[str, list[str]] = {}
     for observation in observations(model):

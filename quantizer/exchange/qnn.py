@@ -61,11 +61,7 @@ def has_mappings(top: Mapping[str, object]) -> bool:
 
 
 def read(data: bytes, where: str) -> ForeignParams:
-    """Return the parameters of a file.
-
-    Raises:
-        MalformedError: the file is malformed.
-    """
+    """Return the parameters in a file of QNN; raise MalformedError if it is malformed."""
     top, entries = document(data), dict[str, Entry]()
     for section in (ACTIVATIONS, CONSTANTS):
         for name, mappings in mapping_at(top.get(section), section).items():

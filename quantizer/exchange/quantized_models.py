@@ -44,16 +44,10 @@ MIN_WEIGHT_SQNR = 8.0
 
 
 def source_of_model(graph: Graph, model: ir.Model, name: str, written_by: str) -> SourceParams:
-    """Return the parameters of a float model that a quantized one has.
+    """Return the parameters that a quantized model, as it was read, has for a prepared float model.
 
-    Args:
-        graph: the prepared float model.
-        model: the quantized model, as it was read.
-        name: what messages call it.
-        written_by: the tool that its file names, "" where it names none.
-
-    Raises:
-        ModelError: it is not quantized, or not a quantized form of that float model.
+    `name` is for messages; `written_by` is the tool that the file names, or "". Raises ModelError if the
+    model is not quantized, or not a quantized form of that float model.
     """
     source = dequantize_model(model)
     if not source.stored and not source.constants:
@@ -118,10 +112,10 @@ def _float_type(source: DequantizedModel) -> str:
 
 
 def _with_moved_values(source: DequantizedModel, other: Graph) -> DequantizedModel:
-    """Return a source whose results of operators that only move or clip quantized values are quantized too.
+    """Return a source in which results of operators that move or clip quantized values are quantized too.
 
-    Tools that quantize in front of products alone write no conversion after these; the values are such that
-    one would change none of them.
+    Tools that quantize only in front of products write no conversion after these operators; a conversion
+    would change none of the values.
     """
     stored = dict(source.stored)
     completed = replace(source, stored=stored)
@@ -152,16 +146,14 @@ def _read(node: Node, name: str, source: DequantizedModel) -> tuple[bool, QuantP
 
 @dataclass
 class _NodeFacts:
-    """The source's facts about the nodes of the float model, by their names.
+    """The source's facts about the nodes of the float model, by node name.
 
     Attributes:
-        graph: the prepared float model.
-        source: the source, whose nodes have been matched.
-        nodes: what the source decided about each.
-        constants: how the source stores the constants of a node, by input index.
-        added_biases: the bias that a node has in the source alone.
-        changed_biases: what the float bias of a node in the source has more than that of the float model.
-        folded: products whose weights have scales folded in that follow them in the source.
+        nodes: the source's decision about each.
+        constants: the stored form of a node's constants, by input index.
+        added_biases: biases that only the source has.
+        changed_biases: the source's float bias minus the float model's.
+        folded: products whose weights have the scales folded in that follow them in the source.
     """
 
     graph: Graph
@@ -230,10 +222,7 @@ def _note_following_bias(facts: _NodeFacts, node: Node, other: Graph, matched: M
 
 
 def _inputs_of_fused(node: Node, source: DequantizedModel, matched: Match) -> dict[int, QuantParams]:
-    """Return the parameters of the inputs of a node that several nodes of the source stand for.
-
-    None where its result is not quantized there.
-    """
+    """Return input parameters of a node that the source writes as several; {} if its result stays float."""
     names = [matched.tensors.get(name, "") for name in node.outputs]
     if not names or any(name not in source.stored for name in names):
         return {}
@@ -244,14 +233,9 @@ def _inputs_of_fused(node: Node, source: DequantizedModel, matched: Match) -> di
 def _note_constant(
     facts: _NodeFacts, node: Node, position: int, array: Array | None, original: Node | None
 ) -> QuantParams | None:
-    """Note a constant's form in the source, and return its parameters; of a float bias, note its addend.
+    """Record how the source stores a constant and return its parameters; for a float bias record its addend.
 
-    Args:
-        facts: gets what is noted.
-        node: of the prepared float model.
-        position: of the input.
-        array: the constant there in the prepared source.
-        original: the node in the source before preparation.
+    `array` is the constant in the prepared source; `original` is the source's node before preparation.
     """
     name, rule = node.name, node.rule
     if array is None or array.dtype != np.float32:
@@ -279,9 +263,9 @@ def _note_constant(
 def _with_folded_scales(
     node: Node, array: Array, source: DequantizedModel, original: Node | None
 ) -> StoredConstant | None:
-    """Return how a weight is stored after the scales that follow its product are folded in.
+    """Return the stored form of a weight after folding in the scales that follow its product.
 
-    None where the weight is not that of the source times a number for each output channel.
+    None if the weight is not the source's times a number for each output channel.
     """
     rule = node.rule
     if original is None or rule is None or rule.weight is None:
@@ -309,13 +293,13 @@ def _numbers(array: Array) -> tuple[float, ...]:
 
 @dataclass(frozen=True)
 class _KeptIntegers:
-    """Corrections that make quantized weights and biases those of the source, by nodes.
+    """Corrections that give quantized weights and biases the source's integers, by nodes.
 
     Attributes:
-        roundings: how far the integers of a weight are from the nearest.
-        biases: what is added to a bias.
-        lost: nodes with a constant whose integers cannot be kept.
-        others: nodes whose weights in the float model are other ones altogether.
+        roundings: distance of a weight's integers from the nearest.
+        biases: addend of a bias.
+        lost: nodes with a constant whose integers cannot be reproduced.
+        others: nodes whose weights in the float model have other values.
     """
 
     roundings: dict[str, RoundingOffsets] = field(default_factory=dict)
@@ -365,9 +349,9 @@ def _has_offsets(graph: Graph, node: Node, position: int) -> bool:
 def _bias_delta(
     node: Node, array: Array, stored: StoredConstant, inputs: Mapping[int, QuantParams]
 ) -> tuple[float, ...] | None:
-    """Return the addend that makes the integers of a bias those of the source; () for none.
+    """Return the addend that gives a bias the source's integers; () if it needs none.
 
-    None where no float32 does it, or where its parameters are no product.
+    None if no float32 does it, or if its parameters are no product.
     """
     rule = node.rule
     if rule is None or rule.weight is None or 0 not in inputs or rule.weight.index not in inputs:

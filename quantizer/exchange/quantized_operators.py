@@ -22,14 +22,10 @@ Inputs = Sequence[ir.Value | None]
 
 
 def expand_operators(model: ir.Model, taken: set[str]) -> bool:
-    """Write every operator on quantized tensors of a model between conversions, in place.
+    """Write operators on quantized tensors as float ones between conversions; return whether there are any.
 
-    Args:
-        model: a quantized model whose constants are initialisers.
-        taken: names of its values; those of new ones are added.
-
-    Returns:
-        Whether the model has such operators.
+    The model is changed in place and its constants must be initialisers; `taken` gets the names of new
+    values.
     """
     nodes = [node for node in model.graph.all_nodes() if _is_expanded(node)]
     for node in nodes:
@@ -56,12 +52,7 @@ def replace_value(old: ir.Value, new: ir.Value) -> None:
 
 
 class _Expansion:
-    """One operator, and the edits that write it between conversions.
-
-    Args:
-        node: the operator, which stays in its graph until `replace`.
-        taken: names of values that are not free.
-    """
+    """One operator, in its graph until `replace`, and the edits that write it between conversions."""
 
     def __init__(self, node: ir.Node, taken: set[str]) -> None:
         assert node.graph is not None
@@ -100,7 +91,7 @@ class _Expansion:
     def dequantize_bias(self, position: int) -> list[ir.Value | None]:
         """Return the int32 bias of a product of inputs 0 to 5 dequantized, as the rest of the inputs.
 
-        Its scale is the product of those of data and weight; without constant ones the bias is left out.
+        Its scale is scale(data) * scale(weight); the bias is left out if one of these is not constant.
         """
         data_scale, weight_scale = constant_of(self.input(1)), constant_of(self.input(4))
         if data_scale is None or weight_scale is None:
@@ -113,14 +104,10 @@ class _Expansion:
         return [] if bias is None else [bias]
 
     def replace(self, op_type: str, inputs: Inputs, result: int | None, without: str = "") -> None:
-        """Replace the operator by a float one with its attributes.
+        """Replace the operator by a float one with its attributes, except the attribute `without`.
 
-        Args:
-            op_type: the float operator.
-            inputs: its inputs.
-            result: position of the scale of the result, before its zero point: a QuantizeLinear with these
-                follows. None for a float result.
-            without: an attribute that the float operator does not have.
+        `result` is the input index of the result's scale, followed by its zero point, for a QuantizeLinear
+        after the operator; None for a float result.
         """
         old, graph = self.node.outputs[0], self.graph
         attributes = [attr for name, attr in self.node.attributes.items() if name != without]

@@ -42,8 +42,8 @@ class QuantizedTensor:
 def quantized_tensors(plan: QuantPlan, model: ir.Model) -> Iterator[QuantizedTensor]:
     """Yield the quantized tensors of a plan, in its order.
 
-    A tensor that the model does not have (one that the plan's equalization inserts) has the type that MLIR
-    gives a tensor of unknown rank.
+    A tensor that the model lacks (inserted by the plan's equalization) gets MLIR's type of a tensor of
+    unknown rank.
     """
     graph = index(model)
     for name, params in plan.tensors.items():
@@ -91,12 +91,9 @@ def declaration(tensor: QuantizedTensor, params: QuantParams) -> str:
 
 
 def function_text(tensor: QuantizedTensor, params: QuantParams, operation: str) -> str:
-    """Return MLIR's function that quantizes a tensor with these parameters.
+    """Return an MLIR function that quantizes a tensor with its parameters, or the same in another type.
 
-    Args:
-        tensor: the tensor.
-        params: its own, or the same quantization in another type.
-        operation: that quantizes `%value`; `{result}` stands for the quantized type.
+    `operation` quantizes `%value`; its `{result}` is replaced by the quantized type.
     """
     source, result = _types(tensor, params)
     return (

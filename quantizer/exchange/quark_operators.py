@@ -70,11 +70,9 @@ class QuarkRounding:
 
 
 def write_in_onnx(model: ir.Model, taken: set[str]) -> QuarkRounding:
-    """Write Quark's operators in those of ONNX, in place.
+    """Write Quark's operators as those of ONNX, in place.
 
-    Args:
-        model: constants are initializers.
-        taken: names of its values; those of new ones are added.
+    Constants must be initializers; names of new values are added to `taken`.
     """
     types, unread = Counter[ir.DataType](), dict[str, list[str]]()
     for node in list(model.graph.all_nodes()):
@@ -122,10 +120,10 @@ def _in_float32(node: ir.Node, model: ir.Model, taken: set[str]) -> ir.Value | N
 
 
 def _read_blocks(node: ir.Node, model: ir.Model, taken: set[str]) -> str:
-    """Write a weight in MX blocks as DequantizeLinear of a constant; return why that cannot be, "" if it is.
+    """Write a weight in MX blocks as DequantizeLinear of a constant; return the reason if it cannot, or "".
 
     The scale of a block is the power of two below its largest magnitude, divided by that of its elements'
-    type; elements beyond the largest number of this become it.
+    type; larger elements become the type's largest number.
     """
     array = constant_of(node.inputs[0])
     if node.op_type.startswith("BFP"):

@@ -98,17 +98,10 @@ class SourceParams:
 def plan_of_source(model: ir.Model, source: SourceParams, recipe: Recipe) -> QuantPlan:
     """Return the plan of another tool's decisions, node by node.
 
-    Nodes that the form cannot write, or that the target would refuse, stay float, each with the reason: what
-    the plan writes conforms to its target.
-
-    Args:
-        model: the prepared float model.
-        source: what was decided, in the names of that model with its channels equalized.
-        recipe: the settings, of which the target counts and the form, and the target.
-
-    Raises:
-        PlanError: the plan breaks a rule.
-        ConformityError: the target would refuse the model whatever is float, for its opset for example.
+    Nodes that the form cannot write, or that the target would refuse, stay float, each with the reason. The
+    source's names are those of the model with its channels equalized. Only target and form of the recipe's
+    settings matter. Raises ConformityError if the target refuses even a float model, for its opset for
+    example.
     """
     equalized = apply_equalization(model, source.adjustments.equalization, source.tool)
     graph = index(apply_biases(equalized, source.adjustments.biases))
@@ -132,11 +125,7 @@ def plan_of_source(model: ir.Model, source: SourceParams, recipe: Recipe) -> Qua
 def _refused_nodes(
     error: ConformityError, lowered: LoweredModel, plan: QuantPlan, graph: Graph
 ) -> dict[str, FloatReason]:
-    """Return the quantized nodes that the target would refuse, each with the reason.
-
-    Raises:
-        ConformityError: a breach is that of no quantized node.
-    """
+    """Return the quantized nodes that the target refuses, and why; raise `error` if it refuses others."""
     reasons: dict[str, FloatReason] = {}
     for breach in error.breaches:
         nodes = planned_nodes(breach.node, lowered, plan, graph)
@@ -184,8 +173,7 @@ def _plan(
 
 
 def _float_type(source: SourceParams, recipe: Recipe) -> tuple[RestType, tuple[Finding, ...]]:
-    """Return the type of the floats of a plan, that of the source where the target takes it, and a finding
-    where it does not."""
+    """Return the float type of a plan, the source's if the target supports it, and a finding if not."""
     form, target, name = recipe.config.form, recipe.target, source.float_type
     if name == "float32":
         return "float32", ()
@@ -202,7 +190,7 @@ def _float_type(source: SourceParams, recipe: Recipe) -> tuple[RestType, tuple[F
 
 
 def _with_clip_inputs(graph: Graph, tensors: Mapping[str, QuantParams]) -> dict[str, QuantParams]:
-    """Return parameters with those of activations that only a clip reads, whose output has some.
+    """Return parameters that include activations that only a clip with a quantized output reads.
 
     Tools quantize after the activation function of a convolution, and not before it. With the same
     parameters on both sides the function changes no quantized value that saturation would not change.
@@ -225,12 +213,9 @@ def _with_clip_inputs(graph: Graph, tensors: Mapping[str, QuantParams]) -> dict[
 
 @dataclass(frozen=True)
 class _Decision:
-    """The decision about one node.
+    """The decision about one node: its plan entry, and the parameters of its quantized inputs and outputs.
 
-    Attributes:
-        entry: its entry in the plan, but for the inputs that are read as they are stored.
-        inputs: parameters of the inputs that it reads quantized, by index.
-        outputs: parameters of the outputs that it stores quantized, by name.
+    Inputs are by index, outputs by name; `entry` lacks the inputs that are read as they are stored.
     """
 
     entry: NodePlan
@@ -242,9 +227,8 @@ class _Decision:
 class _Decider:
     """The facts that decisions are made from, and the decisions.
 
-    Attributes:
-        unfit: nodes that stay float because they could not be written, each with the reason.
-        tensors: parameters of the activations, those before a clip that shares its output's included.
+    `unfit` has the nodes that cannot be written and stay float, each with the reason; `tensors` includes
+    activations before a clip that shares its output's parameters.
     """
 
     graph: Graph
@@ -330,9 +314,9 @@ class _Decider:
         inputs: Mapping[int, QuantParams],
         outputs: Mapping[str, QuantParams],
     ) -> Iterator[str]:
-        """Yield the reasons why the target does not take the parameters around a node.
+        """Yield the reasons why the target does not support the parameters around a node.
 
-        Those of a bias are what products take, whatever the source says.
+        A bias is not checked: it gets the parameters that products require.
         """
         target, graph, weight = self.recipe.target, self.graph, rule.weight
         activation_types = {*target.activation_types, *target.float_types}
@@ -397,8 +381,7 @@ class _Decider:
         inputs: Mapping[int, QuantParams],
         outputs: Mapping[str, QuantParams],
     ) -> Implementation:
-        """Return the implementation that the target wants of a node with 16 bits, or one that passes 8-bit
-        values through."""
+        """Return the target's variant of a 16-bit node, or of one that passes 8-bit values through."""
         target, weight = self.recipe.target, None if node.rule is None else node.rule.weight
         if weight is not None and kind is Kind.QUANTIZED:
             activations = [*(p for i, p in inputs.items() if i == 0), *outputs.values()]
@@ -426,9 +409,9 @@ class _Decider:
     # In float, with quantized constants
 
     def _hybrid(self, node: Node, said: SourceNode) -> _Decision | FloatReason | None:
-        """Return a node that computes in float with quantized constants, or with dynamic parameters.
+        """Return the decision for float arithmetic with quantized constants, or with dynamic parameters.
 
-        Why it is not that, where the source has it so; None where the source has not.
+        Returns the reason if the source has such a node and the target cannot; None if the source has none.
         """
         graph, target, rule = self.graph, self.recipe.target, node.rule
         if rule is None or node.name in self.unfit:
@@ -544,13 +527,7 @@ def _on_dynamic_nodes(
 def _described_settings(
     config: QuantConfig, graph: Graph, tensors: Mapping[str, QuantParams], nodes: Mapping[str, NodePlan]
 ) -> QuantConfig:
-    """Return the settings that describe a plan; those that qprof did not choose are off.
-
-    Args:
-        config: the settings, of which target and form stay.
-        graph: the prepared model.
-        tensors, nodes: of the plan.
-    """
+    """Return the settings that describe a plan; target and form stay, steps that qprof chooses are off."""
     activations = [params for name, params in tensors.items() if not graph.is_constant(name)]
     weights = [p for n, p in tensors.items() if graph.is_constant(n) and p.qtype.name != "int32"]
     kinds = {entry.kind for entry in nodes.values()}

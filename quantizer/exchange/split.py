@@ -58,16 +58,9 @@ class PartFile:
 def split(
     model_path: str | os.PathLike[str], plan: PlanLike, folder: str | os.PathLike[str]
 ) -> tuple[PartFile, ...]:
-    """Write the quantized parts of a joined model into a folder, together or not at all.
+    """Write the quantized parts of a joined float model into a folder, together or not at all.
 
-    Args:
-        model_path: the joined float model (`join`).
-        plan: made for it.
-        folder: gets `PART.int8.onnx` for each part; it is made where it is not there.
-
-    Raises:
-        ModelError: the model was not joined, is not in float32, or onnxruntime refuses a part. PlanError: the
-            plan is that of another model. ConfigError: a file cannot be written.
+    The folder gets `PART.int8.onnx` for each part, and is made if it does not exist.
     """
     where, target = plan_name(plan), Path(folder)
     prepared = open_prepared(model_path)
@@ -137,11 +130,7 @@ def _cut(model: ir.Model, plan: QuantPlan, part: Part, where: str) -> _Cut:
 
 
 def _nodes_between(inputs: Mapping[str, ir.Value], outputs: list[ir.Value], part: Part) -> set[ir.Node]:
-    """Return the nodes that compute the outputs of a part from its inputs.
-
-    Raises:
-        ModelError: they read something else, of another part.
-    """
+    """Return the nodes that compute a part's outputs; raise ModelError if they read another part."""
     ends, nodes, waiting = set(inputs.values()), set[ir.Node](), list(outputs)
     while waiting:
         value = waiting.pop()
@@ -196,7 +185,7 @@ def _share(
 ) -> QuantPlan:
     """Return a part's share of a plan, in the part's names; `present` are the names of the whole.
 
-    An added Mul belongs to the part that has it, whatever it is called.
+    A Mul that equalization added belongs to the part that reads it, whatever its name.
     """
     nodes = {str(node.name) for node in model.graph}
     tensors = {

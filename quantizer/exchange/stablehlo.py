@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def write(plan: QuantPlan, model: ir.Model) -> str:
     """Return the text of an MLIR module.
 
-    Types that its operation uniform_quantize does not take (blocks, unknown ranks) are declared, without a
+    Types that its operation uniform_quantize does not support (blocks, unknown ranks) are declared without a
     body.
     """
     functions = []

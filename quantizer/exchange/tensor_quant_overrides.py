@@ -66,11 +66,7 @@ def recognises(data: bytes) -> bool:
 
 
 def read(data: bytes, where: str) -> ForeignParams:
-    """Return the parameters of a file.
-
-    Raises:
-        MalformedError: the file is malformed.
-    """
+    """Return the parameters in TensorQuantOverrides; raise MalformedError if they are malformed."""
     top = document(data)
     entries = {}
     for name, items in top.items():

@@ -41,9 +41,7 @@ def recognises(data: bytes) -> bool:
 def read(data: bytes, where: str) -> ForeignRanges:
     """Return the symmetric ranges of a cache; entries of layers without a name are left out.
 
-    Raises:
-        MalformedError: a line is not "NAME: HEX", a name stands twice, a scale is not a number.
-        ProfileError: the file is no text.
+    Raises MalformedError if a line is not "NAME: HEX", a name occurs twice, or a scale is not a number.
     """
     lines = text_of(data, where, ProfileError).split("\n")
     header = HEADER.fullmatch(lines[0])
@@ -92,12 +90,9 @@ def _scales(lines: list[str]) -> Iterator[tuple[str, float]]:
 
 
 def write(profile: Profile, model: ir.Model) -> str:
-    """Return a cache with an entry for each tensor of a profile, in graph order.
+    """Return a cache with an entry for each tensor of a profile that is not always 0, in graph order.
 
-    A tensor that is always 0 has no scale, and no entry.
-
-    Raises:
-        ProfileError: a name holds an end of line, which a cache cannot hold.
+    Raises ProfileError if a name has an end of line.
     """
     lines, empty = [FIRST_LINE], []
     for name, tensor in profile.items():
