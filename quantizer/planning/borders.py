@@ -17,16 +17,9 @@ def integer_borders(
 ) -> dict[str, QuantParams]:
     """Return the parameters of the inputs and outputs that are integers at the border; {} with io float.
 
-    Those of 8 bits that are quantized inside keep their scale: uint8 and int8 of the same scale hold the same
-    numbers, 128 apart. Others get the range that their profile shows.
-
-    Args:
-        facts: the model.
-        tensors: parameters of what is quantized inside.
-        caches: inputs and outputs that are left out, as they hold caches.
-
-    Raises:
-        ConfigError: the range of a value is not known, or no value is float32.
+    8-bit tensors that are quantized inside keep their scale: uint8 and int8 of the same scale represent the
+    same numbers, 128 apart. Others get the range in their profile. `caches` are left out. Raises ConfigError
+    if the range of a value is not known, or no value is float32.
     """
     config = facts.config
     if config.io == "float":
@@ -52,11 +45,7 @@ def integer_borders(
 
 
 def float_borders(model: ir.Model, setting: str) -> tuple[str, ...]:
-    """Return the inputs and outputs of a model in float32.
-
-    Raises:
-        ConfigError: there is none, and `setting` asks for integers.
-    """
+    """Return the float32 inputs and outputs; raise ConfigError if `setting` needs some and there are none."""
     values = (*model.graph.inputs, *model.graph.outputs)
     names = tuple(str(value.name) for value in values if value.dtype is ir.DataType.FLOAT)
     if not names and setting != "float":

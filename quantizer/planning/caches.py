@@ -74,14 +74,11 @@ def _concat_caches(graph: Graph, target: Target) -> tuple[ConcatCache, ...]:
 def with_int8_caches(
     facts: PlanningFacts, nodes: Mapping[str, NodePlan]
 ) -> tuple[dict[str, NodePlan], dict[str, QuantParams]]:
-    """Return the entries of a plan, those of nodes that extend a cache with its parameters, and the
-    parameters of inputs and outputs that hold one in standard operators.
+    """Return a plan's entries with the parameters of int8 caches, and those of inputs and outputs.
 
-    A decoder keeps keys and values from step to step. A scale covers what was seen of all keys, or values, of
-    a node: new ones and those of earlier steps.
-
-    Raises:
-        ConfigError: the model has no cache that the target keeps in int8, or nothing is known of its values.
+    A decoder stores keys and values from step to step. A scale covers all observed keys, or values, of a
+    node: new ones and those of earlier steps. The inputs and outputs are caches in standard operators. Raises
+    ConfigError if the target stores no cache of the model in int8, or its values are not profiled.
     """
     setting = facts.config.kv_cache
     check_has_cache(facts.graph, facts.target, setting)
@@ -115,11 +112,7 @@ def cached_names(
 
 
 def _params(facts: PlanningFacts, cache: ConcatCache) -> QuantParams:
-    """Return the parameters of a cache in standard operators: one scale, or one for each element of a head.
-
-    Raises:
-        ConfigError: the profile does not know its values.
-    """
+    """Return the parameters of a standard-operator cache: one scale, or one for each element of a head."""
     names = [name for name in (*cache.sources, cache.present) if name in facts.profile]
     seen = {name: facts.profile[name] for name in names if facts.profile[name].count}
     if not seen:
@@ -163,11 +156,8 @@ def _params_of_attention(facts: PlanningFacts, node: Node, place: CachePlace) ->
     """Return the parameters of a cache of an attention: one scale, or one for each element of each head.
 
     The axis of these is the last, and the scales are those of the first head, then of the second, and so on.
-    They cover what the samples had of new keys, or values, in each channel, with `HEADROOM` but for keys that
-    positions turn, whose pairs have room; where the cache itself had larger ones, all grow with the largest.
-
-    Raises:
-        ConfigError: the profile does not know its values.
+    They cover the observed new keys, or values, in each channel, times `HEADROOM` except for keys whose pairs
+    positions turn, which have room; if the cache had larger values, all scales grow with the largest.
     """
     present = node.outputs[place.present]
     if present not in facts.profile:

@@ -46,7 +46,7 @@ MAX_TENSORS_BACK = 64
 def find_chains(graph: Graph) -> tuple[PointwiseChain, ...]:
     """Return the largest chains of two nodes and more, in graph order; no node is in two.
 
-    A clip that alone reads the source is left before the chain, where it is free.
+    A clip that is the source's only reader stays before the chain, where it is free.
     """
     # An element-wise result -> the tensors that every path to it goes through, the nearest first.
     lineages: dict[str, tuple[str, ...]] = {}
@@ -127,10 +127,7 @@ def planned_separately(
 ) -> bool:
     """Whether each operator of a chain is planned by itself.
 
-    Args:
-        chain: the chain.
-        target: the runtime.
-        profiled: tensors with a profile; a chain with an inner tensor that has none stays one. None for all.
+    A chain with an inner tensor outside `profiled` stays one node; None for a profile of every tensor.
     """
     if chain_implementation(target) != "separate":
         return False
@@ -148,10 +145,7 @@ def planned_separately(
 def with_chains(facts: PlanningFacts) -> PlanningFacts:
     """Return the facts with the chains that are planned as one node.
 
-    A chain with an activation inside that is to have 16 bits is planned node by node.
-
-    Raises:
-        ConfigError: a setting names nothing in the model.
+    A chain with an inner activation that is to have 16 bits is planned node by node.
     """
     asked_16_bits = facts.named_16bit
     chains = [
@@ -200,10 +194,7 @@ def _faster_fused(facts: PlanningFacts) -> Iterator[PointwiseChain]:
 
 
 def of_adjusted(facts: PlanningFacts, graph: Graph, profile: Profile) -> PlanningFacts:
-    """Return the facts of the model after an adjustment, with its copies of the chains.
-
-    A chain is left out where the adjustment made another function of it.
-    """
+    """Return the facts of an adjusted model, without chains whose function the adjustment changed."""
     chains = {}
     for name, chain in facts.chains.items():
         reader, place = next(
@@ -219,21 +210,15 @@ def of_adjusted(facts: PlanningFacts, graph: Graph, profile: Profile) -> Plannin
 def plan_with_chains(
     facts: PlanningFacts, floats: FloatReasons, make: Callable[[PlanningFacts, FloatReasons], QuantPlan]
 ) -> QuantPlan:
-    """Return a plan of a model that is made with each chain as one node.
-
-    Args:
-        facts: the model.
-        floats: its nodes that stay float, each with the reason.
-        make: returns the plan of the contracted model, given the same of it.
-    """
+    """Return a plan from `make`, called on the contracted model and its float nodes, with chains expanded."""
     contracted_facts = contracted(facts)
     return expanded(make(contracted_facts, contracted_facts.by_planned_node(floats)), facts)
 
 
 def contracted(facts: PlanningFacts) -> PlanningFacts:
-    """Return the facts with a node in the place of each chain, and without the tensors inside chains.
+    """Return the facts with one node instead of each chain, and without the tensors inside chains.
 
-    The model itself is left as it is: the nodes that stand for chains are in the index alone.
+    The model itself does not change: only the index has the nodes of chains.
     """
     if not facts.chains:
         return facts
@@ -304,12 +289,7 @@ def expanded(plan: QuantPlan, facts: PlanningFacts) -> QuantPlan:
 
 
 def planned_chains(nodes: Iterable[ir.Node], plan: QuantPlan) -> dict[str, tuple[ir.Node, ...]]:
-    """Return the nodes of every table that has parts, by the name of the one that makes its result, the last.
-
-    Args:
-        nodes: of the model.
-        plan: its plan.
-    """
+    """Return the nodes of every table with several parts, by the name of the last, which makes its result."""
     tables = ((name_of(node), plan.table_nodes(node)) for node in nodes)
     return {name: parts for name, parts in tables if len(parts) > 1}
 

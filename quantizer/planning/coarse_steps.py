@@ -22,9 +22,9 @@ ROUNDING = 1.0 / 12.0
 
 
 def too_coarse(decision: Decision) -> FloatReasons:
-    """Return the nodes that are to stay float, as the step of their inputs or outputs is too coarse.
+    """Return the nodes that must stay float because the step of their inputs or outputs is too coarse.
 
-    Where activations share a scale, those whose own range is that wide are named, as long as there are any.
+    If activations share a scale, those whose own range is too wide are named, as long as there are any.
     """
     facts = decision.facts
     by_group: dict[str, FloatReason] = {}

@@ -54,8 +54,7 @@ MOST_KEPT = 8
 class KeptFacts:
     """The facts derived for plans of one model, each with the field values that it follows from.
 
-    One store for all records of `PlanningFacts` that describe the same model: what a plan has derived, the
-    next one need not, whichever of them was made from which.
+    All records of `PlanningFacts` of the same model share one store, so that later plans reuse derived facts.
     """
 
     def __init__(self, before: KeptFacts | None = None) -> None:
@@ -76,8 +75,7 @@ class KeptFacts:
 
 
 def derived_from(*fields: str) -> Callable[[Callable[[PlanningFacts], T]], cached_property[T]]:
-    """Return a decorator for facts that follow from some fields of `PlanningFacts`: computed once for all
-    records in which these fields are the same objects."""
+    """Return a decorator that computes a fact once for all records with the same objects in these fields."""
 
     def decorated(function: Callable[[PlanningFacts], T]) -> cached_property[T]:
         def derived(facts: PlanningFacts) -> T:
@@ -248,7 +246,7 @@ class PlanningFacts:
     def knows_sizes(self) -> bool:
         """Whether the sizes of all activations are known.
 
-        They follow from the numbers of elements in a profile; ranges alone do not tell the sizes that a model
+        They follow from the numbers of elements in a profile; ranges do not give the sizes that a model
         leaves free, besides the batch.
         """
         dims = (
@@ -261,8 +259,7 @@ class PlanningFacts:
 
     @derived_from("graph", "profile", "recipe", "config", "prepared", "measured")
     def cost_model(self) -> CostModel | None:
-        """Times of nodes and conversions; None without measured times of the target's kernels, or for unknown
-        sizes."""
+        """Times of nodes and conversions; None if the target's kernels or the sizes are unknown."""
         table = self.recipe.costs
         ways = self.target.spellings if self.config.form in RUNTIME_FORMS else ()
         if table is None or not self.knows_sizes:
@@ -310,8 +307,7 @@ class PlanningFacts:
 
     @derived_from("prepared", "recipe", "config", "unfit", "chains")
     def requested_float(self) -> FloatReasons:
-        """The nodes that `keep_float` names, those that append to a cache in int8, and those that are unfit,
-        as nodes of `graph`."""
+        """The nodes of `graph` that `keep_float` names, that append to an int8 cache, or that are unfit."""
         matched = match_nodes(self.prepared.graph, self.config.keep_float)
         is_asked = self.config.kv_cache != "float" and "Concat" in self.target.int8_caches
         caches = concat_caches(self.prepared.graph) if is_asked else ()
@@ -338,10 +334,7 @@ class PlanningFacts:
         return {chain_of.get(name, name): reason for name, reason in reasons.items()}
 
     def channel_params(self, name: str, axis: int | None, schema: Schema, qtype: QuantType) -> QuantParams:
-        """Return `schemas.channel_params` of a constant of the graph, in float32.
-
-        The plans that are tried on the way to one within the noise budget ask for the same: it is kept.
-        """
+        """Return `schemas.channel_params` of a constant of the graph, in float32; cached for later plans."""
         key = (name, axis, schema, qtype)
         if key not in self._channel_params:
             array = self.graph.constant(name)
@@ -375,12 +368,10 @@ class PlanningFacts:
     def params_with_bias(
         self, weight: QuantParams, data: QuantParams, bias: str, schema: Schema
     ) -> tuple[QuantParams, QuantParams]:
-        """Return `schemas.weight_for_bias` of a constant of the graph, and the `bias_params` to it; kept.
+        """Return `schemas.weight_for_bias` of a constant bias, and the `bias_params` to it; cached.
 
-        Args:
-            weight, data: parameters of the weight, and of the activation that it is multiplied with.
-            bias: the constant.
-            schema: that of the weight.
+        `schema` is that of the weight; `data` are the parameters of the activation that the weight
+        multiplies.
         """
         key = (bias, weight, data, schema)
         if key not in self._params_with_bias:
@@ -402,19 +393,15 @@ class PlanningFacts:
 
     @derived_from("graph", "config")
     def named_16bit(self) -> frozenset[str]:
-        """The activations that `keep_16bit` names: tensors, or all activations of nodes.
-
-        Raises:
-            ConfigError: a pattern names no tensor and no node.
-        """
+        """The activations that `keep_16bit` names: tensors, or all activations of nodes."""
         return activations_named(self.graph, self.config.keep_16bit)
 
     @derived_from("graph", "profile", "recipe", "config", "prepared", "range_cache")
     def precisions(self) -> Mapping[str, QuantType | FloatReason]:
-        """The type of every activation that has a range, or why it stays float.
+        """The type of every activation that has a range, or the reason why it stays float.
 
-        16 bits where that was asked for, or where 8 leave an SQNR below `min_tensor_sqnr` and every operator
-        around the activation has a kernel for 16.
+        It has 16 bits if requested, or if 8 leave an SQNR below `min_tensor_sqnr` and every operator around
+        the activation has a kernel for 16.
         """
         return {name: self._precision(name) for name in self.activations.names}
 
@@ -476,8 +463,7 @@ class PlanningFacts:
 def activations_named(graph: Graph, patterns: Collection[str]) -> frozenset[str]:
     """Return the activations that `keep_16bit` names: tensors, or all activations of nodes.
 
-    Raises:
-        ConfigError: a pattern names no tensor and no node.
+    Raises ConfigError if a pattern names no tensor and no node.
     """
     activations = {n for n, v in graph.values.items() if not graph.is_constant(n) and graph.is_float(n)}
     named: set[str] = set()
@@ -497,14 +483,8 @@ def planning_facts(
 ) -> PlanningFacts:
     """Return the facts of a model; no chain is planned as one node yet.
 
-    Args:
-        prepared: the model.
-        profile: its profile, bound to its tensor names.
-        recipe: what was asked for and what the runtime can execute.
-        findings: of earlier steps besides those of preparation.
-
-    Raises:
-        ProfileError: a setting needs histograms, and the profile has none.
+    The profile is bound to the model's tensor names. Raises ProfileError if a setting needs histograms, and
+    the profile has none.
     """
     fixed = fix_shapes(prepared, split_shapes(recipe.config.fix_shapes))
     run = with_shapes_of_run(fixed, profile)
@@ -548,10 +528,9 @@ def planning_facts(
 
 
 def _on_ranges(profile: Profile, recipe: Recipe) -> tuple[Finding, ...]:
-    """Return the findings of a plan from a profile that has ranges only; none of other profiles.
+    """Return the findings about a profile with ranges only; () for other profiles.
 
-    Raises:
-        ProfileError: a setting that was given, or is not the default one, needs histograms.
+    Raises ProfileError if a setting that was given, or is not the default one, needs histograms.
     """
     if has_histograms(profile):
         return ()

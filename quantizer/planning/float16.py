@@ -68,13 +68,9 @@ TERMS = (Arithmetic.SUM, Arithmetic.DIFFERENCE)
 
 
 def with_float16_scales(plan: QuantPlan, graph: Graph) -> QuantPlan:
-    """Return a plan whose scales are numbers of float16 where that loses next to nothing (`in_float16`).
+    """Return a plan whose scales are float16 numbers if that costs next to nothing (`in_float16`).
 
     Scales of int32 biases stay products, and are float32.
-
-    Args:
-        plan: of the model of `graph`.
-        graph: what is planned.
     """
     tensors = {name: _narrow(params) for name, params in plan.tensors.items()}
     nodes = {
@@ -109,13 +105,9 @@ def _narrow(params: QuantParams) -> QuantParams:
 
 
 def with_float32_nodes(plan: QuantPlan, graph: Graph, profile: Profile, lost: FloatReasons) -> QuantPlan:
-    """Return a plan that says which nodes compute in float32, and why.
+    """Return a plan with the nodes that compute in float32, each with its reason.
 
-    Args:
-        plan: of the model of `graph`.
-        graph: the model, its adjustments applied.
-        profile: of its activations.
-        lost: nodes that were seen to lose too much in float16.
+    `graph` is the model with its adjustments; `lost` are the nodes that lost too much in float16 on samples.
     """
     reasons = {**_Ranges(plan, graph, profile).nodes(), **lost}
     nodes = {name: replace(entry, float32=reasons.get(name, "")) for name, entry in plan.nodes.items()}
@@ -228,8 +220,10 @@ class _Ranges:
         return 0.0 < float(np.abs(constant).max()) < FEW_BITS_BELOW
 
     def _foreign_fillers(self) -> dict[str, FloatReason]:
-        """Return the tensors with fillers of masks that come from an input of the model: as infinities of
-        float16 a row of them would be no number after a Softmax."""
+        """Return the tensors with mask fillers that come from an input of the model.
+
+        As infinities of float16 they would make a row of NaN after a Softmax.
+        """
         found: dict[str, FloatReason] = {}
         for name in self.graph.inputs:
             if name in self.profile and self.profile[name].inf and self._is_float(name):
@@ -243,8 +237,7 @@ class _Ranges:
         return found
 
     def _moved(self, tensors: Mapping[str, FloatReason]) -> dict[str, FloatReason]:
-        """Return tensors with those that hold the same values before and after them; of those whose ranges
-        are not known with the sums of them too."""
+        """Return tensors with those of the same values before and after; for unknown ranges, also sums."""
         moved, waiting = dict(tensors), list(tensors)
         while waiting:
             name = waiting.pop()

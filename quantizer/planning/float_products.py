@@ -64,12 +64,7 @@ def float_type(config: QuantConfig) -> QuantType | None:
 
 
 def float_products(facts: PlanningFacts, floats: FloatReasons) -> FloatProducts:
-    """Return the products of a model that compute with floating-point data and weights.
-
-    Args:
-        facts: the model.
-        floats: nodes that stay float, each with the reason.
-    """
+    """Return the products of a model that compute with floating-point data and weights."""
     qtype, config = float_type(facts.config), facts.config
     if qtype is None:
         return FloatProducts()
@@ -159,17 +154,10 @@ def with_float_products(
     nodes: dict[str, NodePlan],
     products: FloatProducts,
 ) -> Mapping[str, QuantParams]:
-    """Let the entries of such products in a plan of all else be theirs, in place.
+    """Write the entries of float products into a plan's `nodes`, in place, and return the plan's tensors.
 
-    Args:
-        facts: the model.
-        tensors: that are stored in integers.
-        nodes: by name.
-        products: chosen for it.
-
-    Returns:
-        The tensors with those that are float where they are made, and read in a floating-point type; other
-        ones are converted for each product by itself.
+    Tensors that are made in float and read in one floating-point type are added; other ones are converted for
+    each product by itself.
     """
     known, graph = dict(tensors), facts.graph
     for name in products.inputs:
@@ -188,14 +176,9 @@ def with_float_products(
 
 
 def write_clips_as_max(graph: Graph, target: Target, nodes: dict[str, NodePlan], tensor: str) -> None:
-    """Let the float node that clips a tensor be written as Max where the target says so, in place: there the
-    runtime would leave it out before the tensor is rounded to floating-point numbers.
+    """Write the float clip of a tensor as Max, in place, if the target requires it.
 
-    Args:
-        graph: the prepared model.
-        target: the runtime.
-        nodes: of the plan, by name.
-        tensor: name of what is read in floating-point numbers of few bits.
+    The runtime would remove a clip before the tensor is rounded to floating-point numbers of few bits.
     """
     maker = graph.producer(tensor)
     while maker is not None and nodes[maker.name].kind is Kind.FLOAT:
@@ -248,8 +231,10 @@ def _factors(node: Node) -> tuple[int, ...]:
 
 
 def activation_params(name: str, facts: PlanningFacts, qtype: QuantType) -> QuantParams:
-    """Return the parameters of an activation: its scale is a headroom times the largest magnitude that was
-    recorded, over the largest value of the type; or the largest that the mathematics allows, where less."""
+    """Return the parameters of an activation: scale = `HEADROOM` * largest magnitude / largest of the type.
+
+    The largest magnitude is the recorded one, or the bound of the operator if that is less.
+    """
     tensor, producer = facts.profile[name], facts.graph.producer(name)
     largest = HEADROOM * max(-tensor.minimum, tensor.maximum)
     rule = None if producer is None else producer.rule
@@ -260,8 +245,7 @@ def activation_params(name: str, facts: PlanningFacts, qtype: QuantType) -> Quan
 
 
 def _weight_params(node: Node, facts: PlanningFacts, qtype: QuantType) -> QuantParams:
-    """Return the parameters of the constant factor of a product, for each output channel where it is the
-    weight."""
+    """Return the parameters of a product's constant factor, for each output channel if it is the weight."""
     assert node.rule is not None
     assert node.rule.weight is not None
     layout, config = node.rule.weight, facts.config
@@ -289,8 +273,10 @@ def _integer_params(node: Node, facts: PlanningFacts) -> InputParams:
 
 
 def _noise(node: Node, facts: PlanningFacts, inputs: InputParams) -> float:
-    """Return the noise power over signal power of all that a product reads, summed; for integers what
-    equalization would leave of it."""
+    """Return noise power over signal power, summed over a product's inputs.
+
+    In integers, it is the noise that equalization would leave.
+    """
     estimator, total = facts.noise_estimator, 0.0
     for index, params in inputs.items():
         name = node.input(index)

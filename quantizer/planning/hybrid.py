@@ -134,11 +134,8 @@ Floats = npt.NDArray[np.float32]
 def data_free_choices(facts: PlanningFacts, floats: FloatReasons) -> dict[str, Choice]:
     """Return the choices of a mode without a profile, by node name in graph order.
 
-    All nodes are float, each with the reason that it has unless it becomes a hybrid.
-
-    Args:
-        facts: the model.
-        floats: nodes that are not to compute in integers, each with the reason.
+    All nodes are float, each with its reason unless it becomes a hybrid. `floats` are nodes that must not
+    compute in integers.
     """
     mode, target = facts.config.mode, facts.target
     choices = {}
@@ -170,14 +167,6 @@ def find_hybrids(
     """Return the choices of the nodes that become dynamic or weight-only, by node name in graph order.
 
     A recurrent node that only its kind or its size keeps float is among them, with that as the reason.
-
-    Args:
-        facts: the model.
-        choices: what was selected so far.
-        floats: nodes that are not to be quantized statically, each with the reason.
-
-    Raises:
-        ConfigError: a pattern of `keep_float` names nothing in the model.
     """
     hybrids: dict[str, Choice] = {}
     for node in facts.graph.nodes:
@@ -195,14 +184,9 @@ def find_hybrids(
 def _hybrid(
     node: Node, rule: Rule, choice: Choice, facts: PlanningFacts, why: FloatReason | None
 ) -> Choice | None:
-    """Return the hybrid that a node becomes which the selection left float; None where it stays float.
+    """Return the dynamic or weight-only choice for a node left in float, or None.
 
-    Args:
-        node: the node.
-        rule: its entry of the operator table.
-        choice: that of the selection.
-        facts: of the model.
-        why: why it is not to be quantized statically; None for no such wish.
+    `why` is the reason against static quantization, or None.
     """
     config, target = facts.config, facts.target
     hybrid = _embedding(node, rule, facts) if rule.stored else None
@@ -237,8 +221,10 @@ def _is_too_slow(node: Node, facts: PlanningFacts) -> bool:
 
 
 def _is_faster_dynamic(node: Node, hybrid: Choice, facts: PlanningFacts) -> bool:
-    """Whether a weight-only product of 8 bits is predicted to be faster in dynamic int8, for the tokens that
-    were stated. Both kernels round the activations to 8 bits, and both weights are as large."""
+    """Whether dynamic int8 is predicted to beat 8-bit weight-only for the stated tokens.
+
+    Both kernels round the activations to 8 bits, and both weights are as large.
+    """
     config, costs = facts.config, facts.token_costs if facts.config.mode == "weight-only" else None
     if costs is None or not (config.prompt or config.answer) or not config.regards_time:
         return False
@@ -289,7 +275,7 @@ def _embedding(node: Node, rule: Rule, facts: PlanningFacts) -> Choice | None:
 
 
 def is_mostly_tables(graph: Graph) -> bool:
-    """Whether most bytes of the constants of a model are tables that nodes read entries from.
+    """Whether most bytes of a model's constants are tables that nodes read entries from.
 
     Such a model has little time to gain or to lose, and three quarters of its size to gain.
     """
@@ -314,9 +300,11 @@ def is_dear_to_read(node: Node, facts: PlanningFacts) -> bool:
 
 
 def _multiplies_activations(graph: Graph, name: str, longest: int) -> bool:
-    """Whether the entries of a table become factors of activations of a product, as the cosines and sines of
-    rotary positions: their errors are those of every activation that they turn, and they are small. Entries
-    that are multiplied with what is made of entries alone, as by a normalisation, are no such factors."""
+    """Whether entries of a table multiply activations of a product, as cosines of rotary positions do.
+
+    Their errors reach every activation that they turn, and they are small. Entries that are multiplied only
+    with values made of entries, as by a normalisation, do not count.
+    """
     for reader, index in graph.consumers(name) if longest else ():
         if reader.facts.arithmetic is Arithmetic.PRODUCT:
             for node in upstream(graph, [reader.input(1 - index)]):
@@ -351,9 +339,9 @@ def _unfit_recurrent(node: Node, rule: Rule, facts: PlanningFacts) -> FloatReaso
 
 
 def _slower_as_scan(node: Node, facts: PlanningFacts) -> FloatReason | None:
-    """Return why a recurrent node that would be written as a Scan gains too little; None where it gains.
+    """Return the reason why a recurrent node gains too little as a Scan, or None.
 
-    Where its time is not known it is float: with a state of 128 elements a Scan takes twice as long.
+    If its time is not known it stays float: with a state of 128 elements a Scan takes twice as long.
     """
     model, op_type = facts.cost_model, node.op_type
     if model is None or f"{op_type}:dynamic" not in model.table.kernels:
@@ -370,8 +358,10 @@ def _slower_as_scan(node: Node, facts: PlanningFacts) -> FloatReason | None:
 
 
 def _dynamic(node: Node, rule: Rule, choice: Choice, facts: PlanningFacts) -> Choice | None:
-    """Return a product or a recurrent node with dynamic quantization parameters; None where it cannot be
-    one, but for a recurrent node that 8 bits are too few for: that stays float, with the figure as reason."""
+    """Return a product or a recurrent node with dynamic quantization parameters, or None.
+
+    A recurrent node with too few dB in 8 bits stays float, with the figure as the reason.
+    """
     graph, config = facts.graph, facts.config
     if rule.refusal(node, graph):
         return None
@@ -451,14 +441,7 @@ def _dynamic(node: Node, rule: Rule, choice: Choice, facts: PlanningFacts) -> Ch
 
 
 def _weight_only(node: Node, rule: Rule, facts: PlanningFacts, instead: WeightFormat | None) -> Choice | None:
-    """Return a float node with quantized constants, None where it has none worth it.
-
-    Args:
-        node: the node.
-        rule: its entry of the operator table.
-        facts: of the model.
-        instead: their format where that which was asked for has too few bits.
-    """
+    """Return a float node with quantized constants, or None; `instead` replaces formats with fewer bits."""
     config = facts.config
     pays = config.mode == "weight-only" or kernel_reads_weight(node, facts)
     if not facts.target.weight_only.get(node.op_type, ()) or not pays or rule.is_lookup:
@@ -486,12 +469,10 @@ def _weight_only(node: Node, rule: Rule, facts: PlanningFacts, instead: WeightFo
 
 
 def with_int8_weights(facts: PlanningFacts, plan: QuantPlan, *, without: Collection[str] = ()) -> QuantPlan:
-    """Return a plan whose float nodes have int8 weights where these cost no time and make the file smaller.
+    """Return a plan whose float nodes have int8 weights if these cost no time and make the file smaller.
 
-    Args:
-        facts: the model.
-        plan: of its graph; stays as it is in a mode without data, and where the runtime folds nothing.
-        without: nodes that have float weights.
+    The plan does not change in a mode without data, or if the runtime folds nothing; nodes of `without` keep
+    float weights.
     """
     if facts.config.mode in DATA_FREE or facts.target.folds == "nothing":
         return plan
@@ -553,8 +534,11 @@ def _least_sqnr(config: QuantConfig) -> float:
 
 
 def _large(graph: Graph, name: str, least: int) -> Floats | None:
-    """Return a constant that is worth quantizing: float32, finite, large, and read by nodes alone; and not
-    computed from fewer bytes than it would take in int8, which are what is written of it in float."""
+    """Return a constant worth quantizing, or None: float32, finite, large and read only by nodes.
+
+    A constant that is computed from fewer bytes than it takes in int8 is not: in float only these are
+    written.
+    """
     if not graph.is_constant(name) or graph.is_result(name) or any(i < 0 for _, i in graph.consumers(name)):
         return None
     array = graph.constant(name)

@@ -16,16 +16,13 @@ from .chains import find_chains, inner_tensors, planned_separately
 
 
 def needed_tensors(graph: Graph, hidden: Collection[str] = ()) -> frozenset[str]:
-    """Return the floating-point activations that a plan may need, whatever is asked for.
+    """Return the floating-point activations that a plan may need, with any settings.
 
-    These are what operators of the table read as activations and make, and the keys and values of caches. No
-    schema, calibrator, form or target quantizes an operator that the table lacks, so what lies between such
-    operators alone needs no profile. Nor does a tensor that is only clipped: the profile of the clipped one
-    serves for it. Nor does what lies inside a chain that no packaged target takes apart (see `chains`).
-
-    Args:
-        graph: the prepared model.
-        hidden: tensors that the runtime cannot show.
+    These are the activations that operators of the table read and make, and the keys and values of caches. No
+    schema, calibrator, form or target quantizes an operator that the table lacks, so tensors between only
+    such operators need no profile. Nor does a tensor that is only clipped: the profile of the clipped one
+    serves for it. Nor do tensors inside a chain that no packaged target takes apart (see `chains`). `hidden`
+    are tensors that the runtime cannot show.
     """
     names: set[str] = set()
     for node in graph.nodes:
@@ -67,9 +64,9 @@ def missing_tensors(profile: Profile, graph: Graph, where: str) -> tuple[Finding
 
 
 def weighted_channels(graph: Graph) -> dict[str, int]:
-    """Return the axis of the input channels of every activation that is multiplied with a constant weight.
+    """Return the axis of the input channels of every activation that multiplies a constant weight.
 
-    Those of recurrent operators are among them, and the keys and values of caches. Where two nodes see
+    Inputs of recurrent operators are among them, and the keys and values of caches. If two nodes use
     different axes of one tensor, the first in graph order decides.
     """
     axes: dict[str, int] = {}

@@ -55,18 +55,9 @@ Floats = npt.NDArray[np.float64]
 def make_plan(
     facts: PlanningFacts, floats: FloatReasons = NO_FLOATS, *, start_everywhere: bool = False
 ) -> QuantPlan:
-    """Decide everything about one model, its noise at the outputs included.
+    """Return the plan of one model, with the noise estimates of its outputs in its origin.
 
-    Args:
-        facts: the model.
-        floats: nodes that stay float, each with the reason.
-        start_everywhere: let quantization start at memory-bound operators too, whatever their neighbours are.
-
-    Returns:
-        The plan, with the estimates of its outputs as part of its origin.
-
-    Raises:
-        ConfigError: the settings name something that the model does not have.
+    With `start_everywhere` quantization may start at memory-bound operators too, with any neighbours.
     """
     formats, floats = chosen_formats(facts, floats)
     facts = replace(facts, weight_formats=formats)
@@ -96,8 +87,7 @@ def make_plan(
 
 
 def _with_estimates(facts: PlanningFacts, plan: QuantPlan) -> QuantPlan:
-    """Return a plan with the estimates of its outputs, and a note of each that keeps less than was asked
-    for."""
+    """Return a plan with the estimates of its outputs, and a finding for each below the requested SQNR."""
     graph, profile, limits = facts.graph, facts.profile, facts.noise_limits
     estimator, gains = facts.noise_estimator, facts.noise_gains
     steps = [step for step in find_steps(graph) if gains.powers.get(step.tensor)]
@@ -151,8 +141,7 @@ class NoiseRules:
         self._known: tuple[QuantPlan, NoiseFlow, Mapping[str, Floats]] | None = None
 
     def noise_of(self, plan: QuantPlan) -> tuple[NoiseFlow, Mapping[str, Floats]]:
-        """Return how the noise of a plan reaches the judged tensors, and that of each node there; that of one
-        plan is kept."""
+        """Return the noise flow of a plan to the judged tensors, and each node's noise there; cached."""
         if self._known is None or self._known[0] is not plan:
             flow = noise_flow(self.estimator.gains_of(plan), self.judged)
             self._known = plan, flow, self.estimator.by_node(flow, plan)
@@ -248,14 +237,9 @@ class Rounding:
 def roundings(
     estimator: NoiseEstimator, plan: QuantPlan, flow: NoiseFlow, place: int, allowed: float
 ) -> Iterator[Rounding]:
-    """Yield the roundings, with the nodes of which one has to be quantized for it.
+    """Yield the roundings at output number `place` of a flow, each with the nodes that activate it.
 
-    Args:
-        estimator: of the model's noise.
-        plan: a plan.
-        flow: how its noise reaches the tensors at which it is judged.
-        place: of the output among these.
-        allowed: most noise power over its signal power.
+    `allowed` is the output's limit of noise power over signal power.
     """
     graph = estimator.activations.graph
     for source in estimator.sources(flow, plan):
@@ -289,8 +273,7 @@ def _by_reader(
 
 
 def affected(graph: Graph, plan: QuantPlan, tensor: str, reader: str) -> Iterator[str]:
-    """Yield a reader of a tensor that is quantized and, where it passes quantized values on, who reads
-    these."""
+    """Yield a quantized reader of a tensor and, if it passes quantized values on, the readers of these."""
     entry = plan.nodes.get(reader)
     if entry is None or entry.kind is Kind.FLOAT:
         return
@@ -317,15 +300,12 @@ def cheapest_floats(prices: Prices, roundings: Collection[Rounding]) -> set[str]
     """Return the nodes without whose noise an output is within its limit, at the least time.
 
     A tensor is rounded as long as the node that makes it, or one that reads it, is quantized. So the noise of
-    one node alone says little: a float node between quantized ones has saved nothing, and at an output the
-    last nodes count most, since nothing after them averages. The nodes are chosen together: time, conversions
+    one node means little: a float node between quantized ones has saved nothing, and at an output the last
+    nodes count most, since nothing after them averages. The nodes are chosen together: time, conversions
     included, plus noise at a price for its unit, is least for a minimum cut of the graph, and the lowest
     price at which the output is within its limit is found by bisection (Lagrange). Any other choice that is
-    as fast has more noise.
-
-    Args:
-        prices: microseconds of the nodes that are quantized now, and of conversions.
-        roundings: the noise at the output; those of a share of 1 in all are within the limit.
+    as fast has more noise. Prices are in microseconds, of the nodes that are quantized now and of
+    conversions; the output is within its limit if the shares of `roundings` add up to 1 at most.
     """
     names = {name for rounding in roundings for name in rounding.nodes}
     # A node without a price takes no time, and none is taken to be faster in float: noise alone decides here.
@@ -354,8 +334,8 @@ def cheapest_floats(prices: Prices, roundings: Collection[Rounding]) -> set[str]
 def _with_more_quantized(floats: set[str], prices: Prices, roundings: Collection[Rounding]) -> set[str]:
     """Return float nodes without those that can be quantized with the output still within its limit.
 
-    Minimum cuts for all prices of noise are the corners of a convex hull: where many nodes are alike, they
-    all go to float at one price. Those with the least noise for the time that they save go back one by one.
+    Minimum cuts for all prices of noise are the corners of a convex hull: if many nodes are alike, they all
+    go to float at one price. Those with the least noise for the time that they save go back one by one.
     """
     at_node: dict[str, list[Rounding]] = {name: [] for name in floats}
     for rounding in roundings:
@@ -429,17 +409,11 @@ def cheap_nodes(
 ) -> dict[str, FloatReason]:
     """Return products at the head of the model that are better in float, each with the figures.
 
-    Where a model begins with few channels, a product takes little of the time and may add much of the noise:
-    what it loses is lost to all that follows. Only the outermost products are considered, those before which
-    all is float already: one of them in float moves the border and adds no conversions. Noise is compared
-    with the variance of an output, not with its power: a constant offset, such as an image's mean brightness,
-    carries no information.
-
-    Args:
-        graph, profile: of the model.
-        flow: how its noise travels.
-        plan: its plan.
-        noise: by node, its noise power over signal power at each output of the flow.
+    If a model begins with few channels, a product takes little of the time and may add much of the noise: its
+    error reaches all later layers. Only the outermost products are considered, which have only float nodes
+    before them: one of them in float moves the border and adds no conversions. Noise is compared with the
+    variance of an output, not with its power: a constant offset, such as an image's mean brightness, carries
+    no information. `noise` is, by node, noise power over signal power at each output of the flow.
     """
     total = sum(noise.values(), np.zeros(len(flow.outputs)))
     varying = varying_part(profile, flow)
@@ -515,14 +489,9 @@ def _with_int8_weights_in_budget(
     """Return a plan in which float nodes have int8 weights as far as the noise budget allows.
 
     A weight that is dequantized when the model is loaded makes the file smaller, and saves no time. So its
-    noise may only use what the quantized nodes left of the budget, and no more of that than goes unnoticed.
-
-    Args:
-        facts: the model.
-        plan: within the budget; its float nodes have float weights.
-        estimator: of the model's noise.
-        flow: how it reaches the tensors at which it is judged.
-        allowed: most noise over signal at each of these.
+    noise may only use the part of the budget that quantized nodes leave, and no more of that than goes
+    unnoticed. `plan` is within the budget, with float weights in its float nodes; `allowed` is the most noise
+    over signal at each output of the flow.
     """
 
     def stored_in_int8(trial: QuantPlan) -> set[str]:

@@ -57,13 +57,7 @@ def choose_parameters(
 ) -> Parameters:
     """Return the parameters of all tensors.
 
-    Args:
-        facts: the model.
-        choices: what becomes of its nodes.
-        groups: the activations that are quantized, with their ranges.
-
-    Raises:
-        UnfitNodesError: constants of nodes have no parameters, such as a bias that does not fit.
+    Raises UnfitNodesError if constants of nodes have no parameters, such as a bias that does not fit.
     """
     graph = facts.graph
     by_schema = _activation_params(facts, choices, groups)
@@ -101,8 +95,7 @@ def choose_parameters(
 
 
 def _stored(facts: PlanningFacts, params: QuantParams) -> QuantParams:
-    """Return the parameters as the target stores them: unsigned ones of the same float values where it wants
-    these."""
+    """Return the parameters as the target stores them: perhaps unsigned ones of the same float values."""
     return unsigned_equivalent(params) if facts.target.unsigned_activations else params
 
 
@@ -138,12 +131,9 @@ def _activation_params(
 
 
 def _misread_joins(facts: PlanningFacts, choices: Mapping[str, Choice], want: str) -> set[str]:
-    """Return the activations behind a Concat that a kernel of the target reads in one way alone.
+    """Return the activations behind a Concat that a kernel of the target reads in one way only.
 
-    Args:
-        facts: of the model.
-        choices: what becomes of its nodes.
-        want: the way, see `Target.joined_inputs`.
+    The way is `want`, a value of `Target.joined_inputs`.
     """
     graph, found = facts.graph, set[str]()
     for node in graph.nodes:

@@ -115,17 +115,10 @@ class PlannedModel:
 def model_facts(
     prepared: PreparedModel, profile: Profile, recipe: Recipe, findings: tuple[Finding, ...] = ()
 ) -> PlanningFacts:
-    """Return the facts that plans of a model are made from.
+    """Return the facts that plans of a model are made from, with its chains.
 
-    Args:
-        prepared: the model.
-        profile: its profile, bound to its tensor names.
-        recipe: settings and target.
-        findings: of earlier steps.
-
-    Raises:
-        ConfigError: the settings name something that the model does not have. ProfileError: a setting needs
-            histograms, and the profile has none.
+    The profile is bound to the model's tensor names. Raises ProfileError if a setting needs histograms, and
+    the profile has none.
     """
     facts = planning_facts(prepared, profile, recipe, findings)
     if recipe.config.mode in DATA_FREE:
@@ -159,15 +152,9 @@ ADJUSTMENTS = "all adjustments of the model"
 def plan_from(facts: PlanningFacts, floats: FloatReasons = NO_FLOATS) -> PlannedModel:
     """Return the verified plan that takes no samples.
 
-    Here, and nowhere else in planning, a fault of qprof is stepped over: the first plan stands then, or where
-    the fault is in that, the plan of `decide` without any rule; a finding says so.
-
-    Args:
-        facts: of the model.
-        floats: nodes that stay float whatever the settings say, each with the reason.
-
-    Raises:
-        ConfigError: no weight of the model can have the type that was asked for.
+    Only here in planning, a fault of qprof does not stop the command: the first plan is returned instead, or,
+    if the fault is in that, the plan of `decide` without any rule, with a finding. `floats` stay float with
+    any settings.
     """
     check_weight_type(facts.graph, facts.recipe)
     first: PlannedModel | None = None
@@ -237,13 +224,10 @@ def first_plan(facts: PlanningFacts, floats: FloatReasons = NO_FLOATS) -> Planne
 
 
 def saving_time(planned: PlannedModel, facts: PlanningFacts, floats: FloatReasons) -> PlannedModel:
-    """Return the plan, or where arithmetic in integers is predicted to save too little time, one without.
+    """Return the plan, or, if integer arithmetic is predicted to save too little time, one without it.
 
-    It is as it is where plans are timed, and where 16 bits are asked for, whose times are not known.
-
-    Args:
-        planned: the plan, without adjustments but for recurrent nodes.
-        facts, floats: those of `first_plan`.
+    The plan does not change if plans are timed, or with 16 bits, whose times are not known. It has
+    adjustments only of recurrent nodes; `facts` and `floats` are those of `first_plan`.
     """
     costs, prepared_costs, file_costs = planned.cost_model, facts.cost_model, facts.file_costs
     if costs is None or prepared_costs is None or file_costs is None:
@@ -267,14 +251,11 @@ def saving_time(planned: PlannedModel, facts: PlanningFacts, floats: FloatReason
 
 
 def recurrent_equalized(planned: PlannedModel, floats: FloatReasons = NO_FLOATS) -> PlannedModel:
-    """Return the plan of the model with equalized inputs of the recurrent nodes that compute with these.
+    """Return the plan of the model with equalized inputs of its dynamic recurrent nodes.
 
-    It is made anew, noise budget and all: with the channels of its input equalized a node may become dynamic
-    that would have been too noisy. What stays float all the same is not equalized.
-
-    Args:
-        planned: by `first_plan`.
-        floats: as there.
+    It is made anew, with its noise budget: with the channels of its input equalized a node may become dynamic
+    that would have been too noisy. Inputs of nodes that still stay float are not equalized. `planned` and
+    `floats` are those of `first_plan`.
     """
     facts = planned.source_facts
     if facts.config.equalization != "auto" or not _has_channels(facts):  # a Mul is added
@@ -333,12 +314,7 @@ def equalized(planned: PlannedModel) -> PlannedModel:
 def _with_scales(
     planned: PlannedModel, scales: Mapping[str, EqualizationScales]
 ) -> tuple[PlannedModel, FloatReasons]:
-    """Apply equalization scales to a model whose plan may have some already.
-
-    Returns:
-        The model with them, not planned anew yet; the nodes that were added, each with the reason why it
-        stays float.
-    """
+    """Return the model with further equalization scales, not planned anew yet, and its added float nodes."""
     facts = planned.source_facts
     model = apply_equalization(planned.model, scales)
     inserted = inserted_nodes(planned.model, model)
@@ -358,15 +334,10 @@ def _with_scales(
 
 
 def _plan_of_adjusted(facts: PlanningFacts, floats: FloatReasons, plan: QuantPlan) -> QuantPlan:
-    """Return the plan of an adjusted model.
+    """Return the plan of an adjusted model, without rules, from the plan before.
 
-    No rule is asked again. The noise is that of the plan before the adjustment, whose estimate has what
-    equalization leaves (`left_by_equalization`), and gains of noise are known by the names there.
-
-    Args:
-        facts: the model.
-        floats: nodes that stay float, each with the reason.
-        plan: the one before.
+    The noise is that of the plan before the adjustment, whose estimate includes the effect of equalization
+    (`left_by_equalization`), and gains of noise are known by the names there.
     """
     wholly_float = {name for name, entry in plan.nodes.items() if entry.kind is Kind.FLOAT}
     adjusted = with_int8_weights(facts, plan_with_chains(facts, floats, decide), without=wholly_float)
@@ -374,7 +345,7 @@ def _plan_of_adjusted(facts: PlanningFacts, floats: FloatReasons, plan: QuantPla
 
 
 def bias_corrected(planned: PlannedModel) -> PlannedModel:
-    """Return the plan of the model with biases that make up for the rounding of weights, as it is now.
+    """Return the plan of the model with biases that compensate for the present rounding of weights.
 
     New biases may change the parameters of weights, and those their rounding offsets.
     """
@@ -399,8 +370,10 @@ def bias_corrected(planned: PlannedModel) -> PlannedModel:
 
 
 def in_float_type(planned: PlannedModel) -> PlannedModel:
-    """Return the plan; with `float_type` float16 one that says which nodes compute in float32, and without a
-    predicted time: the tables have those of float32."""
+    """Return the plan; with `float_type` float16, with its float32 nodes and without a predicted time.
+
+    The cost tables have times of float32.
+    """
     facts = planned.source_facts
     if not facts.config.is_float16:
         return planned
@@ -411,8 +384,10 @@ def in_float_type(planned: PlannedModel) -> PlannedModel:
 
 
 def fitted_to_kernels(planned: PlannedModel) -> PlannedModel:
-    """Return the plan with channels padded where that is predicted to be faster, its reasons priced, and the
-    time that is predicted of it; with a finding where it has no integers for its time."""
+    """Return the plan with channels padded if that is faster, priced reasons and its predicted time.
+
+    A finding is added if predicted times leave the plan without integer arithmetic.
+    """
     facts = planned.source_facts
     costs = planned.cost_model
     if costs is not None:
@@ -449,13 +424,10 @@ PRINTED = 0.005
 
 
 def predicted_on(here: Processor, planned: PlannedModel) -> PredictedTime | str:
-    """Return the predicted time of a run on a processor, or why there is none; "" if the plan has none.
+    """Return the predicted time of a run on a processor, or the reason for none; "" if the plan has no time.
 
-    It is that of a run as the calibration data have them, batches included.
-
-    Args:
-        here: the processor.
-        planned: the plan, whose own time is that of one sample by the table that it was made with.
+    It is that of a run as the calibration data have them, batches included; the plan's own time is that of
+    one sample by the table that it was made with.
     """
     time, facts, costs = planned.plan.origin.time, planned.facts, planned.cost_model
     if time is None:
@@ -507,15 +479,9 @@ def rounded_with_samples(
 ) -> PlannedModel:
     """Return the verified plan with rounding offsets that are chosen with samples, and biases for these.
 
-    Args:
-        planned: the plan that takes no samples.
-        samples: of the model, which can be iterated more than once.
-        progress: see `collect_moments`.
-        checkpoint: keeps the offsets of finished weights, for a run that resumes this one.
-
-    Raises:
-        DataError: there are no samples, or one cannot be run. ConfigError: the checkpoint is that of another
-            run.
+    `samples` must be iterable more than once; `checkpoint` stores the offsets of finished weights, for a run
+    that resumes this one. Raises DataError if there are no samples, or one cannot be run, and ConfigError if
+    the checkpoint is that of another run.
     """
     facts, graph, plan = planned.source_facts, planned.graph, planned.plan
     kept = None
@@ -541,16 +507,10 @@ def rounded_with_samples(
 
 
 def open_plan(prepared: PreparedModel, plan: QuantPlan, where: str = "plan") -> PlannedModel:
-    """Return a plan with the model that it is to be applied to, after `verify_plan`.
+    """Return a plan with the model that it is applied to, after `verify_plan`; `where` is for messages.
 
-    Args:
-        prepared: the model.
-        plan: made for it, perhaps edited since.
-        where: how to name the plan in messages.
-
-    Raises:
-        PlanError: it belongs to another model, its adjustments do not fit, or it breaks a rule. ModelError:
-            it does since the library of an operator is not loaded.
+    Raises PlanError if it belongs to another model, its adjustments do not fit, or it breaks a rule, and
+    ModelError if it breaks one because the library of an operator is not loaded.
     """
     check_identity(plan, prepared.identity, where)
     prepared = fix_shapes(prepared, split_shapes(plan.config.fix_shapes))

@@ -85,20 +85,12 @@ def decide(
     *,
     start_everywhere: bool = False,
 ) -> QuantPlan:
-    """Return the plan of which no rule names another node that is better in float.
+    """Iterate to the plan at which no rule names another node that is better in float.
 
-    An iteration until nothing changes: in each round the nodes of the first rule that names new ones join
-    those that stay float, and all is decided anew. None leaves them, so it ends. Nodes whose constants turn
-    out to have no parameters join them too.
-
-    Args:
-        facts: the model.
-        floats: nodes that stay float, each with the reason.
-        rules: asked in this order; none for the plan whatever its noise and its time are.
-        start_everywhere: let quantization start at memory-bound operators too, whatever their neighbours are.
-
-    Raises:
-        ConfigError: the settings name something that the model does not have.
+    In each round the nodes of the first rule that names new ones join those that stay float, and all is
+    decided anew. None leaves them, so it ends. Nodes whose constants get no parameters join them too. Rules
+    are asked in order; with `start_everywhere` quantization may start at memory-bound operators too, with any
+    neighbours.
     """
     while True:
         try:
@@ -116,11 +108,7 @@ def decide(
 
 
 def _decision(facts: PlanningFacts, floats: FloatReasons, *, start_everywhere: bool) -> Decision:
-    """Return the answers to all questions.
-
-    Raises:
-        UnfitNodesError: constants of nodes have no parameters.
-    """
+    """Return the answers to all questions; raise UnfitNodesError if constants of nodes get no parameters."""
     graph, target = facts.graph, facts.target
     products = FloatProducts()
     if facts.config.mode in DATA_FREE:
@@ -226,14 +214,9 @@ def _listed(caches: Collection[str], names: Sequence[str]) -> str:
 def _implementation(
     facts: PlanningFacts, node: Node, choice: Choice, parameters: Parameters, *, shares: bool
 ) -> Implementation:
-    """Return the implementation of a node: the look-up table that was chosen, or one of the target's ways.
+    """Return the implementation of a node: the selected look-up table, or one of the target's variants.
 
-    Args:
-        facts: the model.
-        node: the node.
-        choice: its kind, as selected.
-        parameters: of all tensors.
-        shares: whether all its activations have the same parameters.
+    `shares` means that all its activations have the same parameters.
     """
     target, rule = facts.target, node.rule
     wide = parameters.touches_16_bits(node, choice)
@@ -281,10 +264,10 @@ def _float_implementation(facts: PlanningFacts, node: Node, parameters: Paramete
 
 
 def _is_bias(node: Node, graph: Graph, parameters: Parameters) -> bool:
-    """Whether an Add is the bias of a quantized MatMul, both of which become a float Gemm: where their shapes
-    are known, or become so when the model is loaded.
+    """Whether an Add is the bias of a quantized MatMul, so that a float Gemm can replace both.
 
-    The bias need not be a constant: in an unrolled LSTM it is the other product of a gate.
+    Their shapes must be known, at the latest when the model is loaded. The bias need not be a constant: in an
+    unrolled LSTM it is the other product of a gate.
     """
     for name in node.inputs:
         product = graph.producer(name)
@@ -328,12 +311,11 @@ def unprofitable(decision: Decision) -> FloatReasons:
 
 
 def rounded_outputs(decision: Decision) -> FloatReasons:
-    """Return quantized products that make an output of the model and cost little in float, each with the
-    figures.
+    """Return quantized products that make an output of the model and cost little in float, with figures.
 
-    Rounding an output is another thing than noise within: peaks in it become ties, and move. A product whose
-    kernel returns float does not round it; look-up tables have a range of their own and are left alone. A
-    target that has no float operators between quantized ones rounds all outputs.
+    Rounding an output differs from noise inside: peaks in it become ties, and move. A product whose kernel
+    returns float does not round it; look-up tables have a range of their own and are left out. A target
+    without float operators between quantized ones rounds all outputs.
     """
     facts, plan = decision.facts, decision.plan
     if not facts.config.regards_time or not facts.target.float_elementwise:
@@ -374,9 +356,10 @@ def with_fitting_shapes(plan: QuantPlan, model: CostModel) -> QuantPlan:
 
 
 def prices_of(facts: PlanningFacts, plan: QuantPlan) -> Prices:
-    """Return the times of a plan's quantized nodes and conversions, in int8 and in float.
+    """Return the times of a plan's quantized nodes and conversions, in int8 and in float (microseconds).
 
-    Without measured kernels what int8 saves is estimated by multiplications, and conversions by elements.
+    Without measured kernels, multiplications estimate the time that int8 saves, and elements that of
+    conversions.
     """
     graph, profile, model = facts.graph, facts.profile, facts.cost_model
     if model is not None:

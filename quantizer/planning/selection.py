@@ -55,28 +55,18 @@ def select(
     Quantization starts at the compute-bound operators (convolutions and matrix products) and spreads over the
     memory-bound ones between them, as far as that saves conversions:
 
-    1. A memory-bound node joins when an activation that it reads is quantized and the rest is, or can be,
-       too.
-    2. A node that only passes values through, and a memory-bound convolution, joins as well when all its
-       readers want quantized input and no more elements have to be converted before it than after it.
-    3. A quantized kernel that can return float (MatMul, Gemm) does so unless all its readers are quantized:
-       no rounding is lost on the way into a float operator. From such a node only clips, pass-through nodes
-       and look-up tables spread, and only where they lead to quantized nodes again.
-    4. Where the target runs float operators between quantized ones at no more than the price of the
-       conversions, a memory-bound node without a quantized reader leaves again: quantizing its output would
-       only add error.
+    1. A memory-bound node joins if an activation that it reads is quantized and the rest is, or can be,
+    too. 2. A node that only passes values through, and a memory-bound convolution, joins as well if all its
+    readers want quantized input and no more elements have to be converted before it than after it. 3. A
+    quantized kernel that can return float (MatMul, Gemm) does so unless all its readers are quantized:    no
+    rounding is lost on the way into a float operator. From such a node only clips, pass-through nodes    and
+    look-up tables spread, and only if they lead to quantized nodes again. 4. If the target runs float
+    operators between quantized ones at no more than the price of the    conversions, a memory-bound node
+    without a quantized reader leaves again: quantizing its output would    only add error.
 
-    All that is for the sake of time: with `cost_model` off everything starts that can be quantized, as on
-    targets that run float operators in no good time. With `inter_layer` "float" nothing spreads, and every
-    kernel that can return float does.
-
-    Args:
-        facts: the model.
-        floats: nodes that stay float, each with the reason.
-        start_everywhere: let quantization start at memory-bound operators too, whatever their neighbours are.
-
-    Raises:
-        ConfigError: a pattern of `keep_float` names nothing in the model.
+    All that saves time: with `cost_model` off quantization starts at every node that can be quantized, as
+    with `start_everywhere` and on targets with slow float operators. With `inter_layer` "float" nothing
+    spreads, and every kernel that can return float does.
     """
     graph = facts.graph
     candidates = {node.name: _candidate(node, facts, floats) for node in graph.nodes}
@@ -226,9 +216,9 @@ def _not_observed(facts: PlanningFacts, name: str) -> FloatReason:
 
 
 def is_compute_bound(node: Node, facts: PlanningFacts) -> bool:
-    """Whether quantization starts at a node, by the rule or by the target's word on products.
+    """Whether quantization starts at a node, by its rule or by the target's limits for products.
 
-    Where time is no matter, at every product with a weight.
+    If time does not matter, it starts at every product with a weight.
     """
     rule, target = node.rule, facts.target
     assert rule is not None
@@ -280,12 +270,7 @@ class _Inputs(NamedTuple):
 
 
 class _Spread:
-    """Quantization on its way over a graph: the set of quantized nodes grows and shrinks until it is
-    stable.
-
-    Attributes:
-        quantized: names of the nodes that are quantized now.
-    """
+    """The set of quantized nodes, `quantized`, which grows and shrinks over a graph until it is stable."""
 
     def __init__(
         self,

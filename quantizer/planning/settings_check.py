@@ -21,16 +21,7 @@ from .facts import activations_named
 
 
 def check_settings(prepared: PreparedModel, recipe: Recipe) -> None:
-    """Refuse settings that name what a model does not have, or ask of it what it cannot be.
-
-    Args:
-        prepared: the model.
-        recipe: settings and target.
-
-    Raises:
-        ConfigError: a node, tensor, input or output is not there; a shape does not fit; the model has no
-            cache, no float input and output, or no weight of the type.
-    """
+    """Raise ConfigError if settings name something that a model lacks, or do not fit it."""
     config = recipe.config
     fixed = fix_shapes(prepared, split_shapes(config.fix_shapes))
     match_nodes(fixed.graph, config.keep_float)

@@ -65,9 +65,9 @@ class _Groups:
         return self._group_of[name]
 
     def join(self, name: str, other: str, node: str, set_by: str | None = None) -> None:
-        """Put the group of `other` into that of `name`.
+        """Merge the group of `other` into that of `name`, because of `node`.
 
-        The common range is that of the group of `set_by`, or the union of both. `node` is what ties them.
+        The common range is that of the group of `set_by`, or the union of both.
         """
         into, gone = self.of(name), self.of(other)
         if set_by is not None:
@@ -93,12 +93,7 @@ class _Groups:
 
 
 def find_groups(facts: PlanningFacts, choices: Mapping[str, Choice]) -> tuple[ScaleGroup, ...]:
-    """Return the groups of all activations that are quantized.
-
-    Args:
-        facts: the model.
-        choices: what was selected, by node name.
-    """
+    """Return the groups of all activations that are quantized."""
     groups, graph = _Groups(facts), facts.graph
     for node in graph.nodes:
         choice, rule = choices[node.name], node.rule
@@ -131,7 +126,7 @@ def find_groups(facts: PlanningFacts, choices: Mapping[str, Choice]) -> tuple[Sc
 def _join_passed(groups: _Groups, facts: PlanningFacts, node: Node, source: str, output: str) -> None:
     """Join the input and the output of a node that passes values through.
 
-    A clip whose input has other readers keeps parameters of its own: it becomes a conversion. So does one
+    A clip whose input has other readers gets parameters of its own: it becomes a conversion. So does one
     whose input has the range of a kernel that needs the full range of its function.
     """
     graph, group = facts.graph, groups.of(source)
@@ -164,7 +159,7 @@ def shared_scales(groups: Iterable[ScaleGroup]) -> tuple[SharedScale, ...]:
 def lost_to(own: Interval, common: Interval) -> float:
     """Return the SQNR in dB that a tensor loses to a wider range than its own: the step grows with the width.
 
-    A common range that is narrower (a clip after the tensor) costs nothing: what it cuts off is not used.
+    A common range that is narrower (a clip after the tensor) costs nothing: the clipped values are not used.
     """
     width, wide = own[1] - own[0], common[1] - common[0]
     if wide <= max(width, 0.0):

@@ -89,8 +89,7 @@ class StoredOnce:
     errors: tuple[float, ...]
 
     def as_chosen(self, place: int) -> WeightFormat | None:
-        """Return one of the formats, with the bytes and the SQNR of its neighbours as the reason; None for
-        float."""
+        """Return one of the formats, explained by its neighbours' bytes and SQNR; None for float."""
         chosen = self.choices[place]
         texts = list[str]()
         pairs = list(zip(self.choices, self.errors, strict=True))
@@ -112,15 +111,10 @@ class StoredOnce:
 def chosen_formats(
     facts: PlanningFacts, floats: FloatReasons
 ) -> tuple[Mapping[str, WeightFormat], FloatReasons]:
-    """Return the formats of weights that have another than was asked for, by the name of the constant, and
-    the nodes that stay float because the size has room for that, with those that are given.
+    """Return the formats of weights that differ from the requested one, by constant, and the float nodes.
 
-    Args:
-        facts: the model; `weight_formats` of it are not chosen yet.
-        floats: nodes that stay float, each with the reason.
-
-    Raises:
-        ConfigError: in its smallest formats the model takes more than `fit_size`.
+    Nodes that stay float because the size has room for that join `floats`; `weight_formats` of the facts are
+    not chosen yet. Raises ConfigError if the model exceeds `fit_size` in its smallest formats.
     """
     config, graph = facts.config, facts.graph
     if not config.has_size:
@@ -160,14 +154,11 @@ def beyond_size(facts: PlanningFacts, size: float) -> ConfigError:
 
 
 def quietest(weights: Sequence[StoredOnce], room: float) -> list[int]:
-    """Return which choice of each weight leaves the least noise together, and fits.
+    """Return the index of each weight's choice so that all fit and together leave the least noise.
 
     A knapsack, by dynamic programming. Sizes are counted in parts of the room, rounded up; there are
-    `SIZE_STEPS` of them. What is left over by the rounding goes to the next better formats that fit.
-
-    Args:
-        weights: each has a choice at least.
-        room: bytes beyond those of all first choices.
+    `SIZE_STEPS` of them. Bytes that the rounding leaves go to the next better formats that fit. `room` is in
+    bytes beyond those of all first choices.
     """
     if sum(one.choices[-1].size - one.choices[0].size for one in weights) <= room:
         return [len(one.choices) - 1 for one in weights]
@@ -204,7 +195,7 @@ def quietest(weights: Sequence[StoredOnce], room: float) -> list[int]:
 
 
 def _ends(graph: Graph) -> frozenset[str]:
-    """Return the nodes that look entries of tables up, and the products that no other weight follows.
+    """Return the nodes that look up entries of tables, and the products that no other weight follows.
 
     There are none in a model without a large table.
     """
@@ -314,11 +305,9 @@ def _references(facts: PlanningFacts) -> dict[str, WeightFormat]:
 
 
 def _weights(facts: PlanningFacts, plan: QuantPlan) -> list[StoredOnce]:
-    """Return the weights that a plan stores quantized, each with the formats that it can have.
+    """Return the weights that a plan stores quantized, each with its possible formats.
 
-    Args:
-        facts: the model; formats are not chosen yet.
-        plan: has each weight in its reference.
+    The plan has each weight in its reference format.
     """
     graph, all_readers = facts.graph, _readers(facts.graph)
     stored = _ways(graph, plan)
@@ -429,9 +418,9 @@ def _bytes(shape: Sequence[int], storage: Storage) -> float:
 
 
 def _noise(facts: PlanningFacts, plan: QuantPlan) -> dict[str, float]:
-    """Return the noise of each weight at the outputs over their signal; {} where unmeasured.
+    """Return the noise of each weight at the outputs over their signal; {} if it was not measured.
 
-    Caches of keys and values, and other states, count as much as the answers do, all of them together.
+    All caches of keys and values, and other states, together count as much as all answers.
     """
     profile, graph = facts.profile, facts.graph
     if not profile.noise:

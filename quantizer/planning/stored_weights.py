@@ -60,11 +60,9 @@ class Storage:
         return written_name(self.format.qtype), self.format.block_size
 
     def params_of(self, array: Floats, file: ArrayFile | None = None) -> tuple[QuantParams, float]:
-        """Return the parameters of a constant, and the SQNR (dB) that they leave.
+        """Return the parameters of a constant, and their SQNR in dB.
 
-        Args:
-            array: its elements, or those of some of its channels.
-            file: where the scales of blocks are kept.
+        `array` may have some of the channels only; `file` stores the scales of blocks.
         """
         asked = self.format
         if asked.block_size and self.axis is not None:
@@ -76,16 +74,7 @@ class Storage:
 def weight_storage(
     node: Node, weight: WeightLayout, shape: Sequence[int], facts: PlanningFacts, asked: WeightFormat
 ) -> Storage | None:
-    """Return how one constant is stored in the format that is asked for, or as near as the node can have it;
-    None where the target has no type for it.
-
-    Args:
-        node: reads the constant.
-        weight: its layout.
-        shape: of the constant.
-        facts: of the model.
-        asked: the format.
-    """
+    """Return the storage of one constant in the format `asked`, or near it; None without a type for it."""
     config, target, rule, rank = facts.config, facts.target, node.rule, len(shape)
 
     # The runtime's own operator, where it can compute the node.
@@ -139,9 +128,9 @@ def written_name(qtype: QuantType) -> str:
 def kernel_reads_weight(node: Node, facts: PlanningFacts) -> bool:
     """Whether the target's kernel reads the weight of a product that is written with DequantizeLinear.
 
-    Looked up in the graph that onnxruntime 1.31 executes: MatMulNBits stands for DequantizeLinear and
-    MatMul where the weight is a matrix on the right that nothing else reads, in the graph of the node;
-    for Gemm where it computes no more than the product and a bias for each column.
+    Looked up in the graph that onnxruntime 1.31 executes: MatMulNBits replaces DequantizeLinear and MatMul if
+    the weight is a matrix on the right that nothing else reads, in the graph of the node; for Gemm if it
+    computes no more than the product and a bias for each column.
     """
     graph, name, rule = facts.graph, node.input(1), node.rule
     if node.op_type not in facts.target.weight_kernels or rule is None or rule.refusal(node, graph):
@@ -155,7 +144,7 @@ def kernel_reads_weight(node: Node, facts: PlanningFacts) -> bool:
 def table_storage(
     node: Node, shape: Sequence[int], facts: PlanningFacts, asked: WeightFormat
 ) -> Storage | None:
-    """Return how an embedding table is stored in a type of few bits; None where it cannot be.
+    """Return the storage of an embedding table in a type of few bits, or None if it cannot have it.
 
     It has a scale for each block of an entry, and GatherBlockQuantized reads it: DequantizeLinear before a
     Gather would dequantize the whole table in every run.
@@ -175,10 +164,10 @@ def table_storage(
 
 
 def _block(size: int, wanted: int, *, ragged: bool) -> int | None:
-    """Return how many elements of an axis share a scale; None where no block fits.
+    """Return the number of elements of an axis that share a scale; None if no block fits.
 
-    That is what was asked for, or the largest power of two below it that divides the axis; a `ragged` one may
-    have a last block that is not full, as long as one is.
+    That is the requested number, or the largest power of two below it that divides the axis; the last block
+    of a `ragged` one may be partly filled, if one is full.
     """
     if not wanted:
         return None
