@@ -77,13 +77,9 @@ class RangeCache:
         qtype: QuantType,
         following: FollowingFunction | None = None,
     ) -> Range:
-        """Return the range that a tensor should cover in a type.
+        """Return the range that a tensor should cover in a type, cached for one calibrator and schema.
 
-        Args:
-            tensor: its profile.
-            config: names calibrator and schema, the same in all calls.
-            qtype: the type.
-            following: the function after it by whose error the range is chosen, one of `functions`.
+        `following` is the function after it whose error decides, one of `functions`.
         """
         key = (self.key(tensor), qtype.name, following)
         if key not in self.ranges:
@@ -105,14 +101,7 @@ class ActivationRanges:
     def __init__(
         self, graph: Graph, profile: Profile, recipe: Recipe, opset: int, cache: RangeCache | None = None
     ) -> None:
-        """Take the facts that ranges follow from.
-
-        Args:
-            graph, profile: of the model.
-            recipe: names the calibrator, the schema, and what the runtime demands.
-            opset: of the model.
-            cache: what is known already.
-        """
+        """Take the facts that ranges follow from; `cache` has the ranges of earlier plans."""
         self.graph, self.profile, self.opset = graph, profile, opset
         self.names = tuple(n for n, tensor in profile.items() if tensor.dtype == "float" and tensor.count)
         self._recipe = recipe
@@ -139,10 +128,9 @@ class ActivationRanges:
         return clamp_range(chosen if bounds is None else clamp_range(chosen, bounds), self._distinct(name))
 
     def effective(self, name: str) -> Interval:
-        """Return the interval of an activation outside which no reader tells one value from another.
+        """Return the interval of an activation outside which no reader distinguishes values.
 
-        Of one whose range was chosen by the error after the following function that is the range: what is cut
-        off was weighed there.
+        If the error after the following function decided the range, it is that range.
         """
         if name in self._observed and self._following(name) is not None:
             chosen = self.calibrated(name)
@@ -183,10 +171,7 @@ def clamp_range(chosen: Range, limits: Interval) -> Range:
 
 
 def effective_range(graph: Graph, name: str) -> Interval:
-    """Return the interval outside which no reader of a tensor tells one value from another.
-
-    What is only passed through is looked at where it arrives.
-    """
+    """Return the interval outside which no reader of a tensor distinguishes values, through passing nodes."""
     uses = graph.consumers(name)
     if not uses or graph.is_result(name):
         return -math.inf, math.inf
@@ -213,9 +198,9 @@ def effective_range(graph: Graph, name: str) -> Interval:
 
 
 def clip_outputs(graph: Graph) -> dict[str, str]:
-    """Return the tensors that nothing but one clip reads, each with the output of the clip.
+    """Return the tensors that only one clip reads, each with the output of the clip.
 
-    What the clip cuts off needs no quantized values, and the rest is the same in both, so the profile of the
+    Values outside the clip need no quantized values, and the rest is the same in both, so the profile of the
     output serves for the input: the runtime may then fuse the clip with the operator before it.
     """
     outputs: dict[str, str] = {}
@@ -234,7 +219,7 @@ def clip_outputs(graph: Graph) -> dict[str, str]:
 def with_clip_profiles(profile: Profile, graph: Graph) -> Profile:
     """Return the profile in which a tensor that only a clip reads has the profile of the clip's output.
 
-    So a profile of all tensors and one of the needed tensors lead to the same plan.
+    Then a profile of all tensors and one of the needed tensors lead to the same plan.
     """
     clipped = {name: profile[to] for name, to in clip_outputs(graph).items() if to in profile}
     return replace(profile, tensors={**profile.tensors, **clipped})
@@ -265,9 +250,6 @@ class FollowingFunction:
     """The nodes that together compute a function of one activation.
 
     Equal ones compute the same function: of the same nodes, by name, and the same constants, as objects.
-
-    Attributes:
-        chain: the nodes, and the activation.
     """
 
     chain: PointwiseChain
@@ -285,22 +267,15 @@ class FollowingFunction:
 
 
 def following_function(graph: Graph, name: str, tensor: TensorProfile, opset: int) -> UnaryFunction | None:
-    """Return the function that the readers of a tensor compute of it together.
+    """Return the function that all readers of a tensor compute of it, or None.
 
     A convolution is often followed by x * sigmoid(x), LeakyRelu or another activation that is flat, or
-    nearly, on one side. Quantized values of the convolution's output that lie there are wasted. What counts
-    is the error after the function, and by that the range of the tensor is chosen (see `calibrators`).
+    nearly, on one side. Quantized values of the convolution's output on that side are wasted. The error after
+    the function decides the range of the tensor (see `calibrators`).
 
-    Args:
-        graph: the prepared model.
-        name: an activation.
-        tensor: its profile.
-        opset: version of the default operator domain.
-
-    Returns:
-        The function up to the first tensor that nothing else leads around; None where there is none, where it
-        is only a clip (which takes the range of its output, see `planning.shared_scales`), or where it is
-        steep or not finite somewhere in the range of the tensor.
+    The function ends at the first tensor on all paths from the activation. It is None if there is none, if it
+    is only a clip (which takes the range of its output, see `planning.shared_scales`), or if it is steep or
+    not finite somewhere in the range of the tensor.
     """
     following = find_following(graph, name)
     return None if following is None else evaluated(following, tensor, opset)
@@ -333,8 +308,7 @@ def find_following_or_clip(graph: Graph, name: str) -> FollowingFunction | None:
 
 
 def evaluated(following: FollowingFunction, tensor: TensorProfile, opset: int) -> UnaryFunction | None:
-    """Return the function that nodes compute, None where it is steep or not finite between 0 and the ends of
-    the tensor's range."""
+    """Return the function of nodes; None if it is steep or not finite from 0 to the ends of the range."""
     try:
         curve = function_of_chain(following.chain, opset)
     except PlanError:
@@ -382,10 +356,9 @@ ANY: Interval = (-math.inf, math.inf)
 
 
 def possible_values(graph: Graph) -> dict[str, Interval]:
-    """Return the interval that each activation cannot leave, whatever the inputs of the model are.
+    """Return the interval that each activation cannot leave, for any inputs of the model.
 
-    Results of nodes that nothing is known of are not in it. Zero is in every interval, as in every quantized
-    type.
+    Results of unknown nodes are left out. Zero is in every interval, as in every quantized type.
     """
     found: dict[str, Interval] = {}
     for node in graph.nodes:

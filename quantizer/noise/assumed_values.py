@@ -30,10 +30,7 @@ ELEMENTS = 10**6
 
 
 def with_assumed_values(profile: Profile) -> Profile:
-    """Return a profile that has ranges only with an assumed histogram of each tensor; any other as it is.
-
-    Ranges and everything else stay as they were recorded.
-    """
+    """Return a ranges-only profile with an assumed histogram of each tensor, and other profiles unchanged."""
     if has_histograms(profile):
         return profile
     assumed = {name: _with_assumed_histogram(tensor) for name, tensor in profile.tensors.items()}

@@ -38,20 +38,13 @@ NO_CLASSES = ClassAxis()
 
 
 def class_axes(model: ir.Model, output: str | None = None, axis: int | None = None) -> dict[str, ClassAxis]:
-    """Return where the outputs of a model have their classes, by name.
+    """Return the class axis of each output of a float model, by name.
 
-    The axis is that of the last Softmax, Gemm, MatMul (the last axis) or Conv (axis 1), also before
-    a Sigmoid, a Transpose, a Resize and arithmetic with a constant. The largest value is an answer after a
-    Softmax, and after a Sigmoid, Gemm or MatMul of shape [rows, classes]: others may be boxes,
-    embeddings or images, whose largest value means nothing.
-
-    Args:
-        model: the float model.
-        output: the output that labels belong to, whose largest value is an answer whatever it ends in.
-        axis: of its classes, as the user says; None for what its operator says.
-
-    Raises:
-        ConfigError: the output has no such axis.
+    The axis is that of the last Softmax, Gemm, MatMul (the last axis) or Conv (axis 1), also before a
+    Sigmoid, a Transpose, a Resize and arithmetic with a constant. The largest value is an answer after a
+    Softmax, and after a Sigmoid, Gemm or MatMul of shape [rows, classes]: others may be boxes, embeddings or
+    images, whose largest value means nothing. Labels belong to `output`: its largest value is always an
+    answer, and `axis`, if given, is its class axis. Raises ConfigError if the output has no such axis.
     """
     axes = {str(value.name): class_axis_of(value) for value in model.graph.outputs}
     if output is None or output not in axes:

@@ -25,13 +25,7 @@ from .value_paths import maker_of
 
 
 def without_constant_errors(graph: Graph, profile: Profile, opset: int) -> frozenset[str]:
-    """Return the tensors of the main graph to which no constant is to be added, however small it is.
-
-    Args:
-        graph: of the model.
-        profile: of its activations.
-        opset: version of the default operator domain.
-    """
+    """Return the tensors of the main graph to which no constant may be added, not even a small one."""
     strict, relative = set[str](), set[str]()
     parts = (node_view(part) for node in graph.nodes for part in chain_nodes(node.ir_node))
     for node in reversed(list(parts)):
@@ -55,8 +49,10 @@ def without_constant_errors(graph: Graph, profile: Profile, opset: int) -> froze
 
 
 def _divisor(node: Node, index: int, graph: Graph) -> str:
-    """Return the tensor that an input is divided by, "" for none, or a constant: a small one makes a constant
-    error of this input large."""
+    """Return the tensor that divides an input, or "" for none or a constant.
+
+    A small divisor makes a constant error of this input large.
+    """
     if node.facts.arithmetic is Arithmetic.QUOTIENT and index == 0:
         name = node.input(1)
     elif node.facts.arithmetic is Arithmetic.PRODUCT:
@@ -82,8 +78,7 @@ def _are_alike(tensor: TensorProfile | None) -> bool:
 
 
 def _stays_small(node: Node, index: int, opset: int) -> bool:
-    """Whether an output of a node is small where one of its inputs is, so that a constant error of this one
-    is large beside it."""
+    """Whether a small input makes a node's output small, so that a constant error is large beside it."""
     rule, facts = node.rule, node.facts
     if facts.picks_by_condition:
         return index > 0

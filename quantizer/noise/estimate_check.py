@@ -20,15 +20,11 @@ CALCULATED_BAND = (-25.0, 35.0)
 
 
 def band_of(decibels: float, decides: bool, before_steps: float = math.inf) -> tuple[float, float]:
-    """Return the lowest and the highest SQNR (dB) that is expected where noise was measured.
+    """Return the lowest and the highest SQNR (dB) expected from an estimate by measured noise.
 
-    What a comparison or an ArgMax inside of the network makes of noise is not estimated: it goes to another
+    The effect of a comparison or an ArgMax inside the network on noise is not estimated: it chooses another
     step at as many places as noise is large, not as its power is, so that n dB before it may be n / 2 after.
-
-    Args:
-        decibels: the estimate.
-        decides: whether the output is probabilities.
-        before_steps: the lowest SQNR (dB) of what becomes steps on the way to it.
+    `decides` is true for probabilities; `before_steps` is the lowest SQNR (dB) in front of such steps.
     """
     below, above = DECISION_BAND if decides else BAND
     return round(min(decibels, before_steps / 2.0) + below, 2), round(decibels + above, 2)
@@ -103,12 +99,7 @@ class EstimateCheck:
 def expected_sqnr(
     estimated: Mapping[str, float], bands: Mapping[str, tuple[float, float]]
 ) -> tuple[ExpectedSqnr, ...]:
-    """Return the SQNR that is expected of each output.
-
-    Args:
-        estimated: SQNR in dB by output.
-        bands: lowest and highest by output, of those whose estimate is from measured noise.
-    """
+    """Return the expected SQNR (dB) of each output; `bands` has outputs with measured noise."""
     below, above = CALCULATED_BAND
     return tuple(
         ExpectedSqnr(name, db, *bands.get(name, (db + below, db + above)), name in bands)

@@ -145,13 +145,9 @@ class NoiseEstimator:
     uncorrected: dict[str, float] = field(default_factory=dict, init=False)
 
     def estimated_sqnr(self, plan: QuantPlan, others: Iterable[str] = ()) -> dict[str, float]:
-        """Return the SQNR in dB, to hundredths, that a plan is estimated to keep at each output of the model.
+        """Return the SQNR in dB, to hundredths, estimated for a plan at each output and at `others`.
 
-        Outputs without signal or without noise are left out.
-
-        Args:
-            plan: of the model.
-            others: further tensors, each with a signal.
+        Outputs without signal or without noise are left out; each of `others` must have a signal.
         """
         outputs = tuple(dict.fromkeys([*self.gains.outputs_with_signal(), *others]))
         flow = forecast_flow(self.gains_of(plan), outputs)
@@ -172,8 +168,8 @@ class NoiseEstimator:
     def gains_of(self, plan: QuantPlan) -> NoiseGains:
         """Return the gains at the levels of noise that a plan makes in the inputs of steep functions.
 
-        A level is the noise of all that comes before it, so that one walk through the graph in its order
-        finds them. Noise travels as in `forecast_flow`, which has it in the other direction.
+        A level is the noise of all nodes before it, so that one walk through the graph in its order finds
+        them. Noise travels as in `forecast_flow`, which has it in the other direction.
         """
         levels: dict[str, Level] = {}
         gains = self.gains.at_levels(levels)
@@ -229,11 +225,7 @@ class NoiseEstimator:
     def sources(self, flow: NoiseFlow, plan: QuantPlan) -> Iterator[NoiseSource]:
         """Yield every place where a plan rounds, with the part of the noise that equalization leaves.
 
-        The inputs of dynamic products are none of them, see `dynamic_inputs`.
-
-        Args:
-            flow: how noise travels in this model.
-            plan: of the model.
+        The inputs of dynamic products are left out, see `dynamic_inputs`.
         """
         beyond = (functions.beyond_gains(flow.node_gains) for functions in self._float_functions(plan))
         roundings = chain(self._roundings(flow.node_gains, plan), filter(None, beyond))
@@ -244,17 +236,17 @@ class NoiseEstimator:
     def dynamic_inputs(self, flow: NoiseFlow, plan: QuantPlan) -> Iterator[NoiseSource]:
         """Yield the rounding of the inputs of dynamic products, with one range for all samples.
 
-        A sample that spans less has less noise, but no node is chosen by this: it is the estimate to be kept.
+        A sample that spans less has less noise, but this chooses no node: it is a cautious estimate.
         """
         for _, source in _sources(flow, self._dynamic_inputs(plan)):
             yield source
 
     def in_float16(self, flow: NoiseFlow, plan: QuantPlan) -> Iterator[NoiseSource]:
-        """Yield the rounding of what stays float where that is float16: of results, and of constants beside
-        them. No node is quantized or not for it. A node with subgraphs is one, whatever is in them.
+        """Yield the rounding to float16 of results, and of constants beside them, in a float16 plan.
 
-        Where subgraphs read activations of the main graph there is none: gains do not pass noise on that way,
-        so that what float16 rounds behind them would be told as if it were all.
+        It depends on no choice of quantized nodes. A node with subgraphs counts as one. If subgraphs read
+        activations of the main graph, nothing is yielded: gains do not pass noise on that way, so that the
+        noise of later nodes would look like all of it.
         """
         if plan.config.is_float16 and not self._has_captured_activations():
             for _, source in _sources(flow, self._rounded_to_float16(plan)):
@@ -321,8 +313,8 @@ class NoiseEstimator:
     def _as_it_leaves(self, rounding: RoundedValues) -> RoundedValues:
         """Return the rounding of a subgraph's node as noise in the results of the node that runs it.
 
-        There it is as much of the signal as it was of what the node reads or makes, and where noise was
-        measured, what the passes of the subgraph make of it is what they make of errors of its weights.
+        There it is as much of the signal as it was of the node's input or output, and if noise was measured,
+        the passes of the subgraph change it as they change errors of its weights.
         """
         powers, node = self.gains.powers, self.activations.graph.node(rounding.node)
         relative, noise = 0.0, list[tuple[Entrance, float]]()
@@ -380,11 +372,10 @@ class NoiseEstimator:
     def _beyond_gains(
         self, gains: NoiseGains, plan: QuantPlan, roundings: Iterable[RoundedValues]
     ) -> Iterator[RoundedValues]:
-        """Yield the noise of rounded activations in results that hold little of them, beyond the noise that
-        the gains tell.
+        """Yield the noise of rounded activations beyond the gains', in results with few of their values.
 
         While noise was measured, nothing was left of such a result, and a gain lets through no more noise
-        than signal. Where values are less than the noise, they are lost, no more.
+        than signal. Values below the noise are lost, no more.
         """
         for rounding in roundings:
             if rounding.is_inner or rounding.node in self.activations.graph.holders:
@@ -483,11 +474,10 @@ class NoiseEstimator:
         return self.after_functions[key]
 
     def _rounded_in_kernels(self, plan: QuantPlan) -> Iterator[RoundedValues]:
-        """Yield the roundings of activations in onnxruntime's kernel of packed weights: 8 bits, a scale for
-        each block of a row.
+        """Yield the roundings of activations in onnxruntime's kernel of packed weights: 8 bits in blocks.
 
-        The step is the largest magnitude of a block over 127. What that is in the mean is that of as many
-        values drawn from the profile: a little too much where values of a block are alike.
+        Each block of a row has a scale; its step is the block's largest magnitude over 127. The mean step is
+        that of as many values drawn from the profile: a little too large if values of a block are alike.
         """
         for node in self.activations.graph.nodes:
             entry = plan.nodes[node.name]
@@ -586,15 +576,10 @@ def decibels_of(share: float) -> float:
 
 
 def inner_rounding(node: Node, plan: QuantPlan, activations: ActivationRanges) -> float:
-    """Return the noise power in the result of a node from the rounding of its gate or correction.
+    """Return the noise power in a node's result from the rounding of its gate or correction.
 
-    HardSwish multiplies its gate, and the rounding of it, by x; where the gate is 0 or 1 it is exact. PRelu
-    adds its correction where x is negative.
-
-    Args:
-        node: of the model.
-        plan: its plan; 0 is returned for a node whose implementation is not "saturating".
-        activations: of the model.
+    HardSwish multiplies its gate, and the rounding of it, by x; a gate of 0 or 1 is exact. PRelu adds its
+    correction to negative x. It is 0 for other implementations than "saturating".
     """
     name, entry = node.input(0), plan.nodes[node.name]
     params, tensor = plan.params_read(node.name, 0, name), activations.profile.get(name)
@@ -617,10 +602,10 @@ def inner_rounding(node: Node, plan: QuantPlan, activations: ActivationRanges) -
 
 
 def left_by_bias_correction(gains: NoiseGains, node: Node) -> float:
-    """Return the part of the noise of a rounded weight that bias correction cannot take away.
+    """Return the part of a rounded weight's noise that bias correction cannot remove.
 
-    It takes the error of the mean input. What is left of the power of each input channel is its variance. An
-    error is taken to be as large as the largest weight of its output channel, over which a step is shared.
+    It removes the error of the mean input; the variance of each input channel remains of its power. An error
+    is assumed to be as large as the largest weight of its output channel, over which a step is shared.
     """
     layout, tensor = product_layout(node), gains.profile.get(node.input(0))
     if layout is None or tensor is None or tensor.channels is None or layout.bias_place(node.ir_node) is None:

@@ -56,12 +56,7 @@ class Remainder:
 
 
 def remainders(gains: NoiseGains, name: str) -> tuple[Remainder, ...]:
-    """Return the remainders of a tensor: itself, then `exact_gains`, then the members of an output.
-
-    Args:
-        gains: of the model.
-        name: of an activation with a signal.
-    """
+    """Return the remainders of a tensor with a signal: itself, `exact_gains`, and members of an output."""
     graph, powers = gains.graph, gains.powers
     reached = {name: 1.0, **{known.result: known.gain for known in exact_gains(gains, name)}}
     if graph.is_result(name):
@@ -70,12 +65,7 @@ def remainders(gains: NoiseGains, name: str) -> tuple[Remainder, ...]:
 
 
 def exact_gains(gains: NoiseGains, name: str) -> Iterator[ExactGain]:
-    """Yield the results that the rounding of a tensor reaches with a gain that is known, each once.
-
-    Args:
-        gains: of the model; what has no signal is left out.
-        name: of the tensor.
-    """
+    """Yield results with a signal that a tensor's rounding reaches with a known gain, each once."""
     graph, powers = gains.graph, gains.powers
     waiting, seen = [(name, 1.0)], {name}
     while waiting:

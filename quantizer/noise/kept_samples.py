@@ -43,16 +43,11 @@ def with_noise(
     progress: Callable[[int], None] | None = None,
     provider: str = CPU,
 ) -> Measured:
-    """Return a profile with the noise that is measured on some samples.
+    """Return a profile with the noise measured on samples, or unchanged with a finding.
 
-    Args:
-        profile: of all samples.
-        model: the prepared model.
-        samples: gives digests and samples, each of one row, anew in each call.
-        at_once: samples that run at the same time, or fewer where they are large.
-        batches: whether some of these samples are rows of batches.
-        progress: called with how many samples are done.
-        provider: full name of the execution provider.
+    `samples` gives digests and samples of one row, anew in each call; `at_once` run together, or fewer if
+    they are large. `batches` means that some samples are rows of batches; `progress` gets the number of
+    finished samples.
     """
     names, held = set(profile), 2 * sum(activation_bytes(profile).values())
     threads = max(1, min(at_once, HELD_AT_ONCE // max(1, held)))
@@ -99,18 +94,10 @@ LEAST_SAMPLES = 4
 
 
 def read_measured(source: ProfileLike, prepared: PreparedModel) -> tuple[Profile, str, tuple[Finding, ...]]:
-    """Return a profile as plans are made of it: bound to the model, with its check samples and its noise.
+    """Return a profile with check samples and noise, the reason for missing samples (or ""), and findings.
 
-    Args:
-        source: file or object.
-        prepared: the model.
-
-    Returns:
-        The profile; why it has no check samples, "" where it has them; and findings.
-
-    Raises:
-        ProfileError: it cannot be read, or belongs to another model.
-        DataError: no output of the model was a finite number.
+    Raises ProfileError if it cannot be read, or belongs to another model, and DataError if no output of the
+    model was a finite number.
     """
     profile, missing = read_with_samples(source, prepared.model, prepared.identity)
     profile, findings = with_noise_of_kept(profile, prepared.model, missing)
@@ -120,16 +107,9 @@ def read_measured(source: ProfileLike, prepared: PreparedModel) -> tuple[Profile
 def with_noise_of_kept(profile: Profile, model: ir.Model, missing: str = "") -> Measured:
     """Return a profile with the noise that is measured on the first of its check samples.
 
-    They are `noise_samples`, or fewer that hold `ENOUGH_ELEMENTS`. Nothing is run where the profile has its
-    noise, or is to have none.
-
-    Args:
-        profile: bound to the model, with its check samples in memory.
-        model: the prepared model.
-        missing: why these are not there.
-
-    Raises:
-        DataError: no output of the model was a finite number.
+    They are `noise_samples`, or fewer with `ENOUGH_ELEMENTS` in all. Nothing runs if the profile has its
+    noise, or must have none. `missing` is the reason if check samples are missing. Raises DataError if no
+    output of the model was a finite number.
     """
     check_outputs_have_numbers(profile, (value.name or "" for value in model.graph.outputs))
     if profile.noise or not profile.noise_samples:

@@ -70,17 +70,10 @@ def reach_below(
     spread_of: Callable[[ir.Value], float] = lambda value: 0.0,
     longest: int = MAX_FOLLOWED_NODES,
 ) -> float | None:
-    """Return how far below the largest element of a tensor its fillers have to stay to vanish.
+    """Return the distance below a tensor's largest element at which fillers vanish; None if they do not.
 
-    That is `VANISHING_DISTANCE`, and where the tensor is first added to others, what these differ by.
-
-    Args:
-        value: an activation.
-        spread_of: returns the largest less the smallest value of another tensor, its own fillers left out.
-        longest: most nodes that are followed.
-
-    Returns:
-        The distance; None where fillers do not vanish, as something reads them for what they are.
+    It is `VANISHING_DISTANCE`, plus the spread of a tensor that is first added to it. `spread_of` returns
+    largest minus smallest value of a tensor without its fillers; at most `longest` nodes are followed.
     """
     if longest == 0 or value.is_graph_output() or not value.uses():
         return None
@@ -102,15 +95,10 @@ def reach_below(
 
 
 def filler_rows(value: ir.Value) -> Rows | None:
-    """Return where the readers of a tensor look for the largest, beside which its fillers vanish.
+    """Return the axes along which readers of a tensor take the largest value, beside which fillers vanish.
 
-    A Softmax does so in each row by itself: what is nothing beside the largest of another row is a value.
-
-    Args:
-        value: an activation.
-
-    Returns:
-        The axes; None where fillers do not vanish (`reach_below`).
+    A Softmax works in each row separately: an element far below the largest of another row is a value. None
+    if fillers do not vanish (`reach_below`).
     """
     return None if reach_below(value) is None else frozenset(_rows_read(value))
 
@@ -169,11 +157,10 @@ def _hands_fillers_on(node: ir.Node, index: int) -> bool:
 
 
 def without_fillers(values: npt.NDArray[Any], rows: Rows = WHOLE) -> npt.NDArray[np.bool_]:
-    """Return which elements of a tensor are no fillers, those of infinity included; NaN is none.
+    """Return a mask of the elements that are no fillers of a tensor whose fillers vanish.
 
-    Args:
-        values: any shape, of a tensor whose fillers vanish.
-        rows: in which they do (`filler_rows`). Where there are several readers, a filler is one for all.
+    Infinities below are fillers; NaN is none. `rows` are those of `filler_rows`: with several readers, a
+    filler is one for all.
     """
     if not values.size:
         return np.ones(values.shape, bool)
@@ -190,10 +177,9 @@ def without_fillers(values: npt.NDArray[Any], rows: Rows = WHOLE) -> npt.NDArray
 def fillers_as_infinities(
     exact: npt.NDArray[Any], other: npt.NDArray[Any], rows: Rows = WHOLE
 ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    """Return a float tensor and another form of it with minus infinity where the first holds fillers.
+    """Return a float tensor and another form of it, with minus infinity at the first one's fillers.
 
-    So a comparison passes them over. The arrays have the same shape, of any dimensions; `rows` are those of
-    `without_fillers`.
+    A comparison skips these. The arrays have the same shape; `rows` are those of `without_fillers`.
     """
     kept = without_fillers(exact, rows)
     if kept.all():
@@ -202,10 +188,10 @@ def fillers_as_infinities(
 
 
 def with_fillers_apart(profile: Profile, graph: Graph) -> Profile:
-    """Return the profile in which the fillers of tensors where they vanish count as infinities.
+    """Return the profile in which vanishing fillers of tensors count as infinities.
 
-    Their bins can be far wider than all other values. Then these are taken from what the tensor is made of:
-    the tensor that a mask of zeros and fillers is added to, or that is chosen beside a filler.
+    Their bins can be far wider than all other values. Then the values come from the tensor's sources: the
+    tensor that a mask of zeros and fillers is added to, or that is chosen beside a filler.
     """
     without = _WithoutFillers(profile, graph)
     names = [name for name, tensor in profile.items() if name in graph.values and _filler_bins(tensor)]
@@ -226,11 +212,10 @@ def _survive(name: str, profile: Profile, graph: Graph) -> bool:
 
 
 def _filler_bins(tensor: TensorProfile) -> int:
-    """Return how many bins of a histogram hold nothing but fillers.
+    """Return the number of a histogram's bins that contain only fillers.
 
-    They end where no element is for `VANISHING_DISTANCE` units: above that each row has elements, beside
-    which those below are nothing.
-
+    They end at a gap of `VANISHING_DISTANCE` units without elements: above it each row has elements, beside
+    which those below vanish.
     """
     counts = tensor.histogram.counts
     if tensor.maximum - tensor.minimum < FILLER_DEPTH or not counts.size:
@@ -257,10 +242,10 @@ class _WithoutFillers:
         return self._profiles[name]
 
     def has_mask(self, name: str) -> bool:
-        """Whether the values below the gap in the histogram of a tensor are told to be fillers of masks.
+        """Whether values below the gap in a tensor's histogram are fillers of masks.
 
-        The histogram does not know in which row a value is: logits of another row may lie below the gap too.
-        So they have to be farther away than those, or a mask goes into the tensor.
+        The histogram has no rows: logits of another row may lie below the gap too. So the values must be
+        farther away than such logits, or a mask must lead to the tensor.
         """
         tensor = self._profile[name]
         fillers = _filler_bins(tensor)
@@ -370,15 +355,9 @@ def _uniform(low: float, high: float) -> TensorProfile:
 
 
 def saturating_low(graph: Graph, name: str, tensors: Mapping[str, TensorProfile]) -> float | None:
-    """Return how far down the range of a tensor has to reach so that its fillers vanish.
+    """Return the range minimum that still makes a tensor's fillers vanish; None without such fillers.
 
-    Args:
-        graph: the prepared model.
-        name: of an activation or a constant.
-        tensors: profiles with fillers apart.
-
-    Returns:
-        The value; None where the tensor has no fillers, or they do not vanish.
+    `tensors` are profiles with fillers apart.
     """
     constant = graph.constant(name)
     if constant is None:

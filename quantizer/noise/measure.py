@@ -87,12 +87,9 @@ class MeasuredTensor:
 
 
 def measured_tensors(model: ir.Model, names: Collection[str]) -> tuple[MeasuredTensor, ...]:
-    """Return which activations of the main graph are measured, in graph order.
+    """Return the measured activations of the main graph, in graph order.
 
-    Args:
-        model: the prepared model.
-        names: others are passed over, and so are other types than float and double, and what only computes
-            shapes.
+    Only `names` in float and double count, without tensors that only compute shapes.
     """
     wanted = set(names) - compute_shapes(model)
     dtypes = {
@@ -114,7 +111,7 @@ def measured_tensors(model: ir.Model, names: Collection[str]) -> tuple[MeasuredT
 
 
 def compute_shapes(model: ir.Model) -> frozenset[str]:
-    """Return the values of the main graph that follow from shapes and constants alone and lead to shapes.
+    """Return the values of the main graph that follow only from shapes and constants and lead to shapes.
 
     Such a number may be a float, as the size of a grid that Range counts up to: no plan can round it.
     """
@@ -135,12 +132,8 @@ def compute_shapes(model: ir.Model) -> frozenset[str]:
 def shapes_at_risk(model: ir.Model, names: Collection[str]) -> frozenset[str]:
     """Return the values of the main graph whose shape may depend on rounded values.
 
-    What an operator outside the standard does is not known: its outputs are among them where it reads any
-    value that depends on rounded ones, unless their shapes are declared.
-
-    Args:
-        model: the prepared model.
-        names: of the activations that are rounded.
+    Outputs of an operator outside the standard are among them if it reads any value that depends on rounded
+    ones, unless their shapes are declared. `names` are the rounded activations.
     """
     noisy: set[ir.Value] = {v for v in model.graph.inputs if v.name in names}
     at_risk: set[ir.Value] = set()
@@ -184,21 +177,12 @@ class Rounding(Enum):
 def rounded_copy(
     model: ir.Model, tensors: Iterable[MeasuredTensor], roundings: Mapping[str, Rounding], prefix: str
 ) -> tuple[ir.Model, frozenset[str]]:
-    """Return a copy of a model in which all that reads certain activations reads them rounded.
+    """Return a copy of a model whose nodes read activations rounded, and the values that may differ in it.
 
-    Each step is an input of the copy, a number, named by `step_input`. Where a reader has no finite value at
-    0, half a step of the sign of the float value stands for what would become 0, or nothing would be left to
+    Each step is an input of the copy, a number, named by `step_input`. If a reader has no finite value at 0,
+    values that would become 0 become half a step with the sign of the float value, or nothing would remain to
     be measured after it. That value is an input too (`float_input`), unless it may have another shape: then
-    the sign is that of the activation itself.
-
-    Args:
-        model: unchanged.
-        tensors: the activations.
-        roundings: how each is rounded, by name.
-        prefix: begins the names of what is added.
-
-    Returns:
-        The copy, and the values of its main graph that may differ in it.
+    the sign is that of the activation itself. Names of added nodes and values begin with `prefix`.
     """
     copy = model.clone()
     graph = copy.graph
@@ -281,7 +265,7 @@ def quantizable_constants(node: ir.Node) -> Iterator[tuple[int, WeightLayout]]:
     """Yield the float constants that a node multiplies with or reads entries of, by input index.
 
     These are the weights of products, of recurrent operators, and embedding tables. The scale of a
-    normalisation is none: where that stays float, so does its scale.
+    normalisation is none: if the normalisation stays float, so does its scale.
     """
     rule = rule_of(node)
     for layout in () if rule is None else rule.constants:
@@ -293,13 +277,7 @@ def quantizable_constants(node: ir.Node) -> Iterator[tuple[int, WeightLayout]]:
 
 
 def rounded_weight(node: ir.Node, layout: WeightLayout, weight: Array) -> Array | None:
-    """Return a weight in int8 with a scale for each output channel, dequantized; None where it is not finite.
-
-    Args:
-        node: that reads it.
-        layout: of the operator's weight.
-        weight: float32, any shape.
-    """
+    """Return a float32 weight rounded to int8, a scale for each output channel; None if it is not finite."""
     params = params_of_rounded_weight(node, layout, weight)
     return None if params is None else fake_quantized(weight, params)
 
@@ -315,12 +293,8 @@ def params_of_rounded_weight(node: ir.Node, layout: WeightLayout, weight: Array)
 def weight_copy(model: ir.Model, prefix: str) -> tuple[ir.Model, frozenset[str]]:
     """Return a copy of a model with rounded weights, and the values of its main graph that may differ in it.
 
-    See `rounded_weight`. Weights that nodes of subgraphs read are rounded too: what they do is seen in the
-    results of the If, Loop or Scan that runs the subgraph.
-
-    Args:
-        model: unchanged.
-        prefix: begins the names of the rounded weights.
+    See `rounded_weight`. Weights that nodes of subgraphs read are rounded too: their effect appears in the
+    results of the If, Loop or Scan that runs the subgraph. Names of rounded weights begin with `prefix`.
     """
     copy, rounded, readers = model.clone(), dict[tuple[str, int | None], ir.Value](), set[ir.Node]()
     for outer in copy.graph:
@@ -377,13 +351,7 @@ BLOCK = 8192
 
 
 def sum_of_squares(values: Array, exact: Array | None = None, kept: Array | None = None) -> float:
-    """Return the sum of the squares of a tensor, or of its differences from another.
-
-    Args:
-        values: float or double, any shape.
-        exact: what is subtracted, of the same shape and type.
-        kept: which elements count, the others as 0; all where it is None.
-    """
+    """Return the sum of squares of a tensor, or of its differences from `exact`, over the elements `kept`."""
     flat, flat_exact = values.reshape(-1), None if exact is None else exact.reshape(-1)
     flat_kept = None if kept is None else kept.reshape(-1)
     total, buffer = 0.0, np.empty(BLOCK, values.dtype)
@@ -413,9 +381,7 @@ class FloatTensor(NamedTuple):
 
     @property
     def step(self) -> float:
-        """The step to whose multiples it is rounded: the mean square of that is step**2 / 12, and is to be
-        `INJECTED` times the signal. 0 where there is no signal.
-        """
+        """The rounding step: its mean square step**2 / 12 is `INJECTED` times the signal; 0 if no signal."""
         return math.sqrt(12.0 * INJECTED * self.total / self.array.size) if self.array.size else 0.0
 
     def error(self, noisy: Array) -> float | None:
@@ -431,9 +397,8 @@ class FloatTensor(NamedTuple):
     def has_too_many_steps(self, array: Array, root: float) -> bool:
         """Whether it, or a copy of it, needs more than `MAX_INT16_STEPS`.
 
-        Args:
-            array: it, or the copy.
-            root: at least the root of the sum of its squares: no element is larger than that.
+        `array` is it, or the copy; `root` is at least the root of the sum of its squares, so no element is
+        larger.
         """
         most = MAX_INT16_STEPS * self.step
         return root > most and bool(max(array.max(), -array.min()) > most)
@@ -450,16 +415,12 @@ class OpenCopy(NamedTuple):
 class NoiseRuns:
     """Runs a model and its copies on samples; several threads may do so at the same time.
 
-    The copies run one after the other, and what each makes is compared with what the model makes. So a thread
-    holds the activations of a sample twice.
+    The copies run one after the other, and each result is compared with the model's. So a thread stores the
+    activations of a sample twice.
     """
 
     def __init__(self, model: ir.Model, names: Collection[str], folder: Path, provider: str = CPU) -> None:
-        """Take the prepared model, the activations to be measured, a temporary folder, and where to run.
-
-        Raises:
-            ModelError: the folder has no room for the weights.
-        """
+        """Take a prepared model, the activations to measure and a temporary folder for the weights."""
         self._provider, self._folder, self._title = provider, folder, title_of(model)
         self._tensors = {tensor.name: tensor for tensor in measured_tensors(model, names)}
         self._prefix, taken = "noise:", value_names(model)
@@ -478,8 +439,8 @@ class NoiseRuns:
     def measured(self, sample: Sample, digest: str) -> SampleNoise:
         """Return the noise of a sample.
 
-        Raises:
-            ModelError: onnxruntime refuses the model or a copy. DataError: the model fails on the sample.
+        Raises ModelError if onnxruntime refuses the model or a copy, and DataError if the model fails on the
+        sample.
         """
         exact = self.float_tensors(sample)
         copies = self._activation_errors(sample, exact), self._weight_errors(sample, exact)
@@ -506,8 +467,8 @@ class NoiseRuns:
     def _activation_errors(self, sample: Sample, exact: Mapping[str, FloatTensor]) -> Errors:
         """Return the errors of the tensors in the copy with rounded activations.
 
-        The copy is another where a tensor is rounded in another way. So it is after a run in which one had
-        too many steps for 16 bits: what was measured behind it is measured again.
+        Each way of rounding tensors needs its own copy. After a run in which a tensor had too many steps for
+        16 bits, all tensors are measured again in another copy.
         """
         added_inputs = {float_input(self._prefix, name): own.array for name, own in exact.items()}
         for name, own in exact.items():
@@ -568,7 +529,7 @@ class NoiseRuns:
     def _session(self, model: ir.Model) -> ort.InferenceSession:
         """Open a copy: one thread inside an operator, optimised as for plain inference.
 
-        Memory goes back when a tensor is freed: another copy needs it next.
+        Memory is returned when a tensor is freed: another copy needs it next.
         """
         options = new_session_options(SESSIONS * weight_bytes(model))
         options.graph_optimization_level = OPTIMISATION
@@ -642,22 +603,12 @@ def measure_noise(
     *,
     provider: str = CPU,
 ) -> tuple[SampleNoise, ...]:
-    """Measure how noise travels through a model, on each sample by itself.
+    """Return the noise of each sample in a model, by digest; () if it cannot be measured (`unmeasurable`).
 
-    Args:
-        model: the prepared model; unchanged.
-        names: the activations that are rounded and measured, as a profile names them; those of subgraphs and
-            of other types than float and double are passed over.
-        samples: digests and samples, each run as it is.
-        threads: samples that run at the same time; no figure depends on it.
-        progress: called with the number of samples that are done.
-        provider: full name of the execution provider.
-
-    Returns:
-        The noise of each sample, in order of their digests; () where it cannot be measured (`unmeasurable`).
-
-    Raises:
-        ModelError: onnxruntime refuses the model or a copy. DataError: the model fails on a sample.
+    `names` are the activations to round and measure; those of subgraphs and of other types than float and
+    double are skipped. `threads` samples run at the same time; no figure depends on it. `progress` gets the
+    number of finished samples. Raises ModelError if onnxruntime refuses the model or a copy, and DataError if
+    the model fails on a sample.
     """
     if unmeasurable(model):
         return ()
@@ -686,18 +637,10 @@ def rows_differ_together(
 ) -> bool:
     """Return whether rows that run as one batch have another signal than each by itself.
 
-    So it is where the free leading dimension of the inputs counts steps in time, not samples: a row alone
-    would show nothing of what noise does from step to step. Two rows of equal shapes are compared, those with
-    the smallest digests, whatever the order of the samples; where there are none, they are taken to be
-    samples.
-
-    Args:
-        model: the prepared model, which takes batches.
-        names: of the activations that are compared.
-        samples: gives batches of one row, and their digests, anew in each call.
-
-    Raises:
-        ModelError: onnxruntime refuses the model. DataError: it fails on a sample.
+    They have if the free leading dimension of the inputs counts steps in time, not samples: a single row
+    would show nothing of noise from step to step. Two rows of equal shapes are compared, those with the
+    smallest digests in any order of samples; without such a pair, rows are assumed to be samples. `samples`
+    gives digests and batches of one row, anew in each call.
     """
     shapes = {digest: tuple(array.shape for array in sample.arrays.values()) for digest, sample in samples()}
     first: dict[tuple[tuple[int, ...], ...], str] = {}
@@ -729,11 +672,9 @@ MARGIN = 1.2
 
 
 def expected_bytes(model: ir.Model, sizes: Mapping[str, int]) -> int:
-    """Return the bytes that measuring takes at most while one sample runs, the weights included.
+    """Return the most bytes that measuring takes while one sample runs, weights included.
 
-    Args:
-        model: the prepared model.
-        sizes: bytes of each activation that is measured.
+    `sizes` are the bytes of each measured activation.
     """
     activations = 2 * sum(sizes.values()) + live_memory(model, sizes).peak()
     return int(MARGIN * (activations + 3 * weight_bytes(model)))

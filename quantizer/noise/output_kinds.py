@@ -104,12 +104,7 @@ ROUNDING = 1e-3
 
 
 def output_meanings(graph: Graph, profile: Profile) -> dict[str, OutputMeaning]:
-    """Return the kind of each output of a model and the reason, in the order of the outputs.
-
-    Args:
-        graph: of the prepared model.
-        profile: of its activations: shapes, numbers of elements, densities and columns of outputs.
-    """
+    """Return the kind of each output of a model and the reason, in the order of the outputs."""
     found = {name: _meaning(graph, profile, name) for name in graph.outputs}
     boxes = _boxes(graph, profile, found)
     for name, one in found.items():
@@ -122,8 +117,7 @@ def output_meanings(graph: Graph, profile: Profile) -> dict[str, OutputMeaning]:
 
 
 def tensors_of_kinds(graph: Graph) -> frozenset[str]:
-    """Return the activations that kinds of outputs are decided from: outputs, and what makes them place by
-    place."""
+    """Return the activations that decide the kinds of outputs: outputs, and their sources place by place."""
     found: set[str] = set()
     waiting = list(graph.outputs)
     while waiting:
@@ -148,8 +142,11 @@ def meanings_of(graph: Graph, profile: Profile) -> dict[str, OutputMeaning]:
 
 
 def makes_magnitudes(graph: Graph, name: str) -> bool:
-    """Whether an error of an output is in proportion to its value: it ends in an exponential, a power of a
-    constant, or a quotient, before what moves, clips, scales or shifts its values."""
+    """Whether an output's error is proportional to its value.
+
+    It ends in an exponential, a power of a constant, or a quotient, before nodes that move, clip, scale or
+    shift its values.
+    """
     return any(_makes_magnitudes(graph, part) for part in parts_of(graph, name))
 
 
@@ -195,9 +192,11 @@ def _meaning(graph: Graph, profile: Profile, name: str) -> OutputMeaning:
 
 
 def _state_reason(graph: Graph, profile: Profile, name: str) -> str:
-    """Return why an output is there to be given back, "" for no reason: it was while profiling, or is the
-    state of a recurrent operator, or values of an input with more beside them, or of the shape of an input
-    that is not the first, as no other result is."""
+    """Return the reason why an output feeds the next run, "" for none.
+
+    It did while profiling, is the state of a recurrent operator, has values of an input with more beside
+    them, or has, as the only result, the shape of an input that is not the first.
+    """
     if name in fed_back(profile):
         return "fed to the next run while profiling"
     if is_last_state(graph, name):
@@ -225,11 +224,11 @@ def is_last_state(graph: Graph, name: str) -> bool:
 
 
 def decision_reason(graph: Graph, profile: Profile, name: str) -> str:
-    """Return why a tensor holds probabilities, classes or an order, "" for no reason.
+    """Return the reason why a tensor has probabilities, classes or an order, "" for none.
 
     Products, roots, complements and choices of probabilities are probabilities, and so are zeros and ones
-    among their factors. Sums of logarithms of probabilities are logarithms of products. What Sigmoids alone
-    make may be a picture, by its values.
+    among their factors. Sums of logarithms of probabilities are logarithms of products. Results of Sigmoids
+    only may be a picture, by their values.
     """
     reason, may_be_picture = _decided(graph, profile, name)
     node = maker_of(graph, name) if may_be_picture else None
@@ -330,8 +329,10 @@ def _embedding_reason(graph: Graph, profile: Profile, name: str) -> str:
 
 
 def column_axes(graph: Graph) -> dict[str, int]:
-    """Return the axis along which a profile records an output's columns: of boxes, of what stands beside
-    scores, of classes; outputs that nothing is asked of are left out."""
+    """Return the axis along which a profile records an output's columns, for outputs whose kind needs it.
+
+    Columns are those of boxes, of values beside scores, or of classes.
+    """
     axes: dict[str, int] = {}
     for name in graph.outputs:
         shape = graph.shape(name) if graph.is_float(name) and not graph.is_constant(name) else None
@@ -352,8 +353,11 @@ def column_axes(graph: Graph) -> dict[str, int]:
 
 
 def _classes_reason(graph: Graph, profile: Profile, name: str) -> str:
-    """Return why a row may be logits of classes, "" for no reason: a matrix product makes its columns, which
-    vary alike, and not always the same one is the largest by far. Quantities in units of their own do not."""
+    """Return the reason why a row may be logits of classes, "" for none.
+
+    A matrix product makes its columns, which vary alike, and not always the same one is the largest by far.
+    Quantities in units of their own do not.
+    """
     axis = class_axis_of(graph.values[name])
     shape = graph.shape(name)
     if not axis.is_answer or shape is None or axis.axis_in(tuple(dim or 2 for dim in shape)) is None:
@@ -390,8 +394,11 @@ def matrix_columns(graph: Graph, name: str) -> int | None:
 
 
 def has_places(graph: Graph, profile: Profile, name: str) -> bool:
-    """Whether an output has values at each place of a map or position of a sequence, which are read together,
-    at their peaks, or by the largest; there are as many as the model leaves free, or many of them."""
+    """Whether an output has values at each place of a map or position of a sequence.
+
+    Such values are read together, at their peaks, or by the largest; their number is free in the model, or
+    large.
+    """
     shape = profile[name].shape if name in profile else graph.shape(name)
     if shape is None or len(shape) < 3:
         return any(dim is None for dim in (shape or ())[1:])
@@ -416,8 +423,10 @@ def _is_heat_map(graph: Graph, profile: Profile, name: str) -> bool:
 
 
 def _is_signal(graph: Graph, profile: Profile, name: str) -> bool:
-    """Whether an output has the shape of one, or of an input that has; or was one before it was flattened.
-    The columns that a matrix product makes are no places, in whichever order the axes are."""
+    """Whether an output has the shape of a signal, or of an input that has, perhaps before it was flattened.
+
+    The columns that a matrix product makes are no places, in any order of the axes.
+    """
     elements = _per_sample(profile, name)
     own = profile[name].shape if name in profile else graph.shape(name)
     columns = matrix_columns(graph, name)
@@ -446,8 +455,10 @@ def _is_map(shape: tuple[int | None, ...] | None, elements: float) -> bool:
 
 
 def _is_map_like_input(graph: Graph, profile: Profile, name: str) -> bool:
-    """Whether an output of three dimensions and more has the shape of an input, and convolutions make it:
-    the features of each place that a transformer makes have the shape of its input too."""
+    """Whether an output of three dimensions or more has the shape of an input, and convolutions make it.
+
+    The features of each place that a transformer makes have the shape of its input too.
+    """
     shape, node = graph.shape(name), nearest_product(graph, name)
     layout = None if node is None else product_layout(node)
     if shape is None or len(shape) < 3 or layout is None or layout.data_axis == -1:  # of a MatMul

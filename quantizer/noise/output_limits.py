@@ -41,15 +41,11 @@ SUMS = (Arithmetic.SUM, Arithmetic.DIFFERENCE)
 
 
 def computed_part(graph: Graph, name: str) -> str | None:
-    """Return the tensor that is added to a moved or resized input to make another, None where none is.
+    """Return the tensor that is added to a moved or resized input to make an output, or None.
 
     A network of super-resolution or denoising adds details to a picture that it was given. The picture has
-    nearly all of the power, and is exact; what the network is worth is in the other part, so that noise is
-    held against this one.
-
-    Args:
-        graph: of the model.
-        name: an output; it may be clipped or moved after the sum.
+    nearly all of the power, and is exact; the network computes only the other part, so noise is compared with
+    this one. The output may be clipped or moved after the sum.
     """
     source: str | None = name
     while source is not None:
@@ -64,8 +60,7 @@ def computed_part(graph: Graph, name: str) -> str | None:
 
 
 def _is_input(graph: Graph, name: str) -> bool:
-    """Whether a tensor is a float input of the model after nothing but moves, resizing, and constants that
-    are added or multiplied."""
+    """Whether a tensor is a float input after only moves, resizing, and added or multiplied constants."""
     reaches_input = name in graph.inputs
     for node in upstream(graph, [name]):
         rule = node.rule
@@ -232,10 +227,9 @@ class NoiseLimits:
         return tuple(name for name in tensors if self._power(name) > 0.0)
 
     def allowed(self, tensor: str) -> float:
-        """Return the most noise power over signal power at a tensor at which noise is judged.
+        """Return the most noise power over signal power at a judged tensor.
 
-        Args:
-            tensor: an output, or one of those that it is put together from; or one of `compared`.
+        It is an output, one of the parts that Concat joins to it, or one of `compared`.
         """
         if self.min_output_sqnr is not None:
             return _noise_share(self.min_output_sqnr)
@@ -259,11 +253,9 @@ class NoiseLimits:
         return next((name for name in names if name in self.kinds), "")
 
     def error(self, output: str, *, is_vector: bool = False) -> float:
-        """Return the typical error that a column of an output of values may have as measured.
+        """Return the largest typical error of a column of an output of values, as measured.
 
-        Args:
-            output: its name.
-            is_vector: whether its columns look like those of an embedding.
+        `is_vector` means that its columns look like those of an embedding.
         """
         together = output in self.maps or is_vector
         return PLACES_TOLERANCE if together and not self.asked else self.tolerance
@@ -303,8 +295,7 @@ class NoiseLimits:
         return max(1.0 - mean**2 / power, MIN_VARYING)
 
     def findings(self) -> Iterator[Finding]:
-        """Yield the kind of each output and the reason; states are told together, and nothing where a limit
-        was given whatever they are."""
+        """Yield the kind of each output and the reason, states together; nothing with one limit for all."""
         if self.min_output_sqnr is not None:
             return
         states = [name for name, kind in self.kinds.items() if kind == "state"]
@@ -330,11 +321,7 @@ def meanings_in_plan(findings: Iterable[Finding]) -> dict[str, OutputMeaning]:
 
 
 def kinds_in_settings(graph: Graph, config: QuantConfig) -> dict[str, OutputKind]:
-    """Return the kinds of outputs that the settings give.
-
-    Raises:
-        ConfigError: a kind is given for what is no output.
-    """
+    """Return the kinds of outputs in the settings; raise ConfigError if a name is no output."""
     kinds = split_kinds(config.output_kind)
     for name in kinds:
         if name not in graph.outputs:
@@ -346,16 +333,7 @@ def kinds_in_settings(graph: Graph, config: QuantConfig) -> dict[str, OutputKind
 
 
 def noise_limits(graph: Graph, profile: Profile, config: QuantConfig) -> NoiseLimits:
-    """Return how much noise the outputs of a model and the steps inside of it can bear.
-
-    Args:
-        graph: of the prepared model.
-        profile: of its activations.
-        config: the settings; kinds that they give overrule those that are told from the graph.
-
-    Raises:
-        ConfigError: a kind is given for what is no output.
-    """
+    """Return the noise limits of outputs and inner steps; kinds in the settings overrule the graph's."""
     given = kinds_in_settings(graph, config)
     told = meanings_of(graph, profile)
     kinds = {name: given.get(name, one.kind) for name, one in told.items()}
@@ -393,11 +371,9 @@ def noise_limits(graph: Graph, profile: Profile, config: QuantConfig) -> NoiseLi
 
 
 def judging_limits(graph: Graph, profile: Profile, config: QuantConfig) -> NoiseLimits:
-    """Return the limits that a written model is judged by: an SQNR of 0, with which plans have no limit, is
-    none; then what outputs are decides.
+    """Return the limits that a written model is judged by.
 
-    Args:
-        graph, profile, config: as in `noise_limits`.
+    An SQNR of 0, with which plans have no limit, counts as none; then the kinds of outputs decide.
     """
     config = config if config.min_output_sqnr else replace(config, min_output_sqnr=None)
     return noise_limits(graph, profile, config)

@@ -20,13 +20,7 @@ from .output_kinds import column_axes, tensors_of_kinds
 def profile_of_outputs(
     model: ir.Model, graph: Graph, identity: ModelId, samples: Samples | Iterable[Sample]
 ) -> Profile:
-    """Return the profile of a model's outputs on all samples, and of what makes them place by place; an empty
-    one where the model cannot be run.
-
-    Args:
-        model, graph, identity: of the prepared model.
-        samples: of its inputs.
-    """
+    """Return the profile of outputs and their sources place by place; empty if the model cannot be run."""
     names = tensors_of_kinds(graph) - {*hidden_tensors(model)}
     columns = {name: axis for name, axis in column_axes(graph).items() if name in names}
     settings = RunSettings(tensors=names, channels=columns)

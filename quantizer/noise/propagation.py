@@ -109,8 +109,7 @@ class NoiseFlow:
     weight_reach: Mapping[str, Floats] = field(default_factory=dict)
 
     def share(self, entrance: Entrance) -> Floats | None:
-        """Return noise power over signal power at each output for one unit that enters somewhere; None where
-        no output is reached."""
+        """Return noise power over signal power at each output for a unit of noise, or None without a path."""
         if entrance.kind == "input":
             return self.gains.get((entrance.name, entrance.place))
         return (self.reach if entrance.kind == "tensor" else self.weight_reach).get(entrance.name)
@@ -185,7 +184,7 @@ class NoiseGains:
     def gain(self, node: Node, index: int, name: str, result: str) -> float:
         """Return the noise power in an output of a node for one unit in its input `index`, called `name`.
 
-        Apart from functions of one variable, no node lets through more of the noise than of the signal.
+        Except for functions of one variable, no node lets through more of the noise than of the signal.
         """
         key = (node.name, index, result)
         if key not in self._gains:
@@ -224,8 +223,7 @@ class NoiseGains:
         return self._noisy_inputs[key]
 
     def straight_gain(self, node: Node) -> float | None:
-        """Return the gain of a function of one variable where it is about as steep everywhere; else
-        None."""
+        """Return the gain of a function of one variable if it is about as steep everywhere, else None."""
         if node.name not in self._straight_gains:
             name, gain = node.input(0), None
             tensor = self.profile.get(name)
@@ -285,13 +283,11 @@ class NoiseGains:
         return self.coloured_gain(node, 0, name, node.output) * correction
 
     def noise_of_weight_error(self, node: Node, index: int, error: float, result: str) -> float:
-        """Return the noise power in an output of a node for an error of a weight.
+        """Return the noise power in an output of a node for an error of the weight at an input.
 
-        Args:
-            node, index: the node and the input that the weight is.
-            error: the square of the error over that of the weight.
-            result: the output; of a node in a subgraph one of the node that runs it, in which the error is as
-                much of the signal as of the weight. What becomes of it in the passes is measured.
+        `error` is the square of the error over that of the weight. If the node is in a subgraph, `result` is
+        an output of the node that runs it, and the error there is as much of the signal as of the weight; its
+        change in the passes is measured.
         """
         if node.name in self.graph.holders:
             return error * self.powers[result]
@@ -311,8 +307,8 @@ class NoiseGains:
     def judged_tensors(self) -> tuple[str, ...]:
         """Return the tensors at which noise is judged: the outputs, or the parts that they are made of.
 
-        The members of a Concat keep their own scale, and noise is judged before a Softmax, and at the scores
-        of which an index is the largest. States that are fed back are judged by what is made of them, where
+        The members of a Concat have their own scale, and noise is judged before a Softmax, and, for an index
+        of the largest score, at the scores. Fed-back states are judged by results computed from them, if
         there are other outputs.
         """
         graph, states = self.graph, fed_back(self.profile)
@@ -344,10 +340,10 @@ class NoiseGains:
 
 
 def _arriving_powers(graph: Graph, profile: Profile, powers: Mapping[str, float]) -> dict[str, float]:
-    """Return the power that arrives of tensors of which nearly all is passed over, by tensor.
+    """Return the power that arrives of tensors if results pass over nearly all of it, by tensor.
 
-    All that reads such a tensor moves or chooses values of it, and what the results hold is so little that
-    the rounding of the tensor while noise was measured (`INJECTED`) is more than that.
+    All readers of such a tensor move or choose values of it, and the power of their results is less than the
+    rounding of the tensor while noise was measured (`INJECTED`).
     """
     ends: dict[str, tuple[float, float]] = {}
     arriving: dict[str, float] = {}
@@ -402,11 +398,7 @@ def _mean_square_weight_gain(noisy: NoisyInput, rule: Rule) -> float | None:
 def noise_flow(node_gains: NoiseGains, outputs: tuple[str, ...]) -> NoiseFlow:
     """Estimate how noise propagates through a model, for choosing the nodes that stay float.
 
-    Where noise was measured this is `forecast_flow`.
-
-    Args:
-        node_gains: the gains of its nodes.
-        outputs: the tensors at which noise is judged; each must have a signal.
+    If noise was measured this is `forecast_flow`. Each of the judged tensors `outputs` must have a signal.
     """
     if node_gains.is_measured:
         return forecast_flow(node_gains, outputs)
@@ -427,22 +419,20 @@ def noise_flow(node_gains: NoiseGains, outputs: tuple[str, ...]) -> NoiseFlow:
 
 
 def forecast_flow(node_gains: NoiseGains, outputs: tuple[str, ...]) -> NoiseFlow:
-    """Return how the noise of rounding reaches the outputs, for an estimate that is to be kept.
+    """Return how the noise of rounding reaches the outputs, for an estimate that is to be met.
 
     It differs in two ways from `noise_flow`, by which nodes are chosen, with limits that are tuned to it.
 
-    Noise is white where it enters, whatever the signal there: the first product after it lets through the
-    mean square of its weights, also where that is more than it lets through of the signal (differences of
-    neighbours, inputs with a mean that its weights cancel). From there on noise is neither white nor quite as
-    the signal: it does not grow beside a signal that a product weakens, and where weights that fit the signal
-    strengthen that, noise grows by the mean in dB of both. A mean over elements is such a product too.
+    Noise is white at its source, for any signal there: the first product after it lets through the mean
+    square of its weights, also if that is more than it lets through of the signal (differences of neighbours,
+    inputs with a mean that its weights cancel). From there on noise is neither white nor quite as the signal:
+    it does not grow beside a signal that a product weakens, and if weights that fit the signal strengthen
+    that, noise grows by the mean in dB of both. A mean over elements is such a product too.
 
     A tensor that only a clip reads has the profile of the clip's output. Its power is that before the clip,
-    which lets through a part of it, but all of the noise of rounding what it keeps.
+    which lets through a part of it, but all of the noise of rounding the values in the clip's range.
 
-    Args:
-        node_gains: the gains of its nodes.
-        outputs: the tensors at which noise is judged; each must have a signal.
+    Each of the judged tensors `outputs` must have a signal.
     """
     powers, zeros = node_gains.powers, np.zeros(len(outputs))
     units = zip(outputs, np.eye(len(outputs)), strict=True)
@@ -499,26 +489,23 @@ def measured_gains(
     samples: Sequence[SampleNoise],
     weight_errors: WeightErrors | None = None,
 ) -> NoiseGains:
-    """Return the gains of the nodes of a model, corrected by measured noise.
+    """Return the gains of the nodes of a model, corrected by measured noise if there are samples.
 
-    The gains of single nodes follow from profile and weights, and take every noise as independent of every
-    other. But errors of weights are the same at each place and in each sample, gates and softmaxes saturate,
-    and sums cancel: after fifty layers such an estimate is off by 20 dB either way. A profile may hold how
-    much noise each tensor had when all activations were rounded by a known step, and how much when all
-    weights were in int8. What the gains predict for the result of a node, from the noise that was measured in
-    its inputs, is held against what was measured there, and the gains of the node are multiplied by the
-    ratio. So a plan that rounded as the measurement did would be estimated to have just the noise that was
-    measured, at each tensor.
+    The gains of single nodes follow from profile and weights, and assume that every noise is independent of
+    every other. But errors of weights are the same at each place and in each sample, gates and softmaxes
+    saturate, and sums cancel: after fifty layers such an estimate is off by 20 dB either way. A profile may
+    record the noise of each tensor when all activations were rounded by a known step, and when all weights
+    were in int8. The noise that the gains predict for the result of a node, from the measured noise of its
+    inputs, is compared with the noise measured there, and the gains of the node are multiplied by the ratio.
+    So a plan that rounded as the measurement did would be estimated to have just the noise that was measured,
+    at each tensor.
 
-    Errors of weights are relative to the signal of each sample, as the measurement has them: the ratio is
-    that of the sums over all samples. A plan rounds every sample by the same step, but the measurement each
-    by its own level. So what a node makes of rounding is the mean of what it made of it in each sample: of a
-    normalisation or a logarithm, which make as much of small values as of large ones, quiet samples count.
+    Errors of weights are relative to the signal of each sample, as in the measurement: the ratio is that of
+    the sums over all samples. A plan rounds every sample by the same step, but the measurement each by its
+    own level. So a node's ratio for rounding is the mean of its ratios in each sample: for a normalisation or
+    a logarithm, which make as much of small values as of large ones, quiet samples count.
 
-    Args:
-        graph, profile, opset: of the prepared model.
-        samples: noise as it was measured, of each sample; empty for gains that are not corrected.
-        weight_errors: of constants, where some are known; those that are computed join them.
+    Constants whose errors are computed join `weight_errors`.
     """
     weight_errors = {} if weight_errors is None else weight_errors
     gains = NoiseGains(graph, profile, opset)
@@ -588,9 +575,9 @@ LEVEL_RANGE = 1e-3
 def _steep_functions(gains: NoiseGains, measured: Mapping[str, Floats]) -> Iterator[Node]:
     """Yield the functions of one variable whose gain depends on the level of noise, in graph order.
 
-    A logarithm has nothing more to lose of a value that is below the noise already, and most may be where
-    they span decades: so what it lets through grows by less than the noise in its input, and less noise than
-    was measured does more harm than the ratio of both says.
+    A logarithm has nothing more to lose of a value that is below the noise already, and most may be if they
+    span decades: so its output noise grows by less than its input noise, and less noise than was measured
+    does more harm than the ratio of both suggests.
     """
     for node in gains.graph.nodes:
         rule, name = node.rule, node.input(0) if node.inputs else ""
@@ -625,9 +612,9 @@ def _measured_noise(
 ) -> dict[str, Floats]:
     """Return the measured noise in each tensor, [3, samples + 1], the last column for all samples together.
 
-    The rows are what its own rounding added, what it had before that, and what it had where weights were
-    rounded; NaN where that was not measured. All are scaled to the signal of the profile: of a few samples
-    noise is relative to theirs. A tensor that only a clip reads has the profile of the clip's output.
+    The rows are the noise that its own rounding added, the noise before that, and the noise with rounded
+    weights; NaN if it was not measured. All are scaled to the signal of the profile: noise of a few samples
+    is relative to theirs. A tensor that only a clip reads has the profile of the clip's output.
     """
     clipped_to = clip_outputs(gains.graph)
     unknown, measured = TensorNoise(None, None, None), {}
@@ -655,10 +642,10 @@ def _measured_noise(
 def _noise_rounded_inside_chain(
     gains: NoiseGains, node: Node, samples: Sequence[SampleNoise], pooled: Mapping[str, TensorNoise]
 ) -> Floats:
-    """Return the noise in a chain's result of roundings inside of it while noise was measured.
+    """Return the noise in a chain's result from roundings inside it while noise was measured.
 
-    A chain that is planned as one node rounds nothing there: the noise of that is not what the chain makes of
-    the noise that it is given. One figure for each sample and one for all together, scaled to the profile.
+    A chain that is planned as one node rounds nothing there: that noise does not come from the chain's input.
+    One figure for each sample and one for all together, scaled to the profile.
     """
     chain, total = chain_of(node.ir_node), np.zeros(len(samples) + 1)
     source, signal = gains.profile.get(node.input(0)), pooled[node.output].signal
@@ -677,10 +664,10 @@ def _noise_rounded_inside_chain(
 
 
 def _rounded_share(tensor: TensorProfile, injected: float) -> float:
-    """Return which part of the noise of rounding a tensor has by a step that all values are larger than.
+    """Return the part of its nominal noise that a tensor gets from a step larger than most values.
 
-    A value below half a step loses itself, no more. Where most are, as of powers of a spectrum, rounding
-    brings far less noise than the step says. The share counts below a half.
+    A value below half a step loses itself, no more. If most are, as of powers of a spectrum, rounding adds
+    far less noise than the step suggests. The share counts below a half.
     """
     step = np.array([math.sqrt(12.0 * injected)], np.float32)  # as `measure.FloatTensor.step`
     if not step[0] > 0.0 or not np.isfinite(step[0]):

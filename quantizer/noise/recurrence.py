@@ -55,11 +55,9 @@ class Cell:
     reset_after: bool = False
 
     def outputs(self, x: Floats, error: Floats | None = None) -> Floats:
-        """Return the state after each step.
+        """Return the state after each step for inputs [steps, batch, features].
 
-        Args:
-            x: inputs [steps, batch, features].
-            error: what is added to the state [steps, batch, units] where the next step reads it; None for 0.
+        `error` [steps, batch, units] is added to the state that the next step reads; None for 0.
         """
         state = (np.zeros((x.shape[1], self.r.shape[1]), np.float32),) * 2
         make_step = _CELLS[self.r.shape[0] // self.r.shape[1]]
@@ -105,12 +103,11 @@ def _sigmoid(x: Floats) -> Floats:
 
 
 def drawn_sequences(levels: Density, shape: tuple[int, int, int], rng: np.random.Generator) -> Floats:
-    """Return sequences [steps, batch, features] whose elements are about as spread as a density says.
+    """Return sequences [steps, batch, features] whose elements are about as spread as a density.
 
     Zeros and signs are drawn for each element. The magnitudes of the others are normal within a step, times a
-    level that each step has for itself: the logarithm of the magnitudes is as spread as in the density, and
-    what is above the spread of normal values (`NORMAL_SPREAD`) is that of the levels. Their power is that of
-    the density.
+    level of each step: the logarithm of the magnitudes is as spread as in the density, and the levels have
+    the spread above that of normal values (`NORMAL_SPREAD`). Their power is that of the density.
     """
     # Values of the density, each drawn evenly from a bin or a point.
     low, high = (np.append(ends, levels.points) for ends in (levels.edges[:-1], levels.edges[1:]))
@@ -134,9 +131,9 @@ def drawn_sequences(levels: Density, shape: tuple[int, int, int], rng: np.random
 def drawn_channels(channels: ChannelDensity, shape: tuple[int, int, int], rng: np.random.Generator) -> Floats:
     """Return sequences [steps, batch, features] each of whose features is spread as its channel.
 
-    A feature takes the quantiles of its channel, each once. In which order depends on a level that each step
-    has for itself, as far as the magnitudes within a channel are more spread than normal values
-    (`NORMAL_SPREAD`), and on chance.
+    A feature takes the quantiles of its channel, each once. Their order depends on a level of each step, as
+    far as the magnitudes within a channel are more spread than normal values (`NORMAL_SPREAD`), and on
+    chance.
     """
     count = shape[0] * shape[1]
     quantiles = _quantiles(channels, (np.arange(count) + 0.5) / count)
@@ -152,7 +149,7 @@ def drawn_channels(channels: ChannelDensity, shape: tuple[int, int, int], rng: n
 def _quantiles(channels: ChannelDensity, ranks: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """Return values of each channel, [ranks, channels], that have these ranks by their magnitude.
 
-    The bins are narrower where the channel ends within one, and its power is as it was recorded.
+    The bins are narrower if the channel ends within one, and its power is as it was recorded.
     """
     low = np.maximum(channels.low, channels.minimum[:, None])
     high = np.maximum(np.minimum(channels.high, channels.maximum[:, None]), low)
@@ -216,8 +213,8 @@ class Recurrence:
     def per_unit(self) -> float:
         """The gain for a unit of noise power in every element of the input.
 
-        The mean in dB of two bounds, as elsewhere in `forecast_flow`: of noise that is another in each step,
-        as rounding makes it, and of noise that lasts, as errors of weights upstream make it.
+        The mean in dB of two bounds, as elsewhere in `forecast_flow`: for noise that differs in each step, as
+        from rounding, and for noise that lasts, as from errors of weights upstream.
         """
         power = INPUT_NOISE * _power(self.x)
         in_steps, lasting = (_noise((steps, *self.x.shape[1:]), power) for steps in (len(self.x), 1))
@@ -238,10 +235,8 @@ class Recurrence:
     def of_scales(self, scales: Floats, step: float, rounded: Callable[[Floats], Floats]) -> float:
         """Return the noise of rounding the input and its weight, with its channels divided by scales.
 
-        Args:
-            scales: one for each feature; the weight is multiplied by them.
-            step: to multiples of which the divided input is rounded.
-            rounded: returns a weight [gates * units, features] as it is after quantizing.
+        The weight is multiplied by `scales`, one for each feature; the divided input is rounded to multiples
+        of `step`; `rounded` returns a weight [gates * units, features] as quantized.
         """
         noisy = _rounded(self.x, scales * step)
         return self._lost(lambda cell: replace(cell, w=rounded(cell.w * scales) / scales).outputs(noisy))
@@ -297,9 +292,9 @@ def _with_error(weight: Floats, error: float) -> Floats:
 
 
 def recurrence_of(node: Node, graph: Graph, profile: Profile) -> Recurrence | None:
-    """Return the gains of a recurrent node; None where its weights or its input are not known.
+    """Return the gains of a recurrent node; None if its weights or its input are not known.
 
-    Peepholes, the states at the start and activation functions other than the usual ones are left out.
+    Peepholes, initial states and unusual activation functions are ignored.
     """
     source = profile.get(node.input(0))
     w, r, bias = (_constant(node, index, graph) for index in (1, 2, 3))

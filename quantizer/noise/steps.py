@@ -65,8 +65,11 @@ def _depends_on_weights(name: str, graph: Graph) -> bool:
 
 
 def _is_continuous(node: Node, graph: Graph) -> bool:
-    """Whether a step is made up for: x - Floor(x) goes on beside Floor(x), as in interpolation, or a
-    comparison chooses between functions of the value that is compared, as in a written-out LeakyRelu."""
+    """Whether other nodes compensate for a step.
+
+    As in interpolation, x - Floor(x) goes on beside Floor(x), or a comparison chooses between functions of
+    the compared value, as in a LeakyRelu of several nodes.
+    """
     sources = {n for n in node.inputs if n and not graph.is_constant(n)}
     readers = [reader for name in set(node.outputs) for reader, _ in graph.consumers(name)]
     beside = (reader for reader in readers if sources & set(reader.inputs))
@@ -97,8 +100,8 @@ def _decides_a_product_or_size(node: Node, graph: Graph) -> bool:
 def before_steps(graph: Graph, steps: tuple[Step, ...]) -> dict[str, Step]:
     """Return the nodes that lead to steps, back to the last that have weights, each with its step.
 
-    They stay float: with 256 values, many of what is compared are equal, and the first of these would be
-    chosen each time; and what is rounded last is rounded next to the edges of the steps.
+    They stay float: with 256 values, many compared values are equal, and the first of these would be chosen
+    each time; and the last rounding is next to the edges of the steps.
     """
     before: dict[str, Step] = {}
     for step in steps:

@@ -30,8 +30,10 @@ def holds_values(node: Node, index: int) -> bool:
 
 
 def before_move(graph: Graph, name: str) -> str | None:
-    """Return the one activation that a tensor is made of place by place: moved, clipped, or each value by
-    itself with constants; None where it is computed from several or otherwise."""
+    """Return the one activation that a tensor is made of, place by place, or None.
+
+    Nodes between may move or clip values, or compute each by itself with constants.
+    """
     node = graph.producer(name)
     rule = None if node is None else node.rule
     by_itself = rule is not None and (rule.unary or rule.elementwise)
@@ -42,8 +44,7 @@ def before_move(graph: Graph, name: str) -> str | None:
 
 
 def parts_of(graph: Graph, name: str) -> tuple[str, ...]:
-    """Return the tensors that a tensor is put together from by Concat, in its order; itself where it is
-    not."""
+    """Return the tensors that Concat joins to a tensor, in its order; without one, the tensor itself."""
     parts: dict[str, None] = {}
     waiting, visited = [name], set()
     while waiting:

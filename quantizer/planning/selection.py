@@ -56,13 +56,15 @@ def select(
     memory-bound ones between them, as far as that saves conversions:
 
     1. A memory-bound node joins if an activation that it reads is quantized and the rest is, or can be,
-    too. 2. A node that only passes values through, and a memory-bound convolution, joins as well if all its
-    readers want quantized input and no more elements have to be converted before it than after it. 3. A
-    quantized kernel that can return float (MatMul, Gemm) does so unless all its readers are quantized:    no
-    rounding is lost on the way into a float operator. From such a node only clips, pass-through nodes    and
-    look-up tables spread, and only if they lead to quantized nodes again. 4. If the target runs float
-    operators between quantized ones at no more than the price of the    conversions, a memory-bound node
-    without a quantized reader leaves again: quantizing its output would    only add error.
+       too.
+    2. A node that only passes values through, and a memory-bound convolution, joins as well if all its
+       readers want quantized input and no more elements have to be converted before it than after it.
+    3. A quantized kernel that can return float (MatMul, Gemm) does so unless all its readers are quantized:
+       no rounding is lost on the way into a float operator. From such a node only clips, pass-through nodes
+       and look-up tables spread, and only if they lead to quantized nodes again.
+    4. If the target runs float operators between quantized ones at no more than the price of the
+       conversions, a memory-bound node without a quantized reader leaves again: quantizing its output would
+       only add error.
 
     All that saves time: with `cost_model` off quantization starts at every node that can be quantized, as
     with `start_everywhere` and on targets with slow float operators. With `inter_layer` "float" nothing
