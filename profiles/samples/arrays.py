@@ -91,16 +91,7 @@ CheckHeaders = Callable[[str, Headers], None]
 
 
 def read_npz(source: DataFile, check: CheckHeaders | None = None) -> dict[str, Any]:
-    """Return the arrays of an `.npz` file by name.
-
-    Args:
-        source: the file.
-        check: called with the headers of all arrays before one of them is unpacked.
-
-    Raises:
-        DataError: the file is broken, or holds something else than arrays of plain numbers or text; what
-            `check` raises.
-    """
+    """Return the arrays of an `.npz` file by name, after `check` has accepted the headers of all of them."""
     with _readable(source, "an .npz file"), source.open() as whole, zipfile.ZipFile(whole) as archive:
         headers = _npz_headers(source, archive)
         if check is not None:
@@ -115,12 +106,7 @@ def read_npz(source: DataFile, check: CheckHeaders | None = None) -> dict[str, A
 
 
 def read_npy(source: DataFile, names: Sequence[str], check: CheckHeaders | None = None) -> dict[str, Any]:
-    """Return the array of an `.npy` file as the sample of a model with one input.
-
-    Raises:
-        DataError: the model has not one input, or the file is broken or holds pickled objects; what `check`
-            raises.
-    """
+    """Return the array of an `.npy` file as a sample of a model with one input; `check` sees the header."""
     _check_one_input(source, names)
     with _readable(source, "an .npy file"), source.open() as file:
         header = _header(str(source), file, _size(file))
@@ -135,11 +121,7 @@ def read_npy(source: DataFile, names: Sequence[str], check: CheckHeaders | None 
 
 
 def _headers_of(source: DataFile, names: Sequence[str]) -> Headers:
-    """Return the headers of the arrays of an `.npz` file by name, or that of an `.npy` file by the one input.
-
-    Raises:
-        DataError: see `read_npz` and `read_npy`.
-    """
+    """Return the headers of an `.npz` file by array name, or of an `.npy` file by the one input's name."""
     if source.suffix == ".npz":
         with _readable(source, "an .npz file"), source.open() as whole, zipfile.ZipFile(whole) as archive:
             return _npz_headers(source, archive)
@@ -182,8 +164,7 @@ def _size(file: IO[bytes]) -> int:
 def _header(where: str, file: IO[bytes], size: int) -> ArrayHeader:
     """Return the header at the start of a file of `size` bytes, if an array can follow it.
 
-    Raises:
-        DataError: it cannot. Any of `BROKEN`: there is no header.
+    DataError names an array that is not accepted; an error in `BROKEN` means that there is no header.
     """
     readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
     version = np.lib.format.read_magic(file)
@@ -251,11 +232,7 @@ LAYOUTS = (
 
 
 def holds_arrays(source: str) -> bool:
-    """Return whether a source is a file of arrays, or a folder that holds some.
-
-    Raises:
-        DataError: a store does not answer, or a folder cannot be read.
-    """
+    """Return whether a source is a file of arrays, or a folder that contains some."""
     if is_file(source):
         return data_file(source).suffix in ARRAYS
     names = entries_of(source) if is_folder(source) else ()
@@ -282,16 +259,9 @@ def _input_number(name: str) -> int | None:
 
 
 def _sample_files(source: str) -> list[DataFile]:
-    """Return the samples of a folder in natural order: `.npz` and `.npy` files, or folders of `input_*.pb`.
+    """Return the samples of a folder in natural order, or the one file that `source` names.
 
-    Hidden files and check samples are passed over. An `.npz` or `.npy` file instead of a folder is
-    one sample.
-
-    Args:
-        source: the folder or file, or its URL.
-
-    Raises:
-        DataError: no such folder, it cannot be read, it has no samples, or it has more than one layout.
+    They are `.npz` and `.npy` files, or folders of `input_*.pb`. Hidden files and check samples are skipped.
     """
     whole, folder = data_file(source), shown_location(source)
     if whole.suffix in ARRAYS and is_file(source):
@@ -322,12 +292,8 @@ def _sample_files(source: str) -> list[DataFile]:
 def _read_data_set(folder: DataFile, names: Sequence[str]) -> Arrays:
     """Return the `input_*.pb` files of a folder, each an ONNX TensorProto, as one sample.
 
-    If every tensor is named after an input, the names count; otherwise input_0.pb is the first input,
-    and so on, as in the test data of ONNX.
-
-    Raises:
-        DataError: the folder has none, one is broken or keeps its data elsewhere, or it has more than the
-            model has inputs.
+    If every tensor is named after an input, the names count; if not, input_0.pb is the first input, and so
+    on, as in the test data of ONNX.
     """
     import onnx
     from google.protobuf.message import DecodeError
@@ -372,12 +338,7 @@ class Content(Enum):
 
 
 def _content_of(headers: Headers, inputs: Sequence[InputSpec]) -> Content:
-    """Return the part that a file's arrays have in a model's inputs; a sample where they do not fit at all.
-
-    Args:
-        headers: of the arrays, by input name.
-        inputs: of the model.
-    """
+    """Return how a file's arrays fit the inputs of a model; `Content.SAMPLE` if they do not fit at all."""
     if headers.keys() != {spec.name for spec in inputs} or any(spec.shape is None for spec in inputs):
         return Content.SAMPLE
     shapes = [(headers[spec.name].shape, spec.shape or ()) for spec in inputs]
@@ -417,20 +378,12 @@ class ArrayRecipe:
 def open(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing) -> Samples:
     """Return the samples of a folder of arrays, or of one file of them.
 
-    A file is one sample, or: one row without the axis of rows; more rows than the model takes at a time,
-    which are split, and put together to its batches; samples along another axis. What is done is noted.
+    A folder contains `.npz` files (arrays named after the inputs), `.npy` files (models with one input),
+    `input_*.pb` as in the ONNX model zoo (one sample), or `test_data_set_*` folders of those.
 
-    Args:
-        source: a folder of `.npz` files (arrays named after the inputs), of `.npy` files (models with one
-            input), of `input_*.pb` files as in the ONNX model zoo (one sample), or of `test_data_set_*`
-            folders of those; or one `.npz` or `.npy` file; or its URL.
-        inputs: what a sample must hold.
-        preprocessing: a recipe for arrays, or none.
-
-    Raises:
-        ConfigError: the recipe is wrong.
-        DataError: there is no such folder, or it has no samples. While iterating: a file is broken or holds
-            pickled objects, or does not fit the inputs.
+    A file is one sample, or one row without the axis of rows, or more rows than the model takes at a time
+    (they are split and joined to its batches), or samples along another axis. A note says which. A broken
+    file, pickled objects or arrays that do not fit raise DataError while iterating.
     """
     recipe = recipe_of(preprocessing, ArrayRecipe)
     specs, files = tuple(inputs), _sample_files(source)
@@ -491,11 +444,7 @@ def _headers_if_whole(file: DataFile, specs: tuple[InputSpec, ...]) -> Headers:
 def _rows_as_samples(
     files: Sequence[DataFile], specs: tuple[InputSpec, ...], content: Content
 ) -> tuple[int, Callable[[slice], Iterator[Sample]]]:
-    """Return the number of rows of files, and a function that gives some of them as samples.
-
-    Raises:
-        DataError: a file is broken, or has no rows as the first has.
-    """
+    """Return the number of rows of files, and a function that yields a slice of them as samples."""
     counts = []
     for file in files:
         headers = _headers_of(file, [spec.name for spec in specs])

@@ -34,16 +34,9 @@ def of_one_row(inputs: Sequence[InputSpec]) -> tuple[InputSpec, ...]:
 
 
 def in_batches(samples: Samples, inputs: Sequence[InputSpec]) -> Samples:
-    """Return samples of one row each as the batches that a model takes.
+    """Return samples with a leading dimension of 1 as the batches that a model takes.
 
-    What is left at the end and fills no batch is left out, with a note.
-
-    Args:
-        samples: arrays have 1 as their leading dimension.
-        inputs: of the model.
-
-    Raises:
-        DataError: there are fewer samples than rows in a batch.
+    Rows at the end that do not fill a batch are left out, with a note.
     """
     size = fixed_batch(inputs)
     if size == 1:

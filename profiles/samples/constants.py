@@ -22,16 +22,7 @@ Constants = Annotated[
 def constant_arrays(
     where: str, constants: Mapping[str, Any], specs: Sequence[InputSpec]
 ) -> dict[str, npt.NDArray[Any]]:
-    """Return the arrays of the inputs that a recipe gives a value; a free leading dimension is 1.
-
-    Args:
-        where: the recipe, for messages.
-        constants: by input name.
-        specs: the inputs of the model.
-
-    Raises:
-        ConfigError: no such input, a value that is none of the input's, or a shape that is not known.
-    """
+    """Return the arrays of the inputs that a recipe gives a value; a free leading dimension is 1."""
     checked_names(f"{where}: constants", constants, [spec.name for spec in specs])
     by_name = {spec.name: spec for spec in specs}
     return {
@@ -70,16 +61,7 @@ def _array(where: str, constant: Any, spec: InputSpec) -> npt.NDArray[Any]:
 
 
 def exact_array(where: str, value: object, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    """Return a value as an array of a type, if no number changes but for rounding to a float type.
-
-    Args:
-        where: the constant, for messages.
-        value: a number, text, or lists of them.
-        dtype: of the input.
-
-    Raises:
-        ConfigError: it cannot be of this type.
-    """
+    """Return a value as an array of a type, if no number changes except by rounding to a float type."""
     problem = "the type does not hold these values"
     try:
         array = np.asarray(value, dtype)
@@ -93,11 +75,7 @@ def exact_array(where: str, value: object, dtype: np.dtype[Any]) -> npt.NDArray[
 
 
 def checked_names(where: str, names: Mapping[str, Any], known: list[str]) -> None:
-    """Refuse names that are no inputs of the model.
-
-    Raises:
-        ConfigError: one is unknown.
-    """
+    """Refuse names that are not inputs of the model."""
     for name in names:
         if name not in known:
             inputs = ", ".join(f"'{name}'" for name in known) or "none"

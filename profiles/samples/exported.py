@@ -16,13 +16,7 @@ LETTERBOX_TASKS = ("detect", "segment", "pose", "obb")
 def with_export(
     preprocessing: Preprocessing, inputs: Sequence[InputSpec], metadata: Mapping[str, str]
 ) -> tuple[Preprocessing, str]:
-    """Return the preparation of pictures with what a model's metadata say of it, and a sentence on that.
-
-    Args:
-        preprocessing: for pictures; of nothing where the user gave none.
-        inputs: of the model.
-        metadata: of the model.
-    """
+    """Return the preparation of pictures, completed from a model's metadata, and a sentence about it."""
     task, sentence = metadata.get("task"), ""
     if not preprocessing.name and task in LETTERBOX_TASKS and "DETR" not in metadata.get("description", ""):
         preprocessing = load_preprocessing("yolo")
@@ -41,8 +35,7 @@ def with_export(
 
 
 def _size(metadata: Mapping[str, str], inputs: Sequence[InputSpec]) -> tuple[int, int] | None:
-    """Return height and width of the pictures that a model was exported for, where its input leaves them
-    open; None where nobody says."""
+    """Return the height and width in the exporter's metadata if the input leaves them free, else None."""
     pictures = [spec.shape for spec in inputs if spec.shape is not None and len(spec.shape) == 4]
     if len(pictures) != 1 or sum(not isinstance(side, int) for side in pictures[0][1:]) < 2:
         return None

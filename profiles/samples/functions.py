@@ -28,7 +28,7 @@ _LOADING = RLock()
 def is_function(source: str) -> bool:
     """Return whether `source` means file.py:function or module:function.
 
-    A folder of that name goes first, and a part of a file that is no Python, as data.yaml:val.
+    A folder of that name takes precedence, and so does a part of a file that is not Python, as data.yaml:val.
     """
     file = source.rpartition(":")[0]
     if os.path.isdir(source) or (os.path.isfile(file) and not file.endswith(".py")):
@@ -40,9 +40,6 @@ def load_function(source: str) -> Callable[[], object]:
     """Return the function that "module:function" or "file.py:function" names.
 
     While it is loaded, modules of the current folder can be imported too; for a file, those of its folder.
-
-    Raises:
-        DataError: the file or module cannot be loaded or has no such function.
     """
     match = FUNCTION.fullmatch(source)
     target: Any
@@ -81,13 +78,10 @@ class _SourceLoader(SourceFileLoader):
 
 
 def _module_of_file(source: str, file: Path) -> ModuleType:
-    """Return the module that a file holds, which is run the first time.
+    """Return the module of a Python file, which runs the first time only.
 
-    Python keeps it by its path and content, so that files of one name in two folders are two modules, and
-    one that was changed, as from a notebook, is run again.
-
-    Raises:
-        DataError: there is no such file, or it raises.
+    The module's name has a digest of path and content. So files of one name in two folders are two modules,
+    and a file that was changed, as from a notebook, runs again.
     """
     path = Path(os.path.realpath(file))
     if not path.is_file():
@@ -133,16 +127,7 @@ def module_file(source: str) -> Path | None:
 def items_of(
     source: str, function: Callable[[], object], advice: str = "repair the function"
 ) -> Iterator[object]:
-    """Call a function and yield its items, unchecked.
-
-    Args:
-        source: what messages call it.
-        function: returns an iterable.
-        advice: what to do when it raises.
-
-    Raises:
-        DataError: the function raises, or returns something that cannot be iterated.
-    """
+    """Call a function and yield its items, unchecked; `advice` ends the message if the function raises."""
     with user_code(source, advice):
         items = function()
     if callable(getattr(items, "get_next", None)) and not hasattr(items, "__iter__"):

@@ -137,12 +137,7 @@ def pair(size: Size) -> tuple[int, int]:
 
 
 def _image_recipe(preprocessing: Preprocessing) -> ImageRecipe:
-    """Return the recipe for pictures that `--preprocess` names.
-
-    Raises:
-        ConfigError: an unknown key, a value that is not allowed; a `preprocessor_config.json` asks for a step
-            that there is not.
-    """
+    """Return the recipe for pictures that `--preprocess` names."""
     if preprocessing.kind == PREPROCESSOR_CONFIG:
         return ImageRecipe(**_settings_of_config(preprocessing.name, preprocessing.settings))
     recipe = recipe_of(preprocessing, ImageRecipe)
@@ -208,15 +203,7 @@ UNSUPPORTED_KEYS = (
 
 
 def _settings_of_config(where: str, config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of a `preprocessor_config.json`, as the fields of `ImageRecipe`.
-
-    Args:
-        where: the file, for messages.
-        config: its content.
-
-    Raises:
-        ConfigError: a step or key that a recipe has not, named.
-    """
+    """Return the settings of a `preprocessor_config.json`, as the fields of `ImageRecipe`."""
     processor = str(config.get("image_processor_type") or config.get("feature_extractor_type") or "")
     advice = "write a recipe, or samples as FILE.py:FUNCTION"
     for name, does in UNSUPPORTED_PROCESSORS.items():
@@ -328,15 +315,7 @@ class ImageEncoder:
         return len(self.spec.shape or ()) == 4
 
     def arrays(self, file: IO[bytes], where: str) -> dict[str, npt.NDArray[Any]]:
-        """Return the arrays of the sample of one picture.
-
-        Args:
-            file: the picture, opened.
-            where: the picture, for messages.
-
-        Raises:
-            DataError: it is broken, no picture, has more than 8 bits for a channel, or cannot be resized.
-        """
+        """Return the arrays of the sample of one picture; DataError if it is broken or deeper than 8 bits."""
         recipe, image = self.recipe, _loaded(file, where)
         drops_alpha = recipe.background is None and self.color != "rgba"
         if drops_alpha and not self._transparency_noted and _is_transparent(image):
@@ -366,12 +345,7 @@ class ImageEncoder:
         return {self.spec.name: array[None] if self.has_batch else array, **self.constants}
 
     def original(self, read: Callable[[], bytes], where: str) -> Original:
-        """Return a picture as the original of its input, to be read when it is asked for.
-
-        Args:
-            read: returns the content of its file.
-            where: the picture, for messages.
-        """
+        """Return a picture as the original of its input; `read` returns the file's content when needed."""
 
         def picture(longest: int) -> OriginalPicture:
             image = _upright(_loaded(io.BytesIO(read()), where), "rgb", self.recipe.background)
@@ -422,14 +396,8 @@ def _size_text(sides: Sequence[int]) -> str:
 def image_encoder(preprocessing: Preprocessing, inputs: Sequence[InputSpec]) -> ImageEncoder:
     """Return an encoder that makes samples of pictures.
 
-    Args:
-        preprocessing: a recipe for pictures.
-        inputs: of the model.
-
-    Raises:
-        ConfigError: Pillow is not installed; the recipe is wrong, or has to say more: the input, its size,
-            layout or the values of other inputs.
-        DataError: no input of the model can take a picture.
+    ConfigError if the recipe has to name the input, its size, its layout or the values of other inputs;
+    DataError if no input of the model can take a picture.
     """
     where = preprocessing.name
     library("PIL", where, "images")
@@ -567,30 +535,18 @@ DEEP_MODES = ("I;16", "I;16B", "I;16L", "I;16N", "I", "F")
 
 
 def items(source: str) -> Iterator[tuple[str, Callable[[], Image]]]:
-    """Yield the pictures of a source, each with its name, to be read.
-
-    Raises:
-        DataError: it holds none, or a folder cannot be read.
-    """
+    """Yield the pictures of a source as functions that read them, each with its name."""
     yield from ((file.name, partial(picture_of, file)) for file in image_files(source))
 
 
 def picture_of(file: DataFile) -> Image:
-    """Return a picture in RGB as loaders of torchvision give it to transforms: not turned, on no background.
-
-    Raises:
-        ConfigError: Pillow is not installed. DataError: it is broken, or no picture.
-    """
+    """Return a picture in RGB as loaders of torchvision do: not turned, on no background."""
     library("PIL", str(file), "images")
     return _loaded(io.BytesIO(file.read()), str(file)).convert("RGB")
 
 
 def _loaded(file: IO[bytes], where: str) -> Image:
-    """Return a picture that is whole.
-
-    Raises:
-        DataError: see `ImageEncoder.arrays`.
-    """
+    """Return a picture that Pillow can read completely and that has at most 8 bits for a channel."""
     from PIL import Image as PillowImage
 
     try:
@@ -624,13 +580,10 @@ def _loaded(file: IO[bytes], where: str) -> Image:
 
 
 def _upright(image: Image, color: str, background: int | None) -> Image:
-    """Return a picture turned as its EXIF data says, in a colour order; bgr is still rgb.
+    """Return a picture turned by its EXIF data, in a colour order; bgr is still rgb.
 
-    Args:
-        image: the picture.
-        color: order of the channels; rgba keeps transparency.
-        background: 0 to 255: pixels behind a transparent picture, as in `convert_to_rgb` of transformers 5;
-            None to drop transparency.
+    `background`, 0 to 255, is put behind a transparent picture as by `convert_to_rgb` of transformers 5; None
+    drops transparency. The colour rgba keeps it.
     """
     from PIL import Image as PillowImage
     from PIL import ImageOps
@@ -674,13 +627,10 @@ class Placement:
 
 
 def placement(height: int, width: int, recipe: ImageRecipe, size: tuple[int, int] | None) -> Placement:
-    """Return where a picture goes.
+    """Return the place of a picture in the input.
 
-    Args:
-        height, width: of the picture.
-        recipe: how it is resized and cropped.
-        size: height and width, for the words `shorter`, `exact`, `letterbox` and `center`; None where none of
-            them is used.
+    `size` is the height and width for the words `shorter`, `exact`, `letterbox` and `center`; None if the
+    recipe uses none of them.
     """
 
     def sides_of(step: str | Size) -> tuple[int, int]:
@@ -781,17 +731,7 @@ def _normalised(pixels: npt.NDArray[np.uint8], recipe: ImageRecipe) -> npt.NDArr
 
 
 def open(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing) -> Samples:
-    """Return the pictures of a folder, and of the folders in it, as samples; or one picture.
-
-    Args:
-        source: the folder or picture, or its URL.
-        inputs: what a sample must hold.
-        preprocessing: a recipe for pictures; there must be one.
-
-    Raises:
-        ConfigError: there is no recipe, or it has to say more.
-        DataError: there are no pictures. While iterating: one is broken.
-    """
+    """Return the pictures of a folder, and of the folders in it, as samples; or one picture."""
     if not preprocessing.reader:
         raise DataError(
             f"{source}: holds pictures, and a model takes them resized and normalised as it was trained; say "

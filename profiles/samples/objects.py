@@ -131,15 +131,10 @@ def _mapped(item: object, type_: type[R], function: Callable[[R], object]) -> ob
 
 
 def items_of_object(data: Any, *, keep: bool) -> Any:
-    """Return data of a user's with the items of an object that has only `get_next`, such as a
-    CalibrationDataReader of onnxruntime, as an iterator of them; iterators as `KeptItems`.
+    """Return the user's data, with an object that has only `get_next` as an iterator of its items.
 
-    Args:
-        data: as in `DataSource`.
-        keep: whether they are read more than once.
-
-    Raises:
-        DataError: it is a table of pandas or polars, which gives the names of its columns, or these.
+    Such an object is a CalibrationDataReader of onnxruntime. With `keep`, iterators become `KeptItems`, which
+    can be read more than once. A table of pandas or polars is refused: it iterates over columns.
     """
     if type(data).__name__ == "DataFrame" and hasattr(data, "columns"):
         raise DataError(
@@ -206,17 +201,9 @@ def open_object(
 ) -> Samples:
     """Return the samples of an iterable, of a function that returns one, or of one sample itself.
 
-    One sample is a mapping, or, for a model with one input, an array of the input's rank.
-
-    Args:
-        data: what the user gave; of what has a length and items by number, only those drawn are read.
-        transform: makes a sample of an item; None where an item is one.
-        specs: of the model's inputs.
-        limit: number of samples; None for all.
-
-    Raises:
-        DataError: the object cannot be iterated. While iterating: the object or the transform raises, or
-            yields something else; an iterator is asked for its items a second time, or gives none.
+    One sample is a mapping, or, for a model with one input, an array of the input's rank. If `data` has a
+    length and items by number, only the items that `limit` draws are read. Code of the user's that fails
+    raises DataError while iterating.
     """
     if transform is None:
         rank = len(specs[0].shape) if len(specs) == 1 and specs[0].shape is not None else None
@@ -320,15 +307,8 @@ def _samples_of_items(
 ) -> Samples:
     """Return the items of the user's own code as samples; only those asked for are transformed and checked.
 
-    Args:
-        source: what messages call it.
-        items: gives a fresh iterator over the items.
-        transform: makes a sample of an item; None where an item is one.
-        specs: of the model's inputs.
-        total: number of samples, None where only iterating tells.
-        limit: how many items are taken; None for all.
-        positions: of the items among all that there are, where a limit drew them; None where they are the
-            first.
+    `items` returns a fresh iterator. `total` is None if only iterating shows the number of samples.
+    `positions` are those of the items among all, if a limit drew them; None if the items are the first.
     """
 
     def iterate(part: slice) -> Iterator[Sample]:
@@ -352,19 +332,9 @@ def item_arrays(
 ) -> tuple[dict[str, npt.NDArray[Any]], list[Finding]]:
     """Return the arrays of an item, checked against the inputs, and the assumptions made.
 
-    Data sets of trainers hold more than a model takes (labels, names), and their items have no batch axis.
-    What is no input is left out where all inputs are there, else it may be a misspelt one; an array that
-    lacks nothing but the first axis becomes a batch of one.
-
-    Args:
-        where: the item, for messages.
-        item: what the user's code gave.
-        transform: makes a sample of it; None where it is one.
-        specs: of the model's inputs.
-        source: of all items, for findings.
-
-    Raises:
-        DataError: the transform raises, or the arrays do not fit.
+    Data sets of trainers contain more than a model takes (labels, names), and their items have no batch axis.
+    Arrays that are no inputs are left out if all inputs are there; if not, one may be a misspelt input. An
+    array that lacks only the first axis becomes a batch of one.
     """
     if transform is not None:
         with user_code(f"{where}: transform", "repair the transform"):
@@ -390,16 +360,10 @@ def item_arrays(
 
 
 def _arrays_by_input(where: str, item: object, names: Sequence[str]) -> Mapping[Any, object]:
-    """Return the arrays that an item holds, by input name: copies, so that the caller may refill its own.
+    """Return copies of the arrays of an item by input name, so that the caller may refill its own.
 
-    Args:
-        where: the item, for messages.
-        item: a mapping from input name to array; or, for a model with one input, an array; or a tuple or
-            list that begins with one of these, such as the (x, y) of a data loader.
-        names: of the model's inputs.
-
-    Raises:
-        DataError: it is something else, or an array cannot be read.
+    An item is a mapping from input name to array; or, for a model with one input, an array; or a tuple or
+    list that begins with one of these, such as the (x, y) of a data loader.
     """
     if isinstance(item, Mapping):
         return {name: _as_array(f"{where}: input '{name}'", value) for name, value in item.items()}
@@ -422,12 +386,10 @@ LABEL_NAMES = ("labels", "label", "y")
 
 
 def classes_at_hand(data: Any, count: int) -> str:
-    """Return the expression that takes classes from the items of an object, where the first item has them:
-    the second of a pair, or an entry called so; "" where it has none, or can be read only once.
+    """Return the expression that takes classes from the items of an object, as its first item has them.
 
-    Args:
-        data: as in `WholeData`.
-        count: of the model's classes.
+    They are the second of a pair, or an entry named so. The expression is "" if there are none, if a number
+    is not below `count`, or if the object can be read only once.
     """
     data = data.data if isinstance(data, Transformed) else data
     if isinstance(data, KeptItems | Iterator | str) or not hasattr(data, "__iter__"):
@@ -453,12 +415,9 @@ def is_array(value: object) -> bool:
 
 
 def _as_array(where: str, value: object) -> object:
-    """Return a copy of an array-like value as a numpy array; another value as it is.
+    """Return a copy of an array-like value as a numpy array; another value unchanged.
 
-    A list of arrays or numbers of one shape, as processors of Hugging Face give, is array-like too.
-
-    Raises:
-        DataError: it cannot be read, as a tensor on a GPU or one that asks for gradients.
+    A list of arrays or numbers of one shape, as processors of Hugging Face return, is array-like too.
     """
     if isinstance(value, np.ndarray):
         return np.array(value)

@@ -46,14 +46,7 @@ CLASS_NAMES = "classes.txt"
 
 
 def image_files(source: str) -> tuple[DataFile, ...]:
-    """Return the pictures of a folder and of the folders in it, in natural order, but for hidden ones.
-
-    Args:
-        source: the folder, or one picture, or its URL; or a `data.yaml` and its split.
-
-    Raises:
-        DataError: it holds none, or a folder cannot be read.
-    """
+    """Return the pictures of a folder and of the folders in it, in natural order, without hidden ones."""
     pictures, _ = image_and_other_files(source)
     return pictures
 
@@ -72,13 +65,7 @@ def image_and_other_files(source: str) -> tuple[tuple[DataFile, ...], int]:
 
 
 def small_picture(image: Image, longest: int, box: Box | None) -> OriginalPicture:
-    """Return a picture in RGB as a small file: PNG or JPEG, whichever is smaller.
-
-    Args:
-        image: the picture.
-        longest: pixels of its longer side at most.
-        box: where the whole of it is in the model's input; None where that is not known.
-    """
+    """Return a picture with sides of at most `longest` pixels in RGB, as the smaller of PNG and JPEG."""
     small, contents = image.copy(), dict[str, bytes]()
     small.thumbnail((longest, longest))
     for kind, options in (("png", {"optimize": True}), ("jpeg", {"quality": 85})):
@@ -114,14 +101,7 @@ class FolderClasses:
 
 
 def noted_classes(source: str | os.PathLike[str]) -> FolderClasses:
-    """Return the classes of the pictures of a folder, and note them.
-
-    Args:
-        source: folder with a folder for each class.
-
-    Raises:
-        DataError: see `folder_classes`.
-    """
+    """Return the classes of the pictures of a folder, and note them."""
     classes = folder_classes(source)
     named = [f"{number} '{name}'" for number, name in enumerate(classes.names) if name]
     more = f" and {len(named) - MAX_NOTED_CLASSES} more" if len(named) > MAX_NOTED_CLASSES else ""
@@ -138,12 +118,10 @@ def noted_classes(source: str | os.PathLike[str]) -> FolderClasses:
 def folder_classes(source: str | os.PathLike[str]) -> FolderClasses:
     """Return the classes of the pictures of a folder.
 
-    The number of a class is the line of its folder's name in `classes.txt`, counted from 0; without that file
-    the name itself where all names are exactly the numbers from 0 on, with or without leading zeros, else its
-    place in order: of the numbers where all names are some, else alphabetical, as in torchvision and Keras.
-
-    Raises:
-        DataError: there are no pictures; one lies in no folder, or in one that `classes.txt` has not.
+    The number of a class is the line of its folder's name in `classes.txt`, counted from 0. Without that file
+    it is the name itself if the names are exactly the numbers from 0 on, with or without leading zeros. Else
+    it is the folder's place in order: by number if all names are numbers, else alphabetical, as in
+    torchvision and Keras.
     """
     root = os.fspath(source)
     paths = [file.name.split("/") for file in image_files(root)]
@@ -200,13 +178,9 @@ def for_evaluation(data: DataLike) -> DataLike:
 
 
 def box_files(source: str) -> dict[str, tuple[Path, Path]]:
-    """Return each picture with the file of its boxes, which need not exist, by the name of the picture.
+    """Return the file of each picture and the file of its boxes, which need not exist, by the picture's name.
 
-    Args:
-        source: `data.yaml:SPLIT`, or `data.yaml` for all splits.
-
-    Raises:
-        DataError: the file is no such description, has no such split, or names what does not exist.
+    `source` is `data.yaml:SPLIT`, or `data.yaml` for all splits.
     """
     path, split = _path_and_split(source)
     files: dict[str, tuple[Path, Path]] = {}
@@ -219,11 +193,7 @@ def box_files(source: str) -> dict[str, tuple[Path, Path]]:
 
 
 def data_yaml_names(source: str) -> dict[int, str]:
-    """Return the names of the classes of a `data.yaml` by number; {} where it has none.
-
-    Raises:
-        DataError: the file is no such description.
-    """
+    """Return the names of the classes of a `data.yaml` by number; {} if it has none."""
     names = _data_yaml(_path_and_split(source)[0]).get("names")
     if isinstance(names, list):
         names = dict(enumerate(names))
@@ -233,12 +203,9 @@ def data_yaml_names(source: str) -> dict[int, str]:
 
 
 def _files_of_split(source: str) -> tuple[DataFile, ...]:
-    """Return the pictures of a split, in its order; of train where none is named, or of val without that.
+    """Return the pictures of a split, in its order; without a name those of train, else of val.
 
     A picture is named by its path in the data set, so that one name is one picture in all splits.
-
-    Raises:
-        DataError: see `box_files`.
     """
     path, split = _path_and_split(source)
     document = _data_yaml(path)

@@ -72,15 +72,11 @@ class Preprocessing:
 
 
 def load_preprocessing(text: str | None) -> Preprocessing:
-    """Return the preprocessing that `--preprocess` names.
+    """Return the preprocessing that `--preprocess` names; an empty one for None.
 
-    Args:
-        text: name of a built-in recipe, to which a size may be added, as in imagenet:224 or imagenet:192x256
-            (height, width); or path of a recipe in YAML, of a `preprocessor_config.json` or of a
-            `tokenizer.json`; None for nothing.
-
-    Raises:
-        ConfigError: no such recipe or file; it cannot be read, or is none of these.
+    `text` is the name of a built-in recipe, to which a size may be added, as in imagenet:224 or
+    imagenet:192x256 (height, width); or the path of a recipe in YAML, of a `preprocessor_config.json` or of a
+    `tokenizer.json`.
     """
     if text is None:
         return Preprocessing()
@@ -120,13 +116,8 @@ def load_preprocessing(text: str | None) -> Preprocessing:
 def recipe_of(preprocessing: Preprocessing, record: type[R]) -> R:
     """Return the settings as a record of a reader.
 
-    Args:
-        preprocessing: its settings are names and values of fields.
-        record: a dataclass, whose fields are annotated with `msgspec.Meta`; the description says what is
-            allowed.
-
-    Raises:
-        ConfigError: an unknown key, or a value that is not allowed.
+    The record's fields are annotated with `msgspec.Meta`, whose description lists the allowed values for
+    messages.
     """
     hints = get_type_hints(record, include_extras=True)
     for key, value in preprocessing.settings.items():

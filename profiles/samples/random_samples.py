@@ -44,31 +44,13 @@ def is_random(source: str) -> bool:
 
 
 def check_not_random(source: str, use: str) -> None:
-    """Refuse random values where quality is judged.
-
-    Args:
-        source: what samples are read from.
-        use: what they are for, in words.
-
-    Raises:
-        DataError: it is "random:N".
-    """
+    """Refuse random values as samples for a use that judges quality, named in words."""
     if is_random(source):
         raise DataError(f"{source}: random values say nothing about quality; give samples for {use}")
 
 
 def open(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing) -> Samples:
-    """Return random samples: float values uniform between limits, integers as `random_array` draws them.
-
-    Args:
-        source: "random:N", for N samples.
-        inputs: what a sample must hold.
-        preprocessing: a recipe with `reader: random`, or nothing.
-
-    Raises:
-        DataError: N is 0, or an input has an unknown rank or takes text.
-        ConfigError: the recipe is wrong.
-    """
+    """Return random samples: float values uniform between limits, integers as `random_array` draws them."""
     recipe, where = recipe_of(preprocessing, RandomRecipe), preprocessing.name or "--preprocess"
     total = int(source.partition(":")[2])
     if not total:
@@ -112,9 +94,6 @@ def random_array(
 
     Float values are uniform between the limits. Integers that select rows, as token ids do, are drawn from
     the indices of these; all others are 1, as in an attention mask.
-
-    Raises:
-        DataError: the input holds no numbers.
     """
     if spec.dtype.kind == "f" or spec.dtype.name == "bfloat16":
         return np.asarray(generator.uniform(*limits, shape)).astype(spec.dtype)

@@ -125,28 +125,13 @@ def reader_called(word: str) -> OptionalModule:
 
 
 def column_of(table: str, column: str) -> list[object]:
-    """Return the values of a column of a table, in the order of its rows.
-
-    Raises:
-        DataError: there is no such table or column. ConfigError: no reader of tables is installed.
-    """
+    """Return the values of a column of a table, in the order of its rows."""
     values: list[object] = _TABLES.load(table).column_of(table, column)
     return values
 
 
 def open_source(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing) -> Samples:
-    """Return the samples of a folder or file, not yet checked against the inputs.
-
-    Args:
-        source: its name.
-        inputs: what a sample must hold.
-        preprocessing: how the data is prepared.
-
-    Raises:
-        DataError: there is no such source, or it holds no samples; a recipe is for another kind of data.
-            While iterating: a sample is broken.
-        ConfigError: the recipe is wrong, or a library is missing; the extra that installs it is named.
-    """
+    """Return the samples of a folder or file, not yet checked against the inputs."""
     reader = reader_of(source, preprocessing)
     if wanted := _other_kind(reader, inputs, preprocessing):
         raise DataError(
@@ -172,11 +157,7 @@ def _other_kind(reader: Reader, inputs: Sequence[InputSpec], preprocessing: Prep
 
 
 def reader_of(source: str, preprocessing: Preprocessing) -> Reader:
-    """Return who reads a source.
-
-    Raises:
-        DataError: a recipe is given that is for another kind of data, or there are no data.
-    """
+    """Return the reader of a source; DataError if the recipe is for another kind of data."""
     recognising = [reader for reader in READERS if reader.recognises(source)]
     taking = [reader for reader in recognising if preprocessing.reader in reader.takes]
     reader = (taking or recognising)[0]

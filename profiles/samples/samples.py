@@ -76,16 +76,11 @@ DIGESTS = 1 << 8 * DIGEST_BYTES
 
 
 def data_id(arrays: Mapping[str, npt.NDArray[Any]], specs: Sequence[InputSpec]) -> DataId:
-    """Return the identity of the arrays that are run together; `DataId.merged` gives that of several.
+    """Return the identity of the arrays that are run together; `DataId.merged` joins several.
 
-    If all inputs share a free leading dimension, their rows i together are one sample, so that it does not
-    matter how the samples were batched; otherwise all arrays together are one sample. The digest of a sample
-    is blake2b over name, type, shape and little-endian elements of each input, sorted by name, and
-    these add up modulo 2**128.
-
-    Args:
-        arrays: by input name.
-        specs: inputs of the model.
+    If all inputs share a free leading dimension, their rows i together are one sample, so that batching does
+    not matter; if not, all arrays together are one sample. The digest of a sample is blake2b over name, type,
+    shape and little-endian elements of each input, sorted by name. Digests are added modulo 2**128.
     """
     return id_of_digests(sample_digests(arrays, specs))
 
@@ -139,14 +134,11 @@ MARKED_BYTES = 1 << 16
 
 
 def sample_mark(sample: Sample, state: Collection[str] = ()) -> int:
-    """Return a number by which a sample is known again in another reading of the same source.
+    """Return a checksum that identifies a sample in another reading of the same source.
 
-    It is a checksum of names, types, shapes and elements; of a large array of elements that are spread over
-    it, so that it costs next to nothing beside reading and running the sample.
-
-    Args:
-        sample: as it was read.
-        state: inputs that are left out, as a model computes them, and may do so with other last bits.
+    It covers names, types, shapes and elements; from a large array only elements spread over it, so that it
+    costs almost nothing beside reading the sample. Inputs in `state` are left out: a model computes them,
+    perhaps with other last bits.
     """
     mark = 0
     for name in sorted(sample.arrays.keys() - set(state)):
@@ -162,11 +154,7 @@ def sample_mark(sample: Sample, state: Collection[str] = ()) -> int:
 
 
 def _known_again(samples: Samples, marks: Sequence[int]) -> Samples:
-    """Return samples of which each is held against its mark.
-
-    Raises:
-        DataError: while iterating: one is another.
-    """
+    """Return samples that are compared with their marks: another one raises DataError while iterating."""
 
     def iterate(part: slice) -> Iterator[Sample]:
         for sample, mark in zip(samples.iterate(part), marks[part], strict=False):
@@ -178,15 +166,9 @@ def _known_again(samples: Samples, marks: Sequence[int]) -> Samples:
 
 
 def check_same_again(data: DataLike, samples: Samples) -> None:
-    """Refuse code of the user's that gives another first sample when it is asked again: truth that lies
-    beside it, in the order of the samples, would be that of others.
+    """Refuse user code whose first sample differs in a second reading.
 
-    Args:
-        data: the source; files stay where they are.
-        samples: of it.
-
-    Raises:
-        DataError: the first sample is another.
+    Labels beside it, in the order of the samples, would belong to other samples.
     """
     whole = data.data if isinstance(data, Transformed) else data
     kept = isinstance(whole, ChosenSamples | KeptItems | PreprocessedData | Iterator)
@@ -207,9 +189,9 @@ def _other_sample(sample: Sample) -> str:
 
 
 def rows_of(sample: Sample, specs: Sequence[InputSpec]) -> Iterator[Sample]:
-    """Yield the rows of a batch, each as a batch of one; a sample that is not a batch as it is.
+    """Yield the rows of a batch, each as a batch of one; a sample that is not a batch unchanged.
 
-    For a model with a fixed batch of 1, `of_batches` gives the inputs that its batches have.
+    For a model with a fixed batch of 1, `of_batches` returns the inputs that its batches have.
     """
     rows = batch_size(sample.arrays, of_batches(specs))
     if rows is None:
@@ -223,16 +205,11 @@ def rows_of(sample: Sample, specs: Sequence[InputSpec]) -> Iterator[Sample]:
 def batches_of_shape(
     samples: Sequence[Mapping[str, npt.NDArray[Any]]], specs: Sequence[InputSpec]
 ) -> list[dict[str, npt.NDArray[Any]]]:
-    """Return samples in the shapes of inputs: as they are, or joined to batches of the size that is fixed.
+    """Return samples in the shapes of inputs: unchanged, or joined to batches of the size that is fixed.
 
-    Args:
-        samples: the arrays of each, by name of the input.
-        specs: inputs of the model, some of whose sizes may be fixed.
-
-    Returns:
-        Those that fit, as they are. Where inputs want more along their first axis, batches of them, in their
-        order and from the first on again, so that each is in one: at least two batches. Samples that differ
-        in another size that is fixed are left out, and those of other shapes than the first are then too.
+    If an input has a larger first axis, at least two batches are made, in order and from the first sample on
+    again, so that each sample is in one. Samples that differ in another fixed size are left out; so are, in
+    batches, those of other shapes than the first.
     """
     fitting, repeats = [], 1
     for sample in samples:
@@ -280,14 +257,7 @@ SELECTING = ("Gather", "GatherElements", "GatherND", "ScatterElements")
 
 
 def input_specs(model: ir.Model) -> tuple[InputSpec, ...]:
-    """Return the inputs that a sample of the model must hold: those that are no initialisers, in order.
-
-    Args:
-        model: the model.
-
-    Raises:
-        DataError: an input is not a tensor.
-    """
+    """Return the inputs that a sample must contain: the graph inputs without an initialiser, in order."""
     required = [value for value in model.graph.inputs if value.name not in model.graph.initializers]
     specs = []
     for value in required:
@@ -309,7 +279,8 @@ def input_specs(model: ir.Model) -> tuple[InputSpec, ...]:
 def has_rows(model: ir.Model) -> bool:
     """Return whether the first axis of a model's outputs can be that of the rows of a batch.
 
-    Where the model fixes all of them, a free first axis of its inputs is another: that of time, or letters.
+    If the model fixes it in all outputs, a free first axis of its inputs is another: that of time, or
+    letters.
     """
     shapes = [value.shape for value in model.graph.outputs]
     return any(shape is None or (len(shape) > 0 and not isinstance(shape[0], int)) for shape in shapes)
@@ -327,9 +298,9 @@ def output_specs(model: ir.Model) -> tuple[InputSpec, ...]:
 
 
 def _selected_rows(value: ir.Value) -> Iterator[int]:
-    """Yield how many rows an integer tensor selects from, at each operator that it comes to.
+    """Yield the number of rows that an integer tensor selects from, at each operator that it reaches.
 
-    It is the number of ids that an embedding of the model has; 1 where the model does not say.
+    It is the number of ids that an embedding of the model has; 1 if the model does not give it.
     """
     for node, index in value.uses():
         if node.op_type in PASSED_ON and index == 0:
@@ -361,30 +332,23 @@ def open_samples(
 ) -> Samples:
     """Return the samples of a source, in a fixed order.
 
+    A source is a folder or file for one of the readers (`registry`), "module:function", or an object of
+    Python: an iterable, or a function without arguments that returns one. Files come in natural order, 2
+    before 10. Items are dicts from input name to array; for a model with one input also arrays; or tuples
+    that begin with one of these, such as (x, y). An array is anything with `__array__` or `__dlpack__`, and
+    is copied; it may lack the batch axis, and a dict may contain more than the inputs.
+
     Args:
-        source: a folder or file that one of the readers (`registry`) reads, with a recipe or without one;
-            "module:function"; or an object of Python. A folder of arrays holds `.npz` files (one sample
-            each, arrays named after the inputs), `.npy` files (models with one input), `input_*.pb` files as
-            in the ONNX model zoo (one sample), or `test_data_set_*` folders of those. Files come in natural
-            order, 2 before 10. An object is an iterable, or a function without arguments that returns one,
-            as "module:function" names one. Its items are dicts from input name to array; for a model with
-            one input also arrays; or tuples that begin with one of these, such as (x, y). An array is
-            anything with `__array__` or `__dlpack__`, and is copied; it may lack the batch axis, and a dict
-            may hold more than the inputs.
-        inputs: what the samples must hold.
         limit: number of samples, drawn from all of them (`Samples.drawn`); None for all.
-        by_row: whether the caller runs each row of a batch on its own (`rows_of`): a model with a fixed batch
+        by_row: whether the caller runs each row of a batch by itself (`rows_of`): a model with a fixed batch
             of 1 then takes batches.
-        notes: whether what was assumed is noted: not by each of several workers.
-        model: what fills in states that go from step to step, as `model_samples` gives it; None for none.
+        notes: whether assumptions are noted: not by each of several workers.
+        model: fills in states that go from step to step (`model_samples`); None for none.
 
     Raises:
-        ConfigError: the recipe cannot be read, or asks for what cannot be done; a library is missing.
-        DataError: no such folder, module or function; a folder without samples; an object that cannot be
-            iterated. While iterating: a file that is broken or holds pickled objects; an input that is
-            missing, unknown, or of the wrong type, rank or fixed dimension; code of the user's that raises or
-            yields something else; an iterator that has to be read a second time, or has nothing left; chosen
-            samples that are others than when they were chosen.
+        DataError: the source does not exist or is empty. While iterating: a sample is broken or does not fit
+            the inputs; code of the user's raises; an iterator is read a second time; a chosen sample has
+            changed.
     """
     if limit is not None and limit < 1:
         raise DataError(
@@ -460,11 +424,9 @@ def _original_of(value: object, read: Callable[[], Any]) -> Original:
 
 
 def token_decoder(data: DataLike | None, folder: Path | None) -> Callable[[Sequence[int]], str] | None:
-    """Return a function from token ids to their text, "" where they have none; None without a tokenizer.
+    """Return a function from token ids to their text ("" if it fails); None without a tokenizer.
 
-    Args:
-        data: samples, whose preparation may name the tokenizer.
-        folder: of the model, which may have it.
+    The preparation of `data` may name the tokenizer, else it is in the `folder` of the model.
     """
     while isinstance(data, ChosenSamples | Transformed):
         data = data.data
@@ -501,11 +463,7 @@ def _holds_pictures(source: str, preprocessing: Preprocessing) -> bool:
 
 
 def _transformed_files(source: str, transform: Transform, specs: tuple[InputSpec, ...]) -> Samples:
-    """Return the pictures or lines of a folder or file, as a function of the user's makes samples of them.
-
-    Raises:
-        DataError: it holds neither.
-    """
+    """Return the pictures or lines of a folder or file as samples made by a function of the user's."""
     found = reader_of(source, Preprocessing()).items(source)
     if found is None:
         raise DataError(

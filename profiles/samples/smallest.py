@@ -49,8 +49,7 @@ class SamplePlace:
 
 
 class SmallestSamples:
-    """Keeps those samples of a run that have the smallest digests, and the extreme ones, each row of a batch
-    as a sample.
+    """Stores the samples of a run with the smallest digests, and the extreme ones, each row as a sample.
 
     Several threads may note samples. Samples that are equal count as one.
     """
@@ -59,11 +58,10 @@ class SmallestSamples:
         """Begin with none.
 
         Args:
-            count: samples with the smallest digests that are kept at least, of few, as far as there are so
-                many.
+            count: least number of samples with the smallest digests that are stored, if there are as many.
             specs: inputs of the model.
-            checks: check samples that are kept, the extreme ones among them.
-            hold: whether their arrays are held in memory; if not, they are read again.
+            checks: number of check samples that are stored, the extreme ones among them.
+            hold: whether their arrays stay in memory; if not, they are read again.
         """
         self._count, self._checks = max(count, digest_count(checks)), checks
         self._specs, self._hold, self._lock = specs, hold, Lock()
@@ -73,13 +71,7 @@ class SmallestSamples:
         self._no_room = ""  # the smallest digest that there was no room for
 
     def note(self, number: int, sample: Sample, digests: Sequence[int]) -> None:
-        """Keep the rows of a sample that are among the chosen ones so far.
-
-        Args:
-            number: of the sample.
-            sample: what is run at a time.
-            digests: of its rows, in order.
-        """
+        """Store the rows of a sample that are among the chosen ones so far; `digests` are the rows'."""
         texts = [digest_text(digest) for digest in digests]
         if not self._count or not (self._checks or any(map(self._is_small, texts))):
             return
@@ -125,13 +117,10 @@ class SmallestSamples:
         return tuple(sorted(place for place, _ in self._kept.values()))
 
     def samples(self, source: Samples, count: int | None = None) -> Iterator[tuple[str, Sample]]:
-        """Yield the digests and the samples; those that are not held are read again, one at a time.
+        """Yield the digests and the samples; those that are not in memory are read again, one at a time.
 
-        One that is not what it was, as functions may give others each time, is left out.
-
-        Args:
-            source: the samples that were noted.
-            count: of those with the smallest digests; None for all that are kept.
+        A sample that has changed, as functions may return others each time, is left out. `count` is the
+        number of samples with the smallest digests; None for all.
         """
         missing = defaultdict[int, list[SamplePlace]](list)
         for digest in sorted(self._kept)[:count]:

@@ -90,9 +90,9 @@ class FedBack:
 
 
 def next_state(output: npt.NDArray[Any], before: npt.NDArray[Any] | None) -> npt.NDArray[Any]:
-    """Return what an input takes in the next step: the output, or what it took where that comes out empty.
+    """Return the value of an input in the next step: the output, or the value before if that is empty.
 
-    A merged decoder gives the keys and values of its encoder in the first step alone.
+    A merged decoder returns the keys and values of its encoder in the first step only.
     """
     return before if before is not None and before.size and not output.size else output
 
@@ -102,15 +102,9 @@ def fed_back(
 ) -> tuple[FedBack, ...]:
     """Return the inputs that take outputs of the run before: as the recipe says, or by their usual names.
 
-    Args:
-        preprocessing: `state` has patterns of outputs, and of the inputs that take them; the constants of
-            these inputs are what they take in the first step. Without one, a text goes through a model with
-            the usual names.
-        inputs: of the model.
-        model: the model; None where nobody has it.
-
-    Raises:
-        ConfigError: no such inputs or outputs; they do not fit each other; the first state is not known.
+    The recipe's `state` has patterns of outputs, and of the inputs that take them; the constants of these
+    inputs are their values in the first step. Without `state`, a text goes through a model with the usual
+    names.
     """
     where = f"{preprocessing.name}: state"
     constants: Mapping[str, Any] = preprocessing.settings.get("constants") or {}
@@ -186,10 +180,10 @@ STEP_WORDS = (
 
 
 def state_output(spec: InputSpec, outputs: Sequence[InputSpec]) -> str:
-    """Return the output that looks like the value of an input in the next step; "" where none or several do.
+    """Return the output that looks like the value of an input in the next step; "" if none or several do.
 
-    It has the type, the rank and the fixed sizes of the input, and its name but for words such as next: state
-    and stateN, h and hn, cache_in_0 and cache_out_0.
+    It has the type, the rank and the fixed sizes of the input, and its name except for words such as next:
+    state and stateN, h and hn, cache_in_0 and cache_out_0.
     """
     fitting = [one for one in outputs if _is_alike(spec, one)]
     for numbers in (True, False):
@@ -229,9 +223,7 @@ def _words(name: str, *, numbers: bool) -> list[str]:
 def values_advice(specs: Sequence[InputSpec], values: Mapping[str, object] = MappingProxyType({})) -> str:
     """Return the keys of a recipe that give inputs their values: states by `state`, others by `constants`.
 
-    Args:
-        specs: inputs without a value; one at least.
-        values: what some of them are likely to be, by name.
+    `specs` are one input or more without a value; `values` are likely values of some, by name.
     """
     return " and ".join(lines_of_values(specs, values))
 
@@ -284,7 +276,7 @@ def _empty_state(
 ) -> npt.NDArray[Any]:
     """Return the state before the first step: zeros, of no length along the axis that grows.
 
-    Heads and their width, where a cache [batch, heads, past, width] leaves them open, are in config.json.
+    If a cache [batch, heads, past, width] leaves heads and width free, they come from config.json.
     """
     if spec.shape is None or spec.dtype.kind == "O":
         raise ConfigError(
@@ -324,7 +316,7 @@ def without_state(
 ) -> tuple[Preprocessing, tuple[InputSpec, ...]]:
     """Return the recipe and the inputs for a reader of the steps: those of the model without the states.
 
-    Its `state` has the names of all that is fed back, of inputs by those of outputs.
+    Its `state` maps the names of all outputs that are fed back to their inputs.
     """
     states = {fed.input for fed in feedback if fed.first is not None}
     settings = dict(preprocessing.settings)
@@ -348,10 +340,8 @@ def runs_with_own_state(
 ) -> Iterator[Arrays]:
     """Yield the outputs of a model that is fed its own state in each step that follows another one.
 
-    Args:
-        samples: steps with the state of the float model, which the first of a sequence keeps.
-        state: the inputs that take an output of the step before, with the names of the outputs.
-        run: gives the outputs of the model on a sample, with those in `state` among them.
+    `samples` have the state of the float model, which the first of a sequence keeps. `state` has the names of
+    outputs by the inputs that take them; `run` returns at least these outputs.
     """
     before: Sample | None = None
     outputs: Arrays = {}
@@ -371,16 +361,8 @@ def with_states(
 ) -> Samples:
     """Return steps with their states, each checked against the inputs.
 
-    The model runs only where a later step of the same sequence is asked for.
-
-    Args:
-        samples: the steps, without states.
-        feedback: the inputs that are fed back.
-        specs: all inputs of the model.
-        model: the float model.
-
-    Raises:
-        DataError: while iterating: a sample is no step of a sequence; the model fails on one.
+    The model runs only if a later step of the same sequence is asked for. A sample that is no step of a
+    sequence raises DataError while iterating.
     """
     wanted_outputs = list(dict.fromkeys(fed.output for fed in feedback))
     first = {fed.input: fed.first for fed in feedback if fed.first is not None}
@@ -432,17 +414,12 @@ and a state shows only after some."""
 
 
 def drawn_steps(steps: Samples, limit: int, *, notes: bool) -> tuple[int, ...]:
-    """Return the positions of as many steps, ascending, of sequences that are spread over all of them.
+    """Return the positions of `limit` steps, ascending, from sequences that are spread over all of them.
 
-    Each sequence gives as many as the others, or all that it has; of `MIN_SEQUENCES`, or of more where
-    these have too few. They follow each other: of a text from its first step on, which is the prompt; of
+    Each sequence gives as many as the others, or all that it has; there are `MIN_SEQUENCES`, or more if these
+    have too few steps. The steps follow each other: in a text from its first step on, which is the prompt; in
     others from a place that moves from the beginning of the first sequence to the end of the last, for
-    recordings often begin with silence.
-
-    Args:
-        steps: without their states; they are read once, to count them.
-        limit: how many.
-        notes: whether to note that some were left out.
+    recordings often begin with silence. `steps` are without states; they are read once, to count them.
     """
     starts = []
     total, is_text = 0, False

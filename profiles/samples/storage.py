@@ -58,11 +58,7 @@ class DataFile:
         return suffix_of(self.name)
 
     def read(self) -> bytes:
-        """Return the content.
-
-        Raises:
-            DataError: it cannot be read, or is not there any more.
-        """
+        """Return the content, unpacked."""
         if self.content is not None:
             return self.content
         if is_url(self.location):
@@ -76,38 +72,22 @@ class DataFile:
             return gzip.decompress(content)
 
     def fetched(self) -> DataFile:
-        """Return a file of a store with its content held, if it is read more than once; else itself.
-
-        Raises:
-            DataError: as `read`.
-        """
+        """Return a file of a store with its content in memory, if it is read more than once; else itself."""
         return replace(self, content=self.read()) if is_url(self.location) and self.suffix else self
 
     def text(self) -> str:
-        """Return the content as UTF-8 text, a byte order mark taken off.
-
-        Raises:
-            DataError: as `read`; or it is not UTF-8.
-        """
+        """Return the content as UTF-8 text, without a byte order mark."""
         return decoded(str(self), self.read())
 
     def lines(self) -> Iterator[tuple[int, bytes]]:
-        """Yield the lines that are not empty, with their numbers from 1, a byte order mark taken off.
-
-        Raises:
-            DataError: as `open`.
-        """
+        """Yield the lines that are not empty, with their numbers from 1, without a byte order mark."""
         with self.open() as stream:
             for number, line in enumerate(stream, 1):
                 if line.strip():
                     yield number, line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
 
     def open(self) -> IO[bytes]:
-        """Return the file, opened: it can seek, and an object of a store is fetched in blocks as it is read.
-
-        Raises:
-            DataError: it cannot be opened; while reading: its store does not answer, or it is gone.
-        """
+        """Return the file, opened: it can seek; an object of a store is fetched in blocks as it is read."""
         if self.content is not None:
             return io.BytesIO(self.content)
         if is_packed(self.name):
@@ -143,11 +123,7 @@ def _unpacked(where: str) -> Iterator[None]:
 
 
 def decoded(where: str, content: bytes) -> str:
-    """Return bytes as UTF-8 text, a byte order mark taken off.
-
-    Raises:
-        DataError: they are something else; the line is named.
-    """
+    """Return bytes as UTF-8 text, without a byte order mark; the error names the line."""
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -185,33 +161,21 @@ def place_of(source: str) -> str:
 
 
 def is_folder(source: str) -> bool:
-    """Return whether a source is a folder, of this machine or of a store.
-
-    Raises:
-        DataError: the store does not answer.
-    """
+    """Return whether a source is a folder, of this machine or of a store."""
     if is_url(source):
         return bool(REMOTE.load(shown_url(source)).is_folder(source))
     return os.path.isdir(local_path(source))
 
 
 def is_file(source: str) -> bool:
-    """Return whether a source is a file, of this machine or of a store.
-
-    Raises:
-        DataError: the store does not answer.
-    """
+    """Return whether a source is a file, of this machine or of a store."""
     if is_url(source):
         return bool(REMOTE.load(shown_url(source)).is_file(source))
     return os.path.isfile(local_path(source))
 
 
 def exists(source: str) -> bool:
-    """Return whether there is anything at a source.
-
-    Raises:
-        DataError: the store does not answer.
-    """
+    """Return whether there is anything at a source."""
     return is_file(source) or is_folder(source) if is_url(source) else os.path.exists(local_path(source))
 
 
@@ -232,16 +196,10 @@ def joined(folder: str, name: str) -> DataFile:
 def data_files(source: str, suffixes: Collection[str] = (), *, deep: bool = False) -> tuple[DataFile, ...]:
     """Return the files of a folder in natural order, 2 before 10, and after them those of its folders.
 
-    Hidden ones are passed over. Links are followed: a folder that is reached in several ways is read once,
-    and of a file each name counts, as labels may name it twice. Both are noted.
-
-    Args:
-        source: folder or URL. A file, instead, is the only one.
-        suffixes: endings of names, in lower case, with their dot; none for all files.
-        deep: whether folders in it are searched too.
-
-    Raises:
-        DataError: there is no such folder, or it cannot be read.
+    Hidden ones are skipped. Links are followed: a folder that is reached in several ways is read once, and
+    each name of a file counts, as labels may name it twice. Both are noted. If `source` is a file, it is the
+    only one. `suffixes` are in lower case, with their dot; none for all files. With `deep`, folders in it are
+    searched too.
     """
     if is_file(source):
         return (data_file(source),)
@@ -262,11 +220,7 @@ def _order(name: str) -> list[tuple[int, NaturalKey]]:
 
 
 def entries_of(folder: str) -> list[str]:
-    """Return the names of the files and folders in a folder.
-
-    Raises:
-        DataError: a store does not answer, or the folder cannot be read.
-    """
+    """Return the names of the files and folders in a folder."""
     if is_url(folder):
         return list(REMOTE.load(shown_url(folder)).entries_of(folder))
     with _readable(folder):
@@ -274,11 +228,7 @@ def entries_of(folder: str) -> list[str]:
 
 
 def holds(source: str, suffixes: Collection[str], *, deep: bool = False) -> bool:
-    """Return whether a source is a file with one of these endings, or a folder with such a file.
-
-    Raises:
-        DataError: a store does not answer, or a folder cannot be read.
-    """
+    """Return whether a source is a file with one of these endings, or a folder with such a file."""
     if suffix_of(data_file(source).name) in suffixes and is_file(source):
         return True
     if not is_folder(source):
@@ -296,15 +246,10 @@ def _shown_names(source: str, deep: bool, passed: list[str] | None = None) -> It
 
 
 def _local_names(folder: str, deep: bool, passed: list[str] | None = None) -> Iterator[str]:
-    """Yield the names of the files of a folder of this machine, and of the folders in it.
+    """Yield the names of the files of a folder of this machine, and, with `deep`, of the folders in it.
 
     A folder that is reached in several ways, by links, is read once: under the name without a link, else
-    under the first in natural order.
-
-    Args:
-        folder: its path.
-        deep: whether folders in it are searched too.
-        passed: takes the names of folders that were read under another name.
+    under the first in natural order. The other names are appended to `passed`.
     """
     if not os.path.isdir(folder):
         problem = "is neither file nor folder" if os.path.lexists(folder) else "no such file or folder"

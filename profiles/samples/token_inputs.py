@@ -44,7 +44,6 @@ USUAL_NAMES: Mapping[str, Role] = {
 def usual_role(name: str) -> Role | None:
     """Return the part of a text that an input of a usual name takes; None for another name.
 
-    Args:
-        name: of the input; a path before it, and what TensorFlow writes after a colon, do not count.
+    A path before the name, and a suffix of TensorFlow after a colon, are ignored.
     """
     return USUAL_NAMES.get(name.rpartition("/")[2].partition(":")[0].lower())

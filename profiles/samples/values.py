@@ -116,15 +116,10 @@ class Sample:
     originals: tuple[Original, ...] = ()
 
     def first_row(self, rows: int, samples_before: int, rows_before: int) -> int:
-        """Return the place of its first row in all of the data, which labels are found by.
+        """Return the position of its first row in all of the data, by which labels are found.
 
-        Args:
-            rows: of this sample.
-            samples_before: how many samples were read before it.
-            rows_before: how many rows these have.
-
-        Raises:
-            DataError: samples were drawn that have different numbers of rows, so that it is not known.
+        `rows` are those of this sample, `rows_before` those of all `samples_before`. DataError if samples
+        were drawn that have different numbers of rows, so that the position is unknown.
         """
         if self.position is None:
             return rows_before
@@ -187,7 +182,7 @@ class Samples:
     def numbered(self, positions: Sequence[int]) -> Iterator[tuple[int, Sample]]:
         """Yield the samples at some positions, ascending, with these; those beyond the last one are left out.
 
-        Only these files are read; of what is no folder or file, all up to the last.
+        Only these files are read; from a function or an object, all items up to the last.
         """
         if not positions:
             return  # an iterator can be read only once: for nothing it is not
@@ -201,14 +196,10 @@ class Samples:
             yield from ((at, sample) for at, sample in samples if at in among)
 
     def chosen(self, positions: tuple[int, ...], *, drawn: bool = False) -> Samples:
-        """Return the samples at some positions, ascending, read as `numbered` says.
+        """Return the samples at some positions, ascending, read as by `numbered`.
 
-        Args:
-            positions: counted from 0, of samples that were there when they were chosen.
-            drawn: whether the samples know their positions.
-
-        Raises:
-            DataError: while iterating: the source has fewer samples now.
+        With `drawn`, the samples have their positions. DataError while iterating if the source has fewer
+        samples now.
         """
 
         def iterate(part: slice) -> Iterator[Sample]:
@@ -226,16 +217,12 @@ class Samples:
         return replace(self, total=len(positions), iterate=iterate, pick=None)
 
     def drawn(self, limit: int, *, notes: bool = True) -> Samples:
-        """Return as many of the samples, spread over all; of a stream, whose end is not known, the first.
+        """Return `limit` of the samples, spread over all; from a stream, whose end is unknown, the first.
 
         Data often lies in order: a folder for each class, the windows of one recording after another, a table
-        sorted by its answer. So the order is cut in as many equal parts, and of each part one sample is
-        drawn, by the place of the part and not at random: the same data and limit give the same samples, and
+        sorted by its answer. So the order is cut in `limit` equal parts, and one sample is drawn from each
+        part, by the place of the part and not at random: the same data and limit give the same samples, and
         only these are read.
-
-        Args:
-            limit: how many.
-            notes: whether to note that some were left out.
         """
         total = self.total
         if total is None or total <= limit:
@@ -277,16 +264,7 @@ def type_text(dtype: np.dtype[Any]) -> str:
 def checked_arrays(
     where: str, arrays: Mapping[Any, Any], specs: Sequence[InputSpec]
 ) -> dict[str, npt.NDArray[Any]]:
-    """Return the arrays of a sample in the order of the inputs, if they fit them.
-
-    Args:
-        where: the sample, for messages.
-        arrays: by input name.
-        specs: what the model expects.
-
-    Raises:
-        DataError: an input is missing or unknown, or an array does not fit.
-    """
+    """Return the arrays of a sample in the order of the inputs, if they fit them; else DataError."""
     _check_names(where, arrays, specs)
     checked = {}
     for spec in specs:
@@ -308,7 +286,7 @@ def checked_arrays(
 
 
 def batch_size(arrays: Mapping[str, npt.NDArray[Any]], specs: Sequence[InputSpec]) -> int | None:
-    """Return the rows of a batch; None where there is none.
+    """Return the rows of a batch; None if there is none.
 
     All inputs of a batch have one and the same free leading dimension, and the arrays agree on it.
     """
@@ -359,11 +337,7 @@ def _check_names(where: str, arrays: Mapping[Any, Any], specs: Sequence[InputSpe
 
 
 def check_headers(where: str, headers: Mapping[str, ArrayHeader], specs: Sequence[InputSpec]) -> None:
-    """Refuse the arrays of a sample by their names, types and shapes alone.
-
-    Raises:
-        DataError: see `checked_arrays`.
-    """
+    """Refuse the arrays of a sample by their names, types and shapes only."""
     _check_names(where, headers, specs)
     for spec in specs:
         _check_header(f"{where}: input '{spec.name}'", headers[spec.name], spec)
