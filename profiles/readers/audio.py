@@ -41,16 +41,9 @@ Channels = Literal["mean", "first"]
 def recording_of(
     where: str, content: bytes, channels: Channels = "mean"
 ) -> tuple[npt.NDArray[np.float32], int]:
-    """Return the signal that a file holds, one channel with a full scale of -1..1, and its samples a second.
+    """Return the signal of a file, one channel with a full scale of -1..1, and its samples a second.
 
-    Args:
-        where: the file, for messages.
-        content: of the file.
-        channels: how several become one.
-
-    Raises:
-        DataError: the file is broken, or holds no samples.
-        ConfigError: it is not plain PCM, and the library soundfile is not installed.
+    ConfigError if it is not plain PCM, and the library soundfile is not installed.
     """
     values, rate = _plain_wav(content) or _by_soundfile(where, content)
     if not len(values):
@@ -99,18 +92,9 @@ def _by_soundfile(where: str, content: bytes) -> tuple[npt.NDArray[np.float64], 
 def _resampled(
     where: str, signal: npt.NDArray[np.float32], rate: int, new_rate: int, library_name: str
 ) -> npt.NDArray[np.float32]:
-    """Return a signal at another rate.
+    """Return a signal at another rate, both in samples a second.
 
-    Args:
-        where: the file, for messages.
-        signal: at `rate` samples a second.
-        rate: that it has.
-        new_rate: that the model takes.
-        library_name: `soxr` or `scipy`, which resamples; "refuse" for none.
-
-    Raises:
-        DataError: the rates differ, and nothing is to be resampled.
-        ConfigError: the library is not installed.
+    `library_name` is `soxr` or `scipy`, which resamples; with "refuse", other rates are a DataError.
     """
     if rate == new_rate:
         return signal
@@ -192,15 +176,7 @@ class AudioEncoder:
     findings: tuple[Finding, ...] = ()
 
     def arrays(self, where: str, content: bytes) -> Iterator[dict[str, npt.NDArray[Any]]]:
-        """Yield the arrays of each window of a recording.
-
-        Args:
-            where: the file, for messages.
-            content: of the file.
-
-        Raises:
-            DataError: the file is broken, of another rate, or shorter than a window.
-        """
+        """Yield the arrays of each window of a recording."""
         recipe, dtype = self.recipe, self.spec.dtype
         signal, rate = recording_of(where, content, recipe.channels)
         signal = _resampled(where, signal, rate, self.rate, recipe.resample)
@@ -229,16 +205,7 @@ class AudioEncoder:
 
 
 def audio_encoder(preprocessing: Preprocessing, inputs: Sequence[InputSpec]) -> AudioEncoder:
-    """Return an encoder that makes samples of recordings.
-
-    Args:
-        preprocessing: a recipe with `reader: audio`, or a `preprocessor_config.json`.
-        inputs: of the model.
-
-    Raises:
-        ConfigError: there is no recipe, or it does not suit the model; a `preprocessor_config.json` asks for
-            other features than the signal.
-    """
+    """Return an encoder that makes samples of recordings, for a recipe or a `preprocessor_config.json`."""
     where = preprocessing.name or "--preprocess"
     if preprocessing.kind != RECIPE:
         config = preprocessing.settings
@@ -281,11 +248,7 @@ def audio_encoder(preprocessing: Preprocessing, inputs: Sequence[InputSpec]) -> 
 
 
 def _signal_input(where: str, recipe: AudioRecipe, specs: Sequence[InputSpec]) -> InputSpec:
-    """Return the input that takes the signal.
-
-    Raises:
-        ConfigError: the recipe names none of the inputs, or leaves others without a value.
-    """
+    """Return the input that takes the signal; ConfigError if another input has no value."""
     if recipe.input:
         checked_names(f"{where}: input", {recipe.input: None}, [spec.name for spec in specs])
     chosen = [spec for spec in specs if recipe.input in ("", spec.name)]
@@ -324,8 +287,10 @@ WINDOW_OF_MODEL = f"window: the samples of one step, {USUAL_WINDOW} for one"
 def _lines_of_steps(
     specs: Sequence[InputSpec], signal: InputSpec, recipe: AudioRecipe | None = None
 ) -> list[str]:
-    """Return the line of a recipe that cuts recordings into the steps of a state; [] where there is none, or
-    where the model or the recipe says the window."""
+    """Return the line of a recipe that cuts recordings into the steps of a state.
+
+    [] if there is no state, or if the model or the recipe sets the window.
+    """
     is_said = recipe is not None and recipe.window is not None
     fixed = signal.shape is not None and all(isinstance(size, int) for size in signal.shape[1:])
     if is_said or fixed or not any(spec.fed_by for spec in specs):
@@ -339,8 +304,7 @@ def _quoted(lines: Sequence[str]) -> str:
 
 
 def _whole_recipe(inputs: Sequence[InputSpec]) -> tuple[list[str], str]:
-    """Return the lines of a recipe with which recordings become samples of a model, as far as its inputs
-    tell, and what has to be known of them."""
+    """Return the lines of a recipe for recordings that suits the inputs, and a note on values to check."""
     lines = ["reader: audio", f"rate: {USUAL_RATE}"]
     signals = [spec for spec in inputs if _may_be_signal(spec)]
     if len(inputs) == 1 or len(signals) != 1:
@@ -361,12 +325,10 @@ def _is_rate(name: str) -> bool:
 
 
 def _layout(where: str, spec: InputSpec) -> tuple[tuple[int, ...], int | None]:
-    """Return the shape of the input, -1 where the window goes, and the window where the model fixes it.
+    """Return the shape of the input, -1 for the window, and the window if the model fixes it.
 
-    The window goes along the last dimension, or along the one before it where only the last one is 1.
-
-    Raises:
-        ConfigError: a dimension besides is not 1.
+    The window is the last dimension, or the one before it if the last one is 1 and that one is not. Any other
+    fixed dimension must be 1.
     """
     dims = spec.shape if spec.shape is not None else (1, None)
     axis = len(dims) - 1
@@ -385,16 +347,7 @@ def _layout(where: str, spec: InputSpec) -> tuple[tuple[int, ...], int | None]:
 
 
 def _in_samples(where: str, length: int | str, rate: int) -> int:
-    """Return a length in samples of a signal: a number of them, or seconds such as "0.5 s" or "20 ms".
-
-    Args:
-        where: the key, for the message.
-        length: as the recipe says.
-        rate: samples a second.
-
-    Raises:
-        ConfigError: it is neither, or less than one sample.
-    """
+    """Return a length in samples of a signal: a number of them, or seconds such as "0.5 s" or "20 ms"."""
     match = re.fullmatch(r"([0-9.]+) ?(s|ms)", length) if isinstance(length, str) else None
     try:
         seconds = None if match is None else float(match[1]) / (1000 if match[2] == "ms" else 1)
@@ -409,17 +362,7 @@ def _in_samples(where: str, length: int | str, rate: int) -> int:
 
 
 def open(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing) -> Samples:
-    """Return the windows of a recording, or of those of a folder and its folders, each as a sample.
-
-    Args:
-        source: a recording, a folder of them, or its URL.
-        inputs: what a sample must hold.
-        preprocessing: a recipe with `reader: audio`.
-
-    Raises:
-        DataError: there are no recordings. While iterating: one is broken, of another rate, or too short.
-        ConfigError: the recipe is wrong, or a library is missing.
-    """
+    """Return the windows of a recording, or of those of a folder and its folders, each as a sample."""
     if not preprocessing.reader:
         lines, known = _whole_recipe(inputs)
         raise DataError(

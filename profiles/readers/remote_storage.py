@@ -44,29 +44,17 @@ OWN_PACKAGES = {"s3", "s3a", "http", "https", "memory"}
 
 
 def content_of(url: str) -> bytes:
-    """Return the content of an object.
-
-    Raises:
-        DataError: it is gone, or the store refuses or does not answer.
-    """
+    """Return the content of an object."""
     return _asked(url, lambda store, path: cast(bytes, store.cat_file(path)))
 
 
 def is_folder(url: str) -> bool:
-    """Return whether objects lie under a URL.
-
-    Raises:
-        DataError: the store refuses or does not answer.
-    """
+    """Return whether there are objects under a URL."""
     return _asked(url, lambda store, path: bool(store.isdir(path)))
 
 
 def is_file(url: str) -> bool:
-    """Return whether a URL is an object.
-
-    Raises:
-        DataError: the store refuses or does not answer.
-    """
+    """Return whether a URL is an object."""
 
     def is_object(store: Any, path: str) -> bool:
         try:
@@ -84,15 +72,7 @@ def joined(folder: str, name: str) -> str:
 
 
 def names_in(url: str, deep: bool) -> Sequence[str]:
-    """Return the names of the objects under a URL, relative to it.
-
-    Args:
-        url: of a folder.
-        deep: whether those of folders in it are among them.
-
-    Raises:
-        DataError: there is no such folder, or the store refuses or does not answer.
-    """
+    """Return the names of the objects under a URL, relative to it; with `deep`, those of its folders too."""
 
     def relative_names(store: Any, path: str) -> list[str]:
         start = path.rstrip("/") + "/"
@@ -106,11 +86,7 @@ def names_in(url: str, deep: bool) -> Sequence[str]:
 
 
 def entries_of(url: str) -> list[str]:
-    """Return the names of the objects and folders directly under a URL.
-
-    Raises:
-        DataError: there is no such folder, or the store refuses or does not answer.
-    """
+    """Return the names of the objects and folders directly under a URL."""
     listed = _asked(url, lambda store, path: cast(list[str], store.ls(path, detail=False)))
     return [name.rstrip("/").rpartition("/")[2] for name in listed]
 
@@ -119,11 +95,7 @@ class RemoteFile(io.RawIOBase):
     """An object of a store, read in blocks: one request each."""
 
     def __init__(self, url: str) -> None:
-        """Ask how large it is.
-
-        Raises:
-            DataError: it is gone, or the store refuses or does not answer.
-        """
+        """Ask the store for the size."""
         self._url, self._at = url, 0
         self._size: int | None = _asked(url, lambda store, path: cast(int | None, store.size(path)))
         self._whole: bytes | None = None if self._size is not None else content_of(url)
@@ -175,10 +147,9 @@ class RemoteFile(io.RawIOBase):
 
 
 def _asked(url: str, request: Callable[[Any, str], T]) -> T:
-    """Return the answer of a store to a request, which is made again where the failure may pass.
+    """Return the answer of a store to a request, which is repeated if the failure may pass.
 
-    Raises:
-        DataError: the library is missing, the object gone, or the store refuses or does not answer.
+    Any other failure is a DataError.
     """
     tenacity = library("tenacity", shown_url(url), "remote")
     attempts = tenacity.Retrying(
@@ -201,11 +172,7 @@ def _asked(url: str, request: Callable[[Any, str], T]) -> T:
 
 
 def _opened(url: str) -> tuple[Any, str]:
-    """Return the store of a URL, and the path in it; libraries keep one connection for each store.
-
-    Raises:
-        DataError: the protocol is unknown, or its library is not installed.
-    """
+    """Return the store of a URL, and the path in it; libraries keep one connection for each store."""
     fsspec = library("fsspec.core", shown_url(url), "remote")
     try:
         store, path = fsspec.url_to_fs(url)

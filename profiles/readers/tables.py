@@ -95,15 +95,8 @@ OTHER_DELIMITERS = (";", "\t", "|", ",")
 def _delimited_rows(source: str, files: Sequence[DataFile], delimiter: str, header: Sequence[str]) -> Rows:
     """Return the rows of CSV files, which have the same columns.
 
-    Args:
-        source: that holds them, for messages.
-        files: at least one.
-        delimiter: between cells; "" for that of the ending, or of the first line.
-        header: names of the columns where the files do not begin with them.
-
-    Raises:
-        DataError: a file is empty, not CSV, or has other columns. While iterating: a row has more or fewer
-            cells.
+    `delimiter` is "" for the mark of the ending, or of the first line; `header` names the columns if the
+    files do not begin with them. A row with more or fewer cells is a DataError while iterating.
     """
     delimiter = delimiter or _delimiter_of(files[0])
     columns = tuple(header) or _header_line(files[0], delimiter)
@@ -132,11 +125,7 @@ def _delimited_rows(source: str, files: Sequence[DataFile], delimiter: str, head
 
 
 def _header_line(file: DataFile, delimiter: str) -> tuple[str, ...]:
-    """Return the names of the columns in the first line of a CSV file.
-
-    Raises:
-        DataError: the file is empty, or its first line holds no names.
-    """
+    """Return the names of the columns in the first line of a CSV file."""
     _, cells = next(_delimited_cells(file, delimiter), (0, None))
     if cells is None:
         raise DataError(f"{file}: is empty; the first line names the columns")
@@ -158,8 +147,10 @@ def _header_line(file: DataFile, delimiter: str) -> tuple[str, ...]:
 
 
 def _delimiter_of(file: DataFile) -> str:
-    """Return what stands between the cells of a file: the mark of its ending, or where the first line has
-    none of these, another that it has; that is noted."""
+    """Return the mark between the cells of a file.
+
+    It is the usual one of the ending; if the first line has another one only, it is that, with a note.
+    """
     usual = DELIMITERS.get(file.suffix, ",")
     line = next((line for _, line in file.lines()), b"")
     others = [mark for mark in OTHER_DELIMITERS if mark.encode() in line and mark != usual]
@@ -194,15 +185,7 @@ JSON_SUFFIXES = (".jsonl", ".ndjson")
 
 
 def _json_rows(source: str, files: Sequence[DataFile]) -> Rows:
-    """Return the objects of files of JSON lines; empty lines are passed over.
-
-    Args:
-        source: that holds them, for messages.
-        files: at least one.
-
-    Raises:
-        DataError: while iterating: a line is not UTF-8 or no JSON object.
-    """
+    """Return the objects of files of JSON lines; empty lines are skipped."""
 
     def iterate(part: slice) -> Iterator[Row]:
         lines = ((file, number, line) for file in files for number, line in file.lines())
@@ -231,16 +214,7 @@ FILE_FEATURES = {"Image": "image", "Audio": "audio"}
 
 
 def _parquet_rows(source: str, files: Sequence[DataFile]) -> Rows:
-    """Return the rows of Parquet files, which have the same columns; only the row groups needed are read.
-
-    Args:
-        source: that holds them, for messages.
-        files: at least one.
-
-    Raises:
-        DataError: a file is broken, or has other columns.
-        ConfigError: pyarrow is not installed.
-    """
+    """Return the rows of Parquet files, which have the same columns; only the row groups needed are read."""
     parquet = library("pyarrow.parquet", source, "tables")
     group_sizes, columns = [], None
     for file in files:
@@ -286,24 +260,12 @@ DATASET_STATE, DATASET_INFO, DATASET_SPLITS = "state.json", "dataset_info.json",
 
 
 def is_saved_dataset(source: str) -> bool:
-    """Return whether a folder is one that `save_to_disk` of the library `datasets` wrote.
-
-    Raises:
-        DataError: a store does not answer.
-    """
+    """Return whether `save_to_disk` of the library `datasets` wrote a folder."""
     return any(is_file(joined(source, name).location) for name in (DATASET_STATE, DATASET_SPLITS))
 
 
 def _saved_dataset_rows(source: str) -> Rows:
-    """Return the rows of a data set that the library `datasets` saved to disk.
-
-    Args:
-        source: the folder, or its URL.
-
-    Raises:
-        DataError: it holds several splits, or is broken.
-        ConfigError: pyarrow is not installed.
-    """
+    """Return the rows of a data set that the library `datasets` saved to disk, as one split."""
     shown = shown_location(source)
     if not is_file(joined(source, DATASET_STATE).location):
         splits = _json_object(joined(source, DATASET_SPLITS)).get("splits")
@@ -369,12 +331,8 @@ def _arrow_batches(arrow: Any, file: DataFile) -> Iterator[Any]:
 def _rows_of_batch(batch: Any, file: DataFile, file_start: int, start: int, wanted: range) -> Iterator[Row]:
     """Yield the wanted rows of an arrow batch.
 
-    Args:
-        batch: of pyarrow.
-        file: that holds it.
-        file_start: number of the first row of the file, among all rows.
-        start: number of the first row of the batch.
-        wanted: numbers of rows.
+    `file_start`, `start` and `wanted` count all rows: they are the first of the file, the first of the batch,
+    and the wanted ones.
     """
     for index in range(batch.num_rows):
         if start + index in wanted:
@@ -420,15 +378,7 @@ MAX_MEMBER_BYTES = 1 << 31
 
 
 def _shard_rows(source: str, files: Sequence[DataFile]) -> Rows:
-    """Return the rows of tar files.
-
-    Args:
-        source: that holds them, for messages.
-        files: at least one.
-
-    Raises:
-        DataError: while iterating: a file or a member is broken.
-    """
+    """Return the rows of tar files."""
 
     def iterate(part: slice) -> Iterator[Row]:
         start, step = part.start or 0, part.step or 1
@@ -446,7 +396,7 @@ def _shard_rows(source: str, files: Sequence[DataFile]) -> Rows:
 
 
 def _rows_of_shard(file: DataFile, wanted: range) -> Iterator[Row | None]:
-    """Yield the rows of a file; None for those that are not wanted, whose members are not read.
+    """Yield the rows of a file; None for unwanted ones, whose members are not read.
 
     The file is not read beyond the last wanted row.
     """
@@ -590,16 +540,7 @@ def _table_encoder(
 ) -> RowEncoder:
     """Return an encoder of the numbers and text of a row into arrays, each a batch of one.
 
-    Args:
-        where: the recipe, for messages.
-        recipe: which input takes which columns.
-        inputs: of the model.
-        rows: what it is for.
-        first: one of the rows.
-
-    Raises:
-        ConfigError: the recipe names what is no input or no column, or leaves an input without columns. The
-            encoder raises a DataError: a value is missing, or is not of the input's type.
+    The encoder raises DataError if a value is missing, or not of the input's type.
     """
     source = rows.source
     every = list(rows.columns or first.values)
@@ -685,15 +626,10 @@ def _usual_columns(
 
 
 def _columns_advice(spec: InputSpec, size: int | str | None, first: Row, names: Sequence[str]) -> str:
-    """Return the keys of a recipe that say which columns an input takes.
+    """Return the keys of a recipe that select the columns of an input.
 
-    Columns of ids and dates, of text for an input of numbers, and of the answer are none of it.
-
-    Args:
-        spec: the input.
-        size: how many columns it takes, where it is the only input and says so.
-        first: one of the rows.
-        names: of the columns.
+    Columns of ids and dates, of text for an input of numbers, and of the answer are left out. `size` is the
+    number of columns that the only input takes; None if it is free or there are several.
     """
     left, excluded, answers = _sorted_columns(spec, size, first, names)
     keys = [f"exclude: [{', '.join(excluded)}]"] if excluded else []
@@ -711,11 +647,7 @@ def _columns_advice(spec: InputSpec, size: int | str | None, first: Row, names: 
 def _sorted_columns(
     spec: InputSpec, size: int | str | None, first: Row, names: Sequence[str]
 ) -> tuple[list[str], list[str], list[str]]:
-    """Return columns by what they seem to be: values of an input, ids and the like, and the answer.
-
-    Args:
-        spec, size, first, names: as in `_columns_advice`.
-    """
+    """Return columns by their likely use: values of an input, ids and the like, and the answer."""
     takes_text = spec.dtype.kind == "O"
     others = [
         name
@@ -746,12 +678,7 @@ def _is_number(value: object) -> bool:
 def _scaling(
     where: str, recipe: TableRecipe, specs: Sequence[InputSpec], columns_of: Mapping[str, str | list[str]]
 ) -> dict[str, tuple[float, float]]:
-    """Return mean and standard deviation of the columns that are scaled, which is done in float64.
-
-    Raises:
-        ConfigError: there are not as many numbers as columns, or there is no such column; a number to divide
-            by is 0 or none; an input takes whole numbers.
-    """
+    """Return mean and standard deviation of the columns that are scaled, which is done in float64."""
     means = _by_column(f"{where}: mean", recipe.mean, columns_of)
     stds = _by_column(f"{where}: std", recipe.std, columns_of)
     for spec in specs:
@@ -773,15 +700,9 @@ def _scaling(
 def _partly_scaled(
     where: str, scaled: Collection[str], side_by_side: Mapping[str, Sequence[str]], first: Row
 ) -> Iterator[Finding]:
-    """Yield a finding on each input that takes columns as they are beside columns that are scaled.
+    """Yield a finding on each input that takes unscaled columns beside scaled ones.
 
-    Columns of flags are seldom scaled, and are passed over.
-
-    Args:
-        where: the recipe, for messages.
-        scaled: columns that are scaled.
-        side_by_side: columns of each input that takes several.
-        first: one of the rows, by which a flag is known: it has 0 or 1 there.
+    Columns of flags, which are 0 or 1 in the first row, are seldom scaled, and are skipped.
     """
     for name, columns in side_by_side.items():
         left = [column for column in columns if column not in scaled]
@@ -828,14 +749,7 @@ def _assumptions(
     *,
     is_scaled: bool,
 ) -> tuple[Finding, ...]:
-    """Return the assumptions about columns, those that are called like their input in one finding.
-
-    Args:
-        source: that the columns are of.
-        assumed: columns of each input.
-        names: of all columns.
-        is_scaled: whether the recipe says by how much.
-    """
+    """Return the assumptions about columns; all columns named like their input are one finding."""
     by_name = [spec for spec, columns in assumed.items() if columns == spec.name]
     sentences = []
     for spec, columns in assumed.items():
@@ -869,7 +783,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _column_array(row: Row, column: str, spec: InputSpec) -> npt.NDArray[Any]:
-    """Return the value of a column as an array, if no value changes but for rounding to a float type.
+    """Return the value of a column as an array, if no value changes except by rounding to a float type.
 
     A scalar has as many dimensions as the input.
     """
@@ -899,11 +813,7 @@ def _column_array(row: Row, column: str, spec: InputSpec) -> npt.NDArray[Any]:
 
 
 def _cell_value(row: Row, column: str, spec: InputSpec) -> object:
-    """Return the value of a cell as the type of an input takes it: text, an integer, or a float.
-
-    Raises:
-        DataError: it is missing, or of another type.
-    """
+    """Return the value of a cell for the type of an input: text, an integer, or a float."""
     where = f"{row.where}: column '{column}'"
     value = row.values.get(column)
     text = value.strip() if isinstance(value, str) else None
@@ -957,17 +867,9 @@ SUFFIXES_BY_KIND = {"image": IMAGE_SUFFIXES, "audio": AUDIO_SUFFIXES}
 def _row_encoder(
     preprocessing: Preprocessing, recipe: TableRecipe, inputs: Sequence[InputSpec], rows: Rows
 ) -> RowEncoder:
-    """Return an encoder that makes samples of rows.
+    """Return an encoder that makes samples of rows, by the recipe and the first row.
 
-    Args:
-        preprocessing: a recipe of any kind, or nothing: then columns go to the inputs that are called so.
-        recipe: the same, where it is one for tables.
-        inputs: of the model.
-        rows: what it is for; the first one is looked at.
-
-    Raises:
-        DataError: there are no rows, or none of their columns is what the recipe is for.
-        ConfigError: the recipe is wrong, or a library is missing.
+    Without a recipe, columns go to the inputs of their names.
     """
     first = next(rows.iterate(slice(0, 1)), None)
     if first is None:
@@ -1016,11 +918,7 @@ def _row_encoder(
 
 
 def _text_field(row: Row, name: str) -> str:
-    """Return the text in a field of a row.
-
-    Raises:
-        DataError: it is missing, or holds no text.
-    """
+    """Return the text in a field of a row."""
     value = row.values.get(name)
     if isinstance(value, str):
         return value
@@ -1032,11 +930,7 @@ def _text_field(row: Row, name: str) -> str:
 
 
 def _file_column(kind: str, column: str, rows: Rows, names: Sequence[str], first: Row) -> str:
-    """Return the column that holds pictures or recordings: the one of the recipe, or the only one that may.
-
-    Raises:
-        ConfigError: there is none, or several and none of them is named.
-    """
+    """Return the column of pictures or recordings: the one of the recipe, or the only candidate."""
     of_kind = [name for name in names if rows.file_kinds.get(name) == kind]
     ending = [name for name in names if f".{name.rpartition('.')[2].lower()}" in SUFFIXES_BY_KIND[kind]]
     held = [name for name in names if isinstance(first.values.get(name), bytes)]
@@ -1065,16 +959,8 @@ def _file_content(row: Row, column: str) -> bytes:
 def open(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing) -> Samples:
     """Return the rows of a source, each as a sample.
 
-    Args:
-        source: a file or a folder of files of one kind: CSV, JSON lines, Parquet, tar; a folder that the
-            library `datasets` saved; or its URL.
-        inputs: what a sample must hold.
-        preprocessing: a recipe of any kind, or nothing: then columns go to the inputs that are called so.
-
-    Raises:
-        DataError: there are no rows, or files of several kinds. While iterating: a row is broken, a value is
-            missing or of another type.
-        ConfigError: the recipe is wrong, or a library is missing.
+    A source is a file or a folder of files of one kind (CSV, JSON lines, Parquet, tar), a folder that the
+    library `datasets` saved, or its URL. Without a recipe, columns go to the inputs of their names.
     """
     is_for_tables = preprocessing.reader in ("", "table")
     recipe = recipe_of(preprocessing, TableRecipe) if is_for_tables else TableRecipe()
@@ -1108,15 +994,7 @@ def open(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing)
 
 
 def column_of(source: str, column: str) -> list[object]:
-    """Return the values of a column of a table, in the order of its rows.
-
-    Args:
-        source: as `open` takes it.
-        column: its name.
-
-    Raises:
-        DataError: there is no such table or column.
-    """
+    """Return the values of a column of a table, in the order of its rows."""
     values = []
     for row in _rows_in(source, TableRecipe()).iterate(slice(None)):
         if column not in row.values:
@@ -1129,11 +1007,7 @@ def column_of(source: str, column: str) -> list[object]:
 
 
 def _rows_in(source: str, recipe: TableRecipe) -> Rows:
-    """Return the rows of a source.
-
-    Raises:
-        DataError: it holds none, or files of several kinds.
-    """
+    """Return the rows of a source; DataError if it has none, or files of several kinds."""
     if is_saved_dataset(source):
         return _saved_dataset_rows(source)
     shown, files = shown_location(source), data_files(source, TABLE_SUFFIXES)

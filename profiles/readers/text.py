@@ -119,16 +119,7 @@ class TextEncoder:
     start: int | None = None
 
     def arrays(self, where: str, text: str, pair: str | None = None) -> dict[str, npt.NDArray[Any]]:
-        """Return the arrays of a text, or of a pair: each a batch of one where the input has two dimensions.
-
-        Args:
-            where: the text, for messages.
-            text: the text.
-            pair: its second part; None for none.
-
-        Raises:
-            DataError: the model has no embedding for a token, or takes no pairs, or nothing else.
-        """
+        """Return the arrays of a text, or of a pair: each a batch of one if the input has two dimensions."""
         if self.tokenizer is None:
             if pair is not None:
                 raise DataError(f"{where}: is a pair, and the model takes one text; set pairs: none")
@@ -142,11 +133,7 @@ class TextEncoder:
         return self._input_arrays(where, values)
 
     def _answer(self, start: int, where: str, text: str | None) -> npt.NDArray[np.int64]:
-        """Return the tokens of an answer after the one that its decoder begins with.
-
-        Raises:
-            DataError: there is no answer.
-        """
+        """Return the tokens of an answer after the one that its decoder begins with."""
         if text is None:
             raise DataError(
                 f"{where}: is one text, and the model takes two, what its encoder reads and what its decoder "
@@ -156,10 +143,10 @@ class TextEncoder:
         return np.append(start, encoded["ids"][encoded["attention_mask"] > 0])
 
     def _target(self, start: int, tokens: npt.NDArray[np.int64]) -> dict[Role, npt.NDArray[Any]]:
-        """Return what a decoder reads of an answer: all but its last token, which it is to give.
+        """Return a decoder's inputs for an answer: all but its last token, which it is to predict.
 
-        Where a second one goes on from its keys and values, it reads the first half, and the second one the
-        token after it.
+        If a second decoder continues from its keys and values, the first one reads the first half, and the
+        second one the token after it.
         """
         end = len(tokens) // 2 if "next_ids" in self.roles.values() else max(1, len(tokens) - 1)
         specs = [spec for spec in self.specs if self.roles[spec.name] in ("target_ids", "target_mask")]
@@ -180,16 +167,8 @@ class TextEncoder:
         """Yield the arrays of each step of a text through a model with a state, and its next tokens.
 
         The prompt is one step, and each token after it: those of the text, or those that the model answers,
-        whose ids are left to it. A model with a fixed number of tokens takes as many in each step. Where an
+        whose ids the model fills in. A model with a fixed number of tokens takes as many in each step. If an
         encoder reads the text and a decoder answers, steps are those of the answer, and the text is the same.
-
-        Args:
-            where: the text, for messages.
-            text: the text.
-            pair: its second part; None for none.
-
-        Raises:
-            DataError: the text has no tokens, or fewer than the model takes at a time; or see `arrays`.
         """
         recipe, encoded = self.recipe, _encoded(self.tokenizer, text, None)
         same: dict[Role, npt.NDArray[Any]] = {"text": np.array(text, object)}
@@ -254,16 +233,7 @@ class TextEncoder:
 
 
 def text_encoder(preprocessing: Preprocessing, inputs: Sequence[InputSpec]) -> TextEncoder:
-    """Return an encoder that makes samples of texts, for a recipe or a `tokenizer.json`.
-
-    Args:
-        preprocessing: a recipe with `reader: text`, a `tokenizer.json`, or nothing.
-        inputs: of the model.
-
-    Raises:
-        ConfigError: the recipe does not suit the model; the tokenizer cannot be read, or its library is
-            missing.
-    """
+    """Return an encoder that makes samples of texts, for a recipe, a `tokenizer.json` or neither."""
     is_recipe = preprocessing.kind == RECIPE
     recipe = recipe_of(preprocessing, TextRecipe) if is_recipe else TextRecipe()
     where, state = preprocessing.name or "--preprocess", preprocessing.state
@@ -302,11 +272,7 @@ def text_encoder(preprocessing: Preprocessing, inputs: Sequence[InputSpec]) -> T
 
 
 def _decoder_start(where: str, path: Path, tokenizer: Any, recipe: TextRecipe) -> int:
-    """Return the id of the token that a decoder begins with, which a config.json beside the tokenizer has.
-
-    Raises:
-        ConfigError: nobody says it, or the tokenizer has no such token.
-    """
+    """Return the id of the token that a decoder begins with, from the recipe or a config.json."""
     key = "decoder_start_token_id"
     if recipe.decoder_start:
         found = tokenizer.token_to_id(recipe.decoder_start)
@@ -376,11 +342,7 @@ def _tokenizer(where: str, preprocessing: Preprocessing, recipe: TextRecipe) -> 
 
 
 def decoded(path: Path, ids: Sequence[int]) -> str:
-    """Return the text of token ids, special tokens left out.
-
-    Raises:
-        ConfigError: the tokenizer cannot be read, or its library is missing.
-    """
+    """Return the text of token ids, special tokens left out."""
     text: str = _tokenizer_in(path).decode([int(number) for number in ids if number >= 0])
     return text
 
@@ -411,16 +373,8 @@ def _set_length(
 ) -> list[Finding]:
     """Set up cutting and padding; return the assumptions made.
 
-    Args:
-        where: the recipe, for messages.
-        path: file of the tokenizer, for findings.
-        tokenizer: of the library `tokenizers`; what it says of itself holds where nobody says otherwise.
-        recipe: how texts are cut and padded.
-        fixed: tokens that the model takes; None for any number.
-        state: whether a text goes through the model step by step.
-
-    Raises:
-        ConfigError: the recipe contradicts the model, or the token for padding is not known.
+    The tokenizer's own settings are the defaults. `fixed` is the number of tokens that the model takes; None
+    for any. `state` means that a text goes through the model step by step.
     """
     truncation, padding = tokenizer.truncation or {}, tokenizer.padding or {}
     findings = []
@@ -478,17 +432,7 @@ def _encoded(tokenizer: Any, text: str, pair: str | None) -> dict[Role, npt.NDAr
 
 
 def open(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing) -> Samples:
-    """Return the lines of a file, or of the files of a folder, each as a sample; empty ones are passed over.
-
-    Args:
-        source: a `.txt` file, a folder of these, or its URL.
-        inputs: what a sample must hold.
-        preprocessing: a recipe with `reader: text`, or a `tokenizer.json`.
-
-    Raises:
-        DataError: there are no such files. While iterating: a line is not UTF-8, or has more than one tab.
-        ConfigError: the recipe or the tokenizer is wrong, or the library is missing.
-    """
+    """Return the lines of a file, or of the files of a folder, each as a sample; empty ones are skipped."""
     if not preprocessing.reader and all(spec.dtype.kind != "O" for spec in inputs):
         raise DataError(
             f"{shown_location(source)}: holds lines of text, and the model takes token ids; give its "
@@ -529,11 +473,7 @@ def open(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing)
 
 
 def items(source: str) -> Iterator[tuple[str, Callable[[], str]]]:
-    """Yield the lines of a file, or of the files of a folder, with names; empty ones are left out.
-
-    Raises:
-        DataError: a line is not UTF-8.
-    """
+    """Yield the lines of a file, or of the files of a folder, with names; empty ones are left out."""
     for file in data_files(source, TEXT_SUFFIXES):
         for number, line in file.lines():
             yield f"{file.name}:{number}", partial(str, _text(f"{file}: line {number}", line))
