@@ -49,10 +49,10 @@ ARRAYS = ("__array__", "__array_interface__", "__dlpack__")
 
 
 def checks_arguments(function: Callable[P, R]) -> Callable[P, R]:
-    """Return a function that refuses arguments of other types than it declares, in a line.
+    """Return a function that refuses arguments of other types than it declares.
 
-    Raises:
-        ModelError, DataError: an argument in the order of the call, with the order. ConfigError: a keyword.
+    A wrong argument by position is a ModelError or DataError that shows the order; a wrong keyword is a
+    ConfigError.
     """
     name = function.__name__
 
@@ -74,16 +74,7 @@ def checks_arguments(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def check_fields(function: str, record: type, keywords: Mapping[str, object]) -> None:
-    """Refuse keywords of other types than the fields of a record have.
-
-    Args:
-        function: that was called, for messages.
-        record: a dataclass that has these fields.
-        keywords: of the call.
-
-    Raises:
-        ConfigError: one is of another type.
-    """
+    """Refuse keywords of a call whose types differ from those of the fields of a dataclass."""
     types = types_of(record)
     for name, value in keywords.items():
         # No latency, or no progress, may be called False too.
@@ -100,10 +91,10 @@ def _types_of(function: Callable[..., object]) -> Mapping[str, Any]:
 
 
 def is_of_type(value: object, hint: Any) -> bool:
-    """Whether a value may be given for a type; types that are not known here take anything.
+    """Return whether a value may be given for a type; types that are not known here accept anything.
 
-    An array is what numpy can read, an iterable has items by number at least, and a text is no collection of
-    texts.
+    An array is anything that numpy can read, an iterable has at least items by number, and a text is not a
+    collection of texts.
     """
     origin = get_origin(hint)
     if origin is Annotated:

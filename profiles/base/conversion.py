@@ -41,17 +41,10 @@ def read_record(
     decoders: Decoders | None = None,
     without: Collection[str] = (),
 ) -> Record:
-    """Return the record that a mapping holds.
+    """Return the record of a mapping from names of fields to plain values.
 
-    Args:
-        value: names of fields to plain values: mappings, lists, texts, numbers, truth values, None.
-        record: a dataclass.
-        where: what the mapping is called in messages, "" for the whole document.
-        decoders: for types that msgspec does not know.
-        without: fields that the mapping may not hold.
-
-    Raises:
-        MalformedError: no mapping, a name that is unknown or missing, a value that its field does not take.
+    `where` is the mapping's name in messages, "" for the whole document; `decoders` read types that msgspec
+    does not know; `without` are fields that the mapping must not have. MalformedError names the first fault.
     """
     values = read_fields(value, record, where, decoders, without)
     kind: Any = record
@@ -101,10 +94,9 @@ def _hints(record: type) -> Mapping[str, Any]:
 
 
 def read_value(value: object, hint: Any, where: str, decoders: Decoders | None = None) -> Any:
-    """Return a plain value as its type holds it: a record, a mapping or list of some, or msgspec's own.
+    """Return a plain value as its type: a record, a mapping or list of some, or one of msgspec's own.
 
-    Raises:
-        MalformedError: about the first part that does not fit.
+    MalformedError names the first part that does not fit.
     """
     if _is_as_held(value, hint):
         return value
@@ -226,7 +218,7 @@ def _shown(value: object) -> str:
 def plain_value(value: object, encoders: Encoders | None = None) -> Any:
     """Return a value as mappings, lists, texts, numbers, truth values and None.
 
-    Of a record the fields in their order, without those that are None by default.
+    A record becomes its fields in their order, without those that are None by default.
     """
     kind: Any = type(value)
     if encoders and kind in encoders:

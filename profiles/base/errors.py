@@ -25,13 +25,10 @@ _ALL, _ALL_BUT_LINES = re.compile(f"[{_CONTROLS}]"), re.compile(f"(?!\n)[{_CONTR
 
 
 def escaped(text: str, lines: bool = False) -> str:
-    r"""Return a text with control characters escaped, as in "\x1b": names of tensors may hold some.
+    r"""Return a text with control characters escaped, as in "\x1b": in names, a terminal obeys them.
 
-    A terminal obeys them. Bytes of file names that are no UTF-8 are escaped too: they cannot be printed.
-
-    Args:
-        text: what is to be shown.
-        lines: whether the text has several lines, whose ends stay.
+    Bytes of file names that are not UTF-8 are escaped too: they cannot be printed. With `lines`, line ends
+    stay.
     """
     return (_ALL_BUT_LINES if lines else _ALL).sub(_escaped, text)
 
@@ -47,8 +44,8 @@ def _escaped(match: re.Match[str]) -> str:
 def shown(text: str) -> str:
     """Return a text on one line of at most 1000 characters that a terminal can show.
 
-    Control characters, which names in files may hold, are escaped; of a long text the middle is left out: its
-    beginning names the file, its end says what to do.
+    Control characters are escaped. A long text loses its middle: its beginning names the file, its end the
+    remedy.
     """
     line = escaped(text)
     return line if len(line) <= _MAX_CHARACTERS else f"{line[:650]} ... {line[-340:]}"
@@ -91,7 +88,7 @@ class PlanError(QprofError):
 class MalformedError(ValueError):
     """A document or a setting is malformed. `advice` is the remedy, "" to use the caller's.
 
-    Whoever knows which file it is makes one of the errors above of it.
+    The caller that knows the file turns it into one of the errors above.
     """
 
     def __init__(self, what: str, advice: str = "") -> None:
@@ -140,8 +137,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-    """Return " Did you mean 'x'?" for the name of `names` that another tool calls so, or that is closest to
-    `name`; "" when none is close."""
+    """Return " Did you mean 'x'?" for another tool's word for a name, or the closest name; "" for none."""
     known = list(names)
     same = same_word(name, known)
     close = [same] if same else difflib.get_close_matches(name, known, n=1, cutoff=NEAR)
@@ -149,8 +145,10 @@ def nearest(name: str, names: Iterable[str]) -> str:
 
 
 def nearest_path(path: str) -> str:
-    """Return " Did you mean 'x'?" for a near name in the folder of a path that is not there, or " There is no
-    folder 'y'." for the first folder of it that is not there, or "" where nothing is close."""
+    """Return " Did you mean 'x'?" for a near name in the folder of a missing path; "" if none is close.
+
+    If a folder of the path is missing, return " There is no folder 'y'." for the first one.
+    """
     folder, name = os.path.split(path.rstrip("/"))
     missing = ""
     if "://" in path:
@@ -180,7 +178,7 @@ def is_out_of_memory(error: BaseException | None) -> bool:
 
 
 def is_internal(error: BaseException) -> bool:
-    """Whether an error is a fault of qprof: not of the input, the files, the memory, nor an interruption.
+    """Return whether an error is a fault of qprof: not of the input, files or memory, nor an interruption.
 
     Compiled modules may turn an interruption into an ImportError, whose context it then is.
     """
@@ -200,12 +198,9 @@ NaturalKey = tuple[list[tuple[int, str]], str]
 
 
 def free_name(name: str, taken: Container[str], numbered: Callable[[int], str] | None = None) -> str:
-    """Return `name` where it is free, else the first free one of its numbered forms.
+    """Return `name` if it is free, else the first free one of its numbered forms.
 
-    Args:
-        name: the name that is preferred.
-        taken: names in use.
-        numbered: returns the form of a number, which counts from 1; None for "name_1", "name_2" and so on.
+    `numbered` returns the form of a number from 1 on; None for "name_1", "name_2" and so on.
     """
     if name not in taken:
         return name
@@ -223,13 +218,10 @@ def natural_key(name: str) -> NaturalKey:
 
 
 def check_finite(settings: object) -> None:
-    """Check the fields of a record of settings that are floats, or None.
+    """Refuse a record of settings with a float that is NaN or infinite; None is allowed.
 
-    A comparison with NaN is always false and one with infinity always the same: a limit that is one of them
-    would be no limit, or could never be met.
-
-    Raises:
-        ConfigError: one is NaN or infinite, naming the field.
+    A comparison with NaN is always false and one with infinity always the same: such a limit would never
+    apply, or could never be met.
     """
     for name, hint in types_of(type(settings)).items():
         value, kind = getattr(settings, name), getattr(hint, "__origin__", hint)

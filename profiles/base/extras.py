@@ -47,14 +47,7 @@ class OptionalModule:
             raise ConfigError(f"{problem} is not installed; install all of {DISTRIBUTION}")
 
     def load(self, where: str = "") -> ModuleType:
-        """Return the module.
-
-        Args:
-            where: the file or option that needs it, for the message.
-
-        Raises:
-            ConfigError: it is not installed; the message names the entry.
-        """
+        """Return the module; `where` is the file or option that needs it, for the message."""
         self.check(where)
         return importlib.import_module(f"{ROOT}.{self.module}")
 
@@ -76,16 +69,7 @@ def _is_there(module: str) -> bool:
 
 
 def library(module: str, where: str, extra: str) -> Any:
-    """Return a module that an extra of qprof installs.
-
-    Args:
-        module: to import.
-        where: what needs it, for the message.
-        extra: of pyproject.toml.
-
-    Raises:
-        ConfigError: it is not installed.
-    """
+    """Return a module that an extra of pyproject.toml installs; `where` needs it, for the message."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
@@ -97,13 +81,9 @@ def library(module: str, where: str, extra: str) -> Any:
 
 
 def install_command(extra: str) -> str:
-    """Return the command that installs the packages of an extra.
+    """Return the command that installs the packages of an extra of pyproject.toml.
 
-    It names the packages and not the extra: so it works however qprof came here, from an index, a wheel or a
-    checkout.
-
-    Args:
-        extra: of pyproject.toml.
+    It names the packages and not the extra: so it works for a qprof from an index, a wheel or a checkout.
     """
     lines = [line.partition(";") for line in metadata.requires(DISTRIBUTION) or ()]
     wanted = [text.strip() for text, _, marker in lines if re.search(rf"extra == ['\"]{extra}['\"]", marker)]

@@ -636,11 +636,9 @@ def gravest_first(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 
 
 def listed(findings: Iterable[Finding], codes: bool = False) -> tuple[tuple[str, str], ...]:
-    """Return label and text of each finding, as `Presentation` and tables have it, the gravest first.
+    """Return label and text of each finding once, for `Presentation` and tables, the gravest first.
 
-    Args:
-        findings: in any order, some perhaps twice.
-        codes: whether the code stands before the text, as in "[few-samples] 3 samples are few".
+    With `codes`, the code goes before the text, as in "[few-samples] 3 samples are few".
     """
     return tuple((one.label, one.coded_text if codes else one.text) for one in gravest_first(findings))
 

@@ -31,16 +31,9 @@ _PACKAGE = re.compile(r".*?((?:quantizer|profiles|cli)[/\\]\S+)$")
 def improved(
     step: str, make: Callable[[], T], otherwise: U, *also: type[Exception]
 ) -> tuple[T | U, tuple[Finding, ...]]:
-    """Return the result of a step; where a fault of qprof ends it, `otherwise` and the finding that says so.
+    """Return the result of a step; if a fault of qprof ends it, `otherwise` and a finding about the step.
 
-    Args:
-        step: its name, as a user knows it.
-        make: the step.
-        otherwise: the result without it.
-        also: errors that would be the user's elsewhere and are qprof's here.
-
-    Raises:
-        Exception: see `leave_out`.
+    `also` are errors that elsewhere are the user's and here are qprof's. For others see `leave_out`.
     """
     try:
         return make(), ()
@@ -49,13 +42,11 @@ def improved(
 
 
 def leave_out(step: str, error: Exception, *also: type[Exception]) -> Finding:
-    """Log that a step is left out, and return the finding that says so.
+    """Log that a step is left out, and return the finding about it.
 
-    The sentence names the kind of error and the function, and is the same in each run: messages of errors
-    may hold addresses and names of temporary files. The traceback is logged for `qprof --debug`.
-
-    Raises:
-        Exception: the error, where it is not a fault of qprof, or nothing may be left out.
+    The sentence names the kind of error and the function, and is the same in each run: messages of errors may
+    contain addresses and names of temporary files. The traceback is logged for `qprof --debug`. The error is
+    raised again if it is not a fault of qprof, or if nothing may be left out.
     """
     if os.environ.get(STRICT) or not (is_internal(error) or isinstance(error, also)):
         raise error

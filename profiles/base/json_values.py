@@ -21,12 +21,9 @@ NOT_IN_JSON = {"json": False}
 def to_jsonable(value: Any) -> Any:
     """Return a result as dicts, lists, strings, numbers, booleans and None.
 
-    A dataclass becomes a dict of its fields in their order but those `NOT_IN_JSON`, an array a list. JSON has
-    no infinity: inf, -inf and nan become the strings "inf", "-inf" and "nan", so that a missing number (None,
-    JSON null) differs from an infinite one.
-
-    Raises:
-        TypeError: the value contains something else.
+    A dataclass becomes a dict of its fields in their order except those `NOT_IN_JSON`, an array a list. JSON
+    has no infinity: inf, -inf and nan become the strings "inf", "-inf" and "nan", so that a missing number
+    (None, JSON null) differs from an infinite one. Anything else is a TypeError.
     """
     if is_dataclass(value) and not isinstance(value, type):
         return {
@@ -48,15 +45,10 @@ def to_jsonable(value: Any) -> Any:
 
 
 def parse_json(text: str, *, non_finite: bool = False) -> Any:
-    """Return the value that a JSON text describes: the reader of every JSON file of qprof.
+    """Return the value of a JSON text: the reader of every JSON file of qprof.
 
-    Args:
-        text: the document.
-        non_finite: take NaN and Infinity, which JSON has not but Python writes, as floats.
-
-    Raises:
-        MalformedError: not JSON; NaN or Infinity, unless they are taken; a key twice; nested too deeply; a
-            number of thousands of digits. The line is named where it is known.
+    With `non_finite`, NaN and Infinity, which Python writes, are floats. MalformedError, with the line if it
+    is known, for other faults: a key twice, too deep a nesting, or a number of thousands of digits.
     """
     try:
         constant = float if non_finite else _no_number
@@ -78,8 +70,8 @@ MAX_SETTINGS_BYTES = 1 << 24
 def settings_beside(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Return the entries of a JSON file that lies beside a model or data and that nobody named.
 
-    Without the file that is nothing. What cannot be read, is too large or no JSON object is passed over with
-    a note: it may be of another program.
+    Without the file there are none. A file that cannot be read, is too large or no JSON object is skipped
+    with a note: it may be of another program.
     """
     if not os.path.isfile(path):
         return {}

@@ -45,10 +45,10 @@ def option(
     Args:
         group: heading in `--help`.
         description: one sentence, in `--help` and in the JSON Schema; "Gate: ..." for a limit.
-        flag: on the command line, where it is not the name of the field with hyphens.
-        metavar: what stands for a value that is no word.
-        words: those that it may be where its type does not say so, or that complete it.
-        takes: what its text names.
+        flag: on the command line, if it is not the name of the field with hyphens.
+        metavar: stands for a value that is no word.
+        words: the allowed ones if the type does not list them, or words that complete it.
+        takes: kind of thing that its text names.
         least: smallest value on the command line.
         check: called with the value, raises MalformedError.
     """
@@ -67,12 +67,7 @@ def option(
 def setting(
     description: str, *, words: Collection[str] = (), check: Callable[[Any], object] | None = None
 ) -> Meta:
-    """Return the description of a setting of a file, which has no option of its own: `--set` gives one line.
-
-    Args:
-        description: one sentence, in the JSON Schema and the pages.
-        words, check: as in `option`.
-    """
+    """Return the description of a setting of a file, which has no option of its own, only `--set`."""
     return _described(description, group="", words=words, check=check)
 
 
@@ -186,8 +181,10 @@ def options_of(record: type) -> Mapping[str, Option]:
 
 
 def _kind_and_words(kind: Any) -> tuple[type, tuple[str, ...]]:
-    """Return the kind of an option's value and the words of its type: of a union those of its first member
-    that a text can stand for."""
+    """Return the kind of an option's value and the words of its type.
+
+    For a union they are those of its first member that is not None.
+    """
     if get_origin(kind) in (Union, UnionType):
         members = [member for member in get_args(kind) if member is not NoneType]
         return _kind_and_words(members[0])

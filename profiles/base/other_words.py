@@ -432,9 +432,9 @@ def _plain(word: str) -> str:
 
 
 def same_word(word: str, known: Iterable[str]) -> str | None:
-    """Return the known word that is meant: written otherwise, or that of another tool; None for none.
+    """Return the known word that is meant: in another spelling, or another tool's word; None for none.
 
-    Of a member of an enumeration, as `QuantType.QInt8`, its name counts.
+    A member of an enumeration, as `QuantType.QInt8`, counts by its name.
     """
     names, plain = list(known), _plain(word.rpartition(".")[2])
     written = next((name for name in names if plain and _plain(name) == plain), None)
@@ -442,13 +442,11 @@ def same_word(word: str, known: Iterable[str]) -> str | None:
 
 
 def answer_to(word: str, spelt: Callable[[str, str | None], str], given: str = "") -> str:
-    """Return what is said to an option, key or keyword of another tool; "" for a word that is of none.
+    """Return the answer to an option, key or keyword of another tool; "" for any other word.
 
-    Args:
-        word: in any spelling.
-        spelt: returns how a setting, or an option with -- in front, is written with a value of its own, None
-            for the user's; "" where it cannot be given.
-        given: the value that followed the word: a number of it stands in the place of the table's.
+    `spelt` returns the spelling of a setting, or of an option with -- in front, with a value, None for the
+    user's; "" if it cannot be given. If `given`, the value after the word, is a number, it replaces the
+    table's.
     """
     plain = _plain(word)
     if (meant := OPTIONS.get(plain)) is None:

@@ -51,10 +51,9 @@ class Destination:
 
 
 def destination(path: str | os.PathLike[str]) -> Destination:
-    """Return where the name of an output leads.
+    """Return the place that the name of an output leads to.
 
-    Raises:
-        ConfigError: it names a folder, ends in a slash, is a link to itself, or cannot be looked up.
+    ConfigError if it names a folder, ends in a slash, is a link to itself, or cannot be looked up.
     """
     if not isinstance(path, str | os.PathLike):
         raise ConfigError(f"output: is of type {type(path).__name__}; give a path")
@@ -123,20 +122,12 @@ def _descriptor(name: str) -> str | None:
 
 
 def read_text(path: str | os.PathLike[str], error: type[QprofError]) -> str:
-    """Return the text of a UTF-8 file, with a byte order mark taken off and line ends made "\\n".
-
-    Raises:
-        error: the file is missing, unreadable or not UTF-8 text.
-    """
+    """Return the text of a UTF-8 file, with "\\n" line ends and no byte order mark, or raise `error`."""
     return text_of(read_bytes(path, error), os.fspath(path), error)
 
 
 def read_bytes(path: str | os.PathLike[str], error: type[QprofError]) -> bytes:
-    """Return the content of a file.
-
-    Raises:
-        error: the file is missing or unreadable.
-    """
+    """Return the content of a file, or raise `error`."""
     try:
         return Path(path).read_bytes()
     except OSError as problem:
@@ -144,11 +135,7 @@ def read_bytes(path: str | os.PathLike[str], error: type[QprofError]) -> bytes:
 
 
 def text_of(data: bytes, where: str, error: type[QprofError]) -> str:
-    """Return the text of the content of a file, see `read_text`.
-
-    Raises:
-        error: it is not UTF-8 text.
-    """
+    """Return the content of a file as text, as `read_text` does, or raise `error`."""
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as problem:
@@ -184,9 +171,8 @@ class FileBatch:
     def __init__(self, folders: ExitStack, kept: Callable[[], Iterable[Path]] = tuple) -> None:
         """Begin an empty batch.
 
-        Args:
-            folders: removes the temporary folders when it is closed.
-            kept: returns files that are never removed as superseded; called only if any are.
+        `folders` removes the temporary folders when it is closed. `kept` returns files that are never removed
+        as superseded; it is called only if any are.
         """
         self._folders, self._staged = folders, list[_Staged]()
         self._superseded: list[Path] = []
@@ -195,12 +181,9 @@ class FileBatch:
     def add(self, path: str | os.PathLike[str]) -> Path:
         """Return the path of a temporary file to write; it becomes `path` when the batch is complete.
 
-        The file that is added first appears last; one that is added again takes the place of the one before.
-        The mode of a file that is replaced is kept, and a link to a file is kept. A folder that is missing is
-        made. What is no regular file (a pipe, a device, a descriptor) is written into, and never replaced.
-
-        Raises:
-            ConfigError: the folder cannot be made or written, or `path` names no file.
+        The file that is added first appears last; one that is added again replaces the one before. The mode
+        of a file that is replaced is kept, and a link to a file is kept. A folder that is missing is made. A
+        path that is no regular file (a pipe, a device, a descriptor) is written into, and never replaced.
         """
         target = destination(path)
         for before in {staged.folder for staged in self._staged if staged.path == path}:
@@ -238,11 +221,7 @@ class FileBatch:
         self._superseded.append(path)
 
     def appear(self) -> None:
-        """Put all files into their places; if one cannot be, all is as it was before.
-
-        Raises:
-            ConfigError: a file cannot be written.
-        """
+        """Put all files into their places; if one cannot be, all is as it was before."""
         for staged in self._staged:
             if staged.target.is_stream:
                 with (
@@ -272,14 +251,8 @@ class FileBatch:
 def replacing_together(kept: Callable[[], Iterable[Path]] = tuple) -> Iterator[FileBatch]:
     """Yield a batch of files, which appear together when the with block ends without error.
 
-    When the block fails, or is interrupted by Ctrl-C, the temporary files are removed and everything stays as
-    it was.
-
-    Args:
-        kept: returns files that are never removed as superseded, as they are read; called only if any are.
-
-    Raises:
-        ConfigError: a file cannot be written.
+    If the block fails, or is interrupted by Ctrl-C, the temporary files are removed and everything stays as
+    it was. `kept` is as in `FileBatch`.
     """
     with ExitStack() as folders:
         batch = FileBatch(folders, kept)
@@ -292,15 +265,8 @@ def write_atomically(
 ) -> None:
     """Write a whole file in one step: afterwards it is complete, or as it was before.
 
-    Text is written as UTF-8 with "\\n" line ends on every system.
-
-    Args:
-        path: the file.
-        content: what will be in it; a large text may come in pieces.
-        batch: files with which it is to appear; None for alone.
-
-    Raises:
-        ConfigError: see `FileBatch.add`.
+    Text is written as UTF-8 with "\\n" line ends on every system; a large one may come in pieces. With a
+    `batch`, the file appears together with its files.
     """
     if batch is None:
         with replacing_together() as alone:
@@ -328,9 +294,7 @@ def no_room(name: object, size: int) -> WritingError:
 def writing(path: str | os.PathLike[str], size: int = 0) -> Iterator[None]:
     """Turn an error of the system into a WritingError that names the output, and no temporary file.
 
-    Args:
-        path: what is written.
-        size: of it in bytes, as far as is known, for the error about a full temporary folder.
+    `size` is that of the output in bytes, 0 if unknown, for the error about a full temporary folder.
     """
     try:
         yield
@@ -344,11 +308,7 @@ def writing(path: str | os.PathLike[str], size: int = 0) -> Iterator[None]:
 
 @contextmanager
 def made_folder(path: Path) -> Iterator[None]:
-    """Make a folder, and those above it, where they are not there; when the with block fails they go again.
-
-    Raises:
-        WritingError: it cannot be made, or is a file.
-    """
+    """Make a folder and its missing parents; if the with block fails, they are removed again."""
     missing = [folder for folder in (path, *path.parents) if not folder.exists()]
     with writing(path):
         path.mkdir(parents=True, exist_ok=True)
@@ -399,10 +359,9 @@ def _locked_folder(target: Destination, locks: ExitStack) -> Path:
 
 
 def _lock(folder: Path) -> int:
-    """Lock a folder of this user; return the descriptor that holds the lock until it is closed.
+    """Lock a folder of this user; return the descriptor, which releases the lock when it is closed.
 
-    Raises:
-        OSError: it is locked, it is another user's, or the file system has no locks.
+    OSError if it is locked or another user's, or if the file system has no locks.
     """
     if fcntl is None:
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
@@ -428,7 +387,7 @@ def _system() -> str:
 
 
 def _take_over_mode(staged: _Staged) -> None:
-    """Give a file the mode, and where that is allowed the owner, of the one that it replaces.
+    """Give a file the mode, and if that is allowed the owner, of the one that it replaces.
 
     It is on the disk before it replaces anything: after a power failure the old content is there, or the new.
     """

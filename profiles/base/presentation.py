@@ -184,10 +184,7 @@ def deciding_digits(
 ) -> tuple[str, str]:
     """Return a figure and its limit; one that misses its limit has as many more decimals as show that.
 
-    Args:
-        value, limit: in one unit.
-        decimals: of both where these show it.
-        is_least: whether the figure has to be at least the limit, and not at most.
+    `decimals` are those of both if they suffice. `is_least` means that the limit is a lower bound.
     """
     is_missed = value < limit if is_least else value > limit
     common = max(decimals)

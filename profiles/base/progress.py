@@ -78,14 +78,10 @@ def plain_lines(
     clock: Callable[[], float] = time.monotonic,
     unit: str = "sample",
 ) -> Progress:
-    """Return a `Progress` that writes a line after five seconds, after ten more, twenty more and so on, and
-    one for the last sample of what took longer than the first five.
+    """Return a `Progress` that writes a line after five seconds, after ten more, twenty more and so on.
 
-    Args:
-        task: first word of each line.
-        write: takes a line without its end.
-        clock: seconds from any fixed moment.
-        unit: what is counted, one of it.
+    It writes one for the last sample too if that comes after the first five seconds. `task` is the first word
+    of each line, `unit` the singular of the items; `clock` returns seconds.
     """
     start = clock()
     wait = SECONDS_BETWEEN_LINES

@@ -48,9 +48,7 @@ _DEPTH_LIMIT = 50
 def flow_text(value: object) -> str:
     """Return `value` on one line: a scalar, or a list or mapping of scalars in flow style.
 
-    Raises:
-        ValueError: a number is not finite.
-        TypeError: the value is of another type.
+    ValueError if a number is not finite, TypeError for another type.
     """
     if isinstance(value, str):  # most are
         return text(value)
@@ -105,8 +103,7 @@ def entry(key: str, value: str, indent: int = 0) -> str:
 
 
 def block(mapping: Mapping[str, object], indent: int = 0, levels: int = 1) -> str:
-    """Return a mapping with one entry a line; so are the mappings in it, down to a number of levels, and the
-    values below in flow style."""
+    """Return a mapping with one entry a line, as mappings in it to a depth of `levels`; others in flow."""
     lines = []
     for key, value in mapping.items():
         if levels > 1 and isinstance(value, Mapping) and value:
@@ -123,9 +120,7 @@ def block(mapping: Mapping[str, object], indent: int = 0, levels: int = 1) -> st
 def parse(document: str) -> object:
     """Return the one document in a text, as dicts, lists, str, int, float, bool and None.
 
-    Raises:
-        MalformedError: not YAML, not one document, or it uses a feature that qprof refuses; the line is
-            named.
+    MalformedError, with the line, if it is not YAML, not one document, or uses a feature that qprof refuses.
     """
     documents = parse_all(document)
     if len(documents) != 1:
@@ -241,16 +236,9 @@ def _resolved(event: yaml.ScalarEvent) -> object:
 
 
 def parse_file(document: str, form: str, advice: str) -> dict[str, object]:
-    """Return the top mapping of one of qprof's own files.
+    """Return the top mapping of one of qprof's own files, whose `format` must be `form`, as "qprof-plan/1".
 
-    Args:
-        document: the text of the file.
-        form: the `format` that it must have, such as "qprof-plan/1".
-        advice: what to do where it is another file.
-
-    Raises:
-        MalformedError: another format, or another number of this one: no other is read; or not the whole
-            file.
+    MalformedError for another format or number, with `advice`, or for a file that is not complete.
     """
     if document.startswith(f"format: {form}\n"):
         _check_whole(document)

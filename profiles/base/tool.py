@@ -33,12 +33,10 @@ LOGGER = logging.getLogger("qprof_onnx")
 
 
 def note(finding: Finding, *, waits: bool = False) -> None:
-    """Tell the user of an assumption that nobody stated, as "where: sentence; how to choose otherwise".
+    """Note an assumption that nobody stated, as "where: sentence; how to choose otherwise".
 
-    Args:
-        finding: what is told.
-        waits: whether the command line prints it only before the next thing that it prints, and not at all
-            where that is an error: so for what concerns the settings, before anything was done with them.
+    With `waits`, the command line prints it before the next thing that it prints, and not at all if that is
+    an error: for notes on the settings, before anything was done with them.
     """
     LOGGER.warning("%s", finding, extra={"finding": finding, "waits": waits})
 

@@ -19,6 +19,6 @@ def tuned(value: T, *, figure: str, chosen_on: str, holds: tuple[float, float] |
         figure: the measurement that chose it.
         chosen_on: the models of that measurement; "by hand" for none.
         holds: smallest and largest value, as far as they were tried, with which no model of the table's
-            header gets another plan; None where that is not known.
+            header gets another plan; None if that is not known.
     """
     return value
