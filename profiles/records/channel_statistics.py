@@ -126,7 +126,7 @@ class Channels:
     def power(self) -> Floats:
         """Mean square of each channel, float64 (n,), never less than the square of the mean.
 
-        Infinite where float64 cannot hold it; only channels of a tensor of double can have that.
+        Infinite if float64 cannot represent it; only channels of a tensor of double can have that.
         """
         power = SQUARES.total(self.sums, self.magnitude) / np.maximum(self.count, 1)
         with np.errstate(over="ignore", under="ignore"):
@@ -134,11 +134,7 @@ class Channels:
         return clipped
 
     def merged(self, other: Channels) -> Channels:
-        """Return the record of both sets of elements together: exact, commutative, associative.
-
-        Raises:
-            ProfileError: the axes or the numbers of channels differ, or a channel has too many elements.
-        """
+        """Return the record of both sets of elements together: exact, commutative, associative."""
         if (self.axis, self.count.size) != (other.axis, other.count.size):
             raise ProfileError(
                 f"merge: {self.count.size} channels on axis {self.axis} do not go with {other.count.size} on "
@@ -164,13 +160,9 @@ class Channels:
 
 
 def divided(channels: Channels, divisors: Floats) -> Channels:
-    """Return the statistics of channels whose elements were divided by one number each.
+    """Return the statistics of channels whose elements were divided by one number above 0 each, (n,).
 
     Ranges are exact; the sums are those of the old mean and power, on the finest grids of the new range.
-
-    Args:
-        channels: before.
-        divisors: above 0, (n,).
     """
     low, high = channels.minimum / divisors, channels.maximum / divisors
     magnitude = np.maximum(np.abs(low), np.abs(high))

@@ -128,12 +128,9 @@ def digest_count(count: int) -> int:
 
 
 def smallest_digests(sizes: Mapping[str, int], count: int) -> tuple[str, ...]:
-    """Return the smallest digests of samples, in order: `FEW`, and more as long as all together have at most
-    `MORE_BYTES`.
+    """Return the smallest digests of samples, in order, at most `count`.
 
-    Args:
-        sizes: bytes of the arrays of each sample, by digest.
-        count: how many at most.
+    They are `FEW`, and more as long as all together have at most `MORE_BYTES`. `sizes` are bytes by digest.
     """
     chosen, total = list[str](), 0
     for digest in sorted(sizes)[:count]:
@@ -147,10 +144,8 @@ def smallest_digests(sizes: Mapping[str, int], count: int) -> tuple[str, ...]:
 def extreme_digests(sizes: Mapping[str, SampleSize], count: int) -> tuple[str, ...]:
     """Return the digests of the extreme samples, each once: loudest, quietest, longest, shortest.
 
-    Args:
-        sizes: of samples, by digest; of equal ones the smallest digest is taken, and none that is larger than
-            `EXTREME_BYTES`.
-        count: of all check samples.
+    Among equal ones the smallest digest is taken; samples above `EXTREME_BYTES` are left out. `count` is that
+    of all check samples.
     """
     sizes = {digest: size for digest, size in sizes.items() if size.bytes <= EXTREME_BYTES}
     chosen = []
@@ -165,12 +160,7 @@ def extreme_digests(sizes: Mapping[str, SampleSize], count: int) -> tuple[str, .
 
 
 def chosen_samples(samples: Iterable[CheckSample], count: int) -> tuple[CheckSample, ...]:
-    """Return which of some samples are kept, in order of their digests.
-
-    Args:
-        samples: all that may be; equal ones count as one.
-        count: how many at most.
-    """
+    """Return the samples to store, at most `count`, in order of their digests; equal ones count as one."""
     every = {sample.digest: sample for sample in samples}
     kept, room = set[str](), DIGEST_BYTES
     sizes = {digest: size_of(sample.arrays) for digest, sample in every.items()}
@@ -203,11 +193,7 @@ def is_samples_file(path: str | os.PathLike[str]) -> bool:
 
 
 def check_samples_place(profile: str | os.PathLike[str]) -> None:
-    """Refuse the file of a profile where its check samples would be written over, or remove, another file.
-
-    Raises:
-        ConfigError: naming that file.
-    """
+    """Refuse the file of a profile if its check samples would replace, or remove, another file."""
     file = samples_file(profile)
     if os.path.isfile(file) and os.path.getsize(file) and not is_samples_file(file):
         raise ConfigError(
@@ -220,10 +206,9 @@ def check_samples_place(profile: str | os.PathLike[str]) -> None:
 
 
 def _packed(array: Array) -> tuple[Array, Array | None]:
-    """Return the array and None, or the numbers of its values and these where that takes less room.
+    """Return the array and None, or the numbers of its values and these values if that takes less room.
 
-    An array of which a part has as many distinct values as have numbers is left as it is, without a look at
-    the rest.
+    If a part of an array already has more distinct values than there are numbers, the rest is not looked at.
     """
     if array.dtype.kind == "O":
         return np.array([str(text) for text in array.flat], dtype=np.str_).reshape(array.shape), None
@@ -250,8 +235,10 @@ def _packed(array: Array) -> tuple[Array, Array | None]:
 
 
 def _distinct(array: Array) -> Array:
-    """Return the distinct elements of a flat array of integers, in order: in a tenth of the time that
-    `numpy.unique` takes."""
+    """Return the distinct elements of a flat array of integers, in order.
+
+    It takes a tenth of the time of `numpy.unique`.
+    """
     ordered = np.sort(array)
     return ordered[np.concatenate([[True], ordered[1:] != ordered[:-1]])] if ordered.size else ordered
 
@@ -264,13 +251,10 @@ _UPPER_BITS = 22
 
 
 def _numbering(values: Array, elements: int) -> Callable[[Array], Array]:
-    """Return a function from bits to numbers of values; of bits that are none of these, some number.
+    """Return a function from bits to numbers of values; for bits that are none of these, any number.
 
-    A look-up table is several times as fast as a search: pictures have a few hundred values.
-
-    Args:
-        values: bits, uint16, uint32 or uint64, in order, each once.
-        elements: of how many these are to be found; a table is not worth it for few.
+    `values` are bits, uint16, uint32 or uint64, in order, each once. A look-up table is several times as fast
+    as a search: pictures have a few hundred values. It does not pay for few `elements`.
     """
     kind = values.dtype.type
     shift = kind(max(0, 8 * values.dtype.itemsize - _UPPER_BITS))
@@ -310,11 +294,9 @@ def samples_content(samples: Sequence[CheckSample]) -> bytes:
 
 
 def read_samples_file(path: Path) -> tuple[CheckSample, ...]:
-    """Read the file of check samples of a profile.
+    """Return the check samples in the file beside a profile.
 
-    Raises:
-        DataError: the file is missing, no regular one, larger than any that is written, or damaged in any
-            way.
+    DataError if it is missing, no regular file, larger than any that is written, or damaged.
     """
     try:
         status = path.stat()

@@ -98,9 +98,9 @@ def data_findings(profile: Profile) -> tuple[Finding, ...]:
 
 
 def equal_runs(profile: Profile) -> int:
-    """Return how many samples (or batches) there are where all are equal; 0 where they differ, or for one.
+    """Return the number of samples (or batches) if all are equal; 0 if they differ, or for one.
 
-    Extremes have each sample once, by its digest. Where there is one alone, and the digest of the data is a
+    Extremes have each sample once, by its digest. If there is only one, and the digest of the data is a
     multiple of its digest, all samples are that one.
     """
     tensors = [*profile.values(), *(record.tensor for record in profile.inputs.values())]
@@ -173,9 +173,9 @@ def check_input(name: str, record: InputProfile) -> InputCheck:
 def mean_and_deviation(tensor: TensorProfile) -> tuple[float, float]:
     """Return mean and standard deviation of a tensor that has elements, from its histogram.
 
-    A histogram is the same whatever the order of the samples, and so are these. A bin is at most a 999th of
-    the range wide and its elements are taken as evenly spread in it, so that both are exact to about a
-    2000th of the range; where all elements are whole numbers and a bin has one of them, exact to rounding.
+    A histogram does not depend on the order of the samples, and so do these not. A bin is at most a 999th of
+    the range wide and its elements count as evenly spread in it, so that both are exact to about a 2000th of
+    the range; if all elements are whole numbers and a bin has one of them, exact to rounding.
     """
     edges = np.clip(tensor.histogram.edges(), tensor.minimum, tensor.maximum)
     low, high = edges[:-1], edges[1:]
@@ -204,12 +204,12 @@ def whole_numbers(tensor: TensorProfile) -> bool:
 
 
 def looks_like_pixels(record: InputProfile) -> bool:
-    """Whether a float input holds pixels from 0 to 255 that the model does not scale.
+    """Return whether a float input has pixels from 0 to 255 that the model does not scale.
 
     Networks for images are trained on pixels over 255 or with mean and deviation taken out, so that values
-    beyond 16 do not come up. What is told from it has an image's sizes, no negative value (a mean was not
-    taken out), nothing above 255, and either something above 127 or whole numbers alone up to 16 or more.
-    Nothing is said where the model itself begins with Sub, Mul, Div or a normalisation by constants.
+    beyond 16 do not come up. So the input has an image's sizes, no negative value (a mean was not taken out),
+    nothing above 255, and either a value above 127 or only whole numbers up to 16 or more. False if the model
+    itself begins with Sub, Mul, Div or a normalisation by constants.
     """
     tensor = record.tensor
     if record.normalised or tensor.dtype not in FLOAT_DTYPES or not tensor.count:
@@ -225,9 +225,9 @@ def looks_like_pixels(record: InputProfile) -> bool:
 
 
 def looks_channels_last(record: InputProfile) -> bool:
-    """Whether an image has its channels last where the model leaves all these dimensions free.
+    """Return whether an image has its channels last if the model leaves all these dimensions free.
 
-    Where the model fixes them, a sample of another layout is refused by its shape. A model that begins with
+    If the model fixes them, a sample of another layout is refused by its shape. A model that begins with
     Transpose takes such images on purpose.
     """
     sizes, shape = record.sizes, record.tensor.shape
@@ -238,10 +238,10 @@ def looks_channels_last(record: InputProfile) -> bool:
 
 
 def is_constant_input(record: InputProfile, runs: int, alone: bool) -> bool:
-    """Whether a float input of more than one element has one value everywhere, in every sample.
+    """Return whether a float input of more than one element has one value everywhere, in every sample.
 
-    Integers often have, such as the mask of sentences without padding; so have scalars, such as a rate. 0 is
-    where recurrent models begin: it counts only for an input that is the only one.
+    Integers often have, such as the mask of sentences without padding; so have scalars, such as a rate.
+    Recurrent models begin with 0: it counts only for an input that is the only one.
     """
     tensor = record.tensor
     if tensor.dtype not in FLOAT_DTYPES or tensor.count <= runs or tensor.minimum != tensor.maximum:
@@ -250,9 +250,9 @@ def is_constant_input(record: InputProfile, runs: int, alone: bool) -> bool:
 
 
 def is_unused_state(record: InputProfile, runs: int) -> bool:
-    """Whether a float input was zero in all samples, or had no elements, as a state is at its start.
+    """Return whether a float input was zero in all samples, or had no elements, as a state at its start.
 
-    Ranges of what it becomes with the first steps were not seen then.
+    The ranges that it takes in later steps were not seen then.
     """
     tensor = record.tensor
     if tensor.dtype not in FLOAT_DTYPES or record.sizes is None:
@@ -364,12 +364,12 @@ def _width(low: float, high: float) -> float:
 
 
 def growth(extremes: Extremes | None) -> float | None:
-    """Return the share by which as many samples again are expected to widen the range of a tensor.
+    """Return the fraction by which as many samples again are expected to widen the range of a tensor.
 
-    Of n + 1 exchangeable samples each is the largest with probability 1 / (n + 1), and then it is above all
-    others by the distance D of the two largest. So one more sample adds D / (n + 1) on average, and samples
-    n + 1 to 2 n about D ln 2, with the D of the n samples as its estimate; at both ends alike. For a single
-    tensor that is a rough guess: use the median of many.
+    Among n + 1 exchangeable samples each is the largest with probability 1 / (n + 1), and then it is above
+    all others by the distance D of the two largest. So one more sample adds D / (n + 1) on average, and
+    samples n + 1 to 2 n about D ln 2, with the D of the n samples as its estimate; at both ends alike. For a
+    single tensor that is a rough guess: use the median of many.
     """
     if extremes is None or len(extremes.lowest) < 2 or len(extremes.highest) < 2:
         return None
@@ -385,20 +385,16 @@ def median_growth(tensors: Mapping[str, TensorProfile]) -> float:
 
 
 def outliers(tensors: Mapping[str, TensorProfile], runs: int) -> tuple[Outlier, ...]:
-    """Return the samples that hold the extremes of unusually many tensors, the worst first.
+    """Return the samples that make the extremes of unusually many tensors, the worst first.
 
-    Only ends of ranges are counted that one sample alone has made: after a Relu all minima are 0. Were all
-    ends independent, each of `runs` samples would make a binomial number of them, on average their number
+    Only ends of ranges are counted that one sample alone has made: after a Relu all minima are 0. If all ends
+    were independent, each of `runs` samples would make a binomial number of them, on average their number
     over `runs`. They are not: a large value goes on through many layers, so that counts are spread more. How
     much more is estimated from the counts of the other samples (variance over mean, at least 1: the
-    dispersion of a quasi-binomial model, McCullagh and Nelder, "Generalized Linear Models", section 4.5),
-    and both the count and the number of ends are divided by it. A sample stands out where the probability of
-    as many or more, times the number of samples (Bonferroni), is below `OUTLIER_PROBABILITY`;
-    `MAX_OUTLIERS` are returned.
-
-    Args:
-        tensors: with extremes.
-        runs: number of samples.
+    dispersion of a quasi-binomial model, McCullagh and Nelder, "Generalized Linear Models", section 4.5), and
+    both the count and the number of ends are divided by it. A sample stands out if the probability of as many
+    or more, times the number of samples (Bonferroni), is below `OUTLIER_PROBABILITY`; `MAX_OUTLIERS` are
+    returned.
     """
     held = dict[str, list[str]]()
     names = dict[str, str]()
@@ -461,7 +457,7 @@ def widened_by_one_sample(tensor: TensorProfile) -> bool:
 
 
 def is_heavy_tailed(tensor: TensorProfile) -> bool:
-    """Whether all elements but `TAIL_ELEMENTS` of them lie in all but `TAIL_WIDTH` of the range.
+    """Return whether all elements but `TAIL_ELEMENTS` of them lie in all but `TAIL_WIDTH` of the range.
 
     Half of `TAIL_ELEMENTS` is left out at either end. Both ranges are extended to 0, as quantized types
     represent 0.

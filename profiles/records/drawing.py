@@ -25,14 +25,9 @@ def small_histogram(
 ) -> str:
     """Return a histogram drawn in `cells` characters from minimum to maximum.
 
-    Heights are logarithmic, so the tails that decide a range can be seen: an empty cell is blank, and a
-    cell with anything in it is not. The mass of a bin is taken as evenly spread.
-
-    Args:
-        histogram: of the finite elements.
-        minimum, maximum: range of the drawing, usually that of the elements.
-        cells: width in characters.
-        ramp: characters from lowest to highest.
+    Heights are logarithmic, so the tails that decide a range can be seen: an empty cell is blank, and a cell
+    with any element is not. The mass of a bin counts as evenly spread. `ramp` has the characters from lowest
+    to highest.
     """
     levels = [math.ceil(len(ramp) * height) for height in heights(histogram, minimum, maximum, cells)]
     return "".join(ramp[min(level, len(ramp)) - 1] if level else " " for level in levels)
@@ -87,13 +82,7 @@ class Drawing:
 
 
 def drawing(name: str, histogram: Bins, minimum: float, maximum: float) -> Drawing:
-    """Return a histogram as bars from minimum to maximum; their heights are logarithmic.
-
-    Args:
-        name: of the tensor.
-        histogram: of its finite elements.
-        minimum, maximum: range of the drawing, usually that of the elements.
-    """
+    """Return a histogram as bars from minimum to maximum; their heights are logarithmic."""
     step = WIDTH / BARS
     bars = "".join(
         f'<rect x="{10 + number * step:.1f}" y="{20 + HEIGHT * (1 - height):.1f}" width="{step:.1f}" '

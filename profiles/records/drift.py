@@ -100,15 +100,8 @@ def check_comparable(
 ) -> tuple[Finding, ...]:
     """Return the findings about a pair: other weights, another structure, the same data.
 
-    Args:
-        old, new: the profiles.
-        names: where they come from, for messages.
-        allow_different: accept profiles of models of different structure, whose tensors have only their
-            names in common.
-
-    Raises:
-        ProfileError: one is of another tool; the structures differ and that is not allowed; no tensor is in
-            both.
+    ProfileError if one is of another tool, if no tensor is in both, or if the structures differ and
+    `allow_different` is not set; with it only tensors of the same name are compared.
     """
     for where, profile in zip(names, (old, new), strict=True):
         if not is_exact(profile):
@@ -140,12 +133,10 @@ def check_comparable(
 
 
 def compare(old: Profile, new: Profile, covers: Mapping[str, Cover] | None = None) -> Drift:
-    """Return how `new` differs from `old`; both have passed `check_comparable`.
+    """Return the differences of `new` from `old`; both have passed `check_comparable`.
 
-    Args:
-        old, new: profiles with exact histograms.
-        covers: for each tensor the range that OLD's parameters represent without saturating; None for the
-            tensor's range, extended to 0.
+    `covers` are the ranges that OLD's parameters represent without saturating; None for the tensors' ranges,
+    extended to 0.
     """
     tensors = tuple(
         tensor_drift(name, old[name], new[name], covers[name] if covers else _extended(old[name]))
@@ -244,7 +235,7 @@ def has_parts(old: Profile, new: Profile) -> bool:
 def part_drifts(old: Profile, new: Profile) -> tuple[PartDrift, ...]:
     """Return the parts of inputs that changed by more than chance and much, the largest shift first.
 
-    Known are those of inputs whose channels both profiles have.
+    These are only inputs whose channels both profiles have.
     """
     found: list[PartDrift] = []
     for name in old.inputs:
@@ -265,16 +256,11 @@ def _channels(old: InputProfile, new: InputProfile) -> tuple[Channels, Channels]
 def _parts_of_input(
     name: str, old: InputProfile, new: InputProfile, samples: tuple[int, int]
 ) -> Iterator[PartDrift]:
-    """Yield the parts of an input that changed.
+    """Yield the parts of an input that changed; `samples` are the numbers of samples of both profiles.
 
     Chance is that of samples, not of elements: the pixels of a picture, and the steps of a recording, are
-    alike. And where values have long tails, one sample makes a deviation: the wider one is taken without a
+    alike. And if values have long tails, one sample makes a deviation: the wider one is taken without a
     sample whose values are all as far from the mean as the farthest.
-
-    Args:
-        name: of the input.
-        old, new: the input in both profiles.
-        samples: numbers of samples of both.
     """
     if (channels := _channels(old, new)) is None:
         return
@@ -345,8 +331,10 @@ def _brightness(colours: Sequence[PartDrift]) -> PartDrift:
 def _sure_spread(
     part: PartDrift, channels: tuple[Channels, Channels], counts: Sequence[int], at: int
 ) -> float:
-    """Return the factor between the deviations of a part, the wider one without a sample of the
-    farthest value; below 1 where that alone made it wider."""
+    """Return the ratio of the deviations of a part, the wider one without a sample of the farthest value.
+
+    It is below 1 if only that sample made it wider.
+    """
     is_new = part.new_deviation > part.old_deviation
     narrow, wide = sorted((part.old_deviation, part.new_deviation))
     mean, count, wider = part.new_mean if is_new else part.old_mean, counts[is_new], channels[is_new]
@@ -393,9 +381,8 @@ MIN_LEVEL_CHANGE = tuned(
 def band_drifts(old: Profile, new: Profile) -> tuple[tuple[str, float, float, float, float], ...]:
     """Return the octaves of signals whose level changed by more than chance and much, the most first.
 
-    Returns:
-        Each with the name of the input, its ends in Hz, and the mean level in dB of OLD and of NEW. Known
-        are those of inputs with a rate of which both profiles hold some samples.
+    Each has the name of the input, its ends in Hz, and the mean level in dB of OLD and of NEW. These are only
+    inputs with a rate for which both profiles have some samples.
     """
     found = []
     for name in new.inputs:
@@ -441,13 +428,7 @@ def _band_levels(signals: Sequence[npt.NDArray[Any]], rate: int) -> Floats:
 
 
 def tensor_drift(name: str, old: TensorProfile, new: TensorProfile, cover: Cover) -> TensorDrift:
-    """Return all measures of one tensor.
-
-    Args:
-        name: of the tensor.
-        old, new: its profiles, both with exact histograms.
-        cover: the range that OLD's parameters represent without saturating.
-    """
+    """Return all measures of one tensor; `cover` is the range of OLD's parameters without saturation."""
     assert isinstance(old.histogram, Histogram)
     assert isinstance(new.histogram, Histogram)
     clipped: float | None = share_outside(new, cover)
@@ -488,9 +469,9 @@ def range_growth(old: TensorProfile, new: TensorProfile) -> float:
 
 
 def share_outside(tensor: TensorProfile, cover: Cover) -> float:
-    """Return the share of the finite elements that lie outside `cover`, 0 to 1; 0 when there are none.
+    """Return the fraction of the finite elements outside `cover`, 0 to 1; 0 if there are none.
 
-    The elements of a bin are taken as evenly spread, except zeros: they are counted, and always covered.
+    The elements of a bin count as evenly spread, except zeros: they are counted, and always covered.
     """
     histogram = tensor.histogram
     assert isinstance(histogram, Histogram)
@@ -514,12 +495,10 @@ def share_outside(tensor: TensorProfile, cover: Cover) -> float:
 def common_bins(
     old: Histogram, new: Histogram, finest: int
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return the counts of both in the same bins: those of the merged histogram, exactly.
+    """Return the counts of both, neither empty, in the same bins: those of the merged histogram, exactly.
 
-    Args:
-        old, new: neither empty.
-        finest: exponent of the narrowest bins; `bin_exponent` of OLD's range extended to 0, so that values
-            less than about a 1000th of that range apart may be taken for equal: quantized they are equal.
+    `finest` is the exponent of the narrowest bins: `bin_exponent` of OLD's range extended to 0. So values
+    less than about a 1000th of that range apart may be taken for equal: quantized they are equal.
     """
     both = old.merged(new)
     both = both.coarsened(max(both.exponent, finest))
@@ -534,20 +513,16 @@ def common_bins(
 
 
 def jensen_shannon(old: npt.NDArray[np.int64], new: npt.NDArray[np.int64]) -> float:
-    """Return the Jensen-Shannon distance of two histograms over the same bins, from 0 to 1.
+    """Return the Jensen-Shannon distance of two histograms over the same bins, from 0 to 1; neither is all 0.
 
-    With p and q the shares of a bin and m = (p + q) / 2, the divergence is the sum over bins of
-    (p log2(p / m) + q log2(q / m)) / 2, and the distance its square root.
+    With p and q the fractions of a bin and m = (p + q) / 2, the divergence is the sum over bins of (p log2(p
+    / m) + q log2(q / m)) / 2, and the distance its square root.
 
     Two random draws from one distribution differ in every bin, and with many bins and few elements the
     distance would be large without any drift. So neighbouring bins are joined first, into (2 n)^(1/3) groups
     of about equal mass, rounded up to an even number, with n the number of elements of the smaller histogram
-    (the number of
-    bins: Terrell and Scott, "Oversmoothed nonparametric density estimates", 1985). Groups of equal mass are
-    robust to outliers.
-
-    Args:
-        old, new: counts in the same bins; neither is all zero.
+    (the number of bins: Terrell and Scott, "Oversmoothed nonparametric density estimates", 1985). Groups of
+    equal mass are robust to outliers.
     """
     elements = old.sum(dtype=np.float64), new.sum(dtype=np.float64)
     p, q = old / elements[0], new / elements[1]
@@ -568,8 +543,8 @@ def wasserstein_distance(old: TensorProfile, new: TensorProfile) -> float:
     """Return the Wasserstein-1 distance over OLD's width; see the docstring of this module.
 
     It is the integral of |F - G| over both cumulative distributions, which are straight lines within a bin.
-    The elements of a bin are taken as evenly spread over it, so the distance is right to one bin of the
-    wider histogram. Both must hold elements.
+    The elements of a bin count as evenly spread over it, so the distance is right to one bin of the wider
+    histogram. Both must have elements.
     """
     a, b = old.histogram, new.histogram
     assert isinstance(a, Histogram)

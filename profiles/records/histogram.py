@@ -28,14 +28,10 @@ MIN_EXPONENT = -200
 
 
 def bin_exponent(minimum: float, maximum: float, bins: int = BINS) -> int:
-    """Return the smallest e, at least MIN_EXPONENT, with which the grid indices of the range fit.
+    """Return the smallest e, at least MIN_EXPONENT, with which the grid indices of the finite range fit.
 
-    They fit when floor(minimum / 2**e) .. floor(maximum / 2**e) are at most `bins` indices, all of them below
+    They fit if floor(minimum / 2**e) .. floor(maximum / 2**e) are at most `bins` indices, all of them below
     2**INDEX_BITS in magnitude. The exponent never falls when the range grows, which makes merging exact.
-
-    Args:
-        minimum, maximum: finite numbers, minimum <= maximum.
-        bins: largest number of indices.
     """
     largest = max(abs(minimum), abs(maximum))
     if largest == 0.0:
@@ -178,23 +174,18 @@ class Histogram:
     def resampled(self, minimum: float, maximum: float, bins: int = BINS) -> EqualBins:
         """Return `bins` equal bins over [minimum, maximum], as Glow's profiles have them.
 
-        The mass of a bin is taken as evenly spread, clipped to the range given (the exact minimum and
-        maximum of the data, which lie in the first and the last bin), and the cumulative sum is rounded to
-        whole counts: the total is kept and the result is deterministic.
+        The mass of a bin counts as evenly spread, clipped to the range given (the exact minimum and maximum
+        of the data, which lie in the first and the last bin), and the cumulative sum is rounded to whole
+        counts: the total stays and the result is deterministic.
         """
         return _resampled(self.edges(), self.counts, minimum, maximum, bins)
 
 
 def count_bins(flat: npt.NDArray[np.floating], e: int, first: int, bins: int) -> npt.NDArray[np.int64]:
-    """Return how many elements of `flat` fall into each bin first .. first + bins - 1 of width 2**e.
+    """Return the number of elements of `flat` in each bin first .. first + bins - 1 of width 2**e.
 
-    The reference of every faster counter. All elements must lie in these bins.
-
-    Args:
-        flat: float16, float32 or float64, one axis, all finite.
-        e: exponent of the bin width, at least MIN_EXPONENT and at most 1022.
-        first: grid index of the first bin.
-        bins: number of bins.
+    The reference of every faster counter. `flat` is float16, float32 or float64, one axis, all finite and in
+    these bins; e is at least MIN_EXPONENT and at most 1022.
     """
     if bins == 1:
         return np.array([flat.size], np.int64)
@@ -220,8 +211,8 @@ def _scaling_dtype(dtype: np.dtype[Any], e: int) -> np.dtype[Any]:
     """Return the type in which x * 2**-e, its floor and the distance of that from the first index are exact.
 
     A float32 scaled by a power of two of at least 1 does not underflow. The distance of two whole float32 is
-    exact when it is below 2000: either both are small, or within a factor of two of each other (Sterbenz).
-    Float64 does for every float32 and for every exponent in use.
+    exact if it is below 2000: either both are small, or within a factor of two of each other (Sterbenz).
+    Float64 suffices for every float32 and for every exponent in use.
     """
     return np.dtype(np.float32 if dtype != np.float64 and -126 <= e <= 0 else np.float64)
 
@@ -263,9 +254,9 @@ class EqualBins:
         return np.linspace(self.minimum, self.maximum, self.counts.size + 1)
 
     def resampled(self, minimum: float, maximum: float, bins: int = BINS) -> EqualBins:
-        """Return these bins as they are where the range is their own, else `bins` over the one that is given.
+        """Return these bins unchanged if the range is their own, else `bins` over the given one.
 
-        Where the ends of a range are known better than those of the bins, as beside the fillers of a mask.
+        That range's ends may be known better than those of the bins, as beside the fillers of a mask.
         """
         if (minimum, maximum) == (self.minimum, self.maximum):
             return self
@@ -291,7 +282,7 @@ def _resampled(
 
 @dataclass(frozen=True)
 class UnknownBins:
-    """No histogram: of the elements only their range is known, as another tool recorded it.
+    """No histogram: only the range of the elements is known, as another tool recorded it.
 
     It has no bins, and a total of 0: there is nothing to compute from.
     """

@@ -19,23 +19,13 @@ MAX_COUNT = (1 << 63) - 1
 def merge_profiles(
     named: Iterable[tuple[str, Profile]], *, allow_duplicates: bool = False
 ) -> tuple[Profile, tuple[Finding, ...]]:
-    """Return the profile of all the data of several profiles.
+    """Return the profile of all the data of several profiles, and findings on samples counted twice.
 
-    The result does not depend on their order or grouping, to the byte of its file: where names of model files
-    differ, the first in the alphabet is kept; where tools differ, all are kept.
-
-    Args:
-        named: where each profile comes from, for messages, and the profile; read one at a time.
-        allow_duplicates: accept data that seems to be counted twice, with a warning.
-
-    Returns:
-        The profile of all the data; and, where duplicates are allowed, a finding on each case of samples
-        that seem to be counted twice.
-
-    Raises:
-        ProfileError: there is none; one is of another tool; two are of different models or hold different
-            tensors; two are of the same samples, or one is of the samples of all the others together, unless
-            duplicates are allowed. Samples that two profiles share besides others cannot be noticed.
+    The result does not depend on their order or grouping, to the byte of its file: if names of model files
+    differ, the first in the alphabet stays; if tools differ, all stay. `named` has each profile with its
+    place, for messages, and is read one at a time. Profiles of the same samples, or of the samples of all the
+    others together, are a ProfileError unless duplicates are allowed. Samples that two profiles share besides
+    others cannot be noticed.
     """
     sources: dict[DataId, str] = {}
     files, first = 0, ""

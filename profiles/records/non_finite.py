@@ -16,9 +16,9 @@ from .profile import FirstNonFinite, NonFinite, Profile
 
 
 def non_finite_finding(profile: Profile) -> Finding | None:
-    """Return the finding on a profile's NaN and Inf; None where there are none.
+    """Return the finding on a profile's NaN and Inf; None if there are none.
 
-    It names the first tensor that held some, and where the run is known the samples and the node.
+    It names the first tensor that has some, and if the run is known the samples and the node.
     """
     names = [name for name, tensor in profile.items() if tensor.nan or tensor.inf]
     if not names:
@@ -57,17 +57,10 @@ def gate_failure(profile: Profile, limit: float) -> Finding | None:
 
 
 def check_outputs_have_numbers(profile: Profile, outputs: Iterable[str]) -> None:
-    """Raise an error where nothing but NaN and Inf came out of the model that was profiled.
+    """Raise DataError if each profiled output has NaN, and no finite number.
 
-    A model that is made from such a profile could not be judged: no number of it differs from float's.
-
-    Args:
-        profile: of the float model.
-        outputs: names of the graph outputs.
-
-    Raises:
-        DataError: each profiled output holds NaN, and no finite number; with the sample and the node where
-            the first came from, if the profile knows them.
+    A model made from such a profile could not be judged: no number of it differs from float's. The error has
+    the sample and the node of the first NaN, if the profile has them.
     """
     seen = [profile[name] for name in outputs if name in profile]
     if seen and all(tensor.nan and not tensor.count for tensor in seen):
@@ -77,9 +70,9 @@ def check_outputs_have_numbers(profile: Profile, outputs: Iterable[str]) -> None
 
 
 def _worst_tensor(profile: Profile) -> tuple[str, float]:
-    """Return the tensor with the largest share of NaN and Inf, and the share, 0 to 1; "" and 0.0 for none.
+    """Return the tensor with the largest fraction of NaN and Inf, and this, 0 to 1; "" and 0.0 for none.
 
-    A tensor that holds infinities alone is a filler, as those of masks, and is left out.
+    A tensor of infinities only is a filler, as those of masks, and is left out.
     """
     shares = {
         name: (tensor.nan + tensor.inf) / (tensor.nan + tensor.inf + tensor.count)
@@ -103,8 +96,7 @@ def to_entries(non_finite: NonFinite) -> dict[str, Any]:
 def from_entries(entries: Mapping[str, Any]) -> NonFinite:
     """Return the argument of `to_entries` again.
 
-    Raises:
-        KeyError, TypeError, ValueError: these are no such entries, or they contradict each other.
+    KeyError, TypeError or ValueError if these are no such entries, or if they contradict each other.
     """
     samples, entry = entries["samples"], entries["first"]
     first = None if entry is None else FirstNonFinite(**entry)

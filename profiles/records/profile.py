@@ -86,16 +86,7 @@ class DataId:
 
 
 def check_data_not_random(data: DataId, name: str, use: str) -> None:
-    """Refuse a profile of random values where quality is judged.
-
-    Args:
-        data: of the profile.
-        name: of its file.
-        use: what it is for, in words.
-
-    Raises:
-        ProfileError: some of its samples are random values.
-    """
+    """Refuse a profile of random values for a use, in words, that judges quality."""
     if data.random:
         raise ProfileError(
             f"{name}: is a profile of random values, and {use} needs one of samples; make it with "
@@ -414,8 +405,8 @@ def with_smallest_digests(several: Iterable[SampleNoise], count: int) -> tuple[S
 def pooled_noise(samples: Iterable[SampleNoise]) -> dict[str, TensorNoise]:
     """Return signal and noises of all samples together, summed for each tensor.
 
-    The three sums of a tensor are over the same samples, so that their ratios mean something: those in which
-    as much was measured of it as in any.
+    The three sums of a tensor are over the same samples, so that their ratios mean something: those for which
+    the most figures were measured.
     """
     measured: dict[str, list[TensorNoise]] = {}
     for sample in samples:

@@ -74,15 +74,8 @@ NOT_IN_FILE = ("non_finite", "held_samples")
 def save_profile(profile: Profile, path: str | os.PathLike[str]) -> None:
     """Write a profile, and its check samples beside it, in one step: both are complete, or as they were.
 
-    Check samples of a profile that was written there before do not stay beside one that has none.
-
-    Args:
-        profile: what to write.
-        path: the file; replaced when it exists.
-
-    Raises:
-        ProfileError: the profile contradicts itself. ConfigError: a file cannot be written, or one that
-            holds no check samples has the name of theirs.
+    Check samples of an earlier profile do not stay beside one that has none. ConfigError if a file with the
+    name of theirs has no check samples.
     """
     with replacing_together() as batch:
         write_atomically(path, dumps(profile), batch)
@@ -96,12 +89,7 @@ def save_profile(profile: Profile, path: str | os.PathLike[str]) -> None:
 
 
 def with_samples_of_file(profile: Profile, path: str | os.PathLike[str]) -> tuple[Profile, str]:
-    """Return a profile with the check samples that lie beside its file, and why it has none, or "".
-
-    Args:
-        profile: as it was read.
-        path: its file.
-    """
+    """Return a profile with the check samples beside its file, and the reason for none, or ""."""
     if not profile.check_samples or profile.held_samples:
         return profile, ""
     file = samples_file(path)
@@ -124,21 +112,12 @@ def first_lines(file: Path) -> str:
 
 
 def load_profile(path: str | os.PathLike[str]) -> Profile:
-    """Read a profile of qprof.
-
-    Raises:
-        ProfileError: the file is missing, malformed in any way, or contradicts itself; the message names
-            file and tensor.
-    """
+    """Return a profile of qprof, read from a file; ProfileError names file and tensor if it is malformed."""
     return loads(read_text(path, ProfileError), Path(path).name)
 
 
 def dumps(profile: Profile) -> str:
-    """Return the text of a profile file.
-
-    Raises:
-        ProfileError: the profile contradicts itself (`loads` would refuse the text).
-    """
+    """Return the text of a profile file; ProfileError if the profile contradicts itself."""
     try:
         _check(profile)
     except MalformedError as problem:
