@@ -54,31 +54,21 @@ def calibrate(
     """Run the model on all samples and return the profile of its floating-point activations.
 
     The activations are outputs of one onnxruntime session; the observers read each in onnxruntime's memory
-    and keep nothing of it. Threads run several samples at the same time, and each computes and counts one.
+    and copy nothing. Threads run several samples at the same time, and each computes and counts one.
+
     Order, grouping and number of the samples between calls do not matter, nor do threads and passes: the
     profile is the same to the byte, and merged profiles of shards equal the profile of all. Shapes may differ
-    between samples. How rows are batched does not matter either, where the runtime computes a row to the same
+    between samples. The batching of rows does not matter either, if the runtime computes a row to the same
     bits in every batch; some of its kernels do not (sums over all axes but the batch, for one), and for them
     there is `by_row`.
 
     onnxruntime optimises the graph for the machine as it does for plain inference. So the values can differ
-    in the last bits from those of the graph as it is written, between kinds of processors, and between
-    runs that profile different `tensors`.
+    in the last bits from those of the graph as it is written, between kinds of processors, and between runs
+    that profile different `tensors`.
 
-    Args:
-        model: the prepared model; unchanged.
-        samples: checked samples, as `open_samples` gives them.
-        model_id: identity of the model, to be recorded.
-        settings: of the run; `tensors` and `channels` as names and axes, "all" and "off". None for all
-            tensors without channels.
-        progress: called after each sample.
-        smallest: keeps the samples with the smallest digests; None for nothing.
-
-    Raises:
-        ConfigError: a setting is not allowed.
-        ModelError: onnxruntime cannot load the model.
-        DataError: there are no samples, one makes the model fail, or (with "error") NaN or Inf appeared.
-        ProfileError: the checkpoint belongs to another run.
+    In `settings`, `tensors` and `channels` are names and axes, "all" and "off"; None for all tensors without
+    channels. `smallest` stores the samples with the smallest digests. ProfileError if the checkpoint belongs
+    to another run.
     """
     settings = settings or RunSettings(channels="off")
     if settings.scheduler is not None:
@@ -213,9 +203,9 @@ def _count_sample(
     smallest: SmallestSamples | None,
     numbered: tuple[int, Sample],
 ) -> tuple[str, DataId, int]:
-    """Count a sample, unless it is one of the first, which the checkpoint holds.
+    """Count a sample, unless it is one of the first, which the checkpoint has.
 
-    Return its name, its identity, and how many times the model runs on it.
+    Return its name, its identity, and the number of runs of the model on it.
     """
     number, sample = numbered
     digests = model.digests_of(sample)
@@ -232,13 +222,9 @@ def _tensors_and_inputs(
     observations: Iterable[Observation],
     samples: Samples | Iterable[Sample],
 ) -> tuple[dict[str, TensorProfile], dict[str, InputProfile]]:
-    """Return the profiles of some tensors, and of all inputs, which have the same ones where they are both.
+    """Return the profiles of some tensors, and of all inputs; a tensor that is both has the same one.
 
-    Args:
-        model: as it is profiled.
-        statistics: what was counted of the tensors that are read.
-        observations: the tensors.
-        samples: what they were counted on, which may name parts and states.
+    `samples` may name parts and states.
     """
     of_source = samples if isinstance(samples, Samples) else Samples("samples", None, lambda part: iter(()))
 

@@ -52,15 +52,11 @@ class RunProgress:
 
 
 def load_progress(path: Path, run: Mapping[str, object]) -> RunProgress:
-    """Return the progress of an earlier run; none when there is no file.
+    """Return the progress of an earlier run; none if there is no file.
 
-    Args:
-        path: of the checkpoint.
-        run: what two runs must have in common for one to resume the other: the model, "samples" (their
-            number, None where that is unknown), and all settings that the profile depends on.
-
-    Raises:
-        ProfileError: the file is damaged, of another version, or belongs to another run.
+    `run` is shared by two runs if one can resume the other: the model, "samples" (their number, None if
+    unknown), and all settings that the profile depends on. ProfileError if the file is damaged, of another
+    version, or belongs to another run.
     """
     if not os.path.lexists(path):
         return RunProgress()
@@ -85,11 +81,7 @@ def load_progress(path: Path, run: Mapping[str, object]) -> RunProgress:
 
 
 def check_same_passes(path: Path, earlier: MemoryPlan, plan: MemoryPlan) -> None:
-    """Check that this run has the passes of the one in a checkpoint, whose memory limit may be another.
-
-    Raises:
-        ProfileError: it has not.
-    """
+    """Refuse a checkpoint whose passes are not those of this run; its memory limit may be another."""
     if earlier.passes != plan.passes:
         _check_same_run(path, {"passes": list(earlier.passes)}, {"passes": list(plan.passes)})
 
@@ -104,10 +96,9 @@ def _check_same_run(path: Path, earlier: Mapping[str, Any], run: Mapping[str, An
 
 
 def _progress(entries: Mapping[str, Any], profile: Profile) -> RunProgress:
-    """Return the progress that a header tells of; every number has its type and range.
+    """Return the progress in a header, after checks of the type and range of every number.
 
-    Raises:
-        ValueError, KeyError, TypeError: the header contradicts itself or the profile.
+    ValueError, KeyError or TypeError if the header contradicts itself or the profile.
     """
     layout, total = entries["plan"], entries["run"]["samples"]
     groups = tuple(tuple(group) for group in layout["passes"])
@@ -152,11 +143,7 @@ def _short(value: object) -> str:
 
 
 def save_progress(path: Path, run: Mapping[str, object], progress: RunProgress) -> None:
-    """Write the progress of a run atomically; `run` as for `load_progress`.
-
-    Raises:
-        ConfigError: the file cannot be written.
-    """
+    """Write the progress of a run atomically; `run` as for `load_progress`."""
     plan, profile = progress.plan, progress.profile
     assert profile is not None
     assert plan is not None
@@ -187,12 +174,9 @@ class SampleDigests:
     """The digests of the samples of a run, in order: resumed runs and further passes must see the same."""
 
     def __init__(self, checkpoint: Path | None, digests: bytes, *, compared: bool) -> None:
-        """Begin with the digests of a checkpoint.
+        """Begin with the digests of a checkpoint, see `RunProgress`.
 
-        Args:
-            checkpoint: its path, for messages.
-            digests: see `RunProgress`.
-            compared: whether any sample will be read again; if not, no digest is kept.
+        Without `compared`, no sample will be read again, and no digest is stored.
         """
         self._checkpoint, self._compared = checkpoint, compared
         self._digests = bytearray(digests)
@@ -205,16 +189,10 @@ class SampleDigests:
         return bytes(self._digests)
 
     def note(self, number: int, name: str, data: DataId, *, first_pass: bool) -> None:
-        """Note the digest of a sample; where there is one already, check that it is the same.
+        """Note the digest of a sample; if there is one already, check that it is the same.
 
-        Args:
-            number: of the sample in its pass.
-            name: of the sample, for messages.
-            data: its identity.
-            first_pass: whether samples come that were not counted yet.
-
-        Raises:
-            ProfileError: it is not that of the checkpoint. DataError: not that of the first pass.
+        `first_pass` means that samples come that were not counted yet. Another digest than the checkpoint's
+        is a ProfileError, than the first pass's a DataError.
         """
         if not self._compared:
             return
@@ -227,8 +205,7 @@ class SampleDigests:
     def check_end(self, number: int) -> None:
         """Check that a pass is not shorter than the first; `number` is that of its samples.
 
-        Raises:
-            ProfileError: there are fewer than in the checkpoint. DataError: fewer than in the first pass.
+        Fewer than in the checkpoint are a ProfileError, fewer than in the first pass a DataError.
         """
         if self._compared and number < len(self):
             self._refuse(number, f"the samples end after {number}, and {len(self)} were counted")

@@ -62,19 +62,9 @@ def calibrate_sharded(
 ) -> Profile:
     """Return the profile of all samples, made by the workers of a cluster: that of `calibrate`, to the byte.
 
-    On machines with other kinds of processors the values themselves may differ in the last bits.
-
-    Args:
-        model: the prepared model.
-        source: folder of the samples, with its recipe, or "module:function".
-        model_id: identity of the model.
-        settings: of the run, with a scheduler. 0 threads mean one for a task.
-        progress: called after each shard, with numbers of samples.
-        smallest: keeps the places of the samples with the smallest digests; None for nothing.
-
-    Raises:
-        ConfigError: a setting is not allowed, the scheduler cannot be reached, or Dask is not installed.
-        ModelError, DataError: see `calibrate`; or workers were lost again and again.
+    On machines with other kinds of processors the values themselves may differ in the last bits. 0 threads
+    mean one for a task. `progress` is called after each shard, with numbers of samples; `smallest` stores the
+    places of the samples with the smallest digests. ModelError too if workers were lost again and again.
     """
     settings = settings.checked()
     if settings.scheduler is None:
@@ -157,12 +147,7 @@ def shards(total: int | None, workers: int) -> tuple[Shard, ...]:
 
 
 def dumps_shard(profile: Profile, places: Iterable[SamplePlace]) -> str:
-    """Return a line of JSON with the text of a profile, and the places that its file does not hold.
-
-    Args:
-        profile: of the shard.
-        places: where the samples are that it keeps.
-    """
+    """Return a line of JSON with the text of a profile, and the places that its file does not have."""
     entries = {
         "places": [astuple(place) for place in places],
         "non_finite": to_entries(profile.non_finite),
@@ -194,15 +179,7 @@ def merged_texts(a: str, b: str) -> str:
 
 @dataclass(eq=False)
 class _CachedModel:
-    """A profiling model of this process.
-
-    Attributes:
-        key: tells it from others; not hashed, since settings hold dicts.
-        model: the model.
-        stack: closes it, and removes its folder.
-        users: shards that run now.
-        timer: closes it when nobody has used it for a while; None while a shard runs.
-    """
+    """A profiling model of this process; `timer` closes it when it was idle for a while."""
 
     key: object
     model: ProfilingModel
@@ -212,7 +189,7 @@ class _CachedModel:
 
 
 class ModelCache:
-    """The profiling models of this process, each kept for the next shards of its job.
+    """The profiling models of this process, each cached for the next shards of its job.
 
     Several threads may use the same model, or models of several jobs: none is closed while a shard uses it.
     An idle one is closed when another is loaded, or after `IDLE_SECONDS`.
@@ -228,12 +205,9 @@ class ModelCache:
     def use(
         self, key: object, folder: Callable[[ExitStack], Path], settings: RunSettings
     ) -> Iterator[ProfilingModel]:
-        """Yield a model, loaded if need be.
+        """Yield the model of a key, which identifies a model and its settings; load it if need be.
 
-        Args:
-            key: tells one model and its settings from others.
-            folder: gives the folder of the model's file; what it opens is closed with the model.
-            settings: of the run.
+        `folder` returns the folder of the model's file; whatever it opens is closed with the model.
         """
         with self._lock:
             cached = next((cached for cached in self._models if cached.key == key), None)
@@ -281,13 +255,9 @@ _models = ModelCache()
 
 
 def shard_of_files(files: Mapping[str, bytes], key: str, job: Job, shard: Shard) -> str:
-    """Return the text of a shard, "" where it has no samples, of a model that came over the network.
+    """Return the text of a shard for a model that came over the network; "" if it has no samples.
 
-    Args:
-        files: of the model, by name.
-        key: tells one model from another.
-        job: what is the same for all shards.
-        shard: which samples to run.
+    `files` are those of the model by name, `key` identifies the model.
     """
 
     def unpacked(stack: ExitStack) -> Path:

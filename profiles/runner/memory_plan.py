@@ -73,15 +73,8 @@ def plan_run(
 ) -> MemoryPlan:
     """Return the layout of a run; with a memory limit, tensors are measured on the largest sample.
 
-    Args:
-        model: the model.
-        samples: of the run.
-        earlier: the layout of a run that is resumed; None for none. With the same limit its passes stay,
-            since what was measured then differs a little from what would be measured now.
-
-    Raises:
-        ConfigError: the limit is too low, or the samples can be iterated only once.
-        DataError: the model fails on the largest sample.
+    If a run is resumed, `earlier` is its layout. With the same limit its passes stay, since a new measurement
+    would differ a little.
     """
     limit, threads = model.settings.memory_limit, model.settings.samples_at_once
     one_pass = (tuple(observation.name for observation in model.read_observations),)
@@ -106,10 +99,9 @@ def plan_run(
 
 
 def measured_need(model: ProfilingModel, sample: Sample, limit: int) -> MemoryNeed:
-    """Return the need of a sample: by running it, if that stays below the limit by its shapes.
+    """Return the need of a sample: by running it, if that stays below the limit in bytes by its shapes.
 
-    Raises:
-        ConfigError: it does not, so the limit is too low.
+    If not, the limit is too low, which is a ConfigError.
     """
     observations, graph = model.read_observations, model.graph.model
     sources = {o.name: None if o.source is None else model.graph.sources[o.source] for o in observations}
@@ -160,16 +152,7 @@ def measured_need(model: ProfilingModel, sample: Sample, limit: int) -> MemoryNe
 
 
 def plan_memory(need: MemoryNeed, threads: int, limit: int) -> MemoryPlan:
-    """Return how to stay below a limit: fewer threads first, then several passes. Pure.
-
-    Args:
-        need: of one sample.
-        threads: samples that may run at the same time.
-        limit: bytes that the process should stay below.
-
-    Raises:
-        ConfigError: the largest tensor does not fit.
-    """
+    """Return the layout that stays below a limit in bytes: fewer threads first, then several passes. Pure."""
     names, room = tuple(need.sources), limit - need.base - need.kernels
     whole = need.live.peak([source for source in need.sources.values() if source])
     for at_once in range(threads, 0, -1):

@@ -51,8 +51,8 @@ def map_in_threads(
 ) -> Iterator[tuple[Result, bool]]:
     """Do the work for several samples at the same time and yield its results, in the order of the samples.
 
-    Each result comes with whether no work is under way. While `pause` returns true, no work is begun until
-    that is so. Of several samples that fail, the first in order raises, whichever failed first.
+    Each result comes with whether no work is under way. While `pause` returns true, no work begins until none
+    is under way. If several samples fail, the first in order raises, whichever failed first.
     """
     pending: deque[Future[Result]] = deque()
     pool = ThreadPoolExecutor(threads)
@@ -159,21 +159,12 @@ class SamplePass:
 
     A thread takes an idle observer, or makes another one. So there are as many observers as samples ran at
     the same time, and no thread waits for another to count.
-
-    Attributes:
-        observers: all of them, idle or not.
     """
 
     def __init__(
         self, model: ProfilingModel, session: ort.InferenceSession, observations: Sequence[Observation]
     ) -> None:
-        """Begin with nothing.
-
-        Args:
-            model: the model.
-            session: has the observed tensors among its outputs.
-            observations: the tensors to be counted.
-        """
+        """Begin with nothing; `session` has the observed tensors among its outputs."""
         self._model, self._session, self._observations = model, session, observations
         sources = model.graph.sources
         self._fetched = list(dict.fromkeys(sources[o.source] for o in observations if o.source is not None))
@@ -184,13 +175,9 @@ class SamplePass:
     def count(self, sample: Sample, digests: Sequence[int]) -> None:
         """Run one sample and count the observed tensors.
 
-        Args:
-            sample: the whole of it; with `by_row` its rows are run one by one.
-            digests: of its rows, see `ProfilingModel.digests_of`.
-
-        Raises:
-            DataError: the model fails on the sample, an array has another shape than the model declares, or
-                NaN or Inf appeared where they must not.
+        `digests` are those of its rows (`ProfilingModel.digests_of`). With `by_row`, its rows run one by one.
+        DataError if the model fails, if an array has another shape than the model declares, or if NaN or Inf
+        are refused and appear.
         """
         try:
             observer = self._idle.pop()
@@ -250,12 +237,7 @@ class SampleObserver:
     """Observes the tensors of a pass, for one thread at a time; each has a `TensorObserver`."""
 
     def __init__(self, model: ProfilingModel, observations: Sequence[Observation]) -> None:
-        """Begin with nothing.
-
-        Args:
-            model: the model.
-            observations: the tensors to be counted.
-        """
+        """Begin with nothing."""
         sources = model.graph.sources
         self._skip = model.settings.non_finite == "skip"
         self._fixed_inputs = fixed_shapes(model.specs)
@@ -277,16 +259,9 @@ class SampleObserver:
         self._first_non_finite: FirstNonFinite | None = None
 
     def add(self, sample: Sample, digest: int, outputs: Mapping[str, Output]) -> None:
-        """Count the arrays of one sample.
+        """Count the arrays of one sample, whose data has a digest.
 
-        Args:
-            sample: what was run.
-            digest: of its data.
-            outputs: the arrays by the name of the value that holds them, contiguous; not copied.
-
-        Raises:
-            DataError: an array has another shape than the model declares, or NaN or Inf appeared where they
-                must not.
+        `outputs` are contiguous, by the name of the value that has them, and not copied.
         """
         observers = self._observers
         arrays: list[Any] = [outputs[self._values[o.name]] for o in self._main]
@@ -399,11 +374,7 @@ def _iterations(output: Output, observation: Observation) -> Iterator[Array]:
 def _check_channels(sample: str, observation: Observation, shape: tuple[int, ...], channels: int) -> None:
     """Check that an array has the channels that the model declares, if they are to be recorded.
 
-    Args:
-        sample: for the message.
-        observation: the tensor.
-        shape: of the array.
-        channels: of the arrays before; 0 for none yet.
+    `channels` is the number of channels of the arrays before; 0 for none yet.
     """
     axis, declared = observation.axis, declared_shape(observation.shape)
     if axis is None:
