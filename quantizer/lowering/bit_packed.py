@@ -44,11 +44,7 @@ ACCURACY = {"runtime": 4, "runtime-float": 0}
 
 
 def packed_weight(task: Task) -> bool:
-    """Write a MatMul, Gemm or Gather with a packed constant.
-
-    Raises:
-        PlanError: the node is another one, or its constant is not what the operator takes.
-    """
+    """Write a MatMul, Gemm or Gather with a packed constant; raise PlanError if that does not fit."""
     return _gather(task) if task.node.op_type == "Gather" else _product(task)
 
 
@@ -135,19 +131,11 @@ def _packed_constants(
     pack: Callable[[Array], Bytes],
     in_grid: Callable[[Array], Array],
 ) -> list[ir.Value]:
-    """Return packed values, scales, and zero points where these are not the usual ones.
+    """Return packed values, scales, and zero points if these are not the usual ones.
 
-    All are computed when they are written: none of them is in memory longer than that.
-
-    Args:
-        task: of the node that reads the constant.
-        value: the constant.
-        params: its parameters.
-        axis: which the product sums over, or along which a table is packed.
-        shape: of the packed values.
-        grid: shape of the scales.
-        pack: returns the packed values of the constant.
-        in_grid: returns one number for each scale in the shape `grid`.
+    All are computed when they are written: none of them is in memory longer than that. `axis` is the one that
+    the product sums over, or along which a table is packed; `shape` is that of the packed values, `grid` that
+    of the scales; `in_grid` returns one number for each scale in the shape `grid`.
     """
     constant, bits = value.const_value, params.qtype.packed_bits
     usual = 1 << (bits - 1)

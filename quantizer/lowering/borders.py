@@ -14,12 +14,11 @@ from .emitter import integer_type, new_value
 
 
 def write_borders(model: ir.Model, plan: QuantPlan) -> None:
-    """Let a written model take and give the integers of the plan's borders, in place; names stay.
+    """Give a written model the integers of the plan's borders as inputs and outputs, in place; names stay.
 
     An input's QuantizeLinear and an output's DequantizeLinear with the parameters of the border go: the
     integers inside are those outside. Elsewhere DequantizeLinear (`_float_of_border`) follows an input and
-    QuantizeLinear an output. Either way the model computes what the one with a float border does between the
-    two.
+    QuantizeLinear an output. Either way the model computes the same between them as one with a float border.
     """
     graph, taken = model.graph, FreeNames(value_names(model))
     for value in list(graph.inputs):
@@ -80,12 +79,12 @@ OUTPUT_TYPE_OPSET = 21
 def _float_of_border(
     graph: ir.Graph, value: ir.Value, params: QuantParams, taken: FreeNames, *, moves: bool
 ) -> list[ir.Node]:
-    """Return new nodes, the last of which gives the float values of an input that is integers.
+    """Return new nodes, the last of which gives the float values of an integer input.
 
-    That is DequantizeLinear. onnxruntime moves it over a Reshape or Transpose, also over one that it makes of
-    MatMul and Add itself. From opset 21 on the QuantizeLinear that it writes there has two types for int8,
-    and the model does not load (1.32). There it is Cast, Sub and Mul, which give the same floats, unless
-    nothing reads them but QuantizeLinear, over which it is not moved (`moves`).
+    Usually that is DequantizeLinear. onnxruntime moves it over a Reshape or Transpose, also over one that it
+    makes of MatMul and Add itself. From opset 21 on the QuantizeLinear that it writes there has two types for
+    int8, and the model does not load (1.32). Then Cast, Sub and Mul are written, which give the same floats,
+    unless only QuantizeLinear reads them, over which DequantizeLinear is not moved (`moves`).
     """
     name = str(value.name)
     floats = new_value(taken.take(f"{name}_dequantized"), ir.DataType.FLOAT, value)

@@ -42,14 +42,10 @@ CACHE_BITS = "kv_cache_bit_width"
 
 
 def write_attention_caches(model: ir.Model, plan: QuantPlan) -> None:
-    """Let the attentions of a written model that have parameters for it keep their cache in int8, in place.
+    """Write the planned caches of attentions in int8, in place.
 
-    The model then takes and returns int8 in the inputs and outputs that hold the cache. Their scales are
-    inputs `k_scale` and `v_scale` of each node.
-
-    Args:
-        model: as a form has written it.
-        plan: its plan.
+    The model then takes and returns int8 in the inputs and outputs of the cache. Their scales are inputs
+    `k_scale` and `v_scale` of each node.
     """
     if not plan.int8_caches:
         return
@@ -81,12 +77,10 @@ def write_attention_caches(model: ir.Model, plan: QuantPlan) -> None:
 
 
 def write_concat_caches(model: ir.Model, plan: QuantPlan) -> None:
-    """Let a written model keep in int8 the caches in standard operators that a plan has borders of, in place.
+    """Write the caches in standard operators that are borders of the plan in int8, in place.
 
-    The model then takes and returns int8 in the inputs and outputs that hold them. Shapes and names stay.
-
-    Raises:
-        PlanError: a border with channels holds no cache of the model.
+    The model then takes and returns int8 in their inputs and outputs. Shapes and names stay. Raises PlanError
+    if a border with channels is no cache of the model.
     """
     if plan.config.kv_cache == "float":
         return
@@ -116,12 +110,8 @@ def _products(cache: ConcatCache, graph: Graph) -> dict[Use, CacheProduct | None
 class _CacheWriter:
     """Writes one cache in int8.
 
-    Args:
-        main: the main graph of the model.
-        past: the input that holds it.
-        params: one scale, or one for each element of a head.
-        products: reader of a value of the cache -> the product in which it ends, None for anything else.
-        names: those that are free.
+    `past` is its input; `params` have one scale, or one for each element of a head; `products` maps a reader
+    of a value of the cache to the product in which it ends, or None for anything else.
     """
 
     def __init__(
@@ -142,12 +132,7 @@ class _CacheWriter:
         self._integers = {past: past}
 
     def write(self, appends: Sequence[ir.Node], present: str) -> None:
-        """Write it.
-
-        Args:
-            appends: the Concat nodes that append to it.
-            present: name of the output; "" for none.
-        """
+        """Write the cache that the Concat nodes `appends` extend; `present` is its output, or ""."""
         self._past.type = ir.TensorType(self._dtype)
         for node in appends:
             self._append(node)
@@ -241,8 +226,10 @@ class _CacheWriter:
                 self._scale_product(product)
 
     def _scale_product(self, product: CacheProduct) -> None:
-        """Multiply the first input of a product with the scale of its second, or its result, which keeps its
-        name; what is without the scale gets another one."""
+        """Multiply a product's first input by the scale of its second, or its result, which keeps its name.
+
+        The unscaled tensors get other names.
+        """
         node = product.node.ir_node
         graph = _graph_of(node)
         scale = self._constant("scale", self._scale)

@@ -37,12 +37,10 @@ from .writers import Task
 
 
 def gather_quantized(task: Task) -> bool:
-    """Write an embedding table as Gather of quantized rows and of a scale for each, and their product.
+    """Write an embedding table as Gather of quantized rows and of their scales, and their product.
 
-    `weight_only` would dequantize the whole table in every run.
-
-    Raises:
-        PlanError: the node is no Gather from a constant, or the scales are not one for each of its entries.
+    `weight_only` would dequantize the whole table in every run. Raises PlanError if the node is no Gather
+    from a constant, or the scales are not one for each of its entries.
     """
     node, emitter = task.node, task.emitter
     table = node.inputs[0] if node.inputs else None
@@ -73,13 +71,7 @@ def gather_quantized(task: Task) -> bool:
 
 
 def share_tied_tables(graph: ir.Graph, entries: Mapping[str, NodePlan], emitter: Emitter) -> None:
-    """Have a written embedding table and a product share an initialiser where they hold the same values.
-
-    Args:
-        graph: written, the main one; is changed.
-        entries: the plan's, by node name.
-        emitter: of the graph.
-    """
+    """Let a written embedding table and a product share an initialiser if their values are the same."""
     products = [node for node in graph if (node.domain, node.op_type) == (MICROSOFT, "MatMulNBits")]
     for node in list(graph):
         entry = entries.get(name_of(node))

@@ -53,14 +53,11 @@ class DynamicTensor:
 
 @dataclass
 class _Forms:
-    """The forms of one tensor that are written so far.
+    """The written forms of one tensor; folded and packed ones are of a constant.
 
-    Attributes:
-        stored: parameters of the quantized form that the tensor is stored in, None when stored as float.
-        quantized, dequantized: forms by their parameters.
-        folded: of a constant, float forms that are computed when the model is loaded.
-        packed: of a constant, forms in which several values share a byte.
-        dynamic: the form with parameters computed at run time.
+    `stored` are the parameters in which the tensor is stored, None for float; `folded` are float forms
+    computed when the model is loaded; in `packed` ones several values share a byte; `dynamic` has parameters
+    computed at run time.
     """
 
     stored: QuantParams | None = None
@@ -74,14 +71,10 @@ class _Forms:
 class Emitter:
     """Adds nodes and initialisers to one graph, which it changes in place: the forms of tensors, and others.
 
-    It knows the original names of tensors, and for which node each node was added. Nodes must be lowered in
-    their order: a new node is put right before the one that asks for it (`before`), or at the end of the
-    graph where that is None.
-
-    Args:
-        graph: the graph, with its subgraphs.
-        outside: for a subgraph, the emitter of the graph around it and the node that has the subgraph. Names
-            are free in both or in neither.
+    It stores the original names of tensors, and for each added node the node that needs it. Nodes must be
+    lowered in their order: a new node is inserted right before the one that needs it (`before`), or at the
+    end of the graph if that is None. For a subgraph, `outside` is the emitter of the graph around it and the
+    node that has the subgraph. Names are free in both or in neither.
     """
 
     def __init__(self, graph: ir.Graph, outside: tuple[Emitter, ir.Node] | None = None) -> None:
@@ -129,9 +122,9 @@ class Emitter:
         *,
         domain: str = "",
     ) -> ir.Value:
-        """Add a node for `before`, right before it, with the result `output`; at the end for None.
+        """Add a node right before `before`, with the result `output`; at the end for None.
 
-        The result gets a number to its name where that is taken.
+        The result's name gets a number if it is taken.
         """
         self.rename(output, output.name or op_type)
         node = self._node(op_type, inputs, [output], attributes, domain)
@@ -242,8 +235,8 @@ class Emitter:
     def dequantized_at_home(self, value: ir.Value, params: QuantParams, before: ir.Node | None) -> ir.Value:
         """Return the float values of a quantized constant, computed in the graph that has it.
 
-        Of a conversion in a subgraph and the product that reads it onnxruntime makes a MatMulNBits, looks for
-        the weight beside it, and does not load the model.
+        If the conversion were in a subgraph, onnxruntime would make a MatMulNBits of it and its product, look
+        for the weight beside it, and not load the model.
         """
         emitter, place = self._home(value, before)
         return emitter.dequantized(value, params, place)
@@ -251,7 +244,7 @@ class Emitter:
     def folded(self, value: ir.Value, params: QuantParams, before: ir.Node | None) -> ir.Value:
         """Return the float values of a quantized constant, as Cast and arithmetic on constants.
 
-        A runtime computes these once, when it loads the model, where it would keep DequantizeLinear.
+        A runtime computes these once, when it loads the model; it would not do so with DequantizeLinear.
         """
         emitter, place = self._home(value, before)
         forms, name = emitter._forms_of(value), self.name(value)
@@ -344,7 +337,7 @@ class Emitter:
         return self._forms.setdefault(value, _Forms())
 
     def _home(self, value: ir.Value, before: ir.Node | None) -> tuple[Emitter, ir.Node | None]:
-        """Return the emitter of the graph that a tensor is of, and the node of that graph that asks for it.
+        """Return the emitter of a tensor's graph, and the node of that graph that needs the tensor.
 
         A tensor without a graph was just created for this one, and is not in it yet.
         """
@@ -374,9 +367,9 @@ class Emitter:
         return [self._node("DequantizeLinear", inputs, [result], _axis(params))]
 
     def _block_scale_node(self, name: str, params: QuantParams, shape: tuple[int, ...]) -> ir.Node:
-        """Return a new node that computes the scales of blocks from those that are stored.
+        """Return a new node that computes the scales of blocks from the stored ones.
 
-        Powers of two are cast: DequantizeLinear of onnxruntime takes none.
+        Powers of two are cast: DequantizeLinear of onnxruntime rejects them.
         """
         stored, whole = stored_scales(params)
         grid = params.grid_shape(shape)
@@ -394,7 +387,7 @@ class Emitter:
     def _cast_nodes(self, quantized: ir.Value, name: str, output: str, params: QuantParams) -> list[ir.Node]:
         """Return new nodes as `_dequantize_nodes` does: Cast, Sub of the zero point, Mul with the scale.
 
-        Between two Reshapes where there are blocks: these are an axis then.
+        With blocks they are between two Reshapes, which make the blocks an axis.
         """
         scale, zero_point = self._broadcast_params(name, params, quantized)
         steps: list[tuple[str, list[ir.Value], str]] = [("Mul", [scale], "scaled")]
@@ -421,10 +414,8 @@ class Emitter:
     def _broadcast_params(self, name: str, params: QuantParams, value: ir.Value) -> tuple[ir.Value, ir.Value]:
         """Return scale and zero point as float32, in shapes that broadcast with a tensor.
 
-        One in blocks along an axis must have been split there.
-
-        Raises:
-            PlanError: there is a scale for each channel, and the rank of the tensor is not known.
+        A tensor in blocks along an axis must have been split there. Raises PlanError if there is a scale for
+        each channel, and the rank of the tensor is not known.
         """
         shape: tuple[int, ...] = ()
         if params.block_size is not None and params.axis is not None:
@@ -468,7 +459,7 @@ class Emitter:
     ) -> ir.Value:
         """Return an initialiser whose elements are computed whenever they are read, as when it is written.
 
-        So no more than one large weight of a model is in memory, whatever their number.
+        So at most one large weight of a model is in memory, for any number of weights.
         """
         unique = self._free(name)
 
@@ -530,7 +521,7 @@ def _sizes(value: ir.Value) -> tuple[int, ...]:
 
 
 def _is_bias(value: ir.Value, params: QuantParams) -> bool:
-    """Whether a quantized tensor is a bias, of which each node has one of its own.
+    """Whether a quantized tensor is a bias, which must not be shared.
 
     onnxruntime copies one that nodes share, under a name that may be taken.
     """

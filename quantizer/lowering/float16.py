@@ -53,11 +53,9 @@ def has_conversions(model: ir.Model) -> bool:
 
 
 def narrow_floats(model: ir.Model, wide: Collection[str]) -> None:
-    """Let all nodes of a model that can compute in float16, in place; see the module.
+    """Let all nodes of a float32 model compute in float16, if they can, except the nodes `wide`, in place.
 
-    Args:
-        model: float32, in opset 19 or later where it has conversions.
-        wide: names of the nodes that stay float32.
+    A model with conversions must be in opset 19 or later; see the module.
     """
     _Narrowing(model, frozenset(wide)).apply()
 
@@ -302,8 +300,11 @@ def _is_constant(value: ir.Value) -> bool:
 
 
 def _narrowed(value: ir.Value) -> ir.TensorProtocol:
-    """Return a float32 constant in float16, rounded when it is read. What is beyond float16 is fillers of
-    masks, of which a plan says that they vanish: what reads another such constant is float32."""
+    """Return a float32 constant in float16, rounded when it is read.
+
+    Values beyond float16 are fillers of masks, which vanish by the plan: readers of other such constants are
+    float32.
+    """
     tensor = value.const_value
     assert tensor is not None
 
@@ -332,13 +333,10 @@ def _narrow_attributes(node: ir.Node) -> None:
 
 
 def emulated(model: ir.Model) -> ir.Model:
-    """Return a model in float32 that rounds to float16 what a model with float16 rounds between its nodes.
+    """Return a copy of a float16 model in float32 that rounds to float16 between its nodes.
 
-    Not rounded are what QuantizeLinear reads and DequantizeLinear makes: there float16 is finer than a step
-    of 8 bits, and runtimes compute on the integers themselves.
-
-    Args:
-        model: left as it was.
+    Inputs of QuantizeLinear and results of DequantizeLinear are not rounded: there float16 is finer than a
+    step of 8 bits, and runtimes compute on the integers themselves.
     """
     model = model.clone()
     rounded = [

@@ -38,18 +38,11 @@ from .replacement import Replacement, Step, replaced
 def fold_widths(
     model: ir.Model, plan: QuantPlan, *, whole: bool
 ) -> tuple[ir.Model, QuantPlan, dict[str, str]]:
-    """Return the model and its plan with the widths of convolutions folded; the arguments where none is.
+    """Return the model and its plan with folded widths of convolutions, and the owner of each added node.
 
-    Args:
-        model: nodes of the prepared model, with the adjustments of the plan; left as it was.
-        plan: with entries for these nodes and perhaps more.
-        whole: whether it is a whole model. Of a part, entries of other nodes are passed over.
-
-    Returns:
-        Model and plan for a form; and added node -> node of the prepared model that it is a part of.
-
-    Raises:
-        PlanError: a node's width is to be folded that cannot be.
+    The model is a copy, or the argument if there is nothing to fold. An owner is a node of the prepared
+    model. Unless the model is `whole`, entries of unknown nodes are skipped. Raises PlanError if a node's
+    width cannot be folded.
     """
     wanted = plan.adjustments.folded_widths
     unknown = wanted.keys() - {name_of(node) for node in model.graph}
@@ -63,11 +56,7 @@ def _error(name: str, why: str) -> PlanError:
 
 
 def _form_of(node: ir.Node, plan: QuantPlan) -> FoldedWidth:
-    """Return how a node is written.
-
-    Raises:
-        PlanError: it cannot be written so.
-    """
+    """Return the folded form of a node; raise PlanError if it has none."""
     name, entry = name_of(node), plan.nodes.get(name_of(node))
     if node.op_type != "Conv" or entry is None or entry.kind is not Kind.QUANTIZED:
         raise _error(name, "it is no quantized Conv")

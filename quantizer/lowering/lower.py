@@ -69,21 +69,16 @@ IR_VERSIONS: Mapping[int, int] = {FLOAT16_OPSET: 9, 21: 10, 23: 11, 24: 11}
 
 
 def lower(model: ir.Model, plan: QuantPlan) -> LoweredModel:
-    """Return the quantized model that `plan` describes, in the form that it asks for, with its provenance.
+    """Return the quantized model that `plan` describes, in its form, with its provenance.
 
-    Args:
-        model: the prepared float model with the equalization of the plan applied: opset 13 or later,
-            nodes named, constants as initialisers. It is left as it was.
-        plan: the plan of this model, verified.
+    The model is the prepared float model with the equalization of the plan applied: opset 13 or later, nodes
+    named, constants as initialisers. It does not change; the plan must be verified.
 
-    Returns:
-        A model with the same graph inputs and outputs: names, order, element types but those of a cache of
-        keys and values that the plan has in int8, and of its borders. Its metadata say where it comes from
-        (`Provenance`), and which channels are equalized.
+    The result has the same graph inputs and outputs: names, order, and element types except for caches of
+    keys and values that the plan has in int8, and its borders. Its metadata give its origin (`Provenance`)
+    and the equalized channels.
 
-    Raises:
-        ConfigError: the form of the plan does not exist.
-        PlanError: the plan does not fit the model, or the form cannot write a part of it.
+    Raises PlanError if the plan does not fit the model, or the form cannot write a part of it.
     """
     lowered = _lowered(model, plan, whole=True)
     write_concat_caches(lowered.model, plan)
@@ -108,15 +103,7 @@ def _in_float16(lowered: LoweredModel, plan: QuantPlan) -> LoweredModel:
 
 
 def lower_part(model: ir.Model, plan: QuantPlan) -> LoweredModel:
-    """Return the quantized form of a part of a model without provenance, which is that of a whole.
-
-    Args:
-        model: nodes of the prepared model.
-        plan: with entries for these nodes and perhaps more.
-
-    Raises:
-        ConfigError, PlanError: see `lower`.
-    """
+    """Return the quantized form of a part of a model, without provenance; the plan may have more nodes."""
     return _lowered(model, plan, whole=False)
 
 
@@ -138,9 +125,9 @@ def _lowered(model: ir.Model, plan: QuantPlan, *, whole: bool) -> LoweredModel:
 
 
 def compensated(model: ir.Model, plan: QuantPlan) -> ir.Model:
-    """Return the float model with the plan's corrected biases, and with weights rounded as it says.
+    """Return the float model with the plan's corrected biases and rounded weights.
 
-    These weights are multiples of their scales, so that no form has to know how weights are rounded.
+    These weights are multiples of their scales, so that no form depends on the way of rounding.
     """
     rounded = {name for name, entry in plan.nodes.items() if entry.kind in BIAS_CORRECTED}
     biases = {name: delta for name, delta in plan.adjustments.biases.items() if name in rounded}
@@ -155,16 +142,8 @@ def write(
 ) -> LoweredModel:
     """Return the model that `plan` describes, each node written by its writer.
 
-    Args:
-        model: the prepared float model; it is left as it was.
-        plan: its plan.
-        form: name of the form, for messages.
-        writers: the form's writers.
-        new_emitter: returns the form's emitter for a graph.
-
-    Raises:
-        UnfitNodesError: the form cannot write a node. PlanError: the plan has no entry for one, or the opset
-            is too old.
+    Raises UnfitNodesError if the form cannot write a node, and PlanError if the plan has no entry for one, or
+    the opset is too old.
     """
     opset = checked_opset(model, form)
     model = model.clone()
@@ -198,11 +177,7 @@ def _write_graph(graph: ir.Graph, emitter: Emitter, write_node: Callable[[ir.Nod
 
 
 def checked_opset(model: ir.Model, form: str) -> int:
-    """Return the opset of a model.
-
-    Raises:
-        PlanError: it is older than what a form can be written in.
-    """
+    """Return the opset of a model; raise PlanError if it is too old for a form."""
     opset = model.opset_imports.get("", 0)
     if opset < OLDEST_OPSET:
         raise PlanError(
@@ -213,11 +188,7 @@ def checked_opset(model: ir.Model, form: str) -> int:
 
 @contextmanager
 def unfit_in_form(form: str, task: Task) -> Iterator[None]:
-    """Name the node in an error that a form raises while it writes it.
-
-    Raises:
-        UnfitNodesError: the form cannot write it.
-    """
+    """Raise an UnfitNodesError that names the node instead of a form's PlanError."""
     try:
         yield
     except PlanError as error:
@@ -227,22 +198,14 @@ def unfit_in_form(form: str, task: Task) -> Iterator[None]:
 
 
 def task_of(node: ir.Node, plan: QuantPlan, emitter: Emitter, opset: int) -> Task:
-    """Return the task of writing one node.
-
-    Raises:
-        PlanError: the plan has no entry for the node.
-    """
+    """Return the task of writing one node; raise PlanError if the plan has no entry for it."""
     if name_of(node) not in plan.nodes:
         raise PlanError(f"node '{node.name}': the plan has no entry for it; make a new plan for this model")
     return Task(node, plan, emitter, opset)
 
 
 def writer_of(task: Task, form: str, writers: Writers) -> Writer:
-    """Return the writer of a node.
-
-    Raises:
-        PlanError: the form has nothing for this kind and implementation.
-    """
+    """Return the writer of a node; raise PlanError if the form has none for its kind and implementation."""
     kind, implementation = task.entry.kind, task.entry.implementation
     if (kind, implementation) not in writers:
         how = f" with implementation '{implementation}'" if implementation else ""
@@ -278,11 +241,7 @@ def opset_of_types(graph: ir.Graph) -> int:
 
 
 def raised(model: ir.Model, form: str, opset: int) -> ir.Model:
-    """Return the model in the first opset with all of its types.
-
-    Raises:
-        PlanError: the converter cannot take it there.
-    """
+    """Return the model in the given opset; raise PlanError if the converter cannot raise it."""
     try:
         later = in_opset(model, opset)
     except RuntimeError as error:

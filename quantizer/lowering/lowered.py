@@ -132,10 +132,7 @@ def with_record(lowered: LoweredModel) -> LoweredModel:
 
 
 def read_recorded_tensors(model: ir.Model) -> dict[str, RecordedTensor]:
-    """Return the record of a written model: tensor of the prepared model -> where it is; empty without one.
-
-    A record that another tool has spoiled counts as none.
-    """
+    """Return a written model's record: prepared tensor -> its place; {} without one or if it is spoiled."""
 
     def recorded_tensor(entry: Any) -> RecordedTensor:
         numbers = tuple(entry["scale"]), tuple(entry["zero_point"])
@@ -145,10 +142,7 @@ def read_recorded_tensors(model: ir.Model) -> dict[str, RecordedTensor]:
 
 
 def read_padded_channels(model: ir.Model) -> dict[str, int]:
-    """Return the channels in the float model of the activations that have more in a written one.
-
-    What another tool has spoiled counts as none.
-    """
+    """Return the float model's channels of activations that are padded in a written one; {} if spoiled."""
     return read_entries(model.metadata_props, PADDED, int)
 
 
@@ -158,10 +152,7 @@ def write_equalization(model: ir.Model, scales: Mapping[str, EqualizationScales]
 
 
 def read_equalization(model: ir.Model) -> dict[str, EqualizationScales]:
-    """Return the scales of the channels that are equalized in a written model.
-
-    What another tool has spoiled counts as none.
-    """
+    """Return the scales of the channels that are equalized in a written model; {} if spoiled."""
 
     def scales_of(entry: Any) -> EqualizationScales:
         scales = tuple(map(float, entry["scales"]))
@@ -171,11 +162,11 @@ def read_equalization(model: ir.Model) -> dict[str, EqualizationScales]:
 
 
 def planned_nodes(written: str, lowered: LoweredModel, plan: QuantPlan, graph: Graph) -> tuple[str, ...]:
-    """Return the nodes of a plan, none of them float, that a node of the written model stands for.
+    """Return the plan's quantized nodes that a node of the written model belongs to.
 
-    A conversion stands for the node that makes its tensor, or for those that read it; one to other
-    parameters than the tensor is stored in for those that read it. A node of a function stands for the node
-    that became its call. onnxruntime gives a node that it fuses a longer name.
+    A conversion belongs to the node that makes its tensor, or to those that read it; one to other parameters
+    than the tensor is stored in to those that read it. A node of a function belongs to the node that became
+    its call. onnxruntime gives a node that it fuses a longer name.
     """
     quantized = {name for name, entry in plan.nodes.items() if entry.kind is not Kind.FLOAT}
     if written in quantized:

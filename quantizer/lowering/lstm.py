@@ -38,14 +38,9 @@ LEAST_STEP = 1e-30
 
 
 def dynamic_lstm(task: Task, *, in_two_parts: bool = False) -> bool:
-    """Make the node the operator that takes quantized weights.
+    """Make an LSTM the operator with quantized weights; `in_two_parts` splits its input in two.
 
-    Args:
-        task: the node.
-        in_two_parts: whether its input is written in two parts.
-
-    Raises:
-        PlanError: it is no LSTM with constant 8-bit weights, or one that the operator cannot compute.
+    Raises PlanError if it is no LSTM with constant 8-bit weights, or one that the operator cannot compute.
     """
     node, emitter = task.node, task.emitter
     if node.op_type != "LSTM" or node.attributes.get_int("layout", 0) != 0:

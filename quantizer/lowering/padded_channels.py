@@ -21,16 +21,11 @@ from .lowered import PADDED
 
 
 def pad_channels(model: ir.Model, plan: QuantPlan, *, whole: bool) -> tuple[ir.Model, QuantPlan]:
-    """Return a float model and its plan with padded channels; the arguments where the plan pads none.
+    """Return a float model and its plan with padded channels; the arguments if the plan pads none.
 
-    Args:
-        model: with the adjustments of the plan that change values; left as it was.
-        plan: of this model.
-        whole: whether it is a whole model. Of a part, a group that reaches its ends is left as it is.
-
-    Raises:
-        PlanError: an activation is padded that cannot be, or to fewer channels than it has, or to others than
-            those that it is tied to.
+    The model has the plan's adjustments of values, and does not change. Unless it is `whole`, a group at its
+    ends is not padded. Raises PlanError if an activation cannot be padded, or not to its planned number of
+    channels.
     """
     wanted = plan.adjustments.padded_channels
     if not wanted:

@@ -47,7 +47,7 @@ def pass_through(task: Task) -> bool:
 def on_integers(task: Task) -> bool:
     """Write the operator directly on integers, unsigned ones (see `lowering.writers`).
 
-    A node whose bounds or fill value are computed at run time stays between conversions.
+    A node with bounds or a fill value computed at run time stays between conversions.
     """
     result = task.result()
     if result is None or _changes_nothing(task) or not _constants_are_known(task):
@@ -73,7 +73,7 @@ def direct(task: Task) -> bool:
 def direct_or_cast(task: Task) -> bool:
     """As `direct`, but MaxPool of the quantized values as float numbers, between two Cast.
 
-    Few readers of ONNX have MaxPool of integers: OpenCV 5.0 refuses it, and IREE 3.13 takes uint8 for int8.
+    Few readers of ONNX have MaxPool of integers: OpenCV 5.0 refuses it, and IREE 3.13 reads int8 as uint8.
     Every quantized value is exact in float32, and so is the largest of them. In onnxruntime 1.31 models take
     no longer than with MaxPool of integers: 0.94 to 1.00 of the time, of three models.
     """
@@ -96,12 +96,9 @@ def direct_or_cast(task: Task) -> bool:
 
 
 def _write_on_integers(task: Task, result: QuantParams, stored: QuantParams) -> bool:
-    """Let the operator read and give integers.
+    """Let an operator with constant bounds and fill value read and return integers.
 
-    Args:
-        task: of a node whose bounds and fill value are constants.
-        result: parameters of the tensors that it moves.
-        stored: those in which they are written, which stand for the same values.
+    `stored` are the parameters of the written integers, with the same values as `result`.
     """
     node, emitter = task.node, task.emitter
     for index in data_inputs(task):
@@ -145,9 +142,8 @@ def _write_on_integers(task: Task, result: QuantParams, stored: QuantParams) -> 
 def channels_last(task: Task, otherwise: Callable[[Task], bool]) -> bool:
     """Write MaxPool or Resize directly on integers whose last axis is the channels.
 
-    Args:
-        task: of a MaxPool or a Resize whose input and output have the same parameters.
-        otherwise: writes what this cannot: a Resize that does not repeat elements, or of unknown size.
+    Input and output have the same parameters. `otherwise` writes other nodes: a Resize that does not repeat
+    elements, or of unknown size.
     """
     node, emitter, result = task.node, task.emitter, task.result()
     value, output = node.inputs[0], node.outputs[0]
@@ -181,14 +177,11 @@ def channels_last(task: Task, otherwise: Callable[[Task], bool]) -> bool:
 
 
 def _resize_indices(node: ir.Node) -> dict[int, npt.NDArray[np.int64]] | None:
-    """Return which elements a nearest Resize by whole factors takes along each axis, channels last.
+    """Return the elements that a nearest Resize by whole factors takes along each axis, channels last.
 
-    With a whole factor the coordinates of elements are either exact in float32 or far from where they are
-    rounded, so that these are the indices of every implementation.
-
-    Returns:
-        Indices by axis, without the axes that keep their size. None for a Resize of unknown sizes, by other
-        factors, along batch or channels, or in another mode.
+    With a whole factor the coordinates of elements are either exact in float32 or far from a rounding border,
+    so every implementation has these indices. Axes that keep their size are left out; None for a Resize of
+    unknown sizes, by other factors, along batch or channels, or in another mode.
     """
     value, output = node.inputs[0], node.outputs[0]
     place = _COORDINATES.get(node.attributes.get_string("coordinate_transformation_mode", "half_pixel"))

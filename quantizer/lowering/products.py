@@ -74,7 +74,7 @@ def integer_sums(task: Task, data: Factor, weight: Factor, bias: ir.Value | None
 def float_sums(task: Task, data: Factor, weight: Factor, bias: ir.Value | None) -> ir.Value:
     """Write the sums with the float operator on quantized values without their zero points.
 
-    Sums are exact as long as none exceeds 2 ** 24, whatever the order of adding.
+    Sums are exact if none exceeds 2 ** 24, in any order of adding.
     """
     node, emitter = task.node, task.emitter
     inputs = []
@@ -118,10 +118,9 @@ def static_product(task: Task, write_sums: WriteSums) -> bool:
 
 
 def dynamic_product(task: Task, write_sums: WriteSums = integer_sums) -> bool:
-    """Write a product whose data has dynamic quantization parameters; the result is float.
+    """Write a product of data with dynamic parameters and an 8-bit weight; the result is float.
 
-    Raises:
-        PlanError: the node is not a product of data and a weight in 8 bits.
+    Raises PlanError if the node is no such product.
     """
     node, emitter = task.node, task.emitter
     layout = product_layout(node)

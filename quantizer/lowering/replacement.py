@@ -73,9 +73,9 @@ class Replacement:
         changed: Callable[[npt.NDArray[Any]], npt.NDArray[Any]],
         changed_params: Callable[[QuantParams], QuantParams],
     ) -> ir.Value | None:
-        """Return an operand made of a constant that the node reads, its parameters of the plan with it.
+        """Return an operand made of a constant that the node reads, and plan its parameters.
 
-        The operand itself where it is no constant; None where there is none.
+        An operand that is no constant is returned unchanged; None if there is none.
         """
         value = self.node.inputs[index] if index < len(self.node.inputs) else None
         if value is None or constant_shape(value) is None:
@@ -113,16 +113,9 @@ def replaced(
     is_replaced: Callable[[ir.Node], bool],
     write: Callable[[Replacement], None],
 ) -> tuple[ir.Model, QuantPlan, dict[str, str]]:
-    """Return the model and its plan with other nodes for some.
+    """Return a copy of the model and its plan with some nodes replaced, and the owner of each added node.
 
-    Args:
-        model: nodes of the prepared model, with the adjustments of the plan; left as it was.
-        plan: with entries for these nodes and perhaps more.
-        is_replaced: names them.
-        write: writes the others.
-
-    Returns:
-        Model and plan for a form; and added node -> node of the prepared model that it is a part of.
+    The owner is the replaced node. Without replacements the arguments are returned.
     """
     if not any(map(is_replaced, model.graph.all_nodes())):
         return model, plan, {}
@@ -140,13 +133,7 @@ def replaced(
 
 
 def in_prepared_names(lowered: LoweredModel, prepared: ir.Model, owners: Mapping[str, str]) -> LoweredModel:
-    """Return a written model with the names of the prepared model alone.
-
-    Args:
-        lowered: the written form of a model that `replaced` has returned.
-        prepared: the model before.
-        owners: added node -> node of the prepared model.
-    """
+    """Return a written model of `replaced` with only the names of the prepared model."""
     if not owners:
         return lowered
     written, tensors = lowered.names, value_names(prepared)

@@ -74,15 +74,10 @@ def qlinear_binary(
 def hard_function(
     task: Task, binary: Binary = between_conversions_binary, otherwise: Writer = between_conversions
 ) -> bool:
-    """Write HardSigmoid or HardSwish.
+    """Write HardSigmoid or HardSwish; `binary` writes sums and products.
 
-    Args:
-        task: the node.
-        binary: writes sums and products.
-        otherwise: writes a HardSigmoid whose result does not end at 0 and 1, or that falls.
-
-    Raises:
-        PlanError: it is another operator, or parameters are missing.
+    `otherwise` writes a HardSigmoid that falls, or whose result does not end at 0 and 1. Raises PlanError for
+    another operator, or if parameters are missing.
     """
     node, source, result = task.node, task.params(0), task.result()
     if node.op_type not in ("HardSigmoid", "HardSwish"):
@@ -122,12 +117,9 @@ def _linear(
 def prelu(
     task: Task, binary: Binary = between_conversions_binary, otherwise: Writer = between_conversions
 ) -> bool:
-    """Write PRelu.
+    """Write PRelu; `binary` writes sums and products.
 
-    Args:
-        task: the node.
-        binary: writes sums and products.
-        otherwise: writes a node whose slopes have parameters in which 1 is no quantized value.
+    `otherwise` writes a node if 1 is no quantized value by the parameters of its slopes.
     """
     node, emitter, result = task.node, task.emitter, task.result()
     source, slope, value = task.params(0), task.params(1), node.inputs[1]

@@ -46,17 +46,9 @@ _PART = NodePlan(Kind.FLOAT, because(ReasonCode.UNKNOWN, text="a part of a recur
 
 
 def write_as_scans(model: ir.Model, plan: QuantPlan) -> tuple[ir.Model, QuantPlan, dict[str, str]]:
-    """Return the model and its plan with products for each GRU and RNN that is planned so.
+    """Return the model and plan with products for each planned GRU and RNN, and the added nodes' owners.
 
-    Args:
-        model: nodes of the prepared model, with the adjustments of the plan; left as it was.
-        plan: with entries for these nodes and perhaps more.
-
-    Returns:
-        Model and plan for a form; and added node -> node of the prepared model that it is a part of.
-
-    Raises:
-        PlanError: a node cannot be written so.
+    See `replaced`; raises PlanError if a node cannot be written so.
     """
 
     def is_planned_so(node: ir.Node) -> bool:
@@ -68,12 +60,9 @@ def write_as_scans(model: ir.Model, plan: QuantPlan) -> tuple[ir.Model, QuantPla
 
 @dataclass(frozen=True, eq=False)
 class _Product:
-    """A weight that values are multiplied with, and what is added to the products.
+    """A weight [inputs, columns] that multiplies values, and a bias (columns,) that is added to the products.
 
-    Attributes:
-        weight: [inputs, columns].
-        params: of it, with a scale for each column, or one.
-        bias: (columns,).
+    Its parameters have a scale for each column, or one.
     """
 
     weight: Array
@@ -102,7 +91,7 @@ class _Cell:
         hidden: elements of the state.
         read: the product with the input, the columns of all directions side by side.
         returned: the product with the state, of each direction.
-        is_reverse: of each direction, whether it starts at the last step.
+        is_reverse: whether each direction starts at the last step.
         functions: of the gates (GRU), and of the new state.
         clip: bound of the inputs of these; 0 for none.
         reset_after: `linear_before_reset` of a GRU: the reset gate multiplies the product with the state.
@@ -138,11 +127,7 @@ class _Cell:
 
 
 def _cell_of(node: ir.Node, plan: QuantPlan) -> _Cell:
-    """Return what a node computes.
-
-    Raises:
-        PlanError: it cannot be written so.
-    """
+    """Return the products of a recurrent node; raise PlanError if it cannot be written so."""
     functions = cell_functions(node) if node.op_type in DEFAULT_FUNCTIONS else None
     arrays, params = [], []
     for index in (1, 2):
@@ -192,14 +177,9 @@ def _along_columns(params: QuantParams, repeats: int) -> QuantParams:
 
 @dataclass(frozen=True, eq=False)
 class _Written:
-    """The nodes that are written for one, before it or in the body of its Scan.
+    """The nodes written for one, in a graph before a node (None: at the end), with their plan entries.
 
-    Attributes:
-        graph: they are put into.
-        before: the node that they are put before; None for the end of the graph.
-        names: free in the model.
-        prefix: of the names of nodes and tensors.
-        nodes, tensors: entries of the plan for them.
+    Names of nodes and tensors begin with `prefix`.
     """
 
     graph: ir.Graph
@@ -303,11 +283,8 @@ def _sizes(value: ir.Value) -> tuple[int | None, ...]:
 class _Steps:
     """The steps of the sequences that a node reads.
 
-    Attributes:
-        written: where nodes are added to.
-        x: the input.
-        given: `sequence_lens`, None for all steps.
-        count, batch: how many steps and sequences there are, None where that is not known.
+    `given` is `sequence_lens`, None for all steps; `count` and `batch` are the numbers of steps and
+    sequences, None if unknown.
     """
 
     written: _Written
@@ -492,12 +469,8 @@ def _scan(
 def _step(written: _Written, cell: _Cell, state: ir.Value, read: Sequence[ir.Value]) -> ir.Value:
     """Add one step; return the state after it, [directions, batch, hidden].
 
-    Args:
-        written: the nodes.
-        cell: of the node.
-        state: before the step.
-        read: parts of the product with the input, `_Cell.parts`; and where sequences differ in length,
-            whether each has this step.
+    `read` are parts of the product with the input, `_Cell.parts`; if sequences differ in length, also whether
+    each has this step.
     """
     hidden = cell.hidden
     if not cell.has_gates:

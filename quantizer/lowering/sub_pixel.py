@@ -39,14 +39,9 @@ SLICE_TO_END = np.iinfo(np.int64).max
 
 
 def write_as_convolutions(model: ir.Model, plan: QuantPlan) -> tuple[ir.Model, QuantPlan, dict[str, str]]:
-    """Return the model and its plan with a Conv for each ConvTranspose that is planned so.
+    """Return the model and plan with a Conv for each planned ConvTranspose, and the added nodes' owners.
 
-    Args:
-        model: nodes of the prepared model, with the adjustments of the plan; left as it was.
-        plan: with entries for these nodes and perhaps more.
-
-    Returns:
-        Model and plan for a form; and added node -> node of the prepared model that it is a part of.
+    See `replaced`.
     """
 
     def is_planned_so(node: ir.Node) -> bool:
@@ -146,9 +141,9 @@ def _write_as_convolution(written: Replacement) -> None:
 
 
 def _phases_beside_sizes(form: SubPixel) -> tuple[list[int], list[int]]:
-    """Return how the Conv's channels are split, and the permutation that puts each phase behind its axis.
+    """Return the split of the Conv's channels, and the permutation that puts each phase behind its axis.
 
-    Runs of elements that are moved together are as long as can be.
+    Runs of elements that are moved together are as long as possible.
     """
     count = len(form.axes)
     if form.groups > 1:

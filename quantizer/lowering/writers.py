@@ -81,9 +81,7 @@ Writers = Mapping[tuple[Kind, Implementation], Writer]
 def between_conversions(task: Task, *, folded: bool = False) -> bool:
     """Write DequantizeLinear -> operator -> QuantizeLinear.
 
-    Args:
-        task: the node.
-        folded: whether constants are written as arithmetic that is done when the model is loaded.
+    `folded` writes constants as arithmetic that is done when the model is loaded.
     """
     node, emitter = task.node, task.emitter
     if node.op_type == "AveragePool":  # dilations of 1, which QLinearAveragePool of onnxruntime does not know
@@ -138,9 +136,7 @@ def tanh_through_sigmoid(task: Task) -> bool:
 def lookup_table(task: Task, *, unsigned: bool = False) -> bool:
     """Write a look-up table in standard ONNX; nothing for a node that is a part of a later node's table.
 
-    Args:
-        task: the node.
-        unsigned: whether index and entries are unsigned integers, where the plan has signed ones.
+    `unsigned` writes unsigned index and entries instead of the plan's signed ones.
     """
     result = task.result()
     if result is None and _is_part(task):
@@ -168,10 +164,10 @@ def lookup_table(task: Task, *, unsigned: bool = False) -> bool:
 
 
 def fused(task: Task) -> bool:
-    """Write the nodes of a chain as one operator of onnxruntime's own; nothing for all but the last of them.
+    """Write a chain as one operator of onnxruntime's own; nothing for all nodes except the last.
 
-    It computes in float: between conversions where the chain is quantized, of a dequantized tensor where it
-    is float.
+    It computes in float: between conversions if the chain is quantized, of a dequantized tensor if it is
+    float.
     """
     node, emitter, result = task.node, task.emitter, task.result()
     if result is None and _is_part(task):
@@ -194,10 +190,8 @@ def fused(task: Task) -> bool:
 def weight_only(task: Task, *, folded: bool = False) -> bool:
     """Store constants with parameters quantized, and compute in float.
 
-    Args:
-        task: the node.
-        folded: whether they are written as arithmetic that is done when the model is loaded: then the
-            operator has the kernel that it has for constant weights.
+    `folded` writes them as arithmetic that is done when the model is loaded: then the operator has the kernel
+    that it has for constant weights.
     """
     node, emitter = task.node, task.emitter
     for index, value in enumerate(node.inputs):
@@ -242,18 +236,14 @@ _MOVED = ("Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Slice", "M
 def hide_from_fusion(node: ir.Node, emitter: Emitter) -> None:
     """Put a Max of one tensor, which changes nothing, before a node that is float between conversions.
 
-    onnxruntime puts a kernel of integers in the place of DequantizeLinear, operator, QuantizeLinear. Most of
-    its kernels compute what the three nodes do; those of these, in 1.31, do not:
+    onnxruntime replaces DequantizeLinear, operator, QuantizeLinear by a kernel of integers. Most of
+    its kernels compute the same as the three nodes; these, in 1.31, do not:
 
     * Conv, ConvTranspose and Gemm with float weights: it quantizes them to int8 with one scale for the whole
       tensor, and the bias to int32 with scale(x) * scale(w), where it saturates (WeightBiasQuantization).
     * Softmax: QLinearSoftmax returns 0 for the probability of a single element.
-    * AveragePool: QLinearAveragePool divides by the whole window where `ceil_mode` and `count_include_pad`
-      let it reach beyond the padding, and knows no dilations.
-
-    Args:
-        node: reads float values already.
-        emitter: of its graph.
+    * AveragePool: QLinearAveragePool divides by the whole window if `ceil_mode` and `count_include_pad`
+      let it reach beyond the padding, and ignores dilations.
     """
     value = node.inputs[0] if node.inputs else None
     if node.op_type not in REPLACED or value is None:
@@ -325,10 +315,7 @@ def as_max(task: Task) -> bool:
 def softmax_written_out(task: Task, *, largest: bool) -> bool:
     """Write a float Softmax as exponentials over their sum; the operator becomes the division.
 
-    Args:
-        task: the node.
-        largest: whether the largest value is taken off before; else all are clipped, so that no sum is
-            infinite.
+    `largest` subtracts the largest value first; else all are clipped, so that no sum is infinite.
     """
     node, emitter = task.node, task.emitter
     source, result, name = node.inputs[0], node.outputs[0], emitter.name(node.outputs[0])
@@ -360,8 +347,10 @@ def softmax_written_out(task: Task, *, largest: bool) -> bool:
 
 
 def operators_instead(task: Task) -> bool:
-    """Write a float function as the operators that `operators.written_out` has for it; nothing for a Softplus
-    whose reader is written with it."""
+    """Write a float function as its operators in `operators.written_out`, or nothing.
+
+    Nothing is written for a Softplus whose reader is written with it.
+    """
     node, emitter = task.node, task.emitter
     readers = [use.node for use in node.outputs[0].uses()]
     if readers and all(_replaces(task, reader) is node for reader in readers):
@@ -397,10 +386,9 @@ def _replaces(task: Task, node: ir.Node) -> ir.Node | None:
 
 
 def table_of(task: Task) -> tuple[PointwiseChain, QuantParams]:
-    """Return the nodes that the node's table stands for, itself the last, and the parameters of their input.
+    """Return the chain that a node's table replaces, which it ends, and the parameters of the chain's input.
 
-    Raises:
-        PlanError: they read several tensors, or one without parameters.
+    Raises PlanError if the chain reads several tensors, or one without parameters.
     """
 
     def is_part(value: ir.Value) -> bool:
@@ -438,8 +426,8 @@ def _may_be_one_with(task: Task, other: ir.Node) -> bool:
 def data_inputs(task: Task) -> Sequence[int]:
     """Return the inputs that may be read quantized.
 
-    Of pass-through nodes and clips it is the first alone: bounds and a padding value are no data, even where
-    the same constant is quantized for another node. Of look-up tables it is every input that is no constant.
+    In pass-through nodes and clips only the first may: bounds and a padding value are no data, even if the
+    same constant is quantized for another node. In look-up tables every input that is no constant may.
     """
     if task.entry.kind is Kind.LOOKUP_TABLE:
         values = enumerate(task.node.inputs)

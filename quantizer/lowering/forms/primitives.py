@@ -94,9 +94,5 @@ WRITERS: Writers = {
 
 
 def lower_model(model: ir.Model, plan: QuantPlan) -> LoweredModel:
-    """Return the model that `plan` describes in form primitives; see `lower`.
-
-    Raises:
-        PlanError: the plan has no entry for a node, or something in it that cannot be written.
-    """
+    """Return the model that `plan` describes in form primitives; see `lower`."""
     return write(model, plan, "primitives", WRITERS, PrimitiveEmitter)

@@ -52,11 +52,7 @@ WRITERS: Writers = {
 
 
 def lower_model(model: ir.Model, plan: QuantPlan) -> LoweredModel:
-    """Return the model that `plan` describes in form regions; see `lower`.
-
-    Raises:
-        PlanError: the plan has no entry for a node, or something in it that cannot be written.
-    """
+    """Return the model that `plan` describes in form regions; see `lower`."""
     lowered, needed = _lowered(model, plan)
     opset = model.opset_imports[""]
     if opset >= needed:
@@ -117,7 +113,7 @@ def _write_graph(
 def _groups(graph: ir.Graph, plan: QuantPlan) -> list[list[ir.Node]]:
     """Return the nodes in order, those of one function together.
 
-    These are a quantized node and the Relu or Clip that alone reads it, and the parts of a look-up table.
+    These are a quantized node and the Relu or Clip that is its only reader, and the parts of a look-up table.
     """
     groups: dict[ir.Node, list[ir.Node]] = {}
     for node in graph:
@@ -146,16 +142,13 @@ def _groups(graph: ir.Graph, plan: QuantPlan) -> list[list[ir.Node]]:
 def _is_outside_functions(entry: NodePlan) -> bool:
     """Return whether a node is written as in form qdq, outside of any function.
 
-    It is float, or its weights are folded, which has to be seen where they are constants.
+    It is float, or its weights are folded, which a runtime must see as constants.
     """
     return entry.kind is Kind.FLOAT or entry.implementation == "folded"
 
 
 def _write_function(tasks: list[Task], name: str, opsets: Mapping[str, int]) -> ir.Function | None:
-    """Make the last node of a group a call, and return the function that is called.
-
-    None when nothing is left to be called, because the node changes no quantized value.
-    """
+    """Make the last node of a group a call; return its function, or None if no quantized value changes."""
     for task in tasks:
         if not onnx.defs.has(task.node.op_type, task.opset):
             # onnxruntime 1.31 ends the process while it inlines such a function.
@@ -211,11 +204,8 @@ def _write_function(tasks: list[Task], name: str, opsets: Mapping[str, int]) -> 
 class _FunctionBody:
     """The graph of a function, to which copies of nodes of the model are added.
 
-    Attributes:
-        graph: the graph.
-        call: node of the model that becomes the call.
-        arguments: tensor of the call for each input of the graph.
-        stored: copy of a tensor -> the quantized input of the graph that it is stored in.
+    `call` is the model's node that becomes the call; `arguments` has its tensor for each input of the graph;
+    `stored` maps the copy of a tensor to the quantized input of the graph that it is stored in.
     """
 
     graph: ir.Graph
