@@ -33,11 +33,9 @@ def weight_bytes(model: ir.Model) -> int:
 
 
 def load_weights(model: ir.Model, most: int = sys.maxsize) -> None:
-    """Replace weights in files of their own by copies in memory; arrays of them that are in use stay valid.
+    """Replace a model's weights in files by copies in memory; arrays of them that are in use stay valid.
 
-    Args:
-        model: is changed.
-        most: larger weights, in bytes, stay in their files.
+    Weights of more than `most` bytes stay in their files.
     """
     for graph in model.graphs():
         for value in graph.initializers.values():
@@ -50,10 +48,8 @@ def save_with_weights(model: ir.Model, path: str | os.PathLike[str]) -> None:
     """Save a model with its weights in one file beside it, "weights.bin", which onnxruntime maps.
 
     A protobuf cannot exceed 2 GB, and is slow long before. The model keeps its own weights; small ones that
-    are in files are loaded.
-
-    Raises:
-        WritingError: the temporary folder has no room. ModelError: a file of external data cannot be read.
+    are in files are loaded. WritingError if the temporary folder has no room, ModelError if external data
+    cannot be read.
     """
     with _saving(model, Path(path).parent):
         load_weights(model, SMALLEST_EXTERNAL)
@@ -61,12 +57,10 @@ def save_with_weights(model: ir.Model, path: str | os.PathLike[str]) -> None:
 
 
 def move_weights(model: ir.Model, folder: Path) -> None:
-    """Put the weights of a model into "weights.bin" of a folder, from where it reads them then.
+    """Move the weights of a model into "weights.bin" of a folder, from where it reads them then.
 
-    Copies of the model that `save_beside` writes into that folder share the file.
-
-    Raises:
-        As `save_with_weights`.
+    Copies of the model that `save_beside` writes into that folder share the file. Errors as in
+    `save_with_weights`.
     """
     with _saving(model, folder):
         load_weights(model, SMALLEST_EXTERNAL)
@@ -76,14 +70,9 @@ def move_weights(model: ir.Model, folder: Path) -> None:
 
 
 def save_beside(model: ir.Model, path: Path) -> None:
-    """Save a model in the folder where its weights are, those in memory in a file of their own beside it.
+    """Save a model in the folder of its weights; those in memory move to a file of their own beside it.
 
-    Args:
-        model: it reads these from that file then.
-        path: of the model.
-
-    Raises:
-        As `save_with_weights`.
+    Errors as in `save_with_weights`.
     """
     constants = [value for graph in model.graphs() for value in graph.initializers.values()]
     in_memory = [(value, value.const_value) for value in constants]

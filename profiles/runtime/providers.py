@@ -32,11 +32,7 @@ _MMAP_THRESHOLD = -3
 
 
 def used_bytes() -> int:
-    """Return the memory that this process uses; where the system does not report it, the peak so far.
-
-    Raises:
-        ConfigError: the system reports neither.
-    """
+    """Return the memory of this process in bytes; if the system does not report it, the peak so far."""
     try:
         pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE")
@@ -53,9 +49,9 @@ def used_bytes() -> int:
 
 
 def give_memory_back() -> None:
-    """Let the C library give every block of a mebibyte or more back to the system when it is freed.
+    """Let the C library return every block of a mebibyte or more to the system when it is freed.
 
-    glibc otherwise keeps blocks of up to 32 MiB, of each thread apart. Other libraries are left as they are.
+    By default glibc caches blocks of up to 32 MiB for each thread. Other libraries are left unchanged.
     """
     with suppress(AttributeError, OSError, TypeError):
         ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, 1 << 20)
@@ -100,10 +96,8 @@ _LONGEST = 400
 def load_refusal(name: str, error: Exception, libraries: Sequence[str] = ()) -> str:
     """Return the message for a model that onnxruntime does not load: its error, and advice.
 
-    Args:
-        name: of the model, for the user; the file may be a temporary one.
-        error: one of `RUNTIME_ERRORS`.
-        libraries: of custom operators, that are loaded.
+    `name` is the model's for the user, as the file may be a temporary one; `error` is one of
+    `RUNTIME_ERRORS`; `libraries` are the loaded ones of custom operators.
     """
     text = first_line(error)
     unknown = re.search(r"(\S+)\(-?\d+\) is not a registered function/op", text)
@@ -121,9 +115,9 @@ def load_refusal(name: str, error: Exception, libraries: Sequence[str] = ()) -> 
 
 
 def first_line(error: Exception) -> str:
-    """Return onnxruntime's error on one line: without its codes and places in its source.
+    """Return onnxruntime's error on one line, without its codes and places in its source.
 
-    The first line says it; what follows is often source code.
+    The first line has the reason; the others are often source code.
     """
     text = str(error).strip()
     line = _NOISE.sub("", text.splitlines()[0]).strip() if text else ""
@@ -169,17 +163,11 @@ PROVIDERS: Mapping[str, Provider] = {
 
 
 def check_provider(text: str) -> str:
-    """Return the full name of an execution provider that this onnxruntime has, with its device.
+    """Return the full name of an execution provider of this onnxruntime, with its device.
 
-    Args:
-        text: short or full name, with a device after a colon where one is chosen, as in "cuda:1".
-
-    Returns:
-        The full name, as in "CPUExecutionProvider" or "CUDAExecutionProvider:1".
-
-    Raises:
-        ConfigError: it has none of this name (the message lists those present, and what to install), or this
-            one has no devices to choose from.
+    `text` is a short or full name, with a device after a colon if one is chosen, as in "cuda:1". The result
+    is "CPUExecutionProvider" or "CUDAExecutionProvider:1". ConfigError lists the providers present, and what
+    to install.
     """
     name, colon, device = text.partition(":")
     present = ort.get_available_providers()
@@ -218,12 +206,7 @@ def with_options(provider: str) -> tuple[str, dict[str, str]]:
 
 
 def _not_started(provider: str, cause: str) -> ConfigError:
-    """Return the error of a provider that is installed and does not start here.
-
-    Args:
-        provider: what `check_provider` returned.
-        cause: what happened.
-    """
+    """Return the error for a provider that is installed and does not start here."""
     name, _ = with_options(provider)
     entry = _of_full_name(name)
     package = "onnxruntime" if entry is None else entry.package
@@ -302,7 +285,7 @@ _PROCESSORS = {3: "i386", 40: "arm", 62: "x86_64", 183: "aarch64", 243: "riscv64
 
 
 def _other_processor(path: Path) -> str:
-    """Return the processor that an ELF file is built for where that is not this one, else "".
+    """Return the processor that an ELF file is built for if it is not this one, else "".
 
     The system's own message for such a file is that there is none.
     """
@@ -322,16 +305,9 @@ def loaded_libraries() -> tuple[str, ...]:
 def new_session(model: str | bytes, options: ort.SessionOptions, provider: str) -> ort.InferenceSession:
     """Return a session: the one place that makes them.
 
-    Where a provider fails, onnxruntime's wrapper would print it on stdout, and run on another one.
-
-    Args:
-        model: path, or the bytes of a model without external data.
-        options: of the session.
-        provider: what `check_provider` returned.
-
-    Raises:
-        ConfigError: the provider does not start on this machine.
-        One of `RUNTIME_ERRORS`: onnxruntime refuses the model.
+    If a provider fails, onnxruntime's wrapper would print it on stdout, and run on another one. `model` is a
+    path, or the bytes of a model without external data; `provider` comes from `check_provider`. ConfigError
+    if the provider does not start here, one of `RUNTIME_ERRORS` if onnxruntime refuses the model.
     """
     if provider == CPU:
         return ort.InferenceSession(model, options, providers=[provider], enable_fallback=0)
@@ -372,11 +348,10 @@ computed from them: both are copies in memory. Larger ones it reads from the fil
 def new_session_options(float_bytes: int = 0, without: tuple[str, ...] = ()) -> ort.SessionOptions:
     """Return onnxruntime's default options, with the custom operators that are loaded.
 
-    Args:
-        float_bytes: of the float weights of all sessions that are open together. Above `MAX_COPIED_BYTES`
-            they stay in their file: a run takes 1.2 to 1.4 times as long, and sums differ in their last bits.
-            So a session that is timed says 0.
-        without: names of onnxruntime's optimizers that are not to run.
+    `float_bytes` are those of the float weights of all sessions that are open together. Above
+    `MAX_COPIED_BYTES` they stay in their file: a run takes 1.2 to 1.4 times as long, and sums differ in their
+    last bits. So it is 0 for a session that is timed. `without` names onnxruntime's optimizers that are not
+    to run.
     """
     options = ort.SessionOptions()
     for library in _libraries:

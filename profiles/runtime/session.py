@@ -46,11 +46,12 @@ from .providers import (
 
 
 def read_graph(path: Path) -> ir.Model:
-    """Read a model that onnxruntime wrote.
+    """Return a model that onnxruntime wrote.
 
-    Values that are maps, or hold them, get no type, since onnx_ir has none for them. A tensor of a subgraph
-    gets a name of its own: the layout optimizer of onnxruntime 1.32 names tensors for each graph alone
-    (`reorder_token_0`), and onnxruntime refuses a file in which a subgraph makes a tensor of an outer name.
+    Values that are maps, or contain them, get no type, since onnx_ir has none for them. A tensor of a
+    subgraph gets a unique name: the layout optimizer of onnxruntime 1.32 names tensors for each graph
+    separately (`reorder_token_0`), and onnxruntime refuses a file in which a subgraph makes a tensor of an
+    outer name.
     """
     proto = onnx.load_model(path, load_external_data=False)
     for value in (*proto.graph.input, *proto.graph.output, *proto.graph.value_info):
@@ -89,11 +90,7 @@ Output = Array | list[Array]
 
 
 def run_sample(session: ort.InferenceSession, fetched: Sequence[str], sample: Sample) -> dict[str, Output]:
-    """Return the named outputs for one sample. The arrays are onnxruntime's own memory, not copies.
-
-    Raises:
-        DataError: the model fails on it.
-    """
+    """Return the named outputs for one sample, in onnxruntime's own memory; DataError if the model fails."""
     if not fetched:  # for onnxruntime an empty list means all outputs
         return {}
     try:
@@ -165,19 +162,12 @@ def optimised(
     """Yield the graph that runs `model`, optimised for the CPU.
 
     Other providers may compile parts of a graph into something that cannot be saved, so they get the model
-    itself. So does the CPU where nothing can be in blocks of channels, and where the model is large, which
-    saves a second file of weights; unless its outputs are read in several passes, which have to run the same
-    graph.
+    itself. So does the CPU if nothing can be in blocks of channels, or if the model is large, which saves a
+    second file of weights; unless its outputs are read in several passes, which have to run the same graph.
 
-    Args:
-        model: weights may be in memory or in external files.
-        outputs: outputs of the model that will be read.
-        provider: full name of the execution provider.
-        split: sessions for some of the outputs will be opened.
-        ordered: outputs that must not be read in blocks of channels.
-
-    Raises:
-        ModelError: onnxruntime refuses the model, or a file of external data cannot be read.
+    Weights may be in memory or in external files. `outputs` are those that will be read; with `split`, by
+    sessions for some of them. Those in `ordered` must not be read in blocks of channels. ModelError if
+    onnxruntime refuses the model, or if external data cannot be read.
     """
     with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as place:
         folder = Path(place)
@@ -220,12 +210,9 @@ def _blocked(model: ir.Model) -> dict[str, str]:
 
 @cache
 def block_channels() -> int:
-    """Return how many channels a block of onnxruntime's own feature maps holds on this processor.
+    """Return the number of channels in a block of onnxruntime's own feature maps on this processor.
 
-    Measured by letting it reorder a small feature map into blocks.
-
-    Raises:
-        ModelError: this onnxruntime has no such maps.
+    It is measured: onnxruntime reorders a small feature map into blocks. ModelError if it has no such maps.
     """
     value = ir.Value(name="x", type=ir.TensorType(ir.DataType.FLOAT), shape=ir.Shape([1, 16, 1, 2]))
     node = ir.Node("com.microsoft.nchwc", "ReorderInput", [value])
@@ -242,31 +229,19 @@ def block_channels() -> int:
 
 
 def plain_session(model: ir.Model, folder: Path) -> ort.InferenceSession:
-    """Return a session that runs a model as it is, on the CPU and one thread.
+    """Return a session that runs a model unchanged, on the CPU and one thread.
 
-    Args:
-        model: what to run.
-        folder: where it is saved for onnxruntime; of the caller, as long as the session.
-
-    Raises:
-        ModelError: onnxruntime refuses the model.
+    The model is saved in `folder`, which must exist as long as the session.
     """
     return _session(_source(model, folder), _options(OPTIMISATION, model), CPU, title_of(model))
 
 
 def session_for(graph: OptimisedGraph, outputs: Sequence[str], frugal: bool = False) -> ort.InferenceSession:
-    """Return a session whose outputs are the values that `OptimisedGraph.sources` gives for these outputs.
+    """Return a session whose outputs are the values for these outputs in `OptimisedGraph.sources`.
 
-    Several threads may run it at the same time; each run computes in the thread that called it.
-
-    Args:
-        graph: what to run.
-        outputs: of the original model.
-        frugal: whether memory is given back when a tensor is freed, and nodes run in the order
-            of the graph, so that a run takes what `live_memory` says. Slower where tensors are large.
-
-    Raises:
-        ModelError: onnxruntime refuses the graph.
+    Several threads may run it at the same time; each run computes in the thread that called it. If it is
+    `frugal`, memory is given back when a tensor is freed, and nodes run in the order of the graph, so that a
+    run takes the memory that `live_memory` returns. It is slower if tensors are large.
     """
     file = graph.file
     if file is None or set(outputs) != set(graph.sources):
@@ -283,17 +258,10 @@ def session_for(graph: OptimisedGraph, outputs: Sequence[str], frugal: bool = Fa
 def segment_session(
     graph: OptimisedGraph, nodes: Collection[ir.Node], fed: Sequence[str], outputs: Sequence[str]
 ) -> ort.InferenceSession:
-    """Return a session of some nodes of an optimised graph, whose weights alone it holds.
+    """Return a session of some nodes of an optimised graph, with only their weights.
 
-    Args:
-        graph: what to run.
-        nodes: of `graph.model`.
-        fed: values of it that these nodes read and none of them makes; inputs of the session, with those
-            of the model.
-        outputs: values of it, in this order.
-
-    Raises:
-        ModelError: onnxruntime refuses the part.
+    `fed` are values that these nodes read and none of them makes: inputs of the session, with those of the
+    model. `outputs` are values, in this order.
     """
     chosen = [node in nodes for node in graph.model.graph]
     model = graph.model.clone()
@@ -315,10 +283,7 @@ def segment_session(
 def size_session(graph: OptimisedGraph, outputs: Sequence[str]) -> ort.InferenceSession:
     """Return a session whose outputs are the numbers of elements of these outputs, under their `size_name`.
 
-    A sequence (see `subgraph_outputs`) is an output itself: it is computed in every pass anyway.
-
-    Raises:
-        ModelError: onnxruntime refuses the graph.
+    A sequence (see `expose_subgraph_tensors`) is an output itself: it is computed in every pass anyway.
     """
     model = graph.model.clone()
     names = list(dict.fromkeys(graph.sources[name] for name in outputs))
@@ -385,10 +350,8 @@ def _session(source: str, options: ort.SessionOptions, provider: str, title: str
 def runtime_dtypes(model: ir.Model, names: tuple[str, ...]) -> dict[str, ir.DataType | None]:
     """Return the element types that onnxruntime infers for values of the main graph; None for no tensor.
 
-    For tensors whose type ONNX shape inference does not know: outputs of operators outside the standard.
-
-    Raises:
-        ModelError: onnxruntime refuses the model.
+    It is for tensors whose type ONNX shape inference does not infer: outputs of operators outside the
+    standard.
     """
     probe = model.clone()
     outputs = {value.name for value in probe.graph.outputs}
@@ -409,7 +372,7 @@ def runtime_dtypes(model: ir.Model, names: tuple[str, ...]) -> dict[str, ir.Data
 
 
 def _source(model: ir.Model, folder: Path) -> str:
-    """Save the model for onnxruntime, which maps external weights into memory without a copy.
+    """Return the path of the model, saved for onnxruntime, which maps external weights without a copy.
 
     A protobuf cannot exceed 2 GB, and is slow long before.
     """

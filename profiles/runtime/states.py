@@ -27,17 +27,9 @@ def model_samples(
 ) -> Samples:
     """Return the samples of a source for a model, in a fixed order; see `open_samples`.
 
-    Where a state goes from step to step the float model runs while they are read: on the CPU and on one
-    thread, so that the same machine gives the same states.
-
-    Args:
-        data: the source.
-        model: the float model.
-        limit, by_row, notes: as in `open_samples`.
-
-    Raises:
-        DataError, ConfigError: as `open_samples` does. While iterating: ModelError, too, if onnxruntime
-            refuses the model.
+    If a state goes from step to step, the float model runs while they are read: on the CPU and on one thread,
+    so that the same machine computes the same states. ModelError while iterating if onnxruntime refuses the
+    model.
     """
     return open_samples(data, input_specs(model), limit, by_row=by_row, notes=notes, model=float_model(model))
 
