@@ -40,12 +40,7 @@ _NOT_ON_A_LINE = (ir.DataType.STRING, ir.DataType.COMPLEX64, ir.DataType.COMPLEX
 
 
 def input_facts(value: ir.Value) -> tuple[bool, bool]:
-    """Return the first use that a model makes of an input.
-
-    Returns:
-        Whether all that read it first scale or shift it by constants, and whether its axes are moved before
-        that.
-    """
+    """Return whether all first uses of an input scale or shift it by constants, and whether its axes move."""
     first = list(_first_uses(value))
     normalised = bool(first) and all(_normalises(node, source) for node, source, _ in first)
     return normalised, any(moved for _, _, moved in first)
@@ -73,7 +68,7 @@ def _normalises(node: ir.Node, value: ir.Value) -> bool:
 
 
 def input_observations(model: ir.Model, observed: tuple[Observation, ...]) -> tuple[Observation, ...]:
-    """Return how those inputs are observed that are not observed as activations, such as integers.
+    """Return observations of the inputs that are not observed as activations, such as integers.
 
     Inputs of strings and of complex numbers are left out: their elements have no range.
     """

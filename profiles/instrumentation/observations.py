@@ -63,16 +63,10 @@ def observations(
 ) -> tuple[Observation, ...]:
     """Return the observed tensors of a model, in graph order: those wanted and those read in their place.
 
-    Args:
-        model: the prepared model.
-        wanted: names of the tensors; None for all floating-point activations that can be read.
-        channels: axis of the channels of the tensors whose channels are to be recorded. A tensor whose number
-            of channels is left free is profiled without them, and one of unknown rank with those that its
-            arrays have; one that is not wanted is passed over.
-
-    Raises:
-        ConfigError: a wanted tensor is not a floating-point activation, or cannot be read.
-        ModelError: a type is unknown, and onnxruntime cannot load the model.
+    `wanted` is None for all floating-point activations that can be read; another name is a ConfigError.
+    `channels` are the axes of the channels to be recorded. A tensor whose number of channels is free is
+    profiled without them, one of unknown rank with those of its arrays; one that is not wanted is skipped.
+    ModelError if a type is unknown, and onnxruntime cannot load the model.
     """
     # The activations that can be read: of the main graph, then of subgraphs.
     in_subgraphs = {str(inner.value.name): inner for inner in subgraph_tensors(model) if not inner.hidden}

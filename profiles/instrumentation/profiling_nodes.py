@@ -135,8 +135,8 @@ def is_instrumented(model: ir.Model) -> bool:
 def profiling_function(opset: int) -> ir.Function:
     """Return the function that a `QuantizationProfile` node calls, for models of this opset.
 
-    It takes one tensor `x` of any floating-point type and shape; `OUTPUTS` lists its outputs. The
-    exponent is chosen as `histogram.bin_exponent` does: the first of all candidates that fits.
+    It takes one tensor `x` of any floating-point type and shape; `OUTPUTS` lists its outputs. The exponent is
+    chosen as by `histogram.bin_exponent`: the first of all candidates that fits.
     """
     scales = [math.ldexp(1.0, -e) for e in range(MIN_EXPONENT, MAX_EXPONENT + 1)]
     text = _BODY.format(
@@ -166,16 +166,13 @@ def instrument(model: ir.Model) -> ir.Model:
     """Return a copy of `model` with a `QuantizationProfile` node on each of the `float_activations`.
 
     The function's outputs are graph outputs, called "qprof:<output>:<tensor>" (with underscores after "qprof"
-    where the model has such names). Attributes name, as in Glow, the node and output that is profiled; for
-    a graph input its own name and 0.
+    if the model has such names). Attributes name, as in Glow, the node and output that is profiled; for a
+    graph input its own name and 0.
 
-    The original nodes, names and outputs stay: a runtime that fuses nothing gives the original outputs bit
-    for bit. One that fuses nodes cannot fuse across an observed tensor, so its outputs may differ by
-    rounding from those of the original model, which it did fuse.
-
-    Raises:
-        ModelError: the opset is older than MIN_OPSET, the model is instrumented already, or an element type
-            is unknown and onnxruntime cannot load the model.
+    The original nodes, names and outputs stay: a runtime that fuses nothing computes the original outputs bit
+    for bit. One that fuses nodes cannot fuse across an observed tensor, so its outputs may differ by rounding
+    from those of the original model, which it did fuse. ModelError if the opset is older than MIN_OPSET, or
+    if the model is instrumented already.
     """
     opset = model.opset_imports.get("", 0)
     if opset < MIN_OPSET:

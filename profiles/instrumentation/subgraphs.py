@@ -38,9 +38,7 @@ def nested_graphs(
 ) -> Iterator[tuple[tuple[ir.Node, ...], ir.Graph]]:
     """Yield all graphs inside a graph, at any depth, each with the nodes that own the graphs around it.
 
-    Args:
-        graph: not yielded itself.
-        owners: of `graph`, the outermost first; they come first in what is yielded.
+    The owners are the outermost first, and begin with those of `graph`, which is not yielded itself.
     """
     for node in graph:
         for subgraph in graph_attributes(node):
@@ -86,10 +84,7 @@ def float_activations(model: ir.Model) -> tuple[ir.Value, ...]:
 def typed_activations(model: ir.Model) -> tuple[tuple[ir.Value, ir.DataType], ...]:
     """Return the `float_activations` with their element types, unknown ones from onnxruntime.
 
-    Those that turn out to have another type than `FLOAT_TYPES` are left out.
-
-    Raises:
-        ModelError: a type is unknown, and onnxruntime cannot load the model.
+    Those of another type than `FLOAT_TYPES` are left out. ModelError if onnxruntime cannot load the model.
     """
     values = float_activations(model)
     unknown = tuple(str(v.name) for v in values if v.dtype is None)
@@ -149,8 +144,10 @@ class SubgraphTensor:
 def subgraph_tensors(
     model: ir.Model, types: Collection[ir.DataType] = FLOAT_TYPES
 ) -> tuple[SubgraphTensor, ...]:
-    """Return the tensors of all subgraphs that have one of some types or none that is known, by default the
-    floating-point ones: the inputs of each subgraph, then the outputs of its nodes."""
+    """Return the tensors of all subgraphs that have one of some types, or an unknown one.
+
+    They are the inputs of each subgraph, then the outputs of its nodes.
+    """
     counts = Counter(str(value.name) for graph in model.graphs() for value in activations_of(graph))
     # The named dimensions that no iteration of a Scan changes: of its inputs and the model's.
     inputs = list(model.graph.inputs)
@@ -173,13 +170,10 @@ def hidden_tensors(model: ir.Model) -> dict[str, str]:
 
 
 def _hidden(value: ir.Value, owners: Sequence[ir.Node], same_names: int, constant: Collection[str]) -> str:
-    """Return why the values of a tensor cannot be read, "" where they can.
+    """Return the reason why the values of a tensor cannot be read, or "".
 
-    Args:
-        value: the tensor.
-        owners: the nodes that own the graphs around it, the outermost first.
-        same_names: how many tensors of the model have its name.
-        constant: the named dimensions that no iteration of a Scan changes.
+    `owners` are the nodes that own the graphs around it, the outermost first; `same_names` is the number of
+    tensors of its name; `constant` are the named dimensions that no iteration of a Scan changes.
     """
     other = next((o.op_type for o in owners if o.domain != "" or o.op_type not in CONTROL_FLOW), None)
     if other is not None:

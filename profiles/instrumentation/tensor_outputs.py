@@ -33,11 +33,8 @@ def expose_subgraph_tensors(model: ir.Model, names: Collection[str]) -> dict[str
 
     An output is a sequence with one array for each time that the tensor was computed; for a tensor that is
     only in subgraphs of Scans, it is one array. Arrays have `SubgraphTensor.scan_axes` more dimensions in
-    front.
-
-    Args:
-        model: its names are unique over all graphs.
-        names: of `subgraph_tensors` of any type that are not hidden.
+    front. The model's names are unique over all graphs; `names` are of `subgraph_tensors` of any type that
+    are not hidden.
     """
     wanted = [inner for inner in subgraph_tensors(model, tuple(ir.DataType)) if inner.value.name in names]
     if not wanted:
@@ -50,11 +47,8 @@ def expose_subgraph_tensors(model: ir.Model, names: Collection[str]) -> dict[str
 class _Rewriter:
     """Adds the nodes that collect and pass on the arrays.
 
-    Attributes:
-        model: is changed.
-        taken: names in use.
-        empty: the empty sequence of each element type, in the main graph.
-        replaced: what stands for the outputs of nodes that were given more of them.
+    `empty` are the empty sequences by element type, in the main graph; `replaced` are the new values for the
+    outputs of nodes that were given more of them.
     """
 
     def __init__(self, model: ir.Model) -> None:
@@ -87,13 +81,10 @@ class _Rewriter:
     def through(
         self, graph: ir.Graph, wanted: Tensors, states: Values, depth: int = 0
     ) -> dict[SubgraphTensor, ir.Value]:
-        """Pass the wanted tensors through the nodes of a graph; return the values that hold them at its end.
+        """Pass the wanted tensors through the nodes of a graph; return the values for them at its end.
 
-        Args:
-            graph: the main graph or a subgraph.
-            wanted: tensors of this graph and of subgraphs in it.
-            states: the sequences so far, of the tensors that have one.
-            depth: how many graphs are around this one.
+        `wanted` are tensors of this graph and of subgraphs in it, `states` the sequences so far, and `depth`
+        is the number of graphs around this one.
         """
         held = dict(states)
         for owner in list(graph):
@@ -254,12 +245,7 @@ def _read_dtype(inner: SubgraphTensor) -> ir.DataType:
 def with_outputs(
     model: ir.Model, observed: Iterable[Observation]
 ) -> tuple[ir.Model, tuple[Observation, ...]]:
-    """Return a copy of a model with the observed tensors as outputs, and the observations with `source`.
-
-    Args:
-        model: unchanged.
-        observed: see `observations`.
-    """
+    """Return a copy of a model with the observed tensors as outputs, and the observations with `source`."""
     copy, observed = model.clone(), tuple(observed)
     read = [observation for observation in observed if observation.same_as is None]
     inner = {observation.name for observation in read if observation.scan_axes is not None}
