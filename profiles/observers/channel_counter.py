@@ -25,10 +25,9 @@ _SQUARE_BITS = SQUARES.bits // SQUARES.power
 
 
 class ChannelLayout(NamedTuple):
-    """Where the channels of a flat array are: it is a row of units of `inner` vectors of `lanes` channels
-    each.
+    """The order of channels in a flat array: a row of units of `inner` vectors of `lanes` channels each.
 
-    Unit u holds channels (u % groups) * lanes and the following.
+    Unit u has channels (u % groups) * lanes and the following.
     """
 
     groups: int
@@ -42,13 +41,10 @@ class ChannelLayout(NamedTuple):
 
 
 def layout_of(shape: tuple[int, ...], axis: int, block: int = 1) -> ChannelLayout:
-    """Return where the channels on an axis of an array are, which must have no dimension of 0.
+    """Return the layout of the channels on an axis of an array without a dimension of 0.
 
-    Args:
-        shape: of the array.
-        axis: of the channels; may be negative.
-        block: channels that are neighbours in memory for each position of the axes after `axis`, as in the
-            blocked feature maps of onnxruntime; 1 for the usual order.
+    `block` is the number of channels that are neighbours in memory for each position of the axes after
+    `axis`, as in the blocked feature maps of onnxruntime; 1 for the usual order.
     """
     axis %= len(shape)
     channels, inner = shape[axis], math.prod(shape[axis + 1 :])

@@ -44,13 +44,7 @@ class ExtremeTracker:
         self._names: dict[bytes, str] = {}
 
     def note(self, name: str, digest: int, ranges: Ranges) -> None:
-        """Note the ranges of one sample.
-
-        Args:
-            name: of the sample, as messages call it.
-            digest: of its data.
-            ranges: the smallest and the largest finite element of each tensor; see `empty_ranges`.
-        """
+        """Note one sample's ranges: smallest and largest finite element of each tensor (`empty_ranges`)."""
         first, second = self._first, self._second
         keys = (ranges * _SIGNS).reshape(-1)
         own = digest.to_bytes(16, "big")

@@ -74,10 +74,10 @@ Ranges = npt.NDArray[np.float64]
 
 
 class CountHistograms(Protocol):
-    """Counts arrays (float16, bfloat16, float32 or float64, contiguous), each into bins of its own.
+    """Counts arrays (float16, bfloat16, float32 or float64, contiguous), each into its own bins.
 
     Counting of an array stops at or before the first element outside its bins; the uncounted remainders are
-    returned. Where `ranges` are given, they are widened in place to all finite elements, counted or not.
+    returned. If `ranges` are given, they are widened in place to all finite elements, counted or not.
     """
 
     def __call__(

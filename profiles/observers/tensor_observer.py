@@ -18,14 +18,11 @@ SLICE = 1 << 17
 
 
 class TensorObserver:
-    """Observes one tensor and gives its `TensorProfile`; for one thread at a time.
+    """Observes one tensor and returns its `TensorProfile`; for one thread at a time.
 
     The bins always span all values so far, so most arrays are counted straight into them. The result is the
-    same as merging the profiles of the arrays, in any order.
-
-    Attributes:
-        bins: arrays are counted into them, by `add`, or by a caller that counts many tensors in one call and
-            gives what was left of an array to `finish`.
+    same as merging the profiles of the arrays, in any order. Arrays are counted into `bins` by `add`, or by a
+    caller that counts many tensors in one call and passes the rest of an array to `finish`.
     """
 
     def __init__(
@@ -38,12 +35,8 @@ class TensorObserver:
     ) -> None:
         """Begin with nothing.
 
-        Args:
-            dtype: ONNX element type name, as in `TensorProfile`.
-            counter: counts ranges and bins.
-            axis: axis of the channels to be recorded one by one; None for none.
-            channels: how many channels there are; 0 for as many as the first array has.
-            channel_counter: adds to the channels.
+        `dtype` is an ONNX element type name, as in `TensorProfile`; `axis` is that of the channels to be
+        recorded one by one, None for none; `channels` is their number, 0 for that of the first array.
         """
         self.bins = Bins.empty()
         self._dtype = dtype
@@ -80,10 +73,8 @@ class TensorObserver:
     def count(self, array: npt.NDArray[Any], block: int = 1, ranges: Ranges | None = None) -> tuple[int, int]:
         """Count an array whose shape was noted, and return its numbers of NaN and of infinite elements.
 
-        Args:
-            array: float16, bfloat16, float32 or float64, of any shape; not copied.
-            block: neighbouring channels in memory (see `layout_of`).
-            ranges: (1, 2), widened to the finite elements; None where that is not wanted.
+        The array is float16, bfloat16, float32 or float64, of any shape, and not copied; `block` are
+        neighbouring channels in memory (see `layout_of`); `ranges` (1, 2) are widened to the finite elements.
         """
         flat = array.reshape(-1)  # a copy only of what is not contiguous
         whole = self.channel_slice(array.shape, block)
