@@ -52,12 +52,8 @@ def overlaps(some: Floats, others: Floats) -> Floats:
 def non_max_suppression(boxes: Boxes, limit: float, most: int) -> Boxes:
     """Return the boxes that no better one of their class overlaps by more than the limit, best first.
 
-    Greedy, as onnx's NonMaxSuppression and OpenCV do it.
-
-    Args:
-        boxes: of one picture.
-        limit: IoU from which on a box is left out.
-        most: boxes that are returned at most, of all classes together.
+    Greedy, as in onnx's NonMaxSuppression and OpenCV. `limit` is an IoU; `most` boxes are returned at most,
+    of all classes together.
     """
     order = np.argsort(-boxes.scores, kind="stable")
     ranked = boxes.subset(order)
@@ -94,8 +90,8 @@ def matches(detected: Boxes, true: Boxes, min_iou: float) -> Ints:
 def counted_matches(detected: Boxes, true: Boxes, min_iou: float) -> tuple[Boxes, Ints]:
     """Return the detected boxes that count, with the true box that each matches (`matches`).
 
-    As in COCO's evaluation, a box that matches no object but lies in a crowd of its class counts for nothing,
-    by the share of the box that is in the crowd.
+    As in COCO's evaluation, a box that matches no object but lies in a crowd of its class does not count; the
+    fraction of the box that is in the crowd decides.
     """
     matched = matches(detected, true, min_iou)
     counts = (matched >= 0) | ~_in_crowds(detected, true, min_iou)

@@ -138,13 +138,8 @@ def _found(
 ) -> list[tuple[Found, ...]]:
     """Return the objects of each picture, in either model or both, the surest first.
 
-    Boxes of one class that overlap by half are one object.
-
-    Args:
-        head: how outputs are read, boxes of low scores too.
-        sufficient: score that an object has in one of the models at least.
-        floats, quantized: outputs of the models.
-        names: of classes.
+    Boxes of one class that overlap by half are one object. `head` reads boxes of low scores too; an object
+    has a `sufficient` score in at least one of the models.
     """
 
     def box(boxes: Boxes, at: int | None) -> Box | None:
@@ -183,7 +178,7 @@ def answers(pictures: Sequence[Pair]) -> Answers:
     """Return the boxes detected in pictures as answers: right are those of a true box at an IoU of 0.5.
 
     Boxes in a crowd are neither true nor false, and neither are those of classes without any true box, which
-    mean average precision leaves out too: labels of some classes say nothing of the others.
+    mean average precision leaves out too: labels of some classes do not cover the others.
     """
     labelled = np.unique(np.concatenate([true.classes for true, _ in pictures]))
     unit, scores, item, wanted, boxes_before = [], [], [], [], 0
@@ -202,10 +197,8 @@ def answers(pictures: Sequence[Pair]) -> Answers:
 class _ClassMatches:
     """The boxes detected of one class, best first.
 
-    Attributes:
-        picture: of each box, int64 of shape [boxes].
-        hit, miss: whether it is a true or a false one at each IoU, bool of shape [ious, boxes].
-        wanted: true boxes of each picture, float64 of shape [pictures].
+    `picture` is int64 of shape [boxes]; `hit` and `miss`, true and false boxes at each IoU, are bool of shape
+    [ious, boxes]; `wanted`, true boxes of each picture, is float64 of shape [pictures].
     """
 
     picture: npt.NDArray[np.int64]
@@ -236,10 +229,8 @@ class _ClassMatches:
 def average_precision(pictures: Sequence[Pair], ious: Floats, most: int) -> Figures:
     """Return COCO's mean average precision in percent, the mean over the classes that there are.
 
-    Args:
-        pictures: true and detected boxes of each.
-        ious: least overlaps of a match, over which the mean is taken.
-        most: detected boxes of a picture and class that count, the best.
+    `ious` are the least overlaps of a match, over which the mean is taken; the best `most` detected boxes of
+    a picture and class count.
     """
     classes = _matches(pictures, ious, most)
 

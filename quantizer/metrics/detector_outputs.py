@@ -88,7 +88,7 @@ class Head:
     def of_scores(self, corners: Array, scores: Array) -> Boxes:
         """Return boxes, each with its best class; `scores` is [boxes, classes].
 
-        Where several classes are likely, each is a box of its own, as mAP wants it.
+        If several classes are likely, each is a separate box, as for mAP.
         """
         scores = np.nan_to_num(scores)
         if self.classes:
@@ -102,11 +102,9 @@ class Head:
 
 
 def head_of(source: MetricSource) -> tuple[Head, str]:
-    """Return how the outputs of a detector are read, and a sentence that says so.
+    """Return the reading of a detector's outputs, and a sentence about it.
 
-    Raises:
-        ConfigError: an option makes no sense. ModelError: the outputs are of no known form, or what would be
-            scores are none.
+    ModelError if the outputs have no known form, or if those read as scores are not from 0 to 1.
     """
     metric, options = source.metric, source.metric.options
     form, names = _form(source)
@@ -163,14 +161,11 @@ def head_of(source: MetricSource) -> tuple[Head, str]:
 
 
 def _scored_classes(source: MetricSource, form: str, output: str, classes: Collection[int]) -> int | None:
-    """Return how many classes a head of YOLO has; None for as many as it has channels for.
+    """Return the number of classes of a head of YOLO; None for as many as it has channels for.
 
     Its exporters write the names of the classes into the model's metadata; heads of masks, of poses and of
-    turned boxes have more channels than these.
-
-    Raises:
-        ConfigError: the option makes no sense. ModelError: the output has too few channels, the boxes are
-            turned ones, or another output has prototypes of masks and nobody says how many classes there are.
+    turned boxes have more channels than these. ModelError if the output has too few channels or turned boxes,
+    or if another output has prototypes of masks and the number of classes is unknown.
     """
     shape, before = source.first_outputs[output].shape, 5 if form == "yolov5" else 4
     if len(shape) != 3:
@@ -213,14 +208,9 @@ SCORE_SLACK = 1e-3
 
 
 def _check_scores(head: Head, arrays: list[Array]) -> int | None:
-    """Return how many classes have a score; None where boxes bring the number of theirs.
+    """Return the number of classes with a score; None if boxes come with the number of theirs.
 
-    Args:
-        head: how outputs are read.
-        arrays: the outputs on the first sample.
-
-    Raises:
-        ModelError: in the first sample the scores are not from 0 to 1, so that they are none.
+    ModelError if scores of the first sample, `arrays`, are not from 0 to 1.
     """
     form = FORMS[head.form]
     scores = form.scores(head, arrays)
@@ -308,11 +298,7 @@ def choice_of(source: MetricSource, name: str, words: tuple[str, ...]) -> str | 
 
 
 def input_size(source: MetricSource) -> tuple[int, int]:
-    """Return the (width, height) of the pictures that the model takes, as the first sample has them.
-
-    Raises:
-        ConfigError: there are no pictures, and the option does not say it either.
-    """
+    """Return the (width, height) of the model's pictures, from the option or the first sample."""
     given = source.metric.options["size"]
     if given is not None:
         parts = str(given).lower().split("x")

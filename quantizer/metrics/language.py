@@ -22,12 +22,8 @@ def perplexity(source: MetricSource) -> Metric:
     """Return exp of the mean negative log-probability of the next token (Jelinek et al., 1977).
 
     The scores are an output of shape [..., positions, tokens], before Softmax or its logarithm. The next
-    tokens are those of the text, as its reader knows them, else the ids of the sample, one later. Pieces
-    of a text count as one unit.
-
-    Raises:
-        ConfigError: which input has the ids is not known. ModelError, when it is used: the output is no
-            scores of tokens. DataError, at the end: no next token is known.
+    tokens come from the text's reader, else they are the ids of the sample, one later. Pieces of a text count
+    as one unit.
     """
     output, metric = source.values_output, source.metric
 
@@ -84,9 +80,9 @@ def _figures(kept: Sequence[Floats], column: int, output: str) -> Figures:
 def _aligned(
     values: npt.NDArray[Any], tokens: npt.NDArray[np.int64]
 ) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
-    """Return the scores and the tokens of the positions where both are known, as rows.
+    """Return the scores and the tokens of the positions for which both are known, as rows.
 
-    Some models give the scores of the last positions alone.
+    Some models output the scores of the last positions only.
     """
     positions = values.shape[-2]
     scores = values.reshape(-1, positions, values.shape[-1])

@@ -88,8 +88,7 @@ def _metric(source: MetricSource, figure: Callable[[Floats], Floats]) -> Metric:
 
 
 def read_table(file: Path) -> npt.NDArray[Any]:
-    """Return the numbers of a text file, a row a line, separated by commas or spaces; a first line of words
-    is a heading."""
+    """Return the numbers of a text file, a row a line, separated by commas or spaces, without a heading."""
     lines = [line for line in file.read_text(encoding="utf-8-sig").splitlines() if line.strip()]
     rows = [[cell.strip() for cell in (line.split(",") if "," in line else line.split())] for line in lines]
     if rows and not all(map(_is_number, rows[0])):

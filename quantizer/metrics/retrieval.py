@@ -65,15 +65,10 @@ def _ranks(
 ) -> Floats:
     """Return the place of the first document of each query, from 1; ties count against it.
 
-    An embedding that is not finite is as far as can be.
-
-    Args:
-        numbers: of the pair that each row belongs to; its first row is the query.
-        rows: vectors of length 1.
-        among: pairs that are searched together, in their order, as `numpy.array_split` makes blocks of them;
-            None for all.
-        where: file of the pairs, for messages.
-        of_next: whether each query looks for the documents of the next one instead of its own.
+    An embedding that is not finite is as far as can be. `numbers` are the pairs of the rows, each with its
+    query first; `rows` are vectors of length 1. Blocks of `among` pairs, in their order as from
+    `numpy.array_split`, are searched together; None for all. With `of_next`, each query looks for the
+    documents of the next one instead of its own.
     """
     pairs, queries = np.unique(numbers, return_index=True)
     queries = np.sort(queries)

@@ -19,12 +19,7 @@ Masks = npt.NDArray[np.int64]
 
 
 def mean_iou(source: MetricSource) -> Metric:
-    """Return the mean intersection over union of classes; the masks of the float model are a missing truth.
-
-    Raises:
-        ConfigError: an option makes no sense. DataError: the masks cannot be read, or have another size than
-            the output. ModelError: the output has no classes.
-    """
+    """Return the mean intersection over union of classes; the float model's masks replace a missing truth."""
     output, ignore = source.output_name, int(source.metric.options["ignore"] or 0)
     axis, threshold, assumed = _classes(source)
     files = (

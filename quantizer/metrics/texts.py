@@ -180,7 +180,7 @@ def _blank(metric: NamedMetric, classes: int) -> int:
 
 
 def _charset(source: MetricSource, classes: int | None) -> tuple[tuple[str, ...], str]:
-    """Return the text of each class, and a sentence of where it comes from.
+    """Return the text of each class, and a sentence on its source.
 
     A list with one text fewer than classes lacks the blank, and with two fewer a space at the end as well, as
     the lists of PaddleOCR do.

@@ -56,11 +56,7 @@ class TrueBoxes:
 
 
 def true_boxes(source: MetricSource) -> TrueBoxes:
-    """Return the boxes of a COCO JSON file, or of YOLO text files: a folder of them, or a `data.yaml`.
-
-    Raises:
-        ConfigError: an option makes no sense. DataError: the file cannot be read, or is of another kind.
-    """
+    """Return the boxes of a COCO JSON file, or of YOLO text files: a folder of them, or a `data.yaml`."""
     assert source.truth is not None
     path = Path(source.truth)
     placement = source.metric.options["placement"]
@@ -81,10 +77,9 @@ def true_boxes(source: MetricSource) -> TrueBoxes:
 
 
 def holds_true_boxes(path: str) -> bool:
-    """Return whether a file or folder is truth of boxes by what it holds, so that no metric need be named.
+    """Return whether a file or folder has true boxes in it, so that no metric need be named.
 
-    Raises:
-        ConfigError: a COCO file without boxes.
+    A COCO file without boxes is a ConfigError.
     """
     place = Path(path)
     if is_data_yaml(path):
@@ -122,13 +117,10 @@ def _placement_of_recipe(data: DataLike | None) -> str | None:
 def boxes_in_input(
     corners: npt.NDArray[np.float64], size: tuple[float, float], target: tuple[int, int], how: str
 ) -> npt.NDArray[np.float64]:
-    """Return boxes of a picture where the model's input has them.
+    """Return boxes of a picture in the coordinates of the model's input.
 
-    Args:
-        corners: float64 of shape [boxes, 4], in pixels of the picture.
-        size: (width, height) of the picture.
-        target: of the input.
-        how: one of PLACEMENTS; a letterbox has equal borders.
+    `corners` are float64 of shape [boxes, 4], in pixels of the picture; `size` and `target` are (width,
+    height) of picture and input; `how` is one of PLACEMENTS, and a letterbox has equal borders.
     """
     if how == "input":
         return corners
@@ -218,11 +210,10 @@ def _coco(source: MetricSource, path: Path, placement: str | None) -> TrueBoxes:
 
 
 def _part_of_file(source: MetricSource, path: Path, listed: Sequence[str]) -> str:
-    """Return which part of the pictures that a file lists the samples are; "" for all, and where samples are
-    no pictures that can be listed.
+    """Return a clause on samples that are only some of the pictures of a file; "" for all.
 
-    Raises:
-        DataError: pictures of the samples are not in the file.
+    It is "" too if samples are no pictures that can be listed. DataError if pictures of the samples are
+    missing.
     """
     place = place_of_data(source.data)
     pictures: list[str] = []
@@ -246,14 +237,11 @@ def _part_of_file(source: MetricSource, path: Path, listed: Sequence[str]) -> st
 
 
 def _classes_of_categories(source: MetricSource, path: Path, record: _Coco) -> tuple[dict[int, int], str]:
-    """Return the class of the model for the id of each category, and how they were numbered.
+    """Return the class of the model for the id of each category, and a sentence on the numbering.
 
-    By their names, where the model's metadata have names of classes; categories of other names are none of
-    its classes. Else in the order of their ids, without a category that only stands above the others, as
-    exports of labelling sites have.
-
-    Raises:
-        DataError: no category has a name of the model's.
+    Names decide if the model's metadata have names of classes; categories of other names are none of its
+    classes. If not, the order of their ids does, without a category that only stands above the others, as in
+    exports of labelling sites. DataError if no category has a name of the model's.
     """
     named = {category.id: category.name for category in record.categories}
     with_boxes = {entry.category_id for entry in record.annotations}
@@ -278,19 +266,10 @@ def _classes_of_categories(source: MetricSource, path: Path, record: _Coco) -> t
 def _classes_by_name(
     source: MetricSource, path: Path, named: Mapping[int, str], with_boxes: Collection[int]
 ) -> tuple[dict[int, int], str] | None:
-    """Return the class of the model that each number of a file means by its name, and a sentence on it.
+    """Return the model's class for each number of a file by its name, and a sentence on it.
 
-    Args:
-        source: of the metric; its model may name its classes.
-        path: of the file.
-        named: names by the numbers of the file.
-        with_boxes: numbers that boxes have.
-
-    Returns:
-        None where the model or the file names none. A number of another name is no class.
-
-    Raises:
-        DataError: no name is one of the model's.
+    None if the model or the file has no names. A number of another name is no class; DataError if all are.
+    `with_boxes` are the numbers that boxes have.
     """
     names = names_in_metadata(source.model)
     if not names or not any(named.values()):
@@ -327,14 +306,7 @@ def plain_name(name: str) -> str:
 def _by_name_or_order(
     path: str, boxes: Sequence[Boxes], picture_names: Sequence[str], assumed: str
 ) -> TrueBoxes:
-    """Return boxes that samples find by their names where they have those of the pictures, else by order.
-
-    Args:
-        path: of the truth, for messages.
-        boxes: of each picture.
-        picture_names: names of the pictures.
-        assumed: as in `TrueBoxes`.
-    """
+    """Return boxes that samples find by name if they have names of the pictures, else by order."""
     by_stem: dict[str, list[int]] = {}
     for at, name in enumerate(picture_names):
         by_stem.setdefault(stem_of(name), []).append(at)
@@ -384,10 +356,9 @@ def _by_name_or_order(
 
 
 def _same_picture(path: str, sample: str, pictures: Mapping[int, str]) -> int:
-    """Return the number of the picture that a sample is: of those of its name the one in the same folders.
+    """Return the number of a sample's picture: among those of its name the one in the same folders.
 
-    Raises:
-        DataError: it may be several.
+    DataError if there are several.
     """
 
     def folders_in_common(name: str) -> int:
@@ -460,8 +431,7 @@ def _yolo(source: MetricSource, folder: Path, placement: str | None) -> TrueBoxe
 
 
 def _pictures_of(data: DataLike | None) -> dict[str, Path]:
-    """Return the pictures that samples are made of, by the stems of their names; {} where they are made of
-    anything else."""
+    """Return the pictures behind samples, by the stems of their names; {} for samples of another kind."""
     place = place_of_data(data)
     with suppress(DataError):
         return {stem_of(file.name): Path(file.location) for file in image_files(place)} if place else {}
@@ -471,8 +441,10 @@ def _pictures_of(data: DataLike | None) -> dict[str, Path]:
 def _classes_of_data_yaml(
     source: MetricSource, file: Path, boxes: Mapping[str, Path]
 ) -> tuple[dict[int, int] | None, str]:
-    """Return the classes that the numbers of a data set mean by the names in its `data.yaml`, and a sentence;
-    None where nobody names any, or all have the model's number."""
+    """Return the model's classes for the numbers of a data set by the names in its `data.yaml`.
+
+    A sentence comes with them. None if there are no names, or if all have the model's number.
+    """
     if not is_data_yaml(str(file)) or source.metric.options["ids"]:
         return None, ""
     named = data_yaml_names(str(file))
