@@ -73,10 +73,9 @@ class StdoutError(QprofError):
 
 
 def echo(text: str, *, nl: bool = True) -> None:
-    """Print a result on stdout, or on stderr where a file of the command goes to stdout.
+    """Print a result on stdout, or on stderr if a file of the command goes to stdout.
 
-    Raises:
-        StdoutError: stdout cannot be written. BrokenPipeError: its reader went away.
+    StdoutError if stdout cannot be written, BrokenPipeError if its reader went away.
     """
     tell_waiting_findings()
     try:
@@ -89,13 +88,9 @@ def echo(text: str, *, nl: bool = True) -> None:
 
 
 def tell(message: str, *, lines: bool = False) -> None:
-    """Print on stderr: an error, a note, progress; in one line whatever the names in it are.
+    """Print an error, a note or progress on stderr, on one line unless `lines`, whatever the names in it are.
 
-    Where that fails, nobody reads it, and that is no reason to stop.
-
-    Args:
-        message: what is told.
-        lines: whether it has several lines.
+    If that fails, nobody reads it, and that is no reason to stop.
     """
     tell_waiting_findings()
     try:
@@ -105,12 +100,10 @@ def tell(message: str, *, lines: bool = False) -> None:
 
 
 def tell_findings(findings: Iterable[Finding], *, waits: bool = False) -> None:
-    """Print findings on stderr, each once and the gravest first; after the first few notes of a command these
-    wait for its end (`tell_unprinted_notes`).
+    """Print findings on stderr, each once and the gravest first.
 
-    Args:
-        findings: what is told.
-        waits: see `profiles.base.tool.note`.
+    After the first few notes of a command, notes wait for its end (`tell_unprinted_notes`). `waits` is as in
+    `profiles.base.tool.note`.
     """
     run = current_run()
     for finding in gravest_first(findings):
@@ -127,12 +120,9 @@ def tell_findings(findings: Iterable[Finding], *, waits: bool = False) -> None:
 
 
 def result_lines(findings: Iterable[Finding], *, verbose: bool) -> tuple[tuple[str, str], ...]:
-    """Return label and text of the findings that are printed of a result, be it judged or not: those that are
-    graver than notes, and of notes the first; the others are counted at the end of the command.
+    """Return label and text of the printed findings of a result: those graver than notes, and the first note.
 
-    Args:
-        findings: of the result.
-        verbose: whether all are printed, with their codes.
+    Other notes are counted at the end of the command. With `verbose`, all are returned, with their codes.
     """
     each = gravest_first(findings)
     rest = () if verbose else of_severity(each, Severity.NOTE)[1:]
@@ -169,8 +159,10 @@ def tell_unprinted_notes() -> None:
 
 
 class NotesHandler(logging.Handler):
-    """Prints the findings of the library on stderr, each once; those on steps that were left out
-    (`improvement`) when the command ends, and their tracebacks at once."""
+    """Prints the findings of the library on stderr, each once, and tracebacks of steps left out.
+
+    Findings on these steps (`improvement`) are printed when the command ends, and their tracebacks at once.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -193,10 +185,7 @@ class NotesHandler(logging.Handler):
 def printing_notes(debug: bool = False) -> Iterator[None]:
     """Print the findings of the library (`note`) while a command runs, and at its end the steps left out.
 
-    Notes that wait are dropped where an error ends the command.
-
-    Args:
-        debug: whether to print tracebacks of what is left out.
+    Notes that wait are dropped if an error ends the command. `debug` prints tracebacks of steps left out.
     """
     handler, propagated, level = NotesHandler(), LOGGER.propagate, LOGGER.level
     LOGGER.addHandler(handler)
@@ -215,10 +204,10 @@ def printing_notes(debug: bool = False) -> Iterator[None]:
 
 
 def check_streams() -> str | None:
-    """Prepare the streams before any work; return why there is no use in beginning.
+    """Prepare the streams before any work; return an error if stdout is closed, else None.
 
-    A closed stderr is replaced by one that nobody reads: otherwise a file that is opened would take its
-    place, and get what libraries print. A closed stdout cannot take the result.
+    A closed stderr is replaced by one that nobody reads: if not, a file that is opened would take its place,
+    and get the output of libraries. A closed stdout cannot take the result.
     """
     if sys.stderr is None:
         nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -264,8 +253,8 @@ def print_table(
 ) -> None:
     """Print rows under headers; the columns named in `right` are aligned to the right.
 
-    On a terminal the columns named in `folded` are folded where the table would be too wide. Elsewhere
-    every row is one line, columns are two blanks apart, and nothing is cut.
+    On a terminal the columns named in `folded` are folded if the table would be too wide. Elsewhere every row
+    is one line, columns are two blanks apart, and nothing is cut.
     """
     if not sys.stdout.isatty():
         echo(plain_table(headers, rows, right))
@@ -318,17 +307,11 @@ def decibel_text(sqnr: float) -> str:
 
 
 def document(name: str, version: int, result: object, **more: Any) -> str:
-    """Return a result as one JSON object.
+    """Return a result, a dataclass or a mapping, as one JSON object.
 
-    Args:
-        name: of the document, as in `qprof schema NAME`.
-        version: raised when a key changes its meaning or goes; a new key does not raise it.
-        result: a dataclass, or a mapping; see `plain` for what its values may be. Infinities become the
-            strings "inf" and "-inf".
-        more: keys besides the fields of the result, such as `passed`.
-
-    Raises:
-        TypeError: the result is neither, or holds what JSON cannot.
+    `name` is that of `qprof schema NAME`. `version` is raised when a key changes its meaning or goes; a new
+    key does not raise it. Infinities become the strings "inf" and "-inf". `more` are keys besides the fields
+    of the result, such as `passed`. TypeError if JSON cannot represent a value.
     """
     fields = to_jsonable(result)
     if not isinstance(fields, dict):

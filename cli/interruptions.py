@@ -35,11 +35,7 @@ class EndedError(KeyboardInterrupt):
 
 
 class Interruptions:
-    """The signals that came.
-
-    Attributes:
-        error: what was raised for one of them; None as long as none came.
-    """
+    """The signals that came; `error` is the exception raised for one of them, None if none came."""
 
     def __init__(self) -> None:
         """Begin with none."""

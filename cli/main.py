@@ -134,11 +134,7 @@ def _interruption_of(error: BaseException | None) -> KeyboardInterrupt | None:
 
 
 class Commands(click.Group):
-    """A group that imports a command when it is called and handles every error in one place.
-
-    Attributes:
-        interruptions: the signals that came while it runs.
-    """
+    """A group that imports a command when it is called and handles every error in one place."""
 
     interruptions = Interruptions()
 
@@ -147,11 +143,7 @@ class Commands(click.Group):
         return [name for name in COMMANDS if missing_module(name) is None]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return a command by its name, or None.
-
-        Raises:
-            ConfigError: it is in the table, and not installed.
-        """
+        """Return a command by its name, or None; ConfigError if it is known, and not installed."""
         if cmd_name not in COMMANDS:
             return None
         if (missing := missing_module(cmd_name)) is not None:

@@ -44,10 +44,10 @@ GROUPS: tuple[Group, ...] = get_args(Group)
 
 
 class FileRead(click.Path):
-    """A file that is read; `is_model` for an ONNX file, which may have weights in other files, or the folder
-    of one.
+    """A file that is read.
 
-    `is_truth`: it may be a folder of files, or a column of a table, as FILE:COLUMN.
+    `is_model` is for an ONNX file, which may have weights in other files, or the folder of one. With
+    `is_truth` it may be a folder of files, or a column of a table, as FILE:COLUMN.
     """
 
     def __init__(self, *, is_model: bool = False, is_truth: bool = False) -> None:
@@ -56,12 +56,7 @@ class FileRead(click.Path):
         self.is_truth = is_truth
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the path.
-
-        Raises:
-            ConfigError: onnx and onnxruntime cannot open a model of this name.
-            ModelError: a folder holds no model, or several.
-        """
+        """Return the path; for a folder of a model, that of the model."""
         table = os.fspath(value).rpartition(":")[0] if self.is_truth else ""
         if table and not os.path.exists(value) and os.path.exists(table):
             super().convert(table, param, ctx)
@@ -96,11 +91,7 @@ class FileWritten(click.Path):
         super().__init__(readable=False, path_type=Path)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the path.
-
-        Raises:
-            ConfigError: no file can have this name; see `destination`.
-        """
+        """Return the path; ConfigError if no file can have this name (`destination`)."""
         from ..profiles.base.output_files import destination
 
         destination(value)  # while a slash at the end is still there
@@ -116,11 +107,7 @@ class FolderWritten(click.Path):
         self.names = names
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the path.
-
-        Raises:
-            ConfigError: the files cannot be written there.
-        """
+        """Return the path; ConfigError if the files cannot be written there."""
         from ..quantizer.model.output_paths import FilesRead, check_outputs
 
         path: Path = super().convert(value, param, ctx)  # type: ignore[assignment]
@@ -134,11 +121,7 @@ class ReportWritten(FolderWritten):
     """The folder of a report."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the path.
-
-        Raises:
-            ConfigError: no reports are installed.
-        """
+        """Return the path; ConfigError if no reports are installed."""
         REPORTER.check("--report")
         return super().convert(value, param, ctx)
 
@@ -185,8 +168,8 @@ class RecipeRead(StringParamType):
 class FiniteNumber(click.FloatRange):
     """A number, between limits if it has some, and neither NaN nor infinite.
 
-    A comparison with NaN is always false and one with infinity always the same: a limit or a time
-    that is one of them would be no limit at all, or could never be met.
+    A comparison with NaN is always false and one with infinity always the same: such a limit or time would
+    never apply, or could never be met.
     """
 
     name = "number"
@@ -347,9 +330,9 @@ class FileCommand(Command):
             raise click.NoSuchOption(error.option_name, possibilities=options, ctx=ctx) from None
 
     def _answers(self, words: Sequence[str]) -> dict[str, str]:
-        """Return how settings without an option, and options of other tools, are given, by their word.
+        """Return advice on settings without an option, and on options of other tools, by their word.
 
-        Empty where an unknown option has no answer: click names the nearest then.
+        It is empty if an unknown option has no answer: click names the nearest then.
         """
         known = {option for one in self.params for option in (*one.opts, *one.secondary_opts)}
         answers: dict[str, str] = {}
@@ -366,11 +349,9 @@ class FileCommand(Command):
         return answers
 
     def _meant_option(self, name: str, given: str) -> str:
-        """Return how a setting without an option, or an option of another tool, is given; "" for none.
+        """Return advice on a setting without an option, or an option of another tool; "" for none.
 
-        Args:
-            name: of the option, with underscores.
-            given: its value; "" where none follows it.
+        `name` is that of the option, with underscores; `given` is its value, "" if none follows it.
         """
         known = {option for parameter in self.params for option in parameter.opts}
         settings = {field.name for field in fields(QuantConfig)} if "--set" in known else set[str]()
@@ -413,8 +394,7 @@ class GroupedOption(click.Option):
 class GroupedCommand(FileCommand):
     """A command whose help lists the options of every day on one screen, and all with --help-all.
 
-    Attributes:
-        everyday: names of the parameters that --help shows; () for all of them.
+    `everyday` are the names of the parameters that --help shows; () for all of them.
     """
 
     def __init__(self, *arguments: Any, everyday: Collection[str] = (), **settings: Any) -> None:
@@ -534,7 +514,7 @@ def record_options(
         names: of the fields; none for all.
         without: fields that are left out.
         prefix: of the names of the parameters, which are those of the fields.
-        shows_defaults: whether help tells the defaults.
+        shows_defaults: whether help shows the defaults.
     """
     fields, options = options_of(record), []
     for field in (fields[name] for name in names or fields if name not in without and fields[name].flag):
@@ -668,13 +648,9 @@ setting_options = option_list(
 
 
 def take_recipe(options: dict[str, Any]) -> Recipe | None:
-    """Take the options of `setting_options` out of `options`, and return the recipe that they ask for; None
-    when none was given.
+    """Remove the options of `setting_options` from `options`, and return their recipe; None for none.
 
-    Settings that others decided are told as notes on stderr.
-
-    Raises:
-        ConfigError: a value that is not allowed, or both --target and --config.
+    With --verbose, settings that qprof filled in are notes on stderr.
     """
     names = ("precision", "config", "lines", *options_of(QuantConfig))
     words = given_options({name: options.pop(name) for name in names if name in options})

@@ -87,7 +87,7 @@ BAD_DROP, BAD_SQNR = 6.0, 30.0
 def layers_text(report: LayerReport, layers: Sequence[LayerComparison]) -> str:
     """Return some layers of a report as a table with a bar of the SQNR: one # for every 4 dB, at most 15.
 
-    "!" marks the bad ones; "after Relu" says that the figures are those of the tensor after that function.
+    "!" marks the bad ones; "after Relu" means that the figures are those of the tensor after that function.
     Tensors that no sample made are counted below.
     """
     from ...quantizer.evaluation.layers import NOT_RUN

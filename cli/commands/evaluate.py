@@ -140,14 +140,11 @@ def verdict_lines(result: EvaluateResult) -> Iterator[str]:
 def next_step(
     result: EvaluateResult, model: os.PathLike[str], quantized: os.PathLike[str], arguments: Sequence[str]
 ) -> str:
-    """Return the command that makes a better model where this one is not good: it tries other settings, and
-    judges each on the same samples; "" for a model that is good, or of which nobody can tell. Without a plan
-    beside it, as of another tool's model, there is nothing to fix yet: the command makes qprof's own.
+    """Return the command that makes a better model than a fair or poor one; "" for other grades.
 
-    Args:
-        result: of the evaluation.
-        model, quantized: files of both models.
-        arguments: words of the command line, of which those that say how samples are read and scored stay.
+    It tries other settings, and judges each on the same samples. Without a plan beside the model, as with
+    another tool's, there is nothing to fix yet: the command makes qprof's own. The words of `arguments` on
+    reading and scoring samples stay.
     """
     if result.verdict.decision.grade not in ("fair", "poor"):
         return ""
@@ -200,8 +197,8 @@ def evaluation_json(result: Evaluation) -> str:
 def evaluation_text(result: Evaluation, *, verbose: bool = True, floats_speed: bool = False) -> str:
     """Return the evaluation for people: scores, size and speed, a table of the outputs, gates.
 
-    `verbose` adds figures of channels, and how the score and the latency were found; `floats_speed` says that
-    the quantized model computes what the float one does, so that times differ by chance.
+    `verbose` adds figures of channels, and how the score and the latency were found. With `floats_speed` the
+    quantized model has float's arithmetic, so that times differ by chance.
     """
     lines = [*_task_lines(result, verbose)]
     a, b = result.float_bytes, result.quantized_bytes
@@ -261,8 +258,10 @@ def evaluation_text(result: Evaluation, *, verbose: bool = True, floats_speed: b
 
 
 def _task_lines(result: Evaluation, verbose: bool) -> Iterator[str]:
-    """Yield accuracy or score of both models, and of language models how often they take the same token and
-    what their state takes in memory."""
+    """Yield accuracy or score of both models.
+
+    For language models, also the agreement of their tokens, and the memory of weights and state.
+    """
     from ...quantizer.evaluation.metrics.score import score_text
 
     if (a := result.accuracy) is not None:

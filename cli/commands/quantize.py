@@ -155,11 +155,7 @@ def command(
 
 
 def _refuse_options_of_judging(asked: Mapping[str, Any], *, check_speed: bool) -> None:
-    """Refuse options that do nothing where there are no samples, or where there is a plan.
-
-    Raises:
-        click.UsageError: one of them, and what it is for.
-    """
+    """Refuse options that have no effect without samples, or with a plan."""
     of_speed = {"limit", "threads", "min_speedup"}
     of_judging = OF_JUDGING | of_speed | set(Gate.__dataclass_fields__)
     described = {**options_of(QuantizeOptions), **options_of(Gate)}
@@ -181,10 +177,10 @@ def _refuse_options_of_judging(asked: Mapping[str, Any], *, check_speed: bool) -
 
 
 def summary_text(result: QuantizeResult, arguments: Sequence[str], *, verbose: bool) -> str:
-    """Return a result for people: a line for each fact, its name in front.
+    """Return a result for people: a line for each fact, after its name.
 
-    Of a result that was judged the verdict comes first, and what to try, with `arguments` as the words of the
-    command line. `verbose` adds what else is known: why nodes stay float, outputs, fixes, remarks.
+    For a judged result the verdict comes first, and the next command, from `arguments`, the words of the
+    command line. `verbose` adds the rest: why nodes stay float, outputs, fixes, remarks.
     """
     findings = gravest_first(result.findings)
     lines = [*listed(of_severity(findings, Severity.ALARM), codes=verbose)]
@@ -258,8 +254,10 @@ def _lines_of_unjudged(result: QuantizeResult, verbose: bool) -> Iterator[tuple[
 
 
 def _below_alarms(findings: Iterable[Finding], verbose: bool) -> Iterator[Finding]:
-    """Yield the findings on a plan that stand below its figures; the kinds of outputs are findings on each
-    model, and printed with --verbose alone."""
+    """Yield the findings on a plan that are printed below its figures.
+
+    The kinds of outputs are findings on each model, and printed with --verbose only.
+    """
     for finding in findings:
         if finding.severity is not Severity.ALARM and (verbose or finding.code is not Code.OUTPUT_KIND):
             yield finding
@@ -316,8 +314,10 @@ def _lines_of_judged(
 
 
 def _without(arguments: Sequence[str], fix: Fix) -> Iterator[str]:
-    """Yield the words of the command line without settings that a fix changes, and --fix; where it changes
-    one that --as stands for, the others in its place."""
+    """Yield the words of the command line without --fix and settings that a fix changes.
+
+    If it changes one that --as stands for, the others replace --as.
+    """
     known = options_of(QuantConfig)
     changed = {known[name].flag for name, value in fix.settings.items() if value != ()}
     changed -= {"--keep-float", "--keep-16bit"}  # names are added to those that are given

@@ -119,10 +119,7 @@ def command(
 def sensitivity_text(result: Sensitivities, worst: int | None, made_by: str) -> str:
     """Return the ranking as a table, after a line about the whole plan; the remedy below it.
 
-    Args:
-        result: the ranking.
-        worst: how many nodes are listed; None for all.
-        made_by: settings of a new plan, in words.
+    At most `worst` nodes are listed, None for all; `made_by` are the settings of a new plan, in words.
     """
     plan = result.plan or f"a new plan by {made_by} (give the quantized model for its own)"
     nodes = "node" if len(result.nodes) == 1 else "nodes"
@@ -170,11 +167,7 @@ TOP_DB = 80.0
 
 
 def write_plot(result: Sensitivities, path: Path, worst: int | None) -> None:
-    """Write the ranking as a drawing: a bar for each node, short for a sensitive one.
-
-    Raises:
-        ConfigError: the file cannot be written.
-    """
+    """Write the ranking as a drawing: a bar for each node, short for a sensitive one."""
     shown = result.nodes[:worst]
     height = ROW_HEIGHT * (len(shown) + 3)
     svg = ElementTree.Element(

@@ -120,10 +120,9 @@ def _explain(file: Path, name: str, model: Path | None, profile: Path | None, *,
 
 
 def matching(tensors: Mapping[str, T], globs: tuple[str, ...], file: Path) -> dict[str, T]:
-    """Return the tensors whose name is, or matches, one of `globs`; all when there is none.
+    """Return the tensors whose name is, or matches, one of `globs`; all if there is none.
 
-    Raises:
-        ConfigError: a glob matches nothing; the nearest name is suggested.
+    A glob that matches nothing is a ConfigError that suggests the nearest name.
     """
     if not globs:
         return dict(tensors)
@@ -141,7 +140,7 @@ def matching(tensors: Mapping[str, T], globs: tuple[str, ...], file: Path) -> di
 def profile_json(profile: Profile) -> str:
     """Return the profile in the words of its file, numbers as lists; and means and powers of channels.
 
-    It says that it is no profile file: `format` is qprof-shown-profile/1, see `qprof schema shown-profile`.
+    It is marked as no profile file: `format` is qprof-shown-profile/1, see `qprof schema shown-profile`.
     """
     from dataclasses import replace
 

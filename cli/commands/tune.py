@@ -146,10 +146,7 @@ def trial_text(number: int, trial: Trial, target: QualityTarget) -> str:
 def tune_text(result: TuneResult, output: Path | None, *, verbose: bool) -> str:
     """Return the result for people: whether the target is met, the best plan, its scores, its limits.
 
-    Args:
-        result: of the tuning.
-        output: file that the model was to be written to.
-        verbose: whether to say how samples were split, and all that limited it.
+    `output` is the file for the model; `verbose` adds the split of the samples, and all limits.
     """
     target, best, holdout = result.target, result.best, result.holdout
     if not result.target_met:
