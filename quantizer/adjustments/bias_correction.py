@@ -54,14 +54,10 @@ def find_biases(
     plan: QuantPlan,
     without: Collection[str] = (),
 ) -> dict[str, tuple[float, ...]]:
-    """Return the correction of the bias of each quantized node with a constant weight, in graph order.
+    """Return the bias correction of each quantized node with a constant weight, in graph order.
 
-    Args:
-        graph: the model that is planned.
-        rounded: the same with the weights that will be quantized (see `rounding`).
-        means: of activations; those along another axis than a node sums over say nothing of its outputs.
-        plan: its plan.
-        without: results whose bias stays, see `noise.constant_errors`.
+    `rounded` is the model with its quantized weights (see `rounding`). Means along another axis than a node
+    sums over are ignored; `without` are results whose bias stays, see `noise.constant_errors`.
     """
     biases: dict[str, tuple[float, ...]] = {}
     for node in graph.nodes:
@@ -121,10 +117,9 @@ def _mean_error(
 
 
 def apply_biases(model: ir.Model, biases: Mapping[str, tuple[float, ...]], where: str = "plan") -> ir.Model:
-    """Return the model with corrected biases. Entries of nodes that it does not have are left out.
+    """Return the model with corrected biases, without those of unknown nodes.
 
-    Raises:
-        PlanError: a node has no constant bias, or another number of output channels.
+    Raises PlanError if a node has no constant bias, or another number of output channels.
     """
     if not biases:
         return model

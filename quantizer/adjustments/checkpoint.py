@@ -32,13 +32,7 @@ _ADVICE = "remove the file to start over, or name another checkpoint"
 
 
 def run_of(model: ModelId, rounding: str, samples: Iterable[Sample]) -> dict[str, str]:
-    """Return the facts that two runs must have in common for one to resume the other.
-
-    Args:
-        model: the prepared model.
-        rounding: how weights are rounded.
-        samples: all of them; their order counts.
-    """
+    """Return the facts that two runs must share for one to resume the other; the order of samples counts."""
     digest = hashlib.blake2b(digest_size=16)
     for sample in samples:
         digest.update(data_id(sample.arrays, ()).digest.encode())
@@ -54,14 +48,10 @@ class RoundingCheckpoint:
     """The offsets of finished weights by key; in a file, if there is one."""
 
     def __init__(self, path: Path | None = None, run: Mapping[str, str] | None = None) -> None:
-        """Open the file, or begin it.
+        """Open the file of a run (`run_of`), or begin it; without a path nothing is stored.
 
-        Args:
-            path: of the file; None to keep nothing.
-            run: see `run_of`.
-
-        Raises:
-            ConfigError: the file belongs to another run, is no checkpoint of roundings, or cannot be written.
+        Raises ConfigError if the file belongs to another run, is no checkpoint of roundings, or cannot be
+        written.
         """
         self._path, self._places = path, dict[bytes, tuple[bytes, int, int]]()
         if path is None:
@@ -86,11 +76,7 @@ class RoundingCheckpoint:
             file.truncate(end)
 
     def get(self, key: bytes) -> bytes | None:
-        """Return the offsets with this key, int8 in row-major order; None where there are none, or damaged.
-
-        Raises:
-            ConfigError: the file cannot be read.
-        """
+        """Return the offsets with this key, int8 in row-major order; None if missing or damaged."""
         if self._path is None or key not in self._places:
             return None
         digest, start, length = self._places[key]
@@ -100,11 +86,7 @@ class RoundingCheckpoint:
         return zlib.decompress(packed) if _digest(key, packed) == digest else None
 
     def add(self, key: bytes, offsets: bytes | memoryview) -> None:
-        """Keep the offsets of one more weight; they are on the disk afterwards.
-
-        Raises:
-            ConfigError: the file cannot be written.
-        """
+        """Write the offsets of one more weight to the disk."""
         if self._path is None:
             return
         packed = zlib.compress(offsets, 1)

@@ -99,8 +99,10 @@ class Reader:
     noises: dict[bytes, float] = field(default_factory=dict)
 
     def reaching(self, powers: Floats) -> Floats:
-        """Return the sum of the powers of the input channels that have a weight to each output channel, of
-        all where each has one to all: (out,) or ()."""
+        """Return the sum of the powers of input channels with a weight to each output channel.
+
+        Its shape is (out,), or () if every input channel has a weight to every output channel.
+        """
         return np.asarray(powers.sum() if self._connected is None else self._connected @ powers)
 
     @cached_property
@@ -119,16 +121,16 @@ def find_equalization_scales(
 ) -> dict[str, EqualizationScales]:
     """Return the equalization scales of every activation that gains enough by them, in graph order.
 
-    An activation has one scale; a channel that is much smaller than the largest keeps few quantized values.
+    An activation has one scale; a channel that is much smaller than the largest gets few quantized values.
     Dividing the channels by equalization scales that the weights of the readers take back moves the
-    differences into the weights, where every output channel has a scale of its own (cross-layer equalization:
+    differences into the weights, where every output channel has its own scale (cross-layer equalization:
     Nagel et al. 2019, section 4.1; between an activation and a MatMul: SmoothQuant, Xiao et al. 2022,
-    equation 4). Both are one mechanism here; they differ in what divides: constants upstream, for nothing, or
-    a Mul that is inserted.
+    equation 4). Both are one mechanism here; they differ in the divisor: constants upstream, for nothing, or
+    an inserted Mul.
 
     The equalization scales of channel c are r_c^a / w_c^b for a small grid of exponents, with r_c the largest
-    magnitude of the channel and w_c that of the weights that read it, rounded to powers of two. Those are
-    taken whose expected noise at the readers' outputs is least, relative to their signal:
+    magnitude of the channel and w_c that of the weights that read it, rounded to powers of two. The scales
+    with the least expected noise at the readers' outputs, relative to their signal, are chosen:
 
         activation:  sum over c of  e_c * s_c^2 * |W_c|^2,   e_c = min(step^2 / 12, E[x_c^2])
         weight:      sum over outputs o and inputs c of  step_o^2 / 12 * taps * E[x_c^2]
@@ -136,13 +138,9 @@ def find_equalization_scales(
     where x_c are the divided channels. A channel smaller than half a step is lost, which costs no more than
     all of it: hence the minimum.
 
-    Args:
-        graph: the prepared model.
-        profile: its profile; activations without records of their channels are left alone.
-        config: what was asked for.
-        plan: the plan of the model without adjustments: only what is quantized there is considered.
-        densities: of the profile's channels; what is estimated is kept there.
-        ranges: calibrated for `config`, those of the plan.
+    Activations without records of their channels are skipped. `plan` is that of the model without
+    adjustments: only its quantized activations are considered. `densities` caches estimates; `ranges` are
+    those of the plan, calibrated for `config`.
     """
     return dict(_Search(graph, profile, config, plan, densities, ranges).scales())
 
@@ -159,9 +157,9 @@ def left_by_equalization(
     """Return the noise of rounding with equalization over that without, by activation and weight.
 
     In float the equalized model computes the same, so that noise travels in it as it was measured before: an
-    error in channel c of what was divided by s_c is one of s_c times as much before, and one in the weights
-    that take the scales back one of 1 / s_c. Both are summed as `find_equalization_scales` does, whose
-    arguments these are.
+    error in channel c of an activation divided by s_c is one of s_c times as much before, and one in the
+    weights that take the scales back one of 1 / s_c. Both are summed as in `find_equalization_scales`, with
+    the same arguments.
     """
     search = _Search(graph, profile, config, plan, densities, ranges)
     left: dict[str, float] = {}
@@ -222,7 +220,7 @@ class _Search:
         return EqualizationScales(axis, tuple(scales.tolist()), not is_free)
 
     def _rounds(self, node: Node) -> bool:
-        """Whether a node computes on integers of an activation: a recurrent one with dynamic parameters, too.
+        """Whether a node computes on integers of an activation; a dynamic recurrent node does, too.
 
         The steps of floating-point numbers are as fine in a small channel as in a large one.
         """
@@ -362,12 +360,8 @@ def _output_noise(
 ) -> float:
     """Return the expected noise of the readers' outputs relative to their signal, summed.
 
-    Args:
-        limits: range of the equalized activation.
-        density: of the channels before they are equalized.
-        scales: one for each channel.
-        weight_noise: the readers with a signal, each with what the rounding of its weights adds.
-        config: schemas and types.
+    `limits` is the range of the equalized activation, `density` that of its channels before; `weight_noise`
+    has the readers with a signal, each with the noise of its rounded weights.
     """
     params = choose_params(limits.low, limits.high, SCHEMAS[config.schema], TYPES[config.activation_type])
     errors = channel_mse(density, scales, params) * scales**2
@@ -380,11 +374,7 @@ def _output_noise(
 def powers_of_two(largest: Floats, weights: Floats, exponents: tuple[float, float], most: float) -> Floats:
     """Return powers of two near largest^a / weights^b; that of the channel with the largest range is 1.
 
-    Args:
-        largest: magnitude of each channel.
-        weights: magnitude of what each channel is multiplied with.
-        exponents: a and b.
-        most: largest ratio to 1.
+    `weights` are the magnitudes that multiply each channel; `most` is the largest ratio to 1.
     """
     a, b = exponents
     alive = (largest > 0.0) & (weights > 0.0)
@@ -416,23 +406,17 @@ def find_recurrent_scales(
     in_two_parts: Collection[str],
     known: dict[Hashable, float],
 ) -> dict[str, EqualizationScales]:
-    """Return the scales of every activation that gains enough by them, by name; a Mul is added for each.
+    """Return the scales of every recurrent input that gains enough by them, by name, for an added Mul each.
 
-    A recurrent node has one scale for the whole of its input. Where the bins of a spectrum differ by decades,
-    those of low power would be lost, however much the node makes of them. What each choice of scales costs is
-    not judged by powers, as it is for products: gates saturate, so that an error in a step of high level
-    costs less than its power says. The node's cell is run instead (`Recurrence.of_scales`), and the scales
-    with the highest SQNR at the reader where it is lowest are taken.
+    A recurrent node has one scale for the whole of its input. If the bins of a spectrum differ by decades,
+    those of low power would be lost, however important they are to the node. The cost of a choice of scales
+    is not judged by powers, as it is for products: gates saturate, so that an error in a step of high level
+    costs less than its power. The node's cell is run instead (`Recurrence.of_scales`), and the scales with
+    the highest SQNR at the worst reader are chosen.
 
-    Args:
-        graph: the prepared model.
-        profile: its profile; activations without records of their channels are left alone.
-        recurrences: of its recurrent nodes, by name.
-        nodes: the recurrent nodes with dynamic parameters, whose input is float.
-        weight_type: of their quantized weights.
-        per_channel: whether each output channel of these has a scale of its own.
-        in_two_parts: names of the nodes whose input is in two parts.
-        known: what scales were found to cost, which is added to: every plan of the model asks anew.
+    `nodes` are recurrent nodes with dynamic parameters and float input; those of `in_two_parts` have it in
+    two parts. Activations without records of their channels are skipped; `known` caches costs for later
+    plans.
     """
 
     def rounded(weight: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
@@ -498,9 +482,9 @@ def find_recurrent_scales(
 
 
 def equalized_name(name: str) -> str:
-    """Return the name of an activation after equalization, and of the Mul that divides it, if there is one.
+    """Return the name of an equalized activation, and of the Mul that divides it, if there is one.
 
-    A name keeps its meaning: the activation before equalization is another one.
+    The activation before equalization has other values, and keeps its name.
     """
     return f"{name}_scaled"
 
@@ -508,16 +492,9 @@ def equalized_name(name: str) -> str:
 def apply_equalization(
     model: ir.Model, scales: Mapping[str, EqualizationScales], where: str = "plan"
 ) -> ir.Model:
-    """Return the prepared model with equalized channels; in float it computes the same.
+    """Return the prepared model with equalized channels, or itself without scales; in float it is equal.
 
-    Args:
-        model: the prepared model.
-        scales: by activation; none give the model itself back.
-        where: how to name the plan in messages.
-
-    Raises:
-        PlanError: they do not fit the model: an activation or a number of channels is another, or nothing
-            can take them.
+    Raises PlanError if an activation or a number of channels does not fit, or nothing can take the scales.
     """
     if not scales:
         return model
@@ -544,15 +521,7 @@ def inserted_nodes(model: ir.Model, adjusted: ir.Model) -> tuple[str, ...]:
 def _equalize(
     graph: Graph, name: str, entry: EqualizationScales, taken: set[str], *, node_names: set[str], where: str
 ) -> None:
-    """Divide the channels of one activation, and multiply its readers' weights.
-
-    Args:
-        graph: of the model that is changed.
-        name, entry: the activation and its scales.
-        taken: names of values, which grow by those of new ones.
-        node_names: the same of nodes.
-        where: begins messages.
-    """
+    """Divide the channels of one activation, and multiply its readers' weights; new names become taken."""
     scales = _checked_scales(graph, name, entry, where)
     readers = [node for node, at in graph.consumers(name) if absorbs_scales(graph, (node, at), entry.axis)]
     if not readers:
@@ -583,11 +552,7 @@ def _equalize(
 
 
 def _checked_scales(graph: Graph, name: str, entry: EqualizationScales, where: str) -> Array:
-    """Return the equalization scales of an activation, float32, after a check that there is one per channel.
-
-    Raises:
-        PlanError: the model has no such activation, or another number of channels.
-    """
+    """Return the float32 scales of an activation; raise PlanError unless there is one for each channel."""
     if name not in graph.values:
         raise PlanError(f"{where}: the model has no such activation; correct the name")
     shape = graph.shape(name)
@@ -636,11 +601,7 @@ def _insert_mul(
 
 
 def _claim_name(name: str, taken: set[str], where: str) -> str:
-    """Return a name after entering it as taken.
-
-    Raises:
-        PlanError: something is called so already.
-    """
+    """Return a name after entering it as taken; raise PlanError if it was taken."""
     if name in taken:
         raise PlanError(f"{where}: something else is called '{name}'; remove the entry")
     taken.add(name)
@@ -674,14 +635,8 @@ def equalized_profile(
 ) -> Profile:
     """Return the profile of a model after `apply_equalization`, as far as it is known without data.
 
-    Args:
-        graph: the prepared model, before equalization.
-        profile: its profile.
-        scales: what was applied.
-        densities: of the profile's channels, as far as they are known; None for nothing.
-
-    Raises:
-        ProfileError: the profile has no records of the channels of such an activation.
+    `graph` and `profile` are those before equalization. Raises ProfileError if the profile has no records of
+    the channels of such an activation.
     """
     densities = densities or ChannelDensities(profile)
     replaced: dict[str, dict[str, TensorProfile]] = {}  # by name, what stands in its place

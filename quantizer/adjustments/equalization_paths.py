@@ -84,14 +84,9 @@ def absorbs_scales(graph: Graph, use: Use, axis: int) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class _Output:
-    """The output of a node of the main graph, and its channels.
+    """The output of a node of the main graph, with its rank and the axis and size of its channels.
 
-    Attributes:
-        graph: the model.
-        node: the node.
-        axis: of the channels, counted from the front.
-        size: their number.
-        rank: of the tensor.
+    The axis is counted from the front.
     """
 
     graph: Graph
@@ -102,13 +97,9 @@ class _Output:
 
 
 def find_path(graph: Graph, name: str, axis: int, size: int) -> EqualizationPath | None:
-    """Return the path that divides an activation's channels, None where something stands in the way.
+    """Return the path that divides an activation's channels, or None; the caller checks its readers.
 
-    Args:
-        graph: the model.
-        name: the activation; the caller answers for all of its readers.
-        axis: of the channels, counted from the front.
-        size: number of channels.
+    `axis` is that of the channels, counted from the front, and `size` their number.
     """
     node, rank = _maker(graph, name), _rank(graph, name)
     rule = None if node is None else node.rule
@@ -178,10 +169,7 @@ def _through_weight(output: _Output, layout: WeightLayout) -> EqualizationPath |
 def _through_input(output: _Output, index: int, axis: int) -> EqualizationPath | None:
     """Return the path through an input that nobody else reads and whose channels are those of the output.
 
-    Args:
-        output: of the node.
-        index: position of the input.
-        axis: of the channels in the input.
+    `axis` is that of the channels in the input.
     """
     graph, name = output.graph, output.node.input(index)
     if not name or not _has_one_reader(graph, name):
@@ -210,7 +198,7 @@ def _through_operand(output: _Output, index: int) -> EqualizationPath | None:
 def _scalable_operand(output: _Output, index: int) -> ScalableConstant | None:
     """Return a constant operand whose product with a vector along the channels grows no larger than both.
 
-    A single number may become a vector, unless a runtime knows a function by it (`_is_written_out`).
+    A single number may become a vector, unless a runtime recognises a function by it (`_is_written_out`).
     """
     graph, node = output.graph, output.node
     along = (output.size, *(1,) * (output.rank - output.axis - 1))  # one number for each channel
@@ -227,9 +215,9 @@ def _scalable_operand(output: _Output, index: int) -> ScalableConstant | None:
 
 
 def _is_written_out(graph: Graph, node: Node) -> bool:
-    """Whether an operator may be part of a function that runtimes know by its numbers, and run as one.
+    """Whether an operator may be part of a function that runtimes recognise by its numbers, and run as one.
 
-    Six Gelu of a sentence encoder, with vectors in the place of 0.5, took onnxruntime 4 % longer.
+    Six Gelu of a sentence encoder, with vectors instead of 0.5, took onnxruntime 4 % longer.
     """
     readers = [reader for reader, _ in graph.consumers(node.output)]
     nodes = [node, *(r for r in readers if _scaling(r) is ChannelScaling.EITHER_OPERAND)]
@@ -264,7 +252,7 @@ def _through_attention(output: _Output) -> EqualizationPath | None:
 
     Attention sums values over positions, each channel of a head by itself, so that scales pass through it
     (SmoothQuant, Xiao et al. 2022, does the same between these two layers). The two axes of head and depth
-    are followed up to the Reshape that made them from the last axis; in memory both lie as channels there.
+    are followed up to the Reshape that made them from the last axis; in memory both are channels there.
     """
     if output.axis != output.rank - 1:
         return None

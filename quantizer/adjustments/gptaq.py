@@ -78,14 +78,9 @@ def float_program(model: ir.Model) -> Program:
 
 
 def simulated_program(model: ir.Model, graph: Graph, plan: QuantPlan) -> Program:
-    """Return the program whose activations are rounded as the plan has them.
+    """Return the program whose activations are rounded by the plan, with all constants in float.
 
-    What a quantized node computes is rounded for all readers; what a float node computes, for quantized ones.
-
-    Args:
-        model: the model that is planned, with all its constants in float.
-        graph: its index.
-        plan: its plan.
+    Results of a quantized node are rounded for all readers; those of a float node, for quantized ones.
     """
     program = float_program(model)
     rounded = {
@@ -139,13 +134,7 @@ class SegmentRuns:
     """Runs a program on all samples, segment after segment; inputs of later segments are kept in files."""
 
     def __init__(self, program: Program, samples: Iterable[Sample], folder: Path) -> None:
-        """Keep the inputs of all samples.
-
-        Args:
-            program: what is run.
-            samples: all of them.
-            folder: for files; it is empty.
-        """
+        """Store the inputs of all samples in files of the empty `folder`."""
         self.program = program
         self._folder, self._files = folder, 0
         self._last = {name: at for at, step in enumerate(program.steps) for p in step for name in _reads(p)}
@@ -267,11 +256,7 @@ def _segment(
     types: Mapping[str, np.dtype[Any]],
     wanted: Sequence[str],
 ) -> bytes:
-    """Return a model of some nodes, whose inputs have these types.
-
-    Raises:
-        ValueError: it is larger than a protobuf can be.
-    """
+    """Return a model of some nodes, whose inputs have these types; raise ValueError if it is too large."""
     make = onnx.helper
     inputs = [
         make.make_tensor_value_info(name, make.np_dtype_to_tensor_dtype(dtype), None)
@@ -340,18 +325,12 @@ def find_asymmetric_roundings(
     progress: Progress | None = None,
     checkpoint: RoundingCheckpoint | None = None,
 ) -> dict[str, RoundingOffsets]:
-    """Return rounding offsets that do least to the outputs of their nodes, by node name in graph order.
+    """Return the rounding offsets with the least error at their nodes' outputs, by node name in graph order.
 
-    Args:
-        model: the model that is planned.
-        graph: its index.
-        plan: its plan; nodes with corrected biases have them corrected again for the offsets.
-        samples: can be iterated more than once.
-        progress: called after each stage, with their number.
-        checkpoint: has the roundings of stages that are finished, and gets those of the others.
-
-    Raises:
-        DataError: there are no samples, or one cannot be run. ModelError: a part of the model cannot be run.
+    Nodes with corrected biases have them corrected again for the offsets. `samples` can be iterated more than
+    once; `progress` gets the number of finished stages and of all; `checkpoint` stores the roundings of
+    finished stages. Raises DataError if there are no samples, or one cannot be run, and ModelError if a part
+    of the model cannot be run.
     """
     stages = stages_of(graph, model, plan)
     checkpoint = checkpoint or RoundingCheckpoint()

@@ -74,17 +74,13 @@ def gptq(
 ) -> Array:
     """Return quantized weights, zero points taken off, whose e' H e is at most that of rounding to nearest.
 
-    Output channels are independent of each other: about `CHUNK` weights are in float64 at once, however many
-    there are.
+    Output channels are independent of each other: at most about `CHUNK` weights are in float64 at once.
 
     Args:
-        weight: (groups, outputs, columns).
+        weight: (groups, outputs, columns), as the result, which has integers in float32.
         scale, low, high: of each weight, in the same shape: size of a step, first and last step.
         second: H, (groups, columns, columns), up to a factor.
         damping: share of the mean second moment that is added to each column's own.
-
-    Returns:
-        Integers in float32, (groups, outputs, columns).
     """
     curvature, quantized = _curvature(second, damping), np.empty(weight.shape, np.float32)
     each = _outputs_at_once(weight.shape[0], weight.shape[2])
@@ -97,16 +93,15 @@ def gptq(
 def gptaq(
     weight: Array, scale: Array, low: Array, high: Array, second: Floats, *, cross: Floats
 ) -> tuple[Floats, Floats]:
-    """Return quantized weights whose products with inputs x^ are nearest to the weights' with x.
+    """Return quantized weights whose products with inputs x^ are nearest to the weights' with x, and T.
+
+    The mean square of their error in W x is at most that of rounding W to nearest. They and the target T are
+    (groups, outputs, columns).
 
     Args:
         weight, scale, low, high: as in `gptq`.
         second: H, the mean of x^ x^', (groups, columns, columns).
         cross: A, the mean of x x^', in the same shape.
-
-    Returns:
-        The quantized weights, of which the mean square of what they leave of W x is at most that of rounding
-        W to nearest; and the target T, both (groups, outputs, columns).
     """
     weight, scale, low, high = (np.asarray(array, np.float64) for array in (weight, scale, low, high))
     moments, mean = _scaled(second.copy())
@@ -129,7 +124,7 @@ def _cost(errors: Floats, second: Floats) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class _Curvature:
-    """Second moments as `_rounded` needs them, each (groups, columns, columns).
+    """Second moments for `_rounded`, each (groups, columns, columns).
 
     Attributes:
         order: of the columns, (groups, columns): the one with the largest moment is rounded first, and last.
@@ -236,14 +231,10 @@ def find_roundings(
     ],
     checkpoint: RoundingCheckpoint | None = None,
 ) -> dict[str, RoundingOffsets]:
-    """Return rounding offsets that do least to the outputs of their nodes, by node name in graph order.
+    """Return the rounding offsets with the least error at their nodes' outputs, by node name in graph order.
 
-    Args:
-        graph: the model that is planned.
-        plan: its plan.
-        corrected: nodes whose bias will make up for the mean of what the errors do.
-        gathered: given what all nodes read, and for which of it the second moments are wanted, gives these.
-        checkpoint: has the offsets of nodes that are finished, and gets those of the others.
+    `corrected` are nodes whose bias will compensate for the mean error. `gathered` returns the second moments
+    of the wanted ones of all inputs. `checkpoint` stores the offsets of finished nodes.
     """
     finished, file = checkpoint or RoundingCheckpoint(), ArrayFile()
     inputs: dict[ProductInput, None] = {}
@@ -338,10 +329,9 @@ def _key(weight: Weight, reading: ProductInput, centred: bool) -> bytes:
 def rebased(
     graph: Graph, roundings: Mapping[str, RoundingOffsets], old_plan: QuantPlan, new_plan: QuantPlan
 ) -> dict[str, RoundingOffsets]:
-    """Return offsets that were chosen for one plan for another one of the same nodes.
+    """Return the offsets of one plan for another one of the same nodes.
 
-    Where a channel has another scale there (as where a new bias would not fit in int32), it is rounded to the
-    nearest.
+    Channels with another scale there (as if a new bias would not fit in int32) are rounded to the nearest.
     """
     if not roundings:
         return {}
@@ -362,10 +352,10 @@ def rebased(
 
 
 def flattened(weight: Weight) -> tuple[Array, Array, Array, Array]:
-    """Return a weight, its scale and the first and the last step that it may have as `gptq` takes them.
+    """Return a weight, its scale, and its first and last step in the shapes of `gptq`.
 
-    Products that do not saturate with the nearest quantized values do not with those that are chosen instead.
-    Floats have 32 bits and steps 16: a weight may have many elements.
+    Products that do not saturate with the nearest quantized values do not with the chosen ones. Floats have
+    32 bits and steps 16: a weight may have many elements.
     """
     params, shape, layout = weight.params, weight.array.shape, product_layout(weight.node)
     scale, point = parameter_arrays(params, shape)

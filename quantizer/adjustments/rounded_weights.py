@@ -51,14 +51,8 @@ def round_weights(model: ir.Model, plan: QuantPlan) -> ir.Model:
     """Return the model whose weights have the float values of the quantized values that the plan chose.
 
     Without rounding offsets that is the model itself: quantizing rounds to the nearest. With them quantizing
-    finds the chosen values again, so no form has to know how weights are rounded.
-
-    Args:
-        model: the model that is lowered.
-        plan: its plan.
-
-    Raises:
-        PlanError: offsets do not fit their weight.
+    finds the chosen values again, so no form depends on the way of rounding. Raises PlanError if offsets do
+    not fit their weight.
     """
     roundings = plan.adjustments.roundings
     if not roundings:
@@ -98,8 +92,8 @@ def quantized_weights(graph: Graph, plan: QuantPlan) -> Iterator[Weight]:
 def params_digest(params: QuantParams) -> str:
     """Return a digest of parameters: 16 hexadecimal digits.
 
-    They stand in plan files, so the text that is hashed stays as it was in format 1, whatever classes are
-    called. The numbers of blocks are hashed as bytes: a text of millions takes longer than rounding.
+    Plan files have it, so the hashed text stays as in format 1, with the names of classes of then. The
+    numbers of blocks are hashed as bytes: a text of millions takes longer than rounding.
     """
     qtype = params.qtype
     if params.block_size is not None:
@@ -116,10 +110,10 @@ def params_digest(params: QuantParams) -> str:
 
 
 def _rounded_tensor(weight: Weight, rounding: RoundingOffsets) -> ir.TensorProtocol:
-    """Return a weight's float values of the quantized values that offsets lead to.
+    """Return the float values of a weight's quantized values with offsets.
 
-    Those of a large weight are computed whenever they are read, as when it is written: no more than one is
-    in memory.
+    Those of a large weight are computed whenever they are read, as when it is written: at most one is in
+    memory.
     """
     array, name = weight.array, weight.value.name
     if array.nbytes < MIN_LAZY_BYTES:

@@ -80,10 +80,9 @@ class ProductInput:
 
 
 def product_input(graph: Graph, node: Node, weight: Array) -> ProductInput | None:
-    """Return how a node with a constant weight multiplies its first input; None where no rows describe that.
+    """Return the input rows that a node multiplies by a constant weight, or None if it has no such rows.
 
-    None are given for stacks of matrices, a transposed input, and transposed convolutions whose kernels
-    overlap.
+    Stacks of matrices, a transposed input, and transposed convolutions whose kernels overlap have none.
     """
     name = node.inputs[0]
     if not graph.is_float(name) or graph.is_constant(name) or weight.ndim < 2:
@@ -121,8 +120,8 @@ def im2col_rows(array: Array, source: ProductInput, most: int) -> Floats:
     """Return rows of a tensor, float64 (groups, rows, columns): all, or about `most` evenly spread.
 
     For each group of channels, one output element of each output channel is the product of a row with a
-    column of the weight. A row of a MatMul is a vector of its input; one of a convolution is what lies under
-    the kernel at one position (im2col), channels before taps, as `WeightAxes.blocks` has the weight.
+    column of the weight. A row of a MatMul is a vector of its input; one of a convolution has the elements
+    under the kernel at one position (im2col), channels before taps, as `WeightAxes.blocks` has the weight.
     """
     if source.window is None:
         flat = array.reshape(-1, source.columns)
@@ -252,23 +251,14 @@ def column_blocks(columns: int) -> list[int]:
 
 
 def moments_of(rows: Floats, where: str) -> Moments:
-    """Return the moments of rows (groups, rows, columns).
-
-    Args:
-        rows: of one sample.
-        where: how to name them in messages.
-
-    Raises:
-        DataError: they hold NaN or Inf.
-    """
+    """Return the moments of a sample's rows (groups, rows, columns); raise DataError for NaN or Inf."""
     groups, _, columns = rows.shape
     zeros = tuple(np.zeros((groups, size, size)) for size in column_blocks(columns))
     return _with_rows(Moments(0, np.zeros((groups, columns)), zeros), rows, where)
 
 
 def _with_rows(sums: Moments, rows: Floats, where: str) -> Moments:
-    """Return moments with rows added in place: the second moments are the arrays of `sums`, for they may be
-    large."""
+    """Return moments with rows added, the second moments in the arrays of `sums`, for they may be large."""
     steps, unit = _on_grid(rows, where)
     end = 0
     for second in sums.second:
@@ -306,23 +296,17 @@ def collect_moments(
     samples: Iterable[Sample],
     progress: Progress | None = None,
 ) -> Iterator[tuple[ProductInput, Moments]]:
-    """Yield the moments of the inputs of products, in the order of `inputs`.
+    """Yield the moments of the inputs of products, in the order of `inputs`, which all differ.
 
     The float model runs, and the inputs of its products are observed, those of as many products at a time as
     fit in `MEMORY` with their moments. Each such slice of the model runs alone: so only its weights are in
-    memory, and nodes run once for each sample, whatever the number of slices. What later slices read is kept
-    in files.
+    memory, and nodes run once for each sample, for any number of slices. Inputs of later slices are stored in
+    files.
 
-    Args:
-        model: the float model.
-        inputs: of products, no two alike.
-        wanted: those of them whose moments are asked for. The slices are the same whichever these are, for
-            the last bits of what a slice computes follow from where it begins and ends.
-        samples: can be iterated more than once.
-        progress: called after each run of a sample, with the number of runs and their total.
-
-    Raises:
-        DataError: there are no samples, or one cannot be run. ModelError: the model cannot be loaded.
+    Only moments of the inputs `wanted` are yielded. The slices do not depend on these, for the last bits of a
+    slice's results follow from its first and last node. `samples` can be iterated more than once; `progress`
+    gets the number of finished runs of a sample and their total. Raises DataError if there are no samples, or
+    one cannot be run, and ModelError if the model cannot be loaded.
     """
     if not wanted:
         return
@@ -365,13 +349,7 @@ class _SliceRuns:
     """Runs a graph on all samples, slice after slice, each node once; see `collect_moments`."""
 
     def __init__(self, graph: OptimisedGraph, slices: Sequence[Sequence[str]], folder: Path) -> None:
-        """Begin before the first slice.
-
-        Args:
-            graph: what is run.
-            slices: values of it, or inputs, that each slice gives.
-            folder: for files; it is empty.
-        """
+        """Begin before the first slice; each of `slices` names its results, and `folder` is empty."""
         self._finished = 0
         self._graph, self._slices, self._folder = graph, slices, folder
         self._nodes = list(graph.model.graph)
