@@ -618,7 +618,12 @@ def evaluate(
     findings = [
         *saturated,
         *map(gate_finding, failures),
-        *_data_that_do_not_vary(digests, {} if has_other_inputs else input_ranges),
+        # Truth values have two values, so that a few samples may be equal by chance.
+        *(
+            ()
+            if all(spec.dtype == np.bool_ for spec in specs)
+            else _data_that_do_not_vary(digests, {} if has_other_inputs else input_ranges)
+        ),
         *doubts(floats, quantized),
         *truth_doubts(accuracy, score, counts_rows=counts_rows),
         *other_graph(floats, quantized),

@@ -21,9 +21,11 @@ import yaml
 from onnx.reference import ReferenceEvaluator
 from qprof_onnx.profiles.records.profile import ModelId
 from qprof_onnx.quantizer.lowering.lowered import LoweredModel
-from qprof_onnx.quantizer.numerics.affine import TYPES, QuantParams
+from qprof_onnx.quantizer.numerics.affine import INT8, TYPES, QuantParams
 from qprof_onnx.quantizer.numerics.schemas import SCHEMAS, bias_params, channel_params, choose_params
+from qprof_onnx.quantizer.operators.pair_sums import unsaturated
 from qprof_onnx.quantizer.operators.saturating import slope_params
+from qprof_onnx.quantizer.operators.table import product_layout
 from qprof_onnx.quantizer.plan.plan import Kind, NodePlan, QuantPlan
 from qprof_onnx.quantizer.targets.config import QuantConfig
 
@@ -215,6 +217,10 @@ def _constants(
         if axis is not None and index == 1:
             channel = axis % array.ndim if per_channel else None
             found[1] = channel_params(array, channel, symmetric, weights)
+            layout = product_layout(node)
+            if layout is not None and weights == INT8 and kind is not Kind.WEIGHT_ONLY:
+                axes = layout.axes(node, array.shape)
+                found[1] = unsaturated(found[1], array, axes, layout, symmetric)
         elif axis is not None and index == 2 and kind is Kind.QUANTIZED:
             found[2] = bias_params(tensors[_name(node.inputs[0])], found[1])
         elif implementation == "saturating":

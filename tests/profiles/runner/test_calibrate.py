@@ -655,7 +655,7 @@ def test_lost_weights_are_refused(tmp_path: Path) -> None:
     ir.save(conv_net(), tmp_path / "net.onnx", external_data="net.bin", size_threshold_bytes=0)
     model = ir.load(tmp_path / "net.onnx")
     (tmp_path / "net.bin").unlink()
-    with pytest.raises(ModelError, match=r"model 'net': its weights cannot be .* check that the files"):
+    with pytest.raises(ModelError, match=r"model 'net': its weights cannot be .* check that its files"):
         calibrate(model, images(1), ID)
 
 

@@ -68,7 +68,8 @@ def quantized(plan) -> list[str]:
 def run_whole(model, samples, plan=None):
     """Run the lowered model in one session: what the submodels have to reproduce."""
     source = splittable_model(model if plan is None else lower(model, plan).model)
-    step = open_submodel(source, 0, len(source.nodes), None)
+    here = plan is None or plan.config.target == "onnxruntime-x86"
+    step = open_submodel(source, 0, len(source.nodes), None, dequantized=not here)
     names = [value.name for value in model.graph.outputs]
     return [[step(sample.arrays, sample.name)[name] for name in names] for sample in samples]
 
