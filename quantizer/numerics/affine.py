@@ -330,9 +330,7 @@ class QuantParams:
         """Return the shape that ONNX QuantizeLinear requires of the scales of a tensor of `shape`.
 
         () per tensor, (channels,) per axis, and for blocks `shape` with ceil(size / block) along `axis`.
-
-        Raises:
-            PlanError: a tensor of this shape has another number of channels or blocks.
+        Raises PlanError if a tensor of this shape has another number of channels or blocks.
         """
         if self.axis is None:
             return ()
@@ -354,9 +352,9 @@ class QuantParams:
 
 
 def _frozen(array: npt.NDArray[Any], argument: npt.ArrayLike) -> npt.NDArray[Any]:
-    """Return an array that nobody writes to: a copy where it is the caller's own, or a view of another.
+    """Return an array that nobody writes to: a copy of the caller's own array, or of a view of another.
 
-    An array in an `ArrayFile` is not copied: it is for parameters alone.
+    An array in an `ArrayFile` is not copied: it is only for parameters.
     """
     if (array.base is not None or (array is argument and array.flags.writeable)) and not is_in_file(array):
         array = array.copy()
@@ -376,23 +374,14 @@ class Rounding(Enum):
 def quantize(
     values: npt.ArrayLike, params: QuantParams, rounding: Rounding = Rounding.ONNX
 ) -> npt.NDArray[Any]:
-    """Return the quantized values of `values`.
+    """Return the quantized values of `values`, shaped like them, of `params.qtype.numpy_dtype`.
 
     Division, rounding and the sum are those of float32; quantized values saturate at the ends of the type,
     also those of infinite values, and of a type of floats that has infinity itself (QuantizeLinear with
-    `saturate` of 1).
+    `saturate` of 1). `rounding` is the order of rounding and adding the zero point.
 
-    Args:
-        values: float32 (or converted to it), any shape that the parameters fit.
-        params: scale and zero point, per tensor, per axis or per block.
-        rounding: the order of rounding and adding the zero point.
-
-    Returns:
-        An array of `params.qtype.numpy_dtype`, shaped like `values`.
-
-    Raises:
-        DataError: a value is NaN, which has no quantized value (types of floats have one, if for NaN only).
-        PlanError: the parameters do not fit the shape.
+    Raises DataError for NaN, which has no quantized value (types of floats have one, if only for NaN), and
+    PlanError if the parameters do not fit the shape.
     """
     floats = np.asarray(values, np.float32)
     has_nan = params.qtype.number is not None and params.qtype.number.nan != "none"
@@ -423,14 +412,8 @@ def quantize(
 def dequantize(quantized: npt.ArrayLike, params: QuantParams) -> npt.NDArray[np.float32]:
     """Return scale * (quantized - zero_point) in float32, shaped like `quantized`.
 
-    This is ONNX DequantizeLinear, and Glow SPEC D.3.
-
-    Args:
-        quantized: integers of any type, or floats where the parameters' type is one of floats.
-        params: scale and zero point, per tensor, per axis or per block.
-
-    Raises:
-        PlanError: the parameters do not fit the shape.
+    This is ONNX DequantizeLinear, and Glow SPEC D.3. Integers may be of any type; a type of floats has
+    floats. Raises PlanError if the parameters do not fit the shape.
     """
     integers = np.asarray(quantized)
     scale, zero_point = parameter_arrays(params, integers.shape)
@@ -523,8 +506,7 @@ def broadcast_scales(
 ) -> npt.NDArray[Scalar]:
     """Return one number for each scale of `params` in a shape that broadcasts with a tensor of `shape`.
 
-    Raises:
-        PlanError: the parameters do not fit the shape.
+    Raises PlanError if the parameters do not fit the shape.
     """
     grid = params.grid_shape(shape)
     if params.axis is None:
@@ -540,10 +522,8 @@ def params_of_part(
 ) -> QuantParams:
     """Return the parameters of a tensor of `shape` from one index along an axis to before another.
 
-    Where that is the axis of blocks, `start` is the first index of one, and `stop` the end of one.
-
-    Raises:
-        PlanError: the parameters do not fit the shape.
+    Along the axis of blocks, `start` is the first index of a block, and `stop` the end of one. Raises
+    PlanError if the parameters do not fit the shape.
     """
     grid = params.grid_shape(shape)
     if params.axis is None or (params.block_size is None and params.axis != axis):

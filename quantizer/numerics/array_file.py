@@ -38,8 +38,10 @@ class ArrayFile:
         self._used, self._left = 0, in_memory
 
     def empty(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-        """Return an array, its elements undefined; in memory where it is small, one of the first, or no file
-        can be had."""
+        """Return an array with undefined elements.
+
+        It is in memory if it is small, one of the first, or there can be no file.
+        """
         count, element = math.prod(shape), np.dtype(dtype)
         size = count * element.itemsize
         if size <= self._left or size < MIN_FILE_BYTES or not hasattr(os, "posix_fallocate"):

@@ -55,18 +55,12 @@ def searched_block_params(
     file: ArrayFile | None = None,
     level: int = 0,
 ) -> tuple[QuantParams, float]:
-    """Return a scale and a zero point for each block of a constant, and the SQNR (dB) that they leave.
+    """Return a scale and a zero point for each block of a constant, and their SQNR in dB.
 
-    Args:
-        weight: the constant, any shape.
-        axis: axis that is divided into blocks, counted from the front; the last block may be smaller.
-        block: elements in a block.
-        schema, qtype: as for `schemas.channel_params`.
-        file: where scales and zero points are kept; None for a file of their own.
-        level: which of `LEVELS`; beyond them numpy. All give the same parameters.
-
-    Raises:
-        ModelError: the constant holds NaN or infinity. PlanError: it has no such axis.
+    The constant may have any shape. `axis`, counted from the front, is divided into blocks of `block`
+    elements; the last may be smaller. `file` stores scales and zero points; None for a file of their own.
+    `level` is one of `LEVELS`, beyond them numpy; all give the same parameters. Raises ModelError if the
+    constant has NaN or infinity, and PlanError if it has no such axis.
     """
     if not 0 <= axis < weight.ndim:
         raise PlanError(
@@ -100,17 +94,10 @@ def searched_block_params(
 def channel_params_and_sqnr(
     weight: npt.NDArray[np.floating], axis: int | None, schema: Schema, qtype: QuantType
 ) -> tuple[QuantParams, float]:
-    """Return `schemas.channel_params` of a constant, and the SQNR (dB) that they leave.
+    """Return `schemas.channel_params` of a constant, and their SQNR in dB.
 
-    The channels of a matrix are blocks as long as its other axis: so it is read once, without a copy.
-
-    Args:
-        weight: the constant, any shape.
-        axis: of the channels; None for one scale.
-        schema, qtype: as there; the type has more than `MAX_SEARCHED_BITS`.
-
-    Raises:
-        ModelError, PlanError: as there.
+    The channels of a matrix are blocks as long as its other axis: so it is read once, without a copy. The
+    type has more than `MAX_SEARCHED_BITS`. Raises the errors of `schemas.channel_params`.
     """
     is_few = qtype.bits <= MAX_SEARCHED_BITS
     if weight.ndim != 2 or axis not in (0, 1) or is_few or qtype.is_float or not weight.size:
@@ -199,18 +186,10 @@ def packed_blocks(
 ) -> npt.NDArray[np.uint8]:
     """Return the unsigned quantized values of a constant in blocks, those of 2 and 4 bits packed into bytes.
 
-    Args:
-        weight: the constant, any shape.
-        params: in blocks, which fill whole bytes.
-        pitch: bytes of a column: of the elements along the axis of the blocks. What is beyond is 0.
-        level: see `searched_block_params`.
-
-    Returns:
-        [columns, pitch], the columns in the order of the other axes. Signed values are moved by half of what
-        their bits hold; of two values in a byte the first is in the low half.
-
-    Raises:
-        DataError: the constant holds NaN.
+    The result is [columns, pitch], the columns in the order of the other axes. Signed values are moved by
+    half of the range of their bits; of two values in a byte the first is in the low half. `pitch` is the
+    bytes of a column, along the axis of the blocks, padded with 0; blocks fill whole bytes. Raises DataError
+    if the constant has NaN.
     """
     assert params.axis is not None
     assert params.block_size is not None

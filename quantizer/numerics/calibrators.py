@@ -85,19 +85,13 @@ def calibrate(
 ) -> Range:
     """Return the range that the quantized values of a tensor should cover.
 
-    It contains 0 and lies within [min(minimum, 0), max(maximum, 0)]. A tensor that held nothing, or one
+    It contains 0 and lies within [min(minimum, 0), max(maximum, 0)]. A tensor without values, or with one
     value only, has nothing to choose: its range is that value, extended to 0. Nor has one in a type of
     floats, whose steps are the finer the smaller values are: its range is that of its values.
 
-    Args:
-        profile: what the tensor held.
-        calibrator: name, with the parameter after a colon where it has one: "percentile:99.9".
-        schema, qtype: what the range is for.
-        curve: the following activation function, if there is one: `mse` takes the error after it.
-
-    Raises:
-        MalformedError: no such calibrator, or a parameter that is not allowed.
-        ProfileError: the histogram is too coarse for it.
+    `calibrator` may have a parameter after a colon ("percentile:99.9"); `mse` uses the error after the
+    following activation function, `curve`. Raises MalformedError for an unknown calibrator or an invalid
+    parameter, and ProfileError if the histogram is too coarse.
     """
     chosen, parameter = parse_calibrator(calibrator)
     low, high = (profile.minimum, profile.maximum) if profile.count else (0.0, 0.0)
@@ -108,13 +102,9 @@ def calibrate(
 
 
 def parse_calibrator(text: str) -> tuple[Calibrator, float]:
-    """Return the calibrator that `text` names, and its parameter, NaN where it takes none.
+    """Return the calibrator in a text such as "percentile:99.9", and its parameter, NaN if it takes none.
 
-    Args:
-        text: "minmax", "kl", "percentile", "percentile:99.9", ...
-
-    Raises:
-        MalformedError: with the nearest name, or the values that are allowed.
+    Raises MalformedError with the nearest name, or the valid values.
     """
     name, colon, number = text.partition(":")
     calibrator = CALIBRATORS.get(name)
@@ -150,7 +140,7 @@ def _percentile(
 ) -> tuple[float, float]:
     """Cut so much from each tail that `percent` of the elements lie on the inner side of its end.
 
-    A tail that ends at 0, as after ReLU, is none, and is left alone.
+    A tail that ends at 0, as after ReLU, is none, and is not cut.
     """
     import numpy as np
 
@@ -184,7 +174,7 @@ def _cuts() -> tuple[Floats, Floats]:
 def _mse(
     profile: TensorProfile, schema: Schema, qtype: QuantType, parameter: float, curve: UnaryFunction | None
 ) -> tuple[float, float]:
-    """Cut to the range of least expected squared error, after the following function where there is one.
+    """Cut to the range of least expected squared error, after the following function if there is one.
 
     Both ends are cut by the same factor, then each by itself, then each in small steps. The range so far is
     always among the candidates, so no step makes it worse.
@@ -221,9 +211,9 @@ def _kl(
 ) -> tuple[float, float]:
     """Cut to the range of least Kullback-Leibler divergence (Glow SPEC E).
 
-    Glow compares with 255 levels whatever the type has; here they are the levels of the type. With more
-    levels than bins, as in 16 bits, nothing can be gained by cutting; nor where a single bin says nothing of
-    how the values are spread, as of a tensor whose equalized channels are not known one by one.
+    Glow compares with 255 levels for any type; here they are the levels of the type. With more levels than
+    bins, as in 16 bits, nothing can be gained by cutting; nor if a single bin does not show the spread of the
+    values, as of a tensor whose equalized channels are not known one by one.
     """
     import numpy as np
 

@@ -77,13 +77,10 @@ def mean_of(distribution: Density, function: Callable[[Floats], Floats]) -> floa
 
 
 def mean_square_of_largest(distribution: Density, count: int) -> float:
-    """Return the mean square of the largest magnitude among values that are drawn independently.
+    """Return the mean square of the largest magnitude among `count` values that are drawn independently.
 
-    The largest of n is below x with the n-th power of the share of values below x.
-
-    Args:
-        distribution: of the values; each bin counts as its middle.
-        count: how many are drawn.
+    The largest of n is below x with the n-th power of the share of values below x. Each bin counts as its
+    middle.
     """
     middles = (distribution.edges[:-1] + distribution.edges[1:]) / 2.0
     values = np.abs(np.concatenate([middles, distribution.points]))
@@ -156,11 +153,11 @@ def channel_density(tensor: TensorProfile) -> ChannelDensity | None:
     """Return the densities of a tensor's channels; None without records of channels or without values.
 
     A profile has one histogram for a tensor, and of each channel its smallest and largest value, mean and
-    mean square. Among all densities of the channels that agree with these, the one is taken that assumes
+    mean square. Among all densities of the channels that agree with these, the one is chosen that assumes
     least (least relative entropy: Csiszar, "I-divergence geometry", 1975): a density that all channels share,
     cut to the channel's range and tilted by exp(a x + b x^2). The shared density is such that the channels
-    together make the histogram (`max_entropy_mass`). From the densities follows what the tensor holds after
-    its channels have been equalized; ranges stay exact, the histogram is an estimate.
+    together make the histogram (`max_entropy_mass`). The densities give the tensor's values after its
+    channels have been equalized; ranges stay exact, the histogram is an estimate.
     """
     channels = tensor.channels
     if channels is None or tensor.count == 0 or tensor.histogram.total == 0:
@@ -185,8 +182,10 @@ def _share_within(channels: Channels, low: Floats, high: Floats) -> Floats:
 
 
 def distinct(values: Floats) -> Floats:
-    """Return the distinct values, sorted; np.unique imports numpy.ma for that, which takes longer than a plan
-    of a small model."""
+    """Return the distinct values, sorted.
+
+    For that np.unique imports numpy.ma, which takes longer than a plan of a small model.
+    """
     ordered = np.sort(values, axis=None)
     return np.asarray(ordered[np.append(True, ordered[1:] != ordered[:-1])[: ordered.size]])
 
@@ -221,16 +220,14 @@ def max_entropy_mass(base: Floats, means: Floats, squares: Floats, mean: Floats,
     - the factors g of the bins, by iterative proportional fitting (Deming and Stephan, "On a Least Squares
       Adjustment of a Sampled Frequency Table", 1940), until the columns add up to those of the histogram.
 
-    A row whose moments no tilt can meet (all its values in one bin) ends near them.
+    A row whose moments no tilt can meet (all its values in one bin) ends near them. The result is (n, b);
+    rows sum to 1.
 
     Args:
         base: density of each channel before it is tilted, (n, b), not normalised; 0 outside its range, and
             no row is 0.
         means, squares: mean and mean square of each bin, (b,).
-        mean, power: mean and mean square that each channel is to have, (n,).
-
-    Returns:
-        The density of each channel, (n, b); rows sum to 1.
+        mean, power: wanted mean and mean square of each channel, (n,).
     """
     channels = base.shape[0]
     histogram = base.max(0)  # in some channel the bin lies within the range
@@ -360,10 +357,7 @@ def channel_mse(channels: ChannelDensity, scales: Floats, params: QuantParams) -
 def _error_integral(steps: Floats, first: float, last: float, qtype: QuantType) -> Floats:
     """Return an antiderivative of the squared error of rounding and saturating (see `quantization_noise`).
 
-    Args:
-        steps: values in units of the scale, zero point taken off.
-        first, last: smallest and largest quantized value, zero point taken off.
-        qtype: their type.
+    `steps` are values in units of the scale; `first` and `last` the ends of the type; all without zero point.
     """
     quantized = nearest(steps, first, last, qtype)
     return np.asarray(cubes_up_to(quantized, qtype) / 12.0 + cubed(steps - quantized) / 3.0)

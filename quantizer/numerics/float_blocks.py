@@ -34,14 +34,9 @@ def search_float_blocks(
 ) -> tuple[float, float, bool]:
     """Fill in the scales of all blocks; return the sums of squares of the weight and of its error.
 
-    Args:
-        array: [before, elements, after], the middle axis in blocks.
-        block: elements in a block; the last may be smaller.
-        qtype: floats.
-        scale: [before, blocks, after], is written to.
-
-    Returns:
-        The sums, and whether all values are finite; if not nothing else holds.
+    `array` is [before, elements, after], the middle axis in blocks, whose last may be smaller; `scale`,
+    [before, blocks, after], is written to. The third result is whether all values are finite; if not, the
+    others are invalid.
     """
     if not np.isfinite(array).all():
         return 0.0, 0.0, False
@@ -71,7 +66,7 @@ def search_float_blocks(
 
 
 def _rounded(values: Array, scale: Array, qtype: QuantType) -> Array:
-    """Return what values become with a scale, each rounded to even among the numbers of a type.
+    """Return values divided by a scale, rounded to even among the numbers of a type, times the scale.
 
     The sum with a number that is large enough is rounded to the step that numbers have there, which is four
     times as fast as a conversion of ml_dtypes; the result is the same.
@@ -118,17 +113,9 @@ def _tensor_scale(largest: float, qtype: QuantType) -> float:
 
 
 def stored_scales(params: QuantParams) -> tuple[npt.NDArray[Any], np.float32 | None]:
-    """Return the scales of blocks in the type that they are stored in, and that of the whole weight.
+    """Return the scales of blocks in their stored type, and the factor of the whole weight or None.
 
-    Args:
-        params: of a type with `BlockScales`.
-
-    Returns:
-        Scales as many as there are blocks, of ml_dtypes; and the number that each is multiplied with, None
-        where there is none.
-
-    Raises:
-        PlanError: a scale is no number of that type.
+    The type has `BlockScales`, the scales a type of ml_dtypes; raises PlanError if one is no number of it.
     """
     scales = params.qtype.scales
     assert scales is not None

@@ -12,13 +12,7 @@ from .affine import Floats, QuantType, levels
 
 
 def nearest(steps: Floats, first: float, last: float, qtype: QuantType) -> Floats:
-    """Return the nearest quantized value of each value.
-
-    Args:
-        steps: values of any shape.
-        first, last: smallest and largest quantized value, less the zero point.
-        qtype: the type.
-    """
+    """Return the nearest quantized value of each of `steps`; all numbers are without zero point."""
     if not qtype.is_float:
         return np.asarray(np.clip(np.rint(steps), first, last))
     grid = levels(qtype)

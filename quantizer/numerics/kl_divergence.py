@@ -25,11 +25,11 @@ def optimize_kl(
 
     Bit for bit the results of Glow SPEC E.2 and E.3: every sum is one of float32 from left to right. All
     windows that are compared are known beforehand, so they are evaluated in batches; the divergence of one
-    window at a time, as the specification tells it, stands in the tests.
+    window at a time, as in the specification, is in the tests.
 
     Args:
         counts: float32 counts of equal bins over [minimum, maximum].
-        minimum, maximum: float32-exact; both non-zero when symmetric.
+        minimum, maximum: float32-exact; both non-zero if symmetric.
         levels: number of quantized bins. With fewer bins than this the whole range is returned.
         symmetric: shrink both sides at the same pace, and return them in the ratio of minimum to maximum.
     """
@@ -53,7 +53,7 @@ def optimize_kl(
 def _best_window(counts_bytes: bytes, levels: int, symmetric: bool) -> tuple[int, int]:
     """Return first and last bin of the window that diverges least.
 
-    It is kept: each plan of a search asks for most of the histograms of the plan before it again.
+    It is cached: plans of a search share most histograms.
     """
     counts = np.frombuffer(counts_bytes, np.float32)
     first, last = _windows(counts, levels, symmetric)
@@ -67,7 +67,7 @@ def _best_window(counts_bytes: bytes, levels: int, symmetric: bool) -> tuple[int
 def _windows(counts: Counts, levels: int, symmetric: bool) -> tuple[Indices, Indices]:
     """Return first and last bin of every window, each smaller than the one before it by two bins.
 
-    The pair of bins that holds least is given up; when symmetric, one at either end.
+    The pair of bins with the smallest count is dropped; if symmetric, one at either end.
     """
     hist = list(counts)  # float32 scalars: their sums round as Glow's do
     a, z = 0, len(hist) - 1
@@ -139,12 +139,9 @@ def rescale_histogram(
 ) -> Counts:
     """Return the histogram over another range, with as many bins (Glow SPEC E.2, step 1).
 
-    Each bin hands its count to the destination bins that it overlaps, in order, in whole numbers rounded half
-    away from zero; what rounding leaves over, or lies outside, is dropped.
-
-    Args:
-        counts: float32 counts of equal bins over `source`.
-        source, destination: (minimum, maximum), float32-exact; source not empty.
+    Each bin adds its count to the destination bins that it overlaps, in order, in whole numbers rounded half
+    away from zero; a remainder of rounding, or outside, is dropped. Counts are float32, of equal bins; the
+    ends are float32-exact, and `source` is not empty.
     """
     n = counts.size
     if n == 0 or source == destination:

@@ -26,21 +26,12 @@ def build_table(
 ) -> Quantized:
     """Return the quantized function(x) for every quantized x.
 
-    Where the function is not defined (the logarithm of a negative number) the entry is that of the nearest
-    value where it is; where it is infinite, the entry saturates.
+    If the function is not defined (the logarithm of a negative number) the entry is that of the nearest value
+    where it is; if it is infinite, the entry saturates. The result has 2 ** bits elements of the type of
+    `result`, in the order of the quantized inputs. Both sides have one scale, `source` 16 bits at most.
 
-    Args:
-        function: the unary function.
-        source: parameters of the input, one scale, 16 bits at most.
-        result: parameters of the output, one scale.
-        rounding: as for `quantize`.
-
-    Returns:
-        An array of 2 ** bits elements of the type of `result`, in the order of the quantized inputs.
-
-    Raises:
-        PlanError: more than one scale, too many bits, a function without any defined value, or one that does
-            not work element by element.
+    Raises PlanError for more scales or bits, a function without any defined value, or one that does not work
+    element by element.
     """
     if source.axis is not None or result.axis is not None or source.qtype.bits > MAX_BITS:
         raise PlanError(

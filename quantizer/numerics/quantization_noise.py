@@ -41,11 +41,8 @@ def weight_error(
 ) -> npt.NDArray[Any]:
     """Return the error of each element of a constant after quantizing and dequantizing it.
 
-    Args:
-        weight: the constant, float32 or float64; the result is of its type and shape.
-        params: what it is quantized with.
-        rounded: what is quantized in its place, where a rounding method has chosen that; None for the
-            constant itself.
+    The constant is float32 or float64; the result has its type and shape. `rounded`, if a rounding method
+    chose it, is quantized instead.
     """
     return np.asarray(fake_quantized(weight if rounded is None else rounded, params) - weight)
 
@@ -114,17 +111,11 @@ def expected_noise(
     effective: tuple[float, float] = (-math.inf, math.inf),
     values: Density | None = None,
 ) -> Noise:
-    """Return the expected noise of quantizing and dequantizing the tensor.
+    """Return the expected noise of quantizing and dequantizing a tensor with one scale.
 
-    Args:
-        profile: of the tensor; one without elements has no signal and no noise.
-        params: one scale for the whole tensor.
-        effective: the effective range, outside which the consumers do not tell values apart: signal and noise
-            are those of the values clipped to it.
-        values: the density of the profile, where it was computed already.
-
-    Raises:
-        PlanError: there are several scales.
+    A tensor without elements has no signal and no noise. Consumers do not distinguish values outside the
+    range `effective`: signal and noise are those of the values clipped to it. `values` is the density of the
+    profile, if it was computed already. Raises PlanError if there are several scales.
     """
     if len(params.scale) != 1:
         raise PlanError(
@@ -160,14 +151,9 @@ def expected_noise(
 def total_noise(values: Density, scales: Floats, zero_points: Floats, low: int, high: int) -> Floats:
     """Return the expected noise power (rounding and clipping) for many parameters at once.
 
-    Args:
-        values: their distribution.
-        scales, zero_points: n scales and zero points, float64.
-        low, high: smallest and largest quantized value.
-
-    Returns:
-        n mean squares, float64. The sum over bins is rearranged for speed, which costs accuracy where bins
-        are much narrower than a step: `expected_noise` is the definition.
+    There are n scales, zero points (float64) and results (mean squares, float64). The sum over bins is
+    rearranged for speed, which costs accuracy if bins are much narrower than a step: `expected_noise` is the
+    definition.
     """
     first, last = (low - zero_points)[:, None], (high - zero_points)[:, None]
     # sum over bins of height * (F(high end) - F(low end)), gathered by edge
@@ -199,16 +185,9 @@ def noise_after(
     """Return the mean squared error of a function of the quantized values, for many parameters at once.
 
     Errors of saturated values count `ONE_SIDED` times: they have one sign and are similar in neighbours, so
-    they do not cancel out in sums after the function as rounding errors do.
-
-    Args:
-        distribution: of the values; each bin counts as its middle.
-        scales, zero_points: n scales and zero points, float64.
-        low, high: smallest and largest quantized value.
-        curve: the unary function.
-
-    Returns:
-        n mean squares, float64, in the square of the function's unit.
+    they do not cancel out in sums after the function as rounding errors do. Each bin counts as its middle.
+    There are n scales, zero points (float64) and results (mean squares, float64, in the square of the
+    function's unit).
     """
     values, mass = distribution.middles
     unlimited = np.rint(values / scales[:, None]) + zero_points[:, None]

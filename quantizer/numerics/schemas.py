@@ -90,15 +90,10 @@ SCHEMAS: Mapping[str, Schema] = {
 def choose_params(low: float, high: float, schema: Schema, qtype: QuantType) -> QuantParams:
     """Return the parameters that cover the float values from `low` to `high`, and 0.
 
-    Args:
-        low, high: the range, low <= high; rounded to float32, infinite ends become the largest float32.
-        schema: the schema.
-        qtype: type of the quantized values. A schema with `unsigned_when_positive` turns an unsigned type
-            into the signed one of the same width where the range has negative numbers: read
-            `QuantParams.qtype`.
-
-    Raises:
-        PlanError: low > high, an end is NaN, or a symmetric schema is asked for in an unsigned type.
+    The ends are rounded to float32; infinite ends become the largest float32. A schema with
+    `unsigned_when_positive` turns an unsigned type into the signed one of the same width if the range has
+    negative numbers: read `QuantParams.qtype`. Raises PlanError if low > high, an end is NaN, or a symmetric
+    schema gets an unsigned type.
     """
     from .affine import QuantParams
 
@@ -118,15 +113,9 @@ def choose_arrays(
 ) -> tuple[Floats, npt.NDArray[np.int64], QuantType]:
     """Return scales and zero points of n ranges, and the type of the quantized values.
 
-    This is `choose_params` for arrays. In a type of floats every schema is symmetric: the scale is the
-    largest magnitude over the type's largest value.
-
-    Args:
-        low, high: n numbers each, as for `choose_params`.
-        schema, qtype: as for `choose_params`; all ranges have one type.
-
-    Returns:
-        n float32-exact scales (float64), n zero points, and the type.
+    This is `choose_params` for arrays; all ranges have one type. In a type of floats every schema is
+    symmetric: the scale is the largest magnitude over the type's largest value. Scales are float64, but
+    float32-exact.
     """
     import numpy as np
 
@@ -157,15 +146,9 @@ def channel_params(
 ) -> QuantParams:
     """Return parameters that cover every channel of a constant from its smallest to its largest element.
 
-    Args:
-        weight: the constant, any shape.
-        axis: axis of the channels, counted from the front; None for one scale for all.
-        schema: the schema; applied to each channel by itself, except that all channels have one type.
-        qtype: type of the quantized values, as for `choose_params`.
-
-    Raises:
-        ModelError: the constant holds NaN or infinity.
-        PlanError: it has no such axis, or as for `choose_params`.
+    `axis` is that of the channels, counted from the front; None for one scale for all. All channels have one
+    type. Raises ModelError if the constant has NaN or infinity, and PlanError if it has no such axis, or as
+    `choose_params` does.
     """
     import numpy as np
 
@@ -192,14 +175,8 @@ def bias_params(data: QuantParams, weight: QuantParams) -> QuantParams:
     """Return the parameters of an int32 bias: zero point 0, scale = scale(data) * scale(weight).
 
     The product is that of float32, one for each channel of the weight, so that the accumulator and the bias
-    are in the same unit (ONNX QLinearConv). Whether the bias fits into int32: see `weight_for_bias`.
-
-    Args:
-        data: parameters of the activations, one scale.
-        weight: parameters of the weight, one scale or one for each output channel.
-
-    Raises:
-        PlanError: a product vanishes or overflows in float32, or the activations have several scales.
+    are in the same unit (ONNX QLinearConv). Whether the bias fits into int32: see `weight_for_bias`. Raises
+    PlanError if a product vanishes or overflows in float32, or the activations have several scales.
     """
     import numpy as np
 
@@ -244,7 +221,8 @@ def in_float16(params: QuantParams) -> QuantParams:
     """Return parameters whose scales are normal numbers of float16, rounded up so that the range is covered.
 
     Scales of channels that are too small are raised to the smallest normal number, unless the noise of
-    rounding grows by more than `MAX_ADDED_NOISE`; then, and where one is too large, they stay as they are.
+    rounding grows by more than `MAX_ADDED_NOISE`; then, and if one is too large, the parameters do not
+    change.
     """
     import numpy as np
 
@@ -271,21 +249,16 @@ def weight_for_bias(
     bias: npt.NDArray[np.floating],
     schema: Schema = SCHEMAS["symmetric"],
 ) -> QuantParams:
-    """Return the parameters of the weight, with scales raised where the bias would not fit into int32.
+    """Return the parameters of the weight, with scales raised if the bias would not fit into int32.
 
-    A bias is in units of scale(data) * scale(weight). Where that is too small for its largest element, the
-    scale of the weight becomes own / scale(data) (Glow SPEC D.5), with `own` the scale that `choose_params`
-    gives the bias in int32 (30 bits, so that the accumulator does not overflow). The same happens where the
-    product vanishes in float32. A schema of powers of two raises a scale to one.
+    A bias is in units of scale(data) * scale(weight). If that is too small for its largest element, the scale
+    of the weight becomes own / scale(data) (Glow SPEC D.5), with `own` the scale that `choose_params` gives
+    the bias in int32 (30 bits, so that the accumulator does not overflow). The same happens if the product
+    vanishes in float32. A schema of powers of two raises a scale to one.
 
-    Args:
-        data: parameters of the activations, one scale.
-        weight: parameters of the weight: symmetric, one scale or one for each element of `bias`.
-        bias: the constant, one element for each output channel.
-        schema: that of the weight.
-
-    Raises:
-        PlanError: the number of channels differs, or as for `choose_params`.
+    The activations have one scale; the weight is symmetric, with one scale or one for each element of `bias`,
+    which has one for each output channel. Raises PlanError if these numbers differ, or as `choose_params`
+    does.
     """
     import numpy as np
 
@@ -327,9 +300,7 @@ def widened_range(low: float, high: float, schema: Schema, qtype: QuantType) -> 
     """Return the range that the quantized values will cover (Glow SPEC D.2, steps 1 to 4).
 
     It contains 0, and for a symmetric schema has as many steps on either side as the type has values there.
-
-    Raises:
-        PlanError: as for `choose_params`.
+    Raises PlanError as `choose_params` does.
     """
     lows, highs, _, _ = _covered_ranges([low], [high], schema, qtype)
     return float(lows[0]), float(highs[0])
