@@ -259,20 +259,10 @@ def compare_profiles(
     model_path: str | os.PathLike[str] | None = None,
     allow_different: bool = False,
 ) -> DriftReport:
-    """Compare two profile files: how OLD's parameters would clip NEW's data, and how far both differ.
+    """Return how far two profiles differ, and how OLD's parameters would clip NEW's data.
 
-    Args:
-        old: the profile that a model was quantized with.
-        new: a profile of newer data.
-        limits: for every tensor; None for none.
-        recipe: settings that choose OLD's parameters; None for the default target's.
-        model_path: the float model of OLD; tensors that no plan of it can need are left out.
-        allow_different: compare tensors of the same name in models of different structure.
-
-    Raises:
-        ProfileError: a file cannot be read, or belongs to another model, or the two cannot be compared.
-        ConfigError: a limit is not a number, or the calibrator does not exist.
-        ModelError: the model cannot be read.
+    A recipe chooses OLD's parameters; None is that of the default target. With the float model of OLD,
+    tensors that no plan of it needs are left out. Errors are those of `diff`.
     """
     limits = limits or DriftLimits()
     check_limits(limits)
@@ -406,11 +396,7 @@ def covers_of(profile: Profile, config: QuantConfig) -> dict[str, Cover]:
 
 
 def old_params(tensor: TensorProfile, config: QuantConfig) -> QuantParams:
-    """Return the parameters that these settings give a tensor, without shared scales and fixed ranges.
-
-    Raises:
-        ConfigError: no such calibrator. PlanError: schema and type do not go together.
-    """
+    """Return the parameters of a tensor by these settings, without shared scales and fixed ranges."""
     schema, qtype = SCHEMAS[config.schema], TYPES[config.activation_type]
     chosen = calibrate(tensor, config.calibrator, schema, qtype)
     headroom = HEADROOM if qtype.is_float else 1.0
@@ -438,12 +424,10 @@ def check_limits(limits: DriftLimits) -> None:
 
 
 def failures_of(limits: DriftLimits, drift: Drift, vanished_fails: bool = True) -> tuple[GateFailure, ...]:
-    """Return each tensor that is not shown to keep a limit; those without a measure first, then the worst.
+    """Return a failure for each tensor that is not shown to meet a limit.
 
-    Args:
-        limits: for every tensor.
-        drift: the measures.
-        vanished_fails: whether a tensor that NEW does not hold keeps no limit.
+    Tensors without a measure come first, then the worst. A tensor that NEW lacks meets no limit if
+    `vanished_fails`.
     """
     failures: list[GateFailure] = []
     for demand, measure in MEASURES.items():

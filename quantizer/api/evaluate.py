@@ -103,14 +103,7 @@ def evaluate(
 def judged(
     model: ModelFile, quantized: ModelFile, samples: DataLike, judge: Judge, found: MadeFrom
 ) -> EvaluateResult:
-    """Return both models compared, with the verdict; errors are those of `evaluate`.
-
-    Args:
-        model, quantized: their files.
-        samples: with what is made of them already.
-        judge: truth, metric, limits, and how both models are run.
-        found: plan and profile of the quantized model.
-    """
+    """Return the comparison of both models, with the verdict; errors are those of `evaluate`."""
     limits = _JudgingLimits(model, found)
     evaluation = compare(model, quantized, samples, judge, limits)
     profiled = "" if found.profile is None else found.profile.data.digest
@@ -128,13 +121,9 @@ def compare(
     judge: Judge,
     limits: LimitsOnSamples | None = None,
 ) -> Evaluation:
-    """Return both models compared, without a verdict; errors are those of `evaluate`.
+    """Return the comparison of both models, without a verdict; errors are those of `evaluate`.
 
-    Args:
-        model, quantized: their files.
-        samples: with what is made of them already.
-        judge: truth, metric, limits, and how both models are run.
-        limits: of the outputs' noise; None to judge no output by what it means.
+    Without `limits` of the outputs' noise, no output is judged by its meaning.
     """
     judge = with_metric_of_labels(judge)
     if judge.held_out:
@@ -158,18 +147,14 @@ def compare(
 
 @dataclass(eq=False)
 class _JudgingLimits:
-    """The limits of the outputs' noise: by a plan's settings and its profile, where it has one; by a profile
-    of all samples where these are not at hand.
+    """The limits of the outputs' noise, by the plan's settings and its profile.
 
-    Attributes:
-        model: the float model.
-        found: plan and profile of the quantized one.
-        limits: None before they are called for.
+    If these are not at hand, a profile of all samples decides the limits.
     """
 
     model: ModelFile
     found: MadeFrom
-    limits: NoiseLimits | None = None
+    limits: NoiseLimits | None = None  # None before the first call
 
     def __call__(self, samples: Samples) -> NoiseLimits:
         """Return the limits; arguments are those of `LimitsOnSamples`."""

@@ -273,8 +273,7 @@ def explain_tensor(
 ) -> TensorExplanation:
     """Explain one tensor of a plan; `where` names the plan in errors. See `explain`.
 
-    Raises:
-        ConfigError: neither the plan nor the model has such a tensor.
+    Raises ConfigError if neither the plan nor the model has the tensor.
     """
     names = _tensor_names(plan, graph)
     if tensor not in names:
@@ -314,8 +313,7 @@ def explain_node(
 ) -> NodeExplanation:
     """Explain one node of a plan; `where` names the plan in errors. See `explain`.
 
-    Raises:
-        ConfigError: the plan has no such node.
+    Raises ConfigError if the plan lacks the node.
     """
     if name not in plan.nodes:
         raise _unknown(name, plan.nodes, where, has_model=True)

@@ -110,24 +110,20 @@ def write_quantized(
     """Write a quantized model from a float model and its profile, or from a plan.
 
     Args:
-        model: file of the float model; what was read and prepared of it is not read again.
         profile: not needed with `plan`, nor in the modes of `config.DATA_FREE`.
-        output: where to write the quantized model.
         save_plan: where to write the plan; None for nowhere.
         recipe: settings and target; None for the default target's.
         plan: apply this plan, which a person may have edited, instead of making one.
-        speed: measure the plan that is made against float, and leave float what is slower in int8.
+        speed: measure the plan that is made against float, and leave nodes float that are slower in int8.
         data: samples for rounding "gptq" or "gptaq".
-        check: calibration samples on which the model is run before it is written: where an output is too
+        check: calibration samples on which the model is run before it is written: if an output is too
             far from float, more nodes stay float. None for the check samples of the profile.
-        check_outputs: whether it is run on any.
-        checkpoint: file that keeps the weights that are rounded; the same call resumes after a kill.
-        progress: called while the model runs on the samples for rounding.
-        batch: files with which model and plan are to appear; None for alone. Until then the model lies where
-            `QuantizeResult.model_path` says.
+        checkpoint: file for the rounded weights; the same call resumes after a kill.
+        batch: files that appear together with model and plan; until then the model is at
+            `QuantizeResult.model_path`. None if the model appears by itself.
 
     Raises:
-        ModelError, ProfileError, PlanError, ConfigError, DataError: what is wrong, where, and what to do.
+        ModelError, ProfileError, PlanError, ConfigError, DataError: the cause, the place, and the remedy.
     """
     file = file_of(model)
     path = file.path
@@ -272,13 +268,9 @@ def estimated_only(reason: object) -> Finding:
 def check_samples_of(
     profile: Profile, prepared: PreparedModel, config: QuantConfig
 ) -> tuple[list[dict[str, Any]] | None, int, str]:
-    """Return the check samples of a profile, how many of them were joined to batches, 0 for none, and why
-    none has the shape of the inputs; "" where some have.
+    """Return the check samples of a profile, how many were joined to batches (0: none), and a refusal or "".
 
-    Args:
-        profile: bound to the model, with its samples.
-        prepared: the model.
-        config: may fix the shapes of inputs.
+    The refusal explains that no sample has the shape of the inputs, which `fix_shapes` may change.
     """
     count = samples_to_run(prepared.graph, profile, profile.data.samples)
     held = profile.held_samples
@@ -295,16 +287,11 @@ def check_samples_of(
 def _specs_of_batches(
     specs: tuple[InputSpec, ...], profile: Profile, samples: Sequence[Mapping[str, Array]]
 ) -> tuple[InputSpec, ...]:
-    """Return inputs with as many rows as the profile's data had in a run: check samples are single rows, and
-    a scale that is taken while the model runs is that of a whole batch.
+    """Return input specs with as many rows as a run of the profile's data had.
 
-    Of half the samples at most, so that one batch selects a plan and another one confirms it; where samples
-    differ in other sizes they stay single.
-
-    Args:
-        specs: of the inputs.
-        profile: what these were given.
-        samples: arrays by name of the input.
+    Check samples are single rows, but a scale that is computed at run time is that of a whole batch. A batch
+    has at most half of the samples, so that one batch selects a plan and another one confirms it. Samples
+    that differ in other sizes stay single.
     """
     shapes = [{name: array.shape for name, array in sample.items()} for sample in samples]
     most = len(samples) // 2
@@ -337,16 +324,13 @@ def _run_on_samples(
 
 
 def _plan_of_written_size(facts: PlanningFacts) -> tuple[PlannedModel, PlanningFacts]:
-    """Return the plan whose model takes no more than `fit_size` says, and the facts that it is made from.
+    """Return the plan whose written model meets `fit_size`, and the facts that it is made from.
 
-    What would be written says how far the estimate of the planner is off: with the smallest formats first,
-    and then as planned, as long as that is too large, or leaves more than it was thought to. Other formats
-    are off by another error: between one that fits and one that does not the middle is tried, of
-    `SIZED_PLANS`. Where the smallest formats do not fit, the most exact ones may, of weights so small that
-    what a format adds to the graph is more than the weight.
-
-    Raises:
-        ConfigError: in its smallest formats the model takes more.
+    The written size corrects the planner's estimate: first with the smallest formats, then as planned, while
+    the model is too large or leaves more room than estimated. Other formats have other estimate errors, so at
+    most `SIZED_PLANS` plans bisect between one that fits and one that does not. If the smallest formats do
+    not fit, the most exact ones may: if weights are small, a format can add more to the graph than the
+    weight. Raises ConfigError if the model in its smallest formats is too large.
     """
     external, limit = has_external_data(facts.prepared.model), size_in_bytes(facts.config.fit_size)
     fitting: tuple[PlannedModel, PlanningFacts] | None = None
@@ -411,19 +395,14 @@ def _write(
     lowered: LoweredModel | None = None,
     batch: FileBatch | None = None,
 ) -> QuantizeResult:
-    """Lower the plan, write the files, together or not at all, and hold the estimated SQNR of the outputs
-    against the written model on the first samples.
+    """Lower the plan, write all files or none, and compare estimated and measured SQNR of the outputs.
 
     Args:
-        model: file of the float model.
-        planned: its plan.
-        output, save_plan: where quantized model and plan are written.
-        read: all that is read.
         recipe: settings and target; None for those of a plan that was read.
-        facts: what the plan was made from; None for one that was read.
-        speed: what was found where speed was asked about.
-        samples: that it was rounded or timed with.
-        lowered: the plan's model, where it was lowered already.
+        facts: input of the planner; None for a plan that was read.
+        speed: result of a speed check, if one was run.
+        samples: those of rounding or timing; the first ones measure the SQNR.
+        lowered: the plan's model, if it was lowered already.
         batch: as in `write_quantized`.
     """
     prepared, plan = model.prepared, planned.plan

@@ -138,48 +138,31 @@ class KeptProfile:
 
 @dataclass(frozen=True, eq=False)
 class _Task:
-    """The part of a call that is the same in each of its quantizations.
-
-    Attributes:
-        model: file of the float model.
-        recipe: settings and target, before a fix.
-        profile: None in a mode that needs none.
-        samples: what each sample is used for.
-        labels: of the held-out samples.
-        measuring: how models are compared on these.
-        output, plan_file: what is written.
-        batch: in which they are until the model is judged; None where they appear at once.
-        stage, note: called when a stage begins, and with findings.
-    """
+    """The part of a call that is the same in each of its quantizations."""
 
     model: ModelFile
-    recipe: Recipe
-    profile: KeptProfile | None
+    recipe: Recipe  # before a fix
+    profile: KeptProfile | None  # None in a mode that needs none
     samples: SampleSplit
-    labels: Path | Labels | None
+    labels: Path | Labels | None  # of the held-out samples
     measuring: EvaluationOptions
     output: Path
     plan_file: Path | None
-    batch: FileBatch | None
+    batch: FileBatch | None  # collects the files until the model is judged; None: they appear at once
     options: QuantizeOptions
-    stage: Stage
+    stage: Stage  # called when a stage begins
     note: Callable[[Finding], None]
 
 
 @dataclass(frozen=True, eq=False)
 class _Attempt:
-    """A quantized model, and how it compares.
-
-    Attributes:
-        seconds: of the processor, that making and judging it took.
-        fix: the change of settings that made it; None for the model that was asked for.
-    """
+    """A quantized model, and how it compares."""
 
     result: QuantizeResult
     evaluation: Evaluation
     verdict: Verdict
-    seconds: float = 0.0
-    fix: Fix | None = None
+    seconds: float = 0.0  # processor time to make and judge it
+    fix: Fix | None = None  # None for the model as requested
 
 
 def quantize_from_samples(
@@ -192,26 +175,11 @@ def quantize_from_samples(
     profile: ProfileLike | None = None,
     profile_file: Path | None = None,
 ) -> QuantizeResult:
-    """Profile, plan and write a model, judge it on samples that were held out, and try fixes.
+    """Profile, plan and write a model, judge it on held-out samples, and try fixes; the result has `judged`.
 
-    With a profile none is made: it decides the ranges, and all samples judge; of rounding with samples, which
-    reads them, those that are held out.
-
-    Args:
-        model: file of the float model.
-        data: the samples; all of them.
-        output: where to write the model; the profile is kept beside it, and so is a plan that no place is
-            given for.
-        recipe: settings and target; None for the default target's.
-        options: on what it is judged, and what follows.
-        profile: as in `write_quantized`; None to make one.
-        profile_file: where the profile is kept; None for beside the model.
-
-    Returns:
-        The result, with `judged`.
-
-    Raises:
-        ModelError, ProfileError, PlanError, ConfigError, DataError: what is wrong, where, and what to do.
+    A given profile decides the ranges, and all samples judge; if rounding reads samples, only the held-out
+    ones judge. The profile is written beside the model if `profile_file` is None, and so is a plan without
+    `save_plan`. Errors are those of `write_quantized`.
     """
     recipe = recipe or load_recipe()
     config, is_given = recipe.config, profile is not None
@@ -332,15 +300,11 @@ def _check_judging(
     options: QuantizeOptions,
     tell: Callable[[Finding], None],
 ) -> None:
-    """Judge the float model as its quantized form will be, before a profile is made: metric, output, runtime
-    and truth are refused then that cannot be read, and truth of which it has next to nothing right.
+    """Judge the float model as its quantized model will be judged, before a profile is made.
 
-    One sample tells whether it can be judged, some of the held-out ones whether truth belongs to the model,
-    and all of them that it does not.
-
-    Raises:
-        ConfigError, ModelError: there is no such metric, output, axis or runtime. DataError: nothing is
-            right, or the truth cannot be read for these samples.
+    Unreadable metrics, outputs, runtimes and truth are refused early (ConfigError, ModelError, DataError),
+    and so is truth of which the float model has next to nothing right. One sample shows whether the model can
+    be judged, some held-out samples whether truth fits the model, and only all of them that it does not.
     """
     usual = EvaluationOptions()
     asked = {name: getattr(options, name) != getattr(usual, name) for name in HOW_JUDGED}
@@ -415,18 +379,10 @@ def own_profile(
     stage: Stage,
     tell: Callable[[Finding], None],
 ) -> KeptProfile:
-    """Return the profile that lies beside the output, where it is of this model and data; else make it.
+    """Return the profile beside the output if it is of this model and data; else make it.
 
-    Where none lies there for this output, that of another output in the same folder is taken.
-
-    Args:
-        model: file of the float model.
-        samples: of which some are profiled.
-        file: where the profile is kept; None for nowhere.
-        options, stage, tell: as in `_Task`.
-
-    Raises:
-        ConfigError: the file is there and is no profile.
+    If this output has no profile yet, that of another output in the same folder is used. The profile is
+    written to no file if `file` is None. Raises ConfigError if the file exists and is no profile.
     """
     provider = options.provider if options.runtime == "onnxruntime" else "cpu"
     profile: Profile | None = None
@@ -472,10 +428,9 @@ def _profiles_of_data(folder: Path, data: DataId) -> list[Path]:
 def _same_profile(
     file: Path, model: ModelFile, samples: SampleSplit, options: QuantizeOptions, provider: str
 ) -> Profile | None:
-    """Return a profile where it is the one that would be made; else None.
+    """Return the profile in a file if a new run would make the same one, else None.
 
-    Raises:
-        ProfileError: it cannot be read.
+    Raises ProfileError if the file cannot be read.
     """
     profile, missing = with_samples_of_file(load_profile(file), file)
     has_channels = bool(settings_for(model.prepared.graph, RunSettings()).channels)

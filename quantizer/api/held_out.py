@@ -112,15 +112,8 @@ def read_digests(
 ) -> SampleDigests:
     """Read all samples once, and return their digests.
 
-    Args:
-        data: the samples.
-        inputs: of the model.
-        limit: number of samples, drawn from all of them; None for all.
-        progress: called after each sample.
-        model: what fills in states; None where there are none.
-
-    Raises:
-        DataError: a sample does not fit, or there is none.
+    A `limit` draws that many samples from all; a `model` fills in states. Raises DataError if a sample does
+    not fit, or there is none.
     """
     source = open_samples(data, inputs, limit, model=model)
     rows: list[tuple[int, ...]] = []
@@ -153,15 +146,12 @@ def read_digests(
 
 
 def held_out_positions(rows: Sequence[tuple[int, ...]], sequences: Sequence[int] = ()) -> tuple[int, ...]:
-    """Return the positions of the samples that are held out, ascending: a quarter, drawn by their digests; of
-    fewer than 16 samples four, or half of them; of sequences a quarter, each as a whole.
+    """Return the positions of the held-out samples, ascending: a quarter, drawn by their digests.
 
-    So it does not depend on names, order or a seed, a sample that is added moves few others to the other
-    side, and equal samples are on one side. () where all samples are equal.
-
-    Args:
-        rows: digests of the rows of each sample.
-        sequences: number of the sequence of each, which is held out as a whole; () where each is one alone.
+    Fewer than 16 samples give four, or half of them. If `sequences` gives the sequence number of each sample,
+    a quarter of the sequences is held out, each as a whole. The draw does not depend on names, order or a
+    seed; an added sample moves few others to the other side, and equal samples are on one side. The result is
+    () if all samples are equal.
     """
     order = [_draw_number(digests) for digests in rows]
     if sequences:
@@ -178,15 +168,10 @@ def held_out_positions(rows: Sequence[tuple[int, ...]], sequences: Sequence[int]
 
 
 def held_out_part(data: DataLike, model: ir.Model, limit: int | None) -> ChosenSamples:
-    """Return the samples that `quantize` holds out of data, each with its place, by which truth is found.
+    """Return the samples that `quantize` holds out of data, each with its place, which finds its truth.
 
-    Args:
-        data: all of them.
-        model: the float model.
-        limit: that quantize was given; None for none.
-
-    Raises:
-        DataError: a sample does not fit, there is none, or all are the same, so that none is held out.
+    `limit` is the one given to quantize. Raises DataError if a sample does not fit, there is none, or none is
+    held out because all are equal.
     """
     assert not isinstance(data, ChosenSamples)
     split = split_samples(read_digests(data, input_specs(model), limit, model=float_model(model)))
@@ -198,12 +183,10 @@ def held_out_part(data: DataLike, model: ir.Model, limit: int | None) -> ChosenS
 
 
 def with_profiled_part(evaluation: Evaluation, was_profiled: Callable[[DataId], bool]) -> Evaluation:
-    """Return an evaluation with a warning where its samples, or all but those that `quantize` holds out of
-    them, are what the model's profile was made from.
+    """Return an evaluation with a warning if the model's profile was made from its samples.
 
-    Args:
-        evaluation: on any samples.
-        was_profiled: whether the profile was made from exactly the samples of this identity.
+    The samples are all of them, or all except those that `quantize` holds out. `was_profiled` compares their
+    identity with that of the profile's data.
     """
     rows = evaluation.digests
     held_out = {*held_out_positions(rows, evaluation.sequences)} if len(rows) > 1 else set[int]()
@@ -235,17 +218,12 @@ def split_samples(
     others: SampleDigests | None = None,
     profile: DataId | None = None,
 ) -> SampleSplit:
-    """Return the use of each sample.
+    """Return the use of each sample: a quarter is held out, and the rest is profiled.
 
-    A quarter is held out, and the rest is profiled; a single sample is used for both. With other samples
-    these are held out, and all are profiled. With the profile of other data all samples are held out; where
-    it was made from the part that would be profiled here, the quarter is.
-
-    Args:
-        samples: all of them.
-        others: of another source, to judge the result on; None for none.
-        profile: the data of a profile that was given; None where one is made, or where weights are rounded
-            with samples, for which those that are not held out are used.
+    A single sample is used for both. Samples of another source (`others`) are the held-out ones, and all of
+    `samples` are profiled. If `profile` identifies other data, all samples are held out; if it identifies the
+    part that would be profiled here, the quarter is. `profile` is None if one is made, or if rounding reads
+    the samples that are not held out.
     """
     every = tuple(range(len(samples.rows)))
     judged = samples
@@ -279,18 +257,11 @@ def split_samples(
 
 
 def held_out_labels(labels: Labels, split: SampleSplit) -> Labels:
-    """Return the labels of the samples that are held out.
+    """Return the labels of the held-out samples.
 
-    To each row that has a digest belong as many labels as the model takes rows at a time, or one, where
-    labels are left: of rows beyond a limit, or that fill no batch. Else all rows have as many, as each pixel
-    or token has one.
-
-    Args:
-        labels: of all rows of the data, or of the other source.
-        split: the samples.
-
-    Raises:
-        DataError: they are not a label, or as many labels, for each row.
+    Each row with a digest has as many labels as the model takes rows at a time, or one label; labels of rows
+    beyond a limit, or that fill no batch, are left over. In other cases all rows have equally many labels, as
+    each pixel or token has one. Raises DataError if the labels do not fit the rows.
     """
     samples, count = split.labelled, labels.classes.size
     if samples is None:

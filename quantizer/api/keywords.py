@@ -57,15 +57,8 @@ def with_keywords(
 ) -> R:
     """Return a record with the keywords of a call in place of its fields.
 
-    Args:
-        function: the function that was called, for messages.
-        record: a dataclass.
-        keywords: of the call.
-        only: names of the fields that the function reads; None for all.
-        besides: names that the function takes besides, for messages.
-
-    Raises:
-        ConfigError: a keyword is not known; the nearest one is named.
+    The call reads the fields in `only` (None: all) and the names in `besides`. Raises ConfigError if a
+    keyword is unknown, with the nearest name.
     """
     known = {field.name for field in fields(record) if only is None or field.name in only}
     for name in keywords:
@@ -105,14 +98,9 @@ def _default(field: Field[Any]) -> object:
 
 
 def recipe_of(config: ConfigLike | None, settings: Mapping[str, Any]) -> Recipe | None:
-    """Return settings and target of a call; None where none were given.
+    """Return settings and target of a call, or None if none were given.
 
-    Args:
-        config: of the call; None for none.
-        settings: its keywords that are settings.
-
-    Raises:
-        ConfigError: there is no such target, file or word, or a setting or a combination is not allowed.
+    Raises ConfigError if a target, file, word, setting or combination is not allowed.
     """
     target = settings.get("target")
     if target is not None and not isinstance(target, str | os.PathLike):

@@ -31,12 +31,7 @@ class MadeFrom:
 
 
 def found_beside(quantized: ModelFile, model: ModelFile) -> MadeFrom:
-    """Return the plan and the profile that lie beside a quantized model; nothing for one of another tool.
-
-    Args:
-        quantized: the quantized model.
-        model: the float model.
-    """
+    """Return the plan and the profile beside a quantized model; both are None for a model of another tool."""
     provenance = read_provenance(quantized.model)
     if provenance is None or not any(quantized.path.parent.glob("*.y*ml")):
         return MadeFrom()
@@ -54,13 +49,7 @@ def found_beside(quantized: ModelFile, model: ModelFile) -> MadeFrom:
 
 
 def made_from(quantized: QuantizedLike, file: ModelFile, model: ModelFile) -> MadeFrom:
-    """Return the plan and the profile that a result holds, or that lie beside the file of a quantized model.
-
-    Args:
-        quantized: the result, or the model.
-        file: its file.
-        model: the float model.
-    """
+    """Return the plan and the profile of a result, or those beside the file of a quantized model."""
     if isinstance(quantized, QuantizeResult):
         return MadeFrom(quantized.plan, None if quantized.facts is None else quantized.facts.measured)
     return found_beside(file, model)

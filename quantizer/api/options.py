@@ -176,15 +176,9 @@ PRECISION_NAMES = (*PRECISIONS, MIXED)
 
 
 def precision_named(name: str, max_size: str | None, where: str) -> Precision:
-    """Return the precision that a word stands for.
+    """Return the precision of a word in `PRECISION_NAMES`; `where` is "--as" or "config", for messages.
 
-    Args:
-        name: one of `PRECISION_NAMES`.
-        max_size: for `MIXED`.
-        where: the word was given, for messages: "--as" or "config".
-
-    Raises:
-        ConfigError: there is no such word, or a size is missing.
+    Raises ConfigError if there is no such word, or `MIXED` has no `max_size`.
     """
     if name == MIXED:
         if max_size is None:
@@ -215,15 +209,9 @@ def settings_of(config: Precision | QuantConfig) -> dict[str, Any]:
 
 
 def settings_with(meant: Mapping[str, Any], given: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """Return settings with those of a configuration; names of nodes that stay float are added.
+    """Return given settings merged with those of a configuration; their names of float nodes add up.
 
-    Args:
-        meant: settings of the configuration.
-        given: settings that were given beside it.
-        name: of the configuration, for messages.
-
-    Raises:
-        ConfigError: one was given otherwise.
+    Raises ConfigError if the two differ in another setting.
     """
     meant = dict(meant)
     if "keep_float" in meant:

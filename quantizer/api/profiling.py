@@ -123,25 +123,20 @@ def profile_model(
     stage: Stage | None = None,
     note: Callable[[Finding], None] | None = None,
 ) -> Profile:
-    """Run a model on samples and record statistics of its activations.
+    """Run a model on samples and return the profile of the prepared model.
 
     Args:
-        model: file of the float model; what was read and prepared of it is not read again.
-        data: folder of samples, "module:function", or an object of Python (`model_samples`).
         output: where to write the profile; None for nowhere.
-        run: settings of the run; None for the defaults.
         format: "qprof", or "glow" for Glow's YAML.
-        progress: called after each sample, or each shard; of those of a second pass, on which noise is
-            measured, it goes on counting.
+        progress: called after each sample, or each shard; its count continues in a second pass, which
+            measures noise.
         stage: in place of `progress`: called when a pass begins, with its name.
-        note: called with findings: before the first sample, which tensors cannot be profiled;
-            after the last, why noise is not measured.
-
-    Returns:
-        The profile of the prepared model.
+        note: called with findings: before the first sample, which tensors cannot be profiled; after the last,
+            why noise is not measured.
 
     Raises:
-        ModelError: the model cannot be read or run. DataError: the samples do not fit it.
+        ModelError: the model cannot be read or run.
+        DataError: the samples do not fit it.
         ConfigError: a setting is not allowed.
     """
     settings = (run or RunSettings()).checked()
@@ -228,13 +223,7 @@ def profile_model(
 
 
 def settings_for(graph: Graph, settings: RunSettings, hidden: Collection[str] = ()) -> RunSettings:
-    """Return the settings with names of tensors and axes of channels in place of the words for them.
-
-    Args:
-        graph: the prepared model.
-        settings: of the run, checked.
-        hidden: tensors whose values cannot be read.
-    """
+    """Return the settings with tensor names and channel axes in place of words; `hidden` cannot be read."""
     columns = {name: axis for name, axis in column_axes(graph).items() if name not in hidden}
     if settings.tensors == "needed":
         settings = replace(settings, tensors=needed_tensors(graph, hidden) | columns.keys())
@@ -278,18 +267,11 @@ def _with_noise(
     progress: Callable[[int], Callable[[int], None]],
     note: Callable[[Finding], None],
 ) -> Profile:
-    """Return a profile with the noise that is measured on the samples with the smallest digests.
+    """Return a profile with the noise measured on the samples with the smallest digests.
 
-    What goes wrong here is noted, and ends nothing: the profile is complete without it.
-
-    Args:
-        profile: of all samples.
-        model: the prepared model.
-        noise_samples: gives digests and samples, anew in each call.
-        settings: of the run.
-        batches: whether some of these samples are rows of batches.
-        progress: begins the pass, with the number of samples; returns what is called with how many are done.
-        note: called with a finding.
+    An error here is noted and stops nothing, because the profile is complete without noise. Each call of
+    `noise_samples` yields digests and samples anew; `batches` is True if some are rows of batches. `progress`
+    gets the number of samples, and returns a function that gets the number done.
     """
     count = settings.noise_samples
     at_once = 1 if settings.memory_limit is not None else settings.samples_at_once // 2

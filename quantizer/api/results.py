@@ -66,12 +66,7 @@ def output_alarms(plan: QuantPlan) -> tuple[Finding, ...]:
 
 
 def stored_twice(plan: QuantPlan, graph: Graph) -> tuple[Finding, ...]:
-    """Return the finding that weights are in the file quantized and in float, as some of their readers are.
-
-    Args:
-        plan: of a model that is larger than float.
-        graph: the model that its names are those of.
-    """
+    """Return the finding that a file stores weights twice: quantized, and float for some of their readers."""
     readers: dict[str, tuple[str, str]] = {}
     for name in plan.tensors:
         if not graph.is_constant(name):
@@ -104,11 +99,7 @@ class QuantizedResult(Protocol):
         """Its plan; None where no plan could be run."""
 
     def quantized_model(self) -> tuple[ModelLike, str]:
-        """Return the model, or its file, and the usual name of such a file.
-
-        Raises:
-            ConfigError: there is none.
-        """
+        """Return the model, or its file, and a usual file name; raises ConfigError if there is no model."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -281,8 +272,7 @@ QuantizedLike: TypeAlias = ModelLike | QuantizedResult
 def quantized_file(quantized: QuantizedLike) -> Iterator[ModelFile]:
     """Yield the file of a quantized model, which may be temporary.
 
-    Raises:
-        ConfigError: the result has no model. ModelError: it is no model.
+    Raises ConfigError if the result has no model, and ModelError if there is no such file.
     """
     model, name = quantized.quantized_model() if isinstance(quantized, QuantizedResult) else (quantized, "")
     with opened(model, name) as file:

@@ -105,11 +105,7 @@ def sensitivity(
 def _made_from(
     model: ModelFile, quantized: QuantizedLike, plan: PlanLike | None, profile: ProfileLike | None
 ) -> tuple[PlanLike, ProfileLike | None]:
-    """Return the plan and the profile that were given, else those that a quantized model was made from.
-
-    Raises:
-        PlanError: there is no plan.
-    """
+    """Return the given plan and profile, or those of a quantized model; PlanError if there is no plan."""
     with quantized_file(quantized) as file:
         found = made_from(quantized, file, model)
         plan = plan or found.plan_file or found.plan
@@ -119,11 +115,7 @@ def _made_from(
 
 
 def _check_samples(file: ModelFile, planned: PlannedModel, profile: ProfileLike | None) -> DataLike:
-    """Return the check samples of a profile.
-
-    Raises:
-        DataError: it has none, or there is no profile.
-    """
+    """Return the check samples of a profile; raises DataError if there are none."""
     missing = "samples are needed"
     if profile is not None:
         read, missing = read_with_samples(profile, file.prepared.model, file.prepared.identity)

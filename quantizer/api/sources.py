@@ -50,14 +50,8 @@ def samples_of(
 ) -> DataLike:
     """Return data with the functions that make samples of its items.
 
-    Args:
-        data: as the user gave it; an object with `get_next` gives its items as an iterator.
-        transform: makes a sample of an item; None where an item is one.
-        preprocess: a recipe for a folder or file; None for none.
-        keep: whether data are read more than once, for which the items of an iterator are kept.
-
-    Raises:
-        ConfigError: a recipe for what is no folder or file, or a recipe and a function.
+    Items of an iterator, or of an object with `get_next`, are stored if `keep`, because data are read more
+    than once. Raises ConfigError for a recipe (`preprocess`) with a function, or without a folder or file.
     """
     if preprocess is not None:
         if transform is not None or not isinstance(data, str | os.PathLike):
@@ -82,11 +76,9 @@ J = TypeVar("J", bound="Judge")
 
 
 def with_metric_of_labels(judge: J) -> J:
-    """Return how a model is judged with the metric that reads the truth, where none is named and the truth
-    tells by what it holds; it is noted.
+    """Return the judge with the metric of its truth if none is named; the choice is noted.
 
-    Raises:
-        ConfigError: the truth is near to that of a metric, and what it lacks.
+    Raises ConfigError if the truth nearly has the form of a metric, with the missing part.
     """
     truth = judge.labels
     if judge.metric is not None or not isinstance(truth, str | os.PathLike):
@@ -101,14 +93,9 @@ def with_metric_of_labels(judge: J) -> J:
 
 @contextmanager
 def labels_file(labels: LabelsLike | None, *, classes: bool) -> Iterator[Path | None]:
-    """Yield the file of labels, which may be temporary; None for none.
+    """Yield the file of labels, which may be temporary, or None without labels.
 
-    Args:
-        labels: the truth.
-        classes: whether it has to be classes, or may be other numbers or texts.
-
-    Raises:
-        DataError: the labels are no integers, or nothing that a file can hold.
+    Labels are class numbers if `classes`, else any numbers or texts. Raises DataError for other labels.
     """
     if labels is None or isinstance(labels, str | os.PathLike):
         yield None if labels is None else Path(labels)

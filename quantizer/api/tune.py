@@ -213,11 +213,11 @@ def _with_own_profile(
     how: TuneOptions,
     file: Path | None,
 ) -> tuple[Profile, TuningData]:
-    """Return a profile of the samples, kept in a file, and these with a quarter held out, as `quantize` does
-    both; with other samples to verify on it is made from all of them.
+    """Return a profile of the samples, and the samples with a quarter held out, like `quantize`.
 
-    Raises:
-        ConfigError: a setting is not allowed. DataError: a sample does not fit, or they are random.
+    The profile is written to the file. With other samples to verify on, the profile is made from all of them.
+    Raises ConfigError for a setting that is not allowed, and DataError if a sample does not fit, or the
+    samples are random.
     """
     prepared, show = model.prepared, stages(asked_for(how.progress))
     check_settings(prepared, recipe or load_recipe())
