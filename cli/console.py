@@ -60,7 +60,7 @@ class CommandRun:
 
 
 def current_run() -> CommandRun:
-    """Return the run of the command that click is in; where it is in none, a new one, which prints all."""
+    """Return the run of click's current command; without one, a new run, which prints all."""
     context = click.get_current_context(silent=True)
     if context is None:
         return CommandRun(verbose=True)
@@ -132,7 +132,7 @@ def result_lines(findings: Iterable[Finding], *, verbose: bool) -> tuple[tuple[s
 
 
 def _line(finding: Finding, verbose: bool) -> str:
-    """Return the line of a finding, with its code where all is printed."""
+    """Return the line of a finding, with its code if all is printed."""
     return f"{finding.label}: {finding.coded_text}" if verbose else finding.line
 
 
@@ -149,7 +149,7 @@ def tell_waiting_findings() -> None:
 
 
 def tell_unprinted_notes() -> None:
-    """Print at the end of a command the note that was not printed, or say of which kinds those are."""
+    """Print at the end of a command the one unprinted note, or the kinds and numbers of several."""
     run = current_run()
     rest = gravest_first(run.unprinted)
     if len(rest) == 1:
@@ -217,7 +217,7 @@ def check_streams() -> str | None:
 
 
 def abandon(stream: Any) -> None:
-    """Send the rest of a stream to nobody: Python writes it once more at its exit."""
+    """Discard the rest of a stream: Python writes it once more at its exit."""
     with suppress(OSError, ValueError, AttributeError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, stream.fileno())
@@ -236,7 +236,7 @@ def shown_arguments() -> tuple[str, ...]:
 
 
 def save_report(report: Any, folder: Path) -> None:
-    """Write the files of a report, and say on stderr where it is and whether it shows samples."""
+    """Write the files of a report, and print on stderr its path and the number of samples in it."""
     report.save(folder)
     shown = f", which shows {report.shown_samples} of the samples" if report.shown_samples else ""
     tell(f"report    {folder / 'report.html'}{shown}")
@@ -281,7 +281,7 @@ def plain_table(headers: Sequence[str], rows: Sequence[Sequence[str]], right: Se
 
 
 def ramp_of_terminal() -> str:
-    """Return the blocks of Unicode, or ASCII characters where the output's encoding has none."""
+    """Return the blocks of Unicode, or ASCII characters if the output's encoding has none."""
     try:
         BLOCKS.encode(getattr(sys.stdout, "encoding", None) or "ascii")
     except (UnicodeEncodeError, LookupError):

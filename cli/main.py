@@ -235,7 +235,7 @@ def tell_failure(error: Exception) -> int:
 
 
 def usage_message(error: click.ClickException) -> str:
-    """Return the message about wrong usage: one line, or the help where no command was given."""
+    """Return the message about wrong usage: one line, or the help if no command was given."""
     text = error.format_message()
     ctx = getattr(error, "ctx", None)
     if ctx is None or text == ctx.get_help():

@@ -85,7 +85,7 @@ class FileRead(click.Path):
 
 
 class FileWritten(click.Path):
-    """A file that is written, or kept up to date: it must be none that the command reads."""
+    """A file that is written, or kept up to date: it must not be one that the command reads."""
 
     def __init__(self) -> None:
         super().__init__(readable=False, path_type=Path)
@@ -241,7 +241,7 @@ class Points(StringParamType):
 
 
 class Name(StringParamType):
-    """One of some names that the library knows, in help and completion.
+    """One of the library's names for a choice, in help and completion.
 
     The library checks the value: one place, the same message from Python and from the command line.
     """
@@ -316,7 +316,7 @@ class FileCommand(Command):
         current_run().verbose = wanted
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read the words of the command line, and keep them."""
+        """Parse the words of the command line, and store them."""
         current_run().arguments = tuple(args)
         try:
             return super().parse_args(ctx, args)
@@ -450,7 +450,7 @@ MAX_EVERYDAY_HELP = 60
 
 
 def _short_record(parameter: click.Parameter, ctx: click.Context) -> tuple[str, str] | None:
-    """Return an option and the beginning of its help, up to where details begin."""
+    """Return an option and the beginning of its help, without details."""
     record = parameter.get_help_record(ctx)
     if record is None or parameter.name in ("help", "help_all"):
         return record
@@ -463,7 +463,7 @@ def _short_record(parameter: click.Parameter, ctx: click.Context) -> tuple[str, 
 
 
 def option(*names: str, group: Group | Literal[""], **settings: Any) -> Callable[[F], F]:
-    """Return the decorator that adds an option under a heading; otherwise as `click.option`."""
+    """Return the decorator that adds an option under a heading, with the arguments of `click.option`."""
     return click.option(*names, cls=GroupedOption, group=group, **settings)
 
 

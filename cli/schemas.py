@@ -320,7 +320,7 @@ _NAMES = tuple[str, ...]
 
 
 def _of_sibling(module: str, record: str) -> Any:
-    """Return the record of a document that a sibling makes; None where the sibling is not installed."""
+    """Return the record of a document that a sibling makes; None if the sibling is not installed."""
     place = OptionalModule(record, module)
     return getattr(place.load(), record) if place.is_installed else None
 

@@ -36,7 +36,7 @@ INPUTS = 4
 
 
 def _default_profile(ctx: click.Context, parameter: click.Parameter, value: Path | None) -> Path:
-    """Return where the profile is written when nobody says: into the current folder."""
+    """Return the path of the profile that was given, or the default one in the current folder."""
     return Path(f"{ctx.params['model'].stem}.profile.yaml") if value is None else value
 
 
@@ -148,7 +148,7 @@ def command(
 
 
 def check_samples_line(count: int, output: Path) -> str:
-    """Return which file holds so many samples as they are, or that none does, and the advice."""
+    """Return a line on the file of raw samples, or on its absence, with advice."""
     from ...profiles.records.check_samples import samples_file
 
     if not count:

@@ -121,14 +121,14 @@ def command(
 def write_report(
     result: Evaluation, model: os.PathLike[str], quantized: os.PathLike[str], folder: Path
 ) -> None:
-    """Write the report of an evaluation, and tell which files it was made from."""
+    """Write the report of an evaluation, and print the findings on the files that it was made from."""
     page, findings = REPORTER.load().evaluation_report(result, model, quantized)
     tell_findings(findings)
     save_report(page, folder)
 
 
 def verdict_lines(result: EvaluateResult) -> Iterator[str]:
-    """Yield the verdict, what is known of its samples alone, and what speaks against the model."""
+    """Yield the verdict, findings on its samples only, and the findings against the model."""
     verdict = result.verdict
     yield f"verdict    {verdict.sentence}"
     if verdict.held_out.findings and verdict.grade != "none":

@@ -287,7 +287,7 @@ def _speed_lines(speed: SpeedCheck, predicted: float | None, verbose: bool) -> I
 def _lines_of_judged(
     result: QuantizeResult, judged: Judged, arguments: Sequence[str], verbose: bool
 ) -> Iterator[tuple[str, str]]:
-    """Yield the verdict: the task first, then size, speed, share of int8, one cause, one thing to try."""
+    """Yield the verdict: the task first, then size, speed, fraction of int8, one cause, one suggestion."""
     verdict, evaluation = judged.verdict, judged.evaluation
     yield "verdict", verdict.sentence
     if verbose:

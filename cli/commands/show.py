@@ -170,7 +170,7 @@ def profile_json(profile: Profile) -> str:
 
 
 def print_profile(profile: Profile, *, with_samples: bool) -> None:
-    """Print a heading and a row for each tensor, on request with the samples that hold its extremes."""
+    """Print a heading and a row for each tensor, on request with the samples that made its extremes."""
     from ...profiles.records.histogram import Histogram
     from ...profiles.records.profile import describe, is_bound, source_of
 

@@ -151,7 +151,7 @@ def _shown(value: object) -> str:
 
 
 def _misplaced(name: str, parameter: str, value: object, function: Callable[..., object]) -> str:
-    """Return the message about an argument in the wrong place: what belongs there, and in which order."""
+    """Return the message about an argument in the wrong place: the expected type, and the order."""
     types, kinds = _types_of(function), inspect.signature(function).parameters
     order = [one for one in types if kinds[one].kind is not inspect.Parameter.KEYWORD_ONLY and one != "self"]
     named = [f"{one} or samples" if _takes_samples(types[one]) and one != "data" else one for one in order]
@@ -162,7 +162,7 @@ def _misplaced(name: str, parameter: str, value: object, function: Callable[...,
 
 
 def _takes_samples(hint: Any) -> bool:
-    """Whether a type takes whatever samples are read from."""
+    """Return whether a type takes any source of samples."""
     return any(getattr(one, "__name__", "") == "Reader" for one in get_args(hint))
 
 
@@ -172,7 +172,7 @@ def _is_for_model(hint: Any) -> bool:
 
 
 def _is_for(value: object, hint: Any) -> bool:
-    """Whether a type has a class of its own for a value."""
+    """Return whether a type names the class of a value of qprof."""
     return type(value).__module__.startswith("qprof_onnx") and type(value) in (hint, *get_args(hint))
 
 

@@ -74,7 +74,7 @@ def read_fields(
     decoders: Decoders | None = None,
     without: Collection[str] = (),
 ) -> dict[str, Any]:
-    """Return the fields of a record that a mapping holds, which need not be all; see `read_record`."""
+    """Return those fields of a record that a mapping has, perhaps not all; see `read_record`."""
     if not isinstance(value, Mapping):
         raise MalformedError(f"{where or 'the document'} must be a mapping, not {_shown(value)}")
     hints = _hints(record)
@@ -124,7 +124,7 @@ def read_value(value: object, hint: Any, where: str, decoders: Decoders | None =
 
 
 def _is_as_held(value: object, hint: Any) -> bool:
-    """Tell at once of the most frequent types that a field holds the value as it is; False otherwise."""
+    """Return whether a value of a frequent type fits a field unchanged; False for other types."""
     kind = type(value)
     if kind is int:
         return hint is int or (hint is Count and value >= 0)  # type: ignore[operator]

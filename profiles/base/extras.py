@@ -41,7 +41,7 @@ class OptionalModule:
         return _is_there(f"{ROOT}.{self.module}")
 
     def check(self, where: str = "") -> None:
-        """Raise the error of `load` where the module is not installed, before work that needs it begins."""
+        """Raise the error of `load` if the module is not installed, before work that needs it begins."""
         if not self.is_installed:
             problem = f"{where}: needs {self.name}, which" if where else self.name
             raise ConfigError(f"{problem} is not installed; install all of {DISTRIBUTION}")

@@ -603,7 +603,7 @@ class Finding:
 
     @property
     def coded_text(self) -> str:
-        """The text after the code, by which the documentation lists findings."""
+        """The text after the code, under which the documentation lists findings."""
         return f"[{self.code}] {self.text}"
 
     @property
@@ -630,7 +630,7 @@ _LABELS: Mapping[Code, str] = {
 
 
 def gravest_first(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Return each finding once, the gravest first, otherwise in the order in which they were made."""
+    """Return each finding once, the gravest first; equally grave ones in the order of their making."""
     order = list(Severity)
     return tuple(sorted(dict.fromkeys(findings), key=lambda finding: order.index(finding.severity)))
 

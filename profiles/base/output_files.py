@@ -83,7 +83,7 @@ def destination(path: str | os.PathLike[str]) -> Destination:
 
 
 def leads_to_stdout(path: str | os.PathLike[str]) -> bool:
-    """Return whether an output goes where this process prints."""
+    """Return whether an output is the standard output of this process."""
     try:
         return destination(path).is_stream and os.path.samestat(os.stat(path), os.fstat(1))
     except OSError:
@@ -91,7 +91,7 @@ def leads_to_stdout(path: str | os.PathLike[str]) -> bool:
 
 
 def _open_stream(target: Destination) -> BinaryIO:
-    """Open a file that is not regular for writing; a descriptor of this process goes on where it is."""
+    """Open a file that is not regular for writing; a descriptor of this process continues at its position."""
     name = _descriptor(os.fspath(target.file)) or ""
     if name.startswith((f"/proc/{os.getpid()}/", "/dev/fd/")):
         return os.fdopen(os.dup(int(Path(name).name)), "wb")
@@ -157,7 +157,7 @@ MAX_SUFFIX_CHARACTERS = 16
 
 @dataclass(frozen=True)
 class _Staged:
-    """A file that is written in `folder` as `temporary` and then goes to its destination."""
+    """A file that is written in `folder` as `temporary` and then moved to its destination."""
 
     path: str | os.PathLike[str]
     target: Destination
@@ -182,7 +182,7 @@ class FileBatch:
         """Return the path of a temporary file to write; it becomes `path` when the batch is complete.
 
         The file that is added first appears last; one that is added again replaces the one before. The mode
-        of a file that is replaced is kept, and a link to a file is kept. A folder that is missing is made. A
+        of a file that is replaced stays, and so does a link to a file. A folder that is missing is made. A
         path that is no regular file (a pipe, a device, a descriptor) is written into, and never replaced.
         """
         target = destination(path)
@@ -202,7 +202,7 @@ class FileBatch:
         return folder / name
 
     def add_beside(self, temporary: Path, name: str) -> None:
-        """Take a file along that lies beside a temporary one: it keeps its name, in the output's folder."""
+        """Add a file beside a temporary one: its name is the same in the output's folder."""
         first = next(staged for staged in self._staged if staged.temporary == temporary)
         target = Destination(first.target.file.with_name(name), is_stream=False)
         self._staged.append(_Staged(first.path, target, first.folder, first.folder / name))
@@ -213,7 +213,7 @@ class FileBatch:
         return sum(s.temporary.stat().st_size for s in self._staged if s.folder == folder)
 
     def is_stream(self, temporary: Path) -> bool:
-        """Return whether an output is no regular file: one without a folder in which another could be."""
+        """Return whether an output is no regular file, so that no other file can be beside it."""
         return any(s.target.is_stream for s in self._staged if s.temporary == temporary)
 
     def superseded(self, path: Path) -> None:

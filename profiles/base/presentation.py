@@ -67,12 +67,12 @@ REPORTS = (".html", ".md", ".json")
 
 
 def is_report(path: str | os.PathLike[str]) -> bool:
-    """Whether a name asks for a report, and not for the file that an object has of its own."""
+    """Return whether a name asks for a report, and not for the object's own file."""
     return Path(path).suffix.lower() in REPORTS
 
 
 class Presented:
-    """A result that can be shown: a mixin of frozen dataclasses, which give up the `repr` of their own."""
+    """A result that can be shown: a mixin of frozen dataclasses, which give up their own `repr`."""
 
     def headline(self) -> str:
         """Return the result in one line."""
@@ -132,7 +132,7 @@ def _markdown(headline: str, shown: Presentation) -> Iterator[str]:
 
 
 def _cell(text: str) -> str:
-    """Return a text that stays in its cell: names of tensors may hold markup of Markdown."""
+    """Return a text that stays in its cell: names of tensors may contain markup of Markdown."""
     for character in ("\\", "|", "*", "_", "<", "`"):
         text = text.replace(character, f"\\{character}")
     return " ".join(text.split("\n"))

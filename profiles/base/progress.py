@@ -20,7 +20,7 @@ Stage = Callable[[str], Progress]
 
 
 def asked_for(shown: Shown) -> Shown:
-    """Return who is told of the progress of a public function: None is decided by where it runs."""
+    """Return the receiver of the progress of a public function: for None, whether a notebook runs it."""
     if shown is not None:
         return shown
     ipython = sys.modules.get("IPython")
@@ -36,7 +36,7 @@ def stages(shown: Shown) -> Stage:
 
 
 class _Bars:
-    """A bar for each step, which goes when it is done or the next begins; plain lines without tqdm."""
+    """A bar for each step, which ends when the step is done or the next begins; plain lines without tqdm."""
 
     def __init__(self) -> None:
         self._bar: Any = None

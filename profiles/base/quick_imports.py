@@ -33,7 +33,7 @@ class LazyFinder:
 
 @contextmanager
 def quick_imports() -> Iterator[None]:
-    """Import so for as long as this lasts; a module that was imported before stays as it is."""
+    """Import in little time inside the with block; modules imported before stay unchanged."""
     finder, collects = LazyFinder(), gc.isenabled()
     sys.meta_path.insert(0, finder)
     gc.disable()

@@ -77,7 +77,7 @@ def float_text(value: float, shortest: str | None = None) -> str:
 
 
 def text(value: str) -> str:
-    """Return a string as it is when no YAML reader can take it for anything else, else double-quoted."""
+    """Return a string unchanged if every YAML reader takes it for a string, else double-quoted."""
     if _PLAIN.fullmatch(value) and value.lower() not in _TAKEN_WORDS:
         return value
     return '"' + _ESCAPED.sub(_escape, value) + '"'
@@ -211,7 +211,7 @@ def _unused(event: Any) -> MalformedError:
 
 
 def _line(event: yaml.Event) -> str:
-    """Return where an event is, for messages."""
+    """Return the line of an event, for messages."""
     return f"line {event.start_mark.line + 1}" if event.start_mark else "the document"
 
 

@@ -82,7 +82,7 @@ def input_observations(model: ir.Model, observed: tuple[Observation, ...]) -> tu
 
 
 def countable(array: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
-    """Return an array as floats that the observers count: exactly, but for integers beyond 2**53."""
+    """Return an array as floats that the observers count: exact, except for integers beyond 2**53."""
     if array.dtype.kind == "f" or array.dtype.name == "bfloat16":
         return array
     return array.astype(np.float32 if array.dtype.itemsize <= 2 else np.float64)

@@ -54,7 +54,7 @@ class Observation:
 
     @property
     def blocks_keep_channels(self) -> bool:
-        """Whether blocks of channels, which are of axis 1, hold those that are recorded."""
+        """Whether blocks of channels, which are on axis 1, have the recorded channels."""
         return self.axis is not None and self.shape is not None and self.axis % len(self.shape) == 1
 
 

@@ -19,7 +19,7 @@ CONTROL_FLOW = ("If", "Loop", "Scan")
 
 
 def graphs_of(attribute: ir.Attr) -> tuple[ir.Graph, ...]:
-    """Return the graphs that an attribute holds: one, several, or none for an attribute of another type."""
+    """Return the graphs in an attribute: one, several, or none for an attribute of another type."""
     match attribute.type:
         case ir.AttributeType.GRAPH:
             return (attribute.as_graph(),)
@@ -29,7 +29,7 @@ def graphs_of(attribute: ir.Attr) -> tuple[ir.Graph, ...]:
 
 
 def graph_attributes(node: ir.Node) -> tuple[ir.Graph, ...]:
-    """Return the graphs that a node has as attributes, also of operators that do not run them as they are."""
+    """Return the graphs that a node has as attributes, also of operators that do not run them unchanged."""
     return tuple(graph for attribute in node.attributes.values() for graph in graphs_of(attribute))
 
 
@@ -103,7 +103,7 @@ def dtype_name(dtype: ir.DataType) -> str:
 
 
 def readable_dtype(dtype: ir.DataType) -> ir.DataType:
-    """Return the element type in which a tensor is read: bfloat16, which numpy lacks, is read as float32."""
+    """Return the element type for reading a tensor: bfloat16, which numpy lacks, is read as float32."""
     return ir.DataType.FLOAT if dtype == ir.DataType.BFLOAT16 else dtype
 
 

@@ -101,7 +101,7 @@ class _Rewriter:
     def branch(
         self, owner: ir.Node, inside: Tensors, states: Values, depth: int
     ) -> dict[SubgraphTensor, ir.Value]:
-        """Let both branches of an If return all sequences, also those to which only the other one adds."""
+        """Let both branches of an If return all sequences, also those that only the other one extends."""
         for attribute in owner.attributes.values():
             subgraph = attribute.as_graph()
             # A tensor is of this branch itself, or of a graph that a node of the branch owns.
@@ -237,7 +237,7 @@ class _Rewriter:
 
 
 def _read_dtype(inner: SubgraphTensor) -> ir.DataType:
-    """Return the element type in which the tensor is read."""
+    """Return the element type for reading the tensor."""
     assert inner.dtype is not None
     return readable_dtype(inner.dtype)
 

@@ -124,7 +124,7 @@ AccumulateChannels = Callable[[list[npt.NDArray[Any]], list[ArraySlice]], None]
 
 
 def accumulate_channels_numpy(arrays: list[npt.NDArray[Any]], slices: list[ArraySlice]) -> None:
-    """Add in numpy: the reference implementation, in use where the compiled kernel was not built."""
+    """Add in numpy: the reference implementation, used if the compiled kernel was not built."""
     for array, array_slice in zip(arrays, slices, strict=True):
         _accumulate_one(array.reshape(-1), array_slice)
 

@@ -36,7 +36,7 @@ class _Place:
 
 
 class ExtremeTracker:
-    """Keeps the extremes of a number of tensors; for one thread at a time."""
+    """Tracks the extremes of a number of tensors; for one thread at a time."""
 
     def __init__(self, tensors: int) -> None:
         """Begin with nothing."""
@@ -63,7 +63,7 @@ class ExtremeTracker:
             self._insert(at, keys[at], own)
 
     def _insert(self, at: npt.NDArray[np.intp], keys: npt.NDArray[np.float64], own: bytes) -> None:
-        """Put a sample among the two best at some places, where it belongs to them."""
+        """Put a sample among the two best at the places for which it is one of them."""
         first = self._first
         before, digests = first.keys[at], first.digests[at]
         best = (keys < before) | ((keys == before) & (own < digests))

@@ -97,7 +97,7 @@ def empty_ranges(count: int) -> Ranges:
 def count_histograms_numpy(
     arrays: list[npt.NDArray[Any]], bins: list[Bins], ranges: Ranges | None = None
 ) -> list[Remainder]:
-    """Count in numpy: the reference implementation, in use where the compiled kernel was not built."""
+    """Count in numpy: the reference implementation, used if the compiled kernel was not built."""
     wanted = empty_ranges(len(arrays)) if ranges is None else ranges
     remainders = map(_count_one, range(len(arrays)), arrays, bins, wanted)
     return [remainder for remainder in remainders if remainder is not None]

@@ -91,7 +91,7 @@ class TensorObserver:
         return nan, inf
 
     def channel_slice(self, shape: tuple[int, ...], block: int = 1) -> ArraySlice | None:
-        """Return the whole of an array of this shape and its channels; None where none are recorded."""
+        """Return the whole of an array of this shape and its channels; None if none are recorded."""
         if self._axis is None:
             return None
         if self._sums is None:

@@ -53,7 +53,7 @@ def recording_of(
 
 
 def _plain_wav(content: bytes) -> tuple[npt.NDArray[np.float64], int] | None:
-    """Return the frames of a plain PCM WAV file and its rate; None where it is something else, or broken."""
+    """Return the frames of a plain PCM WAV file and its rate; None for a broken or another file."""
     try:
         with wave.open(io.BytesIO(content)) as file:
             channels, width, rate, frames, _, _ = file.getparams()

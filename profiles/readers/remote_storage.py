@@ -119,7 +119,7 @@ class RemoteFile(io.RawIOBase):
         return self._at
 
     def readinto(self, buffer: Any) -> int:
-        """Fill a buffer as far as the object goes, and return how many bytes that are."""
+        """Fill a buffer up to the end of the object, and return the number of bytes."""
         stop = min(self._length(), self._at + len(buffer))
         if stop <= self._at:
             return 0

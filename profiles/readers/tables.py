@@ -246,7 +246,7 @@ def _parquet_rows(source: str, files: Sequence[DataFile]) -> Rows:
 
 
 def _file_kinds_in_schema(schema: Any) -> dict[str, str]:
-    """Return the columns that hold files, where the library `datasets` wrote the Parquet file."""
+    """Return the columns of files, if the library `datasets` wrote the Parquet file."""
     metadata = (schema.metadata or {}).get(b"huggingface")
     try:
         features = json.loads(metadata)["info"]["features"] if metadata else {}
@@ -308,7 +308,7 @@ def _json_object(file: DataFile) -> dict[str, object]:
 
 
 def _file_kinds(features: object) -> dict[str, str]:
-    """Return image or audio for the columns that hold files, of the features that `datasets` wrote down."""
+    """Return image or audio for the columns of files, from the features that `datasets` wrote."""
     entries = features.items() if isinstance(features, dict) else ()
     kinds = {name: feature.get("_type") for name, feature in entries if isinstance(feature, dict)}
     return {
@@ -944,7 +944,7 @@ def _file_column(kind: str, column: str, rows: Rows, names: Sequence[str], first
 
 
 def _file_content(row: Row, column: str) -> bytes:
-    """Return the content of the file that a column holds."""
+    """Return the content of the file in a column."""
     value: object = row.values.get(column)
     if isinstance(value, Mapping):
         value = value.get("bytes")

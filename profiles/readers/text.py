@@ -342,7 +342,10 @@ def _tokenizer(where: str, preprocessing: Preprocessing, recipe: TextRecipe) -> 
 
 
 def decoded(path: Path, ids: Sequence[int]) -> str:
-    """Return the text of token ids, special tokens left out."""
+    """Return the text of token ids, special tokens left out.
+
+    ConfigError if the tokenizer cannot be read, or if its library is missing.
+    """
     text: str = _tokenizer_in(path).decode([int(number) for number in ids if number >= 0])
     return text
 
@@ -363,7 +366,7 @@ def _tokenizer_in(path: Path) -> Any:
 
 
 def _fixed_length(specs: Sequence[InputSpec], roles: Mapping[str, Role]) -> int | None:
-    """Return the tokens that the model takes, None where any number."""
+    """Return the number of tokens that the model takes, None for any."""
     ends = [spec.shape[-1] for spec in specs if spec.shape and roles[spec.name] != "text"]
     return next((size for size in ends if isinstance(size, int)), None)
 

@@ -118,7 +118,7 @@ class Channels:
 
     @property
     def mean(self) -> Floats:
-        """Mean of each channel, float64 (n,), inside its range; 0.0 where it had no elements."""
+        """Mean of each channel, float64 (n,), inside its range; 0.0 if it had no elements."""
         mean = VALUES.total(self.sums, self.magnitude) / np.maximum(self.count, 1)
         return np.clip(mean, self.minimum, self.maximum)
 

@@ -84,7 +84,7 @@ class CheckSample:
 
     @cached_property
     def packed(self) -> Mapping[str, tuple[Array, Array | None]]:
-        """The arrays as they are in the file, see `_packed`."""
+        """The arrays in the form of the file, see `_packed`."""
         return {name: _packed(array) for name, array in self.arrays.items()}
 
     @cached_property
@@ -181,7 +181,7 @@ def samples_file(profile: str | os.PathLike[str]) -> Path:
 
 
 def is_samples_file(path: str | os.PathLike[str]) -> bool:
-    """Whether a file begins as one of check samples does, whatever became of the rest."""
+    """Return whether a file begins as one of check samples, even if the rest is damaged."""
     if not os.path.isfile(path):
         return False
     try:

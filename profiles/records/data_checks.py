@@ -25,7 +25,7 @@ FEW_SAMPLES = 8
 
 
 def data_findings(profile: Profile) -> tuple[Finding, ...]:
-    """Return the findings about the data of a profile; none where it has no record of runs."""
+    """Return the findings about the data of a profile; none if it has no record of runs."""
     if not profile.runs:
         return ()
     findings = []
@@ -191,7 +191,7 @@ def mean_and_deviation(tensor: TensorProfile) -> tuple[float, float]:
 
 
 def whole_numbers(tensor: TensorProfile) -> bool:
-    """Whether all elements are whole numbers, as far as bins of at most a quarter tell."""
+    """Return whether all elements are whole numbers, as far as bins of at most a quarter show."""
     if tensor.dtype not in FLOAT_DTYPES:
         return True
     exponent = getattr(tensor.histogram, "exponent", 0)
@@ -379,7 +379,7 @@ def growth(extremes: Extremes | None) -> float | None:
 
 
 def median_growth(tensors: Mapping[str, TensorProfile]) -> float:
-    """Return the median of `growth` over tensors; 0 where it is known of none."""
+    """Return the median of `growth` over tensors; 0 if it is known for none."""
     shares = [share for t in tensors.values() if (share := growth(t.extremes)) is not None]
     return median(shares) if shares else 0.0
 
@@ -451,7 +451,7 @@ TAIL_WIDTH = 7.0 / 8.0
 
 
 def widened_by_one_sample(tensor: TensorProfile) -> bool:
-    """Whether one sample alone widens the range by `ONE_SAMPLE_WIDENING` of it or more."""
+    """Return whether a single sample widens the range by `ONE_SAMPLE_WIDENING` of it or more."""
     widest = widening("", tensor.extremes)
     return widest is not None and widest.share >= ONE_SAMPLE_WIDENING
 

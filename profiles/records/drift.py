@@ -215,7 +215,7 @@ class PartDrift:
 
     @property
     def spread(self) -> float:
-        """The factor by which the deviation changed, from 1 on; inf where one of them is 0 alone."""
+        """The ratio of both deviations, from 1 on; inf if only one of them is 0."""
         low, high = sorted((self.old_deviation, self.new_deviation))
         if high == 0.0:
             return 1.0
@@ -246,7 +246,7 @@ def part_drifts(old: Profile, new: Profile) -> tuple[PartDrift, ...]:
 
 
 def _channels(old: InputProfile, new: InputProfile) -> tuple[Channels, Channels] | None:
-    """Return the channels of an input in both profiles, None where they are not the same ones."""
+    """Return the channels of an input in both profiles, None if they are not the same ones."""
     a, b = old.tensor.channels, new.tensor.channels
     if a is None or b is None or a.axis != b.axis or len(a.count) != len(b.count) or len(a.count) < 2:
         return None
@@ -401,7 +401,7 @@ def band_drifts(old: Profile, new: Profile) -> tuple[tuple[str, float, float, fl
 
 
 def _signals(name: str, old: Profile, new: Profile) -> list[list[npt.NDArray[Any]]] | None:
-    """Return the kept signals of an input of both profiles, None where they are none or few."""
+    """Return the stored signals of an input of both profiles, None if one has fewer than two."""
     rates = [profile.inputs[name].rate if name in profile.inputs else None for profile in (old, new)]
     if not rates[0] or rates[0] != rates[1]:
         return None

@@ -113,7 +113,7 @@ class Histogram:
         return exact_sum(self.counts)
 
     def fault(self, minimum: float, maximum: float) -> str:
-        """Return how the bins contradict a range, "" where they do not."""
+        """Return the contradiction between the bins and a range, "" for none."""
         if self.counts.size > BINS:
             return f"histogram has more than {BINS} bins"
         if not self.total:
@@ -266,7 +266,7 @@ class EqualBins:
 def _resampled(
     own: npt.NDArray[np.float64], counts: npt.NDArray[Any], minimum: float, maximum: float, bins: int
 ) -> EqualBins:
-    """Return counts between edges of their `own` as `bins` equal bins, as `Histogram.resampled` says."""
+    """Return counts between edges of their `own` as `bins` equal bins, as in `Histogram.resampled`."""
     if counts.size == 0:
         return EqualBins(minimum, maximum, np.zeros(bins))
     cumulative = np.append(0.0, np.cumsum(counts.astype(np.float64)))
@@ -302,7 +302,7 @@ class UnknownBins:
         return np.zeros(1)
 
     def resampled(self, minimum: float, maximum: float, bins: int = BINS) -> EqualBins:
-        """Return bins over [minimum, maximum] that hold nothing."""
+        """Return empty bins over [minimum, maximum]."""
         return EqualBins(minimum, maximum, np.zeros(bins))
 
 

@@ -64,7 +64,7 @@ def _samples(data: DataId) -> str:
 
 
 def _pair(total: Profile, profile: Profile, first: str, where: str) -> Profile:
-    """Return both together; `first` and `where` name the files that they come from."""
+    """Return both profiles merged; `first` and `where` name their files."""
     if total.model != profile.model:
         same_graph = replace(total.model, weights="") == replace(profile.model, weights="")
         raise ProfileError(

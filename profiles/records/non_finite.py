@@ -43,7 +43,7 @@ def non_finite_finding(profile: Profile) -> Finding | None:
 
 
 def gate_failure(profile: Profile, limit: float) -> Finding | None:
-    """Return the alarm of a profile of which a tensor holds more NaN and Inf than a share; else None."""
+    """Return the alarm of a profile if a tensor has too large a fraction of NaN and Inf, else None."""
     name, share = _worst_tensor(profile)
     if share <= limit:
         return None
@@ -83,7 +83,7 @@ def _worst_tensor(profile: Profile) -> tuple[str, float]:
 
 
 def counted(nan: int, inf: int) -> str:
-    """Return numbers of NaN and infinite elements as text, of which one is not 0."""
+    """Return numbers of NaN and infinite elements, at least one above 0, as text."""
     return " and ".join(f"{number} {kind}" for number, kind in ((nan, "NaN"), (inf, "Inf")) if number)
 
 

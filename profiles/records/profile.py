@@ -322,14 +322,14 @@ class OutputMeaning:
     reason: str
 
     def sentence(self, output: str, more: int = 0) -> str:
-        """Return what an output is, and why; `more` counts outputs of the kind that are not named."""
+        """Return the kind of an output, and the reason; `more` counts unnamed outputs of the kind."""
         others = f" and {more} more" if more else ""
         through = ", judged through the other outputs" if self.kind == "state" else ""
         return f"output '{output}'{others}: {self.kind} ({self.reason}){through}"
 
     @staticmethod
     def remedy(output: str) -> str:
-        """Return how the user says what an output is."""
+        """Return the setting with which the user chooses the kind of an output."""
         return f"change with --set output_kind={output}=KIND"
 
 
@@ -369,7 +369,7 @@ class TensorNoise:
 
     @property
     def injected(self) -> float:
-        """Mean square of the noise of the tensor's own rounding; 0 where it was not rounded."""
+        """Mean square of the noise of the tensor's own rounding; 0 if it was not rounded."""
         return 0.0 if self.signal is None else INJECTED * self.signal
 
 
@@ -390,7 +390,7 @@ class SampleNoise:
 
 
 def mean_square(total: float, count: int) -> float | None:
-    """Return a mean square as it is recorded; None where it is not finite or there are no elements."""
+    """Return a mean square for the record; None if it is not finite or there are no elements."""
     if not count or not isfinite(total):
         return None
     return float(f"{total / count:.{DIGITS - 1}e}")
@@ -686,7 +686,7 @@ class Profile(Presented, Mapping[str, TensorProfile]):
 
 
 def describe(model: ModelId) -> str:
-    """Return a short text that tells two models apart: file name and the heads of both digests."""
+    """Return a short text that distinguishes models: file name and the heads of both digests."""
     return f"{model.file or 'model'} (structure {model.structure[:12]}, weights {model.weights[:12]})"
 
 
@@ -704,7 +704,7 @@ def is_exact(profile: Profile) -> bool:
 
 
 def has_histograms(profile: Profile) -> bool:
-    """Return whether of some tensor more than the range is known; also where no tensor held anything."""
+    """Return whether any tensor has a histogram; True as well if no tensor has elements."""
     held = [tensor for tensor in profile.values() if tensor.count]
     return not held or any(tensor.histogram.total for tensor in held)
 

@@ -103,7 +103,7 @@ def with_samples_of_file(profile: Profile, path: str | os.PathLike[str]) -> tupl
 
 
 def first_lines(file: Path) -> str:
-    """Return the beginning of a file, in which a profile has its format, model and data; "" for none."""
+    """Return the beginning of a file, with the format, model and data of a profile; "" for none."""
     try:
         with file.open(encoding="utf-8", errors="replace") as text:
             return text.read(4096)

@@ -39,7 +39,7 @@ from .settings import RunSettings
 
 
 class NoSamplesError(DataError):
-    """There were no samples; a shard may be empty where the whole is not."""
+    """There were no samples; a shard may be empty even if the whole is not."""
 
 
 def calibrate(

@@ -139,7 +139,7 @@ class Job:
 
 
 def shards(total: int | None, workers: int) -> tuple[Shard, ...]:
-    """Divide samples into shards: runs of neighbours, or every n-th sample where their number is unknown."""
+    """Divide samples into shards: runs of neighbours, or every n-th sample if their number is unknown."""
     if total is None:
         return tuple(Shard(first, None, workers) for first in range(workers))
     size = max(1, -(-total // (workers * SHARDS_PER_WORKER)))

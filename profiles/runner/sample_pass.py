@@ -328,7 +328,7 @@ class SampleObserver:
     def _note_non_finite(
         self, sample: str, observation: Observation, counts: tuple[int, int], size: int
     ) -> None:
-        """Remember NaN and infinite elements, or raise an error where there must be none."""
+        """Note NaN and infinite elements, or raise an error if they are refused."""
         if not any(counts):
             return
         here = FirstNonFinite(

@@ -200,7 +200,7 @@ class RunSettings:
 
 
 def _check_word(name: str, value: object, allowed: tuple[str, ...]) -> None:
-    """Check a setting that is one of some words where it is a text."""
+    """Check a setting that is one of some words if it is a text."""
     if isinstance(value, str) and value not in allowed:
         raise ConfigError(
             f"{name} '{value}': no such word; use one of {', '.join(allowed)}.{nearest(value, allowed)}"

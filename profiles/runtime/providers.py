@@ -218,7 +218,7 @@ def _not_started(provider: str, cause: str) -> ConfigError:
 
 
 def _nodes_elsewhere(session: ort.InferenceSession, name: str) -> Finding | None:
-    """Return the finding on the nodes that another provider runs; None where none are, or nobody can tell."""
+    """Return the finding on the nodes that another provider runs; None if there are none or it is unknown."""
     try:
         assignments = session.get_provider_graph_assignment_info()
     except (AttributeError, RuntimeError):  # before onnxruntime 1.24, or not asked for
@@ -365,7 +365,7 @@ def new_session_options(float_bytes: int = 0, without: tuple[str, ...] = ()) -> 
 
 
 def disable_prepacking(options: ort.SessionOptions) -> None:
-    """Let weights stay where they are, in their file as a rule, instead of being laid out for the kernels."""
+    """Let weights stay in place, in their file as a rule, instead of being laid out for the kernels."""
     entry = "session.disable_prepacking"
     try:
         options.get_session_config_entry(entry)

@@ -72,7 +72,7 @@ def read_graph(path: Path) -> ir.Model:
 
 
 def has_map(kind: onnx.TypeProto) -> bool:
-    """Tell whether a type is a map, or holds one; onnx_ir does not have them."""
+    """Return whether a type is a map, or contains one; onnx_ir does not have them."""
     match kind.WhichOneof("value"):
         case "sequence_type":
             return has_map(kind.sequence_type.elem_type)
@@ -308,12 +308,12 @@ def size_session(graph: OptimisedGraph, outputs: Sequence[str]) -> ort.Inference
 
 
 def size_name(tensor: str) -> str:
-    """Return the output of `size_session` that holds the number of elements of a tensor."""
+    """Return the output of `size_session` for the number of elements of a tensor."""
     return f"qprof:size:{tensor}"
 
 
 def _set_outputs(model: ir.Model, names: Sequence[str]) -> None:
-    """Give the model these outputs alone; remove reorderings of blocks that are not used any more."""
+    """Give the model only these outputs; remove reorderings of blocks that are not used any more."""
     values = {v.name: v for v in model.graph.inputs} | dict(model.graph.initializers)
     values |= {v.name: v for node in model.graph for v in node.outputs if v.name}
     before = list(model.graph.outputs)

@@ -35,7 +35,7 @@ def model_samples(
 
 
 def float_model(model: ir.Model) -> FloatModel:
-    """Return what samples need of a model: of its outputs those that are tensors can be states."""
+    """Return the parts of a model that samples need: only outputs that are tensors can be states."""
 
     @contextmanager
     def opened() -> Iterator[Run]:

@@ -121,7 +121,10 @@ def read_npy(source: DataFile, names: Sequence[str], check: CheckHeaders | None 
 
 
 def _headers_of(source: DataFile, names: Sequence[str]) -> Headers:
-    """Return the headers of an `.npz` file by array name, or of an `.npy` file by the one input's name."""
+    """Return the headers of an `.npz` file by array name, or of an `.npy` file by the one input's name.
+
+    DataError if the file is broken.
+    """
     if source.suffix == ".npz":
         with _readable(source, "an .npz file"), source.open() as whole, zipfile.ZipFile(whole) as archive:
             return _npz_headers(source, archive)
@@ -201,7 +204,7 @@ def _header(where: str, file: IO[bytes], size: int) -> ArrayHeader:
 
 
 def machine_bytes() -> float:
-    """Return the bytes of this machine's memory, infinity where it does not say."""
+    """Return the bytes of this machine's memory, infinity if it is unknown."""
     try:
         return float(os.sysconf("SC_PAGE_SIZE")) * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, OSError, ValueError):
@@ -210,7 +213,7 @@ def machine_bytes() -> float:
 
 @contextmanager
 def _readable(where: object, kind: str, *others: type[Exception]) -> Iterator[None]:
-    """Turn whatever is raised on a damaged file into a DataError."""
+    """Turn any error on a damaged file into a DataError."""
     kinds: tuple[type[Exception], ...] = (*BROKEN, *others)
     try:
         yield
@@ -244,7 +247,7 @@ def holds_arrays(source: str) -> bool:
 
 
 def _is_kept_by_a_profile(folder: str, name: str) -> bool:
-    """Whether a file holds the check samples of a profile: it lies beside that, and is no sample itself."""
+    """Return whether a file has the check samples of a profile, and so is no sample itself."""
     return name.endswith(SUFFIX) and is_samples_file(os.path.join(folder, name))
 
 
@@ -382,8 +385,8 @@ def open(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing)
     `input_*.pb` as in the ONNX model zoo (one sample), or `test_data_set_*` folders of those.
 
     A file is one sample, or one row without the axis of rows, or more rows than the model takes at a time
-    (they are split and joined to its batches), or samples along another axis. A note says which. A broken
-    file, pickled objects or arrays that do not fit raise DataError while iterating.
+    (they are split and joined to its batches), or samples along another axis. The reading is a finding. A
+    broken file, pickled objects or arrays that do not fit raise DataError while iterating.
     """
     recipe = recipe_of(preprocessing, ArrayRecipe)
     specs, files = tuple(inputs), _sample_files(source)
@@ -431,7 +434,7 @@ def open(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing)
 
 
 def _headers_if_whole(file: DataFile, specs: tuple[InputSpec, ...]) -> Headers:
-    """Return the headers of a file by input; none of one that is broken, as reading it says."""
+    """Return the headers of a file by input; none if it is broken, which reading it reports."""
     if file.suffix not in ARRAYS:
         return {}
     try:

@@ -15,7 +15,7 @@ from .values import InputSpec, Sample, Samples
 
 
 def fixed_batch(inputs: Sequence[InputSpec]) -> int:
-    """Return the leading dimension that all inputs have; 1 where it is free, or not the same for all."""
+    """Return the leading dimension of all inputs; 1 if it is free, or not the same for all."""
     leading = {spec.shape[0] if spec.shape else None for spec in inputs}
     size = leading.pop() if len(leading) == 1 else None
     return size if isinstance(size, int) else 1

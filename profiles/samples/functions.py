@@ -70,7 +70,7 @@ def load_function(source: str) -> Callable[[], object]:
 
 
 class _SourceLoader(SourceFileLoader):
-    """Loads a file from its source alone: a compiled one may be of an earlier one of the same second."""
+    """Loads a file from its source only: a compiled one may be of an earlier version in the same second."""
 
     def get_code(self, fullname: str) -> CodeType:
         """Return the code of the file."""
@@ -152,7 +152,7 @@ def items_of(
 
 @contextmanager
 def user_code(where: str, advice: str = "repair the function") -> Iterator[None]:
-    """Turn whatever the user's own code raises into a DataError that ends with `advice`."""
+    """Turn any error in the user's own code into a DataError that ends with `advice`."""
     try:
         yield
     except (QprofError, KeyboardInterrupt, GeneratorExit):

@@ -127,7 +127,7 @@ class ImageRecipe:
 
     @property
     def factor(self) -> Fraction | float:
-        """The number that pixels are multiplied by: exactly, where it is given as a fraction."""
+        """The number that pixels are multiplied by: exact if it is given as a fraction."""
         return Fraction(self.scale) if isinstance(self.scale, str) else self.scale
 
 
@@ -490,7 +490,7 @@ def _picture_input(where: str, inputs: Sequence[InputSpec], recipe: ImageRecipe)
 def _picture_size(
     where: str, spec: InputSpec, sides: tuple[int | str | None, int | str | None], recipe: ImageRecipe
 ) -> tuple[int, int] | None:
-    """Return height and width of the input, where the model fixes them or the recipe gives them."""
+    """Return height and width of the input, from the model or the recipe; None if no step needs them."""
     given = None if recipe.size is None else pair(recipe.size)
     height, width = (
         side if isinstance(side, int) else given[axis] if given else None for axis, side in enumerate(sides)
@@ -673,7 +673,7 @@ def placement(height: int, width: int, recipe: ImageRecipe, size: tuple[int, int
 
 
 def _crop_start(have: int, want: int, recipe: ImageRecipe) -> int:
-    """Return the first pixel of the middle of a side, below 0 where it is too short and is filled."""
+    """Return the first pixel of the middle of a side, below 0 if the side is too short and is filled."""
     if recipe.crop_offset == "floor":  # as `center_crop` of transformers: a border's greater half goes before
         return (have - want) // 2
     # As `center_crop` of torchvision, and its lesser half.

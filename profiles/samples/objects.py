@@ -78,7 +78,7 @@ class KeptItems:
     """The items of an iterator, for a call that reads its data more than once.
 
     Each is read from the iterator when it is first asked for, and its arrays are written into a temporary
-    file, from which they come again; so no more than one is in memory.
+    file, which is read from then on; so no more than one is in memory.
     """
 
     def __init__(self, items: Iterator[object]) -> None:
@@ -270,7 +270,7 @@ def _items_kept(data: KeptItems, transform: Transform | None) -> Callable[[], It
 
 
 def _as_arrays(where: str, item: object) -> object:
-    """Return an item with arrays of numpy in it, of a pair the first of it alone."""
+    """Return an item with arrays of numpy in it; from a pair only the first."""
     if isinstance(item, Mapping):
         return {name: _as_array(f"{where}: input '{name}'", value) for name, value in item.items()}
     if isinstance(item, tuple | list) and item and (isinstance(item[0], Mapping) or is_array(item[0])):

@@ -46,7 +46,10 @@ CLASS_NAMES = "classes.txt"
 
 
 def image_files(source: str) -> tuple[DataFile, ...]:
-    """Return the pictures of a folder and of the folders in it, in natural order, without hidden ones."""
+    """Return the pictures of a folder and of the folders in it, in natural order, without hidden ones.
+
+    `source` may be one picture, or a `data.yaml` and its split. DataError if there are none.
+    """
     pictures, _ = image_and_other_files(source)
     return pictures
 
@@ -121,7 +124,7 @@ def folder_classes(source: str | os.PathLike[str]) -> FolderClasses:
     The number of a class is the line of its folder's name in `classes.txt`, counted from 0. Without that file
     it is the name itself if the names are exactly the numbers from 0 on, with or without leading zeros. Else
     it is the folder's place in order: by number if all names are numbers, else alphabetical, as in
-    torchvision and Keras.
+    torchvision and Keras. DataError if there are no pictures, or if one is in no folder of a class.
     """
     root = os.fspath(source)
     paths = [file.name.split("/") for file in image_files(root)]
@@ -161,7 +164,7 @@ SPLITS = ("train", "val", "test")
 
 
 def is_data_yaml(source: str) -> bool:
-    """Return whether a source is a `data.yaml`, with or without the name of a split; looks at names alone."""
+    """Return whether a source is a `data.yaml`, with or without a split, by its name only."""
     path, _ = _path_and_split(source)
     named = path.lower().endswith((".yaml", ".yml")) and not is_url(path)
     return named and os.path.isfile(local_path(path))
@@ -193,7 +196,10 @@ def box_files(source: str) -> dict[str, tuple[Path, Path]]:
 
 
 def data_yaml_names(source: str) -> dict[int, str]:
-    """Return the names of the classes of a `data.yaml` by number; {} if it has none."""
+    """Return the names of the classes of a `data.yaml` by number; {} if it has none.
+
+    DataError if the file is no such description.
+    """
     names = _data_yaml(_path_and_split(source)[0]).get("names")
     if isinstance(names, list):
         names = dict(enumerate(names))

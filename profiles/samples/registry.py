@@ -142,7 +142,7 @@ def open_source(source: str, inputs: Sequence[InputSpec], preprocessing: Preproc
 
 
 def _other_kind(reader: Reader, inputs: Sequence[InputSpec], preprocessing: Preprocessing) -> str:
-    """Return which data the inputs of a model are for, where it is surely not those that a reader reads."""
+    """Return the kind of data that the inputs take if it is surely not the reader's, else ""."""
     pictures = all(
         spec.shape is not None and len(spec.shape) == 4 and {3, 4} & {spec.shape[1], spec.shape[3]}
         for spec in inputs

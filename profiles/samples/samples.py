@@ -55,13 +55,13 @@ def set_title(model: ir.Model, path: str | os.PathLike[str]) -> None:
 
 
 def folder_of(model: ir.Model) -> Path | None:
-    """Return the folder of a model's file; None where it is not known."""
+    """Return the folder of a model's file; None if it is unknown."""
     file = model.graph.meta.get(_FILE)
     return Path(str(file)).parent if file else None
 
 
 def title_of(model: ir.Model) -> str:
-    """Return the name of a model for messages: its file, where that is known."""
+    """Return the name of a model for messages: its file, if that is known."""
     file = model.graph.meta.get(_FILE)
     if file:
         return str(file)
@@ -96,7 +96,7 @@ def digest_text(number: int) -> str:
 
 
 def sample_digests(arrays: Mapping[str, npt.NDArray[Any]], specs: Sequence[InputSpec]) -> list[int]:
-    """Return the digest of each of the samples that arrays hold, which `data_id` adds up."""
+    """Return the digest of each sample in arrays, which `data_id` adds up."""
     named = []
     for name in sorted(arrays):
         array = arrays[name]
@@ -236,7 +236,7 @@ def batches_of_shape(
 
 
 def _times(array: npt.NDArray[Any], shape: tuple[int | str | None, ...] | None) -> int:
-    """Return how many arrays along the first axis have a shape; 0 where no number of them has."""
+    """Return how many arrays make up a shape along its first axis; 0 if no number of them does."""
     if shape is None or not shape:
         return 1
     fixed = [(size, want) for size, want in zip(array.shape, shape, strict=True) if isinstance(want, int)]
@@ -287,7 +287,7 @@ def has_rows(model: ir.Model) -> bool:
 
 
 def output_specs(model: ir.Model) -> tuple[InputSpec, ...]:
-    """Return the outputs of a model that are tensors, as what an input could take."""
+    """Return the outputs of a model that are tensors, as specifications of inputs."""
     specs = []
     for value in model.graph.outputs:
         if isinstance(value.type, ir.TensorType):
@@ -314,7 +314,7 @@ def _selected_rows(value: ir.Value) -> Iterator[int]:
 
 
 def fixed_shapes(inputs: Sequence[InputSpec]) -> bool:
-    """Tell whether every sample must have the same shapes."""
+    """Return whether every sample must have the same shapes."""
     return all(spec.shape is not None and all(isinstance(d, int) for d in spec.shape) for spec in inputs)
 
 
@@ -450,7 +450,7 @@ def token_decoder(data: DataLike | None, folder: Path | None) -> Callable[[Seque
 
 
 def _tokenizer_beside(source: str, specs: Sequence[InputSpec], model: FloatModel | None) -> Path | None:
-    """Return the tokenizer that lies beside the model, where lines of text need one; None for none."""
+    """Return the tokenizer beside the model if the source has lines of text that need one, else None."""
     if model is None or model.folder is None or any(spec.dtype.kind == "O" for spec in specs):
         return None
     path = model.folder / TOKENIZER
@@ -458,7 +458,7 @@ def _tokenizer_beside(source: str, specs: Sequence[InputSpec], model: FloatModel
 
 
 def _holds_pictures(source: str, preprocessing: Preprocessing) -> bool:
-    """Whether a source holds pictures, and is not read as something else."""
+    """Return whether a source contains pictures, and the recipe is for pictures or missing."""
     return preprocessing.reader in ("", "image") and reader_of(source, Preprocessing()).takes == ("image",)
 
 

@@ -83,7 +83,7 @@ class SmallestSamples:
                 self._keep(place, one if self._hold else None)
 
     def add(self, places: Iterable[SamplePlace]) -> None:
-        """Keep the places of samples that others have noted, where they are among the chosen ones."""
+        """Store those places of samples, noted by others, that are among the chosen ones."""
         for place in places:
             self._keep(place, None)
 
@@ -113,7 +113,7 @@ class SmallestSamples:
                 del self._kept[name]
 
     def places(self) -> tuple[SamplePlace, ...]:
-        """Return where the samples are, in order of their digests."""
+        """Return the places of the samples, in order of their digests."""
         return tuple(sorted(place for place, _ in self._kept.values()))
 
     def samples(self, source: Samples, count: int | None = None) -> Iterator[tuple[str, Sample]]:

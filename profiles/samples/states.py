@@ -163,7 +163,7 @@ def fed_back(
 
 
 def _parts_with(output: str, outputs: Sequence[InputSpec]) -> Sequence[str]:
-    """Return what the names of outputs of a pattern begin with: "", or PART: of the last that has some."""
+    """Return the prefix of the last output that fits a pattern, "" or PART:, as the only element."""
     parts = ["".join(spec.name.rpartition(":")[:2]) for spec in reversed(outputs)]
     names = [spec.name.rpartition(":")[2] for spec in reversed(outputs)]
     found = [part for part, name in zip(parts, names, strict=True) if text_at_star(output, name) is not None]
@@ -199,7 +199,7 @@ def state_output(spec: InputSpec, outputs: Sequence[InputSpec]) -> str:
 
 
 def _grows(spec: InputSpec) -> bool:
-    """Whether an input is called as one that holds nothing at first and grows with each step."""
+    """Return whether the name of an input is that of one that is empty at first and grows with each step."""
     return any(word in spec.name.lower() for word in GROWING)
 
 
@@ -229,7 +229,7 @@ def values_advice(specs: Sequence[InputSpec], values: Mapping[str, object] = Map
 
 
 def lines_of_values(specs: Sequence[InputSpec], values: Mapping[str, object]) -> list[str]:
-    """Return what `values_advice` does, as the lines of a recipe."""
+    """Return the keys of `values_advice` as the lines of a recipe."""
     state = ", ".join(f"{spec.fed_by}: {spec.name}" for spec in specs if spec.fed_by)
     others = ", ".join(f"{spec.name}: {values.get(spec.name, 'VALUE')}" for spec in specs if not spec.fed_by)
     lines = [f"state: {{{state}}}"] if state else []
@@ -237,7 +237,7 @@ def lines_of_values(specs: Sequence[InputSpec], values: Mapping[str, object]) ->
 
 
 def text_at_star(pattern: str, name: str) -> str | None:
-    """Return the text in a name for the * of a pattern; "" without one, None where the name is another."""
+    """Return the text in a name for the * of a pattern; "" without one, None for another name."""
     head, star, tail = pattern.partition("*")
     if not star:
         return "" if name == pattern else None
@@ -340,8 +340,8 @@ def runs_with_own_state(
 ) -> Iterator[Arrays]:
     """Yield the outputs of a model that is fed its own state in each step that follows another one.
 
-    `samples` have the state of the float model, which the first of a sequence keeps. `state` has the names of
-    outputs by the inputs that take them; `run` returns at least these outputs.
+    `samples` have the state of the float model, which only the first of a sequence uses. `state` has the
+    names of outputs by the inputs that take them; `run` returns at least these outputs.
     """
     before: Sample | None = None
     outputs: Arrays = {}

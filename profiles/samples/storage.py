@@ -140,7 +140,7 @@ def is_url(source: str) -> bool:
 
 
 def local_path(source: str) -> str:
-    """Return a source as it is, or the path that a `file://` URL names."""
+    """Return a source unchanged, or the path that a `file://` URL names."""
     return unquote(urlsplit(source).path) if source.lower().startswith("file://") else source
 
 
@@ -156,7 +156,7 @@ def shown_location(location: str) -> str:
 
 
 def place_of(source: str) -> str:
-    """Return where data are, to tell one data set from another: an absolute path without links, or a URL."""
+    """Return the identity of the place of data: an absolute path without links, or a URL."""
     return shown_url(source) if is_url(source) else os.path.realpath(local_path(source))
 
 

@@ -303,14 +303,14 @@ def leading_dimensions(specs: Sequence[InputSpec]) -> set[int | str | None]:
 
 
 def of_batches(specs: Sequence[InputSpec]) -> tuple[InputSpec, ...]:
-    """Return the inputs as they take batches whose rows are run one by one, where the model fixes 1 row."""
+    """Return the inputs with a free batch if the model fixes 1 row: rows of batches run one by one."""
     if leading_dimensions(specs) != {1}:
         return tuple(specs)
     return tuple(replace(spec, shape=("rows", *(spec.shape or ())[1:]), has_rows=True) for spec in specs)
 
 
 def with_leading_axes(array: npt.NDArray[Any], spec: InputSpec) -> npt.NDArray[Any]:
-    """Return the array of one row with axes of 1 before it: to the rank of an input, or one where unknown."""
+    """Return the array of one row with axes of 1 in front, to the rank of an input; with one if unknown."""
     rank = array.ndim + 1 if spec.shape is None else len(spec.shape)
     return array.reshape((1,) * (rank - array.ndim) + array.shape)
 
@@ -344,7 +344,7 @@ def check_headers(where: str, headers: Mapping[str, ArrayHeader], specs: Sequenc
 
 
 def _check_header(where: str, header: ArrayHeader, spec: InputSpec) -> None:
-    """Refuse an array by its type and shape alone."""
+    """Refuse an array by its type and shape only."""
     dtype, shape = header
     if spec.dtype.kind == "O":
         if dtype.kind not in "OU":
@@ -384,7 +384,7 @@ def _check_header(where: str, header: ArrayHeader, spec: InputSpec) -> None:
 
 
 def _is_raw(dtype: np.dtype[Any], wanted: np.dtype[Any]) -> bool:
-    """Whether elements are `wanted` as numpy's files hold them: raw bytes, as those of bfloat16."""
+    """Return whether elements are `wanted` in the form of numpy's files: raw bytes, as those of bfloat16."""
     raw = dtype.kind == "V" and dtype.names is None and dtype.itemsize == wanted.itemsize
     return raw and wanted.kind == "V"
 
@@ -394,7 +394,7 @@ ORDERS = {"NHWC": (0, 3, 1, 2), "NCHW": (0, 2, 3, 1)}
 
 
 def _order_advice(shape: tuple[int, ...], wanted: tuple[int | str | None, ...]) -> str:
-    """Return advice about pictures whose channels are on the other side; "" where they are not."""
+    """Return advice about pictures whose channels are on the other side; "" for others."""
     if len(wanted) != 4 or len(shape) not in (3, 4):
         return ""
     lacks_batch = len(shape) == 3

@@ -62,7 +62,7 @@ class Head:
         return [self._selected(boxes) for boxes in FORMS[self.form].read(self, arrays)]
 
     def _selected(self, boxes: Boxes) -> Boxes:
-        """Return the boxes with a sufficient score of the classes that count, suppressed where NMS is due."""
+        """Return the boxes with a sufficient score of the classes that count, after NMS if it is due."""
         before_nms = FORMS[self.form].before_nms
         if self.first and not before_nms:
             boxes = boxes_of(boxes.corners, boxes.classes - self.first, boxes.scores)
@@ -288,7 +288,7 @@ def _single(shape: tuple[int, ...], values: Array) -> str | None:
 
 
 def choice_of(source: MetricSource, name: str, words: tuple[str, ...]) -> str | None:
-    """Return the value of an option that is one of some words; None where it was not given."""
+    """Return the value of an option that is one of some words; None if it was not given."""
     given = source.metric.options[name]
     if given is not None and given not in words:
         raise ConfigError(

@@ -58,7 +58,7 @@ def similarity(one: Picture, other: Picture, peak: float) -> float:
 
 
 def _blurred(picture: Picture) -> Picture:
-    """Return weighted means under the window, where it fits into the picture."""
+    """Return weighted means under the window, at all places inside the picture."""
     at = np.arange(-RADIUS, RADIUS + 1)
     weights = np.exp(-0.5 * (at / SIGMA) ** 2)
     weights /= weights.sum()
@@ -105,7 +105,7 @@ def _metric(source: MetricSource, score: Callable[[Picture, Picture, float], flo
 
 
 def _peak(source: MetricSource) -> float:
-    """Return the largest value that a pixel can have: as the user says, or 1 or 255 by the first picture."""
+    """Return the largest value that a pixel can have: the user's, or 1 or 255 by the first picture."""
     given = source.metric.options["range"]
     if given is None:
         return 1.0 if float(source.first_outputs[source.values_output].max(initial=0.0)) <= 4.0 else 255.0

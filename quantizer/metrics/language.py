@@ -93,7 +93,7 @@ def _aligned(
 
 
 def _next_tokens(sample: Sample, ids: Any, metric: str) -> npt.NDArray[np.int64]:
-    """Return the token after each position, -1 where it is not known, of the shape of the ids."""
+    """Return the token after each position, -1 if it is unknown, of the shape of the ids."""
     if sample.next_tokens is not None:
         return sample.next_tokens
     roles = {name: usual_role(name) for name in sample.arrays}

@@ -103,7 +103,7 @@ def holds_true_boxes(path: str) -> bool:
 
 
 def _placement_of_recipe(data: DataLike | None) -> str | None:
-    """Return the placement that a recipe for pictures makes; None without one, or where it crops them."""
+    """Return the placement that a recipe for pictures makes; None without one, or if it crops them."""
     if not isinstance(data, PreprocessedData) or data.preprocess is None:
         return None
     settings = load_preprocessing(data.preprocess).settings
@@ -166,7 +166,7 @@ class _Coco:
 
 @dataclass(frozen=True)
 class _CocoParts:
-    """The parts by which a COCO file of any kind is known."""
+    """The parts that identify a COCO file of any kind."""
 
     images: tuple[dict[str, Any], ...]
     annotations: tuple[dict[str, Any], ...]
