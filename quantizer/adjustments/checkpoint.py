@@ -61,7 +61,7 @@ class RoundingCheckpoint:
         self._read(path, dict(run or {}))
 
     def _read(self, path: Path, run: dict[str, str]) -> None:
-        """Note where records lie, and cut off a record that a kill left unfinished."""
+        """Record the places of the file's records, and cut off an unfinished one."""
         with writing(path), path.open("r+b") as file:
             _check_line(path, file.readline(_LONGEST_LINE), run)
             size, end = os.fstat(file.fileno()).st_size, file.tell()
@@ -106,7 +106,7 @@ def remove_checkpoint(path: Path) -> None:
 
 
 def _check_line(path: Path, line: bytes, run: Mapping[str, str]) -> None:
-    """Raise ConfigError where the first line of a file is not that of this run."""
+    """Raise ConfigError if the first line of a file is not that of this run."""
     family, _, text = line.decode("utf-8", "replace").partition(" ")
     try:
         before = json.loads(text)

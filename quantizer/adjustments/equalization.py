@@ -190,7 +190,7 @@ class _Search:
             self._readers.clear()  # of the next activation they are others
 
     def scales_of(self, name: str) -> EqualizationScales | None:
-        """Return the scales of an activation; None where none can be had or they gain too little."""
+        """Return the scales of an activation; None if there are none or they gain too little."""
         channels, shape = self.profile[name].channels, self.graph.shape(name)
         if (
             channels is None
@@ -235,7 +235,7 @@ class _Search:
         return not is_in_settings and equalized_name(name) not in self.graph.values
 
     def _is_free(self, name: str, axis: int, size: int) -> bool:
-        """Whether constants can divide an activation, and all ranges on the way to them are known."""
+        """Whether constants can divide an activation, and the ranges of all tensors between are known."""
         path = find_path(self.graph, name, axis, size)
         if path is None:
             return False
@@ -424,7 +424,7 @@ def find_recurrent_scales(
         return np.asarray(weight + weight_error(weight, params), np.float32)
 
     def sqnr(node: Node, scales: Floats, low: float, high: float) -> float:
-        """Return the SQNR (dB) at the output of a node; 0 where nothing is known of it."""
+        """Return the SQNR (dB) at the output of a node; 0 if it is unknown."""
         recurrence, divided_by = recurrences.get(node.name), scales.astype(np.float32)
         if recurrence is None:
             return 0.0

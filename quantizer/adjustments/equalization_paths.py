@@ -262,7 +262,7 @@ def _through_attention(output: _Output) -> EqualizationPath | None:
 
 
 def _through_heads(output: _Output, axes: _HeadAxes, reader: Node) -> EqualizationPath | None:
-    """Return the path that divides the channels of a tensor with heads, which `reader` alone may read."""
+    """Return the path that divides the channels of a tensor with heads, read only by `reader`."""
     graph, size = output.graph, output.size
     maker, shape = _maker(graph, axes.name), graph.shape(axes.name)
     rule = None if maker is None else maker.rule
@@ -289,7 +289,7 @@ def _through_heads(output: _Output, axes: _HeadAxes, reader: Node) -> Equalizati
 
 
 def _heads_before(graph: Graph, maker: Node, axes: _HeadAxes, *, rank: int) -> _HeadAxes | None:
-    """Return the axes of heads and depth in the input of a tensor's maker; None where it mixes channels."""
+    """Return the axes of heads and depth in the input of a tensor's maker; None if it mixes channels."""
     rule, layout = maker.rule, product_layout(maker)
     if rule is not None and rule.scaling is ChannelScaling.PERMUTED:
         order = _permutation(maker, rank)
@@ -323,5 +323,5 @@ def _permutation(node: Node, rank: int) -> tuple[int, ...]:
 
 
 def _has_one_reader(graph: Graph, name: str) -> bool:
-    """Whether one node alone reads the values; a Shape may read them too."""
+    """Whether only one node reads the values; a Shape may read them too."""
     return sum(not reader.facts.reads_shape_only for reader, _ in graph.consumers(name)) == 1

@@ -171,7 +171,7 @@ class SegmentRuns:
                 yield title, {**before, **found}
 
     def advance(self, start: int, end: int) -> None:
-        """Run the nodes from `start` to before `end`, and keep the inputs of those from `end` on."""
+        """Run the nodes from `start` to before `end`, and store the inputs of those from `end` on."""
         made = {name for step in self.program.steps[start:end] for proto in step for name in proto.output}
         later = sorted(name for name in made if self._last.get(name, -1) >= end)
         with self._session(start, end, later) as run:
@@ -417,7 +417,7 @@ def _moments(stage: Stage, exact: SegmentRuns, simulated: SegmentRuns) -> dict[P
 
 
 def _rounding(weight: Weight, moments: PairMoments, centred: bool) -> Rounding:
-    """Return how GPTAQ rounds a weight; with a correction of its outputs' means where `centred`."""
+    """Return GPTAQ's rounding of a weight; with a correction of its outputs' means if `centred`."""
     pairs = moments.means(centred)
     ends = np.cumsum([second.shape[1] for second, _ in pairs])[:-1]
     blocks = zip(*(np.split(part, ends, axis=2) for part in flattened(weight)), pairs, strict=True)
@@ -435,7 +435,7 @@ def _rounding(weight: Weight, moments: PairMoments, centred: bool) -> Rounding:
 
 
 def _apply(rounding: Rounding, at: int, weight: Weight, side: SegmentRuns) -> None:
-    """Let the simulation go on with the weight as it is rounded, and with its bias corrected."""
+    """Use the rounded weight in the simulation, with its bias corrected."""
     offsets = np.frombuffer(rounding.offsets, np.int8).reshape(weight.array.shape)
     side.set_constant(name_of(weight.value), _values(weight, offsets))
     layout = product_layout(weight.node)

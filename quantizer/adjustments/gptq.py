@@ -187,7 +187,7 @@ def _blas() -> threadpoolctl.ThreadpoolController:
 
 
 def _scaled(second: Floats) -> tuple[Floats, Floats]:
-    """Return moments divided by their mean, in place, and that; columns that are always 0 as they are."""
+    """Return moments divided by their mean, in place, and the mean; moments of 0 do not change."""
     mean = np.einsum("gcc->g", second) / second.shape[1]
     second /= np.where(mean > 0.0, mean, 1.0)[:, None, None]
     return second, mean

@@ -190,11 +190,11 @@ class Moments:
         return Moments(self.rows + other.rows, self.first + other.first, tuple(a + b for a, b in both))
 
     def means(self, centred: bool = False) -> tuple[Floats, ...]:
-        """Return the mean products of the columns of each block; their covariance where `centred`."""
+        """Return the mean products of the columns of each block; their covariance if `centred`."""
         return tuple(self.mean(block, centred) for block in range(len(self.second)))
 
     def mean(self, block: int, centred: bool = False) -> Floats:
-        """Return the mean products of the columns of one block; their covariance where `centred`."""
+        """Return the mean products of the columns of one block; their covariance if `centred`."""
         products = self.second[block] / max(1, self.rows)
         if centred:
             start = sum(second.shape[1] for second in self.second[:block])
@@ -223,7 +223,7 @@ class PairMoments:
         return PairMoments(self.own.added(other.own), self.first + other.first, both)
 
     def means(self, centred: bool = False) -> tuple[tuple[Floats, Floats], ...]:
-        """Return for each block the mean products x^ x^' and x x^'; covariances where `centred`."""
+        """Return for each block the mean products x^ x^' and x x^'; covariances if `centred`."""
         count, sizes = max(1, self.own.rows), [part.shape[1] for part in self.cross]
         cross = tuple(part / count for part in self.cross)
         if centred:
@@ -407,7 +407,7 @@ class _SliceRuns:
 
 
 def _can_be_kept(value: ir.Value) -> bool:
-    """Whether a value is a tensor of a type that numpy has, as far as its graph tells."""
+    """Whether a value is a tensor of a numpy type, by the declarations in its graph."""
     if not value.name:
         return True
     has_type = isinstance(value.type, ir.TensorType) and value.dtype is not None

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 
 def recognises(data: bytes) -> bool:
-    """Tell whether a file is of this format."""
+    """Return whether a file has this format."""
     top = document_or_none(data)
     return top is not None and str(top.get("version", "")).startswith("1.") and CONSTANTS in top
 

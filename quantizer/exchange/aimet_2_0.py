@@ -48,7 +48,7 @@ _INTEGERS, _FLOATS = "per_block_int_scale", "per_channel_float_scale"
 
 
 def recognises(data: bytes) -> bool:
-    """Tell whether a file is of this format."""
+    """Return whether a file has this format."""
     top = document_or_none(data)
     return top is not None and isinstance(top.get("encodings"), list) and "version" in top
 
@@ -91,7 +91,7 @@ def _entry(mapping: Mapping[str, object], where: str) -> Entry:
 
 
 def _scale(mapping: Mapping[str, object], where: str) -> npt.NDArray[Any] | None:
-    """Return the scales of a tensor, nested as in the file; None where they are quantized to floats."""
+    """Return the scales of a tensor, nested as in the file; None if they are quantized to floats."""
     if _INTEGERS in mapping:
         whole, factor = mapping[_INTEGERS], mapping.get(_FLOATS)
     elif isinstance(mapping.get("y_scale"), dict):

@@ -166,7 +166,7 @@ def _source_by_name(end: End, outputs: Ends) -> Source | None:
 
 
 def _usual_source(end: End, inputs: Ends, outputs: Ends) -> Source | None:
-    """Return the output that exporters call so for an input of its name, where it fits; None for none."""
+    """Return the fitting output that exporters usually connect with an input of this name, or None."""
     reader, name = end
     made = [
         (maker, output.replace("*", found))
@@ -224,7 +224,7 @@ def _not_connected(part: str, inputs: Ends, outputs: Ends, pairs: Sequence[tuple
 
 
 def _running_order(parts: Sequence[str], sources: Sources) -> tuple[str, ...]:
-    """Return the parts in an order in which they can run one after the other, else as they were given."""
+    """Return the parts in running order, those that may swap as given; raise ConfigError for a cycle."""
     order: TopologicalSorter[str] = TopologicalSorter({part: set[str]() for part in parts})
     for (reader, _), source in sources.items():
         if source.part:
@@ -328,7 +328,7 @@ def _parts_before(part: str, sources: Sources) -> tuple[str, ...]:
 
 
 def misfit(value: ir.Value, made: ir.Value) -> Literal["type", "shape", ""]:
-    """Return in which respect an input cannot read a value, "" for none; what is not known fits."""
+    """Return "type" or "shape" if an input cannot read a value, else ""; unknown ones fit."""
     if value.type is not None and made.type is not None and value.type != made.type:
         return "type"
     if value.shape is None or made.shape is None:
@@ -342,7 +342,7 @@ def misfit(value: ir.Value, made: ir.Value) -> Literal["type", "shape", ""]:
 
 
 def told(found: Connections) -> tuple[Finding, ...]:
-    """Return the note on what was connected, shared and kept apart unasked; none where nothing was."""
+    """Return a finding on inputs that were connected, shared or separated without a request, or ()."""
     said: dict[str, dict[str, None]] = {}
     for (part, name), source in found.chosen.items():
         end = starred(f"{part}{SEPARATOR}{name}")

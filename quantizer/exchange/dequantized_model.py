@@ -172,7 +172,7 @@ def dequantize_model(model: ir.Model) -> DequantizedModel:
 
 
 def _made_floats(node: ir.Node) -> ir.DataType | None:
-    """Return the type of the floats that a node computes; None for a conversion, or where it makes none."""
+    """Return the type of the floats that a node computes, or None; a conversion computes none."""
     if node.op_type in (*CONVERSIONS, "Cast"):
         return None
     return next((value.dtype for value in node.outputs if value.dtype in FLOAT_TYPES), None)
@@ -180,7 +180,7 @@ def _made_floats(node: ir.Node) -> ir.DataType | None:
 
 @dataclass(frozen=True)
 class _Rounded:
-    """A float tensor, and the parameters in which it is rounded; None for those computed at run time."""
+    """A float tensor, and its parameters of rounding; None for those computed at run time."""
 
     value: ir.Value
     params: QuantParams | None
@@ -241,7 +241,7 @@ class _Walk:
         return add_initializer(self.model.graph, free_name(f"{name}_float", self.taken), array)
 
     def note_transposed(self, integers: Array, params: QuantParams) -> None:
-        """Note a matrix that is read transposed: preparation makes that a constant of its own."""
+        """Record the transposed form of a matrix, which preparation makes another constant."""
         turned = StoredConstant(integers, params).transposed()
         self.constants.setdefault(digest_of(dequantize(turned.integers, turned.params)), turned)
 
@@ -297,7 +297,7 @@ def _read_quantize(node: ir.Node, walk: _Walk) -> None:
 
 
 def _are_sums(value: ir.Value) -> bool:
-    """Whether a value is sums of integer products that were not read, with what is added and their scale."""
+    """Whether a value is a sum of unread integer products, perhaps with addends and a scale."""
     maker: ir.Node | None = value.producer()
     while maker is not None and maker.op_type in ("Cast", "Mul", "Add"):
         made = [one.producer() for one in maker.inputs if one is not None and constant_of(one) is None]
@@ -671,7 +671,7 @@ def _read_lstm(node: ir.Node, walk: _Walk) -> None:
 
 
 def _put_in_place(node: ir.Node, new: Sequence[ir.Node], walk: _Walk) -> None:
-    """Replace a node by others, the first of which has its name and its inputs."""
+    """Replace a node by others; the first of these has its name and its inputs."""
     graph = node.graph
     assert graph is not None
     node.name = ""

@@ -82,7 +82,7 @@ def entry_of(
 
 
 def integer_type(bits: int, signed: bool) -> QuantType | None:
-    """Return the type of this width; None where qprof has none."""
+    """Return the integer type of this width, or None."""
     return TYPES.get(f"{'' if signed else 'u'}int{bits}")
 
 
@@ -108,7 +108,7 @@ def entry_of_offsets(
 
 
 def aimet_offset(zero_point: int, qtype: QuantType) -> int:
-    """Return AIMET's offset of a zero point: 0 or below, and -128 where int8 has zero point 0."""
+    """Return AIMET's offset of a zero point: 0 or below, and -128 for zero point 0 of int8."""
     return int(qtype.low) - zero_point
 
 
@@ -140,7 +140,7 @@ def producer_of(top: Mapping[str, object]) -> str:
 
 
 def document_or_none(data: bytes) -> dict[str, object] | None:
-    """Return the mapping that a JSON file holds; None where it holds none."""
+    """Return the mapping in a JSON file, or None."""
     try:
         return document(data)
     except MalformedError:

@@ -61,7 +61,7 @@ class ExchangeFormat:
 
     @property
     def place(self) -> OptionalModule:
-        """Where its module is."""
+        """The module that reads and writes the format."""
         return OptionalModule(f"format '{self.name}'", f"quantizer.exchange.{self.module}")
 
     def load(self) -> ModuleType:

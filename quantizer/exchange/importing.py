@@ -81,7 +81,7 @@ def plan_of_file(
 
 
 def _not_parameters(data: bytes, where: str) -> ConfigError:
-    """Return the error for a file that holds no parameters which are read, with the command that reads it."""
+    """Return the error for a file without readable parameters, with the command that reads it."""
     ranges = recognised(data, "ranges")
     if ranges is not None:
         return ConfigError(
@@ -200,7 +200,7 @@ def with_folded_constants(params: ForeignParams, original: ir.Model, graph: Grap
 def _folded_weight(
     name: str, before: Array, after: Array, params: QuantParams, graph: Graph
 ) -> QuantParams | None:
-    """Return the parameters of a weight that was multiplied channel by channel; None where it was not."""
+    """Return the parameters of a weight that was multiplied channel by channel; None for other changes."""
     readers = graph.consumers(name)
     if len(readers) != 1:
         return None
@@ -234,7 +234,7 @@ def with_axes(params: ForeignParams, graph: Graph) -> ForeignParams:
 
 
 def _along_axis(name: str, params: QuantParams, unknown: bool, graph: Graph) -> QuantParams | None:
-    """Return the parameters of a tensor along the right axis, which may be unknown; None where none fits."""
+    """Return the parameters of a tensor along the right axis; None if no axis fits."""
     if params.axis is None or name not in graph.values:
         return params
     shape = graph.shape(name)

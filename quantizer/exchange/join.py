@@ -198,7 +198,7 @@ def _missing_functions(model: ir.Model) -> tuple[str, ...]:
 
 
 def _of_part(name: str, finding: Finding) -> Finding:
-    """Return a finding with the part that it is about; as it is for a single model, "" as name."""
+    """Return a finding that names its part; without a name, as for a single model, it does not change."""
     return replace(finding, sentence=f"part {name}: {finding.sentence}", subject=name) if name else finding
 
 
@@ -234,7 +234,7 @@ def _by_name(values: Sequence[ir.Value]) -> dict[str, ir.Value]:
 
 
 def _flat(model: ir.Model) -> tuple[Finding, ...]:
-    """Name everything, put functions in their callers' place, and give every output a node of its own."""
+    """Name everything, inline the functions, and give each output its own node."""
     findings = [*unlist_initializers(model)]
     raise_ir_version(model)
     name_nodes(model)
@@ -255,7 +255,7 @@ def _flat(model: ir.Model) -> tuple[Finding, ...]:
 
 
 def _check_types(models: Mapping[str, ir.Model], sources: Sources) -> None:
-    """Raise ModelError where types or shapes of connected tensors, or of readers of one input, do not fit."""
+    """Raise ModelError if types or shapes of connected tensors, or of readers of one input, do not fit."""
     first: dict[str, tuple[str, ir.Value]] = {}
     for (part, name), source in sources.items():
         reader = next(value for value in models[part].graph.inputs if value.name == name)

@@ -69,7 +69,7 @@ def write(plan: QuantPlan, model: ir.Model) -> str:
 
 
 def _caches(plan: QuantPlan, graph: Graph) -> tuple[dict[str, Scales], dict[str, Scales]]:
-    """Return the inputs that hold keys with their scales, and those that hold values."""
+    """Return the inputs with keys and the inputs with values, each with its scales."""
     found = dict[str, Scales](), dict[str, Scales]()
     for node in graph.nodes:
         entry = plan.nodes[node.name]

@@ -65,7 +65,7 @@ def part_name_problem(name: str) -> str:
 
 
 def shape_of(value: ir.Value) -> Dims | None:
-    """Return the declared shape of a value; None where its rank is not known."""
+    """Return the declared shape of a value; None for an unknown rank."""
     if value.shape is None:
         return None
     return tuple(dim if isinstance(dim, int) else dim.value for dim in value.shape)

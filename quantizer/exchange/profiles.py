@@ -35,7 +35,7 @@ Tensors = Mapping[str, TensorProfile]
 
 
 def foreign_profile(data: bytes, where: str) -> Profile | None:
-    """Return the profile of another tool that a file holds, see `ranges_profile`; None for any other file."""
+    """Return the profile in a file of another tool, see `ranges_profile`; None for other files."""
     entry = recognised(data)
     return None if entry is None else ranges_profile(entry, data, where)
 
@@ -70,7 +70,7 @@ def ranges_profile(entry: ExchangeFormat, data: bytes, where: str, *, chosen_ran
 
 
 def _range_profile(low: float, high: float) -> TensorProfile:
-    """Return the record of a tensor of which only the range is known."""
+    """Return the record of a tensor with nothing but its range."""
     return TensorProfile("float", None, low, high, 1, 0, 0, 0, UnknownBins())
 
 
@@ -203,7 +203,7 @@ def _derived_ranges(
 
 
 def _derived_interval(node: Node, graph: Graph, intervals: Mapping[str, Interval]) -> Interval:
-    """Return the range of a node's output, where it follows from those of its inputs."""
+    """Return the range of a node's output if it follows from those of its inputs, else `ANY`."""
     rule = node.rule
     if rule is None or not (is_clip(node) or passes_values_on(node, rule, graph)):
         return ANY

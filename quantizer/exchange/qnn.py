@@ -50,13 +50,13 @@ if TYPE_CHECKING:
 
 
 def recognises(data: bytes) -> bool:
-    """Tell whether a file is of this format: mappings of activations and constants, and no version."""
+    """Return whether a file has this format: mappings of activations and constants, and no version."""
     top = document_or_none(data)
     return top is not None and has_mappings(top) and "version" not in top
 
 
 def has_mappings(top: Mapping[str, object]) -> bool:
-    """Tell whether a document is of this form, which AIMET's encodings had before version 1."""
+    """Return whether a document has both mappings, as AIMET's encodings before version 1 also do."""
     return isinstance(top.get(ACTIVATIONS), dict) and isinstance(top.get(CONSTANTS), dict)
 
 

@@ -205,7 +205,7 @@ def _node_facts(graph: Graph, other: Graph, source: DequantizedModel, matched: M
 
 
 def _note_following_bias(facts: _NodeFacts, node: Node, other: Graph, matched: Match) -> None:
-    """Note what the float bias of a product, which an Add after it has, has more in the source."""
+    """Record the difference of the bias of an Add after a product: the source's minus the float model's."""
     layout = product_layout(node)
     place = None if layout is None or not node.has_constant(layout.index) else layout.bias_place(node.ir_node)
     if place is None or place[0] is node.ir_node:
@@ -339,7 +339,7 @@ def _kept_integers(facts: _NodeFacts) -> _KeptIntegers:
 
 
 def _has_offsets(graph: Graph, node: Node, position: int) -> bool:
-    """Whether a plan can say how a constant is rounded (`quantized_weights`)."""
+    """Whether a plan can store rounding offsets of a constant (`quantized_weights`)."""
     value, array = node.ir_node.inputs[position], node.constant(position)
     is_weight = node.rule is not None and node.rule.weight is not None and node.rule.weight.index == position
     alone = value is not None and len(value.uses()) == 1 and not value.is_graph_output()
@@ -458,7 +458,7 @@ def _on_weights(name: str, weights: _KeptIntegers) -> Iterator[Finding]:
 
 
 def _readable(model: ir.Model) -> str:
-    """Return what to give in place of a model that says nothing that is read; of qprof's own its plan."""
+    """Return advice for a model without readable quantization; for one of qprof, to give its plan."""
     written = read_provenance(model)
     form = "" if written is None else written.form
     if form in ("integer", "primitives"):

@@ -59,7 +59,7 @@ class _Expansion:
         self.node, self.taken, self.graph = node, taken, node.graph
 
     def input(self, position: int) -> ir.Value | None:
-        """Return an input, None where the node has none there."""
+        """Return an input of the node, or None."""
         inputs = self.node.inputs
         return inputs[position] if position < len(inputs) else None
 

@@ -112,7 +112,7 @@ def _types(tensor: QuantizedTensor, params: QuantParams) -> tuple[str, str]:
 
 
 def module_text(plan: QuantPlan, title: str, functions: list[str]) -> str:
-    """Return an MLIR module with a head that says where it is from."""
+    """Return an MLIR module with a head that names its source."""
     head = [f"// {title}.", f"// Plan of {_comment(plan.model.file or 'a model')}, by {_comment(plan.tool)}."]
     if plan.adjustments:
         head.append(

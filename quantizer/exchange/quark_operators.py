@@ -96,7 +96,7 @@ def write_in_onnx(model: ir.Model, taken: set[str]) -> QuarkRounding:
 
 
 def _become_identity(node: ir.Node, source: ir.Value | None) -> None:
-    """Let a node hand on a value; what is only handed on is dropped later."""
+    """Make a node pass on a value; preparation drops such nodes later."""
     node.op_type, node.domain = "Identity", ""
     node.attributes.clear()
     node.resize_inputs(1)

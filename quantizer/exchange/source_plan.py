@@ -250,7 +250,7 @@ class _Decider:
     # Quantized, and why not
 
     def _refusal(self, node: Node, said: SourceNode) -> FloatReason | None:
-        """Return why a node cannot be quantized whatever its parameters are, or that it has none."""
+        """Return why a node cannot be quantized with any parameters, or has none; None otherwise."""
         graph, target, rule = self.graph, self.recipe.target, node.rule
         types = [graph.dtype(name) for name in node.outputs if name]
         if types and all(dtype is not None and dtype not in FLOAT_TYPES for dtype in types):
@@ -455,7 +455,7 @@ class _Decider:
 
 
 def _part_block_problem(name: str, params: QuantParams, shape: Sequence[int | None]) -> str:
-    """Return the words on a last block that is not full, which the operators of onnxruntime alone take."""
+    """Return a phrase on a partly filled last block, which only onnxruntime's own operators read, or ""."""
     axis, block = params.axis, params.block_size
     if axis is None or block is None or axis >= len(shape) or (shape[axis] or 0) % block == 0:
         return ""
@@ -463,7 +463,7 @@ def _part_block_problem(name: str, params: QuantParams, shape: Sequence[int | No
 
 
 def _dynamic_weight_problem(name: str, params: QuantParams) -> str:
-    """Return the reason why a dynamic product does not take its weight, "" where it takes it."""
+    """Return the reason why a dynamic product cannot read a weight, or ""."""
     if params.qtype.bits not in (7, 8) or params.block_size is not None:
         return f"'{name}' in a dynamic product, as it has blocks or not 8 bits"
     if params.axis is not None and params.zero_point.any():
@@ -477,7 +477,7 @@ def _dynamic_weight_problem(name: str, params: QuantParams) -> str:
 def _stored_params(
     graph: Graph, decisions: Mapping[str, _Decision]
 ) -> tuple[dict[str, QuantParams], dict[str, NodePlan]]:
-    """Return the parameters in which tensors are stored, and nodes with those of their own."""
+    """Return the parameters that tensors are stored in, and nodes with their own parameters."""
     results = {name: params for decision in decisions.values() for name, params in decision.outputs.items()}
     activations: dict[str, QuantParams] = dict(results)
     constants: dict[str, QuantParams] = {}
@@ -563,6 +563,6 @@ def _commonest_type(params: Iterable[QuantParams], allowed: Collection[str]) -> 
 
 
 def _schema(params: Collection[QuantParams]) -> str:
-    """Return the schema that all of these parameters keep."""
+    """Return the schema that fits all of these parameters."""
     symmetric = all(p.qtype.signed and not p.zero_point.any() for p in params)
     return "symmetric" if params and symmetric else "asymmetric"

@@ -82,7 +82,7 @@ def split(
 
 @dataclass(frozen=True, eq=False)
 class _Cut:
-    """A part of the prepared model, in the names of its own file, and its share of the plan."""
+    """A part of the prepared model, in the names of its file, and its share of the plan."""
 
     part: Part
     model: ir.Model
@@ -194,7 +194,7 @@ def _share(
     tensors |= {str(v.name) for v in model.graph.inputs}
 
     def of(entries: Mapping[str, V], names: Collection[str]) -> dict[str, V]:
-        """Keep the entries of this part; a bias that a Conv gets is in the plan and not yet in the model."""
+        """Return the entries of this part, with biases that are in the plan but not yet in the model."""
         own = {name: renamed(name) for name in entries}
         return {
             own[n]: e for n, e in entries.items() if own[n] in names or (own[n] != n and n not in present)

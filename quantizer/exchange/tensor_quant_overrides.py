@@ -55,7 +55,7 @@ _CONVERTED = "'convert' is not read: its readers get the tensor's own parameters
 
 
 def recognises(data: bytes) -> bool:
-    """Tell whether a file is of this format."""
+    """Return whether a file has this format."""
     top = document_or_none(data)
     if not top:
         return False
@@ -107,7 +107,7 @@ def _entry(channels: list[dict[str, object]], where: str) -> Entry:
 def _pair(
     channel: Mapping[str, object], first: Mapping[str, object], qtype: QuantType, where: str
 ) -> tuple[float, int] | None:
-    """Return scale and zero point of one channel; None where it has neither these nor a range."""
+    """Return scale and zero point of one channel; None if it has neither these nor a range."""
     if ("scale" in channel) != ("zero_point" in channel):
         raise MalformedError(f"{where}: scale and zero_point belong together")
     if "scale" in channel:

@@ -99,7 +99,7 @@ def write_concat_caches(model: ir.Model, plan: QuantPlan) -> None:
 
 
 def _products(cache: ConcatCache, graph: Graph) -> dict[Use, CacheProduct | None]:
-    """Return the product in which each reader of a cache, or of what is appended to, ends."""
+    """Return the product at which each reader of a cache, or of a tensor appended to it, ends."""
     return {
         (node.ir_node, position): cache_product(graph, node, position, cache.growth)
         for name in (cache.past, cache.present, *(node.output for node in cache.appends))
@@ -149,7 +149,7 @@ class _CacheWriter:
         self._read_as_float(self._past, [use for use in self._past.uses() if use.node not in written])
 
     def _append(self, node: ir.Node) -> None:
-        """Append integers to integers, and let what reads the result read its floats."""
+        """Append integers to integers, and let readers of the result read its floats."""
         result, inputs = node.outputs[0], list[ir.Value]()
         graph = _graph_of(node)
         for value in node.inputs:
@@ -266,7 +266,7 @@ class _CacheWriter:
         return [ir.Node("", op_type, inputs, attributes, outputs=[output], name=output.name)]
 
     def _constant(self, name: str, array: npt.NDArray[np.generic]) -> ir.Value:
-        """Return the constant of a name; a new one of the main graph where there is none yet."""
+        """Return the constant of a name, perhaps a new one of the main graph."""
         if name not in self._constants:
             full = self._names.take(f"{self._past.name}_{name}")
             self._constants[name] = add_initializer(self._main, full, array)

@@ -148,7 +148,7 @@ def _share_rows(node: ir.Node, products: list[ir.Node], emitter: Emitter) -> Non
 
 
 def _weights(products: list[ir.Node], nbytes: int) -> Iterator[tuple[ir.Value, Array, ir.Node]]:
-    """Yield the weights of so many bytes, each with its elements and the product that reads it."""
+    """Yield the weights of `nbytes` bytes, each with its elements and the product that reads it."""
     for product in products:
         weight = product.inputs[1]
         tensor = None if weight is None else weight.const_value

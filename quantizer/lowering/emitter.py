@@ -109,7 +109,7 @@ class Emitter:
         return self._names[value]
 
     def rename(self, value: ir.Value, name: str) -> None:
-        """Call a tensor `name`, or that with a number where it is taken."""
+        """Call a tensor `name`, with a number if it is taken."""
         value.name = self._free(name)
 
     def add(
@@ -347,7 +347,7 @@ class Emitter:
         return emitter._home(value, owner)
 
     def _quantize_nodes(self, value: ir.Value, name: str, params: QuantParams) -> list[ir.Node]:
-        """Return new nodes of which the last quantizes a float tensor, the one called `name` originally."""
+        """Return new nodes; the last quantizes a float tensor, whose original name is `name`."""
         inputs = [value, *self.param_values(name, params, _sizes(value))]
         output = new_value(self._free(f"{name}_quantized"), integer_type(params), value)
         return [self._node("QuantizeLinear", inputs, [output], _axis(params))]
@@ -355,7 +355,7 @@ class Emitter:
     def _dequantize_nodes(
         self, quantized: ir.Value, name: str, output: str, params: QuantParams
     ) -> list[ir.Node]:
-        """Return new nodes of which the last dequantizes a tensor; its result is called `output`."""
+        """Return new nodes; the last dequantizes a tensor to `output`."""
         result = new_value(output, ir.DataType.FLOAT, quantized)
         if params.qtype.scales is not None:
             scale = self._block_scale_node(name, params, _sizes(quantized))

@@ -76,7 +76,7 @@ Uses = Mapping[ir.DataType, list[tuple[ir.Node, int]]]
 
 
 class _Narrowing:
-    """The type in which each node of a model computes, and the tensors that were added in another type."""
+    """The type of each node's arithmetic in a model, and the tensors added in another type."""
 
     def __init__(self, model: ir.Model, wide: frozenset[str]) -> None:
         self.model, self.wide = model, wide
@@ -134,7 +134,7 @@ class _Narrowing:
         self._without_casts()
 
     def _type_of(self, node: ir.Node) -> ir.DataType:
-        """Return the type in which a node computes."""
+        """Return the type of a node's arithmetic."""
         values = [*node.inputs, *node.outputs]
         for graph in graph_attributes(node):
             values += [*graph.inputs, *graph.outputs]
@@ -150,14 +150,14 @@ class _Narrowing:
         return FLOAT if float16_places(node, self.opset) is None else HALF
 
     def _wanted(self, node: ir.Node, index: int) -> ir.DataType:
-        """Return the type in which a node reads a float input."""
+        """Return the type of a float input for a node."""
         if self.types[node] is FLOAT or graph_attributes(node) or _is_conversion(node):
             return self.types[node]
         places = float16_places(node, self.opset)
         return HALF if places is not None and places.narrows(index) else FLOAT
 
     def _made_as(self, value: ir.Value) -> ir.DataType:
-        """Return the type in which a float32 activation is made."""
+        """Return the type that a float32 activation is computed in."""
         maker = value.producer()
         if maker is None and value.graph in self.owners and value.is_graph_input():
             maker = self.owners[value.graph]
@@ -185,7 +185,7 @@ class _Narrowing:
     # Tensors of two types
 
     def _narrow_constant(self, value: ir.Value, uses: Uses) -> None:
-        """Store a constant in float16, and in float32 too where a reader wants that."""
+        """Store a constant in float16, and also in float32 if a reader needs it."""
         if HALF not in uses:
             return
         tensor = _narrowed(value)
@@ -379,6 +379,6 @@ def emulated(model: ir.Model) -> ir.Model:
 
 
 def _rounds(value: ir.Value) -> bool:
-    """Whether what reads a float16 tensor reads its rounded values."""
+    """Whether the readers of a float16 tensor read its rounded values."""
     uses = list(value.uses())
     return not uses or not all(is_standard(use.node, "QuantizeLinear") for use in uses)

@@ -90,7 +90,7 @@ def lower(model: ir.Model, plan: QuantPlan) -> LoweredModel:
 
 
 def _in_float16(lowered: LoweredModel, plan: QuantPlan) -> LoweredModel:
-    """Return a written model with float16 in the place of float32, but where the plan says why not."""
+    """Return a written model with float16 instead of float32, except the plan's float32 nodes."""
     model, opset = lowered.model, lowered.model.opset_imports.get("", 0)
     if opset < FLOAT16_OPSET and has_conversions(model):
         model = raised(model, plan.config.form, FLOAT16_OPSET)

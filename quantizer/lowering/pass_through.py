@@ -34,7 +34,7 @@ _ROUNDED: Mapping[str, Callable[[Floats], Floats]] = {
 
 
 def pass_through(task: Task) -> bool:
-    """Write the operator between conversions, or not at all where it changes no quantized value."""
+    """Write the operator between conversions, or nothing if it changes no quantized value."""
     if not _changes_nothing(task):
         return between_conversions(task)
     value, params = task.node.inputs[0], task.result()

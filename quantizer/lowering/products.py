@@ -96,7 +96,7 @@ def float_sums(task: Task, data: Factor, weight: Factor, bias: ir.Value | None) 
 
 
 def static_product(task: Task, write_sums: WriteSums) -> bool:
-    """Write a product with static parameters, of which `is_integer_product` holds."""
+    """Write a product with static parameters that satisfies `is_integer_product`."""
     node, emitter = task.node, task.emitter
     data, weight, result = task.params(0), task.params(1), task.result()
     assert data is not None

@@ -59,7 +59,7 @@ def between_conversions_binary(
 def qlinear_binary(
     task: Task, op_type: str, operands: tuple[Operand, Operand], result: QuantParams, name: str
 ) -> Operand:
-    """Write QLinearAdd or QLinearMul where all types are equal, as the kernels want."""
+    """Write QLinearAdd or QLinearMul if all types are equal, as the kernels require."""
     if any(operand.params.qtype != result.qtype for operand in operands):
         return between_conversions_binary(task, op_type, operands, result, name)
     inputs: list[ir.Value] = []
@@ -141,7 +141,7 @@ def prelu(
 
 
 def _input(task: Task) -> Operand:
-    """Return the first input in the parameters in which the node reads it."""
+    """Return the first input with the parameters that the node reads."""
     value, params = task.node.inputs[0], task.params(0)
     assert value is not None
     assert params is not None
@@ -150,7 +150,7 @@ def _input(task: Task) -> Operand:
 
 
 def _constant(task: Task, number: float, like: QuantParams) -> Operand:
-    """Return a constant in the type of `like`, with a scale of its own, so that it is exact to float32."""
+    """Return a constant in the type of `like`, with a scale that makes it exact to float32."""
     step = float(np.float32(abs(number))) or 1.0
     params = QuantParams((step,), (like.qtype.low + 1,), like.qtype)
     name = f"{task.emitter.name(task.node.outputs[0])}_number"

@@ -75,7 +75,7 @@ class _Product:
         return int(self.weight.shape[1])
 
     def part(self, start: int, end: int) -> _Product:
-        """Return the product of some columns alone."""
+        """Return the product of some columns only."""
         params = self.params
         if params.axis is not None:
             points = params.zero_point[start:end]
@@ -122,7 +122,7 @@ class _Cell:
 
     @property
     def parts(self) -> tuple[int, ...]:
-        """Columns of the parts in which a step reads the product with the input: gates, and new state."""
+        """Columns of the parts of the input product that a step reads: gates, and new state."""
         return (2 * self.hidden, self.hidden) if self.has_gates else (self.hidden,)
 
 
@@ -190,7 +190,7 @@ class _Written:
     tensors: dict[str, QuantParams]
 
     def inside(self, body: ir.Graph) -> _Written:
-        """Return what is to be written into a body, with entries of the plan in the same place."""
+        """Return the same for the body of a Scan, with the same plan entries."""
         return replace(self, graph=body, before=None)
 
     def add(
@@ -316,7 +316,7 @@ class _Steps:
 
     @cached_property
     def runs(self) -> ir.Value | None:
-        """Whether a sequence has a step, [steps, 1, batch, 1]; None where each has all."""
+        """Whether a sequence has a step, [steps, 1, batch, 1]; None if each has all."""
         if self.given is None:
             return None
         written = self.written
@@ -432,7 +432,7 @@ def _in_order(states: ir.Value, cell: _Cell, steps: _Steps) -> ir.Value:
 
 
 def _last_state(state: ir.Value, steps: _Steps) -> ir.Value:
-    """Return the last state as the node gives it: 0 of a sequence without steps, whatever it began with."""
+    """Return the last state as the node returns it: 0 for a sequence without steps."""
     if steps.runs is None:
         return state
     written = steps.written

@@ -57,7 +57,7 @@ class Task:
         return self.plan.nodes[name_of(self.node)]
 
     def params(self, index: int) -> QuantParams | None:
-        """Return the parameters in which the node reads an input, None for float."""
+        """Return the parameters of an input for the node, None for float."""
         value = self.node.inputs[index]
         if value is None:
             return None
@@ -108,7 +108,7 @@ def between_conversions(task: Task, *, folded: bool = False) -> bool:
 
 
 def tanh_through_sigmoid(task: Task) -> bool:
-    """Write tanh(x) = 2 sigmoid(2x) - 1, where the runtime has a table of Sigmoid only."""
+    """Write tanh(x) = 2 sigmoid(2x) - 1, if the runtime has a table of Sigmoid only."""
     node, emitter = task.node, task.emitter
     if node.op_type == "Sigmoid":
         return between_conversions(task)
@@ -276,7 +276,7 @@ def with_clip(task: Task) -> bool:
 
 
 def in_plain_layout(task: Task) -> bool:
-    """Write a float node behind a Reshape that keeps the shape: blocks of channels end before it."""
+    """Write a float node behind a Reshape to the same shape: blocks of channels end before it."""
     node, emitter = task.node, task.emitter
     source, result = node.inputs[0], node.outputs[0]
     assert source is not None
@@ -378,7 +378,7 @@ def operators_instead(task: Task) -> bool:
 
 
 def _replaces(task: Task, node: ir.Node) -> ir.Node | None:
-    """Return the node before another one that is written with it, None where there is none."""
+    """Return the node before another one that is written with it, or None."""
     before = softplus_before(node)
     entries = [task.plan.nodes.get(name_of(each)) for each in (node, before) if each is not None]
     together = all(e is not None and e.implementation == Implementation.WRITTEN_OUT for e in entries)
@@ -410,7 +410,7 @@ def table_of(task: Task) -> tuple[PointwiseChain, QuantParams]:
 
 
 def _is_part(task: Task) -> bool:
-    """Return whether nodes that may be one with it alone read the output of a node."""
+    """Return whether all readers of a node's output may be one with it."""
     readers = [use.node for use in task.node.outputs[0].uses()]
     return bool(readers) and all(_may_be_one_with(task, reader) for reader in readers)
 

@@ -282,13 +282,13 @@ def following_function(graph: Graph, name: str, tensor: TensorProfile, opset: in
 
 
 def find_following(graph: Graph, name: str) -> FollowingFunction | None:
-    """Return the nodes after a tensor that are a function of it, None where there are none or only a clip."""
+    """Return the nodes after a tensor that compute a function of it; None if there is none or only a clip."""
     uses = graph.consumers(name)
     return None if len(uses) == 1 and is_clip(uses[0][0]) else find_following_or_clip(graph, name)
 
 
 def find_following_or_clip(graph: Graph, name: str) -> FollowingFunction | None:
-    """Return the nodes after a tensor that are a function of it, a clip too; None where there are none."""
+    """Return the nodes after a tensor that compute a function of it, also a clip, or None."""
     if not any(_bends(n) for n, _ in graph.consumers(name)):
         return None
     made, nodes = [name], list[Node]()
@@ -386,7 +386,7 @@ def _of_node(node: Node, rule: Rule, graph: Graph, found: Mapping[str, Interval]
 
 
 def passes_values_on(node: Node, rule: Rule, graph: Graph) -> bool:
-    """Whether the results of a node hold nothing but values that it reads, and zeros."""
+    """Whether the results of a node consist only of values of its inputs, and zeros."""
     return rule.constraint in (Constraint.SAME, Constraint.ALL_SAME) and not rule.refusal(node, graph)
 
 
@@ -408,7 +408,7 @@ def clipped_interval(interval: Interval, limits: Interval) -> Interval:
 
 
 def joint_interval(intervals: Iterable[Interval]) -> Interval:
-    """Return the smallest interval that holds some, of which there is at least one."""
+    """Return the smallest interval around some, at least one."""
     lows, highs = zip(*intervals, strict=True)
     return min(lows), max(highs)
 

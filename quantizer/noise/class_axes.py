@@ -27,7 +27,7 @@ class ClassAxis:
     is_answer: bool = False
 
     def axis_in(self, shape: tuple[int, ...]) -> int | None:
-        """Return the axis in values of a shape; None where it is unknown, missing, or has one class only."""
+        """Return the axis in values of a shape; None if it is unknown, missing, or has one class only."""
         axis = 1 if self.axis is None and len(shape) == 2 else self.axis
         if axis is None or not -len(shape) <= axis < len(shape) or shape[axis] < 2:
             return None
@@ -57,7 +57,7 @@ def class_axes(model: ir.Model, output: str | None = None, axis: int | None = No
 
 
 def class_axis_of(output: ir.Value) -> ClassAxis:
-    """Return where an output has its classes, as its operators say; see `class_axes`."""
+    """Return the class axis of an output by its operators; see `class_axes`."""
     value, orders, apart = output, [], False
     while (node := value.producer()) is not None and (source := _source(node)) is not None:
         facts = facts_of(node)
@@ -98,7 +98,7 @@ def _is_constant(value: ir.Value) -> bool:
 
 
 def _softmax_axis(node: ir.Node) -> int | None:
-    """Return the axis of a Softmax; None where opset 12 or older normalises several axes together."""
+    """Return the axis of a Softmax; None if, in opset 12 or older, it normalises several together."""
     body = node.graph
     opset = 0 if body is None else body.opset_imports.get("", 0)
     axis = node.attributes.get_int("axis", -1 if opset >= 13 else 1)

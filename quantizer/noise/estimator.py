@@ -88,7 +88,7 @@ class FloatFunctions:
     error: float
 
     def beyond_gains(self, gains: NoiseGains) -> RoundedValues | None:
-        """Return their error beyond that which the gains tell; None where they tell most of it."""
+        """Return their error beyond that of the gains; None if the gains include most of it."""
         gain, source = 1.0, self.tensor
         for node in self.nodes:
             gain *= gains.corrected_rounding_gain(node, source)
@@ -341,7 +341,7 @@ class NoiseEstimator:
         return noise.rounding_power + noise.clipping_power
 
     def _rounded_tensors(self, gains: NoiseGains, plan: QuantPlan) -> Iterator[RoundedValues]:
-        """Yield the activations that nodes round, and their weights where no noise was measured."""
+        """Yield the activations that nodes round, and their weights unless noise was measured."""
         graph = self.activations.graph
         for node in graph.nodes:
             entry = plan.nodes[node.name]
@@ -445,7 +445,7 @@ class NoiseEstimator:
                         yield FloatFunctions(maker.name, name, nodes, power, error)
 
     def _functions_from(self, reader: Node, name: str, plan: QuantPlan) -> tuple[Node, ...]:
-        """Return the float functions of a tensor, the first of which is a reader of it, one after another."""
+        """Return the float functions of a tensor one after another, from a reader of it on."""
         graph, node = self.activations.graph, reader
         functions, result = list[Node](), name
         while plan.nodes[node.name].kind is Kind.FLOAT and is_function_of(node, [result], graph):
@@ -460,7 +460,7 @@ class NoiseEstimator:
         return tuple(functions)
 
     def _error_after(self, functions: tuple[Node, ...], name: str, params: QuantParams) -> float:
-        """Return the mean square error of functions of a quantized tensor; 0 where it cannot be computed."""
+        """Return the mean square error of functions of a quantized tensor; 0 if it cannot be computed."""
         key = (name, params, functions[-1].output)
         if key not in self.after_functions:
             parts = tuple(part for node in functions for part in chain_nodes(node.ir_node))
@@ -520,7 +520,7 @@ class NoiseEstimator:
             yield RoundedValues(node.name, name, ((Entrance("input", node.name, 0), power),))
 
     def _measured_weights(self, plan: QuantPlan) -> Iterator[RoundedValues]:
-        """Yield constant weights where noise was measured."""
+        """Yield constant weights if noise was measured."""
         for node in self.activations.graph.nodes:
             kind, rule = plan.nodes[node.name].kind, node.rule
             results = self._results_outside(node)

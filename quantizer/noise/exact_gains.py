@@ -83,7 +83,7 @@ def exact_gains(gains: NoiseGains, name: str) -> Iterator[ExactGain]:
 
 
 def _gain(gains: NoiseGains, node: Node, index: int) -> float | None:
-    """Return the gain of arithmetic and of straight functions; None where the signal has a part in it."""
+    """Return the gain of arithmetic and of straight functions; None if it depends on the signal."""
     arithmetic, rule = node.facts.arithmetic, node.rule
     if index < 0:
         return None
@@ -104,7 +104,7 @@ def _gain(gains: NoiseGains, node: Node, index: int) -> float | None:
 
 
 def variance(profile: Profile, name: str) -> float:
-    """Return the mean square by which the values of an activation differ from their mean; 0 without any."""
+    """Return the mean square of an activation's differences from its mean; 0 without values."""
     tensor = profile.get(name)
     if tensor is None or not tensor.histogram.total:
         return 0.0
@@ -114,6 +114,6 @@ def variance(profile: Profile, name: str) -> float:
 
 
 def members_of(graph: Graph, name: str) -> tuple[str, ...]:
-    """Return the activations that an output of the model holds side by side, () where it holds one alone."""
+    """Return the activations that are joined to an output of the model, or () for a single one."""
     parts = [part for part in parts_of(graph, name) if part != name and not graph.is_constant(part)]
     return tuple(parts) if len(parts) > 1 else ()

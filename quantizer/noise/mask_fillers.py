@@ -113,7 +113,7 @@ def _rows_read(value: ir.Value) -> Iterator[tuple[int, ...]]:
 
 
 def _row_axes(node: ir.Node) -> tuple[int, ...]:
-    """Return the axes along which a node looks for the largest, () for all, or where they are not known."""
+    """Return the axes along which a node takes the largest value; () for all, or unknown axes."""
     shape = node.inputs[0].shape if node.inputs and node.inputs[0] is not None else None
     axes: tuple[int, ...] = ()
     if "axes" in node.attributes:
@@ -143,7 +143,7 @@ def _axes_before(node: ir.Node, value: ir.Value, axes: tuple[int, ...]) -> tuple
 
 
 def _hands_fillers_on(node: ir.Node, index: int) -> bool:
-    """Whether the first output of a node holds the fillers of an input as fillers."""
+    """Whether fillers of an input are fillers in the first output of a node."""
     facts = facts_of(node)
     if facts.picks_by_condition:
         return index > 0
@@ -201,7 +201,7 @@ def with_fillers_apart(profile: Profile, graph: Graph) -> Profile:
 
 
 def _survive(name: str, profile: Profile, graph: Graph) -> bool:
-    """Whether a maximum hands on fillers of a tensor, as it does of rows that hold nothing else."""
+    """Whether a maximum passes on fillers of a tensor, as from rows of fillers only."""
     for node, index in graph.consumers(name):
         chooses = node.facts.ignores_lowest and node.facts.values is Values.CHOSEN
         if chooses and any(r in profile and _filler_bins(profile[r]) for r in node.results):
@@ -227,7 +227,7 @@ def _filler_bins(tensor: TensorProfile) -> int:
 
 
 class _WithoutFillers:
-    """The values of a model's tensors beside fillers, each found when it is first asked for."""
+    """The values of a model's tensors beside fillers, each found on first use."""
 
     def __init__(self, profile: Profile, graph: Graph) -> None:
         self._profile, self._graph = profile, graph
@@ -333,7 +333,7 @@ class _WithoutFillers:
         return 0.0, 0.0
 
     def _is_mask(self, node: Node, index: int) -> bool:
-        """Whether a term holds fillers, and beside them zeros alone."""
+        """Whether a term consists of fillers and zeros."""
         name, sign = node.input(index), 1.0
         if index == 1 and node.facts.arithmetic is Arithmetic.DIFFERENCE:
             sign = -1.0
@@ -349,7 +349,7 @@ class _WithoutFillers:
 
 
 def _uniform(low: float, high: float) -> TensorProfile:
-    """Return the profile of a tensor of which only the range is known."""
+    """Return the profile of a tensor with only a range."""
     bins = EqualBins(low, high, np.ones(int(MIN_BINS) if high > low else 1))
     return TensorProfile("float", None, low, high, bins.total, 0, 0, 0, bins)
 

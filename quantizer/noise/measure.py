@@ -249,12 +249,12 @@ def _rounding_nodes(
 
 
 def step_input(prefix: str, name: str) -> str:
-    """Return the input of a rounded copy that holds the step of an activation."""
+    """Return the name of a rounded copy's input for the step of an activation."""
     return f"{prefix}step:{name}"
 
 
 def float_input(prefix: str, name: str) -> str:
-    """Return the input of a rounded copy that holds the float value of an activation."""
+    """Return the name of a rounded copy's input for the float value of an activation."""
     return f"{prefix}float:{name}"
 
 
@@ -283,7 +283,7 @@ def rounded_weight(node: ir.Node, layout: WeightLayout, weight: Array) -> Array 
 
 
 def params_of_rounded_weight(node: ir.Node, layout: WeightLayout, weight: Array) -> QuantParams | None:
-    """Return the parameters of `rounded_weight`, whose arguments these are; None where it is not finite."""
+    """Return the parameters of `rounded_weight`; None if the weight is not finite."""
     if not weight.size or not np.isfinite(weight).all():
         return None
     axis = None if layout.is_stack(weight.ndim) else layout.axis(node, weight.ndim)
@@ -385,11 +385,11 @@ class FloatTensor(NamedTuple):
         return math.sqrt(12.0 * INJECTED * self.total / self.array.size) if self.array.size else 0.0
 
     def error(self, noisy: Array) -> float | None:
-        """Return the sum of the squares of the errors of a copy of it; None where it has another shape."""
+        """Return the sum of squared errors of a copy of it; None if its shape differs."""
         return sum_of_squares(noisy, self.array, self.kept) if noisy.shape == self.array.shape else None
 
     def recorded(self, error: float | None) -> float | None:
-        """Return an error as it is recorded: `INFINITE_NOISE` where the copy is not finite and it is."""
+        """Return an error for the record: `INFINITE_NOISE` if only the copy is not finite."""
         if error is None or math.isfinite(error) or not math.isfinite(self.total):
             return error
         return INFINITE_NOISE * self.total
@@ -405,7 +405,7 @@ class FloatTensor(NamedTuple):
 
 
 class OpenCopy(NamedTuple):
-    """A copy in a session; its outputs are the measured tensors that may differ. None where none may."""
+    """A session of a copy, None if no measured tensor may differ; its outputs are those that may."""
 
     session: ort.InferenceSession | None
     outputs: list[str]
@@ -503,7 +503,7 @@ class NoiseRuns:
             return dict.fromkeys(exact)
 
     def _rounding(self, name: str, own: FloatTensor) -> Rounding:
-        """Return how an activation is rounded; not at all where its power is nothing or nothing finite."""
+        """Return the way of rounding an activation; none if its power is 0 or not finite."""
         tensor = self._tensors[name]
         with np.errstate(over="ignore", under="ignore"):
             power = tensor.dtype.numpy().type(own.step**2)
@@ -584,7 +584,7 @@ onnxruntime packs of them."""
 
 
 def unmeasurable(model: ir.Model) -> str:
-    """Return why the noise of a model cannot be measured, as a clause; "" where it can."""
+    """Return why the noise of a model cannot be measured, as a clause, or ""."""
     for graph in model.graphs():
         for node in graph:
             if draws(node):

@@ -136,7 +136,7 @@ def tensors_of_kinds(graph: Graph) -> frozenset[str]:
 
 
 def meanings_of(graph: Graph, profile: Profile) -> dict[str, OutputMeaning]:
-    """Return the meanings that a profile keeps; those that it lacks, as an older one does, are told anew."""
+    """Return the meanings in a profile; those missing, as in older profiles, are decided anew."""
     told = {} if profile.outputs.keys() >= set(graph.outputs) else output_meanings(graph, profile)
     return {name: profile.outputs.get(name) or told[name] for name in graph.outputs}
 
@@ -274,7 +274,7 @@ def _decided(graph: Graph, profile: Profile, name: str) -> tuple[str, bool]:
 
 
 def is_decision(graph: Graph, profile: Profile, name: str) -> bool:
-    """Whether a tensor holds probabilities, classes or an order."""
+    """Whether a tensor has probabilities, classes or an order."""
     return bool(decision_reason(graph, profile, name))
 
 
@@ -494,6 +494,6 @@ def _boxes(graph: Graph, profile: Profile, found: Mapping[str, OutputMeaning]) -
 
 
 def _per_sample(profile: Profile, name: str) -> float:
-    """Return how many elements a tensor has in one sample, on average; 0 where it was not profiled."""
+    """Return the mean number of a tensor's elements in one sample; 0 without a profile."""
     tensor = profile.get(name)
     return 0.0 if tensor is None else tensor.count / max(profile.data.samples, 1)

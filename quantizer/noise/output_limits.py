@@ -217,7 +217,7 @@ class NoiseLimits:
 
     @property
     def compares_nothing(self) -> bool:
-        """Whether no output can be compared sample by sample, as is known before any is run."""
+        """Whether no output can be compared sample by sample, even before a run."""
         return self.incomparable.keys() >= set(self.graph.outputs)
 
     @property
@@ -309,7 +309,7 @@ class NoiseLimits:
 
 
 def meanings_in_plan(findings: Iterable[Finding]) -> dict[str, OutputMeaning]:
-    """Return the kinds that the findings of a plan tell of its outputs."""
+    """Return the kinds of outputs in the findings of a plan."""
     told = (f for f in findings if f.code is Code.OUTPUT_KIND)
     kinds = {f.subject: (str(f.figures.get("kind")), str(f.figures.get("reason", ""))) for f in told}
     return {

@@ -120,7 +120,7 @@ class NoiseFlow:
         return np.zeros(len(self.outputs)) if reach is None else reach
 
     def gain_of(self, node: str, index: int) -> Floats:
-        """Return the gain of an input of a node, zeros where nothing of it reaches an output."""
+        """Return the gain of an input of a node, zeros if its noise reaches no output."""
         gain = self.gains.get((node, index))
         return np.zeros(len(self.outputs)) if gain is None else gain
 
@@ -369,7 +369,7 @@ def _arriving_powers(graph: Graph, profile: Profile, powers: Mapping[str, float]
 
 
 def _passes_over(node: Node, index: int, profile: Profile) -> bool:
-    """Whether the results of a node hold values of an input, or 0 in place of some."""
+    """Whether the results of a node consist of values of an input, or 0 instead of some."""
     if holds_values(node, index):
         return True
     if node.facts.arithmetic is not Arithmetic.PRODUCT or index < 0 or len(node.inputs) != 2:
@@ -382,7 +382,7 @@ def _passes_over(node: Node, index: int, profile: Profile) -> bool:
 
 
 def _mean_square_weight_gain(noisy: NoisyInput, rule: Rule) -> float | None:
-    """Return the gain of a constant weight for white noise; None where there is none."""
+    """Return the gain of a constant weight for white noise, or None."""
     if rule.weight is None or noisy.index != 0:
         return None
     weight = noisy.constant(rule.weight.index)
@@ -553,7 +553,7 @@ def measured_gains(
 
 
 def _correction(measured: Floats, expected: Floats) -> Floats:
-    """Return measured over expected noise, within `MAX_CORRECTION`; 1 where either is not known."""
+    """Return measured over expected noise, within `MAX_CORRECTION`; 1 if either is unknown."""
     is_known = ~np.isnan(measured) & (expected > 0.0)
     ratio = np.divide(measured, expected, out=np.ones_like(expected), where=is_known)
     return np.where(is_known, np.clip(ratio, 1.0 / MAX_CORRECTION, MAX_CORRECTION), 1.0)

@@ -242,7 +242,7 @@ class Recurrence:
         return self._lost(lambda cell: replace(cell, w=rounded(cell.w * scales) / scales).outputs(noisy))
 
     def of_two_parts(self, scales: Floats, step: float, rounded: Callable[[Floats], Floats]) -> float:
-        """Return the same for an input in two parts, the first of which is rounded to multiples of `step`."""
+        """Return the noise of `of_scales` for an input in two parts; the first is rounded to `step`."""
         high, finer = _rounded(self.x, scales * step), scales / np.float32(FINER)
         parts = np.concatenate([high, _rounded(self.x - high, finer * step)], axis=2)
 
@@ -253,7 +253,7 @@ class Recurrence:
         return self._lost(outputs)
 
     def of_state(self, power: float) -> float:
-        """Return the noise of noise of this power in the state, where the next step reads it."""
+        """Return the noise from noise of this power in the state that the next step reads."""
 
         def outputs(cell: Cell) -> Floats:
             return cell.outputs(self.x, _noise((*self.x.shape[:2], cell.r.shape[1]), power))

@@ -60,7 +60,7 @@ def _makes_whole_numbers(node: Node, graph: Graph) -> bool:
 
 
 def _depends_on_weights(name: str, graph: Graph) -> bool:
-    """Whether weights have a part in a tensor; values of inputs and constants alone are exact."""
+    """Whether a tensor depends on weights; values of only inputs and constants are exact."""
     return any(node.rule is not None and node.rule.constants for node in upstream(graph, [name]))
 
 

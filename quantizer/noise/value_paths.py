@@ -18,7 +18,7 @@ def maker_of(graph: Graph, name: str) -> Node | None:
 
 
 def holds_values(node: Node, index: int) -> bool:
-    """Whether the results of a node hold values of one of its inputs: moved, chosen, clipped or joined."""
+    """Whether a node's results consist of values of one input: moved, chosen, clipped or joined."""
     rule, facts = node.rule, node.facts
     if index < 0 or facts.picks_by_condition:
         return index > 0
@@ -74,7 +74,7 @@ def upstream(graph: Graph, names: Iterable[str]) -> Iterator[Node]:
 
 
 def nearest_product(graph: Graph, name: str) -> Node | None:
-    """Return the convolution or matrix product that is nearest before a tensor, None where none is."""
+    """Return the nearest convolution or matrix product before a tensor, or None."""
     return next((node for node in upstream(graph, [name]) if node.op_type in PRODUCTS), None)
 
 

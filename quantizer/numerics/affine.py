@@ -47,7 +47,7 @@ class FloatFormat:
 
     @property
     def values(self) -> Floats:
-        """The value of each code, [2^bits] in float64; NaN and infinity where it is no number."""
+        """The value of each code, [2^bits] in float64, perhaps NaN or infinity."""
         codes = np.arange(1 << (self.exponent + self.mantissa))
         power, fraction = codes >> self.mantissa, codes & ((1 << self.mantissa) - 1)
         normal = power > 0
@@ -134,7 +134,7 @@ class QuantType:
 
     @property
     def packed_bits(self) -> int:
-        """Bits of a value in packed weights: 2 or 4, of which four or two share a byte, or 8."""
+        """Bits of a value in packed weights: 2 (four in a byte), 4 (two in a byte) or 8."""
         return next(bits for bits in (2, 4, 8) if self.bits <= bits or bits == 8)
 
     @property
@@ -307,12 +307,12 @@ class QuantParams:
 
     @property
     def tensor_scale(self) -> float:
-        """The only scale, float32-exact, to calculate with in float64. ValueError where there are several."""
+        """The only scale, float32-exact, to calculate with in float64. ValueError if there are several."""
         return float(self.scale.item())
 
     @property
     def tensor_zero_point(self) -> int:
-        """The only zero point. ValueError where there are several."""
+        """The only zero point. ValueError if there are several."""
         return int(self.zero_point.item())
 
     @property
@@ -486,7 +486,7 @@ def steps_of(quantized: npt.NDArray[Any], qtype: QuantType) -> npt.NDArray[np.in
 
 
 def values_at(steps: npt.NDArray[np.int64], qtype: QuantType) -> npt.NDArray[Any]:
-    """Return the quantized values at places as `steps_of` says them; those beyond the ends are the ends."""
+    """Return the quantized values at the places of `steps_of`; the ends for places beyond them."""
     if qtype.is_float:
         known = levels(qtype).astype(qtype.numpy_dtype)
         return known[np.clip(steps, 0, known.size - 1)]

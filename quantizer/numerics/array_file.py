@@ -30,10 +30,10 @@ class OwnMap(mmap.mmap):
 
 
 class ArrayFile:
-    """Room for arrays, which are gone with the last of them. It grows as arrays are asked for."""
+    """Room for arrays in memory and in temporary files, which go with their last array."""
 
     def __init__(self, in_memory: int = MEMORY_BYTES) -> None:
-        """Make room; the first arrays, of so many bytes, are in memory."""
+        """Make room; the first `in_memory` bytes of arrays are in memory."""
         self._map: OwnMap | None = None
         self._used, self._left = 0, in_memory
 

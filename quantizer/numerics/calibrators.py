@@ -165,7 +165,7 @@ def _percentile(
 
 @cache
 def _cuts() -> tuple[Floats, Floats]:
-    """Return factors by which the ends of a range are cut: of the whole, and of the best of these."""
+    """Return the factors that cut the ends of a range: of the whole, and of the best of these."""
     import numpy as np
 
     return np.geomspace(1.0, 1.0 / 256.0, 40), np.geomspace(1.06, 1.0 / 1.06, 12)

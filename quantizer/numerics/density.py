@@ -191,7 +191,7 @@ def distinct(values: Floats) -> Floats:
 
 
 def _bins_fine_near_zero(tensor: TensorProfile) -> tuple[Floats, Floats, Floats]:
-    """Return ends and mass of bins that are narrow near zero, where the small channels have their values."""
+    """Return ends and mass of bins that are narrow near zero, at the values of small channels."""
     whole = density(tensor)
     largest = max(abs(tensor.minimum), abs(tensor.maximum))
     side = largest * FINEST * (np.expm1(np.linspace(0.0, np.log1p(1.0 / FINEST), BINS_PER_SIDE + 1)))
@@ -261,7 +261,7 @@ def max_entropy_mass(base: Floats, means: Floats, squares: Floats, mean: Floats,
         mass[block] = rows
 
     def newton_step() -> Floats:
-        """Return H^-1 (wanted - found) for each row, (2, n), shortened where it is long."""
+        """Return H^-1 (wanted - found) for each row, (2, n), shortened if it is long."""
         mean_1, mean_2, square_1, both, square_2 = found[1:] / found[0] * in_units
         h_11, h_22 = square_1 - mean_1 * mean_1, square_2 - mean_2 * mean_2
         h_12 = both - mean_1 * mean_2
@@ -369,7 +369,7 @@ def cubed(values: Floats) -> Floats:
 
 
 class ChannelDensities:
-    """The densities of the channels of each tensor of a profile, estimated when they are first asked for."""
+    """The densities of the channels of each tensor of a profile, estimated on first use."""
 
     def __init__(self, profile: Profile) -> None:
         self._profile = profile

@@ -85,7 +85,7 @@ def _rounded(values: Array, scale: Array, qtype: QuantType) -> Array:
 
 
 def _candidates(largest: Array, qtype: QuantType, whole: float) -> Iterator[Array]:
-    """Yield scales of blocks with these largest magnitudes, as they are stored."""
+    """Yield scales of blocks with these largest magnitudes, rounded to numbers of their stored type."""
     scales = qtype.scales
     if scales is None:
         least = np.finfo(np.float32).tiny

@@ -101,7 +101,7 @@ def _batches(first: Indices, last: Indices, levels: int) -> Iterator[tuple[Indic
 
 
 def _divergences(counts: Counts, first: Indices, last: Indices, levels: int) -> Counts:
-    """Return the divergence of each window [first, last], all of which have the same length // levels."""
+    """Return the divergence of each window [first, last]; all have the same length // levels."""
     length = last - first + 1
     shortest, longest = int(length[-1]), int(length[0])
     # Rows are padded with zeros, which change no sum; only the columns from `shortest` on hold any.

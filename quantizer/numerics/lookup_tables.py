@@ -47,7 +47,7 @@ def build_table(
 
 
 def _continued(values: Floats) -> Floats:
-    """Give every NaN the value of the nearest number; the lower one where two are as near."""
+    """Replace every NaN by the nearest number, the lower one of two equally near."""
     defined = np.flatnonzero(~np.isnan(values))
     if defined.size == values.size:
         return values

@@ -79,7 +79,7 @@ def decibels(signal_power: float, noise_power: float) -> float:
 
 
 def weight_sqnr(weight: npt.NDArray[np.generic], params: QuantParams) -> float:
-    """Return the SQNR (dB) of a quantized constant; infinite where quantization is exact."""
+    """Return the SQNR (dB) of a quantized constant; infinite if quantization is exact."""
     exact = weight.astype(np.float32, copy=False)
     noise = float(np.mean(np.square(weight_error(exact, params)), dtype=np.float64))
     return decibels(float(np.mean(np.square(exact), dtype=np.float64)), noise)

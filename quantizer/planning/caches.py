@@ -50,7 +50,7 @@ MIN_CHANNEL_SHARE = 1.0 / 256.0
 
 
 def check_has_cache(graph: Graph, target: Target, setting: str) -> None:
-    """Raise a ConfigError if a model has no cache that a target keeps in int8, and a setting asks for one."""
+    """Raise ConfigError if a setting asks for int8 caches and the target has none for this model."""
     if setting == "float" or _attentions(graph, target) or _concat_caches(graph, target):
         return
     operators = " or ".join(target.int8_caches)
@@ -100,7 +100,7 @@ def with_int8_caches(
 def cached_names(
     graph: Graph, nodes: Mapping[str, NodePlan], borders: Mapping[str, QuantParams]
 ) -> tuple[str, ...]:
-    """Return the inputs and outputs of the model that hold a cache in int8, in their order."""
+    """Return the model's inputs and outputs that are int8 caches, in their order."""
     of_attentions = {
         name
         for node in graph.nodes

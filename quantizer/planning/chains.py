@@ -166,7 +166,7 @@ def with_chains(facts: PlanningFacts) -> PlanningFacts:
 
 
 def _fused(chain: PointwiseChain, facts: PlanningFacts) -> str:
-    """Return the kernel of the one float operator that the target has for a chain, "" where it has none."""
+    """Return the kernel of the target's one float operator for a chain, or ""."""
     if Implementation.FUSED not in facts.target.spellings or facts.config.form not in RUNTIME_FORMS:
         return ""
     function = fused_function(chain, facts.identity.opset)
@@ -295,5 +295,5 @@ def planned_chains(nodes: Iterable[ir.Node], plan: QuantPlan) -> dict[str, tuple
 
 
 def inner_tensors(chains: Iterable[PointwiseChain]) -> set[str]:
-    """Return the tensors that are made and read inside chains alone."""
+    """Return the tensors that only chains make and read."""
     return {output_name(node) for chain in chains for node in chain.nodes[:-1]}

@@ -48,7 +48,7 @@ def too_coarse(decision: Decision) -> FloatReasons:
 
 
 def _lost(facts: PlanningFacts, name: str, step: float) -> FloatReason | None:
-    """Return which result has nothing left of a tensor that is rounded by a step; None where each has."""
+    """Return the first result that is erased by rounding a tensor to a step, as a reason, or None."""
     noise = ROUNDING * step**2
     itself, *others = facts.remainders_of(name)
     for left in others:

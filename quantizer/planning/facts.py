@@ -58,19 +58,19 @@ class KeptFacts:
     """
 
     def __init__(self, before: KeptFacts | None = None) -> None:
-        """Take the facts of the model before an adjustment, in which is looked too."""
+        """Start a store; `before`, that of the model before an adjustment, is searched too."""
         self._before = before
         self._known: dict[str, list[tuple[tuple[object, ...], object]]] = defaultdict(list)
 
     def find(self, name: str, sources: tuple[object, ...]) -> tuple[object] | None:
-        """Return what was derived from the same objects, None for nothing."""
+        """Return the fact that was derived from the same objects, in a tuple, or None."""
         for known, value in self._known[name]:
             if all(map(is_, known, sources)):
                 return (value,)
         return None if self._before is None else self._before.find(name, sources)
 
     def keep(self, name: str, sources: tuple[object, ...], value: object) -> None:
-        """Keep what was derived from some objects."""
+        """Store a fact that was derived from some objects."""
         self._known[name] = [(sources, value), *self._known[name]][:MOST_KEPT]
 
 
@@ -193,7 +193,7 @@ class PlanningFacts:
         return self.prepared.identity
 
     def weight_format(self, name: str) -> WeightFormat:
-        """Return the format of a constant of a float node: that which was chosen, or asked for."""
+        """Return the format of a constant of a float node: the chosen or the requested one."""
         return self.weight_formats.get(name) or asked_format(self.config)
 
     @derived_from("graph")
@@ -208,14 +208,14 @@ class PlanningFacts:
 
     @derived_from("graph", "profile", "prepared")
     def noise_gains(self) -> NoiseGains:
-        """How much noise the nodes let through, corrected by measured noise where the profile has that."""
+        """The noise that the nodes let through, corrected by measured noise if the profile has some."""
         return measured_gains(
             self.graph, self.profile, self.identity.opset, self.profile.noise, self._weight_errors
         )
 
     @derived_from("graph", "profile")
     def recurrent_sqnr(self) -> dict[Hashable, float]:
-        """What scales of the inputs of recurrent nodes were found to cost (`find_recurrent_scales`)."""
+        """A cache of SQNR (dB) with scales of recurrent inputs (`find_recurrent_scales`)."""
         return {}
 
     @derived_from("graph")
@@ -285,7 +285,7 @@ class PlanningFacts:
 
     @derived_from("graph", "profile", "recipe", "config")
     def float_spellings(self) -> Mapping[str, Implementation]:
-        """Implementations of float nodes: others than the usual ones where they cost less."""
+        """Implementations of float nodes that cost less than the usual ones."""
         model = self.cost_model
         if model is None:
             return {}
@@ -295,13 +295,13 @@ class PlanningFacts:
         return {name: Implementation(how) for name, how in spellings.items() if how}
 
     def float_spelling(self, name: str) -> Implementation:
-        """Return the implementation of a float node, the usual one where another costs no less."""
+        """Return the implementation of a float node: the usual one unless another costs less."""
         way = Implementation.USUAL if name in self.usual else self.float_spellings.get(name)
         return way or Implementation.USUAL
 
     @derived_from("prepared", "measured", "config", "quieter")
     def noise_limits(self) -> NoiseLimits:
-        """How much noise the outputs of the prepared model and the steps inside of it can bear."""
+        """The noise limits of the prepared model's outputs and of the steps inside it."""
         limits = noise_limits(self.prepared.graph, self.measured, self.config)
         return replace(limits, quieter=self.quieter) if self.quieter else limits
 
@@ -407,7 +407,7 @@ class PlanningFacts:
 
     @property
     def starts_everywhere(self) -> bool:
-        """Whether quantization starts at every operator that can be quantized, whatever time that takes."""
+        """Whether quantization starts at every operator that can be quantized, at any cost in time."""
         everything_asked = not self.config.regards_time and not self.recipe.products_alone
         return self.target.start_everywhere or everything_asked
 
@@ -448,7 +448,7 @@ class PlanningFacts:
 
     @derived_from("graph", "profile", "recipe", "config", "prepared", "range_cache")
     def in_16_bits(self) -> frozenset[str]:
-        """The activations with 16 bits where the activation type need not have them."""
+        """The activations with 16 bits because of a setting or their noise, not of the activation type."""
         named = self.named_16bit.intersection(self.activations.names)
         if self.config.min_tensor_sqnr <= 0.0:
             return named

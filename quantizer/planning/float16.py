@@ -127,7 +127,7 @@ def _findings(reasons: FloatReasons, graph: Graph) -> Iterator[Finding]:
 
 
 class _Ranges:
-    """The tensors and nodes of one plan that float16 cannot hold, by ranges and constants."""
+    """The tensors and nodes of one plan that do not fit float16, by ranges and constants."""
 
     def __init__(self, plan: QuantPlan, graph: Graph, profile: Profile) -> None:
         self.plan, self.graph, self.profile = plan, graph, profile
@@ -151,7 +151,7 @@ class _Ranges:
         return nodes
 
     def _range(self, name: str) -> tuple[float, float] | None:
-        """Return the smallest and the largest recorded value of a tensor; None where none was recorded."""
+        """Return the smallest and the largest recorded value of a tensor, or None."""
         if name not in self.profile:
             return None
         tensor = self.profile[name]
@@ -197,7 +197,7 @@ class _Ranges:
         return any(i >= 0 and n.facts.breaks_at_zero(n.ir_node, i) for n, i in self.graph.consumers(name))
 
     def _below(self, node: Node, tensors: Mapping[str, FloatReason]) -> Iterator[tuple[str, FloatReason]]:
-        """Yield the results of a node that an epsilon keeps from 0, and that are divided by or rooted."""
+        """Yield the results of a node that only an epsilon separates from 0 before a division or a root."""
         smallest = math.inf
         for index in range(len(node.inputs)):
             if self._is_epsilon(node, index):
@@ -210,7 +210,7 @@ class _Ranges:
             yield node.output, because(ReasonCode.BELOW_FLOAT16, tensor=node.output, smallest=smallest)
 
     def _is_epsilon(self, node: Node, index: int) -> bool:
-        """Whether an input is a small constant of which float16 keeps few bits or none."""
+        """Whether an input is a small constant that has few bits or none in float16."""
         value = self.graph.values.get(node.input(index))
         if value is None or value.const_value is None or value.const_value.size > SMALL_CONSTANT:
             return False
@@ -258,7 +258,7 @@ class _Ranges:
         return moved
 
     def _touching(self, name: str, reason: FloatReason) -> Iterator[str]:
-        """Yield the nodes that make and read a tensor, those that read its integers where it is large."""
+        """Yield the nodes that make and read a tensor; readers of its integers only if it is large."""
         large = reason.code is ReasonCode.BEYOND_FLOAT16
         maker = self.graph.producer(name)
         nodes = [*([] if maker is None else [maker])]
@@ -293,7 +293,7 @@ class _Ranges:
                 yield because(ReasonCode.CONSTANT_BEYOND_FLOAT16, tensor=name, largest=_words(largest))
 
     def _are_fillers(self, node: Node, index: int) -> bool:
-        """Whether what is beyond float16 in a constant is fillers that vanish as `FILLER_16` too."""
+        """Whether a constant's values beyond float16 are fillers that vanish as `FILLER_16` too."""
         constant, value = node.constant(index), self.graph.values[node.input(index)]
         assert constant is not None
         if _largest_of(with_fillers_16(constant)) > LARGEST_16:
@@ -309,7 +309,7 @@ class _Ranges:
         return is_mask and is_low and filler_rows(self.graph.values[node.output]) is not None
 
     def _sums(self, node: Node) -> Iterator[FloatReason]:
-        """Yield why what a node adds up is not float16."""
+        """Yield the reasons why a node's sums do not fit float16."""
         sums = node.facts.sums
         if sums is Sums.NONE:
             return
@@ -349,7 +349,7 @@ def _words(largest: float) -> str:
 
 
 def _elements(graph: Graph, profile: Profile, node: Node) -> int:
-    """Return how many elements make one of a result; 1 where that is not known."""
+    """Return the number of elements that a node sums to one of its result; 1 if it is not known."""
     if window := node.attributes.get_ints("kernel_shape", ()):
         return math.prod(window)
     if node.facts.sums is Sums.RUNNING:

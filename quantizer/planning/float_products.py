@@ -51,12 +51,12 @@ class FloatProducts:
 
     @property
     def reserved(self) -> FloatReasons:
-        """Why integers leave the products alone: for the steps that plan integers."""
+        """The products, each with the reason why the steps that plan integers skip it."""
         return dict.fromkeys(self.inputs, because(ReasonCode.FLOAT_PRODUCTS, type="", operators=""))
 
 
 def float_type(config: QuantConfig) -> QuantType | None:
-    """Return the floating-point type of products, None for integers alone."""
+    """Return the floating-point type of products; None if all are integer products."""
     qtype = TYPES[config.activation_type]
     if qtype.is_float:
         return qtype
@@ -104,7 +104,7 @@ def _is_unsupported_in_integers(node: Node, facts: PlanningFacts) -> bool:
 
 
 def _refusal(node: Node, facts: PlanningFacts, qtype: QuantType) -> FloatReason | None:
-    """Return why a node cannot compute with floating-point data and weights, None where it can."""
+    """Return why a node cannot compute with floating-point data and weights, or None."""
     graph, target, rule = facts.graph, facts.target, node.rule
     if reason := shape_arithmetic(node, graph):
         return reason
@@ -120,7 +120,7 @@ def _refusal(node: Node, facts: PlanningFacts, qtype: QuantType) -> FloatReason 
 
 
 def _beyond_limits(node: Node, graph: Graph, limits: ProductLimits) -> str:
-    """Return in words by which limit of its kernel a product has none, "" for none."""
+    """Return a phrase on the limit that leaves a product without a kernel, or ""."""
     assert node.rule is not None
     assert node.rule.weight is not None
     weight = graph.shape(node.input(node.rule.weight.index))
@@ -189,7 +189,7 @@ def write_clips_as_max(graph: Graph, target: Target, nodes: dict[str, NodePlan],
 
 
 def non_finite(facts: PlanningFacts, products: FloatProducts) -> list[Finding]:
-    """Return a finding where what such products read held NaN or infinity when it was profiled."""
+    """Return a finding if inputs of float products had NaN or infinity in the profile."""
     names = {
         facts.graph.node(node).input(index): params.qtype.name
         for node, inputs in products.inputs.items()

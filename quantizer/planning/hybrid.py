@@ -215,7 +215,7 @@ def _hybrid(
 
 
 def _is_too_slow(node: Node, facts: PlanningFacts) -> bool:
-    """Whether the target's dynamic kernel is slower than float, and was not asked for all the same."""
+    """Whether the target's dynamic kernel is slower than float, and the user did not ask for it."""
     asked = facts.config.mode == "dynamic" and not facts.config.regards_time
     return node.op_type in facts.target.slower_dynamic and not asked
 
@@ -529,7 +529,7 @@ def _int8_params(node: Node, plan: QuantPlan, facts: PlanningFacts) -> Iterator[
 
 
 def _least_sqnr(config: QuantConfig) -> float:
-    """Return the SQNR (dB) that a weight must keep."""
+    """Return the least SQNR (dB) of a weight."""
     return config.min_tensor_sqnr or (AUTO_SQNR if config.mode in ("static", "auto") else 0.0)
 
 

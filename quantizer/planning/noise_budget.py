@@ -197,7 +197,7 @@ class NoiseRules:
         return NO_FLOATS
 
     def cheap_first_layers(self, decision: Decision) -> FloatReasons:
-        """Return the products of `cheap_nodes`, which is asked once."""
+        """Return the products of `cheap_nodes`, once in a decision."""
         facts, plan = self._facts, decision.plan
         asked = any(reason.code is ReasonCode.CHEAP_FIRST_LAYER for reason in decision.floats.values())
         if asked or not self.judged or not facts.config.regards_time:
@@ -207,7 +207,7 @@ class NoiseRules:
 
 
 def _prices(decision: Decision) -> Prices:
-    """Return the prices of nodes with too much noise: time, or bytes where their weights get 8 bits for 4."""
+    """Return the prices of noisy nodes: time, or, if their weights get 8 bits instead of 4, bytes."""
     facts, plan = decision.facts, decision.plan
     if not facts.config.has_few_bits:
         return decision.prices

@@ -194,7 +194,7 @@ def _has_channels(facts: PlanningFacts) -> bool:
 
 
 def _without_channels(facts: PlanningFacts) -> list[Finding]:
-    """Return a finding where adjustments are asked for and the profile has no records of channels."""
+    """Return a finding if adjustments need records of channels and the profile has none."""
     config, weighted = facts.config, weighted_channels(facts.graph)
     is_asked = config.mode not in DATA_FREE and not (config.equalization == config.bias_correction == "off")
     observed = [name for name in weighted if name in facts.measured]
@@ -292,7 +292,7 @@ def recurrent_equalized(planned: PlannedModel, floats: FloatReasons = NO_FLOATS)
 
 
 def equalized(planned: PlannedModel) -> PlannedModel:
-    """Return the plan of the model whose activation channels are equalized where that gains enough."""
+    """Return the plan of the model with equalized activation channels, if that gains enough."""
     facts = planned.source_facts
     if facts.config.equalization == "off" or not _has_channels(facts):
         return planned
@@ -527,7 +527,7 @@ def open_plan(prepared: PreparedModel, plan: QuantPlan, where: str = "plan") -> 
 
 
 def check_without_samples(config: QuantConfig) -> None:
-    """Raise ConfigError where settings round with samples."""
+    """Raise ConfigError if settings round with samples."""
     if config.rounding in WITH_SAMPLES:
         raise ConfigError(
             f"rounding {config.rounding}: needs samples, which 'qprof quantize --data' takes; write a plan "

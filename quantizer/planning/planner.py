@@ -245,7 +245,7 @@ def _implementation(
 
 
 def _float_implementation(facts: PlanningFacts, node: Node, parameters: Parameters) -> Implementation:
-    """Return the implementation of a float node: USUAL for as it is, where the runtime does it no harm."""
+    """Return the lowering variant of a float node: a faster one, one that avoids harm, or USUAL."""
     reads_stored = node.input(0) in parameters.tensors
     if reads_stored and node.op_type == CHAIN and chain_of(node.ir_node).fused:
         return Implementation.FUSED  # elsewhere the runtime makes that operator of the chain's nodes itself
@@ -339,7 +339,7 @@ def rounded_outputs(decision: Decision) -> FloatReasons:
 
 
 def _moved_to(name: str, graph: Graph, plan: QuantPlan) -> str:
-    """Return the output of the model to which the values of a tensor are moved as they are; "" for none."""
+    """Return the model output that gets the unchanged values of a tensor, or ""."""
     if graph.is_result(name):
         return name
     readers = [r for r, _ in graph.consumers(name) if plan.nodes[r.name].kind is Kind.PASS_THROUGH]
@@ -347,7 +347,7 @@ def _moved_to(name: str, graph: Graph, plan: QuantPlan) -> str:
 
 
 def with_fitting_shapes(plan: QuantPlan, model: CostModel) -> QuantPlan:
-    """Return a plan with channels padded, and widths folded into channels, where that is predicted faster."""
+    """Return a plan with channels padded, and widths folded into channels, if predicted faster."""
     unfitted = replace(plan.adjustments, padded_channels={}, folded_widths={})
     plan = replace(plan, adjustments=unfitted)
     padded = replace(plan, adjustments=replace(unfitted, padded_channels=find_padding(model, plan)))

@@ -130,14 +130,14 @@ def _candidate(node: Node, facts: PlanningFacts, floats: FloatReasons) -> Choice
 
 
 def _lut(node: Node, rule: Rule, facts: PlanningFacts) -> Implementation:
-    """Return the implementation of a node as a look-up table, USUAL where it is none."""
+    """Return the implementation of a node as a look-up table, or USUAL."""
     if node.op_type == CHAIN and chain_of(node.ir_node).quantized_fused:
         return Implementation.FUSED
     return Implementation(lut_implementation(node.op_type, facts.target) if rule.unary else "")
 
 
 def _unsupported(node: Node, facts: PlanningFacts) -> FloatReason | None:
-    """Return why a node cannot be quantized whatever its neighbours are, None when it can."""
+    """Return why the node can never be quantized, or None."""
     graph, target, rule = facts.graph, facts.target, node.rule
     if reason := shape_arithmetic(node, graph):
         return reason
@@ -321,7 +321,7 @@ class _Spread:
         return inputs
 
     def _joins(self, node: Node) -> bool:
-        """Whether a memory-bound node is better off quantized, its neighbours being as they are now."""
+        """Whether a memory-bound node is better off quantized, with its present neighbours."""
         rule, inputs = node.rule, self.inputs(node)
         assert rule is not None
         if not inputs.floating:
@@ -342,7 +342,7 @@ class _Spread:
         return sum(tensor.count + tensor.nan + tensor.inf for tensor in tensors)
 
     def _is_wanted(self, node: Node) -> bool:
-        """Whether a reader is quantized; a pass-through node is as good quantized, whatever reads it."""
+        """Whether a reader is quantized, or the node passes values through, quantized at no cost."""
         if node.rule is not None and node.rule.constraint is Constraint.SAME:
             return True
         return any(

@@ -33,7 +33,7 @@ def check_settings(prepared: PreparedModel, recipe: Recipe) -> None:
 
 
 def check_weight_type(graph: Graph, recipe: Recipe) -> None:
-    """Raise ConfigError where a type of weights was asked for that the target has for none of them."""
+    """Raise ConfigError if the target reads no weight of the model in the requested type."""
     config, given, own = recipe.config, recipe.given, recipe.target
     target_types = [name for name in own.weight_types if name not in WEIGHT_ONLY_TYPES]
     if config.mode != "weight-only" or config.weight_type in target_types or "weight_type" not in given:

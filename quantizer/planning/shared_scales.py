@@ -57,7 +57,7 @@ class _Groups:
         self.groups: dict[ScaleGroup, None] = {}
 
     def of(self, name: str) -> ScaleGroup:
-        """Return the group of a tensor, which begins with it alone."""
+        """Return the group of a tensor; a new group has only this member."""
         if name not in self._group_of:
             own = self._facts.range_of(name)
             group = self._group_of[name] = ScaleGroup({name: own}, own, (name,), own)

@@ -271,7 +271,7 @@ def _readers(graph: Graph) -> dict[str, list[tuple[Node, WeightLayout]]]:
 def _storages(
     facts: PlanningFacts, shape: Sequence[int], readers: Iterable[tuple[Node, WeightLayout]]
 ) -> dict[tuple[str, int], Storage]:
-    """Return the ways in which a constant can be stored for all nodes that read it, as the last has them."""
+    """Return the ways to store a constant for all of its readers, in the form for the last reader."""
     found: dict[tuple[str, int], Storage] | None = None
     for node, weight in readers:
         own: dict[tuple[str, int], Storage] = {}
@@ -294,7 +294,7 @@ def _storages(
 
 
 def _references(facts: PlanningFacts) -> dict[str, WeightFormat]:
-    """Return the format of each weight in which its noise is estimated: the widest, of integers."""
+    """Return the format of each weight for estimating its noise: the widest, preferably of integers."""
     found = {}
     for name, readers in _readers(facts.graph).items():
         storages = _storages(facts, _shape(facts.graph, name), readers)

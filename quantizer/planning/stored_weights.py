@@ -56,7 +56,7 @@ class Storage:
 
     @property
     def key(self) -> tuple[str, int]:
-        """Two nodes that read the same constant can share it where these are equal: type and block."""
+        """Type and block: nodes that read the same constant can share it if these are equal."""
         return written_name(self.format.qtype), self.format.block_size
 
     def params_of(self, array: Floats, file: ArrayFile | None = None) -> tuple[QuantParams, float]:
@@ -74,7 +74,7 @@ class Storage:
 def weight_storage(
     node: Node, weight: WeightLayout, shape: Sequence[int], facts: PlanningFacts, asked: WeightFormat
 ) -> Storage | None:
-    """Return the storage of one constant in the format `asked`, or near it; None without a type for it."""
+    """Return the storage of one constant in the format `asked`, or near it; None if its type is missing."""
     config, target, rule, rank = facts.config, facts.target, node.rule, len(shape)
 
     # The runtime's own operator, where it can compute the node.
@@ -121,7 +121,7 @@ def weight_storage(
 
 
 def written_name(qtype: QuantType) -> str:
-    """Return the name of a type of weights in the lists of targets: a format, or what is stored."""
+    """Return the name of a type of weights in the lists of targets: its format, or its stored type."""
     return qtype.storage if qtype.scales is None else qtype.name
 
 
@@ -188,7 +188,7 @@ def stand_in(facts: PlanningFacts) -> WeightFormat:
 
 
 def signed_type(facts: PlanningFacts) -> QuantType:
-    """Return the signed type of 8 bits, or of 7 if these were asked for."""
+    """Return the signed type of 8 bits, or of 7 if the settings name it."""
     return INT7 if facts.config.weight_type == "int7" else INT8
 
 
