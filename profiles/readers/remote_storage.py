@@ -172,7 +172,7 @@ def _asked(url: str, request: Callable[[Any, str], T]) -> T:
 
 
 def _opened(url: str) -> tuple[Any, str]:
-    """Return the store of a URL, and the path in it; libraries keep one connection for each store."""
+    """Return the store of a URL, and the path in it; libraries share one connection for each store."""
     fsspec = library("fsspec.core", shown_url(url), "remote")
     try:
         store, path = fsspec.url_to_fs(url)

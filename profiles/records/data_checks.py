@@ -173,9 +173,9 @@ def check_input(name: str, record: InputProfile) -> InputCheck:
 def mean_and_deviation(tensor: TensorProfile) -> tuple[float, float]:
     """Return mean and standard deviation of a tensor that has elements, from its histogram.
 
-    A histogram does not depend on the order of the samples, and so do these not. A bin is at most a 999th of
-    the range wide and its elements count as evenly spread in it, so that both are exact to about a 2000th of
-    the range; if all elements are whole numbers and a bin has one of them, exact to rounding.
+    Neither depends on the order of the samples. A bin is at most a 999th of the range wide and its elements
+    count as evenly spread in it, so that both are exact to about a 2000th of the range; if all elements are
+    whole numbers and a bin has one of them, exact to rounding.
     """
     edges = np.clip(tensor.histogram.edges(), tensor.minimum, tensor.maximum)
     low, high = edges[:-1], edges[1:]
@@ -240,7 +240,7 @@ def looks_channels_last(record: InputProfile) -> bool:
 def is_constant_input(record: InputProfile, runs: int, alone: bool) -> bool:
     """Return whether a float input of more than one element has one value everywhere, in every sample.
 
-    Integers often have, such as the mask of sentences without padding; so have scalars, such as a rate.
+    Integers often have one, such as the mask of sentences without padding; so have scalars, such as a rate.
     Recurrent models begin with 0: it counts only for an input that is the only one.
     """
     tensor = record.tensor

@@ -54,7 +54,7 @@ class RunProgress:
 def load_progress(path: Path, run: Mapping[str, object]) -> RunProgress:
     """Return the progress of an earlier run; none if there is no file.
 
-    `run` is shared by two runs if one can resume the other: the model, "samples" (their number, None if
+    One run can resume another only if `run` is equal in both: the model, "samples" (their number, None if
     unknown), and all settings that the profile depends on. ProfileError if the file is damaged, of another
     version, or belongs to another run.
     """

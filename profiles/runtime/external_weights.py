@@ -47,9 +47,9 @@ def load_weights(model: ir.Model, most: int = sys.maxsize) -> None:
 def save_with_weights(model: ir.Model, path: str | os.PathLike[str]) -> None:
     """Save a model with its weights in one file beside it, "weights.bin", which onnxruntime maps.
 
-    A protobuf cannot exceed 2 GB, and is slow long before. The model keeps its own weights; small ones that
-    are in files are loaded. WritingError if the temporary folder has no room, ModelError if external data
-    cannot be read.
+    A protobuf cannot exceed 2 GB, and is slow long before. The model's own weights stay; small ones that are
+    in files are loaded. WritingError if the temporary folder has no room, ModelError if external data cannot
+    be read.
     """
     with _saving(model, Path(path).parent):
         load_weights(model, SMALLEST_EXTERNAL)

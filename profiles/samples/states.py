@@ -100,11 +100,10 @@ def next_state(output: npt.NDArray[Any], before: npt.NDArray[Any] | None) -> npt
 def fed_back(
     preprocessing: Preprocessing, inputs: Sequence[InputSpec], model: FloatModel | None
 ) -> tuple[FedBack, ...]:
-    """Return the inputs that take outputs of the run before: as the recipe says, or by their usual names.
+    """Return the inputs that take outputs of the run before: from the recipe, or by their usual names.
 
     The recipe's `state` has patterns of outputs, and of the inputs that take them; the constants of these
-    inputs are their values in the first step. Without `state`, a text goes through a model with the usual
-    names.
+    inputs are their values in the first step. Without `state`, only texts use the usual names.
     """
     where = f"{preprocessing.name}: state"
     constants: Mapping[str, Any] = preprocessing.settings.get("constants") or {}
