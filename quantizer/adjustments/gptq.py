@@ -315,9 +315,9 @@ def _output_axis(weight: Weight) -> int | None:
 
 
 def _key(weight: Weight, reading: ProductInput, centred: bool) -> bytes:
-    """Return a digest of all that the rounding of a weight depends on, but the float model and the samples.
+    """Return a digest of everything a weight's rounding depends on, except the float model and the samples.
 
-    Where the channels of what a node reads are equalized, its weight is another one too.
+    A node whose input channels are equalized has another weight, too.
     """
     array = np.ascontiguousarray(weight.array)
     facts = (weight.node.name, reading, centred, params_digest(weight.params), array.dtype, array.shape)

@@ -185,7 +185,7 @@ def _share(
 ) -> QuantPlan:
     """Return a part's share of a plan, in the part's names; `present` are the names of the whole.
 
-    A Mul that equalization added belongs to the part that reads it, whatever its name.
+    A Mul that equalization added belongs to the part whose model contains it, with any name.
     """
     nodes = {str(node.name) for node in model.graph}
     tensors = {
