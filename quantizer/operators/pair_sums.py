@@ -95,7 +95,8 @@ def _pairs(blocks: Array, layout: WeightLayout) -> list[tuple[Array, Array]]:
         layout: of the weight.
     """
     groups, outputs, inputs, taps = blocks.shape
-    if inputs == 1 and (taps == 1 or (groups > 1 and outputs == 1)):
+    is_depthwise = layout.kernel is Kernel.GATHERS and groups > 1 and outputs == 1
+    if inputs == 1 and (taps == 1 or is_depthwise):
         return []  # a single weight; and kernels of depthwise convolutions add nothing in 16 bits
     if inputs % 2 == 0:
         return [(blocks[:, :, 0::2], blocks[:, :, 1::2])]

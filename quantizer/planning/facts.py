@@ -355,14 +355,13 @@ class PlanningFacts:
         if params.zero_point.any():  # its products sum the codes: those of 7 bits are safe in any pair
             params = self.channel_params(name, axis, schema, INT7)
             return QuantParams(params.scale, params.zero_point, qtype, axis)
-        key = (name, layout, axis, schema, qtype)
+        array = self.graph.constant(name)
+        assert array is not None
+        axes = layout.axes(node, array.shape)
+        key = (name, layout, axes, axis, schema)
         if key not in self._channel_params:
-            array = self.graph.constant(name)
-            assert array is not None
-            axes = layout.axes(node, array.shape)
-            self._channel_params[key] = unsaturated(
-                params, array.astype(np.float32, copy=False), axes, layout, schema
-            )
+            weight = array.astype(np.float32, copy=False)
+            self._channel_params[key] = unsaturated(params, weight, axes, layout, schema)
         return self._channel_params[key]
 
     def params_with_bias(

@@ -128,6 +128,11 @@ def test_a_depthwise_convolution_keeps_the_full_range() -> None:
     assert (safe_codes(weight, CONV, node_of("Conv", group=4)) == 127).all()
 
 
+def test_a_depthwise_transposed_convolution_is_written_as_one_that_sums_pairs() -> None:
+    weight = np.ones((4, 1, 2, 2), np.float32)
+    assert (safe_codes(weight, CONV_TRANSPOSE, node_of("ConvTranspose", group=4)) == 64).all()
+
+
 def test_each_gate_of_a_recurrent_node_has_a_scale_of_its_own() -> None:
     weight = np.array([[[1.0, 1.0], [1.0, 0.0]]], np.float32)
     assert safe_codes(weight, INPUT_GATES, node_of("LSTM")).tolist() == [[[64, 64], [127, 0]]]
