@@ -147,6 +147,8 @@ MAKING = {
     "quantizer/planning/caches.py": "how a target's caches are written",
     "quantizer/planning/facts.py": "how a target's caches are written",
     "quantizer/planning/float_products.py": "the limits of a target for convolutions",
+    "quantizer/evaluation/doubts.py": "operators of a written model",
+    "quantizer/noise/output_kinds.py": "the name of a softmax that is written out, in a reason",
     "quantizer/evaluation/layers.py": "the condition among the results of a Loop's body",
     "quantizer/microbenchmarks/networks.py": "writes the networks that are measured",
     "quantizer/microbenchmarks/kernel_times.py": "what stands in the networks that are measured",
