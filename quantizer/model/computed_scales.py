@@ -13,12 +13,9 @@ from .graph import constant_of
 
 
 def scale_of(value: ir.Value | None) -> tuple[npt.NDArray[Any], str] | None:
-    """Return the scales that a conversion reads, and the ONNX type of what is stored; None if they vary.
+    """Return the scales that a conversion reads, and the ONNX type of their stored form; None if they vary.
 
-    A constant, the Cast of one, or the DequantizeLinear of one with one scale, which is computed in float32.
-
-    Args:
-        value: the input of the conversion.
+    Scales are a constant, the Cast of one, or a DequantizeLinear of one with one scale, computed in float32.
     """
     if value is None:
         return None

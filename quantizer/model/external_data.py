@@ -25,10 +25,9 @@ from .protobuf import all_tensors, is_outside, read_proto
 
 
 def external_files(path: str | os.PathLike[str]) -> set[Path]:
-    """Return the files beside a model in which its external data is, as the model names them.
+    """Return the files of a model's external data, as the model names them, beside the model.
 
-    Raises:
-        ModelError: the model cannot be read, or is no ONNX model.
+    Raises ModelError if the file cannot be read as an ONNX model.
     """
     return {Path(path).parent / location for location in _locations(os.fspath(path), _version(path))}
 
@@ -55,14 +54,10 @@ FLOAT_WEIGHT_TYPES = frozenset(
 
 
 def float_weight_bytes(path: str | os.PathLike[str], least: int = 0) -> int:
-    """Return the bytes of the float constants of a model file, external data included, which is not read.
+    """Return the bytes of a model file's float constants, with external data, which is not read.
 
-    Args:
-        path: of the model.
-        least: 0 is returned where the file is shorter and names no other one; it is not parsed then.
-
-    Raises:
-        ModelError: the model cannot be read, or is no ONNX model.
+    A file shorter than `least` bytes that names no other file gives 0 without being parsed. Raises ModelError
+    if the file cannot be read as an ONNX model.
     """
     with (
         suppress(OSError, ValueError),  # an empty file cannot be mapped
@@ -91,11 +86,9 @@ CONVERSIONS = b"uantizeLinear"
 
 
 def has_few_bit_floats(model: str | bytes, types: frozenset[int] = FEW_BIT_FLOATS) -> bool:
-    """Whether constants of a model, its zero points among them, are floating-point numbers of few bits.
+    """Whether constants of a model, also zero points, have one of these types of few-bit floats.
 
-    Args:
-        model: path, or the bytes of a model; False where there is none, or it cannot be read.
-        types: those that are looked for.
+    The model is a path or the bytes of a file; a file that is missing or cannot be read gives False.
     """
     if isinstance(model, bytes):
         return CONVERSIONS in model and bool(types & _types_in(onnx.ModelProto.FromString(model)))
@@ -127,12 +120,10 @@ def bytes_needed(tensor: onnx.TensorProto) -> int:
 
 
 def check_external(proto: onnx.ModelProto, path: str | os.PathLike[str]) -> None:
-    """Check the external data of every tensor, whose type and dimensions are known to be right.
+    """Check the external data of every tensor, whose type and dimensions are already checked.
 
-    Where it is is checked before anything of the file is looked up; then, that it is as long as it has to be.
-
-    Raises:
-        ModelError: a place outside the model's folder, a file that is missing or short, or no valid numbers.
+    The place is checked before the file is accessed, and then the length. Raises ModelError for a place
+    outside the model's folder, a missing or short file, or invalid numbers.
     """
     path = Path(path)
     for tensor in filter(is_outside, all_tensors(proto)):
@@ -193,12 +184,7 @@ class SharedFileTensor(ir.ExternalTensor):
     """
 
     def __init__(self, tensor: ir.ExternalTensor, file: ir.ExternalTensor) -> None:
-        """Take the part of a tensor.
-
-        Args:
-            tensor: as the model file has it.
-            file: all bytes of the file, as one tensor.
-        """
+        """Take the part of `tensor` from `file`, all bytes of a file as one tensor."""
         super().__init__(
             file.location,
             tensor.offset,
@@ -230,10 +216,9 @@ class SharedFileTensor(ir.ExternalTensor):
         return self._bytes().tobytes()
 
     def release(self) -> None:
-        """Close the map of the file, for all its tensors; the next that is read maps it again.
+        """Close the map of the file, for all its tensors; the next tensor that is read maps it again.
 
-        Raises:
-            BufferError: an array still refers to it, which stays valid.
+        Raises BufferError if an array still refers to the map, which stays valid.
         """
         super().release()
         self._file.release()
@@ -271,13 +256,10 @@ def in_file(tensor: ir.TensorProtocol) -> ir.ExternalTensor | None:
 
 
 def shared_file(tensor: ir.ExternalTensor, path: str | os.PathLike[str]) -> ir.ExternalTensor:
-    """Return all bytes of the file of a tensor, which knows its folder as an absolute path.
+    """Return all bytes of a tensor's file, with an absolute path of its folder.
 
-    So it is found after a change of the current folder, and where the files are links.
-
-    Args:
-        tensor: as the model file has it.
-        path: of the model file.
+    The file is found after a change of the current folder, and if files are links. `path` is that of the
+    model file.
     """
     file = Path(path)
     folder = _folder_of(file, os.fspath(tensor.location))

@@ -27,11 +27,9 @@ ModelLike: TypeAlias = str | os.PathLike[str] | onnx.ModelProto | ir.Model
 def load_model(path: str | os.PathLike[str]) -> ir.Model:
     """Read, check and mend an ONNX file; its nodes are put in topological order.
 
-    Weights in external files stay there and are mapped on demand. `read_model` also tells what was mended.
-
-    Raises:
-        ModelError: it is no ONNX model or cut off, its external data is missing or damaged, or it cannot be
-            run.
+    Weights in external files stay there and are mapped on demand. `read_model` also returns the repairs.
+    Raises ModelError if the file is no ONNX model or cut off, its external data is missing or damaged, or it
+    cannot be run.
     """
     return read_model(path).model
 
@@ -49,18 +47,12 @@ def temporary_folder() -> Iterator[Path]:
 
 @contextmanager
 def model_file(model: ModelLike, name: str = "") -> Iterator[Path]:
-    """Yield the file of a model: the one given, or a temporary one of the model in memory.
+    """Yield the file of a model: the given one, or a temporary one of the model in memory.
 
-    An object is only read. So a model in memory is checked, prepared and run as a file is, and the same model
-    gives the same bytes.
-
-    Args:
-        model: a path, of a file or of a folder (`model_in`), or an object; an `onnx_ir.Model` may have
-            external data, a `ModelProto` in memory has no folder in which it could be.
-        name: of the temporary file; made of the name of the graph when "".
-
-    Raises:
-        ModelError: the object is no model, or its weights are elsewhere or missing.
+    An object is only read. A model in memory is checked, prepared and run like a file, so the same model
+    gives the same bytes. A path is that of a file or a folder (`model_in`). An `onnx_ir.Model` may have
+    external data; a `ModelProto` in memory has no folder for it. An empty `name` names the temporary file
+    after the graph. Raises ModelError if the object is no model, or its weights are elsewhere or missing.
     """
     if isinstance(model, str | os.PathLike):
         yield model_in(model)
@@ -88,10 +80,9 @@ def model_file(model: ModelLike, name: str = "") -> Iterator[Path]:
 
 
 def model_name(model: ModelLike) -> str:
-    """Return the name of a model's file; for an object one made of the name of its graph.
+    """Return the name of a model's file, or for an object a name made of that of its graph.
 
-    Raises:
-        ModelError: it is no model.
+    Raises ModelError for an object that is no model.
     """
     if isinstance(model, str | os.PathLike):
         return Path(model).name
@@ -104,10 +95,9 @@ def model_name(model: ModelLike) -> str:
 
 
 def model_bytes(path: str | Path) -> int:
-    """Return the size of a model in bytes, files of external data included, each once.
+    """Return the size of a model in bytes, with each file of external data once.
 
-    Raises:
-        ModelError: a file is missing, or the model is not ONNX.
+    Raises ModelError if a file is missing, or the model is not ONNX.
     """
     try:
         files = {Path(path).resolve(), *(file.resolve() for file in external_files(path))}

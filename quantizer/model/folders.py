@@ -26,12 +26,10 @@ DECODERS = ("decoder_model_merged.onnx", "decoder_model.onnx", "decoder_with_pas
 
 
 def model_in(path: str | os.PathLike[str]) -> Path:
-    """Return the ONNX file of a folder; a path that is no folder as it is.
+    """Return the ONNX file of a folder; a path that is no folder is returned unchanged.
 
-    It is the file that the settings of onnxruntime-genai name, one with a usual name, or the only one.
-
-    Raises:
-        ModelError: the folder has none, several and none of these names, or an encoder and its decoder.
+    It is the file that the settings of onnxruntime-genai name, one with a usual name, or the only one. Raises
+    ModelError if the folder has none, has several without a usual name, or has an encoder and its decoder.
     """
     folder = Path(path)
     if not folder.is_dir():

@@ -62,12 +62,8 @@ def constant_of(value: ir.Value | None) -> npt.NDArray[Any] | None:
 def check_scopes(model: ir.Model, where: str) -> ir.Model:
     """Return the model itself if every value that a node reads is made before it, in its or an outer graph.
 
-    Args:
-        model: a model that a step has edited.
-        where: the step, for messages.
-
-    Raises:
-        PlanError: naming the first nodes and values of which this is not true.
+    Raises PlanError with the first nodes and values that break this; `where` names the step that edited the
+    model.
     """
     errors = list(_errors(model.graph, set()))
     if errors:

@@ -33,10 +33,6 @@ def model_id(model: ir.Model, file: str) -> ModelId:
     first element of the target shape of Reshape and Expand, where exporters write the batch. Weights: the
     values of all other constants. Value info, doc strings, metadata, producer and versions of the file format
     do not enter. Weights are read one after the other, without a copy.
-
-    Args:
-        model: the prepared model.
-        file: name of the model's file, shown in messages.
     """
     graph = model.graph
     digest = _Digest()
@@ -58,16 +54,9 @@ def model_id(model: ir.Model, file: str) -> ModelId:
 
 
 def check_model(expected: ModelId, actual: ModelId, what: str, *, same_weights: bool = True) -> None:
-    """Raise when a profile or plan was made for another model.
+    """Raise ProfileError if a profile or plan, named `what` in messages, was made for another model.
 
-    Args:
-        expected: the model that `what` was made for.
-        actual: the model at hand.
-        what: what is being applied, such as "profile.yaml": the message begins with it.
-        same_weights: whether the weights have to be the same, and not the graph alone.
-
-    Raises:
-        ProfileError: the graph differs, or the weights do.
+    Without `same_weights` only the graphs have to be equal.
     """
     pair = f"it is for {describe(expected)}, the model is {describe(actual)}"
     if expected.opset != actual.opset or expected.structure != actual.structure:

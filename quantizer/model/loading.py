@@ -59,8 +59,7 @@ class LoadedModel:
 def read_model(path: str | os.PathLike[str]) -> LoadedModel:
     """Read, check and mend an ONNX file.
 
-    Raises:
-        ModelError: it is no ONNX model, its data is missing or damaged, or it cannot be run.
+    Raises ModelError if the file is no ONNX model, its data is missing or damaged, or it cannot be run.
     """
     proto = read_proto(path)
     if not proto.HasField("ir_version") or not proto.HasField("graph"):
@@ -87,8 +86,7 @@ def read_model(path: str | os.PathLike[str]) -> LoadedModel:
 def converted(proto: onnx.ModelProto, path: str | os.PathLike[str]) -> ir.Model:
     """Return the model of a message: the one place where the exceptions of onnx_ir become errors of qprof.
 
-    Raises:
-        ModelError: onnx_ir cannot convert it; the message begins with `path`.
+    Raises ModelError, which begins with `path`, if onnx_ir cannot convert the message.
     """
     try:
         with _quiet():
@@ -181,11 +179,7 @@ def _without_values(proto: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _objection(model: str | onnx.ModelProto) -> str:
-    """Return the ONNX checker's objection to a model, "" when it takes it.
-
-    Args:
-        model: path, so that 2 GiB are no limit, or a message.
-    """
+    """Return the ONNX checker's objection to a model, or ""; only a path allows more than 2 GiB."""
     try:
         onnx.checker.check_model(model)
     except onnx.checker.ValidationError as problem:

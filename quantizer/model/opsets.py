@@ -14,17 +14,12 @@ MAX_SHOWN_BYTES = 1024
 
 
 def in_opset(model: ir.Model, opset: int) -> ir.Model:
-    """Return the model in another opset, with the tensors of its initialisers as they are.
+    """Return the model in another opset, with the tensors of its initialisers unchanged.
 
     The converter gets large initialisers by type and shape only. So weights are neither read nor copied,
     models of any size can be converted, and external data keeps its folder, which a protobuf does not record.
-
-    Args:
-        model: is left as it was; names of initialisers are unique over all its graphs.
-        opset: of the standard operators.
-
-    Raises:
-        RuntimeError: the converter cannot take the model there.
+    The argument is not changed; names of its initialisers are unique over all its graphs. Raises RuntimeError
+    if the converter fails.
     """
     bare = model.clone()
 

@@ -54,17 +54,11 @@ class FilesRead:
 
 
 def check_outputs(outputs: Iterable[Output], read: FilesRead) -> None:
-    """Refuse, before any work, outputs that cannot be written, or that would be written over inputs.
+    """Refuse, before any work, outputs that cannot be written, or that would replace inputs.
 
-    A hard link to what is read is another file as soon as it is replaced, and so is no matter.
-
-    Args:
-        outputs: files that the command writes; None for those that were not asked for.
-        read: what it reads.
-
-    Raises:
-        ConfigError: naming the output: a folder, a name that ends in a slash, a link to itself; below a file,
-            or in a folder that cannot be written; another output of the same command; a file that is read.
+    A hard link to an input is allowed: it becomes another file as soon as it is replaced. Outputs that were
+    not asked for are None. Raises ConfigError for a folder, a name that ends in a slash, a link to itself, a
+    path below a file, a folder that is not writable, a second output of this name, and a file that is read.
     """
     taken: list[Path] = []
     for output in outputs:

@@ -17,9 +17,8 @@ from ...profiles.base.errors import ModelError
 def read_proto(path: str | os.PathLike[str]) -> onnx.ModelProto:
     """Return the model in a file, its text checked; weights in other files are not read.
 
-    Raises:
-        ModelError: there is no such file, it cannot be read, or it is no ONNX model, or cut off, or text in
-            it is not UTF-8.
+    Raises ModelError if the file is missing, unreadable, no ONNX model or cut off, or has text that is not
+    UTF-8.
     """
     name = os.fsencode(path).decode("utf-8", "backslashreplace")
     if name != os.fspath(path):

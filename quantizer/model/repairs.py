@@ -78,17 +78,12 @@ _MESSAGES = {
 
 
 def check_proto(proto: onnx.ModelProto, where: str) -> None:
-    """Check the facts that conversion and the steps after it rely on.
+    """Check the facts that conversion and the steps after it rely on, in a message from `read_proto`.
 
-    Args:
-        proto: as `read_proto` gives it: its text is UTF-8.
-        where: the file, for messages.
-
-    Raises:
-        ModelError: a tensor has another amount of data than its type and dimensions take, a name is made
-            twice, an input is no tensor of a known type, a node has no operator, a Constant no value, an
-            attribute is that of a function outside of one, an output of a subgraph is made outside of it, or
-            the opset is below 1.
+    Raises ModelError if a tensor has another amount of data than its type and dimensions take, a name is made
+    twice, an input is no tensor of a known type, a node has no operator, a Constant no value, an attribute
+    outside a function is that of a function, an output of a subgraph is made outside of it, or the opset is
+    below 1.
     """
     if not proto.graph.output:
         raise ModelError(f"{where}: the graph has no outputs; export it with at least one")
@@ -188,15 +183,7 @@ def _check_node(node: onnx.NodeProto, names: frozenset[str], where: str) -> None
 
 
 def _check_tensor(tensor: onnx.TensorProto, where: str) -> None:
-    """Check type, dimensions and the amount of data of a tensor.
-
-    Args:
-        tensor: of an initialiser or attribute.
-        where: the file, for messages.
-
-    Raises:
-        ModelError: one of them cannot be.
-    """
+    """Check type, dimensions and the amount of data of a tensor; raises ModelError."""
     where = f"{where}: tensor '{tensor.name}'"
     if tensor.data_type not in _TYPES:
         raise ModelError(f"{where}: is of type {tensor.data_type}, which ONNX does not have; export it again")
@@ -218,11 +205,7 @@ def _check_tensor(tensor: onnx.TensorProto, where: str) -> None:
 
 
 def _check_sparse(sparse: onnx.SparseTensorProto, where: str) -> None:
-    """Check a sparse tensor: dimensions that a dense one can have, and as many indices, inside, as values.
-
-    Raises:
-        ModelError: one of them cannot be.
-    """
+    """Check a sparse tensor: dimensions that a dense one can have, and as many indices, inside, as values."""
     values, indices, dims = sparse.values, sparse.indices, list(sparse.dims)
     for tensor in (values, indices):
         _check_tensor(tensor, where)

@@ -58,26 +58,23 @@ def save_model(
     batch: FileBatch | None = None,
     file_bytes: bytes | None = None,
 ) -> Path:
-    """Write a model. The file is there complete or not at all; same model, same bytes.
+    """Write a model: the file is complete or absent; the same model gives the same bytes.
 
-    Weights go to a file of their own beside it, one after the other, when they do not fit into one (2 GiB),
-    or when they are large and the model came with external data. That file is named after the model and a
-    digest of the weights: an older model of this name keeps its weights until it is replaced; they go then.
-    The argument keeps its own tensors.
+    Weights go to a file of their own beside it, one after the other, if they do not fit into one (2 GiB), or
+    if they are large and the model came with external data (`external`). That file is named after the model
+    and a digest of the weights: an older model of this name keeps its weights until it is replaced, and then
+    they are deleted. The argument keeps its own tensors.
 
     Args:
-        model: what to write.
-        path: the file.
-        external: the model was made from one with external data.
-        batch: files with which it is to appear; None for alone.
-        file_bytes: the model as `in_memory` returned it; None where that was not asked.
+        batch: files that appear together with the model; None if it appears by itself.
+        file_bytes: the model as `in_memory` returned it; None if that was not called.
 
     Returns:
-        The temporary file, which has its weights beside it and can be opened while the batch is open.
+        The temporary file, with its weights beside it, which can be opened while the batch is open.
 
     Raises:
-        ConfigError: the folder is missing or cannot be written, or `path` names no file; or it is a pipe or a
-            device, and the weights need a file of their own.
+        ConfigError: the folder is missing or not writable, `path` names no file, or it is a pipe or device
+            and the weights need a file of their own.
     """
     if batch is None:
         with replacing_together() as alone:
