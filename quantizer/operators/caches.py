@@ -66,12 +66,8 @@ def turns_pairs(node: Node, place: CachePlace) -> bool:
 def channel_magnitudes(node: Node, place: CachePlace, magnitudes: Floats) -> Floats:
     """Return the largest magnitude of each element of each head of a cache, (heads, elements).
 
-    Positions turn pairs of elements of a key by any angle: both can become as large as the pair is long.
-
-    Args:
-        node: the attention.
-        place: its keys, or its values.
-        magnitudes: of the channels of the tensor that `new_entries` gives.
+    Positions turn pairs of elements of a key by any angle, so both can become as large as the pair is long.
+    `magnitudes` are those of the channels of the tensor that `new_entries` gives.
     """
     attributes = node.attributes
     heads, stored = (attributes.get_int(name, 1) or 1 for name in ("num_heads", "kv_num_heads"))

@@ -205,15 +205,10 @@ class CacheProduct:
 
 
 def cache_product(graph: Graph, node: Node, position: int, growth: int) -> CacheProduct | None:
-    """Return the MatMul in whose second input a cache ends; None where it is read otherwise.
+    """Return the MatMul whose second input is a cache at `position` of the node, or None for other readers.
 
-    Between may be Transpose, and heads that are repeated by Unsqueeze, Expand and Reshape.
-
-    Args:
-        graph: the model.
-        node: reads the cache.
-        position: as which input.
-        growth: the axis along which the cache grows, from the end.
+    The path may have Transpose, and heads repeated by Unsqueeze, Expand and Reshape. `growth` is the axis
+    along which the cache grows, from the end: -1 or -2.
     """
     shape = graph.shape(node.input(position))
     if shape is None or len(shape) < 2 or growth not in (-1, -2):
@@ -285,15 +280,10 @@ class Turning:
 
 
 def turning_of(graph: Graph, name: str, elements: int) -> Turning | None:
-    """Return how positions have turned a tensor of keys; None where they have not, or it is not known how.
+    """Return how positions have turned new keys (elements of a head last), or None if not, or not known.
 
     Known are RotaryEmbedding, and x * cos + concat(-second half, first half) * sin, also written by halves
-    and with elements beside it that are not turned.
-
-    Args:
-        graph: the model.
-        name: new keys, elements of a head last.
-        elements: of a head.
+    and with elements beside it that are not turned. `elements` counts those of a head.
     """
     node = graph.producer(name)
     if node is None:

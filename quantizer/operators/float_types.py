@@ -35,11 +35,9 @@ class FloatPlaces:
 
 
 def float16_places(node: ir.Node, opset: int) -> FloatPlaces | None:
-    """Return which inputs of a node may be float16; None where it computes in float32 alone.
+    """Return the inputs of a node that may be float16, or None if it computes only in float32.
 
-    Args:
-        node: of any domain; those of a domain whose schemas are not known compute in float32.
-        opset: of the standard operators.
+    A node of a domain with unknown schemas computes in float32; `opset` is that of the standard operators.
     """
     outputs = tuple(
         index for index, value in enumerate(node.outputs) if value.name and value.dtype is ir.DataType.FLOAT

@@ -28,18 +28,13 @@ Array = npt.NDArray[np.generic]
 
 @dataclass(frozen=True)
 class _Axis:
-    """The window of a convolution along one spatial axis.
-
-    Attributes:
-        taps, stride, dilation: of it.
-        before, after: zeros at the ends.
-    """
+    """The window of a convolution along one spatial axis."""
 
     taps: int
     stride: int
     dilation: int
-    before: int
-    after: int
+    before: int  # zeros at the beginning  # zeros at the beginning
+    after: int  # zeros at the end  # zeros at the end
 
     @property
     def is_alone(self) -> bool:
@@ -128,8 +123,7 @@ class FoldedWidth:
     def weight(self, weight: Array) -> Array:
         """Return the weight [fold * outputs, columns * inputs, *kernel].
 
-        Args:
-            weight: of the convolution, [outputs, inputs, *its kernel].
+        The argument is the weight of the convolution, [outputs, inputs, *its kernel].
         """
         outputs, inputs = weight.shape[:2]
         own = weight.reshape(outputs, inputs, self.across.taps, self.along.taps)
@@ -144,13 +138,10 @@ class FoldedWidth:
 def folded_width(
     node: ir.Node | Node, weight: Sequence[int], read: Sequence[int | None], fold: int
 ) -> FoldedWidth | str:
-    """Return how a Conv is written with columns folded into channels, or why it is not.
+    """Return how a Conv is written with columns folded into channels, or the reason why it is not.
 
-    Args:
-        node: the Conv.
-        weight: shape of its weight.
-        read: shape of its input, None for a size that is not known.
-        fold: columns of the result that are to be computed together.
+    `weight` and `read` are the shapes of weight and input (None: an unknown size). `fold` columns of the
+    result are computed together.
     """
     attributes, count = node.attributes, len(weight) - 2
     if attributes.get_int("group", 1) != 1:
@@ -191,9 +182,7 @@ def folded_sizes(
 ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
     """Return the shapes of weight, input and result of the folded convolution, channels first.
 
-    Args:
-        form: of it.
-        weight, read, written: those of the convolution.
+    The arguments `weight`, `read` and `written` are those shapes before folding.
     """
     batch = read[0] * math.prod(read[2 : 2 + form.planes])
     place = 2 + form.planes  # of the height

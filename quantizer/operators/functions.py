@@ -91,17 +91,11 @@ def function_of(node: ir.Node, opset: int) -> UnaryFunction:
 
 
 def function_of_chain(chain: PointwiseChain, opset: int) -> UnaryFunction:
-    """Return the function that a chain computes of its source.
+    """Return the function that a chain computes of its source, from the definitions of its operators.
 
-    The operators' own definitions are evaluated (`definitions`, or onnx's reference implementation), so that
-    every attribute counts and any operator that works element by element will do.
-
-    Args:
-        chain: the nodes; what they read besides the source and each other are constants.
-        opset: version of the default domain that the nodes are written in.
-
-    Raises:
-        PlanError: an input is not a constant number, or onnx has no definition of an operator.
+    `definitions`, or onnx's reference implementation, evaluates them, so that every attribute counts and any
+    operator that works element by element will do. Other inputs of the nodes are constants. Raises PlanError
+    if an input is not a constant number, or onnx has no definition of an operator.
     """
     evaluate = _evaluator(chain, opset, ())
     return lambda values: evaluate(values, ())
@@ -112,18 +106,9 @@ STEP = 1e-4
 
 
 def slopes_inside(chain: PointwiseChain, inner: Sequence[str], opset: int) -> UnaryFunction:
-    """Return how much the result of a chain changes with tensors inside of it, as a function of its source.
+    """Return the slopes of a chain's result by inner tensors, as a function of n values: (inner tensors, n).
 
-    Args:
-        chain: the nodes.
-        inner: names of tensors that nodes of it make, not the last.
-        opset: version of the default domain that the nodes are written in.
-
-    Returns:
-        A function of n values, whose result is (inner tensors, n).
-
-    Raises:
-        PlanError: as `function_of_chain`.
+    The last tensor is not an inner one. Raises PlanError as `function_of_chain` does.
     """
     evaluate = _evaluator(chain, opset, inner)
 
@@ -266,20 +251,13 @@ class FusedFunction:
 
 
 def fused_function(chain: PointwiseChain, opset: int) -> FusedFunction | None:
-    """Return onnxruntime's own operator that computes a chain up to float rounding, None where there is none.
+    """Return onnxruntime's own operator that computes a chain up to float rounding, or None.
 
     onnxruntime makes it of the written-out nodes itself, but not behind a DequantizeLinear: it gives each
-    reader a DequantizeLinear of its own, and then no longer recognises the function.
-
-    QuickGelu(x) is x * sigmoid(alpha x), Gelu(x) is x / 2 * (1 + erf(x / sqrt(2))): the contrib operators'
-    definitions (ContribOperators.md of onnxruntime).
-
-    Args:
-        chain: the nodes.
-        opset: version of the default domain that they are written in.
-
-    Raises:
-        PlanError: onnx has no definition of an operator of the chain.
+    reader a DequantizeLinear of its own, and then no longer recognises the function. QuickGelu(x) is x *
+    sigmoid(alpha x), Gelu(x) is x / 2 * (1 + erf(x / sqrt(2))): the contrib operators' definitions
+    (ContribOperators.md of onnxruntime). Raises PlanError if onnx has no definition of an operator of the
+    chain.
     """
     operators = sorted(node.op_type for node in chain.nodes)
     if operators in (["Mul", "Sigmoid"], ["Mul", "Mul", "Sigmoid"]):
@@ -312,15 +290,9 @@ def _slope_of_gate(chain: PointwiseChain) -> float | None:
 def nodes_between(
     result: ir.Value, is_inner: Callable[[ir.Value], bool], is_constant: Callable[[ir.Value], bool]
 ) -> tuple[tuple[ir.Node, ...], tuple[ir.Value, ...]]:
-    """Walk back from the result of a chain, over the tensors inside it.
+    """Return a chain's nodes in topological order, and the non-constant tensors that they read from outside.
 
-    Args:
-        result: what the chain returns.
-        is_inner: whether a tensor is computed inside the chain.
-        is_constant: whether it is a constant.
-
-    Returns:
-        The nodes in topological order, and the tensors that they read from outside, constants left out.
+    The walk goes back from the result of the chain over its inner tensors.
     """
     order: list[ir.Node] = []
     sources: dict[ir.Value, None] = {}

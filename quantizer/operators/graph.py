@@ -278,8 +278,7 @@ def in_main_graph(graph: Graph, node: Node) -> bool:
 def match_nodes(graph: Graph, patterns: Iterable[str], setting: str = "keep_float") -> dict[str, str]:
     """Return node name -> the first name, operator type or glob pattern that names the node.
 
-    Raises:
-        ConfigError: a pattern names no node; with the nearest name or type.
+    Raises ConfigError, with the nearest name or type, if a pattern names no node.
     """
     matched: dict[str, str] = {}
     names = {node.name: node.op_type for node in graph.nodes}

@@ -72,14 +72,11 @@ class NoisyInput:
         return float(slopes.max(initial=0.0))
 
     def transmitted(self, power: float) -> float | None:
-        """Return the mean square by which noise of a power changes the result of a unary function; None where
-        the node is none.
+        """Return the mean square change of a unary function's result by input noise of a power.
 
-        Noise is uniform, and what it leads beyond the values that were seen stays at their end: a function
-        that is steep near zero has no more to lose where noise is larger than most values.
-
-        Args:
-            power: of the noise in the input.
+        It is None for a node that is no unary function. Noise is uniform, and values beyond the observed
+        range stay at its end: a function that is steep near zero has no more to lose if noise is larger than
+        most values.
         """
         function, values = self.function, self._values
         if function is None:
@@ -125,15 +122,10 @@ def least_argument(function: UnaryFunction, tensor: TensorProfile, values: Densi
 def error_after(function: UnaryFunction, tensor: TensorProfile, params: QuantParams) -> float:
     """Return the mean square error of a function of the quantized values of a tensor.
 
-    Errors of saturation are those of the largest values, where a square is steepest, and those of values
-    that become 0 are of the smallest, where a logarithm is: neither is a matter of their power and of the
-    mean slope. Where the function is not finite, as that of 0, the least value with a finite one stands for
-    it.
-
-    Args:
-        function: of one variable.
-        tensor: its profile, which has a histogram.
-        params: one scale for the whole tensor.
+    The tensor has one scale and a histogram. Errors of saturation are those of the largest values, where a
+    square is steepest, and errors of values that become 0 are those of the smallest, where a logarithm is
+    steepest: neither follows from their power and the mean slope. If the function is not finite, as at 0, it
+    is replaced by its value at the least argument with a finite one.
     """
     values = octaves_near_zero(density(tensor))
     least = least_argument(function, tensor, values)

@@ -40,16 +40,11 @@ def saturates(codes: Array, axes: WeightAxes, layout: WeightLayout) -> bool:
 def unsaturated(
     params: QuantParams, weight: Array, axes: WeightAxes, layout: WeightLayout, schema: Schema
 ) -> QuantParams:
-    """Return the parameters of an int8 weight with scales raised so far that its products cannot saturate.
+    """Return int8 weight parameters (zero point 0) with scales raised until its products cannot saturate.
 
     Two weights of together at most 127.5 steps are rounded to at most 128: each gains half a step at most,
-    and their sum is whole.
-
-    Args:
-        params: one scale, or one for each output channel; with zero point 0.
-        weight: float32, of the shape that `axes` describes.
-        axes, layout: of the weight.
-        schema: of the weight.
+    and their sum is whole. `weight` is float32, of the shape that `axes` describes, with one scale or one for
+    each output channel.
     """
     least = np.zeros(axes.output_channels, np.float64)
     for one, other in _pairs(axes.blocks(weight), layout):
@@ -90,9 +85,7 @@ def _largest_sums(one: Array, other: Array) -> Array:
 def _pairs(blocks: Array, layout: WeightLayout) -> list[tuple[Array, Array]]:
     """Return the weights that meet in a sum of 16 bits: two arrays (groups, outputs, ...) for each kind.
 
-    Args:
-        blocks: (groups, outputs, inputs, taps), as `WeightAxes.blocks` gives them.
-        layout: of the weight.
+    `blocks` is (groups, outputs, inputs, taps), from `WeightAxes.blocks`.
     """
     groups, outputs, inputs, taps = blocks.shape
     is_depthwise = layout.kernel is Kernel.GATHERS and groups > 1 and outputs == 1

@@ -59,13 +59,8 @@ def saturates_to_unit(result: QuantParams) -> bool:
 def slope_params(slopes: npt.NDArray[Any], qtype: QuantType, *, power_of_two: bool) -> QuantParams:
     """Return the parameters of the slopes of PRelu in which 0 and 1 both are quantized values.
 
-    So slopes less 1 are the same integers, with another zero point. Where no slope is above 1, 1 is the
-    largest quantized value.
-
-    Args:
-        slopes: finite numbers of any shape.
-        qtype: type of the quantized values.
-        power_of_two: whether the scale is to be a power of two.
+    So slopes less 1 are the same integers, with another zero point. If no slope is above 1, 1 is the largest
+    quantized value. Slopes are finite, of any shape.
     """
     low, high = min(float(slopes.min()), 0.0), max(float(slopes.max()), 1.0)
     steps = (qtype.high - qtype.low) // (high - low)
@@ -93,11 +88,9 @@ class Correction:
 
 
 def correction_of(source: QuantParams, slope: QuantParams) -> Correction | None:
-    """Return the correction of a PRelu; None where it has no parameters.
+    """Return the correction of a PRelu, or None if it has no parameters.
 
-    Args:
-        source: parameters of the input.
-        slope: parameters of the slopes, in which 1 should be a quantized value (see `slope_params`).
+    1 should be a quantized value of the slopes (see `slope_params`).
     """
     if source.axis is not None or slope.axis is not None or not source.qtype.bits == slope.qtype.bits == 8:
         return None

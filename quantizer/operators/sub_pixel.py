@@ -54,14 +54,10 @@ class SubPixelAxis:
 
 
 def _sub_pixel_axis(kernel: int, stride: int, pads: tuple[int, int], output_padding: int) -> SubPixelAxis:
-    """Return how one axis is computed.
+    """Return how one axis of a ConvTranspose is computed; `pads` are those before and after.
 
-    Zeros before the kernel shift the phases, so that the first result is of phase 0 and nothing has to be
-    cropped before it, where that makes the Conv's kernel no longer.
-
-    Args:
-        kernel, stride, output_padding: of the ConvTranspose.
-        pads: of the ConvTranspose, before and after.
+    If they do not make the Conv's kernel longer, zeros before the kernel shift the phases, so that the first
+    result is of phase 0 and nothing has to be cropped before it.
     """
     taps, zeros = -(-kernel // stride), -pads[0] % stride
     if -(-(kernel + zeros) // stride) > taps:
@@ -116,8 +112,7 @@ class SubPixel:
     def weight(self, weight: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
         """Return the Conv's weight [groups * phases * channels, inputs of a group, *kernel].
 
-        Args:
-            weight: of the ConvTranspose, [inputs, channels, *its kernel].
+        The argument is the weight of the ConvTranspose, [inputs, channels, *its kernel].
         """
         zeros = [(0, 0), (0, 0), *(axis.zeros for axis in self.axes)]
         split = [size for axis in self.axes for size in (axis.taps, axis.stride)]
@@ -134,11 +129,9 @@ class SubPixel:
 
 
 def sub_pixel_of(node: ir.Node | Node, weight_shape: tuple[int, ...]) -> SubPixel:
-    """Return how a ConvTranspose is written as a Conv; `sub_pixel_refusal` must have nothing against it.
+    """Return how a ConvTranspose is written as a Conv; `sub_pixel_refusal` must return "" for it.
 
-    Args:
-        node: the ConvTranspose.
-        weight_shape: of its weight, [inputs, channels of a group, *kernel].
+    The weight shape is [inputs, channels of a group, *kernel].
     """
     kernel = weight_shape[2:]
     count, attributes = len(kernel), node.attributes
@@ -152,11 +145,9 @@ def sub_pixel_of(node: ir.Node | Node, weight_shape: tuple[int, ...]) -> SubPixe
 
 
 def sub_pixel_refusal(node: Node, *, regards_time: bool = True) -> str:
-    """Return why a ConvTranspose is not written as a Conv of its phases, "" where it can be.
+    """Return why a ConvTranspose is not written as a Conv of its phases, or "" if it can be.
 
-    Args:
-        node: the ConvTranspose.
-        regards_time: whether many more products than it has itself are a reason.
+    If `regards_time`, a Conv with many more products is a reason.
     """
     weight = node.constant(1)
     if weight is None:
@@ -175,11 +166,10 @@ def sub_pixel_refusal(node: Node, *, regards_time: bool = True) -> str:
 
 
 def largest_sum(weight: npt.NDArray[np.generic], groups: int) -> int:
-    """Return an upper bound of each sum of a ConvTranspose of uint8 integers, in whatever order it is added.
+    """Return an upper bound of each sum of a ConvTranspose of uint8 integers, in any order of addition.
 
-    Args:
-        weight: its integers less their zero points, [inputs, channels of a group, *kernel].
-        groups: of the node; each has its own inputs.
+    `weight` has the integers less their zero points, [inputs, channels of a group, *kernel]; each of the
+    groups has its own inputs.
     """
     by_group = np.abs(weight.astype(np.int64)).reshape(groups, -1, *weight.shape[1:])
     channel_sums = by_group.sum(axis=(1, *range(3, by_group.ndim)))

@@ -1052,12 +1052,7 @@ def channel_layout(node: ir.Node | Node) -> WeightLayout | None:
 
 
 def weight_axes(node: ir.Node | Node, shape: tuple[int, ...]) -> WeightAxes:
-    """Return where the channels of the weight of a product, or of a recurrent operator's input, lie.
-
-    Args:
-        node: the product.
-        shape: of its weight.
-    """
+    """Return the channel axes of the weight of a product, or of a recurrent operator's input."""
     layout = channel_layout(node)
     assert layout is not None
     return layout.axes(node, shape)

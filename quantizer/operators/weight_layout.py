@@ -74,12 +74,7 @@ class WeightLayout:
         return self.input_axis is not None and self.data_axis is not None
 
     def axes(self, node: ir.Node | Node, shape: tuple[int, ...]) -> WeightAxes:
-        """Return where the channels of the weight of one node lie.
-
-        Args:
-            node: of this layout's operator.
-            shape: of its weight.
-        """
+        """Return the channel axes of the weight of a node with this layout, by the weight's shape."""
         output, input_ = self._channel_axes(node, len(shape))
         return WeightAxes(shape, output, input_, self._groups(node))
 
