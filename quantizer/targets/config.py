@@ -80,10 +80,9 @@ _UNITS = {"B": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9, "KiB": 1 << 10, "MiB": 1 << 2
 
 
 def size_in_bytes(text: str) -> int:
-    """Return the bytes of a size such as 900MB or 1.5GiB; 0 for `LEAST`.
+    """Return the bytes of a size such as 900MB or 1.5GiB, or 0 for `LEAST`.
 
-    Raises:
-        MalformedError: it is none.
+    Raises MalformedError for another text.
     """
     if text == LEAST:
         return 0
@@ -98,8 +97,7 @@ def size_in_bytes(text: str) -> int:
 def split_shapes(texts: Collection[str]) -> dict[str, tuple[int, ...]]:
     """Return the shapes of a setting such as `x=1x3x224x224`, by the name of the input.
 
-    Raises:
-        MalformedError: one is written otherwise.
+    Raises MalformedError for another notation.
     """
     shapes = {}
     for text in texts:
@@ -113,8 +111,7 @@ def split_shapes(texts: Collection[str]) -> dict[str, tuple[int, ...]]:
 def split_kinds(texts: Collection[str]) -> dict[str, OutputKind]:
     """Return the kinds of a setting such as `wave=signal`, by the name of the output.
 
-    Raises:
-        MalformedError: one is written otherwise, or is no kind.
+    Raises MalformedError for another notation, or an unknown kind.
     """
     kinds: dict[str, OutputKind] = {}
     for text in texts:
@@ -447,14 +444,10 @@ def settings() -> Mapping[str, Option]:
 
 
 def config_from_mapping(value: object, where: str = "") -> QuantConfig:
-    """Return the settings that a mapping holds; a setting that is missing has its default.
+    """Return the settings of a mapping from a file or a caller; a missing setting has its default.
 
-    Args:
-        value: names of settings to values, as read from a file or given by a caller.
-        where: what the mapping is called in messages, "" for no name.
-
-    Raises:
-        MalformedError: no mapping, an unknown name, a value that is not allowed.
+    `where` names the mapping in messages, "" for no name. Raises MalformedError for no mapping, an unknown
+    name, or a value that is not allowed.
     """
     return QuantConfig(**settings_from_mapping(value, where))
 

@@ -57,18 +57,9 @@ DYNAMIC = ("DynamicQuantizeLinear", "ConvInteger", "MatMulInteger")
 
 
 def check_conformity(model: ir.Model, target: Target, where: str) -> tuple[Finding, ...]:
-    """Check a quantized model against the target that it is for.
+    """Return remarks for the user on a quantized model, as it would be written, for a target.
 
-    Args:
-        model: as it would be written.
-        target: the facts about its runtime.
-        where: how to name the model in messages.
-
-    Returns:
-        What a user should know besides.
-
-    Raises:
-        ConformityError: the runtime would refuse the model; the message has the first breaches.
+    Raises ConformityError, with the first breaches, if the runtime would refuse the model.
     """
     breaches = tuple(breach for check in CHECKS for breach in check(model, target))
     if breaches:
@@ -222,8 +213,7 @@ def _reads_integers(node: ir.Node) -> bool:
 def _bounds(op_type: str, target: Target) -> tuple[float, float]:
     """Return the smallest and the largest output of an operator of `Target.full_range`.
 
-    Raises:
-        ConfigError: the operator table knows none.
+    Raises ConfigError if the operator table has no bounds.
     """
     rule = RULES.get(("", op_type))
     if rule is None or rule.bounds is None or rule.constraint is not Constraint.FIXED:

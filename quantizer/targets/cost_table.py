@@ -239,11 +239,7 @@ def _short(number: float) -> float | int:
 
 
 def parse_table(text: str, where: str) -> CostTable:
-    """Return the table that a file holds.
-
-    Raises:
-        ConfigError: it is no table of costs.
-    """
+    """Return the cost table of a text; raises ConfigError for another text."""
     try:
         file = msgspec.json.decode(text, type=_File)
     except msgspec.DecodeError as error:
@@ -258,11 +254,7 @@ def parse_table(text: str, where: str) -> CostTable:
 
 
 def read_table(path: str | Path) -> CostTable:
-    """Return the table of a file.
-
-    Raises:
-        ConfigError: it cannot be read, or is no table of costs.
-    """
+    """Return the cost table of a file; raises ConfigError for an unreadable or other file."""
     return parse_table(read_text(Path(path), ConfigError), str(path))
 
 
@@ -272,11 +264,7 @@ def is_file_of_costs(costs: str) -> bool:
 
 
 def save_table(table: CostTable, path: str | Path) -> None:
-    """Write the file of a table.
-
-    Raises:
-        ConfigError: it cannot be written.
-    """
+    """Write the file of a table; raises ConfigError if it cannot be written."""
     write_atomically(path, table_text(table))
 
 

@@ -112,11 +112,11 @@ def load_recipe(
     Args:
         source: name of a packaged target, or path of a YAML file; None for the target of this machine.
         overrides: values for fields of `QuantConfig`; None values are ignored.
-        runtime: facts about the runtime, over those of the file; entries of a mapping one by one.
+        runtime: facts about the runtime, which overrule those of the file; entries of a mapping one by one.
 
     Raises:
-        ConfigError: no such target or file, unknown keys, values that are not allowed, or that the target
-            does not keep; the packaged targets that do are named.
+        ConfigError: a target or file is missing, a key is unknown, or a value is not allowed or not supported
+            by the target; the message names packaged targets that support it.
     """
     name = AUTO if source is None else str(source)
     is_file = Path(name).suffix in {".yaml", ".yml"}
@@ -171,10 +171,8 @@ def load_recipe(
 def options_of_config(config: QuantConfig, overruled: Collection[str] = ()) -> list[str]:
     """Return the options of `qprof quantize` for the settings that differ from those of their target.
 
-    Args:
-        config: the settings.
-        overruled: options, and names with "=" as --set has them, that are given otherwise; one that adds
-            names stays.
+    `overruled` lists options, and names with "=" as --set has them, that are replaced; an option that adds
+    names stays.
     """
     try:
         usual = load_recipe(config.target).config
@@ -239,10 +237,10 @@ def _packaged(name: str, where: str = "") -> ConfigFile:
 
 @cache
 def _packaged_file(name: str) -> ConfigFile:
-    """Return the entries of a packaged target's file and of its base: they are read once.
+    """Return the entries of a packaged target's file and of its base, which are read once.
 
-    Raises:
-        ConfigError: it says not how its facts are known, which pages and `qprof targets` tell of each.
+    Raises ConfigError if the file lacks `verified`, the source of its facts, which pages and `qprof targets`
+    print.
     """
     where = f"configs/{name}.yaml"
     file = _with_base(_parsed(packaged_text(name), where), where)
@@ -301,11 +299,7 @@ def _lut_implementations(op_type: str) -> tuple[str, ...]:
 
 
 def _target(file: ConfigFile) -> Target:
-    """Return the facts about the runtime that a file describes.
-
-    Raises:
-        MalformedError: it has no name, or a fact is not what it must be.
-    """
+    """Return the facts of a file about the runtime; MalformedError for a missing name or a wrong fact."""
     if not file.target:
         raise MalformedError("'target' must be the name of the target")
     facts = read_fields(file.runtime or {}, Target, "runtime", without=IDENTITY)
@@ -334,12 +328,9 @@ def _target(file: ConfigFile) -> Target:
 def resolved(
     settings: Mapping[str, Any], target: Target, chosen: Mapping[str, Any]
 ) -> tuple[QuantConfig, tuple[Finding, ...]]:
-    """Return the settings with those that others decide filled in, and a finding on each of these.
+    """Return the settings with those that follow from others filled in, and a finding on each of these.
 
-    Args:
-        settings: what file and options say.
-        target: the runtime.
-        chosen: what the options say: a setting of a file may give way to them, one of theirs never does.
+    `settings` are those of file and options; `chosen`, those of the options, are never replaced.
     """
     config, filled_in = QuantConfig(**settings), list[Finding]()
     signed = [name for name in target.activation_types if TYPES[name].signed]
@@ -381,16 +372,10 @@ def resolved(
 
 
 def check_config(config: QuantConfig, target: Target, where: str, given: Collection[str] = ()) -> QuantConfig:
-    """Return `config` unchanged when every value is allowed and goes with the others.
+    """Return `config` unchanged if every value is allowed and fits the others, else raise ConfigError.
 
-    Args:
-        config: the settings.
-        target: the runtime.
-        where: what the settings are called in messages.
-        given: names of those that the user gave, which no other and no target may change.
-
-    Raises:
-        ConfigError: naming the setting, its value and what is allowed.
+    No other setting and no target may change a setting that the user gave (`given`). The message has the
+    setting, its value and the allowed values.
     """
     try:
         config_from_mapping({field.name: getattr(config, field.name) for field in fields(QuantConfig)})
@@ -657,14 +642,11 @@ def _broken_wishes(config: QuantConfig, target: Target, given: Collection[str]) 
 
 
 def parsed_lines(lines: Iterable[str]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return settings and facts about the runtime that lines of a configuration file hold, in one line each.
+    """Return settings and runtime facts of configuration lines, such as `calibrator=kl`.
 
-    Args:
-        lines: such as `calibrator=kl`, `settings.keep_float=[Gemm_9]` or `runtime.operators.Conv=[float]`:
-            the keys of the file with dots between, the last 2 levels of `runtime` for an entry of a mapping.
-
-    Raises:
-        ConfigError: no key and value, or a key that is not known.
+    Other examples are `settings.keep_float=[Gemm_9]` and `runtime.operators.Conv=[float]`: keys of the file
+    with dots between, the last 2 levels of `runtime` for an entry of a mapping. Raises ConfigError for a line
+    without key and value, or an unknown key.
     """
     settings: dict[str, Any] = {}
     runtime: dict[str, Any] = {}
@@ -700,16 +682,10 @@ def with_settings(
     *,
     why_float: str = "qprof keeps it float, as a trial showed",
 ) -> Recipe:
-    """Return a recipe with settings that qprof chose; names of nodes are added to those that it has.
+    """Return a recipe with settings that qprof chose; node names are added to those of the recipe.
 
-    Args:
-        recipe: what the user asked for.
-        settings: in place of its own.
-        where: whose they are, for messages.
-        why_float: why nodes of `keep_float` are among them.
-
-    Raises:
-        ConfigError: they do not go together.
+    `where` names their source in messages, and `why_float` is the reason for nodes of `keep_float`. Raises
+    ConfigError if the settings contradict each other.
     """
     changes: dict[str, Any] = dict(settings)
     for name in ("keep_float", "keep_16bit"):

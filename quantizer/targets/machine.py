@@ -86,12 +86,7 @@ def processor() -> Processor:
 
 
 def of_cpuinfo(machine: str, text: str) -> Processor:
-    """Return the processor that /proc/cpuinfo describes.
-
-    Args:
-        machine: its architecture.
-        text: of that file; the last processor counts where there are several.
-    """
+    """Return the processor that the text of /proc/cpuinfo describes, the last one if there are several."""
     lines = (line.partition(":") for line in text.splitlines())
     entries = {key.strip(): value.strip() for key, _, value in lines}
     flags = entries.get("flags", entries.get("Features", "")).split()
@@ -134,16 +129,12 @@ def is_of_machine(target: str, machine: str | None = None) -> bool:
 def runs_here(
     target: str, runtime: str = "onnxruntime", provider: str = "", machine: str | None = None
 ) -> bool:
-    """Whether a runtime on this machine is what a target stands for, so that its arithmetic and its times are
-    those of the target.
+    """Whether a runtime on this machine is the target's, so that arithmetic and times agree.
 
-    Outputs of a model for another runtime are judged in float arithmetic on its rounded values.
-
-    Args:
-        target: its name; one that is not packaged is anybody's, and what runs it is not known.
-        runtime: that models are run in, "onnxruntime" or "openvino".
-        provider: full name of the execution provider of onnxruntime; "" for the CPU's.
-        machine: the architecture, as Python's module platform calls it; None for this machine's.
+    Outputs of a model for another runtime are judged in float arithmetic on its rounded values. The result is
+    True for a target that is not packaged, because its runtime is unknown. `runtime` is "onnxruntime" or
+    "openvino"; `provider` is the full name of its execution provider, "" for the CPU's; `machine` is an
+    architecture of Python's module platform, None for this machine's.
     """
     if target not in target_names():
         return True

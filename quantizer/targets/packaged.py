@@ -25,11 +25,7 @@ def target_names() -> tuple[str, ...]:
 
 
 def packaged_text(name: str) -> str:
-    """Return the text of a packaged target's file.
-
-    Raises:
-        ConfigError: there is no such target; the nearest is suggested.
-    """
+    """Return the text of a packaged target's file; ConfigError, with the nearest name, if there is none."""
     names, name = target_names(), FORMER.get(name, name)
     if name not in names:
         raise ConfigError(
