@@ -156,11 +156,9 @@ class Prices:
     beside: Mapping[tuple[str, str], float]
 
     def saved_in_float(self, nodes: Collection[str], quantized: Collection[str]) -> float:
-        """Return the microseconds that an assignment takes less once some of its quantized nodes are float.
+        """Return the microseconds that an assignment saves if some of its quantized nodes become float.
 
-        Args:
-            nodes: those that become float.
-            quantized: the nodes that are quantized before, `nodes` among them.
+        `nodes` are a part of `quantized`, all quantized nodes before.
         """
         saved = sum(self.integer[name] + self.lost_beside.get(name, 0.0) for name in nodes)
         saved -= sum(self.floating[name] for name in nodes)
@@ -195,13 +193,9 @@ class Prices:
 
 
 def find_prices(graph: Graph, plan: QuantPlan, profile: Profile, costs: Costs) -> Prices:
-    """Return the costs of nodes and conversions; see `Prices`.
+    """Return the costs of nodes and conversions in microseconds, predicted or measured; see `Prices`.
 
-    Args:
-        graph: the prepared model.
-        plan: whose quantized nodes are priced.
-        profile: its counts are the sizes of tensors that are not converted now.
-        costs: microseconds, predicted or measured.
+    Counts of the profile are the sizes of tensors that are not converted now.
     """
     quantized = [n.name for n in graph.nodes if is_quantized(n.name, plan)]
     crossings = list(_crossings(graph, plan, profile, costs))
@@ -261,11 +255,7 @@ def cheapest(prices: Prices) -> set[str]:
 def cheapest_with(prices: Prices, groups: Iterable[Collection[str]]) -> Callable[[Iterable[float]], set[str]]:
     """Return a function that returns the nodes that stay quantized in the cheapest assignment.
 
-    Its argument is a further cost for each group of nodes, paid once as long as any of them is quantized.
-
-    Args:
-        prices: of nodes and conversions.
-        groups: names of nodes.
+    Its argument is a further cost for each group of nodes, paid once if any of them is quantized.
     """
     network, groups = Network(), list(groups)
     for number, names in enumerate(groups):
@@ -322,13 +312,9 @@ class FloatRegion:
 def find_float_regions(
     graph: Graph, plan: QuantPlan, profile: Profile, costs: Costs
 ) -> tuple[FloatRegion, ...]:
-    """Return the regions that should fall back to float, the largest gain first.
+    """Return the regions that should fall back to float by measured times of a plan, the largest gain first.
 
-    Args:
-        graph: the prepared model.
-        plan: the plan that was measured.
-        profile: its counts are the sizes of tensors that are not converted now.
-        costs: the measured times.
+    Counts of the profile are the sizes of tensors that are not converted now.
     """
     prices = find_prices(graph, plan, profile, costs)
     return _float_regions(prices, cheapest(prices))
@@ -444,12 +430,10 @@ def profitable(prices: Prices) -> set[str]:
 
 
 def predicted_time(before: CostModel, after: CostModel, plan: QuantPlan) -> PredictedTime:
-    """Return the time of a planned model beside that of the float model, to four digits.
+    """Return the time of a planned model and that of the float model, to four digits.
 
-    Args:
-        before: of the float model as its file has it.
-        after: of the model that the plan's names are those of; it may have Muls that equalize channels.
-        plan: the plan.
+    `before` is of the float model as in its file; `after` is of the planned model, which may have Muls that
+    equalize channels.
     """
     float_us = before.float_time_of_run
     planned_us = total_microseconds(after.costs(plan), after.graph, plan)
@@ -462,18 +446,11 @@ def predicted_time(before: CostModel, after: CostModel, plan: QuantPlan) -> Pred
 def saves_too_little(
     before: CostModel, after: CostModel, plan: QuantPlan, predicted: PredictedTime
 ) -> FloatReason | None:
-    """Return why no node of a plan is to be quantized; None where quantizing them saves enough time.
+    """Return why no node of a plan is to be quantized, or None if quantizing them saves enough time.
 
-    It has to save `MIN_SAVED_SHARE` and `MIN_SAVED_US` of the file's time, of the prepared model's, and of
-    what the plan without them takes: what float nodes gain by preparation, and by how they are written, needs
-    no integers.
-
-
-    Args:
-        before: of the prepared model.
-        after: of the model that the plan's names are those of.
-        plan: the plan, its channels padded.
-        predicted: its time.
+    It has to save `MIN_SAVED_SHARE` and `MIN_SAVED_US` of the file's time, of the prepared model's
+    (`before`), and of the time of the plan without quantized nodes: float nodes gain by preparation, and by
+    the way they are written, without integers. The plan has its channels padded.
     """
     quantized = {name for name, entry in plan.nodes.items() if entry.kind.counts_as_quantized}
     if not quantized:

@@ -61,11 +61,10 @@ WITH_SUBGRAPHS = ("If", "Loop", "Scan")
 
 
 def inserted_casts(graph: Graph) -> dict[str, int]:
-    """Return how many Casts a tensor of a float16 model has in each run, by name, beside those of the graph.
+    """Return how many Casts onnxruntime adds to each tensor of a float16 model in a run, by name.
 
-    Args:
-        graph: a model that is in float16 in its file, widened to float32 (`prepare.float16.widen`), with a
-            Cast at each input and output that has float16. -1 stands for such a Cast that its file needs not.
+    The model is widened to float32 (`prepare.float16.widen`), with a Cast at each float16 input and output.
+    -1 stands for such a Cast that its file does not need.
     """
     half = {node.name for node in graph.nodes if node.op_type in HALF_KERNELS}
     half -= {node.name for node in graph.nodes if node.name in half and _is_alone(node, graph, half)}

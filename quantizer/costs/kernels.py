@@ -130,13 +130,7 @@ def is_half_cast(node: Node, graph: Graph) -> bool:
 
 
 def work_of(node: Node, sizes: Sizes, *, integer: bool) -> Work:
-    """Return the kernel of a node and its sizes.
-
-    Args:
-        node: of a prepared model.
-        sizes: the shapes of its tensors.
-        integer: whether it computes on integers.
-    """
+    """Return the kernel of a node of a prepared model and its sizes, for integers or float."""
     operator, attributes = node.op_type, node.attributes
     read, written = sizes.input(node), sizes.output(node)
     all_read, all_written = max(math.prod(read), 1), max(math.prod(written), 1)

@@ -56,14 +56,12 @@ class Layouts:
 def layouts_of(
     graph: Graph, sizes: Sizes, quantized: Container[str], fused: Container[str], plain: Container[str] = ()
 ) -> Layouts:
-    """Return the layouts of a model.
+    """Return the layouts of a prepared model.
 
     Args:
-        graph: the prepared model.
-        sizes: the shapes of its tensors.
         quantized: names of the nodes that compute on integers.
         fused: names of the float nodes that are parts of others.
-        plain: names of the nodes that are written so that they keep no blocks (`PLAIN_LAYOUT`).
+        plain: names of the nodes whose written form has no blocks (`PLAIN_LAYOUT`).
     """
     float_kernels = {
         node.name: sizes.float_work(node).kernel

@@ -364,12 +364,10 @@ class CostModel:
         layouts: Layouts | None = None,
         sizes: Sizes | None = None,
     ) -> float:
-        """Return the microseconds of a node that computes on integers; of a convolution whose width the plan
-        folds into channels so.
+        """Return the microseconds of a node that computes on integers, with the plan's fold of its width.
 
         Args:
-            node: of the model.
-            entry: what becomes of it; it need not be in the plan.
+            entry: the node's entry; it need not be in the plan.
             plan: with the parameters of tensors; without one, the output is quantized and no clip is free.
             layouts: of the model with this plan; without one, pools have the channels last.
             sizes: `sizes_of` the plan; None for those of the float model.
@@ -396,11 +394,7 @@ class CostModel:
         return self._time(work, form, last) + self._reading_weights(node, work, "integer")
 
     def fold_of(self, node: Node, entry: NodePlan, sizes: Sizes) -> tuple[int, float]:
-        """Return how many columns of a quantized node's result are best computed together, 0 for as it is.
-
-        Returns:
-            That number, and by how many microseconds the node is faster for it.
-        """
+        """Return the best number of result columns to compute together (0: none), and microseconds saved."""
         if not self.folds or entry.kind is not Kind.QUANTIZED or not self._may_be_folded(node):
             return 0, 0.0
         key = node.name, sizes.input(node, 1), sizes.input(node)
@@ -449,12 +443,7 @@ class CostModel:
         return sum(self._time(piece.work, piece.form, in_layout) for piece in pieces)
 
     def float_spelling(self, node: Node, names: Iterable[str]) -> str:
-        """Return which of some ways of writing a float node costs less than the operator, "" for none.
-
-        Args:
-            node: of the model.
-            names: keys of `FLOAT_SPELLINGS`.
-        """
+        """Return the key of `FLOAT_SPELLINGS` in `names` that costs less than the float operator, or ""."""
         before = self.graph.producer(node.input(0)) if softplus_before(node.ir_node) is not None else None
         if before is not None:  # that has the price of both
             return "" if node.name in self.fused else self.float_spelling(before, names)
@@ -612,13 +601,9 @@ class Price:
 
 
 def price_of(node: Node, plan: QuantPlan, model: CostModel, costs: Costs) -> Price:
-    """Return the time that quantizing a float node would save, and cost.
+    """Return the time that quantizing a node that is float in a plan would save, and cost.
 
-    Args:
-        node: of the model.
-        plan: in which it is float.
-        model: with the table.
-        costs: of the plan, which `CostModel.costs` has predicted.
+    `costs` are those of the plan, from `CostModel.costs`.
     """
     name, graph = node.name, model.graph
     inputs = node.activations
@@ -646,11 +631,7 @@ def find_padding(model: CostModel, plan: QuantPlan) -> dict[str, int]:
 
     onnxruntime's integer convolutions are fast for whole blocks of channels (`kernels.BLOCK`): a depthwise
     one of 72 channels takes 2.5 times as long as one of 80. Every group that fills no whole block is padded
-    first; then each goes back, in graph order, where that costs no time.
-
-    Args:
-        model: what is known of the model.
-        plan: its plan; what it pads already does not count.
+    first; then each goes back, in graph order, if that costs no time. Padding in the plan does not count.
     """
     if not FORMS[plan.config.form].kernels_on_codes:
         return {}
@@ -674,11 +655,7 @@ def find_padding(model: CostModel, plan: QuantPlan) -> dict[str, int]:
 
 
 def find_folds(model: CostModel, plan: QuantPlan) -> dict[str, int]:
-    """Return the convolutions that are faster with their width folded into channels, in graph order.
-
-    Returns:
-        By name, how many columns of the result are computed together.
-    """
+    """Return the convolutions that are faster with their width folded, with the columns computed together."""
     sizes = model.sizes_of(plan)
     folds = {node.name: model.fold_of(node, plan.nodes[node.name], sizes)[0] for node in model.graph.nodes}
     return {name: fold for name, fold in folds.items() if fold}

@@ -85,13 +85,9 @@ class TokenCosts:
 def token_costs(
     model: ir.Model, table: CostTable, target: Target, prompt: int = 0, answer: int = 0
 ) -> TokenCosts | None:
-    """Return the times of nodes in the runs of a model; None where sizes of its inputs are not known.
+    """Return the times of nodes in the runs of a model, or None if sizes of its inputs are unknown.
 
-    Args:
-        model: the prepared model, which is left as it was.
-        table: of the target.
-        target: the runtime.
-        prompt, answer: tokens; 0 for `TOKENS`.
+    The prepared model is not changed; 0 tokens of prompt or answer stand for `TOKENS`.
     """
     specs = input_specs(model)
     # A language model takes any number of tokens, and has a cache of those before them.
