@@ -58,12 +58,7 @@ class ChannelGroup:
 
 
 def channel_groups(graph: Graph, plan: QuantPlan) -> tuple[ChannelGroup, ...]:
-    """Return the groups of activations that can be padded, in graph order.
-
-    Args:
-        graph: what is written.
-        plan: its plan.
-    """
+    """Return the groups of activations of a planned model that can be padded, in graph order."""
     demands = {node.name: _demand(node, graph, plan) for node in graph.nodes}
 
     # Tied activations are one group, named by one of its members: union and find.
@@ -123,17 +118,11 @@ def _must_stay(name: str, graph: Graph, plan: QuantPlan) -> bool:
 
 @dataclass(frozen=True)
 class _Demand:
-    """A node's demands on the activations around it.
+    """A node's demands on the activations around it."""
 
-    Attributes:
-        tied: activations that must have the same channels.
-        constants: activation -> the constants that are padded with it.
-        barred: activations whose channels must stay.
-    """
-
-    tied: tuple[str, ...] = ()
-    constants: tuple[tuple[str, PaddedConstant], ...] = ()
-    barred: tuple[str, ...] = ()
+    tied: tuple[str, ...] = ()  # activations that must have the same channels
+    constants: tuple[tuple[str, PaddedConstant], ...] = ()  # activation -> a constant that is padded with it
+    barred: tuple[str, ...] = ()  # activations whose channels must stay
 
 
 def _demand(node: Node, graph: Graph, plan: QuantPlan) -> _Demand:

@@ -56,14 +56,9 @@ def load_profile(path: str | os.PathLike[str]) -> Profile:
 
 
 def profile_in(data: bytes, where: str) -> Profile:
-    """Return the profile that a file holds, see `load_profile`.
+    """Return the profile in the bytes of a file, see `load_profile`; `where` names it in messages.
 
-    Args:
-        data: the whole file.
-        where: its name, for messages.
-
-    Raises:
-        ProfileError: the file is malformed, or contradicts itself.
+    Raises ProfileError if the file is malformed, or contradicts itself.
     """
     if where.endswith(".onnx"):
         raise ProfileError(
@@ -75,11 +70,10 @@ def profile_in(data: bytes, where: str) -> Profile:
 
 
 def _foreign_profile(data: bytes, where: str) -> Profile | None:
-    """Return the ranges of another tool that a file holds; None for a file of qprof, and for any other.
+    """Return the ranges of another tool in a file, or None for a file of qprof and for any other.
 
-    Raises:
-        ProfileError: the file is malformed, or is that of another tool and holds no ranges.
-        ConfigError: the file is not of qprof, and there is no reader of others.
+    Raises ProfileError if the file is malformed, or is that of another tool without ranges; ConfigError if
+    the file is not of qprof, and no reader of others is installed.
     """
     if data.startswith(OWN) or (not READING.is_installed and b"qprof-" in data[:4096]):
         return None
@@ -95,8 +89,7 @@ def read_at(path: str | os.PathLike[str]) -> Profile:
 def read_profile(source: ProfileLike, model: ir.Model, identity: ModelId) -> Profile:
     """Return a profile, which may be in a file, bound to a prepared model.
 
-    Raises:
-        ProfileError: it cannot be read, or belongs to another model.
+    Raises ProfileError if it cannot be read, or belongs to another model.
     """
     profile = source if isinstance(source, Profile) else load_profile(source)
     where = profile_name(source)
@@ -108,11 +101,9 @@ def read_profile(source: ProfileLike, model: ir.Model, identity: ModelId) -> Pro
 
 
 def read_with_samples(source: ProfileLike, model: ir.Model, identity: ModelId) -> tuple[Profile, str]:
-    """Return a profile, bound to a prepared model, with the samples that it keeps; and why there are none, ""
-    where there are.
+    """Return a profile with its samples, bound to a prepared model, and why there are no samples, or "".
 
-    Raises:
-        ProfileError: it cannot be read, or belongs to another model.
+    Raises ProfileError if it cannot be read, or belongs to another model.
     """
     profile = read_profile(source, model, identity)
     if not isinstance(source, Profile):
@@ -132,13 +123,10 @@ def read_with_samples(source: ProfileLike, model: ir.Model, identity: ModelId) -
 
 
 def read_document(path: str | os.PathLike[str]) -> Profile | QuantPlan:
-    """Return the profile or plan of a file, by its own heading: it may be a pipe, and is read once.
+    """Return the profile or plan of a file, by its heading; the file may be a pipe, and is read once.
 
-    A file of ranges of another tool is a profile, by the names of that file.
-
-    Raises:
-        ConfigError: neither; the message says what can be read.
-        ProfileError, PlanError: it is one of them, and malformed.
+    A file of ranges of another tool is a profile, by the names in that file. Raises ConfigError for another
+    file, and ProfileError or PlanError for a malformed one.
     """
     path = Path(path)
     advice = (
@@ -163,13 +151,9 @@ def read_document(path: str | os.PathLike[str]) -> Profile | QuantPlan:
 def documents_beside(
     quantized: Path, provenance: Provenance, model: ir.Model, identity: ModelId
 ) -> tuple[Path | None, Path | None]:
-    """Return the plan and the profile that lie beside a quantized model, by the digests that it holds.
+    """Return the plan and the profile beside a quantized model, by the digests in its provenance.
 
-    Args:
-        quantized: file of the quantized model.
-        provenance: what it holds of itself.
-        model: the prepared float model.
-        identity: its own.
+    Model and identity are those of the prepared float model.
     """
     plan = profile = None
     for path in sorted(quantized.parent.glob("*.y*ml"))[:MAX_YAML_FILES]:

@@ -13,14 +13,10 @@ SHOWN = 2
 
 
 def other_formats(plan: QuantPlan, graph: Graph) -> str:
-    """Return how many weights have 8 bits though 4 were asked for, with sizes and SQNR; of weights whose
-    formats a size chose, how many have each type, with their bytes.
+    """Return a text on the number of weights in other formats than requested, or "" for none.
 
-    "" for none. Why each has its own is in the plan.
-
-    Args:
-        plan: of mode weight-only, else nothing is asked for.
-        graph: the model that its names are those of.
+    For few-bit weights it counts those with 8 bits, with sizes, SQNR and reasons; for weights whose formats a
+    size chose, those of each type, with their bytes. Other modes than weight-only request no format.
     """
     if not (plan.config.has_few_bits or plan.config.has_size):
         return ""

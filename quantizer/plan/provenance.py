@@ -201,14 +201,10 @@ Entry = TypeVar("Entry")
 
 
 def read_entries(metadata: Mapping[str, str], key: str, entry_of: Callable[[Any], Entry]) -> dict[str, Entry]:
-    """Return the entries that a model's metadata hold by name, as JSON under one key.
+    """Return the entries by name that a model's metadata store as JSON under one key.
 
-    Without the key, and where another tool has spoiled what it holds, there are none.
-
-    Args:
-        metadata: of the model.
-        key: under which they are.
-        entry_of: returns the entry that one value stands for; any error says that it is spoiled.
+    Without the key, or if another tool has spoiled its value, there are none: any error of `entry_of` counts
+    as spoiled.
     """
     try:
         return {name: entry_of(value) for name, value in parse_json(metadata.get(key, "{}")).items()}

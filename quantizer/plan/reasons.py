@@ -276,10 +276,9 @@ class FloatReason:
 
 
 def because(code: ReasonCode, **details: Detail) -> FloatReason:
-    """Return a reason with its names and figures. Figures are rounded to digits that people read.
+    """Return a reason with its names and figures, which are rounded to digits that people read.
 
-    Raises:
-        ValueError: the details are not those of the code.
+    Raises ValueError if the details are not those of the code.
     """
     if set(details) != set(detail_names(code)):
         raise ValueError(f"reason {code}: has {sorted(details)}, needs {sorted(detail_names(code))}")

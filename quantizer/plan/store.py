@@ -103,15 +103,9 @@ OTHER_FILE = (
 
 
 def save_plan(plan: QuantPlan, path: str | os.PathLike[str], batch: FileBatch | None = None) -> None:
-    """Write a plan in one step: the file is complete, or as it was before.
+    """Write a plan in one step: the file is complete, or unchanged.
 
-    Args:
-        plan: what to write.
-        path: the file.
-        batch: files with which it is to appear; None for alone.
-
-    Raises:
-        ConfigError: the file cannot be written.
+    With a batch, it appears with the other files. Raises ConfigError if the file cannot be written.
     """
     write_atomically(path, _texts(plan), batch)
 
@@ -134,11 +128,7 @@ def load_plan(path: str | os.PathLike[str]) -> QuantPlan:
 
 
 def read_plan(source: PlanLike) -> QuantPlan:
-    """Return a plan, which may be in a file.
-
-    Raises:
-        PlanError: see `load_plan`.
-    """
+    """Return a plan, which may be in a file; raises PlanError, see `load_plan`."""
     return source if isinstance(source, QuantPlan) else load_plan(source)
 
 

@@ -24,16 +24,9 @@ Check = Callable[[QuantPlan, Graph], Iterator[str]]
 
 
 def verify_plan(plan: QuantPlan, graph: Graph, model: ModelId, where: str = "plan") -> None:
-    """Hold `plan` against the rules below.
+    """Check a plan by the rules below; raises PlanError with the first breaches, with node or tensor.
 
-    Args:
-        plan: the plan.
-        graph: the model that it is to be applied to: the prepared one with the plan's adjustments.
-        model: identity of that model.
-        where: how to name the plan in messages.
-
-    Raises:
-        PlanError: naming the first breaches, with node or tensor.
+    `graph` is the prepared model with the plan's adjustments, and `model` its identity.
     """
     check_identity(plan, model, where)
     breaches = [sentence for check in CHECKS for sentence in check(plan, graph)]
@@ -46,11 +39,7 @@ def verify_plan(plan: QuantPlan, graph: Graph, model: ModelId, where: str = "pla
 
 
 def check_identity(plan: QuantPlan, model: ModelId, where: str = "plan") -> None:
-    """Refuse a plan that was made for another model.
-
-    Raises:
-        PlanError: saying which two.
-    """
+    """Refuse a plan that was made for another model: raise PlanError with both models."""
     if plan.model.structure != model.structure or plan.model.weights != model.weights:
         raise PlanError(
             f"{where}: made for another model: it belongs to {describe(plan.model)}, "
