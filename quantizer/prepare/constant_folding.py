@@ -229,11 +229,9 @@ def _known_sizes(node: ir.Node, version: int, known: Known) -> list[Array] | Non
 
 
 def _constant_inputs(node: ir.Node, narrow: ir.DataType | None) -> list[Array | None] | None:
-    """Return the inputs (None where left out); None when one is not a constant, or the node has none.
+    """Return the inputs (None if left out), or None if one is not a constant, or the node has none.
 
-    Args:
-        node: may be folded.
-        narrow: the type that its floats are stored in, whose bits are returned as integers.
+    Floats that are stored in the type `narrow` are returned as the integers of their bits.
     """
     given = [value for value in node.inputs if value is not None]
     if not node.inputs or not all(is_constant(value) and value.dtype in _NUMPY for value in given):

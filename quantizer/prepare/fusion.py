@@ -47,11 +47,8 @@ def fold_batch_normalizations(model: ir.Model, *, as_loaded: bool = False) -> in
     """Fold BatchNormalization into the Conv, ConvTranspose, Gemm or MatMul + Add before it; return how many.
 
     The operator before must have no other user, and its weights and all parameters must be constants. A
-    BatchNormalization in training mode stays.
-
-    Args:
-        model: changed in place.
-        as_loaded: fold only what onnxruntime does when it loads a model: into Conv and ConvTranspose.
+    BatchNormalization in training mode stays. `as_loaded` folds only as onnxruntime does when it loads a
+    model: into Conv and ConvTranspose. The model is changed in place.
     """
     folded = 0
     taken = value_names(model)
@@ -109,11 +106,8 @@ def split_batch_normalizations(model: ir.Model) -> int:
 def fold_scales_and_shifts(model: ir.Model, *, as_loaded: bool = False) -> int:
     """Fold Mul, Div, Add, Sub by a constant per channel into the linear operator before; return how many.
 
-    An Add after MatMul stays: there is no bias input to put it in.
-
-    Args:
-        model: changed in place.
-        as_loaded: fold only what onnxruntime does when it loads a model, see `_folds_when_loaded`.
+    An Add after MatMul stays: there is no bias input to put it in. `as_loaded` folds only as onnxruntime does
+    when it loads a model, see `_folds_when_loaded`. The model is changed in place.
     """
     folded = 0
     taken = value_names(model)
@@ -196,11 +190,8 @@ def _per_channel(array: Array, linear: ir.Node) -> Float64 | None:
 def _absorb(linear: ir.Node, factor: Float64, shift: Float64, axis: int | None, taken: set[str]) -> bool:
     """Multiply the output of `linear` by `factor` and add `shift` by other constants; False if impossible.
 
-    Args:
-        linear: the node: a product, or an Add after one.
-        factor, shift: float64 [C] or [1].
-        axis: axis of the channels in the output, None for the axis that the operator has them on.
-        taken: names of values in use, extended.
+    `linear` is a product, or an Add after one. `factor` and `shift` are float64 [C] or [1]. `axis` is that of
+    the channels in the output, None for the operator's own. `taken`, the value names in use, is extended.
     """
     layout = product_layout(linear)
     if layout is None:
@@ -380,15 +371,10 @@ def _reading_convolutions(node: ir.Node, *, unpadded: bool) -> tuple[ir.Node, ..
 def _scale_what_is_read(
     convs: tuple[ir.Node, ...], factor: Float64, shift: Float64, folded: ir.Node, taken: set[str]
 ) -> bool:
-    """Let convolutions read x where they read factor * x + shift, one number or one for each channel.
+    """Let convolutions read x in place of factor * x + shift; float64 [1], or [C] for each channel.
 
-    False, and nothing is done, where a constant would overflow.
-
-    Args:
-        convs: the convolutions.
-        factor, shift: float64 [1] or [C].
-        folded: the node that they stand for as well afterwards.
-        taken: names of values in use, extended.
+    If a constant would overflow, nothing is changed and the result is False. The convolutions also stand for
+    the node `folded` afterwards. `taken`, the value names in use, is extended.
     """
     changes: list[tuple[ir.Node, dict[int, Array], Array]] = []
     for conv in convs:

@@ -64,12 +64,10 @@ def raise_ir_version(model: ir.Model) -> tuple[Finding, ...]:
 def inline_functions(model: ir.Model) -> tuple[Finding, ...]:
     """Replace calls of model-local functions by their nodes, whose names become `<call>/<inner>`.
 
-    So do those of tensors, but for the results of a call, which keep the names that the caller gives them. A
-    nameless node inside is called `<operator>_<first output>`, as one of the graph is.
-
-    Raises:
-        ModelError: a function is recursive, takes graphs, or has operators that the opset of the model does
-            not have; or the nodes would be more than `MAX_INLINED_NODES`.
+    So do those of tensors, except the results of a call, which have the names that the caller gives them. A
+    nameless node inside is called `<operator>_<first output>`, like a node of the graph. Raises ModelError if
+    a function is recursive, takes graphs, or has operators that the opset of the model lacks; or if there
+    would be more than `MAX_INLINED_NODES` nodes.
     """
     count = len(model.functions)
     if not count:
@@ -116,10 +114,9 @@ def inline_functions(model: ir.Model) -> tuple[Finding, ...]:
 
 
 def _inlined_node_count(model: ir.Model) -> int:
-    """Return how many nodes the model has when every call is replaced, without replacing any.
+    """Return how many nodes the model has if every call is replaced, without replacing any.
 
-    Raises:
-        ModelError: a function calls itself, directly or by others.
+    Raises ModelError if a function calls itself, directly or by others.
     """
     counts: dict[ir.OperatorIdentifier, int] = {}
     being_counted: set[ir.OperatorIdentifier] = set()
@@ -146,13 +143,10 @@ def _inlined_node_count(model: ir.Model) -> int:
 
 
 def _take_opset_of(model: ir.Model, function: ir.Function) -> Iterator[Finding]:
-    """Give a function the opsets of the model, as onnxruntime does; yield a finding where operators differ.
+    """Give a function the opsets of the model, as onnxruntime does; yield a finding if operators differ.
 
     The standard forbids operators that changed between the two. onnxruntime runs those of the model's opset
-    where it can, and refuses the model where it cannot.
-
-    Raises:
-        ModelError: the opset of the model does not have an operator.
+    if it can, and else refuses the model. Raises ModelError if the opset of the model lacks an operator.
     """
     for domain, version in function.opset_imports.items():
         common = model.graph.opset_imports.setdefault(domain, version)

@@ -30,12 +30,10 @@ Change = Callable[[ir.Node, Names], None]
 
 
 def raise_opset(model: ir.Model) -> tuple[Finding, ...]:
-    """Raise the default domain to opset 14 when it is below 13; nodes keep their names.
+    """Raise the default domain to opset 14 if it is below 13; nodes keep their names.
 
-    Opset 13 is raised where a node means something else in a later one, which a written model may need.
-
-    Raises:
-        ModelError: an operator has no counterpart in opset 14; the message names node and operator.
+    Opset 13 is raised if a node has another meaning in a later one, which a written model may need. Raises
+    ModelError, with node and operator, if an operator has no counterpart in opset 14.
     """
     before = model.graph.opset_imports.get("", TARGET)
     trains = any(_trains(node) for node in ir.traversal.RecursiveGraphIterator(model.graph))

@@ -177,10 +177,8 @@ def prepare(model: ir.Model) -> Prepared:
 
     The result computes the same as the original up to rounding of weights that were folded. Preparing a
     prepared model changes nothing. Every node and every tensor has a name that is unique over the graph and
-    its subgraphs (of If, Loop, Scan). Subgraphs are normalised as the main graph is.
-
-    Raises:
-        ModelError: an operator cannot be raised to opset 13, or a model-local function cannot be inlined.
+    its subgraphs (of If, Loop, Scan). Subgraphs are normalised like the main graph. Raises ModelError if an
+    operator cannot be raised to opset 13, or a model-local function cannot be inlined.
     """
     work = model.clone()
     findings: list[Finding] = []
@@ -454,16 +452,10 @@ def quantized_operators(model: ir.Model) -> tuple[str, ...]:
 
 
 def fix_shapes(prepared: PreparedModel, shapes: Mapping[str, tuple[int, ...]]) -> PreparedModel:
-    """Return the model with fixed sizes of inputs, the rest of it prepared for these.
+    """Return the model with fixed sizes of inputs, the rest of it prepared for these; the argument stays.
 
-    A dimension of another input, or another dimension, that has the same name is fixed too.
-
-    Args:
-        prepared: the model, which is left as it was.
-        shapes: input -> its shape.
-
-    Raises:
-        ConfigError: an input is not there, or is not of this shape.
+    A dimension of another input, or another dimension, with the same name is fixed too. Raises ConfigError if
+    an input is missing, or does not have this shape.
     """
     if not shapes:
         return prepared

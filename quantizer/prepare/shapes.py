@@ -128,9 +128,7 @@ def _drop_ceil_mode(model: ir.Model, inferred: Mapping[str, onnx.ValueInfoProto]
 def _adds_empty_windows(node: ir.Node, sizes: list[int]) -> bool:
     """Whether all windows that `ceil_mode` adds to a pool begin beyond the tensor and its padding before it.
 
-    Args:
-        node: a pool with `ceil_mode`.
-        sizes: of its input along the axes of the kernel.
+    `sizes` are those of its input along the axes of the kernel.
     """
     kernel, axes, ones = node.attributes.get_ints("kernel_shape", ()), len(sizes), (1,) * len(sizes)
     if node.attributes.get_string("auto_pad", "NOTSET") != "NOTSET" or not axes or len(kernel) != axes:

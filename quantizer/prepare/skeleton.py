@@ -98,16 +98,11 @@ class _Writer:
         self.operators: dict[tuple[str, str, str], bytes] = {}
 
     def graph(self, graph: ir.Graph, outer: Mapping[str, bytes], small: float = float("inf")) -> bytes:
-        """Return the message of a graph.
+        """Return the message of a graph; constants of more than `small` bytes become inputs without values.
 
-        ONNX's inference hands a subgraph types and shapes of what is outside, and no values: the output of a
-        Reshape in the body of a Loop would not have the sizes that a constant outside says. So a subgraph has
-        the constants of the graphs around it that its nodes read.
-
-        Args:
-            graph: to write.
-            outer: the constants of the graphs around it.
-            small: bytes; larger constants are written as inputs, without their values.
+        ONNX's inference gives a subgraph types and shapes of outer tensors, but no values: the output of a
+        Reshape in the body of a Loop would lack the sizes of a constant outside. So a subgraph has the
+        constants of the graphs around it (`outer`) that its nodes read.
         """
         large, constants = [], dict[str, bytes]()
         for name, value in graph.initializers.items():

@@ -34,11 +34,7 @@ BLOCKED_DOMAINS = ("com.microsoft.nchwc", "com.ms.internal.nhwc")
 
 
 def refuse_blocked_layouts(model: ir.Model) -> None:
-    """Check that no tensor of a model is in the layout of one machine's kernels.
-
-    Raises:
-        ModelError: one is: onnxruntime optimised the model for the machine that it ran on.
-    """
+    """Raise ModelError if onnxruntime optimised the layout of a tensor for the kernels of one machine."""
     for graph in model.graphs():
         for node in graph:
             if node.domain in BLOCKED_DOMAINS or (node.domain, node.op_type) == (MICROSOFT, "NhwcFusedConv"):
