@@ -104,14 +104,10 @@ class Results:
 
 
 def make_report(analysis: Analysis | None, results: Results, names: FileNames) -> Report:
-    """Return the report of an analysis and of results.
+    """Return the report of an analysis, or of results only.
 
-    A section that fails by a fault of qprof is left empty, with a note.
-
-    Args:
-        analysis: of a plan; None for a report of results alone.
-        results: of commands.
-        names: of the files, for titles and commands.
+    A section that fails by a fault of qprof is empty, with a note. `names` has the files of titles and
+    commands.
     """
     quantization, tuning, found = results.quantization, results.tuning, results.attribution
     evaluation = results.evaluation or results.seen
@@ -508,12 +504,9 @@ def _judged_verdict(
 
 
 def _causes(verdict: Verdict, found: Attribution | None, *, has_change: bool) -> tuple[Finding, ...]:
-    """Return the findings on what costs a model that is not good most, where none says it yet.
+    """Return the findings on the main causes of a fair or poor model, if its verdict has none yet.
 
-    Args:
-        verdict: on it.
-        found: the noise of its nodes; None where that was not run.
-        has_change: whether there is something to try: it is not said then that no few nodes are enough.
+    With a change to try (`has_change`), no finding denies that a few nodes are enough.
     """
     if found is None or verdict.grade not in ("fair", "poor"):
         return ()
@@ -534,16 +527,10 @@ def _verdict(
 ) -> Verdict:
     """Return the verdict of a report without held-out samples.
 
-    A gate that failed is named before the grade, and does not change it.
-
-    Args:
-        grade: of the outputs, as measured, or as estimated where nothing was measured.
-        worst_output: how near the output is that decides, in words; "" where nobody knows.
-        gates: limits, kept or not.
-        speed: of both models; None where it is not known.
-        budgets: where the noise comes from, in the same order.
-        task: the score of both models, which stands before the outputs; None for none.
-        doubts: signs that something is wrong with the models.
+    A failed gate is named before the grade, and does not change it. The grade is that of the outputs as
+    measured, or as estimated if nothing was measured. `worst_output` describes the margin of the output that
+    decides, "" if unknown. `budgets` are the sources of noise, in the same order. The task's score, if any,
+    comes before the outputs.
     """
     findings = list(doubts)
     if budgets and grade != "good" and not budgets[0].run_on:

@@ -157,16 +157,9 @@ class NoiseAnalysis:
 def analyse(
     model: str | os.PathLike[str], plan: PlanLike, profile: ProfileLike, recipe: Recipe | None = None
 ) -> Analysis:
-    """Read the files of a report of estimates.
+    """Read the files of a report of estimates; a recipe has the target of the plan if it is not packaged.
 
-    Args:
-        model: the float model.
-        plan: its plan.
-        profile: its profile.
-        recipe: the target of the plan where it is not a packaged one; None for the one that the plan names.
-
-    Raises:
-        ModelError, ProfileError, PlanError: a file cannot be read, or belongs to another model.
+    Raises ModelError, ProfileError or PlanError if a file cannot be read, or belongs to another model.
     """
     file, read, where = file_of(model), read_plan(plan), plan_name(plan)
     planned = open_plan(file.prepared, read, where)
@@ -276,12 +269,10 @@ def _sources(noise: NoiseAnalysis, flow: NoiseFlow) -> Iterator[NoiseSource]:
 
 
 def estimated_noise(noise: NoiseAnalysis, tensors: Iterable[str]) -> dict[str, float]:
-    """Return the SQNR in dB that is estimated at tensors, with all noise that was added upstream.
+    """Return the estimated SQNR in dB at tensors, with all noise that was added upstream.
 
-    Args:
-        noise: of the plan.
-        tensors: of the model before equalization. Those without signal or noise are left out, and those of
-            the body of an If, Loop or Scan: noise is followed in what its passes make of it.
+    The tensors are those before equalization. Tensors without signal or noise are left out, and those in the
+    body of an If, Loop or Scan: noise is followed only in the results of its passes.
     """
     powers, graph = noise.estimator.gains.powers, noise.facts.graph
     names = [n for n in dict.fromkeys(tensors) if n in graph.values and powers.get(n)]
@@ -295,12 +286,7 @@ def estimated_noise(noise: NoiseAnalysis, tensors: Iterable[str]) -> dict[str, f
 
 
 def tensor_noise(analysis: Analysis | None, layers: LayerReport | None) -> tuple[TensorNoiseRecord, ...]:
-    """Return estimated and measured noise of tensors: of those that were compared, else of the quantized.
-
-    Args:
-        analysis: of the plan; None for no estimates.
-        layers: what was measured; None for nothing.
-    """
+    """Return estimated and measured noise of the compared tensors, or else of the quantized tensors."""
     noise = None if analysis is None else analysis.noise
     equalized: Mapping[str, str] = {}
     if analysis is not None:
@@ -359,13 +345,7 @@ NO_PRICE = (
 def node_records(
     analysis: Analysis, budget: NoiseBudget | None, measured: TimedNodes | None
 ) -> tuple[NodeRecord, ...]:
-    """Return a record of each node, in graph order.
-
-    Args:
-        analysis: of the plan.
-        budget: of the output with the lowest SQNR; None for no estimate.
-        measured: times of the nodes; None where they were not measured.
-    """
+    """Return a record of each node, in graph order; `budget` is of the output with the lowest SQNR."""
     noise = {} if budget is None else {part.node: part.share for part in budget.parts}
     measured_times = Costs({}, {}, {}) if measured is None else measured.costs
     plan, graph, profile = analysis.plan, analysis.graph, analysis.profile
@@ -448,9 +428,7 @@ def int8_share(nodes: tuple[NodeRecord, ...]) -> float | None:
 def float_groups(plan: QuantPlan, nodes: tuple[NodeRecord, ...]) -> tuple[FloatGroupRecord, ...]:
     """Return why nodes stay float, the reason that takes most time first, then the most frequent.
 
-    Args:
-        plan: with the reasons.
-        nodes: with the prices; those that are missing are not priced.
+    Nodes that are missing in `nodes` have no price.
     """
     records = {node.name: node for node in nodes}
     total = sum(node.multiply_adds for node in nodes) or 1.0

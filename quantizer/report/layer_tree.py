@@ -132,12 +132,9 @@ def _layers(child: _Module | NodeRecord) -> tuple[NodeRecord, ...]:
 def layer_rows(nodes: Sequence[NodeRecord], shown: Collection[str]) -> list[LayerRow]:
     """Return the rows, each module before its parts, in graph order.
 
-    A module that frames most of the model has no row, its children take its place; one with a single layer is
-    the row of that layer. Layers of no module are one row where many follow each other between modules.
-
-    Args:
-        nodes: in graph order.
-        shown: names of those with a row of their own; the others of a module share its last row.
+    A module that frames most of the model has no row, and its children take its place; one with a single
+    layer is the row of that layer. Layers of no module are one row if many follow each other between modules.
+    Nodes named in `shown` have a row of their own; the others of a module share its last row.
     """
     root, by_name = _Module(""), {node.name: node for node in nodes}
     runners = {node.run_by for node in nodes}

@@ -143,10 +143,9 @@ def _file_report(
     recipe: Recipe | None,
     how: ReportOptions,
 ) -> Report:
-    """Return the report of the file of a quantized model, measured where there are samples.
+    """Return the report of the file of a quantized model, measured if there are samples.
 
-    Raises:
-        ConfigError: there are neither samples, nor plan and profile.
+    Raises ConfigError if there are neither samples, nor plan and profile.
     """
     plan, profile = sources.plan, sources.profile
     lacking: tuple[Finding, ...] = ()
@@ -251,15 +250,10 @@ def _attributed(
     *,
     only_poor: bool = False,
 ) -> Results:
-    """Return results with the noise of the plan's nodes, run on samples where there are some, and it can be
-    run here.
+    """Return results with the noise of the plan's nodes, if samples are at hand and the plan runs here.
 
-    Args:
-        analysis: of the plan.
-        results: with an evaluation, by which the model is good or not.
-        data: samples; None for those that the profile keeps.
-        provider: full name of the execution provider.
-        only_poor: whether that of a good model is not run.
+    None for `data` stands for the samples of the profile. If `only_poor`, a good model, by the evaluation of
+    the results, is not run.
     """
 
     def found() -> Results | None:
@@ -334,14 +328,10 @@ def quantization_report(
     *,
     command_line: tuple[str, ...] = (),
 ) -> Report:
-    """Return the report of a quantization; without a profile one of sizes and reasons alone.
+    """Return the report of a quantization; without a profile, one of sizes and reasons only.
 
-    Args:
-        result: what was done.
-        model: the float model.
-        profile: None for the one that was kept beside the quantized model, if one was.
-        recipe: target and settings, if they were given.
-        command_line: its words, which commands to try repeat where samples were held out.
+    None for the profile stands for one beside the quantized model. Suggested commands repeat the words of
+    `command_line` if samples were held out.
     """
     judged = result.judged
     if profile is None and judged is not None and judged.profile:

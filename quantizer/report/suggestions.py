@@ -79,13 +79,9 @@ def tried_changes(verdict: Verdict) -> Iterator[WhatIf]:
 def run_changes(
     found: Attribution, plan: QuantPlan, other_calibrator: Mapping[str, OutputNoise]
 ) -> Iterator[WhatIf]:
-    """Yield the changes with which the outputs of a plan were seen to be better: the calibrator of its
-    target, and nodes that stay float.
+    """Yield the changes that improved the outputs of a plan in a run: its target's calibrator, float nodes.
 
-    Args:
-        found: the noise of the plan's nodes.
-        plan: the plan.
-        other_calibrator: the noise of the outputs with that calibrator; empty where it was not run.
+    `other_calibrator` is the noise of the outputs with that calibrator, empty if it was not run.
     """
 
     def change(fix: Fix, title: str, noises: Mapping[str, OutputNoise]) -> WhatIf:

@@ -38,10 +38,9 @@ def report_texts(report: Report) -> dict[str, str]:
 
 
 def write_report(report: Report, folder: str | os.PathLike[str]) -> None:
-    """Write the files of a report into a folder, which is made if it is not there; other files in it stay.
+    """Write the files of a report into a folder, which is made if it is missing; other files in it stay.
 
-    Raises:
-        ConfigError: the folder cannot be made, or is a file.
+    Raises ConfigError if the folder cannot be made, or is a file.
     """
     where = Path(folder)
     try:
