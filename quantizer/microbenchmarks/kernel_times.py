@@ -91,15 +91,10 @@ class Overheads:
 
 
 def measured_costs(target: Target, threads: int, progress: Progress | None = None) -> CostTable:
-    """Run every network and return the times of its kernels on this machine.
+    """Run every network and return the times of its kernels on this machine; progress is per network.
 
-    Args:
-        target: the runtime, which must be onnxruntime on a processor like this one.
-        threads: threads inside an operator.
-        progress: called after each network.
-
-    Raises:
-        ConfigError: this machine is not what the target is for.
+    The target must be onnxruntime on a processor like this one, else ConfigError is raised. `threads` are
+    inside an operator.
     """
     check_machine(target)
     times: dict[str, dict[tuple[float, ...], list[float]]] = defaultdict(lambda: defaultdict(list))
@@ -206,14 +201,9 @@ def by_clock(
 ) -> tuple[ExecutedNode, ...]:
     """Return executed nodes with times that add up to a run without the profiler.
 
-    Each is shorter by the same time; where the nodes are long, by what the profiler takes of small ones.
-
-    Args:
-        nodes: of a model, with the profiler's times.
-        path: its file.
-        net: whose sample it takes.
-        threads: threads inside an operator.
-        overheads: what belongs to no node.
+    Each is shorter by the same time; if the nodes are long, by the time that the profiler takes of small
+    ones. The nodes have the profiler's times, `path` is the file of their model, and `overheads` belong to no
+    node.
     """
     total, reading = sum(node.microseconds for node in nodes), overheads.reading
     if total < LONG_NODE * len(nodes):
@@ -352,15 +342,11 @@ def packed_times(target: Target, threads: int) -> Iterator[KernelTime]:
 
 
 def recurrent_times(target: Target, threads: int, nets: Iterable[Net] | None = None) -> Iterator[KernelTime]:
-    """Yield the times of recurrent operators, in float and dynamic.
+    """Yield the times of recurrent operators, in float and dynamic; None for `nets` is `recurrent_nets`.
 
-    By the clock and not by the profiler, which reads it at every node of every step where one is written as a
-    Scan. What a run costs besides is that of a model with the same input whose only node does nothing.
-
-    Args:
-        target: see `measured_costs`.
-        threads: likewise.
-        nets: other ones than `recurrent_nets`.
+    The clock measures them, not the profiler, which reads it at every node of every step of an operator
+    written as a Scan. The fixed cost of a run is that of a model with the same input whose only node does
+    nothing.
     """
     clock = time.thread_time if threads == 1 else time.perf_counter
     for net in recurrent_nets() if nets is None else nets:
@@ -398,13 +384,10 @@ def recurrent_times(target: Target, threads: int, nets: Iterable[Net] | None = N
 
 
 def product_model(inner: int, columns: int, kind: str, copies: int) -> onnx.ModelProto:
-    """Return products with one weight of `inner` rows, each of an input of its own.
+    """Return products with one weight [inner, columns], each of an input of its own.
 
-    Args:
-        inner, columns: of the weight.
-        kind: "float", "packed4", "packed8", or "dynamic", which quantizes activations as they come, as plans
-            have it written.
-        copies: number of products.
+    `kind` is "float", "packed4", "packed8", or "dynamic", which quantizes activations at run time as plans
+    write it.
     """
     rng, dtype, make_node = np.random.default_rng(1), onnx.TensorProto.FLOAT, helper.make_node
     arrays: dict[str, npt.NDArray[Any]]

@@ -16,19 +16,12 @@ from .kernel_times import measured_costs
 def measure_target(
     target: Recipe | str | Path, output: PathLike, *, threads: int = 1, progress: Progress | None = None
 ) -> CostTable:
-    """Measure the times of a target's kernels on this machine, and write the table.
+    """Measure the times of a target's kernels on this machine, and write the table to a JSON file.
 
     Networks of one operator each are run in float and quantized. It takes a few minutes, during which nothing
-    else should run.
-
-    Args:
-        target: name or file of a runtime that is onnxruntime, on a processor like this one.
-        output: JSON file that is written.
-        threads: threads inside an operator; a table holds for one number of them.
-        progress: called after each network.
-
-    Raises:
-        ConfigError: there is no such target, or this machine is not what it is for.
+    else should run. The target's runtime is onnxruntime, on a processor like this one. A table holds for one
+    number of `threads` inside an operator. Raises ConfigError if there is no such target, or it is for
+    another machine.
     """
     check_outputs([output], FilesRead((), (target,)))
     recipe = target if isinstance(target, Recipe) else load_recipe(target)
