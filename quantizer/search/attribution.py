@@ -226,12 +226,10 @@ def attribute(
     """Attribute the noise of the outputs of a plan's model to its nodes, on all of some samples.
 
     Args:
-        planned: the plan, with the model that it is lowered from.
         samples: with the outputs of the float model (`samples_to_attribute_on`).
         limits: of the outputs; None for those of the plan's facts, or by these samples.
         lacking: decibels that the outputs lack on other samples, more than these; 0 for outputs that are good
             there, of which no nodes are kept float; None for those that they lack on these.
-        provider: full name of the execution provider.
         goes_on: whether there is time for more runs.
 
     Raises:
@@ -274,11 +272,7 @@ def attribute(
 def noise_of_plan(
     planned: PlannedModel, samples: RunSamples, limits: NoiseLimits, *, provider: str = CPU
 ) -> Noises:
-    """Return the noise at each output of a plan's model, written and run as a whole.
-
-    Raises:
-        ModelError: it cannot be run.
-    """
+    """Return the noise at each output of a plan's model, written and run as a whole; raises ModelError."""
     name, plan = "quantized model", planned.plan
     dequantized = not runs_here(plan.config.target, provider=provider)
     session = open_model(lower(planned.model, plan).model, name, provider=provider, dequantized=dequantized)
@@ -399,18 +393,11 @@ def samples_to_attribute_on(
     provider: str = CPU,
     notes: bool = False,
 ) -> RunSamples:
-    """Return samples with the outputs of the float model; of sequences steps, each model with its own state.
+    """Return samples, or steps of sequences, with the outputs of the float model.
 
-    Args:
-        model: file of the float model.
-        planned: the plan.
-        data: samples.
-        limit: how many of them; None for `SAMPLES`, or `STEPS` of sequences.
-        provider: full name of the execution provider.
-        notes: whether to note what was assumed of the data.
-
-    Raises:
-        DataError: there are none, or one does not fit. ModelError: the float model cannot be run.
+    Each model has its own state. A limit of None stands for `SAMPLES`, or `STEPS` of sequences; `notes`
+    prints assumptions about the data. Raises DataError if there are no samples, or one does not fit, and
+    ModelError if the float model cannot be run.
     """
     state = model_samples(data, planned.model, notes=False).state
     if limit is None:

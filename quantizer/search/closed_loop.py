@@ -202,24 +202,15 @@ class UnfitSamplesError(DataError):
 
 @dataclass(frozen=True, eq=False)
 class _MeasuredPlan:
-    """A plan that was written and run.
+    """A plan that was written and run, with the shifts of its outputs from float."""
 
-    Attributes:
-        facts: what it was made from.
-        planned: the plan.
-        shifts: how far its outputs are from float on all samples.
-        selecting, confirming: on those that select the plan, and on those that confirm it.
-        time: as predicted, over float's.
-        change: from the first plan, in words; "" for the first.
-    """
-
-    facts: PlanningFacts
+    facts: PlanningFacts  # what it was made from
     planned: PlannedModel
-    shifts: tuple[OutputShift, ...]
-    selecting: tuple[OutputShift, ...]
-    confirming: tuple[OutputShift, ...]
-    time: float
-    change: str = ""
+    shifts: tuple[OutputShift, ...]  # on all samples
+    selecting: tuple[OutputShift, ...]  # on the samples that select the plan
+    confirming: tuple[OutputShift, ...]  # on the samples that confirm it
+    time: float  # as predicted, over float's
+    change: str = ""  # from the first plan, in words; "" for the first
 
     @property
     def excess(self) -> float:
@@ -268,14 +259,10 @@ def _worst_excess(shifts: Sequence[OutputShift]) -> float:
 
 
 def samples_to_run(graph: Graph, profile: Profile, runs: int) -> int:
-    """Return how many samples a plan is run on: more of those that take next to no time.
+    """Return how many samples a plan is run on: more if they take next to no time.
 
-    What a model does rarely, as a branch or a loop that turns another way, few samples do not show.
-
-    Args:
-        graph: of the float model.
-        profile: of it.
-        runs: samples, or batches of them, that the profile is made of.
+    Few samples do not show rare events, such as another turn of a branch or a loop. The profile is made of
+    `runs` samples, or batches of them.
     """
     each = arithmetic(graph, profile) / max(runs, 1)
     enough = int(ENOUGH_ARITHMETIC / each) if each else 0
@@ -296,24 +283,20 @@ def plan_held_on_samples(
     of: str = "calibration samples",
     joined: int = 0,
 ) -> tuple[PlanningFacts, PlannedModel, LoweredModel | None]:
-    """Return the plan whose outputs hold as measured, or the best that was found, with its figures.
+    """Return the plan whose outputs hold as measured, or the best plan found, with its facts and its model.
+
+    The facts make the plan again. The plan has its figures (`PlanOrigin.checks`) and a finding if an output
+    does not hold. The model is None if it is not at hand.
 
     Args:
-        facts: of the model.
-        planned: the plan as it is made of these.
-        model: file of the float model.
         data: check samples, of which `MOST_CHECK_SAMPLES` are run, or as many as have room for their outputs.
         of: what these are, for notes.
-        joined: how many they were before they were joined to batches; 0 where they were not.
-
-    Returns:
-        The facts that the plan is made from, so that it can be made again; the plan, which has what was
-        measured (`PlanOrigin.checks`) and a finding where an output does not hold; and its model, None where
-        that is not at hand.
+        joined: how many they were before they were joined to batches; 0 if they were not.
 
     Raises:
-        UnfitSamplesError: the float model cannot be run on them. UnfitNodesError: onnxruntime does not load
-            or run the plan's model for the sake of some nodes. ModelError: it cannot be run at all.
+        UnfitSamplesError: the float model cannot be run on them.
+        UnfitNodesError: onnxruntime does not load or run the plan's model because of some nodes.
+        ModelError: it cannot be run at all.
     """
     count = _samples_with_room(facts)
     if facts.noise_limits.compares_nothing:
@@ -337,17 +320,10 @@ def plan_held_on_samples(
 def measured_on_samples(
     planned: PlannedModel, limits: NoiseLimits, model: Path, data: DataLike, joined: int = 0
 ) -> PlannedModel:
-    """Return a plan that was read, with the figures of its outputs on check samples; it stays as it is.
+    """Return a plan that was read, unchanged, with the figures of its outputs on check samples.
 
-    Args:
-        planned: the plan.
-        limits: of the outputs.
-        model: file of the float model.
-        data: check samples.
-        joined: how many they were before they were joined to batches; 0 where they were not.
-
-    Raises:
-        As `plan_held_on_samples`.
+    `joined` counts the samples before they were joined to batches, 0 if they were not. Raises the errors of
+    `plan_held_on_samples`.
     """
     samples = _opened(model, planned, data, MOST_CHECK_SAMPLES, limits).samples
     return _checked(planned, shifts_of(planned, limits, samples), joined or len(samples.samples))
@@ -356,14 +332,7 @@ def measured_on_samples(
 def shifts_of(
     planned: PlannedModel, limits: NoiseLimits, samples: RunSamples, provider: str = CPU
 ) -> tuple[OutputShift, ...]:
-    """Return how far the outputs of a plan's model, written and run as a whole, are from float on samples.
-
-    Args:
-        planned: the plan.
-        limits: of the outputs.
-        samples: with the outputs of the float model.
-        provider: full name of the execution provider.
-    """
+    """Return how far the outputs of a plan's model, written and run as a whole, are from float on samples."""
     return _CheckedPlans(samples, provider).shifts(planned, limits)[0]
 
 
@@ -380,11 +349,10 @@ def _samples_with_room(facts: PlanningFacts) -> int:
 def _opened(
     model: Path, planned: PlannedModel, data: DataLike, count: int, limits: NoiseLimits
 ) -> _CheckedPlans:
-    """Return plans that are run on the first of some samples, several steps of each where they are more than
-    `CHECK_SAMPLES`, of a model with states.
+    """Return the runner of plans on the first `count` samples.
 
-    Raises:
-        UnfitSamplesError: the float model cannot be run on them.
+    A model with states runs several steps of each sample if they are more than `CHECK_SAMPLES`. Raises
+    UnfitSamplesError if the float model cannot be run on them.
     """
     session = open_session(str(model), model.name)
     try:
@@ -414,22 +382,16 @@ def _opened(
 class _CheckedPlans:
     """Plans of one model that are written and run on check samples.
 
-    Attributes:
-        samples: with the outputs of the float model.
-        provider: full name of the execution provider that runs plans.
-        states: the output that an input is in the next step, where several steps are run; by name.
-        float_further: outputs of the float model in the steps after the first, step by step.
-        noisy: what was measured of the nodes of plans, by digest.
-        written: the plans that were run first and last, with their models: that of the best plan as a rule,
-            which is not made again. No more are kept, for the sake of memory.
+    The first and the last plan that ran are stored with their models: one of them is usually the best plan,
+    which is then not lowered again. No more are stored, to save memory.
     """
 
     samples: RunSamples
     provider: str = CPU
-    states: Mapping[str, str] = field(default_factory=dict)
-    float_further: tuple[Outputs, ...] = ()
-    noisy: dict[str, _NoisyNodes] = field(default_factory=dict)
-    written: list[tuple[QuantPlan, LoweredModel]] = field(default_factory=list)
+    states: Mapping[str, str] = field(default_factory=dict)  # input -> output fed to it in the next step
+    float_further: tuple[Outputs, ...] = ()  # of the float model in the steps after the first, step by step
+    noisy: dict[str, _NoisyNodes] = field(default_factory=dict)  # measured, by digest of a plan
+    written: list[tuple[QuantPlan, LoweredModel]] = field(default_factory=list)  # first and last
 
     @cached_property
     def loop(self) -> Loop[Proposal, PlannedModel, _MeasuredPlan]:
@@ -462,11 +424,9 @@ class _CheckedPlans:
     def shifts(
         self, planned: PlannedModel, limits: NoiseLimits
     ) -> tuple[tuple[OutputShift, ...], tuple[OutputShift, ...], tuple[OutputShift, ...]]:
-        """Return how far outputs are from float on all samples, those that select and those that confirm.
+        """Return the shifts of outputs from float on all samples, those that select and those that confirm.
 
-        Args:
-            planned: the plan; it is written and run, one for another runtime in form qdq.
-            limits: of the outputs.
+        The plan is written and run; one for another runtime in form qdq.
         """
         name, plan = "quantized model", planned.plan
         dequantized = not runs_here(plan.config.target, provider=self.provider)
@@ -504,16 +464,10 @@ class _CheckedPlans:
     def further_outputs(
         self, session: ort.InferenceSession, outputs: Sequence[Outputs], name: str
     ) -> list[Outputs]:
-        """Return the outputs of a model in `STATE_STEPS` steps of each sample but the first, step by step:
-        with its own states, and the other inputs as they are.
+        """Return the outputs of a model in `STATE_STEPS` steps of each sample except the first, step by step.
 
-        Args:
-            session: of the model.
-            outputs: of the first step.
-            name: what errors call the model.
-
-        Raises:
-            ModelError: onnxruntime fails.
+        `outputs` are those of the first step. Each step has the model's own states, and the other inputs
+        unchanged. `name` is the model in errors; raises ModelError.
         """
         further, before = list[Outputs](), outputs
         for _ in range(STATE_STEPS - 1 if self.states else 0):
@@ -733,17 +687,11 @@ class _CheckedPlans:
 
 @dataclass(frozen=True)
 class _NoisyNodes:
-    """The nodes that have the noise that is too much, those first whose noise is worth most time.
+    """The nodes with the excess noise, those first whose noise is worth most time."""
 
-    Attributes:
-        enough: nodes that together have `REMOVED_NOISE` of it.
-        paying: those whose noise is worth their time.
-        is_spread: whether `enough` are too many, or not worth their time.
-    """
-
-    enough: tuple[tuple[RankedNode, ...], ...] = ()
-    paying: tuple[RankedNode, ...] = ()
-    is_spread: bool = False
+    enough: tuple[tuple[RankedNode, ...], ...] = ()  # nodes that together have `REMOVED_NOISE` of it
+    paying: tuple[RankedNode, ...] = ()  # nodes whose noise is worth their time
+    is_spread: bool = False  # `enough` are too many, or not worth their time
 
 
 def _noisy_nodes(ranked: Sequence[RankedNode], plan: _MeasuredPlan) -> _NoisyNodes:
@@ -861,12 +809,9 @@ def _dynamic_proposers(first: _MeasuredPlan) -> list[Callable[[_MeasuredPlan], I
 
 
 def _with_dynamic(best: _MeasuredPlan, *, nodes: Collection[str], in_two_parts: bool) -> Iterator[Proposal]:
-    """Yield facts in which those of some recurrent nodes are dynamic that are not yet.
+    """Yield facts in which those of some recurrent nodes become dynamic that are not yet.
 
-    Args:
-        best: the best plan so far.
-        nodes: their names.
-        in_two_parts: whether the inputs of LSTMs are in two parts.
+    If `in_two_parts`, inputs of LSTMs are in two parts.
     """
     facts, ways = best.facts, dict(best.facts.run_dynamic)
     names = [name for name in _noisy_recurrent_nodes(facts, best.planned) if name in nodes]
@@ -959,13 +904,9 @@ def _checked(planned: PlannedModel, shifts: Sequence[OutputShift], samples: int)
 def _with_checks(
     best: _MeasuredPlan, first: _MeasuredPlan, ran: Sequence[_MeasuredPlan], samples: str
 ) -> PlannedModel:
-    """Return the best plan with its figures, and the findings on how it differs from the first, and on a
-    limit that it does not hold.
+    """Return the best plan with its figures, and findings on its change from the first and on a missed limit.
 
-    Args:
-        best, first: the plans.
-        ran: all that were run.
-        samples: how many of which.
+    `samples` is their number and kind in words.
     """
     planned = _checked(best.planned, best.shifts, int(samples.split(maxsplit=1)[0]))
     findings = []

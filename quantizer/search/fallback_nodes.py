@@ -54,14 +54,9 @@ class RefusedModelError(ModelError):
 
 
 def plan_that_runs(facts: PlanningFacts, original: Path) -> tuple[PlannedModel, PlanningFacts]:
-    """Return the plan whose model its target takes and onnxruntime runs, and the facts that it is made from.
+    """Return the plan whose model suits its target and runs in onnxruntime, and the plan's facts.
 
-    Args:
-        facts: the model.
-        original: file of the float model.
-
-    Raises:
-        ModelError, PlanError, ConfigError: there is none.
+    `original` is the float model's file. Raises ModelError, PlanError or ConfigError if there is none.
     """
     samples = max(1, facts.measured.data.samples)
     elements = {name: tensor.count / samples for name, tensor in facts.measured.items()}
@@ -82,10 +77,10 @@ def plan_that_runs(facts: PlanningFacts, original: Path) -> tuple[PlannedModel, 
 
 
 def with_fallback_nodes(facts: PlanningFacts, attempt: Callable[[PlanningFacts], T]) -> T:
-    """Return the result of an attempt to plan and write a model, with more nodes in float where it fails.
+    """Return the result of an attempt to plan and write a model, with more nodes in float after each failure.
 
-    Raises:
-        UnfitNodesError, ModelError: onnxruntime refused too many models, or one with all nodes in float.
+    Raises UnfitNodesError or ModelError if onnxruntime refuses too many models, or one with all nodes in
+    float.
     """
     runs = 0
     while True:
@@ -102,12 +97,10 @@ def with_fallback_nodes(facts: PlanningFacts, attempt: Callable[[PlanningFacts],
 
 
 def _by_halving(facts: PlanningFacts, attempt: Callable[[PlanningFacts], T], error: RefusedModelError) -> T:
-    """Return the result of an attempt with few nodes in float, those that its error is due to among them.
+    """Return the result of an attempt with few nodes in float, those that cause its error among them.
 
-    It is made last, after all trials: an attempt may write a file, which the next one replaces.
-
-    Raises:
-        RefusedModelError: the error, which does not go away when all nodes are float.
+    It is made last, after all trials: an attempt may write a file, which the next one replaces. Raises the
+    RefusedModelError if it remains with all nodes in float.
     """
     refused, runs = because(ReasonCode.REFUSED_BY_RUNTIME, text=error.text), 0
 
@@ -138,11 +131,10 @@ def _by_halving(facts: PlanningFacts, attempt: Callable[[PlanningFacts], T], err
 
 @contextmanager
 def blamed_on_nodes(planned: PlannedModel, lowered: LoweredModel) -> Iterator[None]:
-    """Turn an error about the nodes of a written model into one about nodes of its plan, where it names any.
+    """Turn an error about the nodes of a written model into one about nodes of its plan, if it names any.
 
-    Raises:
-        UnfitNodesError: the nodes are quantized; in float they may suit. RefusedModelError: onnxruntime names
-            none. Other errors are let through.
+    Raises UnfitNodesError for quantized nodes, which may suit in float; RefusedModelError if onnxruntime
+    names none. Other errors pass.
     """
     try:
         yield

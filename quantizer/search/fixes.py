@@ -82,13 +82,11 @@ def fix_order(fix: Fix) -> tuple[object, ...]:
 
 
 def in_place_of_poor(verdict: Verdict, recipe: Recipe, fixes: Sequence[Fix]) -> Fix | None:
-    """Return the fix that is applied unasked: of a poor model the first that makes it good at nearly its
-    bytes, and changes nothing that was asked for; None for none. A poor model is worth no time that it saves.
+    """Return the fix that is applied unasked to a poor model, or None.
 
-    Args:
-        verdict: on the model.
-        recipe: that it was made with; with a limit, a size, or without a cost model it is what was asked for.
-        fixes: that were tried, the best first.
+    It is the first that makes the model good at nearly its bytes, and changes no setting that the user gave.
+    A poor model is worth no time that it saves. A recipe with a limit, a size, or without a cost model is
+    applied as requested. The best of the fixes that were tried is first.
     """
     config = recipe.config
     is_asked = config.min_output_sqnr is not None or config.has_size or config.cost_model == "off"
@@ -183,13 +181,7 @@ def lacking(worst: OutputGrade | None) -> float | None:
 
 
 def node_fixes(failing: Failing, found: Attribution) -> Iterator[Fix]:
-    """Yield the node that adds most noise in float, and in 16 bits; and the nodes in float with which the
-    outputs hold, as they were run.
-
-    Args:
-        failing: the model.
-        found: the noise of its nodes.
-    """
+    """Yield float and 16 bits for the node that adds most noise, and float nodes with which outputs hold."""
     verdict = failing.verdict
     if verdict.worst is None or verdict.sqnr is None or not found.is_noise:
         return

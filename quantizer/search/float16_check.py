@@ -80,13 +80,7 @@ OWN_NOISE = 2.0**-22
 def with_float32_nodes_on_samples(
     facts: PlanningFacts, planned: PlannedModel, data: DataLike
 ) -> tuple[PlanningFacts, PlannedModel]:
-    """Return the plan with the nodes in float32 that lose too much on samples in float16, and its facts.
-
-    Args:
-        facts: of the model.
-        planned: the plan as it is made of these.
-        data: check samples.
-    """
+    """Return the plan with nodes in float32 that lose too much on check samples in float16, and its facts."""
     if not facts.config.is_float16:
         return facts, planned
     samples = tuple(model_samples(data, planned.model, SAMPLES, notes=False))
@@ -146,11 +140,9 @@ class _Check:
         return max((math.inf if s.fault else s.excess for s in shifts), default=0.0)
 
     def culprits(self, wide: Collection[str], reach: int) -> dict[str, FloatReason]:
-        """Return nodes that are float32 next, each with the reason.
+        """Return nodes that are float32 next, each with the reason, besides `wide`, the float32 nodes now.
 
-        Args:
-            wide: those that are float32.
-            reach: how many nodes before one that loses are float32 with it.
+        `reach` nodes before one that loses become float32 with it.
         """
         shares = self._shares(wide)
         found: dict[str, FloatReason] = {}

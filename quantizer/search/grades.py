@@ -210,10 +210,8 @@ def output_grades(
 ) -> tuple[OutputGrade, ...]:
     """Return the grades of the outputs that were compared and are no states, the worst first.
 
-    Args:
-        results: of the outputs; those that are not float have no SQNR, and count where no output is float.
-        limits: of the model.
-        shifts: how far outputs are from float in their unit, as far as they were judged so.
+    Outputs that are not float have no SQNR, and count only if no output is float. `shifts` are distances from
+    float in the output's unit, if it was judged so.
     """
     needed, results = needed_sqnr(limits), list(results)
     in_unit = {shift.output: shift for shift in shifts}
@@ -292,12 +290,9 @@ def _integer_grade(result: OutputResult, same: Agreement) -> OutputGrade:
 
 
 def graded(sqnr: float | None, needed: float, same: Agreement | None) -> Grade:
-    """Return the grade of an output: by its SQNR, or by equal answers where these show more.
+    """Return the grade of an output by its SQNR, or by equal answers if they show more.
 
-    Args:
-        sqnr: in dB, None where nothing could be compared.
-        needed: dB from which on it is good.
-        same: how often both models give the same answer, where there is one.
+    SQNR is in dB, None if nothing could be compared. An output is good from `needed` dB on.
     """
     grade: Grade = "poor"
     if sqnr is not None and sqnr >= needed - FAIR_DB:
@@ -339,13 +334,9 @@ def drop_grade(drop: Accuracy | Score) -> Grade:
 
 
 def decision_of(outputs: Sequence[OutputGrade], drop: Accuracy | Score | None, scored: str = "") -> Decision:
-    """Return the grade of a model, and what decides: labels or a metric where these are known, else the worst
-    output; one that is destroyed always does.
+    """Return the grade of a model, and its source: labels or a metric if known, else the worst output.
 
-    Args:
-        outputs: their grades.
-        drop: of the score; None without labels and metric.
-        scored: the output that the score is about, which says nothing of others; "" where it is about all.
+    A destroyed output always decides. The score covers only the output `scored`, or all if that is "".
     """
     worst: Grade = max((o.grade for o in outputs), key=lambda grade: ORDER[grade], default="none")
     if drop is None:

@@ -65,12 +65,9 @@ def _shares(graph: Graph, profile: Profile) -> dict[str, float]:
 
 
 def multiplications(node: Node, graph: Graph, known: Mapping[str, TensorProfile]) -> float | None:
-    """Return the multiplications of a node in all samples together; None without a profile.
+    """Return the multiplications of a node in all samples together, or None without a profile.
 
-    Args:
-        node: of the graph.
-        graph: the graph.
-        known: tensor -> its profile, as `with_clip_profiles` has them.
+    `known` has the profiles of tensors, from `with_clip_profiles`.
     """
     layout = None if node.rule is None else node.rule.weight
     if node.rule is not None and node.rule.is_recurrent:

@@ -79,8 +79,7 @@ class Loop(Generic[P, M, T]):
     def attempt(self, proposal: P, best: T) -> T | None:
         """Return a proposal that was made and judged; None for one that cannot be, or is not another plan.
 
-        Raises:
-            WritingError: there is no room for its model, which says nothing about it.
+        Raises WritingError if there is no room for its model, which is no fault of the proposal.
         """
         try:
             made = self.make(proposal)
@@ -102,14 +101,11 @@ class Loop(Generic[P, M, T]):
         ends: Callable[[T], bool] = lambda best: False,
         patience: Patience[T] | None = None,
     ) -> T:
-        """Return the best trial that is found.
+        """Return the best trial that is found, from a first one.
 
-        Args:
-            first: the trial to start from.
-            proposers: asked one after another, each with the best trial when its turn comes.
-            keeps: the rule.
-            ends: whether the best trial is good enough; asked after each trial.
-            patience: when a proposer is left; None for after its last proposal.
+        Each proposer in turn gets the best trial so far. `keeps` decides if a trial replaces the best one.
+        `ends`, asked after each trial, stops at a good one. `patience` leaves a proposer early; None: after
+        its last proposal.
         """
         best = first
         for proposer in proposers:

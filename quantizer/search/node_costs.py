@@ -58,15 +58,10 @@ def find_costs(
     names: WrittenNames,
     prepared: Graph | None = None,
 ) -> Costs:
-    """Charge the executed nodes.
+    """Charge executed nodes of the prepared and of the planned model to the nodes and tensors of a plan.
 
-    Args:
-        graph: the model that the plan is of.
-        plan: its plan.
-        floats: what was executed of the prepared model itself.
-        quantized: what was executed of the model that the plan describes.
-        names: what stands for the tensors and nodes of `graph` in that model.
-        prepared: the prepared model, where the plan's adjustments make another model of it.
+    `names` map tensors and nodes of `graph` to the planned model. `prepared` is the prepared model, if the
+    plan's adjustments make another graph of it.
     """
     no_plan = QuantPlan(plan.model, plan.config, {}, {})
     floating, _, _ = _Charged(prepared or graph, floats, WrittenNames()).costs(no_plan)
@@ -112,13 +107,9 @@ class RuntimeOverride:
 def find_runtime_overrides(
     graph: Graph, plan: QuantPlan, executed: Sequence[ExecutedNode], names: WrittenNames
 ) -> tuple[RuntimeOverride, ...]:
-    """Return the nodes that are executed otherwise than planned, the longest first.
+    """Return the nodes that onnxruntime does not execute as planned, the longest first.
 
-    Args:
-        graph: the model that the plan is of.
-        plan: its plan.
-        executed: what onnxruntime executes of the written model, in its order.
-        names: what stands for the nodes of `graph` in that model.
+    `executed` are the nodes of the written model in order; `names` map nodes of `graph` to it.
     """
     charged, integers = _Charged(graph, executed, names), set[str]()
     overrides = []

@@ -132,9 +132,7 @@ class PlanSearch:
     def _settings(self, best: Trial, least: float) -> Iterator[Candidate]:
         """Yield other settings, the best prediction first.
 
-        Args:
-            best: the best trial.
-            least: of the best's prediction, where it misses the target.
+        If the best trial misses the target, a prediction of at least `least` times that of the best suffices.
         """
         for base in self.bases[1:]:
             if base.name not in self.predictions and self.run.goes_on():

@@ -76,13 +76,8 @@ def ranked_nodes(
 ) -> tuple[RankedNode, ...]:
     """Return the quantized nodes of a plan, those first whose noise is worth most time.
 
-    Args:
-        planned: the plan, with the facts that it was made from.
-        samples: of which the first are run.
-        most: of them.
-        provider: full name of the execution provider.
-        goes_on: whether there is time to split groups once more, asked before each round.
-        noise: of outputs; None for that of the worst group of channels of the worst output.
+    At most `most` samples are run. `goes_on` is asked before each round if there is time to split groups
+    again. `noise` of None is that of the worst group of channels of the worst output.
     """
     few = samples.subset(range(min(most, len(samples.samples))))
     axes = class_axes(planned.model)
@@ -203,14 +198,10 @@ def measured_groups(
     *,
     worst_alone: bool = False,
 ) -> dict[Group, V]:
-    """Return what is measured of all units, in groups of neighbours: the more noise, the smaller ones.
+    """Return the measurements of all units, in groups of neighbours: the more noise, the smaller ones.
 
-    Args:
-        units: in graph order.
-        measure: runs some groups.
-        noise_of: the noise in what was measured of a group.
-        goes_on: whether there is time to split groups once more, asked before each round.
-        worst_alone: whether to go on until the group with the most noise is one unit.
+    Units are in graph order. `measure` runs some groups. `goes_on` is asked before each round if there is
+    time to split groups again. If `worst_alone`, the group with the most noise is split down to one unit.
     """
 
     def split(groups: Sequence[Group]) -> None:

@@ -118,16 +118,8 @@ def sensitivity_of(
 ) -> Sensitivities:
     """Attribute the noise of a plan to its nodes.
 
-    Args:
-        model: the float model.
-        planned: the plan, with the model that it is lowered from.
-        data: samples.
-        limits: of the outputs; None for those of the plan.
-        limit: most samples; None for as many as `samples_to_attribute_on` takes.
-        provider: full name of the execution provider that runs all models.
-
-    Raises:
-        DataError: there are no samples. ModelError: a model cannot be run.
+    `limits` of None are those of the plan; a `limit` of None leaves the number to `samples_to_attribute_on`.
+    Raises DataError if there are no samples, and ModelError if a model cannot be run.
     """
     samples = samples_to_attribute_on(model.path, planned, data, limit, provider=provider, notes=True)
     found = attribute(planned, samples, limits, provider=provider)

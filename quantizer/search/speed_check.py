@@ -108,17 +108,10 @@ class SpeedCheck:
 def check_speed(
     float_path: Path, facts: PlanningFacts, planned: PlannedModel, options: SpeedCheckOptions
 ) -> tuple[PlannedModel, SpeedCheck]:
-    """Return the fastest plan that was found, with the reasons of nodes that it takes back, and the report.
+    """Return the fastest plan found, with the reasons of nodes that return to float, and the report.
 
-    Args:
-        float_path: file of the float model as the user has it.
-        facts: what plans are made from.
-        planned: the plan to start from, made from these facts.
-        options: the samples, and what is asked for.
-
-    Raises:
-        ConfigError: the options make no sense. DataError: there are no samples.
-        ModelError: a model cannot be run.
+    `float_path` is the user's file. Raises ConfigError for contradicting options, DataError if there are no
+    samples, and ModelError if a model cannot be run.
     """
     check_options(options, planned.plan.config.target)
     samples = _feeds(facts, options)
@@ -179,11 +172,7 @@ def check_options(options: SpeedCheckOptions, target: str) -> None:
 
 
 def _feeds(facts: PlanningFacts, options: SpeedCheckOptions) -> tuple[Inputs, ...]:
-    """Return the samples that latency is measured on.
-
-    Raises:
-        DataError: there are none.
-    """
+    """Return the samples that latency is measured on; raises DataError if there are none."""
     specs, count = input_specs(facts.prepared.model), options.limit or QUICK.samples
     if options.data is None:
         return synthetic_samples(specs, facts.prepared.graph, facts.measured, count)
@@ -306,19 +295,12 @@ class Change:
 
 @dataclass(frozen=True, eq=False)
 class _Timed:
-    """A plan that was written and timed.
-
-    Attributes:
-        planned: the plan.
-        path: file of its model.
-        changes: that made it from the first one.
-        latency: of the fastest plan before it (as float) and it (as quantized); None for the first.
-    """
+    """A plan that was written and timed."""
 
     planned: PlannedModel
-    path: Path
-    changes: tuple[Change, ...] = ()
-    latency: Latency | None = None
+    path: Path  # file of its model
+    changes: tuple[Change, ...] = ()  # from the first plan
+    latency: Latency | None = None  # of the plan before it (as float) and it; None: first
 
 
 def _is_faster(plan: _Timed, _: _Timed) -> bool:
@@ -333,15 +315,10 @@ def _has_changed(before: _Timed) -> Callable[[_Timed], bool]:
 
 @dataclass(frozen=True)
 class _Changes:
-    """Proposes the fastest plan with one more change, each change once.
+    """Proposes the fastest plan with one more change, each change once."""
 
-    Attributes:
-        findings: of the fastest plan.
-        proposed: keys of the changes so far.
-    """
-
-    findings: Findings
-    proposed: set[tuple[frozenset[str], frozenset[str]]]
+    findings: Findings  # of the fastest plan
+    proposed: set[tuple[frozenset[str], frozenset[str]]]  # keys of the changes so far
 
     def __call__(self, fastest: _Timed) -> Iterator[tuple[Change, ...]]:
         """Yield all changes of a plan."""

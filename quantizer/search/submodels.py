@@ -75,9 +75,7 @@ class SplittableModel:
 def splittable_model(model: ir.Model, watched: Sequence[str] = ()) -> SplittableModel:
     """Return the index that `open_submodel` needs of a prepared model, which must not be edited afterwards.
 
-    Args:
-        model: the prepared model.
-        watched: tensors that the caller reads besides the graph outputs.
+    The caller reads `watched` tensors besides the graph outputs.
     """
     nodes = tuple(model.graph)
     producers = {str(v.name): -1 for v in model.graph.inputs if not v.is_initializer()}
@@ -137,11 +135,9 @@ class NodeGroup:
 
 
 def node_groups(nodes: Sequence[ir.Node], plan: QuantPlan) -> list[NodeGroup]:
-    """Return the quantized nodes that are measured together, those of subgraphs too, by the first of them.
+    """Return the quantized nodes of the main graph that are measured together, ordered by their first node.
 
-    Args:
-        nodes: of the main graph, in order.
-        plan: of the model.
+    Nodes of subgraphs are included.
     """
     every = [(inner, place) for place, node in enumerate(nodes) for inner in (*_inner_nodes(node), node)]
     places, tables = dict(every), planned_chains((node for node, _ in every), plan)
@@ -165,13 +161,10 @@ def _inner_nodes(node: ir.Node) -> Iterator[ir.Node]:
 def segment_ends(groups: Sequence[tuple[int, ...]], count: int) -> list[int]:
     """Return the index of the node before which the segment of each group ends.
 
-    The segments cover all nodes, with about sqrt(n) of the n groups in each. None splits a group, from its
-    first to its last node. With s segments s large sessions are created, and n small ones of n / s nodes: the
-    sum is smallest at sqrt(n).
-
-    Args:
-        groups: indices of the nodes of each, by the first, as of `node_groups`.
-        count: number of nodes.
+    The segments cover all `count` nodes, with about sqrt(n) of the n groups in each. None splits a group,
+    from its first to its last node. With s segments s large sessions are created, and n small ones of n / s
+    nodes: the sum is smallest at sqrt(n). Groups are indices of nodes, ordered by the first, as in
+    `node_groups`.
     """
     size = max(1, math.isqrt(len(groups)))
     firsts = [min(group) for group in groups[size::size]]
@@ -189,23 +182,11 @@ def open_submodel(
     provider: str = CPU,
     dequantized: bool = False,
 ) -> Submodel:
-    """Return a function that runs the nodes from `start` to before `end`.
+    """Return a function that runs the nodes from index `start` to before `end`, in float if the plan is None.
 
-    Args:
-        source: the prepared model.
-        start, end: indices of nodes.
-        plan: that the submodel is lowered with; None for float.
-        threads: inside an operator.
-        provider: full name of the execution provider.
-        dequantized: see `open_session`.
-
-    Returns:
-        A function of the arrays by name (those that the submodel does not read are ignored) and of the
-        sample's name, for messages; returns the submodel's output arrays by name.
-
-    Raises:
-        ModelError: onnxruntime refuses the submodel, or, from the function, a run.
-        PlanError: the plan cannot be lowered.
+    Its arguments are arrays by name (those that the submodel does not read are ignored) and the sample's
+    name, for messages; it returns output arrays by name. Raises ModelError if onnxruntime refuses the
+    submodel or, in the function, a run; PlanError if the plan cannot be lowered.
     """
     inputs, outputs = source.inputs_of(start, end), source.outputs_of(start, end)
     if not outputs:
@@ -275,14 +256,7 @@ class SampleWalk:
         provider: str = CPU,
         dequantized: bool = False,
     ) -> None:
-        """Begin at the first node.
-
-        Args:
-            source: the prepared model.
-            samples: its inputs.
-            plan: that all nodes but those of a variant are computed under; None for float.
-            threads, provider, dequantized: of all sessions, see `open_submodel`.
-        """
+        """Begin at the first node; a plan of None computes nodes outside variants in float."""
         self._source, self._plan = source, plan
         self._open = partial(
             open_submodel, source, threads=threads, provider=provider, dequantized=dequantized
@@ -296,16 +270,10 @@ class SampleWalk:
     def outputs(
         self, first: int, end: int, variant: QuantPlan | None, names: Sequence[str]
     ) -> Iterator[list[Any]]:
-        """Go on to a node, and yield tensors of each sample where the nodes from there on have another plan.
+        """Go on to node `first`, and yield tensors of each sample if nodes from there have another plan.
 
-        Args:
-            first: index of the node; not before that of an earlier call.
-            end: of the node before which the other plan ends.
-            variant: the other plan, of all nodes; None for float.
-            names: of the tensors.
-
-        Raises:
-            ModelError, PlanError: see `open_submodel`.
+        The other plan ends before node `end`. `first` is not before that of an earlier call. The variant is a
+        plan of all nodes, None for float. Raises ModelError or PlanError, see `open_submodel`.
         """
         first = max(cut for cut in self._source.cuts if cut <= first)
         end = min(cut for cut in self._source.cuts if cut >= end)

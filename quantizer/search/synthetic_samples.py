@@ -24,16 +24,9 @@ from ..operators.graph import Graph
 def synthetic_samples(
     specs: Sequence[InputSpec], graph: Graph, profile: Profile, count: int
 ) -> tuple[Inputs, ...]:
-    """Return samples, the same ones each time.
+    """Return `count` samples, the same ones each time.
 
-    Args:
-        specs: the inputs of the model.
-        graph: the prepared model.
-        profile: its profile.
-        count: number of samples.
-
-    Raises:
-        DataError: the size of a dimension is not known, or an input holds no numbers.
+    Raises DataError if the size of a dimension is unknown, or an input is not numeric.
     """
     sizes = _sizes(specs, graph, profile)
     shapes = {spec.name: _shape(spec, profile, sizes) for spec in specs}
@@ -51,11 +44,7 @@ def synthetic_samples(
 
 
 def _shape(spec: InputSpec, profile: Profile, sizes: Mapping[str, int]) -> tuple[int, ...]:
-    """Return the shape of an input.
-
-    Raises:
-        DataError: the size of a dimension is not known.
-    """
+    """Return the shape of an input; raises DataError if the size of a dimension is unknown."""
     dims = [dim if isinstance(dim, int) else sizes.get(str(dim), 0) for dim in spec.shape or ()]
     if dims.count(0) > 1 and not dims[0]:
         dims[0] = 1

@@ -116,11 +116,7 @@ class TuningRun:
     # Plans.
 
     def facts(self, candidate: Candidate) -> PlanningFacts:
-        """Return the facts that the plan of a candidate is made from.
-
-        Raises:
-            ConfigError: its settings do not go together.
-        """
+        """Return the facts of a candidate's plan; ConfigError if its settings contradict each other."""
         recipe = with_settings(self.recipe, candidate.settings, candidate.base.name)
         config = recipe.config
         # What is said of limits, and which chains are planned as one node, depends on these alone.
@@ -140,8 +136,7 @@ class TuningRun:
     def planned(self, candidate: Candidate) -> PlannedModel:
         """Return the verified plan of a candidate, with the model that it is lowered from.
 
-        Raises:
-            ConfigError, PlanError: it cannot be made.
+        Raises ConfigError or PlanError if it cannot be made.
         """
         key = _key(candidate)
         if key not in self._plans:
@@ -185,8 +180,7 @@ class TuningRun:
     def lowered(self, planned: PlannedModel) -> LoweredModel:
         """Return the quantized model of a plan, with findings on parts that its target does not support.
 
-        Raises:
-            PlanError: the form cannot write it. ConfigError: its runtime would refuse it.
+        Raises PlanError if the form cannot write it, and ConfigError if its runtime would refuse it.
         """
         lowered = lower(planned.model, planned.plan)
         findings = check_conformity(lowered.model, self.recipe.target, "quantized model")
@@ -202,12 +196,9 @@ class TuningRun:
     def judge(self, candidate: Candidate, planned: PlannedModel, best: Trial) -> Trial:
         """Return the trial of a plan; see `Loop.judge`.
 
-        Where its model cannot be written or run, it is planned again with the nodes in float that this is
-        due to.
-
-        Raises:
-            WritingError: there is no room, which says nothing about the candidate.
-            DataError: the outputs cannot be scored.
+        If its model cannot be written or run, it is planned again with the nodes at fault in float. Raises
+        WritingError if there is no room, which is no fault of the candidate, and DataError if the outputs
+        cannot be scored.
         """
         with self._failures_told(candidate):
             try:
@@ -225,8 +216,7 @@ class TuningRun:
     def look(self, candidate: Candidate) -> Score:
         """Return the score of a candidate's model on the held-out samples.
 
-        Raises:
-            WritingError: there is no room. DataError: the outputs cannot be scored.
+        Raises WritingError if there is no room, and DataError if the outputs cannot be scored.
         """
         planned, holdout = self.planned(candidate), self.split.holdout
         with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
@@ -318,25 +308,13 @@ def screen_model(
     provider: str = CPU,
     dequantized: bool = False,
 ) -> tuple[Score, float | None]:
-    """Return the score of a quantized model, and the SQNR of the worst group of channels of its worst output.
+    """Return a quantized model's score, and the SQNR (dB) of the worst channel group of its worst output.
 
-    When the first third of the samples shows a drop whose whole 95 % interval is above `max_drop`, the others
-    are not run: a plan that is to be chosen is never scored on fewer than all.
-
-    Args:
-        path: of the model; it runs on one thread, so that its sums do not depend on the cores that there are,
-            and as many samples at the same time.
-        samples: to score it on.
-        axes: where each output has its classes.
-        max_drop: percentage points.
-        provider, dequantized: as in `open_session`.
-
-    Returns:
-        The score, on all samples, or on the first where these leave no doubt; and the SQNR in dB, None where
-        nothing differs.
-
-    Raises:
-        ModelError: it cannot be run. DataError: it cannot be scored.
+    If the first third of the samples shows a drop whose whole 95 % interval is above `max_drop` (percentage
+    points), the score is on these, and the others are not run: a plan that is to be chosen is never scored on
+    fewer than all. The SQNR is None if nothing differs. The model runs on one thread, so that its sums do not
+    depend on the number of cores, and as many samples run at the same time. Raises ModelError if it cannot be
+    run, and DataError if it cannot be scored.
     """
     session = open_session(str(path), "quantized model", provider=provider, dequantized=dequantized)
     count = len(samples.samples)

@@ -56,19 +56,9 @@ def tune(
 ) -> TuneResult:
     """Find the best plan that meets a quality target, and verify it on held-out samples.
 
-    All samples, and the float model's outputs on them, are held in memory.
-
-    Args:
-        model: file of the float model; what was read and prepared of it is not read again.
-        profile_path: its profile.
-        data: the samples, and the metric that plans are scored with.
-        target: the quality that has to be kept, and the objective.
-        recipe: settings and target to start from; None for the default target's.
-        files: what to write.
-        on_trial: called after each trial.
-
-    Raises:
-        ConfigError, ModelError, ProfileError, DataError: what is wrong, where, and what to do.
+    All samples, and the float model's outputs on them, are in memory. A recipe of None is the default
+    target's. Raises ConfigError, ModelError, ProfileError or DataError with the cause, the place, and the
+    remedy.
     """
     begin, spent = time.monotonic(), time.process_time()
     files, recipe = files or TuneFiles(), recipe or load_recipe()
@@ -137,11 +127,10 @@ def tune(
 
 
 def objective_in_effect(target: QualityTarget, recipe: Recipe) -> Objective:
-    """Return the objective: that which was asked for, or latency where times measured here are those of the
-    target's runtime, and else the share of the arithmetic in int8.
+    """Return the requested objective, or latency if times here are the target's, and else int8-share.
 
-    Raises:
-        ConfigError: latency was asked for, and would be that of another runtime.
+    Times are the target's if its runtime runs here. Raises ConfigError if latency was requested, and would be
+    that of another runtime.
     """
     if runs_here(recipe.target.name, "onnxruntime", check_provider(target.provider)):
         return target.optimised

@@ -102,10 +102,9 @@ class ScoringSamples(RunSamples):
         )
 
     def score(self, outputs: Sequence[Outputs]) -> Score:
-        """Return the score of a quantized model whose outputs on these samples are given.
+        """Return the score of a quantized model by its outputs on these samples.
 
-        Raises:
-            DataError, ModelError: the outputs cannot be scored, and why.
+        Raises DataError or ModelError if the outputs cannot be scored.
         """
         pairs = zip(self.truths, outputs, strict=True)
         quantized = [self.metric.scored(truth, sample_outputs) for truth, sample_outputs in pairs]
@@ -144,8 +143,7 @@ class Split:
     def overlaps(self, profiled: DataId | None) -> tuple[Finding, ...]:
         """Return the findings on held-out samples that were used before, so that their score flatters.
 
-        Args:
-            profiled: the data that the profile was made from, where that is known.
+        `profiled` is the data that the profile was made from, if known.
         """
         rows = [row for rows in self.holdout.rows for row in rows]
         tuned = {row for rows in self.tuning.rows for row in rows}
@@ -170,18 +168,10 @@ def outputs_of(
     side_by_side: int = 1,
     state: Mapping[str, str] = MappingProxyType({}),
 ) -> list[Outputs]:
-    """Return the outputs of a model on samples that are arrays, no sequences or maps; `name` says in errors
-    which model it is.
+    """Return the outputs of a model on samples that are arrays, no sequences or maps; raises ModelError.
 
-    Args:
-        session: of the model.
-        samples: its inputs.
-        name: what errors call it.
-        side_by_side: samples that run at the same time.
-        state: the inputs that take an output of the model's own step before (`runs_with_own_state`).
-
-    Raises:
-        ModelError: onnxruntime fails.
+    `name` is the model in errors. `state` maps inputs to outputs of the model's own step before
+    (`runs_with_own_state`).
     """
     names = [output.name for output in session.get_outputs()]
 
@@ -202,14 +192,7 @@ def read_split(
 ) -> Split:
     """Read the samples for tuning and the held-out ones.
 
-    Args:
-        session: of the float model.
-        model: the same.
-        data: the samples and the metric.
-        side_by_side: samples that run at the same time.
-
-    Raises:
-        ConfigError, DataError, ModelError: what is wrong with the samples, labels or metric.
+    Raises ConfigError, DataError or ModelError if samples, labels or metric are wrong.
     """
     if (data.holdout_labels is not None) != (data.holdout_data is not None and data.labels is not None):
         raise ConfigError("--holdout-labels: goes with --holdout-data and --labels; give all three")
@@ -238,18 +221,10 @@ def run_samples(
     *,
     notes: bool = True,
 ) -> RunSamples:
-    """Read samples and run the float model on them.
+    """Read the first `limit` samples (None: all) and run the float model on them.
 
-    Args:
-        session: of the float model.
-        model: the same.
-        data: the samples.
-        limit: how many of them, the first; None for all.
-        side_by_side: samples that run at the same time.
-        notes: whether to note what was assumed of the data.
-
-    Raises:
-        DataError: the data are wrong, or there are none. ModelError: onnxruntime fails.
+    `notes` prints assumptions about the data. Raises DataError if the data are wrong, or there are none, and
+    ModelError if onnxruntime fails.
     """
     samples = _samples_in_memory(model, data, limit, notes=notes)
     return RunSamples(samples, tuple(outputs_of(session, samples, "float model", side_by_side)))
@@ -272,15 +247,8 @@ def read_samples(
 ) -> ScoringSamples:
     """Read samples, run the float model on them (`run_samples`) and choose the metric.
 
-    Args:
-        session: of the float model.
-        model: the same.
-        data: the samples and the metric; `holdout_data` is ignored.
-        side_by_side: samples that run at the same time.
-
-    Raises:
-        ConfigError: both labels and a metric. DataError: the data, the labels or the metric are wrong.
-        ModelError: there is no such output, or it has no classes.
+    `holdout_data` is ignored. Raises ConfigError for both labels and a metric, DataError if data, labels or
+    metric are wrong, and ModelError if the output is missing, or has no classes.
     """
     if data.labels is not None:
         check_same_again(data.data, model_samples(data.data, model, data.limit, notes=False))
@@ -320,11 +288,9 @@ def read_samples(
 def halves(samples: ScoringSamples) -> tuple[ScoringSamples, ScoringSamples]:
     """Return two halves, for tuning and held out: of each two consecutive samples one goes into each.
 
-    Which of the two is held out is drawn at random, the same in every run: alternating would split data in a
-    regular order (classes in turn) by class. The steps of a sequence stay together.
-
-    Raises:
-        DataError: there are fewer than two samples.
+    The held-out one is drawn at random, the same in every run: alternating would split data in a regular
+    order (classes in turn) by class. The steps of a sequence stay together. Raises DataError if there are
+    fewer than two samples.
     """
     units: list[list[int]] = []
     for number, sample in enumerate(samples.samples):

@@ -160,10 +160,7 @@ class Composition:
 def composition_of(plan: QuantPlan, graph: Graph, profile: Profile | None) -> Composition:
     """Return the kinds of the nodes and weights of the quantized model of a plan.
 
-    Args:
-        plan: the plan.
-        graph: the model that its names are those of.
-        profile: what the plan was made from, with the sizes of activations; None for nothing.
+    The profile, if any, has the sizes of activations.
     """
     kinds = Counter(entry.kind for entry in plan.nodes.values())
     products = [node for node in graph.nodes if channel_layout(node) is not None]
@@ -335,12 +332,7 @@ def against(composition: Composition, cost: Cost) -> Iterator[Finding]:
 
 
 def slower_than_float(speedup: float, how: str = "") -> Finding:
-    """Return the finding on a model that is slower than float.
-
-    Args:
-        speedup: times as fast as float.
-        how: "predicted" where nothing was measured.
-    """
+    """Return the finding on a model slower than float; `how` is "predicted" if nothing was measured."""
     words = f"{speedup:.2f} times as fast{how and f', {how}'}"
     return Finding(Code.FLOAT_IS_FASTER, f"slower than float: {words}", figures={"speedup": speedup})
 
@@ -714,15 +706,10 @@ def verdict_of(
     predicted: float | None = None,
     printed: float | None = None,
 ) -> Verdict:
-    """Return the verdict on a model, with neither cause nor fixes.
+    """Return the verdict on a model by its evaluation on held-out samples, with neither cause nor fixes.
 
-    Args:
-        evaluation: of it, on the held-out samples.
-        limits: how much noise its outputs can bear.
-        composition: what computes in integers.
-        held_out: the samples.
-        predicted: times as fast as float, by the times that the plan was made with; None without.
-        printed: the same on this processor.
+    `predicted` is how many times as fast as float it is by the times that the plan was made with, None
+    without; `printed` is the same on this processor.
     """
     outputs = output_grades(evaluation.outputs, limits, evaluation.shifts)
     drop = evaluation.score or evaluation.accuracy
@@ -779,12 +766,10 @@ def verdict_of(
 
 
 def with_cause_of_good_estimates(evaluation: Evaluation, profile: Profile) -> Evaluation:
-    """Return an evaluation whose findings on estimates that were too good name the values that go beyond the
-    calibrated range, where there are some: these saturate, which no estimate knows.
+    """Return an evaluation that names values beyond the calibrated range as cause of too good estimates.
 
-    Args:
-        evaluation: on samples that the profile was not made from.
-        profile: what calibration saw.
+    These values saturate, which no estimate includes. The evaluation is on samples that the profile was not
+    made from.
     """
     beyond: list[tuple[float, str, float, float]] = []  # by what share, where, held-out and calibrated value
     for name, (low, high) in evaluation.input_ranges.items():
@@ -825,14 +810,10 @@ def no_verdict(verdict: Verdict, *reasons: Finding) -> Verdict:
 def with_fixes(
     verdict: Verdict, cause: Sequence[Finding], fixes: Sequence[Fix], tried: int = 0, left: str = ""
 ) -> Verdict:
-    """Return a verdict with its cause and fixes; where there is none, with the sentence about that.
+    """Return a verdict with its cause and fixes; if there is no fix, with the sentence about that.
 
-    Args:
-        verdict: on the model.
-        cause: of its noise; () where none is known. Left out where the verdict has one.
-        fixes: that were tried and are better, the best first.
-        tried: how many other plans were made and judged.
-        left: why no more were tried; "" where nothing is left to try.
+    A cause in the verdict is kept. Fixes were tried and are better, the best first. `tried` counts the other
+    plans that were judged. `left` is the reason to stop, "" if nothing is left to try.
     """
     known = [*verdict.findings, *(() if verdict.cause else cause)]
     verdict = replace(verdict, findings=gravest_first(known), fixes=tuple(fixes))

@@ -57,11 +57,9 @@ def _is_nearer(weights_only: Verdict, verdict: Verdict) -> bool:
 
 
 def taken(verdict: Verdict, weights_only: Verdict | None = None) -> Taken:
-    """Return which model is written.
+    """Return which model is written; `weights_only` is the verdict on the model with only quantized weights.
 
-    Args:
-        verdict: on the quantized model.
-        weights_only: on the same one with quantized weights alone; None where it was not made, or is none.
+    It is None if there is no such model.
     """
     if not is_in_vain(verdict):
         return Taken("quantized")
