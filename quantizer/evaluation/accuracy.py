@@ -57,15 +57,10 @@ class Accuracy:
 
 
 def chance_of(true: npt.NDArray[np.int64], said: npt.NDArray[np.int64], by_classes: float) -> float:
-    """Return the share of rows that guessing has right.
+    """Return the share of rows that guessing has right, at least `by_classes`: 1 / classes, 0 if unknown.
 
-    Labels that look shuffled are right as often as chance pairs their classes with those that the model says,
-    and surely less often than the best order of them could be. Then it is that chance.
-
-    Args:
-        true: labels of the rows.
-        said: the float model's answers on these.
-        by_classes: 1 / classes; 0 for unknown.
+    Labels that look shuffled are right as often as chance pairs their classes with the float model's answers,
+    and surely less often than their best order. Then the result is that chance.
     """
     if true.shape != said.shape or not true.size:
         return by_classes
@@ -83,12 +78,9 @@ def accuracy_of(
     quantized_right: npt.NDArray[np.bool_],
     chance: float = 0.0,
 ) -> Accuracy:
-    """Return the accuracy of both models on the same labelled rows, at least one.
+    """Return the accuracy of both models on the same labelled rows, at least one, by bool arrays [rows].
 
-    Args:
-        output: name of the output that the labels belong to.
-        float_right, quantized_right: whether each model has a row right, bool of shape [rows].
-        chance: percent of the rows that guessing has right; 0 for unknown.
+    `chance` is the percentage of rows that guessing has right, 0 if unknown.
     """
     return accuracy_of_counts(
         output,
@@ -103,12 +95,10 @@ def accuracy_of(
 
 
 def accuracy_of_counts(output: str, rows: int, counts: tuple[int, int, int], chance: float = 0.0) -> Accuracy:
-    """Return the accuracy of both models from counts of rows.
+    """Return the accuracy of both models from counts of rows; at least one row.
 
-    Args:
-        output, rows, chance: as in `Accuracy`; at least one row.
-        counts: the rows that the float model has right, those that only it has, and those that only the
-            quantized model has.
+    Counts are rows that the float model has right, that only it has, and that only the quantized model has.
+    `chance` is as in `Accuracy`.
     """
     float_right, only_float, only_quantized = counts
     low, high = paired_interval(only_float, only_quantized, rows)

@@ -49,12 +49,9 @@ class FileDigest:
 
 
 def files_of(path: str | os.PathLike[str]) -> tuple[FileDigest, ...]:
-    """Return the digests of a model's file and, by name, of the files that its external data is in.
+    """Return the digests of a model's file and, by name, of its files of external data.
 
-    Of a file that is no model any more the digest is returned all the same.
-
-    Raises:
-        ModelError: the file cannot be read.
+    A file that is no model any more still has a digest. Raises ModelError if a file cannot be read.
     """
     try:
         beside = sorted(external_files(path))
@@ -168,20 +165,15 @@ class Card(Presented):
 def make_card(
     model: Path, quantized: Path, evaluation: Evaluation, asked: Asked, *, task: str, base_model: str
 ) -> Card:
-    """Return the card of two models that were compared.
-
-    Raises:
-        ModelError: a file cannot be read.
-    """
+    """Return the card of two models that were compared; raises ModelError if a file cannot be read."""
     here = this_machine(evaluation.runtime)
     return Card(tool_name(), files_of(model), files_of(quantized), here, asked, evaluation, task, base_model)
 
 
 def load_card(path: str | os.PathLike[str]) -> tuple[Card, Mapping[str, str]]:
-    """Return the card in a file, and the keys that say nothing here, unknown and missing ones, with why.
+    """Return the card in a file, and the keys that are not read, unknown or missing, each with the reason.
 
-    Raises:
-        ConfigError: it cannot be read, or is none, or a value is of another type.
+    Raises ConfigError if the file cannot be read, is no card, or has a value of another type.
     """
     try:
         document = parse_json(read_bytes(path, ConfigError).decode(errors="replace"))
@@ -200,10 +192,9 @@ def load_card(path: str | os.PathLike[str]) -> tuple[Card, Mapping[str, str]]:
 
 
 def _unread_keys(document: Any, read: Any, at: str = "") -> Iterator[tuple[str, str]]:
-    """Yield the keys of a document that its reader passed over, and those that it filled in, with why.
+    """Yield the keys of a document that its reader skipped or filled in, each with the reason.
 
-    Raises:
-        MalformedError: the reader took a value for one of another type, as a text for a number.
+    Raises MalformedError if the reader converted a value of another type, such as a text to a number.
     """
     if isinstance(document, dict) and isinstance(read, dict):
         for key in dict.fromkeys((*document, *read)):

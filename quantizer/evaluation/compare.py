@@ -113,9 +113,7 @@ def sums_along(
 ) -> tuple[Sums, ...]:
     """Return the sums for each of `axes`: for every index along it, or in one channel for None.
 
-    Args:
-        floats, quantized: arrays of any numeric dtype and of the same shape.
-        axes: which axes have channels.
+    Both arrays have the same shape, and any numeric dtype.
     """
     f, q = np.asarray(floats, np.float64), np.asarray(quantized, np.float64)
     finite = np.isfinite(f) & np.isfinite(q)
@@ -374,13 +372,8 @@ def answers(values: AnyArray, classes: ClassAxis) -> tuple[str, AnyArray | None]
 def classes_of(values: AnyArray, classes: ClassAxis, where: str) -> npt.NDArray[np.int64]:
     """Return the class of every row of an output that labels belong to, flat in C order.
 
-    Args:
-        values: of the output: float with classes along an axis, or the integer classes themselves.
-        classes: where it has its classes.
-        where: what messages call the output.
-
-    Raises:
-        ModelError: it has no classes, or nobody says along which axis.
+    Values are float with classes along an axis, or the integer classes themselves. `where` is the output in
+    messages. Raises ModelError if the output has no classes, or no axis is known.
     """
     _, of_rows = answers(values, replace(classes, is_answer=True))
     if of_rows is None or of_rows.dtype.kind not in "iub":
@@ -398,15 +391,10 @@ def class_count(values: AnyArray, classes: ClassAxis) -> int | None:
 
 
 def declared_class_count(model: ir.Model, output: str | None, axis: int | None) -> int | None:
-    """Return how many classes an output has by the model's own shapes; None where they leave it open.
+    """Return the class count of an output by the model's own shapes, or None if they leave it open.
 
-    Args:
-        model: the float model.
-        output: the output that labels belong to; None for the first.
-        axis: of its classes, as the user says; None for what its operator says.
-
-    Raises:
-        ConfigError: the output has no such axis.
+    An output of None is the first; an axis of None is that of its operator. Raises ConfigError if the output
+    lacks the axis.
     """
     value = next((v for v in model.graph.outputs if output in (None, v.name)), None)
     if value is None or value.shape is None or value.dtype is None or not value.dtype.is_floating_point():
@@ -460,15 +448,10 @@ def changed_share(before: OutputSums, after: OutputSums) -> float:
 def sample_difference(
     sample: str, pairs: Iterable[tuple[str, AnyArray, AnyArray]], changed: Mapping[str, float]
 ) -> SampleDifference | None:
-    """Return how far the outputs differ on one sample.
+    """Return how far the outputs differ on one sample, or None if no float output differs in the common part.
 
-    Args:
-        sample: its name.
-        pairs: name of each output, and the values of both models.
-        changed: share of the answers of outputs that are others, by output.
-
-    Returns:
-        None where no float output differs in what is common to both.
+    Pairs are the name of each output, and the values of both models. `changed` is the share of changed
+    answers, by output.
     """
     compared = [
         (-changed.get(name, 0.0), sums_along(*common, (None,))[0].difference().sqnr, name)

@@ -290,14 +290,10 @@ def _session_options(text: str) -> Iterator[tuple[str, str]]:
 def speed_doubts(
     quantized: ModelFile, runtime: str = "onnxruntime", *, gated: bool = False
 ) -> tuple[Finding, ...]:
-    """Return a finding where latency is measured on another runtime than the model was quantized for.
+    """Return a finding if latency is measured on another runtime than the model was quantized for.
 
-    A target of the user's own says nothing.
-
-    Args:
-        quantized: the quantized model.
-        runtime: what measured it.
-        gated: whether a speedup is asked for, so that nothing proves it.
+    A target of the user gives none. With a requested speedup (`gated`), the finding is that nothing proves
+    it.
     """
     provenance = read_provenance(quantized.model)
     target = "" if provenance is None else provenance.target

@@ -339,15 +339,8 @@ def open_pair(
 ) -> Pair:
     """Return both models, ready to run: one for another runtime in float arithmetic on its rounded values.
 
-    Args:
-        float_path, quantized_path: their files.
-        threads: inside an operator.
-        place: where they run.
-        timed: as in `open_session`.
-
-    Raises:
-        ModelError: one cannot be loaded, an input is not a tensor or no output is, or inputs or outputs of
-            the two differ in name or in the kind of their elements.
+    Raises ModelError if one cannot be loaded, an input is not a tensor or no output is, or inputs or outputs
+    of the two differ in name or in the kind of their elements.
     """
     a, b = str(float_path), str(quantized_path)
     floats = place.open(os.fspath(float_path), a, threads, timed=timed)
@@ -426,17 +419,12 @@ def evaluate(
     """Run both models on the same samples and return how they compare.
 
     Args:
-        float_path, quantized_path: the two ONNX files.
-        data: folder of samples, "module:function", or an object of Python (`model_samples`).
         labels: file or folder with the truth that the metric reads, in the order of the samples and, inside
-            a sample, of its rows; without a metric the true class of every row (`load_labels`). It may go on
-            beyond samples that `measuring.limit` cuts off.
-        gate: limits that the quantized model must keep; None for none.
-        measuring: samples, metric, output, runtime, threads, latency; None for the defaults.
-        limits: of the outputs' noise, or what makes them of all samples; with them outputs are judged
-            by what they mean (`Evaluation.shifts`).
-        progress: called after each sample with how many are done and, where known, how many there are; True
-            for a bar.
+            a sample, of its rows; without a metric the true class of every row (`load_labels`). It may have
+            more rows than the samples that `measuring.limit` leaves.
+        limits: of the outputs' noise, or a function that makes them of all samples; with them outputs are
+            judged by their meaning (`Evaluation.shifts`).
+        progress: called after each sample with the number done and, if known, the total; True for a bar.
 
     Raises:
         ConfigError: the gate has a limit on something that is not measured, a number makes no sense, or there
@@ -686,11 +674,9 @@ def evaluate(
 def _data_that_do_not_vary(
     digests: Sequence[tuple[int, ...]], ranges: Mapping[str, tuple[float, float]]
 ) -> tuple[Finding, ...]:
-    """Return a finding where all rows of the samples are the same, or each input is one value everywhere.
+    """Return a finding if all rows of the samples are equal, or each input is one value everywhere.
 
-    Args:
-        digests: of the rows of each sample.
-        ranges: least and greatest value of each input; empty where these do not tell all.
+    Ranges are the least and greatest value of each input, empty if they do not cover all of it.
     """
     if ranges and all(low == high for low, high in ranges.values()):
         name, (value, _) = next(iter(ranges.items()))
@@ -717,10 +703,9 @@ def _note_too_few(rows: int, limit: float) -> None:
 def measured_sqnr(
     float_path: str | os.PathLike[str], quantized_path: str | os.PathLike[str], samples: Iterable[Sample]
 ) -> dict[str, float]:
-    """Return the SQNR in dB of each float output on samples; of other lengths that of their common part.
+    """Return the SQNR in dB of each float output on samples; for other lengths, of their common part.
 
-    Raises:
-        ModelError: a model cannot be loaded or run. DataError: a sample does not fit.
+    Raises ModelError if a model cannot be loaded or run, and DataError if a sample does not fit.
     """
     pair = open_pair(float_path, quantized_path)
     sums = {name: OutputSums() for name in pair.float_outputs}

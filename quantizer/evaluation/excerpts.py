@@ -94,12 +94,9 @@ class Reading:
         return axis if self.names is not None and self.names.stated(shape[axis]) else None
 
     def names_of(self, count: int, specs: Sequence[InputSpec], numbers: Sequence[int]) -> Mapping[int, str]:
-        """Return the names of some of so many classes, where they are known; of tokens their text.
+        """Return the names of some of `count` classes, if known; for tokens, their text.
 
-        Args:
-            count: of the classes.
-            specs: of the inputs; classes of which there are as many as token ids are tokens.
-            numbers: of the classes that are asked for.
+        Classes are tokens if there are as many as the token ids of an input.
         """
         if self.decode is not None and count in {spec.rows for spec in specs}:
             return {number: f"'{self.decode([number])}'" for number in numbers}
@@ -186,14 +183,7 @@ def excerpt_of(
 ) -> Excerpt:
     """Return the excerpt of a sample: the row of it on which an answer changes, or an output differs most.
 
-    Args:
-        sample: what both models were given.
-        specs: of the inputs.
-        output: name of the output.
-        values: of that output, of both models, float.
-        classes: where it has its classes.
-        reading: names of classes, and texts of tokens; None for none.
-        true_classes: of the rows; () where nobody says.
+    `values` are the output's of both models, float. `true_classes` are those of the rows, () if unknown.
     """
     reading = reading or Reading()
     common = common_part(*values) or values
@@ -255,11 +245,9 @@ MIN_ANSWER_SIDE = 32
 def _answer_pictures(
     floats: npt.NDArray[np.float64], quantized: npt.NDArray[np.float64], axis: int | None
 ) -> tuple[str, ...]:
-    """Return the answers of both models to one row as pictures of one scale; () for what is none.
+    """Return both models' answers to one row as pictures of one scale, or () if they are no pictures.
 
-    Args:
-        floats, quantized: of one row; of classes for each pixel it is the class that is shown.
-        axis: of the classes; None for none.
+    For classes of each pixel, along `axis`, the picture shows the class.
     """
     pictures = []
     for array in (floats, quantized):
@@ -409,12 +397,10 @@ def _as_they_were(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
 
 
 def png(pixels: npt.NDArray[np.uint8]) -> bytes:
-    """Return a picture as PNG, grey or RGB (RFC 2083: a filter byte before each row, chunks with a checksum).
+    """Return uint8 pixels [height, width] or [height, width, 3] as PNG, grey or RGB.
 
-    Evaluation of a table or of sound does not need Pillow, which would do it otherwise.
-
-    Args:
-        pixels: uint8 of shape [height, width] or [height, width, 3].
+    RFC 2083: a filter byte before each row, chunks with a checksum. So evaluation of a table or of sound does
+    not need Pillow.
     """
     height, width = pixels.shape[:2]
     rows = b"".join(b"\0" + row.tobytes() for row in np.ascontiguousarray(pixels))

@@ -146,16 +146,15 @@ def limit_failures(
     unit: str = "",
     is_least: bool | None = None,
 ) -> Iterator[GateFailure]:
-    """Yield a failure where a limit is not shown to be kept: the rule of this module.
+    """Yield a failure if a limit is not shown to be met: the rule of this module.
 
     Args:
         demand: key of `GATES`.
-        limit: of the gate.
-        measured: the figure; None where there is none.
-        worst: the worse end of its interval; None where it has none.
-        doubt: why the figure proves nothing, whatever it is; "" where it does.
+        measured: the figure; None if there is none.
+        worst: the worse end of its interval; None if it has none.
+        doubt: why no value of the figure proves anything; "" if it does.
         where, reason, unit: as in `GateFailure`; "" for the unit of the table.
-        is_least: None for what the table says.
+        is_least: None for that of the table.
     """
     least = GATES[demand].is_least if is_least is None else is_least
 
@@ -182,14 +181,10 @@ def limit_failures(
 def check_gate(
     gate: Gate, *, labels: bool, latency: bool, metric: str | MetricFunction | None = None
 ) -> None:
-    """Raise ConfigError for a limit on something that is not measured, or that is not finite, or a least
-    score in percent that was meant as a part of 1.
+    """Raise ConfigError for a limit on something that is not measured, or that is not finite.
 
-    Args:
-        gate: the limits.
-        labels: whether accuracy is measured.
-        latency: whether latency is.
-        metric: the one that is measured; None for none.
+    Also for a least score in percent that was given as a part of 1. `labels` and `latency`: these are
+    measured.
     """
     check_finite(gate)
     least = gate.min_score
@@ -213,15 +208,9 @@ def _is_share_right(labels: bool, metric: str | MetricFunction | None) -> bool:
 
 
 def timed_where_it_runs(measuring: Options, gate: Gate, target: str) -> Options:
-    """Return the options, without latency where the models are not run by the runtime of their target.
+    """Return the options, without latency if the models are not run by the runtime of their target.
 
-    Args:
-        measuring: the options.
-        gate: the limits.
-        target: name of that which the quantized model was made for, "" for one that is not known.
-
-    Raises:
-        ConfigError: a limit is on the latency.
+    `target` is the quantized model's, "" if unknown. Raises ConfigError if the gate limits the latency.
     """
     runtime = measuring.runtime
     provider = check_provider(measuring.provider) if runtime == "onnxruntime" else ""
@@ -389,11 +378,9 @@ mistake in labels or preprocessing."""
 
 
 def truth_doubts(accuracy: Accuracy | None, score: Score | None, *, counts_rows: bool) -> tuple[Finding, ...]:
-    """Return a finding where the float model does so badly that labels or preprocessing may be at fault.
+    """Return a finding if the float model does so badly that labels or preprocessing may be at fault.
 
-    Args:
-        accuracy, score: of both models; the score counts where there is one.
-        counts_rows: whether the score is a share of rows that are right, as top-1 accuracy is.
+    The score decides if there is one; `counts_rows` if it is a share of right rows, like top-1 accuracy.
     """
     scores = score or accuracy
     if scores is None:
@@ -447,15 +434,9 @@ MIN_REFUSED_ROWS = 10
 
 
 def check_truth(truth: str | Path, scores: Accuracy | Score | None, assumed: Iterable[Finding]) -> None:
-    """Refuse truth that belongs to something else.
+    """Raise DataError for truth of `MIN_REFUSED_ROWS` or more rows if the float model has nothing right.
 
-    Args:
-        truth: its file or folder, for messages.
-        scores: of both models; None where nothing was scored.
-        assumed: findings of the evaluation, of which those on how the truth was read are told.
-
-    Raises:
-        DataError: the float model has nothing right of `MIN_REFUSED_ROWS` or more.
+    The message has those of the findings `assumed` that describe how the truth was read.
     """
     if scores is None or scores.rows < MIN_REFUSED_ROWS:
         return

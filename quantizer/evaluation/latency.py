@@ -77,11 +77,7 @@ class Latency:
         return "as fast as float" if self.is_even else f"{self.speedup:.2f} times as fast as float"
 
     def text(self, predicted: float | None = None) -> str:
-        """Return how fast the quantized model is, in words.
-
-        Args:
-            predicted: times as fast as float, which stands beside what is unclear; None for not known.
-        """
+        """Return the speed of the quantized model in words; if it is unclear, with the predicted speedup."""
         low, high = f"{self.speedup_low:.2f}", f"{self.speedup_high:.2f}"
         how = f"{self.threads} thread{'s'[: self.threads != 1]}"
         if self.is_unclear:
@@ -104,18 +100,13 @@ def measure(
     *,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Latency:
-    """Return the latency of both models.
+    """Return the latency of both models; each function runs the sample with an index below `samples`.
 
     After two unmeasured passes over the samples, a round runs both models on each sample in order; fast ones
     run several times in their turn (both equally often), so that it lasts MIN_TURN_SECONDS. A disturbance of
     the machine that is longer than a turn thus slows both. The float model begins in the first round, the
-    quantized one in the second, and so on (ABBA), so that neither gains by its place.
-
-    Args:
-        run_float, run_quantized: run the model on the sample with an index below `samples`.
-        samples: number of samples, at least 1.
-        settings: rounds and seconds; threads are for the record only.
-        clock: monotonic seconds.
+    quantized one in the second, and so on (ABBA), so that neither gains by its place. `clock` returns
+    monotonic seconds; the threads of the settings are only recorded.
     """
     models = (run_float, run_quantized)
     turns = tuple(enumerate(models))

@@ -161,22 +161,19 @@ def compare_layers(
 ) -> LayerReport:
     """Run both models with their activations as outputs and return how each tensor compares.
 
-    A tensor that only an activation function reads is compared after that function too, and that counts. Each
-    pass of a body counts as much as any other.
-
-    A quantized tensor is read as integers and dequantized here, so the runtime's integer kernels stay fused
-    as they are in use. A tensor that stayed float is read as it is, which may keep the runtime from fusing it
-    into its neighbours: its last bits can then differ from those of a plain run. All activations of one
-    sample are in memory at once, of both models; nothing is kept between samples.
+    A tensor that only an activation function reads is also compared after that function, and that comparison
+    counts. Each pass of a body counts as much as any other. A quantized tensor is read as integers and
+    dequantized here, so the runtime's integer kernels stay fused as in use. A tensor that stayed float is
+    read unchanged, which may prevent the runtime from fusing it into its neighbours: its last bits can then
+    differ from those of a plain run. All activations of one sample are in memory at once, of both models;
+    nothing is kept between samples.
 
     Args:
         float_path: the float model; it is prepared first, as for quantizing.
-        quantized_path: a quantized model of it.
-        data: folder of samples, "module:function", or an object of Python (`model_samples`).
-        plan: the saved plan: gives the kinds of nodes. Channels of the float model are equalized as it says,
-            or as the metadata of the quantized one say; tensors of which nobody says it are left out.
+        plan: the saved plan: gives the kinds of nodes. It, or else the metadata of the quantized model,
+            equalizes channels of the float model; without these, equalized tensors are left out.
         measuring: samples and threads; None for the defaults.
-        progress: called after each sample with how many are done and, where known, how many there are.
+        progress: called after each sample with the number done and, if known, the total.
 
     Raises:
         ModelError: a model cannot be read or run, or they have no tensor in common.
@@ -316,11 +313,9 @@ def _exposing(
 
 
 def _passes(value: npt.NDArray[Any] | list[npt.NDArray[Any]], scan_axes: int) -> list[npt.NDArray[Any]]:
-    """Return the arrays of the passes, in order.
+    """Return the arrays of the passes, in order, of an array, or of one for each pass.
 
-    Args:
-        value: an array, or one for each pass.
-        scan_axes: how many axes in front count the passes of Scans.
+    The first `scan_axes` axes count the passes of Scans.
     """
     arrays = value if isinstance(value, list) else [value]
     if not scan_axes:
@@ -444,17 +439,11 @@ def _layers(
 
 @dataclass(frozen=True, eq=False)
 class _FunctionAfter:
-    """The function that all readers of a tensor together compute of it.
+    """The function that all readers of a tensor together compute of it."""
 
-    Attributes:
-        operators: its operators, for people: "Relu"; "Sigmoid, Mul" for SiLU.
-        function: element by element, in float64.
-        inner: names of the tensors inside it, such as the Sigmoid's of SiLU.
-    """
-
-    operators: str
-    function: UnaryFunction
-    inner: tuple[str, ...]
+    operators: str  # for people: "Relu"; "Sigmoid, Mul" for SiLU
+    function: UnaryFunction  # element by element, in float64
+    inner: tuple[str, ...]  # names of the tensors inside it, such as the Sigmoid's of SiLU
 
     def applied(self, values: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
         """Return the function of an array of any shape and float type; NaN or Inf where it is not defined."""
@@ -477,26 +466,15 @@ def _function_after(graph: Graph, name: str, opset: int) -> _FunctionAfter | Non
 
 @dataclass(frozen=True, eq=False)
 class _TensorSums:
-    """The sums of one tensor.
-
-    Attributes:
-        match: where it is in the quantized model.
-        function_after: the function that its readers compute, None where there is none.
-        sums: over the samples so far; None before the first that could be compared.
-        sums_after: likewise, of both tensors after the function; None without one.
-        shape_mismatches: samples for which the shapes differed.
-        filler_rows: where the fillers of masks are not compared, as the reader makes zeros of them; None for
-            no fillers.
-        hidden: why its values cannot be read; "" where they can.
-    """
+    """The sums of one tensor."""
 
     match: Match
     function_after: _FunctionAfter | None = None
-    sums: Sums | None = None
-    sums_after: Sums | None = None
-    shape_mismatches: int = 0
-    filler_rows: Rows | None = None
-    hidden: str = ""
+    sums: Sums | None = None  # None before the first sample that could be compared
+    sums_after: Sums | None = None  # of both tensors after the function, if there is one
+    shape_mismatches: int = 0  # samples for which the shapes differed
+    filler_rows: Rows | None = None  # mask fillers that are not compared, as the reader makes zeros of them
+    hidden: str = ""  # why its values cannot be read; "" if they can
 
     @property
     def state(self) -> str:
@@ -590,18 +568,12 @@ class Match:
 
 
 def matches(prepared: ir.Model, quantized: ir.Model) -> tuple[Match, ...]:
-    """Return the tensor that holds each activation, without the activations that the quantized model lacks.
+    """Return the tensor of a quantized model, of any tool, for each activation of the prepared float model.
 
-    In models of any tool it is the tensor of the same name, or else the one that QuantizeLinear makes of the
-    result of the node of the same name. Tensors that are found in neither way are in the record that
-    `quantizer.lowering` leaves in its models.
-
-    A tensor that stayed float and is quantized for some of its readers, such as a graph input, is compared
-    in that quantized form.
-
-    Args:
-        prepared: the prepared float model.
-        quantized: a quantized model of it, written by any tool.
+    It is the tensor of the same name, or else the one that QuantizeLinear makes of the result of the node of
+    the same name. Other tensors are in the record that `quantizer.lowering` leaves in its models. Activations
+    that the quantized model lacks are left out. A tensor that stayed float and is quantized for some of its
+    readers, such as a graph input, is compared in that quantized form.
     """
     values = {value.name: value for value in _values_of(quantized.graph)}
     nodes = {node.name: node for node in quantized.graph.all_nodes() if node.name}

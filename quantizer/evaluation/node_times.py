@@ -47,14 +47,8 @@ def node_times(
 ) -> tuple[tuple[ExecutedNode, ...], ...]:
     """Run models in turns on the same samples and return the nodes that each executes, with times.
 
-    Args:
-        models: what errors call each model, and its file.
-        samples: at least one.
-        threads: threads inside an operator.
-        seconds: no new round starts after this time, once there were MIN_RUNS.
-
-    Raises:
-        ModelError: onnxruntime cannot load or run a model.
+    There is at least one sample. No new round starts after `seconds`, once there were MIN_RUNS. Raises
+    ModelError if onnxruntime cannot load or run a model.
     """
     with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
         sessions = [

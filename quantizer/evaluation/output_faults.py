@@ -39,15 +39,13 @@ def output_fault(
     are_scores: bool = False,
     width: float = 0.0,
 ) -> str:
-    """Return the fault of an output, "" for none.
+    """Return the fault of an output on samples, or "".
 
     Args:
-        floats, quantized: what both models gave, sample by sample.
-        shape: of the output as the model declares it: axes of None are as long as the values say.
-        classes: where the output has its classes.
+        shape: of the output as the model declares it; axes of None have the length of the values.
         are_scores: whether columns within 0 to 1 are probabilities or scores, of which small ones mean
             nothing.
-        width: of the range that the output had while profiling; 0 where that is not known.
+        width: of the range that the output had while profiling; 0 if unknown.
     """
     return (
         _other_shape(floats, quantized, shape)

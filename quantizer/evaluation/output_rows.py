@@ -22,16 +22,10 @@ SHORTEST_PADDING = 2
 def counted_rows(
     outputs: Sequence[Array], axis: int, inputs: Sequence[Mapping[str, Array]] | None
 ) -> list[Mask] | None:
-    """Return which rows of an output count on each sample; None where all do.
+    """Return masks [sequences, positions] of the rows of an output that count on each sample; None if all do.
 
-    Args:
-        outputs: of the float model, sample by sample: [sequences, positions, columns], the last two
-            in either order; others have no padding that could be told.
-        axis: of the columns, 1 or 2.
-        inputs: of the same samples; None where they are not at hand: padding is then told from the outputs.
-
-    Returns:
-        Masks [sequences, positions].
+    The float outputs are [sequences, positions, columns], the last two in either order; others have no
+    visible padding. `axis` is that of the columns, 1 or 2. Without inputs the outputs show the padding.
     """
     if not outputs or any(values.ndim != 3 or not values.size for values in outputs):
         return None

@@ -274,23 +274,14 @@ def wanted() -> tuple[tuple[str, str, str, str], ...]:
 
 @dataclass(frozen=True, eq=False)
 class _Values:
-    """The values of both models for one output.
+    """The values of both models for one output."""
 
-    Attributes:
-        floats, quantized: float64 arrays, sample by sample; of columns that are the last axis where rows were
-            left out.
-        places: of these among all samples.
-        classes: where they have their classes.
-        lengths: of the sequences of each sample, in rows that count; () where there are none.
-        free: axes along which the model has as many places as its input, and no columns.
-    """
-
-    floats: Sequence[Floats]
+    floats: Sequence[Floats]  # float64, sample by sample; columns are the last axis if rows were left out
     quantized: Sequence[Floats]
-    places: Sequence[int]
+    places: Sequence[int]  # of these among all samples
     classes: ClassAxis
-    lengths: Sequence[tuple[int, ...]] = ()
-    free: frozenset[int] = frozenset()
+    lengths: Sequence[tuple[int, ...]] = ()  # of the sequences of each sample, in rows that count
+    free: frozenset[int] = frozenset()  # axes with as many places as the model's input, and no columns
 
     def of(self, part: Container[int]) -> _Values:
         """Return the values of some of the samples."""
@@ -310,13 +301,9 @@ def output_shifts(
     limits: NoiseLimits,
     inputs: Sequence[Arrays] | None = None,
 ) -> tuple[OutputShift, ...]:
-    """Return how far each output is from float, of those that are judged or have a fault, in the model's
-    order.
+    """Return how far each output that is judged or has a fault is from float, in the model's order.
 
-    Args:
-        floats, quantized: outputs of both models, sample by sample.
-        limits: of the outputs, and what each is.
-        inputs: of the same samples, which say what is padding; None where they are not at hand.
+    Inputs of the same samples show padding, if they are at hand.
     """
     return shifts_of_parts(floats, quantized, limits, inputs=inputs, parts=[range(len(floats))])[0]
 
@@ -329,12 +316,9 @@ def shifts_of_parts(
     inputs: Sequence[Arrays] | None,
     parts: Sequence[Sequence[int]],
 ) -> list[tuple[OutputShift, ...]]:
-    """Return `output_shifts` of some parts of the samples, each output by the same measure in every part: the
-    one that all samples choose.
+    """Return `output_shifts` of some parts of the samples, each output by the measure of all samples.
 
-    Args:
-        floats, quantized, limits, inputs: as `output_shifts` has them.
-        parts: places of the samples of each.
+    Parts are places of samples.
     """
     found: list[list[OutputShift]] = [[] for _ in parts]
     for name in floats[0] if floats else ():
@@ -483,12 +467,9 @@ def _values(
 
 def _are_frames(values: Sequence[Floats], axis: int, inputs: Sequence[Arrays]) -> bool:
     """Whether each position of an output answers a frame of a float input, which has as many on each sample.
-    Positions of tokens, and those that no input has, as of the text in a picture, are read as one answer.
 
-    Args:
-        values: of the output, sample by sample: [sequences, positions, columns], or columns first.
-        axis: of the columns.
-        inputs: of the same samples.
+    Positions of tokens, and those that no input has, such as of the text in a picture, are read as one
+    answer. Values are [sequences, positions, columns], or columns first; `axis` is that of the columns.
     """
 
     def has_frames(name: str) -> bool:
@@ -553,14 +534,9 @@ def _shift(name: str, values: _Values, part: _Values, limits: NoiseLimits) -> Ou
 def _as_probabilities(
     kind: str, values: Sequence[Floats], classes: ClassAxis, seen: TensorProfile | None
 ) -> Reading | None:
-    """Return how the values of a decision or of detections are probabilities, as they are meant; None where
-    it has none.
+    """Return how the float values of a decision or of detections are read as probabilities, or None.
 
-    Args:
-        kind: of the output.
-        values: of the float model, sample by sample.
-        classes: where it has its classes.
-        seen: its profile, which tells more than some samples; None for none.
+    The profile of the output, if any, covers more than some samples.
     """
     least, most = (
         (min(float(v.min()) for v in values), max(float(v.max()) for v in values))

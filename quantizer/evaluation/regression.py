@@ -18,24 +18,15 @@ from .verification import Check
 
 @dataclass(frozen=True)
 class _Figure:
-    """A figure of both cards.
+    """A figure of both cards."""
 
-    Attributes:
-        of: its name.
-        then, now: its values; None where the newer card has none.
-        slack: by how much it may be worse.
-        unit: of all of them; "" for none.
-        style: in which they are printed.
-        is_least: whether a higher figure is the better one.
-    """
-
-    of: str
+    of: str  # its name
     then: float
-    now: float | None
-    slack: float
-    unit: str = ""
-    style: str = ".2f"
-    is_least: bool = True
+    now: float | None  # None if the newer card has none
+    slack: float  # by how much it may be worse
+    unit: str = ""  # of all of them; "" for none
+    style: str = ".2f"  # in which they are printed
+    is_least: bool = True  # whether a higher figure is better
 
     def check(self) -> Check:
         """Return whether the newer figure is kept, and how far off it is where it is not."""
@@ -56,16 +47,8 @@ class _Figure:
 def checks_of_newer(card: Card, newer: Card, slack: Slack, names: tuple[str, str]) -> Iterator[Check]:
     """Yield whether score, SQNR of each output, size and speed-up of a newer card are not worse.
 
-    A speed-up is compared where machine, runtime and threads are the same, and the machine was not busy.
-
-    Args:
-        card: the accepted card.
-        newer: the other one.
-        slack: how much worse a figure may be.
-        names: of both cards, for messages.
-
-    Raises:
-        ConfigError: they are about another float model, other samples, metric, truth, runtime or provider.
+    A speed-up is compared if machine, runtime and threads are the same, and the machine was not busy. Raises
+    ConfigError if the cards have another float model, or other samples, metric, truth, runtime or provider.
     """
     then, now = card.evaluation, newer.evaluation
     assert then.subject is not None

@@ -58,14 +58,9 @@ a convolution before a Relu and floats of few bits in a file in float16. Runs he
 
 
 def session_options(threads: int, float_bytes: int = 0, without: tuple[str, ...] = ()) -> ort.SessionOptions:
-    """Return the options that every measured session has.
+    """Return the options that every measured session has; operators run one after another.
 
-    Args:
-        threads: threads inside an operator; operators run one after another.
-        float_bytes, without: as in `new_session_options`.
-
-    Raises:
-        ConfigError: no number of threads that a machine has.
+    `threads` are inside an operator. Raises ConfigError for a number of threads that no machine has.
     """
     if not 0 <= threads <= MAX_THREADS:
         raise ConfigError(f"threads: {threads} is not 0 to {MAX_THREADS}; give the number of cores to use")
@@ -90,26 +85,23 @@ def open_session(
 ) -> ort.InferenceSession:
     """Return a session with all graph optimisations.
 
-    Constants of a type that onnxruntime has no kernel for are float32 in it, with the same values. One of a
-    model that keeps its cache of keys and values in int8, or whose border is integers, takes and returns
+    Constants of a type that onnxruntime has no kernel for are float32 in it, with the same values. A session
+    of a model with a cache of keys and values in int8, or with integers at its border, takes and returns
     float there. One that qprof wrote in float16 rounds to that between its nodes: the CPU has no kernels of
     it, and onnxruntime leaves out the Casts that it puts around those of float32.
 
     Args:
         model: path, or the bytes of a model without external data.
-        name: what errors call it.
-        threads: threads inside an operator.
         options: instead of `session_options`.
         provider: full name of the execution provider, see `check_provider`.
-        timed: whether runs are timed: large float weights are laid out for the kernels then, as in a
-            program, which takes as much memory again. Otherwise they stay in their file
-            (`new_session_options`).
+        timed: whether runs are timed: large float weights are laid out for the kernels then, as in a program,
+            which takes as much memory again. If not, they stay in their file (`new_session_options`).
         dequantized: whether form qdq is computed as written, by float operators on dequantized values, and
-            products of integers without saturation: the arithmetic of other runtimes but for ties.
+            products of integers without saturation: the arithmetic of other runtimes except for ties.
 
     Raises:
         ConfigError: the provider does not start on this machine.
-        ModelError: onnxruntime refuses the model.
+        ModelError: onnxruntime refuses the model; `name` is the model in errors.
     """
     if options is None:
         float_bytes = 0 if timed else _float_bytes(model, dequantized)
@@ -147,12 +139,7 @@ def open_model(
 ) -> ort.InferenceSession:
     """Return a session of a model that is in no file; only a large one is written to one.
 
-    Args:
-        model: it is left as it was.
-        name, threads, provider, dequantized: see `open_session`.
-
-    Raises:
-        As `open_session`.
+    See `open_session`.
     """
     whole = in_memory(model)
     if whole is not None:
@@ -207,8 +194,7 @@ def _rounding_to_float16(
 def run(session: ort.InferenceSession, outputs: Sequence[str], inputs: Inputs, where: str) -> list[Any]:
     """Return the values of `outputs` for one sample.
 
-    Raises:
-        ModelError: the runtime fails; `where` names model and sample.
+    Raises ModelError if the runtime fails; `where` names model and sample.
     """
     try:
         return list(session.run(list(outputs), dict(inputs)))
@@ -306,13 +292,10 @@ def as_programs_run(session: Any, inputs: Sequence[Inputs]) -> tuple[Any, Sequen
 
 
 def stored_caches(model: str | bytes) -> dict[str, npt.NDArray[np.float32]]:
-    """Return the scales of inputs and outputs that hold keys and values in int8, by name.
+    """Return the scales of inputs and outputs that are int8 keys and values, by name.
 
     Each broadcasts with (batch, heads, steps, elements of a head). Those of a GroupQueryAttention whose
-    scales are no constants are left out.
-
-    Args:
-        model: path, or the bytes of a model.
+    scales are no constants are left out. A model is a path, or its bytes.
     """
     if isinstance(model, bytes):
         proto, folder = onnx.load_from_string(model), ""
@@ -375,21 +358,15 @@ class ExecutionPlace:
     def open(self, path: str, name: str, threads: int, *, timed: bool = False) -> Session:
         """Return a session; `name` is the model's in messages, `timed` as in `open_session`.
 
-        Raises:
-            ModelError: the runtime refuses the model. ConfigError: it would run it elsewhere.
+        Raises ModelError if the runtime refuses the model, and ConfigError if it would run it elsewhere.
         """
         return RUNTIMES[self.runtime].open(path, name, threads, self.provider, timed)
 
 
 def place_of(runtime: str, provider: str) -> ExecutionPlace:
-    """Return where models run.
+    """Return the place for a key of `RUNTIMES` and a provider: "cpu", "cuda" and so on, or its full name.
 
-    Args:
-        runtime: a key of `RUNTIMES`.
-        provider: "cpu", "cuda" and so on, or the full name.
-
-    Raises:
-        ConfigError: there is no such runtime or provider, or the runtime is not installed.
+    Raises ConfigError if runtime or provider do not exist, or the runtime is not installed.
     """
     if runtime not in RUNTIMES:
         raise ConfigError(

@@ -117,12 +117,10 @@ class TokenSums:
         quantized: npt.NDArray[Any],
         states: tuple[Sequence[npt.NDArray[Any]], Sequence[npt.NDArray[Any]]],
     ) -> TokenSums:
-        """Return the sums with one sample more.
+        """Return the sums with one sample more, a step of a text.
 
-        Args:
-            sample: a step of a text.
-            floats, quantized: scores of tokens, [..., positions, tokens], of both models.
-            states: the arrays that both were fed as their state.
+        Token scores of both models are [..., positions, tokens]; `states` are the arrays that both were fed
+        as their state.
         """
         now = self if sample.step else replace(self._closed(), tokens=0)
         same = (floats.argmax(-1).reshape(-1) == quantized.argmax(-1).reshape(-1)).tolist()
@@ -190,13 +188,9 @@ def token_speed(
 ) -> TokenSpeed:
     """Return the tokens a second of both models, in turns, by the time of the thread that runs them.
 
-    With several threads by the clock: the time of one says nothing then.
-
-    Args:
-        of: "prompt" or "answer".
-        steps: those that are run, at least one.
-        run_float, run_quantized: run a model on the sample of the step with the given index.
-        settings: rounds, seconds and threads.
+    With several threads the clock measures, because the time of one thread is then meaningless. `of` is
+    "prompt" or "answer". There is at least one step; the functions run the sample of the step with the given
+    index.
     """
     latency = measure(
         run_float,

@@ -99,11 +99,8 @@ def checks_of_files(
 ) -> Iterator[Check]:
     """Yield whether the files of a model are those of a card; other names are not checked.
 
-    Args:
-        of: which model.
-        on_card, of_files: the digests on the card, and those of the files.
-        fingerprint: of graph and weights, on the card and of the model: where these are the same, other bytes
-            refute nothing; None where the bytes have to be the same.
+    `fingerprint` is that of graph and weights, on the card and of the model: if both are equal, other bytes
+    refute nothing. It is None if the bytes have to be equal.
     """
     same_graph = fingerprint is not None and fingerprint[0] == fingerprint[1]
     for number, file in enumerate(on_card):
@@ -139,12 +136,7 @@ def checks_of_unread(keys: Mapping[str, str]) -> Iterator[Check]:
 
 
 def checks_without_figures(card: Card, why: str) -> Iterator[Check]:
-    """Yield the parts of a card that are not checked where nothing is measured.
-
-    Args:
-        card: the card.
-        why: what to give, so that it is.
-    """
+    """Yield the parts of a card that are not checked because nothing is measured; `why` names the remedy."""
     yield Check("figures", "not checked", card.headline(), "", why)
     for name, value in card.to_dict().items():
         if name in ("tool", "machine", "asked", "task", "base_model") and value:
@@ -166,22 +158,13 @@ MISSING = object()
 
 @dataclass(frozen=True)
 class _Scope:
-    """The facts that tolerances follow from.
+    """The facts that tolerances follow from."""
 
-    Attributes:
-        found: the card that is made now.
-        document: the same as a document.
-        slack: of the user.
-        same_machine: whether the card says that it was measured on this machine, with these versions and
-            threads.
-        same_float_files: whether the float model's files are those of the card, and not only its weights.
-    """
-
-    found: Card
-    document: Mapping[str, Any]
+    found: Card  # made now
+    document: Mapping[str, Any]  # the same as a document
     slack: Slack
-    same_machine: bool
-    same_float_files: bool
+    same_machine: bool  # measured on this machine, with these versions and threads
+    same_float_files: bool  # the float files are the card's, not only their weights
 
 
 @dataclass(frozen=True)
@@ -189,11 +172,10 @@ class _Rule:
     """How a value of a card is compared.
 
     Attributes:
-        ends: scope, place and value now -> the lowest and the highest value that pass; None for equal ones
-            alone.
-        scale: value, and place and scope -> what is compared, as a ratio in dB; None for the value itself.
-        elsewhere: why it is not checked on another machine where it differs; "" where it refutes there, too.
-        otherwise: why it is not checked on the same machine where it differs; "" where it refutes.
+        ends: scope, place and value now -> the lowest and the highest value that pass; None: only equal ones.
+        scale: value, place and scope -> the compared ratio in dB; None for the value itself.
+        elsewhere: why a difference on another machine is not checked; "" if it refutes there, too.
+        otherwise: why a difference on the same machine is not checked; "" if it refutes.
     """
 
     ends: Callable[[_Scope, Place, float], tuple[float, float]] | None = None
@@ -556,17 +538,12 @@ OF_FILES = (
 
 
 def checks_of_statements(card: Card, found: Card, slack: Slack, unscored: str) -> Iterator[Check]:
-    """Yield a check of each statement on a card; each value on it is in one of them.
+    """Yield a check of each statement on a card, by the card made now; each value on it is in one of them.
 
     A figure that is better than on the card differs as well. A score may differ by a row besides the slack,
-    as float sums of another processor may turn one. On another machine times are not checked, and neither is
-    what a single element decides. Figures of other samples refute nothing; limits hold for these too.
-
-    Args:
-        card: the card.
-        found: the card that was made now.
-        slack: by how much figures may differ.
-        unscored: why scores were not measured; "" where they were.
+    as float sums of another processor may turn one. On another machine times are not checked, and neither are
+    values that a single element decides. Figures of other samples refute nothing; limits hold for these too.
+    `unscored` is why scores were not measured, or "".
     """
     then, now = card.evaluation, found.evaluation
     assert now.subject is not None

@@ -25,13 +25,10 @@ NO_CLASSES = np.zeros(0, np.int64)
 
 
 def metric_of_objects(model: ir.Model, data: DataLike, inputs: Inputs, outputs: Outputs) -> Metric | None:
-    """Return the metric that finds objects in the outputs of a detector; None for another model.
+    """Return the metric that finds objects in the outputs of a detector, or None for another model.
 
-    Args:
-        model: the float model, whose metadata say its task, as ultralytics writes it.
-        data: all samples.
-        inputs: of the first sample.
-        outputs: of the float model on it.
+    Ultralytics writes the task into the metadata of the float model. Inputs and outputs are those of the
+    first sample.
     """
     if model.metadata_props.get("task") not in LETTERBOX_TASKS:
         return None
@@ -74,14 +71,10 @@ class WorstSamples:
         metric: Metric | None = None,
         true_classes: Mapping[str, npt.NDArray[Any]] | None = None,
     ) -> None:
-        """Take the next sample.
+        """Take the next sample, with the outputs of the float and of the quantized model.
 
-        Args:
-            sample: what both models were given.
-            outputs: of the float and of the quantized model.
-            changed: share of the answers of each output that are others, 0 to 1.
-            metric: that may say the answers in words, or find objects; None for none.
-            true_classes: of the rows, by output.
+        `changed` is the share of the answers of each output that changed, 0 to 1. A metric may put answers in
+        words, or find objects. `true_classes` are those of the rows, by output.
         """
         found = words = None
         if metric is not None and metric.found is not None:

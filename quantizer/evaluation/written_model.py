@@ -65,22 +65,11 @@ def write_checked(
 ) -> WrittenModel:
     """Write a model, load it in onnxruntime and run it once, before it appears under its name.
 
-    One that was loaded and run on samples is not run again. A model of more than `MAX_RUN_BYTES` that was
-    made without a profile, so that the float model never ran here, is loaded and not run, which a finding
-    says.
-
-    Args:
-        model: the quantized model.
-        output: its file.
-        original: the file of the float model.
-        elements: how many a sample has of each input, as far as is known.
-        target: name of that which the model is for.
-        external: whether the float model has external data.
-        batch: the files with which it appears.
-        file_bytes: of its file, where these were loaded and run.
-
-    Raises:
-        ModelError: onnxruntime refuses it; nothing is written. ConfigError: it cannot be written.
+    A model that was loaded and run on samples, with these `file_bytes`, is not run again. A model of more
+    than `MAX_RUN_BYTES` that was made without a profile, so that the float model never ran here, is loaded
+    and not run, with a finding. `elements` counts those of a sample in each input, as far as known;
+    `external` if the float model has external data. Raises ModelError if onnxruntime refuses it, so that
+    nothing is written, and ConfigError if it cannot be written.
     """
     temporary = save_model(model, output, external, batch, file_bytes)
     name = f"{output} (not written, quantized from {original})"
@@ -94,20 +83,11 @@ def write_checked(
 def load_and_run(
     file: Path, size: int, original: Path, name: str, elements: Mapping[str, float], *, target: str
 ) -> Finding | None:
-    """Load a model in onnxruntime and run it once, one for another runtime in float arithmetic on its rounded
-    values; return a finding where it could not be checked.
+    """Load a model in onnxruntime and run it once; return a finding if it could not be checked.
 
-    Args:
-        file: of the quantized model.
-        size: of it in bytes, external data included; above `MAX_RUN_BYTES` it is loaded alone where
-            `elements` is empty.
-        original: the file of the float model.
-        name: what errors call the model.
-        elements: how many a sample has of each input, as far as is known.
-        target: name of that which the model is for.
-
-    Raises:
-        ModelError: onnxruntime refuses it.
+    A model for another runtime runs in float arithmetic on its rounded values. If it is larger than
+    `MAX_RUN_BYTES`, with external data, and `elements` (those of a sample in each input) is empty, it is only
+    loaded. Raises ModelError if onnxruntime refuses it; `name` is the model in errors.
     """
     if size <= MAX_RUN_BYTES or elements:
         session = open_session(_loadable(file), name, dequantized=not runs_here(target))
@@ -203,19 +183,11 @@ def smoke_run(
     name: str,
     elements: Mapping[str, float],
 ) -> Finding | None:
-    """Run a model once; return a finding when no generated input is one that the original model runs on.
+    """Run a model once; return a finding if no generated input is one that the original model runs on.
 
     The values that a model needs, beyond type and shape of its inputs, are not known. So a run that fails
-    counts against the model only where the original model does not fail.
-
-    Args:
-        session: of the new model.
-        original: opens the float model; called only when a run fails.
-        name: what errors call the new model.
-        elements: input -> how many elements a sample of it has, as far as a profile says.
-
-    Raises:
-        ModelError: the original model runs on inputs on which the new one fails.
+    counts against the model only if the original model, opened then, does not fail: then ModelError is
+    raised. `elements` counts those of a sample in each input, as far as a profile has them.
     """
     failures: list[tuple[SmokeInputs, str]] = []
     for inputs in _generated_inputs(session, elements):

@@ -17,9 +17,8 @@ from .truth import Place, load_labels
 def top_k(source: MetricSource) -> Metric:
     """Return top-k accuracy of one output against the class of each row.
 
-    Raises:
-        ConfigError: no labels, or no such class axis. DataError: the labels cannot be read. ModelError, when
-            it is used: the output has no classes.
+    Raises ConfigError if labels or the class axis are missing, DataError if the labels cannot be read, and,
+    when it is used, ModelError if the output has no classes.
     """
     labels = load_labels(source.labels or source.required_truth())
     output, k = source.output_name, source.metric.number
@@ -52,19 +51,10 @@ def top_k(source: MetricSource) -> Metric:
 def labelled_rows(
     values: npt.NDArray[Any], classes: ClassAxis, true: npt.NDArray[np.int64], where: str
 ) -> Rows:
-    """Return a model's answers for the rows of a sample, and whether they are right.
+    """Return a model's answers for the rows of a sample, and whether they are right, by int64 classes [rows].
 
-    An output with another number of rows has none of them right. Scores are kept of a matrix of floats alone:
-    of pixels there are too many.
-
-    Args:
-        values: of the output that the labels belong to.
-        classes: where it has its classes.
-        true: class of each row, int64 of shape [rows].
-        where: what messages call the output.
-
-    Raises:
-        ModelError: the output has no classes.
+    An output with another number of rows has none of them right. Scores are stored only for a matrix of
+    floats: pixels are too many. Raises ModelError if the output has no classes.
     """
     answers = classes_of(values, classes, where)
     if answers.size != true.size:

@@ -16,8 +16,7 @@ from .truth import Place
 def cosine(source: MetricSource) -> Metric:
     """Return the cosine similarity of each row with the float model's, in percent.
 
-    Raises:
-        ModelError: the output has no directions: it is not float, or a row of it is a single value.
+    Raises ModelError if the output has no directions: it is not float, or a row of it is a single value.
     """
     output = source.values_output
     first = source.first_outputs[output]

@@ -36,21 +36,15 @@ def paired_interval(only_float: int, only_quantized: int, rows: int) -> tuple[fl
 
 
 def rows_to_show(drop: float, spread: float, added: float, limit: float, beyond: float = 0.0) -> int | None:
-    """Return about how many rows it takes to show that a mean drop is below a limit.
+    """Return about how many rows show that a mean drop is below a limit, or None if no number does.
 
     That is the least number for which the upper end of the interval is at most the limit when rows differ as
     often and as much as these did. With D = limit - drop, v = spread**2, a = added and m the rows with those
-    added, the end is about drop + Z95 * sqrt((v + 2 a**2 / m) / m), so that m is the positive root of
-    D**2 m**2 - Z95**2 v m - 2 (Z95 a)**2 = 0. Where the losses are skewed it is drop + Z95 * spread / sqrt(m)
-    + beyond / m.
-
-    Args:
-        drop, limit: in one unit.
-        spread, added: as in `Interval`.
-        beyond: by which the end is further off than that of a normal interval, times the rows.
-
-    Returns:
-        None where the drop itself is not below the limit, or nothing is known: no number of rows would do.
+    added, the end is about drop + Z95 * sqrt((v + 2 a**2 / m) / m), so that m is the positive root of D**2
+    m**2 - Z95**2 v m - 2 (Z95 a)**2 = 0. If the losses are skewed, it is drop + Z95 * spread / sqrt(m) +
+    beyond / m. Drop and limit have one unit; spread and added are as in `Interval`; `beyond` is the distance
+    of the end from that of a normal interval, times the rows. The result is None if the drop is not below the
+    limit, or nothing is known.
     """
     room = limit - drop
     if not room > 0.0 or not math.isfinite(spread + added):
@@ -78,11 +72,8 @@ def is_near_chance(right: float, rows: int, chance: float) -> bool:
     """Whether rows that are right are not more than guessing has right, at 95 %.
 
     The score test of a proportion: whether Wilson's interval (1927) of the share that is right contains the
-    chance, or lies below. It needs no estimate of the variance, so that it holds on few rows too.
-
-    Args:
-        right, rows: rows that are right, and all.
-        chance: share that guessing has right, such as 1 / classes; 0 for unknown: then nothing must be right.
+    chance, or is below it. It needs no estimate of the variance, so it holds on few rows too. `chance` is a
+    share, such as 1 / classes; 0 if unknown: then nothing must be right.
     """
     return right / rows - chance <= Z95 * math.sqrt(chance * (1.0 - chance) / rows)
 
@@ -111,13 +102,10 @@ UNKNOWN = Interval(-math.inf, math.inf, math.inf)
 def drop_interval(drops: Floats, largest_drop: float = 100.0) -> Interval:
     """Return the 95 % interval of the mean loss of rows or samples, in their unit (`_skewed`).
 
-    Where rows are right or wrong (drops of 0 and of `largest_drop`), or too few of them differ (`is_few`),
-    the spread of a few rows tells nothing of the rows to come. It is then the interval with two rows more
-    (`with_two_added`), which has a width whatever the rows show.
-
-    Args:
-        drops: float64 of shape [units].
-        largest_drop: the largest drop that there can be; inf for unknown.
+    If rows are right or wrong (drops of 0 and of `largest_drop`), or too few of them differ (`is_few`), the
+    spread of a few rows predicts nothing of the rows to come. It is then the interval with two rows more
+    (`with_two_added`), which always has a width. `drops` is float64 [units]; `largest_drop` is the largest
+    possible one, inf if unknown.
     """
     n, mean, spread = drops.size, float(drops.mean()), float(drops.std())
     differing = int((np.abs(drops) > ROUNDING * np.minimum(largest_drop, 100.0)).sum())
@@ -140,16 +128,12 @@ def _skewness_of_mean(values: Floats) -> float:
 
 
 def _skewed(mean: float, error: float, degrees: int, skewness: float) -> tuple[float, float]:
-    """Return Student's interval of a mean, widened as far as its skewness asks for.
+    """Return Student's interval of a mean with a standard error, widened as far as its skewness asks for.
 
-    Where few units lose much, the mean is often low together with its error, and Student's upper end is too
-    low. Hall (1992) takes a cubic of the ratio of both, (mean - truth) / error, that is normal up to the
-    order 1 / n, and inverts it. Each end is the outer one of his and Student's.
-
-    Args:
-        mean, error: the mean, and its standard error.
-        degrees: of freedom of that error.
-        skewness: of the mean: that of the units over the root of their number.
+    If few units lose much, the mean is often low together with its error, and Student's upper end is too low.
+    Hall (1992) takes a cubic of the ratio of both, (mean - truth) / error, that is normal up to the order 1 /
+    n, and inverts it. Each end is the outer one of his and Student's. `degrees` are the error's degrees of
+    freedom; `skewness` is that of the units over the root of their number.
     """
     student = student95(degrees)
     low, high = mean - student * error, mean + student * error
@@ -176,14 +160,9 @@ def is_few(differing: int, units: int) -> bool:
 def with_two_added(mean: float, spread: float, units: int, largest_drop: float) -> Interval:
     """Return the normal interval of a mean with two units more: one has the largest drop, one gains as much.
 
-    For rows that are right or wrong that is Bonett and Price (2012), as `paired_interval`. Where nothing
-    differs in n units it ends at about 2.8 / n of the largest drop; the rule of three, for one side, says
-    3 / n.
-
-    Args:
-        mean, spread: mean and standard deviation of what the units lose.
-        units: how many.
-        largest_drop: what an added one loses or gains; inf for unknown, and then nothing is known.
+    For rows that are right or wrong that is Bonett and Price (2012), as `paired_interval`. If nothing differs
+    in n units, it ends at about 2.8 / n of the largest drop; the rule of three, for one side, gives 3 / n.
+    `spread` is a standard deviation; if `largest_drop` is inf, nothing is known.
     """
     if not math.isfinite(largest_drop + mean + spread):
         return UNKNOWN
@@ -201,15 +180,15 @@ def bootstrap_interval(
     """Return the 95 % interval of a drop that is no mean, by drawing the units anew.
 
     The expanded percentile interval of Hesterberg (2015): the quantiles are those that make the interval of a
-    mean Student's, which few units need. No draw lies beyond the worst unit, so that of very few units it is
-    too narrow all the same: it holds that of the draws' standard error and skewness (`_skewed`) as well.
-    Where too few units differ (`is_few`) or the draws do not, it is that of `with_two_added`.
+    mean Student's, which few units need. No draw is beyond the worst unit, so for very few units it is still
+    too narrow: it is widened to that of the draws' standard error and skewness (`_skewed`). If too few units
+    differ (`is_few`) or the draws do not, it is that of `with_two_added`.
 
     Args:
         drop: weights of the units, float64 of shape [repeats, units] -> drop in each repeat, [repeats].
-        units: how many; one unit alone says nothing of others.
-        largest_drop: the drop of a model that is right nowhere; inf for unknown.
-        differing: units that differ between the two models; None for unknown.
+        units: how many; one unit proves nothing about others.
+        largest_drop: the drop of a model that is right nowhere; inf if unknown.
+        differing: units that differ between the two models; None if unknown.
     """
     if units < 2:
         return UNKNOWN

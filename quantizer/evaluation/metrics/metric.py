@@ -75,11 +75,9 @@ def mean_of(scores: Floats) -> Figures:
 
 
 def of_sums(sums: Floats, function: Callable[[Floats], Floats]) -> Figures:
-    """Return figures that follow from sums over the units.
+    """Return figures that follow from sums over the units, float64 [units, counts].
 
-    Args:
-        sums: float64 of shape [units, counts].
-        function: sums of shape [repeats, counts] -> figure of each repeat.
+    The function maps sums [repeats, counts] to the figure of each repeat.
     """
     return Figures(len(sums), lambda weights: function(weights @ sums), counts=sums)
 
@@ -127,16 +125,9 @@ class Metric:
     def truth_of(
         self, sample: Sample, outputs: Outputs, samples_before: int, rows_before: int
     ) -> tuple[Any, int]:
-        """Return the truth about a sample, and how many rows of the file it used.
+        """Return the truth about a sample, and how many rows of the file it used; raises DataError.
 
-        Args:
-            sample: which may have been drawn by a limit; then its rows are found by its position.
-            outputs: of the float model on it.
-            samples_before: how many samples were read before it.
-            rows_before: how many rows these have used.
-
-        Raises:
-            DataError: the truth does not fit.
+        If a limit drew the sample, its position finds its rows; else those read before it do.
         """
         if sample.position is None:
             return self.truth(Place(samples_before, sample.name, rows_before, sample), outputs)
@@ -209,14 +200,9 @@ class MetricSource:
     ) -> Metric:
         """Return the metric that this source opens, with its name, kind and digest.
 
-        The digest is that of name, options and `reading`, and of the bytes of the truth (a file, a folder or
-        labels) where the metric reads one.
-
-        Args:
-            title: for people.
-            reading: how the metric reads the outputs.
-            truth, scored, figures, finish, assumed, at_random, shift, found, words, reads: as in `Metric`;
-                `finish` is None where any number of rows fits.
+        The digest is that of name, options and `reading` (how the metric reads the outputs), and of the bytes
+        of the truth (a file, a folder or labels) if the metric reads one. Other arguments are as in `Metric`;
+        `finish` is None if any number of rows fits.
         """
         named = self.metric
         digest = hashlib.sha256(repr((named.kind.name, named.number, sorted(named.options.items()))).encode())

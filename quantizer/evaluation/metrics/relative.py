@@ -29,12 +29,7 @@ ValuePair = tuple[npt.NDArray[Any], npt.NDArray[Any]]
 
 
 def relative_metric(first: Outputs, axes: Mapping[str, ClassAxis]) -> Metric:
-    """Return the metric for models without a truth: agreement where the outputs are answers.
-
-    Args:
-        first: the float model's outputs on a sample.
-        axes: where each output has its classes.
-    """
+    """Return the metric for models without a truth: agreement if outputs are answers, else correlation."""
     return agreement_metric(axes) if are_answers(first, axes) else correlation_metric(axes)
 
 
@@ -48,11 +43,7 @@ def are_answers(outputs: Outputs, axes: Mapping[str, ClassAxis]) -> bool:
 
 
 def agreement_metric(axes: Mapping[str, ClassAxis]) -> Metric:
-    """Return the metric "agreement": the share of equal answers of each row, in the worst output.
-
-    Args:
-        axes: where each output has its classes.
-    """
+    """Return the metric "agreement": the share of equal answers of each row, in the worst output."""
     return Metric(
         name=AGREEMENT.name,
         title=AGREEMENT.title,
@@ -92,9 +83,6 @@ def correlation_metric(axes: Mapping[str, ClassAxis]) -> Metric:
     The worst group of channels is that of all samples together; a sample's noise is measured against the mean
     energy that the samples have in it, so that a quiet sample (an image without objects) counts as little as
     it matters. The outputs of all samples are kept.
-
-    Args:
-        axes: where each output has its classes.
     """
 
     def figures(pairs: Sequence[tuple[Outputs, Outputs]]) -> Figures:
@@ -118,11 +106,7 @@ def noise_share(
 ) -> float:
     """Return the noise over the energy in the worst group of channels of the worst float output.
 
-    Of a model without float outputs the share of elements that differ in the worst output.
-
-    Args:
-        floats, quantized: outputs of both models on the same samples.
-        axes: where each output has its classes.
+    For a model without float outputs it is the share of elements that differ in the worst output.
     """
     shares = _noise_by_output(floats, quantized, axes)
     if shares:

@@ -48,17 +48,10 @@ class MetricRequest:
 
 
 def open_metric(request: MetricRequest, model: ir.Model, inputs: Inputs, first: Outputs) -> Metric:
-    """Return a metric with its truth.
+    """Return a metric with its truth, by the float model's inputs and outputs on the first sample.
 
-    Args:
-        request: which one.
-        model: the float model.
-        inputs: its inputs in the first sample.
-        first: its outputs on it.
-
-    Raises:
-        ConfigError: there is no such metric or option, the truth that it needs is missing, or it reads none.
-        DataError: the truth cannot be read. ModelError: there is no such output, or it cannot be scored so.
+    Raises ConfigError if metric or option do not exist, the truth that it needs is missing, or it reads none;
+    DataError if the truth cannot be read; ModelError if the output is missing, or cannot be scored so.
     """
     metric, output, class_axis = request.metric, request.output, request.class_axis
     labels = request.truth if isinstance(request.truth, Labels) else None
@@ -90,8 +83,7 @@ def open_metric(request: MetricRequest, model: ir.Model, inputs: Inputs, first: 
 def reads_truth(metric: str | MetricFunction | None) -> bool:
     """Return whether a metric is one of the table, which reads a file of truth.
 
-    Raises:
-        ConfigError: the text is neither a name nor "module:function".
+    Raises ConfigError if the text is neither a name nor "module:function".
     """
     if not isinstance(metric, str):
         return False
@@ -163,20 +155,12 @@ def score_of(
 ) -> Score:
     """Return the score of a quantized model.
 
-    What is lost says something only where there is something to lose: the float model has to score surely
-    better (at 95 %) with the truth of its rows than with that of other rows. Labels of other data, in another
-    order or of other classes, and outputs that are the same for every input, are no better than that whatever
-    the metric, and any other model then loses nothing.
-
-    Args:
-        kind: what the figures mean.
-        samples: how many there were.
-        floats, quantized: figures of the outputs of both models.
-        at_random: figures of the float model with the truth of its rows, and with that of other rows; None
-            for a metric that has no truth for each row.
-
-    Raises:
-        DataError: there is nothing to score.
+    A loss is meaningful only if there is something to lose: the float model has to score surely better (at 95
+    %) with the truth of its rows than with that of other rows. Labels of other data, in another order or of
+    other classes, and outputs that are the same for every input, are no better than that for any metric, and
+    any other model then loses nothing. `at_random` has the figures of the float model with the truth of its
+    rows, and with that of other rows; None for a metric that has no truth for each row. Raises DataError if
+    there is nothing to score.
     """
     if floats.units == 0:
         raise DataError("the samples: have no rows to score; check the data")
@@ -258,10 +242,9 @@ class OtherRows:
         return None if other_truth is None else metric.scored(other_truth, floats)
 
     def truth(self, truth: Any) -> Any:
-        """Return the truth of other rows in the place of a sample's own; None where there was no other yet.
+        """Return the truth of other rows in place of a sample's own, or None if there was no other yet.
 
-        Args:
-            truth: of a sample: an array or a list with one entry for each row, or an array of no axes.
+        A truth is an array or list with one entry for each row, or an array without axes.
         """
         is_array = isinstance(truth, np.ndarray)
         rows = [truth] if is_array and not truth.ndim else list(truth)
@@ -291,12 +274,10 @@ class OtherRows:
 def figures_at_random(
     metric: Metric, floats: Sequence[Any], at_random: Sequence[Any]
 ) -> tuple[Figures, Figures] | None:
-    """Return the figures with the truth of the rows, and with that of other rows, as `score_of` takes them.
+    """Return the figures with the truth of the rows, and with that of other rows, for `score_of`.
 
-    Args:
-        metric: the metric.
-        floats: what it kept of the float model on each sample.
-        at_random: the same with the truth of other rows; None where there were none (`OtherRows.scored`).
+    `floats` are the metric's records of the float model on each sample; `at_random` are those with the truth
+    of other rows, None if there were none (`OtherRows.scored`).
     """
     if metric.at_random is not None:
         return metric.figures(floats), metric.at_random(floats)
@@ -329,8 +310,7 @@ class ScoreRun:
     def add(self, sample: Sample, floats: Outputs, quantized: Outputs) -> None:
         """Take the outputs of both models on the next sample.
 
-        Raises:
-            ConfigError, DataError, ModelError: the metric, its truth or the outputs are wrong, and why.
+        Raises ConfigError, DataError or ModelError if the metric, its truth or the outputs are wrong.
         """
         metric = self._metric = self._metric or self._open_with(sample, floats)
         truth, rows = metric.truth_of(sample, floats, len(self._floats), self._row)
@@ -353,11 +333,8 @@ class ScoreRun:
     def result(self, cut: bool) -> tuple[Metric, Score]:
         """Return the metric and the score, after one sample at least.
 
-        Args:
-            cut: whether samples were left out at the end.
-
-        Raises:
-            DataError: the truth is about another number of rows; there is nothing to score.
+        `cut`: samples were left out at the end. Raises DataError if the truth has another number of rows, or
+        there is nothing to score.
         """
         metric = self._metric
         assert metric is not None

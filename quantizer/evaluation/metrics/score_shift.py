@@ -166,12 +166,9 @@ class ScoreShift:
 def score_shift(
     of: Literal["boxes", "rows"], floats: Answers, quantized: Answers, thresholds: Sequence[float]
 ) -> ScoreShift | None:
-    """Return by how much scores moved; None where there is nothing to compare.
+    """Return by how much scores moved on the same units, or None if there is nothing to compare.
 
-    Args:
-        of: what has a score.
-        floats, quantized: answers of both models on the same units.
-        thresholds: of the float model.
+    The thresholds are the float model's.
     """
     units = len(floats.wanted)
     # Unit and both scores of each item that both models have an answer to.

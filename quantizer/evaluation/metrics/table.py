@@ -252,11 +252,10 @@ class NamedMetric:
 
 
 def metric_of_truth(path: str) -> str | None:
-    """Return the name of the metric whose truth a file or folder is by what it holds; None where it may be
-    classes of rows, or truth of several metrics.
+    """Return the name of the only metric that reads truth with this content, or None.
 
-    Raises:
-        ConfigError: it is near to the truth of a metric, and what it lacks.
+    It is None for classes of rows, and for truth of several metrics. Raises ConfigError if the content is
+    near to the truth of a metric, with the missing part.
     """
     for kind in KINDS:
         if kind.recognises and kind.module.is_installed:
@@ -289,12 +288,10 @@ def _own_words(text: str) -> str:
 
 
 def named_metric(text: str) -> NamedMetric | None:
-    """Return the metric of the table that a text names, as in "top-5" or "map50:nms=0.6".
+    """Return the metric of the table that a text names, as in "top-5" or "map50:nms=0.6", or None.
 
-    None where it names none: "module:function" is a function of one's own.
-
-    Raises:
-        ConfigError: an option or its value is not allowed, or K is 0.
+    "module:function" is a function of the user. Raises ConfigError if an option or its value is not allowed,
+    or K is 0.
     """
     match = _NAME.fullmatch(_own_words(text))
     if match is None:
@@ -322,8 +319,8 @@ def named_metric(text: str) -> NamedMetric | None:
 def check_metric(text: str) -> None:
     """Check the packages and options of a metric before data are read.
 
-    Raises:
-        ConfigError: the text is neither in the table nor names a function, or its library is not installed.
+    Raises ConfigError if the text is neither in the table nor names a function, or its library is not
+    installed.
     """
     metric = named_metric(text)
     if metric is not None:

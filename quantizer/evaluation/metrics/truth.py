@@ -52,9 +52,8 @@ class Labels:
     def check_classes(self, count: int | None) -> None:
         """Check the labels against the number of classes of an output; None for an unknown number.
 
-        Raises:
-            DataError: a label is no class, naming the first; or all are one too high; or some of
-                the classes have no folder.
+        Raises DataError if a label is no class, all labels are one too high, or some of the classes have no
+        folder.
         """
         if count is not None and self.folders is not None and self.folders != count:
             raise DataError(
@@ -79,10 +78,8 @@ class Labels:
     def check_rows(self, rows: int, *, cut: bool, ended: bool = True) -> None:
         """Check that each of `rows` rows has a label; `cut`: samples after them were left out.
 
-        Without `ended` there are more rows to come.
-
-        Raises:
-            DataError: there are no rows, or not as many as labels.
+        Without `ended` there are more rows to come. Raises DataError if there are no rows, or not as many as
+        labels.
         """
         if not rows:
             raise DataError(f"{self.file}: the samples have 0 rows to compare with labels; check the data")
@@ -101,13 +98,11 @@ _WRITE = "write it with numpy.save(file, labels.astype('int64')), or as text wit
 def load_labels(source: str | Path | Labels) -> Labels:
     """Return the labels in a file, `.npy` with a one-dimensional integer array or text, if not yet read.
 
-    Text has one integer a line; empty lines are skipped. Of a folder of pictures, each in the folder of its
+    Text has one integer a line; empty lines are skipped. For a folder of pictures, each in the folder of its
     class, they are the classes of the pictures (`noted_classes`). FILE:COLUMN is a column of a table:
-    integers, or names of classes, which are numbered in alphabetical order.
-
-    Raises:
-        DataError: the file cannot be read, or holds something else, or a label is negative or does not
-            fit into int64: the file, the row or line, what is wrong, and what to do.
+    integers, or names of classes, which are numbered in alphabetical order. Raises DataError, with the row or
+    line, if the file cannot be read, has another content, or has a label that is negative or does not fit
+    into int64.
     """
     if isinstance(source, Labels):
         return source
@@ -137,10 +132,9 @@ def load_labels(source: str | Path | Labels) -> Labels:
 
 
 def _classes_in_column(where: str, values: Sequence[object]) -> tuple[npt.NDArray[np.int64], tuple[str, ...]]:
-    """Return the classes that a column of a table holds, and their names; () for numbers.
+    """Return the classes in a column of a table, and their names, () for numbers.
 
-    Raises:
-        DataError: a value is missing or negative, or neither an integer nor a text.
+    Raises DataError if a value is missing or negative, or neither an integer nor a text.
     """
     texts = [str(value).strip() if value is not None else "" for value in values]
     for row, text in enumerate(texts):
@@ -271,13 +265,8 @@ class ArrayTruth:
 def array_truth(path: str, readers: Mapping[str, Callable[[Path], npt.NDArray[Any]]]) -> ArrayTruth:
     """Return the arrays of a file, one for each row of the samples, or of a folder, by the samples' names.
 
-    Args:
-        path: file or folder.
-        readers: suffix of a file, such as ".npy" -> what reads it.
-
-    Raises:
-        DataError: there is no such file, it cannot be read, or the folder has none of these. When it is used:
-            a sample has no file.
+    `readers` map the suffix of a file, such as ".npy", to its reader. Raises DataError if the file is missing
+    or cannot be read, or the folder has none of these; when it is used, if a sample has no file.
     """
     place = Path(path)
     if not place.is_dir():
@@ -313,11 +302,7 @@ def stem_of(name: str) -> str:
 def unique_stems(path: str) -> Callable[[str], str]:
     """Return a function that gives the stem of a sample's name, and refuses that of another sample.
 
-    Args:
-        path: of the truth, for messages.
-
-    Raises:
-        DataError, in that function: two samples have one stem, as a/1.jpg and b/1.jpg, or rows of one file.
+    It raises DataError if two samples have one stem, such as a/1.jpg and b/1.jpg, or rows of one file.
     """
     names: dict[str, str] = {}
 

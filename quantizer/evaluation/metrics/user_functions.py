@@ -24,14 +24,11 @@ returns a score from 0 to 100 for each, higher is better. Limits on it and on it
 
 
 def user_metric(metric: str | MetricFunction) -> Metric:
-    """Return the metric that a user's function computes; the outputs of all samples are kept for it.
+    """Return the metric of a user's function, or of "module:function".
 
-    Args:
-        metric: the function, or "module:function".
-
-    Raises:
-        ConfigError: the text names no function. DataError: there is no such function. When it is used: it
-            raises, or returns something else than a score for each sample.
+    The outputs of all samples are kept for it. Raises ConfigError if the text names no function, and
+    DataError if the function does not exist or, when it is used, raises or does not return a score for each
+    sample.
     """
     name = metric if isinstance(metric, str) else getattr(metric, "__name__", type(metric).__name__)
     if isinstance(metric, str) and ":" not in metric:
