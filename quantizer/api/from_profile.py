@@ -368,8 +368,7 @@ def _estimates_checked(
 
 
 def _nothing_quantized(plan: QuantPlan, graph: Graph) -> tuple[Finding, ...]:
-    """Return a finding on a plan without quantized nodes that was to have floats of few bits, or whose model
-    has no products."""
+    """Return a finding if no node is quantized, and few-bit floats were requested, or there is no product."""
     kind = plan.config.activation_type
     if plan.int8_caches or any(entry.kind is not Kind.FLOAT for entry in plan.nodes.values()):
         return ()

@@ -330,8 +330,8 @@ HOW_JUDGED = ("metric", "scored_output", "class_axis", "runtime", "provider")
 
 
 def _is_one_class_a_row(options: QuantizeOptions) -> bool:
-    """Whether the truth is one class for each row, of which those of the held-out rows can be taken; truth of
-    another kind is the metric's to read."""
+    """Whether the truth is one class for each row, so that held-out rows can be taken from it. The metric
+    reads truth of another kind."""
     metric = options.metric
     named = named_metric(metric) if isinstance(metric, str) else None
     if metric is None or (named is not None and named.kind.name == "top-K"):
@@ -340,8 +340,8 @@ def _is_one_class_a_row(options: QuantizeOptions) -> bool:
 
 
 def _note_labels(data: DataLike, options: QuantizeOptions, model: ir.Model) -> None:
-    """Note the labels at hand: folders of pictures, where an output has as many classes, the column of a
-    table that its recipe names, and the second part of pairs."""
+    """Note the labels at hand: folders of pictures, a column that the recipe names, the second part of pairs.
+    The folders count only if an output has as many classes."""
     source = data.source if isinstance(data, PreprocessedData) else data
     if isinstance(data, PreprocessedData) and os.path.isfile(data.source):
         if column := load_preprocessing(data.preprocess).settings.get("label"):
@@ -485,8 +485,8 @@ def _judge_and_fix(task: _Task) -> QuantizeResult:
 
 
 def _worth_writing(task: _Task, first: _Attempt, verdict: Verdict) -> tuple[_Attempt, Verdict]:
-    """Return the model that is written, with its verdict: in place of one that is not good and gains nothing
-    that with quantized weights alone, or the float model; where the user asked for int8 regardless, that."""
+    """Return the model that is written, with its verdict: one that is not good and gains nothing is replaced
+    by quantized weights only, or by float, unless the user requested int8 regardless."""
     config = task.recipe.config
     if not is_in_vain(verdict) or config.mode in DATA_FREE or config.has_size or config.cost_model == "off":
         return first, verdict
@@ -685,8 +685,8 @@ def _tried_fixes(task: _Task, first: _Attempt) -> Verdict:
 def _attributed(
     task: _Task, result: QuantizeResult, decibels: float | None, goes_on: Callable[[], bool]
 ) -> Attribution:
-    """Return the noise that nodes of a plan add, run on the first held-out samples, and the nodes that are to
-    stay float where all of these samples lack some decibels."""
+    """Return the noise of a plan's nodes on the first held-out samples, and the nodes to keep float.
+    `decibels` are those that outputs lack on all held-out samples."""
     how = task.measuring
     provider = check_provider(how.provider if how.runtime == "onnxruntime" else "cpu")
     planned = replace(result.planned, facts=result.facts)
@@ -695,8 +695,8 @@ def _attributed(
 
 
 def _cause_in_input(verdict: Verdict, profile: KeptProfile | None) -> tuple[Finding, ...]:
-    """Return the finding that a model that is not good may have got unscaled pixels; () where its profile
-    does not look so, or where the float model does well on labels: some networks take pixels as they are."""
+    """Return the finding that a model that is not good may have received unscaled pixels, by its profile; ()
+    if the float model does well on labels: some networks take unscaled pixels."""
     labelled = verdict.score is not None or verdict.accuracy is not None
     fits = labelled and not truth_doubts(verdict.accuracy, verdict.score, counts_rows=False)
     if profile is None or verdict.grade == "good" or fits:

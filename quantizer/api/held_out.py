@@ -60,8 +60,7 @@ class SampleDigests:
     marks: tuple[int, ...] = ()
 
     def chosen(self, places: Sequence[int]) -> ChosenSamples:
-        """Return some of the samples, by their places among those that were read; each other reading is held
-        against this one."""
+        """Return samples by their places in this reading, which each later reading is compared with."""
         marks = tuple(self.marks[place] for place in places) if self.marks else ()
         return ChosenSamples(self.data, tuple(self.positions[place] for place in places), marks=marks)
 
@@ -206,8 +205,7 @@ def with_profiled_part(evaluation: Evaluation, was_profiled: Callable[[DataId], 
 
 
 def _draw_number(digests: tuple[int, ...], purpose: bytes = b"held-out") -> bytes:
-    """Return a number that says nothing of a sample: the smallest digests are those on which noise is
-    measured."""
+    """Return a number that is independent of the digests' order, because the smallest ones measure noise."""
     text = ",".join(map(str, digests))
     return hashlib.blake2b(text.encode(), digest_size=16, person=purpose).digest()
 

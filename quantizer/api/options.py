@@ -199,8 +199,7 @@ def precision_named(name: str, max_size: str | None, where: str) -> Precision:
 
 
 def settings_of(config: Precision | QuantConfig) -> dict[str, Any]:
-    """Return the settings that a precision stands for, or those of a record that are not the default, with
-    `target` among them where it has one."""
+    """Return the settings of a precision, or of a record if not the default; with `target` if it has one."""
     if isinstance(config, QuantConfig):
         own = {field.name: (getattr(config, field.name), field.default) for field in fields(config)}
         return {name: value for name, (value, default) in own.items() if value != default}

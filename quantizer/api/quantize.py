@@ -145,8 +145,7 @@ class _Call:
 def _quantize_as(
     call: _Call, recipe: Recipe | None, output: PathLike | None, profile_file: Path | None = None
 ) -> QuantizeResult:
-    """Quantize with one configuration; the profile of samples is kept in `profile_file`, or beside the
-    output."""
+    """Quantize with one configuration; the profile is written to `profile_file`, or beside the output."""
     model, profile, plan, samples, how = call.model, call.profile, call.plan, call.samples, call.how
     if plan is not None and recipe is not None:
         raise ConfigError("plan: holds its own settings; give no others, and no target")

@@ -64,8 +64,8 @@ def samples_of(
 
 
 def are_samples(source: object) -> bool:
-    """Return whether the argument for a profile is samples: objects, a folder, a function, a URL or random
-    values. A file is a profile; samples in one are given as `data`."""
+    """Whether the argument for a profile is samples: objects, a folder, a function, a URL, random values. A
+    file is a profile; samples in one are given as `data`."""
     if isinstance(source, str | os.PathLike):
         text = os.fspath(source)
         return os.path.isdir(text) or is_url(text) or is_random(text) or is_function(text)

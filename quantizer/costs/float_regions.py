@@ -247,8 +247,7 @@ def _crossings(graph: Graph, plan: QuantPlan, profile: Profile, costs: Costs) ->
 
 
 def cheapest(prices: Prices) -> set[str]:
-    """Return the nodes that stay quantized in the cheapest assignment, by the prices of nodes and
-    conversions."""
+    """Return the nodes that stay quantized in the cheapest assignment, by prices of nodes and conversions."""
     return cheapest_with(prices, ())(())
 
 

@@ -251,8 +251,8 @@ def attention_work(node: Node, sizes: Sizes) -> tuple[Work, ...]:
 
 
 def _broadcast_kernel(node: Node, sizes: Sizes) -> tuple[str, tuple[float, ...]]:
-    """Return the kernel of an operation on two tensors, by how the smaller one is repeated; and of a row that
-    is repeated, or of numbers of which each meets many, how many elements are computed at once."""
+    """Return the kernel of an operation on two tensors, by how the smaller one is repeated, and for a row, or
+    for numbers that each meet many, the number of elements computed at once."""
     out = sizes.output(node)
     smaller: list[Shape] = []
     for name in node.inputs:
@@ -318,7 +318,7 @@ def folded_works(form: FoldedWidth, node: Node, sizes: Sizes) -> tuple[Work, ...
 def _window_work(
     weight: Shape, read: Shape, out: Shape, groups: int, *, integer: bool, is_known: bool = True
 ) -> Work:
-    """Return the kernel of a convolution by the shapes of its weight, its input and its result, and whether
+    """Return the kernel of a convolution by the shapes of its weight, its input and its result. `is_known`:
     its weight and bias are known when the model is loaded."""
     batch, pixels = (out[0], max(math.prod(out[2:]), 1)) if out else (1, 1)
     outputs, inputs, taps = weight[0], weight[1], math.prod(weight[2:])  # inputs of one group
@@ -419,8 +419,8 @@ def _fused_kernels(node: Node, graph: Graph, sizes: Sizes) -> Iterator[tuple[str
 
 
 def _have_one_shape(names: Sequence[str], graph: Graph) -> bool:
-    """Whether onnxruntime knows that tensors have one shape: of numbers, and of free dimensions that have a
-    name in an input. A name that is made up while shapes are inferred it does not have."""
+    """Whether onnxruntime knows that tensors have one shape: of numbers and dimensions named in an input. It
+    lacks names that are made up while shapes are inferred."""
     inputs = (graph.values[name].shape or () for name in graph.inputs)
     known = {dim.value for shape in inputs for dim in shape if not isinstance(dim, int) and dim.value}
     shapes = set()

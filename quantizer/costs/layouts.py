@@ -181,8 +181,8 @@ def _channels_last(graph: Graph, quantized: Container[str], blocked: Container[s
 
 
 def _near_convolutions(graph: Graph, last: Collection[str]) -> set[str]:
-    """Return the tensors that a convolution makes or reads, or a node beside tensors with the channels last:
-    no other one that is not in blocks has a change of layout."""
+    """Return the tensors around convolutions, and around nodes beside tensors with the channels last. No
+    other tensor without blocks changes its layout."""
     near: set[str] = set()
     for node in graph.nodes:
         if is_convolution(node) or _reads_any(node, last) or node.output in last:

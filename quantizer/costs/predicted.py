@@ -420,8 +420,8 @@ class CostModel:
         )
 
     def _folded_time(self, node: Node, fold: int, sizes: Sizes) -> float:
-        """Return the microseconds of a quantized convolution with its width folded; infinite where it cannot
-        be, or where nothing would change."""
+        """Return the microseconds of a quantized convolution with its width folded; infinite if it cannot be
+        folded, or if nothing would change."""
         read, weight = self.graph.shape(node.input(0)) or (), sizes.input(node, 1)
         form = folded_width(node, weight, read, fold)
         if isinstance(form, str) or (fold == 1 and not form.planes and not form.flat):
@@ -493,8 +493,8 @@ class CostModel:
         return rate * elements * 4e-6 * share
 
     def _time(self, work: Work, form: str, in_layout: bool) -> float:
-        """Return the time of a work, by the fittest kernel that the table has: with all words of its name or
-        fewer, in its layout or not, of its form, of integers or of float."""
+        """Return the time of a work, by the fittest kernel of the table. Its name has all words or fewer, it
+        is in its layout or not, and of its form, of integers or of float."""
         words = work.kernel.split(":")
         for kernel in (":".join(words[:count]) for count in range(len(words), 0, -1)):
             for name in (f"{kernel}:blocked", kernel) if in_layout else (kernel,):
@@ -508,7 +508,7 @@ class CostModel:
         return work.repeats * self.table.guess(f"{DEFAULT_KERNEL}:float", (work.sizes[-1],))
 
     def _border(self, conversions: Mapping[str, str]) -> dict[str, float]:
-        """Return the microseconds of converting each float activation; its layout counts where it is not
+        """Return the microseconds of converting each float activation. A layout change counts if it is not
         converted now, as between convolutions."""
         border = {}
         for name, kernel in conversions.items():

@@ -36,8 +36,8 @@ MAX_BYTES = 1 << 20
 
 
 def names_in_metadata(model: ir.Model, key: str = METADATA[0]) -> dict[int, str]:
-    """Return the names of classes by number under a key of a model's metadata: of a list or dict as text, or
-    one a line; {} for none."""
+    """Return class names by number under a key of a model's metadata, or {}. The text is a list or dict, or
+    has one name a line."""
     text = model.metadata_props.get(key, "")
     try:
         names = ast.literal_eval(text)  # JSON of texts is read by it too
@@ -75,14 +75,13 @@ class ClassNames:
         return self.stated(count) or (self._of_folders if len(self._of_folders) == count else {})
 
     def stated(self, count: int) -> Mapping[int, str]:
-        """Return them as `of` does, but for those of folders: that an output has as many numbers as there are
-        folders says little."""
+        """Return the names like `of`, except those of folders, whose number proves little about an output."""
         return next((names for names in self._known if len(names) == count == max(names) + 1), {})
 
     @cached_property
     def of_any(self) -> Mapping[int, str]:
-        """The names that the model's metadata have, else those of the first source, whatever their number: a
-        file beside the data may number classes otherwise."""
+        """The names in the model's metadata, else those of the first source, for any number of classes. A
+        file beside the data may number classes in another way."""
         own = (names_in_metadata(self.model, key) for key in METADATA)
         return next((names for names in own if names), next(iter(self._known), {}))
 
@@ -98,8 +97,7 @@ class ClassNames:
         return {}
 
     def _sources(self) -> Iterator[Mapping[int, str]]:
-        """Yield the names of each source that states them: a file beside the data, the model, files beside
-        it, the truth."""
+        """Yield the names of each source: a file beside the data, the model, files beside it, the truth."""
         place = place_of_data(self.data)
         folder = Path(place) if place and os.path.isdir(place) else None
         if folder is not None:

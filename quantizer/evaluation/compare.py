@@ -439,8 +439,7 @@ class SampleDifference:
 
 
 def changed_share(before: OutputSums, after: OutputSums) -> float:
-    """Return the share of the answers of one sample that changed, 0 to 1, by the sums of an output before and
-    after it; 0 without answers."""
+    """Return the changed fraction of one sample's answers, by sums before and after it; 0 without answers."""
     answers, same = after.answers - before.answers, after.same - before.same
     return 1.0 - same / answers if answers else 0.0
 
@@ -465,8 +464,8 @@ def sample_difference(
 def most_different(
     worst: tuple[SampleDifference, ...], new: SampleDifference | None
 ) -> tuple[SampleDifference, ...]:
-    """Return the samples of which most answers changed, the most first, then those with the lowest SQNR; of
-    equals the one that came first."""
+    """Return the samples with most changed answers, the most first, then those with the lowest SQNR. The
+    earlier of two equal samples comes first."""
     if new is None:
         return worst
     ranked = sorted((*worst, new), key=lambda one: (-one.changed, one.sqnr))

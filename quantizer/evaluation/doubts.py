@@ -187,8 +187,8 @@ def session_doubts(quantized: ModelFile) -> tuple[Finding, ...]:
 
 
 def clip_doubts(quantized: ir.Model) -> tuple[Finding, ...]:
-    """Return a finding where onnxruntime's default level leaves out a Relu or Clip of a written model: that
-    is before QuantizeLinear of floats of few bits, which have values of both signs."""
+    """Return a finding if onnxruntime's default level leaves out a Relu or Clip of a written model. That is
+    before QuantizeLinear of floats of few bits, which have values of both signs."""
     makers = [
         (node.inputs[0].producer(), node.inputs[2].dtype)
         for node in quantized.graph.all_nodes()

@@ -281,8 +281,8 @@ def class_word(names: Mapping[int, str], number: int) -> str:
 
 
 def _input_excerpt(sample: Sample, row: int, rows: int | None, reading: Reading) -> dict[str, Any]:
-    """Return the fields of the input that says most to a person: what the row was made of, else a picture, a
-    text of tokens, a signal, strings, or numbers."""
+    """Return the fields of the input that a person reads best. That is the source of the row, else a picture,
+    a text of tokens, a signal, strings, or numbers."""
     arrays = sample.arrays
     of_row = {name: array[row] if rows is not None else array for name, array in arrays.items() if array.size}
     if row < len(sample.originals):

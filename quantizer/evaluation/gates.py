@@ -183,8 +183,8 @@ def check_gate(
 ) -> None:
     """Raise ConfigError for a limit on something that is not measured, or that is not finite.
 
-    Also for a least score in percent that was given as a part of 1. `labels` and `latency`: these are
-    measured.
+    A least score in percent that was given as a part of 1 raises it, too. `labels` and `latency` are True if
+    accuracy and latency are measured.
     """
     check_finite(gate)
     least = gate.min_score
@@ -380,7 +380,7 @@ mistake in labels or preprocessing."""
 def truth_doubts(accuracy: Accuracy | None, score: Score | None, *, counts_rows: bool) -> tuple[Finding, ...]:
     """Return a finding if the float model does so badly that labels or preprocessing may be at fault.
 
-    The score decides if there is one; `counts_rows` if it is a share of right rows, like top-1 accuracy.
+    The score decides if there is one. `counts_rows`: it is a share of right rows, like top-1 accuracy.
     """
     scores = score or accuracy
     if scores is None:

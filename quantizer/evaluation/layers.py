@@ -325,8 +325,7 @@ def _passes(value: npt.NDArray[Any] | list[npt.NDArray[Any]], scan_axes: int) ->
 
 
 def _values_of(graph: ir.Graph) -> Iterator[ir.Value]:
-    """Yield the inputs of a graph, then the outputs of its nodes, in graph order; those of the bodies that a
-    node runs come before its outputs."""
+    """Yield the inputs of a graph, then node outputs in graph order, those of bodies before their node's."""
     yield from graph.inputs
     for node in graph:
         for body in subgraphs(node):

@@ -41,8 +41,8 @@ def counted_rows(
 
 
 def _padded(rows: Array, inputs: Mapping[str, Array] | None) -> Mask:
-    """Return which rows of [sequences, positions, columns] are padding, as the inputs say; as the rows say
-    where no input has their positions."""
+    """Return a mask of padding rows of [sequences, positions, columns], by the inputs. If no input has their
+    positions, the rows decide."""
     count, length = rows.shape[:2]
     runs = []
     for values in (inputs or {}).values():
@@ -73,6 +73,5 @@ def _run_at_end(rows: Array) -> npt.NDArray[np.int64]:
 
 
 def rows_of(outputs: Mapping[str, Array]) -> int:
-    """Return how many rows the outputs of a sample have, one at least, where their first axis is that of the
-    rows."""
+    """Return the number of rows of a sample's outputs, at least one, if their first axis is that of rows."""
     return max((int(values.shape[0]) for values in outputs.values() if values.ndim), default=1)

@@ -232,8 +232,7 @@ def worst_error(typical: float) -> float:
 
 
 def wanted() -> tuple[tuple[str, str, str, str], ...]:
-    """Return the limits of outputs, for people: their kind, their measure, the figure up to which they are
-    good, and the SQNR that they are planned with."""
+    """Return the limits of outputs, for people: kind, measure, largest good figure, and planned SQNR."""
     planned = {kind: f"{decibels:.0f} dB" for kind, (decibels, _) in LIMITS.items()}
     signal = LIMITS["signal"][0] - 10.0 * math.log10(NOISE_SLACK)
 
@@ -419,8 +418,8 @@ def _fault(
 
 
 def _finite(floats: npt.NDArray[Any], quantized: npt.NDArray[Any]) -> tuple[Floats, Floats]:
-    """Return values of both models as float64; where float is not finite, as under a mask of -inf, both have
-    its least or largest finite value."""
+    """Return values of both models as float64, finite if float has a finite value. If float is not finite, as
+    under a mask of -inf, both have its least or largest finite value."""
     f, q = np.asarray(floats, np.float64), np.asarray(quantized, np.float64)
     finite = np.isfinite(f)
     if finite.all() or not finite.any():
@@ -485,8 +484,7 @@ def _rows(values: Sequence[Floats], axis: int, masks: Sequence[Mask]) -> list[Fl
 
 
 def _shift(name: str, values: _Values, part: _Values, limits: NoiseLimits) -> OutputShift:
-    """Return how far an output is from float on a part of its samples, by the measure that `values`, those on
-    all, choose."""
+    """Return the distance of an output from float on some samples, by the measure of all (`values`)."""
     kind = limits.kinds.get(name, "values")
     floats = values.floats
     share = _noise(part)
@@ -554,9 +552,9 @@ def _as_probabilities(
 
 
 def _are_logs(values: Sequence[Floats]) -> bool:
-    """Whether values are log-probabilities: none is above 0, and along an axis exp of them adds up to 1 at
-    most, and to half at least in most places. An assignment has rows that go to nobody, and one more row and
-    column for what is left: of ten places nine count."""
+    """Whether values are log-probabilities: none is above 0, and exp adds up to 0.5 to 1 along an axis. The
+    sum is at most 1, and at least half in most places. An assignment has unassigned rows, and one more row
+    and column for the rest: nine of ten places count."""
     if not all(float(v.max()) <= ROUNDING for v in values):
         return False
     rank = values[0].ndim
@@ -570,9 +568,8 @@ def _are_logs(values: Sequence[Floats]) -> bool:
 
 
 def _scores_of(values: Sequence[Floats], seen: Channels | None) -> Reading | None:
-    """Return a function that takes the channels within 0 to 1 on all samples, from boxes and scores that
-    stand beside each other along the axis that was profiled, axis 1 or the last; None where no channel is, or
-    all are."""
+    """Return a function that takes the channels within 0 to 1 on all samples, from boxes beside scores. They
+    are along the profiled axis, else along axis 1 or the last. It is None if no channel is, or all are."""
     rank = values[0].ndim
     for axis in (seen.axis % rank,) if seen is not None else dict.fromkeys((rank - 1, 1)):
         if not 0 < axis < rank or len({v.shape[axis] for v in values}) != 1:
@@ -647,8 +644,8 @@ def _moved_probability(float_values: Sequence[Floats], int8_values: Sequence[Flo
 
 
 def _cosine_noise(values: _Values, part: _Values) -> float | None:
-    """Return the noise of the cosines between rows of a part over the deviation of those on all samples; None
-    for too few rows."""
+    """Return the noise of cosines between rows of a part over their deviation on all samples. It is None for
+    too few rows."""
     axis = 1 if values.floats[0].ndim == 4 and values.floats[0].shape[2:] == (1, 1) else -1
     (cosines, _), (of_part, noisy) = (
         [

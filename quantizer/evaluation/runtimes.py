@@ -177,8 +177,7 @@ def _read(model: str | bytes) -> ir.Model:
 def _rounding_to_float16(
     model: str | bytes, options: ort.SessionOptions, provider: str
 ) -> ort.InferenceSession:
-    """Return a session of a model with float16 as it is computed where that has kernels
-    (`lowering.float16.emulated`); a large one is written to a file meanwhile."""
+    """Return a session that emulates float16 kernels (`lowering.float16.emulated`), by a file if large."""
     from ..lowering.float16 import emulated
 
     rounded = emulated(_read(model))
@@ -245,8 +244,8 @@ class FloatBorders:
         borders: Mapping[str, FloatBorder],
         program: ort.InferenceSession | None = None,
     ) -> None:
-        """Take the session, the scales of its inputs and outputs that are integers, by name, and what a
-        program would run: the same, unless it rounds to float16 otherwise."""
+        """Take the session, and the scales of its integer inputs and outputs, by name. `program` is the
+        session of a program, if rounding to float16 makes this one differ."""
         self.session, self.borders, self.program = session, borders, program or session
 
     def __getattr__(self, name: str) -> Any:

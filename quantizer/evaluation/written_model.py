@@ -68,7 +68,7 @@ def write_checked(
     A model that was loaded and run on samples, with these `file_bytes`, is not run again. A model of more
     than `MAX_RUN_BYTES` that was made without a profile, so that the float model never ran here, is loaded
     and not run, with a finding. `elements` counts those of a sample in each input, as far as known;
-    `external` if the float model has external data. Raises ModelError if onnxruntime refuses it, so that
+    `external`: the float model has external data. Raises ModelError if onnxruntime refuses it, so that
     nothing is written, and ConfigError if it cannot be written.
     """
     temporary = save_model(model, output, external, batch, file_bytes)

@@ -273,8 +273,8 @@ def wide_windows() -> Iterator[Net]:
 
 
 def few_channels() -> Iterator[Net]:
-    """Convolutions with few input channels that have a kernel of their own, as folded ones are; and of large
-    pictures, whose copied windows no cache holds."""
+    """Convolutions of few input channels with an own kernel, as folded ones; and of large pictures. No cache
+    can store the copied windows of these pictures."""
     for kernel, inputs, outputs, pixels in (
         *itertools.product(((1, 3), (3, 3), (5, 5), (3, 11)), (4, 8, 12), (16, 32, 64), (256, 4096, 16384)),
         *itertools.product(((3, 3), (3, 11)), (24, 32, 48), (32, 64, 128), (256, 4096, 16384)),
@@ -475,8 +475,7 @@ def moves_and_reductions() -> Iterator[Net]:
 
 
 def _picture(elements: int) -> tuple[int, ...]:
-    """Return the shape of a picture of a number of elements: 16 channels, or 64 of a large one, twice as wide
-    as high."""
+    """Return the shape of a picture of some elements: 16 channels, 64 if large, twice as wide as high."""
     channels = 16 if elements < 32768 else 64
     side = max(1, round((elements / channels / 2) ** 0.5))
     return (1, channels, side, elements // channels // side)

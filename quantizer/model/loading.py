@@ -283,8 +283,7 @@ def _own(tensor: ir.serde.TensorProtoTensor) -> ir.TensorProtocol:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep onnx_ir's log lines and warnings off the terminal: the faults they tell are checked above or are
-    harmless."""
+    """Keep onnx_ir's log lines and warnings off the terminal: their faults are checked above, or harmless."""
     log = logging.getLogger("onnx_ir")
     before = log.level
     log.setLevel(logging.ERROR)

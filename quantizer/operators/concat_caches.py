@@ -68,8 +68,8 @@ class _Ends:
             self._add(str(branch.outputs[maker.outputs.index(value)].name), output)
 
     def of(self, output: str) -> Iterator[str]:
-        """Yield the values that no If gives of an output, one for each path of branches. Constants are left
-        out: they stand for an output that a branch has not."""
+        """Yield the values of an output that no If returns, one for each path of branches, without constants.
+        A constant stands for an output that a branch lacks."""
         for value, end in self.outputs.items():
             maker = self._graph.producer(value)
             is_given = maker is not None and maker.op_type == "If" and not maker.domain

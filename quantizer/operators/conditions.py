@@ -178,8 +178,7 @@ class Fill:
         return self.index is None and not self.attribute
 
     def value(self, node: Node) -> float | None:
-        """Return the float value that a node fills with, 0 where it fills nothing; None where it is computed
-        at run time."""
+        """Return the float value that a node fills with, 0 without a fill, None if computed at run time."""
         if not self.applies(node):
             return 0.0
         if self.attribute:

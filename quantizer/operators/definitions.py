@@ -90,8 +90,8 @@ DEFINITIONS: Mapping[str, Defined] = {
 
 
 def definition_of(node: ir.Node) -> Definition | None:
-    """Return the function of float64 arrays, one for each input of a node, None for one left out, that it
-    computes; None where the operator, or something of this node, is not among those defined here."""
+    """Return the function of float64 arrays that a node computes, or None if it is not defined here. It has
+    one argument for each input, None for one left out."""
     defined = DEFINITIONS.get(node.op_type) if node.domain == "" else None
     if defined is None or len(node.outputs) != 1 or node.attributes.keys() - defined.attributes.keys():
         return None

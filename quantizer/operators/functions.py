@@ -132,8 +132,8 @@ def _evaluator(chain: PointwiseChain, opset: int, inner: Sequence[str]) -> Evalu
 
 
 def _defined(chain: PointwiseChain, inner: Sequence[str]) -> Evaluator | None:
-    """Return the function as `definitions` has it; None where it lacks a node, and where a constant has
-    several elements, or is of integers beside an input in float."""
+    """Return the function by `definitions`, or None if a node has none, or for some constants. These are
+    constants with several elements, and integers beside a float input."""
     places: dict[ir.Value, int] = {chain.source: 0}
     constants: list[Floats | None] = [None]  # in each place; None for what is computed, and the source
     steps: list[tuple[Definition, tuple[int | None, ...], int, int | None]] = []

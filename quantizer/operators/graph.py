@@ -247,8 +247,7 @@ def index(model: ir.Model) -> Graph:
 
 
 def _reads(node: Node) -> Iterator[tuple[int, str]]:
-    """Yield the inputs of a node with their index; -1 for inputs of a graph that it does not run
-    as it is."""
+    """Yield the inputs of a node with their index, -1 for those of a graph that it does not run unchanged."""
     yield from ((position, name) for position, name in enumerate(node.inputs) if name)
     if not subgraphs(node.ir_node):
         for graph in graph_attributes(node.ir_node):

@@ -77,8 +77,7 @@ def cell_functions(node: ir.Node | Node) -> tuple[CellFunction, ...] | None:
 
 
 def known_cell_functions(node: Node, graph: Graph) -> str:
-    """Refuse a GRU or RNN whose functions have no operator or are others in each direction, or whose bias
-    is no constant."""
+    """Refuse a GRU or RNN with functions without operator or other ones by direction, or a computed bias."""
     if node.op_type not in DEFAULT_FUNCTIONS:
         return ""
     if node.input(3) and not node.has_constant(3):

@@ -141,8 +141,8 @@ def fold_constants(model: ir.Model) -> int:
 
 
 def _graph_of_results(node: ir.Node, results: Sequence[Array]) -> ir.Graph:
-    """Return the graph that gets the results of a node: where they are large, that around its own which has
-    a constant with other consumers."""
+    """Return the graph for the results of a node: its own, or for large ones perhaps one around it. That is
+    the graph of an outer constant with other consumers."""
     graph = node.graph
     assert isinstance(graph, ir.Graph)
     if any(array.size > SMALL for array in results):
@@ -171,8 +171,8 @@ def _read_what_is_there(node: ir.Node, wanted: FoldedNode, graph: ir.Graph) -> b
 
 
 def _replace(node: ir.Node, arrays: Sequence[Array], graph: ir.Graph) -> list[ir.Value | None]:
-    """Replace a node by initialisers of its own graph or of one around it, under the names of its outputs;
-    return them, None where nobody reads."""
+    """Replace a node by initialisers of a graph, its own or one around it, named after its outputs. The
+    result has None for an output without readers."""
     constants: list[ir.Value | None] = []
     for value, array in zip(node.outputs, arrays, strict=True):
         constants.append(None)
@@ -274,8 +274,8 @@ def _computed(
 
 
 def _computation(node: ir.Node, inputs: Sequence[Array | None]) -> object | None:
-    """Return the operator, attributes, inputs and named outputs of a node as a key; None where they are not
-    small, or not compared exactly, as are floats of either zero."""
+    """Return a key of a node's operator, attributes, inputs and named outputs, or None. It is None if they
+    are not small, or not compared exactly, such as floats of either zero."""
     attributes = tuple(node.attributes.values())
     if any(attribute.is_ref() or attribute.type not in EXACT for attribute in attributes):
         return None
@@ -542,8 +542,7 @@ def unfold_constants(model: ir.Model) -> None:
 
 
 def _stored(constant: ir.Value, graph: ir.Graph) -> ir.Value | None:
-    """Return the initialiser of a written graph that is a constant as it was when another was computed from
-    it; None where that is not stored any more."""
+    """Return the initialiser of a written graph that still is this constant, or None if it was changed."""
     own = graph.initializers.get(name_of(constant))
     return own if own is not None and own.const_value is constant.const_value else None
 
@@ -553,8 +552,7 @@ def _bytes_of(constants: Iterable[ir.Value]) -> int:
 
 
 def bytes_computed_from(value: ir.Value) -> int | None:
-    """Return the bytes of the constants that a large folded one is computed from; None for another, and for
-    one that was changed since."""
+    """Return the bytes of the constants behind a large folded one; None for others, and if it was changed."""
     folded = _folded(value)
     if folded is None or folded.tensor is not value.const_value:
         return None

@@ -271,8 +271,7 @@ class PreparedModel:
 
     @cached_property
     def loaded(self) -> Graph:
-        """The file as onnxruntime has it after loading: without further preparation. Its inputs have the
-        sizes of the prepared model's."""
+        """The file as onnxruntime loads it, not prepared further, with the prepared model's input sizes."""
         if self.unimproved is None:
             return self.graph
         model = self.unimproved.clone()
@@ -341,8 +340,7 @@ class ModelFile(os.PathLike[str]):
 
     @cached_property
     def normalised(self) -> PreparedModel:
-        """The normalised model, be it float or not; raises ModelError where it cannot be read or
-        normalised."""
+        """The normalised model, float or not; raises ModelError if it cannot be read or normalised."""
         loaded = self.loaded
         try:
             prepared = prepare(loaded.model)
@@ -373,8 +371,7 @@ class ModelFile(os.PathLike[str]):
 
 
 def file_of(model: str | os.PathLike[str]) -> ModelFile:
-    """Return a model's file, or that of a folder (`model_in`); that of an earlier step with all that was
-    read."""
+    """Return the file of a model or a folder (`model_in`), or that of an earlier step with its results."""
     return model if isinstance(model, ModelFile) else ModelFile(model_in(model))
 
 

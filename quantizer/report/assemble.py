@@ -573,8 +573,7 @@ def _level(grade: Grade, gates: tuple[GateResult, ...]) -> str:
 
 
 def _missed_gates(gates: tuple[GateResult, ...]) -> Iterator[str]:
-    """Yield the names of the gates that failed, and of those that are not proven; their limits and figures
-    stand beside the gates."""
+    """Yield the names of failed gates, and of unproven ones; limits and figures are printed at the gates."""
     for result in ("failed", "not proven"):
         names = dict.fromkeys(gate.name for gate in gates if gate.result == result)
         if names:

@@ -123,8 +123,7 @@ class Analysis:
 
     @cached_property
     def noise(self) -> NoiseAnalysis | None:
-        """The noise of the plan; None where it cannot be estimated: without a target, or without activations
-        in the profile."""
+        """The noise of the plan, or None without a target, or without activations in the profile."""
         if self.recipe is None or not any(t.histogram.total for t in self.measured.values()):
             return None
         return _noise_of(self, self.recipe)
@@ -236,8 +235,8 @@ def budgets_as_run(found: Attribution) -> tuple[NoiseBudget, ...]:
 
 
 def noise_budgets(noise: NoiseAnalysis) -> tuple[NoiseBudget, ...]:
-    """Return where the noise of each output comes from as estimated, the output with the lowest SQNR first;
-    states that the next step takes come last, since they are judged by what is made of them."""
+    """Return the estimated sources of the noise of each output, the output with the lowest SQNR first. States
+    that the next step takes come last, since outputs made of them are judged."""
     flow, limits = noise.flow_to(noise.estimator.gains.outputs_with_signal()), noise.limits
     by_node: dict[str, np.ndarray] = {}
     for source in _sources(noise, flow):

@@ -213,8 +213,7 @@ def _kept_samples(analysis: Analysis) -> DataLike | None:
 
 
 def _with_kept_samples(analysis: Analysis, results: Results) -> Results:
-    """Return results with how a plan's model compares with float on the samples that the profile keeps, where
-    there are some and it can be run here."""
+    """Return results with an evaluation on the samples in the profile, if there are some and it runs here."""
 
     def seen() -> Evaluation | None:
         samples, plan = _kept_samples(analysis), analysis.plan
@@ -391,8 +390,7 @@ def drift_report(result: DriftReport) -> Report:
 def _files_beside(
     quantized: ModelFile, model: ModelFile, wanted: Collection[str] = ("plan", "profile")
 ) -> tuple[Path | None, Path | None, tuple[Finding, ...]]:
-    """Return the plan and the profile of a quantized model from the YAML files beside it, with findings on
-    those that are wanted."""
+    """Return plan and profile from YAML files beside a quantized model, with findings on the wanted ones."""
     provenance = read_provenance(quantized.model)
     if provenance is None:
         sentence = "the quantized model does not say what it was made from: no estimates in the report"

@@ -312,8 +312,8 @@ def _with_nodes_kept_float(
     run: Callable[[tuple[str, ...]], Noises],
     goes_on: Callable[[], bool],
 ) -> Attribution:
-    """Return an attribution with what it brings to keep the worst nodes float, one after another until the
-    figures of all outputs are no more than a goal; and which of these are enough."""
+    """Return an attribution with runs of the worst nodes in float, one more each, up to a goal. It also has
+    the nodes that are enough."""
     tried, kept, holds = list[AttributedNode](), list[Noises](), False
     for node, power in zip(found.nodes, found.powers(found.output), strict=True):
         if holds or not power > 0.0 or len(tried) == MOST_KEPT or not goes_on():

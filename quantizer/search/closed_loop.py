@@ -337,8 +337,8 @@ def shifts_of(
 
 
 def _samples_with_room(facts: PlanningFacts) -> int:
-    """Return how many samples are run: outputs of both models are held in memory, as float64 when compared. 0
-    where not even two have room."""
+    """Return how many samples are run, or 0 if not even two have room in memory. Outputs of both models are
+    in memory, as float64 when compared."""
     profile = facts.measured
     outputs = [profile[name].count for name in facts.prepared.graph.outputs if name in profile]
     elements = sum(outputs) / max(profile.data.samples, 1)
@@ -487,8 +487,8 @@ class _CheckedPlans:
         limits: NoiseLimits,
         parts: Sequence[Sequence[int]],
     ) -> Iterator[tuple[OutputShift, ...]]:
-        """Yield `shifts_of_parts`; where the user gave a limit, all in its unit, SQNR, but outputs of which a
-        column is lost, which decibels over all columns do not tell."""
+        """Yield `shifts_of_parts`; if the user gave a limit, all in its unit, SQNR. Outputs with a lost
+        column are excepted, because decibels over all columns do not show it."""
         given, limits = limits.min_output_sqnr, replace(limits, min_output_sqnr=None)
         for shifts in shifts_of_parts(floats, outputs, limits, inputs=inputs, parts=parts):
             if given is None:
@@ -637,8 +637,8 @@ class _CheckedPlans:
             yield Proposal(replace(facts, config=config), "without bias correction")
 
     def _with_tighter_budgets(self, first: _MeasuredPlan) -> Callable[[_MeasuredPlan], Iterator[Proposal]]:
-        """Return a proposer of tighter noise budgets: than those of the first plan, unless noise is spread
-        over nodes that are not worth it, and than those of a plan that gained on it, but does not hold."""
+        """Return a proposer of tighter noise budgets than the first plan's, unless noise is spread over nodes
+        not worth it, and than those of a plan that gained on it, but does not hold."""
 
         def proposer(best: _MeasuredPlan) -> Iterator[Proposal]:
             if not self._noisy_nodes(first).is_spread:
@@ -649,8 +649,7 @@ class _CheckedPlans:
         return proposer
 
     def _without_noisy_nodes(self, first: _MeasuredPlan) -> Iterator[Proposal]:
-        """Yield facts in which the nodes stay float that have the noise that is too much; where they are not
-        worth their time, in which those do that are."""
+        """Yield facts in which the nodes with excess noise stay float, or only those worth their time."""
         noisy = self._noisy_nodes(first)
         yield from self._without(first, (noisy.paying,) if noisy.is_spread else noisy.enough)
 
@@ -725,8 +724,7 @@ def _noisy_nodes(ranked: Sequence[RankedNode], plan: _MeasuredPlan) -> _NoisyNod
 
 
 def _with_other_types(first: _MeasuredPlan) -> Iterator[Proposal]:
-    """Yield facts in which fewer products have the second type, or a size chooses without one of the
-    types of few bits that it chose."""
+    """Yield facts in which fewer products have the second type, or a size chooses without a few-bit type."""
     facts, config = first.facts, first.facts.config
     for gain in SECOND_GAINS if config.second_type != "none" else ():
         few = f"{config.second_type} alone where it gains {gain:g} dB"
@@ -740,16 +738,16 @@ def _with_other_types(first: _MeasuredPlan) -> Iterator[Proposal]:
 
 
 def _limits_of_run(facts: PlanningFacts) -> NoiseLimits:
-    """Return how far outputs may be off as run: a size that is asked for plans without limits, and outputs
-    are held to those of their kinds."""
+    """Return the limits of outputs as run; with a requested size they are those of their kinds. The plan
+    itself has no limits then."""
     if not facts.config.has_size:
         return facts.noise_limits
     return replace(facts.noise_limits, min_output_sqnr=facts.config.min_output_sqnr)
 
 
 def _with_floats_that_fit(first: _MeasuredPlan) -> Iterator[Proposal]:
-    """Yield facts in which a size chooses float as well, where formats are too noisy; with less room each,
-    as what these add to the graph is estimated."""
+    """Yield facts in which a size chooses float as well, if formats are too noisy, with less room each time.
+    The bytes that formats add to the graph are an estimate."""
     facts = first.facts
     for share in SPARE_ROOM:
         spare = facts.size_error + share * size_in_bytes(facts.config.fit_size)

@@ -189,8 +189,8 @@ def _percent(share: float) -> str:
 
 
 def needed_sqnr(limits: NoiseLimits) -> dict[str, float]:
-    """Return the SQNR in dB, over its power, with which each output is good as measured; inputs of the next
-    run (states) are left out where there is another output."""
+    """Return the SQNR in dB, over its power, from which each output is good as measured. Inputs of the next
+    run (states) are left out if there is another output."""
     every = {name: _needed(limits, name) for name in limits.kinds}
     return {name: db for name, db in every.items() if db > -inf} or every
 
@@ -322,8 +322,7 @@ class Decision:
 
 
 def drop_grade(drop: Accuracy | Score) -> Grade:
-    """Return the grade that a drop of accuracy, or of a metric, shows; "none" where its interval is too wide
-    to decide."""
+    """Return the grade of a drop of accuracy or of a metric; "none" if its interval is too wide to decide."""
     if drop.drop_high <= WANTED_DROP:
         return "good"
     if drop.drop_low > SURE * WANTED_DROP:

@@ -39,8 +39,7 @@ def int8_share(plan: QuantPlan, graph: Graph, profile: Profile) -> float:
 
 
 def arithmetic(graph: Graph, profile: Profile) -> float:
-    """Return the multiplications of all nodes with a profile, counted as in `int8_share`, of all its samples
-    together."""
+    """Return the multiplications of all profiled nodes in all samples, counted as in `int8_share`."""
     known = with_clip_profiles(profile, graph)
     return sum(multiplications(node, graph, known) or 0.0 for node in graph.nodes)
 

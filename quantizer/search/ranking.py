@@ -234,8 +234,7 @@ def parts_of(units: Sequence[tuple[str, ...]], count: int) -> list[Group]:
 
 
 def shared_out(total: float, group: Group, estimated: Mapping[str, float]) -> list[float]:
-    """Return the noise of each unit of a group, as the estimate shares out the measured total; in equal parts
-    where it says nothing."""
+    """Return the noise of each unit of a group: the measured total in estimated or equal parts."""
     estimates = [sum(estimated.get(name, 0.0) for name in unit) for unit in group]
     whole = sum(estimates)
     if not 0.0 < whole < math.inf:

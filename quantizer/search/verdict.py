@@ -244,8 +244,7 @@ class Cost:
 
     @property
     def gain(self) -> float:
-        """The share of its size, or of its time as far as that is known, that the quantized model saves: the
-        larger one."""
+        """The fraction of size, or of time if known, that the quantized model saves: the larger one."""
         faster = 1.0 - 1.0 / max(self.speedup, 1e-9) if self.speedup is not None else -inf
         return max(1.0 - self.quantized_bytes / self.float_bytes, faster)
 

@@ -32,14 +32,14 @@ class Taken:
 
 
 def gains_nothing(verdict: Verdict) -> bool:
-    """Whether a model is less than `MIN_GAIN` smaller and less than that faster, as measured, or as predicted
-    where it was not timed. What is not known of its speed is no reason against it."""
+    """Whether a model is less than `MIN_GAIN` smaller and less than that faster, measured or else predicted.
+    An unknown speed is no reason against it."""
     return verdict.cost.speedup is not None and verdict.cost.gain < MIN_GAIN
 
 
 def is_in_vain(verdict: Verdict) -> bool:
-    """Whether a model gains nothing, and is not good or nothing in it is quantized, so that another one is to
-    be taken. One that is good and hardly smaller or faster is graded fair (`verdict.brings_nothing`)."""
+    """Whether another model is to be written: nothing is quantized, or it is not good and gains nothing. A
+    good one that is hardly smaller or faster is graded fair (`verdict.brings_nothing`)."""
     return is_float(verdict) or (verdict.grade in ("fair", "poor") and gains_nothing(verdict))
 
 
@@ -49,8 +49,8 @@ def is_float(verdict: Verdict) -> bool:
 
 
 def _is_nearer(weights_only: Verdict, verdict: Verdict) -> bool:
-    """Whether quantized weights alone are graded better; in place of float they may have no grade, since an
-    output that cannot be graded speaks against no plan."""
+    """Whether the model with only quantized weights is graded better. In place of float it may have no grade,
+    since an output that cannot be graded is no reason against a plan."""
     if is_float(verdict):
         return weights_only.grade == "none" or ORDER[weights_only.grade] < ORDER["fair"]
     return ORDER[weights_only.grade] < ORDER[verdict.grade]

@@ -197,8 +197,8 @@ def _full_ranges_are_covered(model: ir.Model, target: Target) -> Iterator[Breach
 
 
 def _reads_integers(node: ir.Node) -> bool:
-    """Whether a runtime can compute a node on integers: its input is dequantized, if only before operators
-    that move it, behind which onnxruntime puts the conversion. A float input has the float kernel."""
+    """Whether a runtime can compute a node on integers: its input is dequantized, perhaps before operators
+    that move values, which onnxruntime puts the conversion behind. A float input has the float kernel."""
     value = node.inputs[0]
     while value is not None and (maker := value.producer()) is not None:
         if maker.op_type == DEQUANTIZE:

@@ -406,8 +406,7 @@ class Recipe:
         return self.measured or (costs_of(self.target.costs) if packaged else None)
 
     def costs_on(self, here: Processor) -> CostTable | None:
-        """Return the times of the kernels on a processor, None where they are not known. Plans have those of
-        `costs` on every processor."""
+        """Return the kernel times of a processor, or None if unknown; plans always use those of `costs`."""
         costs, name = self.costs, self.target.name
         if costs is None or (name in target_names() and not name.startswith(costs.conditions.target)):
             return None

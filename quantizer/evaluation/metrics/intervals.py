@@ -40,11 +40,11 @@ def rows_to_show(drop: float, spread: float, added: float, limit: float, beyond:
 
     That is the least number for which the upper end of the interval is at most the limit when rows differ as
     often and as much as these did. With D = limit - drop, v = spread**2, a = added and m the rows with those
-    added, the end is about drop + Z95 * sqrt((v + 2 a**2 / m) / m), so that m is the positive root of D**2
-    m**2 - Z95**2 v m - 2 (Z95 a)**2 = 0. If the losses are skewed, it is drop + Z95 * spread / sqrt(m) +
-    beyond / m. Drop and limit have one unit; spread and added are as in `Interval`; `beyond` is the distance
-    of the end from that of a normal interval, times the rows. The result is None if the drop is not below the
-    limit, or nothing is known.
+    added, the end is about drop + Z95 * sqrt((v + 2 a**2 / m) / m), so that m is the positive root of
+    D**2 m**2 - Z95**2 v m - 2 (Z95 a)**2 = 0. If the losses are skewed, it is drop + Z95 * spread / sqrt(m)
+    + beyond / m. Drop and limit have one unit; spread and added are as in `Interval`; `beyond` is the
+    distance of the end from that of a normal interval, times the rows. The result is None if the drop is not
+    below the limit, or nothing is known.
     """
     room = limit - drop
     if not room > 0.0 or not math.isfinite(spread + added):

@@ -77,8 +77,8 @@ class ThresholdShift:
 
     @property
     def pays(self) -> bool:
-        """Whether the other threshold is worth taking: the same one loses MIN_LOST_POINTS of F1 or precision,
-        and the other one has half of that back on samples that it was not chosen on."""
+        """Whether another threshold is useful: the same one loses MIN_LOST_POINTS of F1 or precision. The
+        other one regains half of that on samples that it was not chosen on."""
         for of_float, unchanged, moved in (
             (self.f1, self.unchanged_f1, self.quantized_f1),
             (self.precision, self.unchanged_precision, self.quantized_precision),
@@ -90,8 +90,8 @@ class ThresholdShift:
 
     @property
     def lost(self) -> tuple[str, float, float, float]:
-        """F1 or precision, the one that loses more at the same threshold: its name, the float model's figure,
-        the quantized model's, and that at the other threshold."""
+        """F1 or precision, the one that loses more at the same threshold, and its figures. The figures are
+        the float model's, the quantized model's, and that at the other threshold."""
         figures = (
             ("F1", self.f1, self.unchanged_f1, self.quantized_f1),
             ("precision", self.precision, self.unchanged_precision, self.quantized_precision),
