@@ -285,8 +285,8 @@ class CostModel:
     def costs(self, plan: QuantPlan) -> Costs:
         """Return the times of the nodes in float, and as they are planned.
 
-        `Costs.border` has every float activation: what its conversion costs where it is converted now, and
-        would cost where it is not.
+        `Costs.border` has the conversion time of every float activation, also of those that are not converted
+        now.
         """
         quantized, written_apart, plain = set[str](), set[str](), set[str]()
         for name, entry in plan.nodes.items():

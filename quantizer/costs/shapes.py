@@ -27,10 +27,9 @@ SymbolicShape = list[int | str]
 def shapes_of(graph: Graph, profile: Profile) -> Mapping[str, Shape]:
     """Return the shape of each tensor whose rank is known.
 
-    Several symbols that no equation tells apart are taken for equal, which the sides of pictures often are; a
-    leading one is the batch, and 1. A tensor that was not profiled has its unknown sizes from the largest
-    activation that its node reads and that has as many dimensions; where there is none, the shape of the
-    largest operand.
+    Several symbols that no equation distinguishes are taken for equal, as the sides of pictures often are; a
+    leading one is the batch, and 1. A tensor without profile takes unknown sizes from the largest activation
+    with as many dimensions that its node reads, else from the largest operand.
     """
     runs = runs_of(graph, profile)
     elements = {name: _elements(name, profile) / (runs.get(name) or 1.0) for name in profile.tensors}

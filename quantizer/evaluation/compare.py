@@ -405,7 +405,7 @@ def declared_class_count(model: ir.Model, output: str | None, axis: int | None) 
 
 
 def channel_axes(shape: tuple[int, ...], classes: ClassAxis) -> tuple[int, ...]:
-    """Return the axes whose indices may be channels of their own: that of the classes, where it is known.
+    """Return the axes whose indices may be channels of their own: that of the classes, if known.
 
     Else axis 1 and the last: a detector may have boxes and scores next to each other along either.
     """

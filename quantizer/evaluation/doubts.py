@@ -110,7 +110,7 @@ def doubts(floats: ModelFile, quantized: ModelFile) -> tuple[Finding, ...]:
 
 
 def other_graph(floats: ModelFile, quantized: ModelFile) -> tuple[Finding, ...]:
-    """Return a finding where the quantized model says that it was made from another graph.
+    """Return a finding if the quantized model was made from another graph, by its own metadata.
 
     That is no doubt: nodes may have been renamed, or the model exported anew, and the outputs of both files
     are compared in any case.

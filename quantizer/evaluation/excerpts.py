@@ -84,9 +84,9 @@ class Reading:
     decode: Callable[[Sequence[int]], str] | None = None
 
     def class_axis(self, classes: ClassAxis, shape: tuple[int, ...]) -> int | None:
-        """Return the axis of the classes in an output; None where the largest value is no answer.
+        """Return the axis of the classes in an output, or None if the largest value is no answer.
 
-        It is one where the operator that computes the output says so, or where as many classes have names.
+        It is an answer by the operator that computes the output, or if as many classes have names.
         """
         axis = classes.axis_in(shape)
         if axis is None or classes.is_answer:
@@ -325,7 +325,7 @@ def _cut(text: str) -> str:
 
 
 def _picture_of(array: npt.NDArray[Any]) -> npt.NDArray[Any] | None:
-    """Return an array as [height, width, channels], 1, 3 or 4 of them; None for what is no picture.
+    """Return an array as [height, width, channels], 1, 3 or 4 of them, or None if it is no picture.
 
     Channels are first or last; a matrix, such as a spectrogram, has one.
     """
@@ -351,10 +351,10 @@ def _frame(array: npt.NDArray[Any]) -> Box | None:
 def _pixels(array: npt.NDArray[Any]) -> npt.NDArray[np.uint8] | None:
     """Return an array as a picture of shape [height, width] or [height, width, 3]; None for any other.
 
-    Where values are pixels that were normalised as usual (`NORMALISATIONS`), or lie from 0 to 1 or to 255,
-    they become what they were; others are stretched over all channels together, which keeps the colours
-    nearly. A matrix of values that are no pixels, with many more rows than columns, is turned: a spectrum is
-    read from left to right, its low bands at the bottom.
+    Pixels that were normalised as usual (`NORMALISATIONS`), or that range from 0 to 1 or to 255, are
+    restored; others are stretched over all channels together, which keeps the colours nearly. A matrix of
+    other values, with many more rows than columns, is turned: a spectrum is read from left to right, its low
+    bands at the bottom.
     """
     picture = _picture_of(array)
     if picture is None:

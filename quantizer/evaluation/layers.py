@@ -351,8 +351,8 @@ def _hidden(model: ir.Model, inner: SubgraphTensor | None) -> str:
 def _with_types(quantized: ir.Model, graph: Graph, pairs: Sequence[Match]) -> ir.Model:
     """Return the quantized model with types and shapes of the tensors inside its bodies.
 
-    Where a file leaves them out they are those of the float model, or the type of the zero point. The model
-    itself is not changed, and is returned where nothing is left out.
+    If a file leaves them out, they are those of the float model, or the type of the zero point. The model
+    itself is not changed, and is returned if nothing is left out.
     """
     bodies = _in_bodies(quantized)
     incomplete = {n for n, inner in bodies.items() if inner.dtype is None or inner.value.shape is None}
@@ -607,9 +607,9 @@ def _quantized_by_reader(name: str, value: ir.Value) -> Match | None:
 
 
 def _after_its_node(original: ir.Value, nodes: Mapping[str, ir.Node]) -> Match | None:
-    """Return the match where the node that makes a tensor is in both models, and a QuantizeLinear follows it.
+    """Return the match if the node that makes a tensor is in both models, and a QuantizeLinear follows it.
 
-    None where clips alone read the tensor: its quantized values may already be those of the clip. Nor where
+    None if only clips read the tensor: its quantized values may already be those of the clip. None also if
     the node makes the tensor with equalized channels, which is another one.
     """
     producer = original.producer()

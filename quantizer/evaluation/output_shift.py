@@ -633,8 +633,8 @@ def _agreements(
 def _moved_probability(float_values: Sequence[Floats], int8_values: Sequence[Floats]) -> float:
     """Return the share of the probability that moves.
 
-    Of a single probability for each row both answers count. Otherwise at least one answer is expected in a
-    sample: outputs that are sure of nothing, as a detector's where nothing is to be seen, count for no more.
+    For a single probability a row both answers count. For others at least one answer is expected in a sample:
+    outputs without any confident answer, such as a detector's on an empty picture, count for no more.
     """
     moved = float(sum(np.abs(p - q).sum() for p, q in zip(float_values, int8_values, strict=True)))
     rows = [p.shape[0] if p.ndim else 1 for p in float_values]

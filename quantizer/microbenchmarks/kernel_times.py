@@ -432,9 +432,9 @@ def product_model(inner: int, columns: int, kind: str, copies: int) -> onnx.Mode
 
 
 def measured_overheads(threads: int) -> Overheads:
-    """Return what a run costs beyond its nodes, and a node's reading by the profiler beyond the node.
+    """Return the time of a run beyond its nodes, and of the profiler's reading of a node.
 
-    From chains of two lengths of nodes that do next to nothing.
+    They follow from chains of two lengths of nodes that do next to nothing.
     """
     lengths, runs, read = (16, 64), list[float](), list[float]()
     for length in lengths:

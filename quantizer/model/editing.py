@@ -142,10 +142,10 @@ def origins(nodes: Iterable[ir.Node]) -> tuple[str, ...]:
 
 
 def bypass(node: ir.Node, source: ir.Value) -> bool:
-    """Remove a node whose first output equals `source`; return False where it has to stay.
+    """Remove a node whose first output equals `source`; return False if it has to stay.
 
-    It stays when a graph output would lose its name (a graph input, a constant or another graph output
-    cannot be renamed), and when a subgraph reads the output by its name.
+    It stays if a graph output would lose its name (a graph input, a constant or another graph output cannot
+    be renamed), and if a subgraph reads the output by its name.
     """
     graph, output = node.graph, node.outputs[0]
     assert graph is not None

@@ -54,9 +54,9 @@ def model_in(path: str | os.PathLike[str]) -> Path:
 
 
 def _join_command(folder: Path, files: Sequence[str]) -> str:
-    """Return the command that makes one model of an encoder and its decoder, called as optimum calls them.
+    """Return the command that makes one model of an encoder and its decoder with optimum's names, or "".
 
-    "" where they are not there. A merged decoder is taken in place of the two that it was made of.
+    A merged decoder replaces the two that it was made of.
     """
     if ENCODER not in files:
         return ""
@@ -73,8 +73,8 @@ SETTINGS = "genai_config.json"
 def _named_by_settings(folder: Path) -> str | None:
     """Return the file that the settings of a folder name; None for none, and for one outside of the folder.
 
-    A file is in the folder by its name, and where it is a link by its target: there, or where the settings
-    themselves are, as all files of a download may be links to one store.
+    A file is in the folder by its name and, if it is a link, by its target: there, or in the folder of the
+    settings' own target, as all files of a download may be links to one store.
     """
     value: Any = settings_beside(folder / SETTINGS)
     for key in ("model", "decoder", "filename"):

@@ -117,10 +117,10 @@ RuntimeOutputs = Callable[[], Mapping[str, ir.Value] | str]
 
 
 def _runtime_outputs(path: str | os.PathLike[str]) -> Mapping[str, ir.Value] | str:
-    """Return the tensors that a file has as outputs in onnxruntime, by name; or why onnxruntime refuses it.
+    """Return the tensors that are outputs of a file in onnxruntime, by name; or why onnxruntime refuses it.
 
-    A shape is there where it is known and not empty: onnxruntime gives an unknown rank as no dimensions.
-    Constants that it has no kernel for are no reason to refuse a file.
+    A shape is given if it is known and not empty: onnxruntime gives an unknown rank as no dimensions.
+    Constants without a kernel are no reason to refuse a file.
     """
     if has_few_bit_floats(os.fspath(path), UNREAD):
         with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:

@@ -80,10 +80,10 @@ def check_outputs(outputs: Iterable[Output], read: FilesRead) -> None:
 
 
 def _refusal_to_write(folder: Path) -> str:
-    """Return why the system lets no file be made in a folder; "" where it does.
+    """Return why the system allows no file in a folder, or "".
 
-    It is tried, with a file that has no name or is gone at once: bits of permission say nothing of a file
-    system that is read-only, or of /proc.
+    A trial shows it, with a file that has no name or is deleted at once: permission bits show neither a
+    read-only file system nor /proc.
     """
     try:
         with tempfile.TemporaryFile(dir=folder):

@@ -123,9 +123,9 @@ def _layer_normalization(root: Node, graph: Graph) -> tuple[Node, ...]:
 
 
 def softmax_input(divide: Node, graph: Graph) -> str:
-    """Return the input of a Softmax that is written as a division of an Exp; "" for no such one.
+    """Return the input of a Softmax that is written as a division of an Exp, or "" if there is none.
 
-    That is before its largest value is taken off, where it is.
+    It is the tensor before the subtraction of its largest value, if there is one.
     """
     exponential = graph.producer(divide.input(0)) if divide.op_type == "Div" else None
     if exponential is None or exponential.op_type != "Exp":

@@ -49,11 +49,10 @@ def directions_of(node: ir.Node | Node) -> tuple[bool, ...]:
 
 
 def cell_functions(node: ir.Node | Node) -> tuple[CellFunction, ...] | None:
-    """Return the functions of a GRU or RNN, the same ones in each direction; None where they are not, or
-    where one has no operator.
+    """Return the functions of a GRU or RNN; None if they differ by direction, or one has no operator.
 
     Names are read in any case, and each function takes the next of `activation_alpha` and `activation_beta`
-    that it has such an attribute, as onnxruntime does.
+    that it has as an attribute, as in onnxruntime.
     """
     usual, directions = DEFAULT_FUNCTIONS[node.op_type], len(directions_of(node))
     names = tuple(node.attributes.get_strings("activations", ()) or usual * directions)

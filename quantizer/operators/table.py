@@ -1045,7 +1045,7 @@ def product_layout(node: ir.Node | Node) -> WeightLayout | None:
 def channel_layout(node: ir.Node | Node) -> WeightLayout | None:
     """Return the layout of the weight that multiplies the channels of input 0, None for no such operator.
 
-    Of a product it is the layout of its weight, of a recurrent operator that of its input's.
+    For a product it is the layout of its weight, for a recurrent operator that of its input's.
     """
     rule = rule_of(node)
     return next((layout for layout in rule.constants if layout.is_product), None) if rule else None

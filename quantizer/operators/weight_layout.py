@@ -109,10 +109,10 @@ class WeightLayout:
         return (size, *(1,) * (rank - 1 - self.result_axis % rank))
 
     def bias_place(self, node: ir.Node) -> tuple[ir.Node, int] | None:
-        """Return the node and the input whose constant is added to each output channel.
+        """Return the node and the input whose constant is added to each output channel, or None.
 
-        That input may be absent from a node that could have it. None where the node is no product of a
-        constant, or where what is added varies.
+        The input may be absent from a node that could have it. The result is None if the node is no product
+        of a constant, or if the added tensor varies.
         """
         weight = constant_of(node.inputs[self.index])
         if not self.is_product or weight is None:

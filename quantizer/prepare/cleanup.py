@@ -147,8 +147,8 @@ def _beginning(tensor: ir.TensorProtocol) -> bytes:
 def drop_noops(model: ir.Model) -> int:
     """Remove nodes of the main graph whose first output equals their first input; return how many.
 
-    A node stays where a graph output or a name that a subgraph reads would be lost, and where another of
-    its outputs is used (the mask of Dropout).
+    A node stays if a graph output or a name that a subgraph reads would be lost, and if another of its
+    outputs is used (the mask of Dropout).
     """
     dropped = 0
     for node in list(model.graph):

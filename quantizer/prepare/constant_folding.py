@@ -209,9 +209,9 @@ def _part_of_shape(node: ir.Node, sizes: Sequence[int]) -> Array:
 
 
 def _known_sizes(node: ir.Node, version: int, known: Known) -> list[Array] | None:
-    """Return the result of a node that takes sizes out of a Shape, None where one of them is not known.
+    """Return the result of a node that takes sizes out of a Shape, or None if one of them is unknown.
 
-    The result is known where it does not depend on what stands for the sizes that are not.
+    The result is known if it does not depend on the placeholders of unknown sizes.
     """
     shape_node = None if node.inputs[0] is None else node.inputs[0].producer()
     others = [constant_of(value) for value in node.inputs[1:]]

@@ -73,7 +73,7 @@ def widen(model: ir.Model) -> tuple[Finding, ...]:
 
 
 def narrow_constants(model: ir.Model, dtype: ir.DataType) -> ir.Model:
-    """Return the model with large float32 constants stored in `dtype` where that changes no value.
+    """Return the model with large float32 constants stored in `dtype` if that changes no value.
 
     Each gets a Cast after it, which runtimes compute once, when they load the model.
     """

@@ -286,9 +286,9 @@ def _set_constants(node: ir.Node, new: dict[int, Array], like: Array, taken: set
 
 
 def fold_into_convolutions(model: ir.Model) -> int:
-    """Fold Mul and Add by a constant for each channel, or by one number, into the Convs that alone read them.
+    """Fold Mul and Add by a constant for each channel, or by one number, into Convs, their only readers.
 
-    Returns how many nodes are gone. An Add stays before padding; the Mul before it is folded all the same. A
+    Returns the number of removed nodes. An Add stays before padding; the Mul before it is still folded. A
     product of two activations times a number stays: it may end a function that runtimes know, such as Gelu.
     """
     folded = 0
@@ -592,7 +592,7 @@ def _product(node: ir.Node, source: ir.Value | None) -> tuple[ir.Value | None, f
 
 
 def _scalar(value: ir.Value | None, source: ir.Value | None) -> float | None:
-    """Return a constant that is one number; None where it would add dimensions to those of `source`.
+    """Return a constant that is one number, or None if it would add dimensions to those of `source`.
 
     A source of unknown rank is taken for one of at least one dimension.
     """
@@ -758,9 +758,9 @@ def pad_all_axes(model: ir.Model) -> int:
 
 
 def _amounts(pad: ir.Node, dims: int) -> list[tuple[int, int]] | None:
-    """Return the amounts at begin and end of each axis of a Pad of a tensor with so many axes.
+    """Return the amounts at begin and end of each axis of a Pad, or None.
 
-    None where they or the axes are not constant, or an axis is named twice.
+    It is None if they or the axes are not constant, or an axis is named twice.
     """
     pads = constant_of(pad.inputs[1]) if has_input(pad, 1) else None
     axes = constant_of(pad.inputs[3]) if has_input(pad, 3) else np.arange(dims)

@@ -33,7 +33,7 @@ MIN_IR_VERSION = 8
 def unlist_initializers(model: ir.Model) -> tuple[Finding, ...]:
     """Remove initialisers from the list of graph inputs (IR version 3 lists every weight there).
 
-    onnx_ir's RemoveInitializersFromInputsPass does so in subgraphs too, where it shifts the inputs of a Loop.
+    onnx_ir's RemoveInitializersFromInputsPass changes subgraphs too, and shifts the inputs of a Loop.
     """
     inputs = model.graph.inputs
     weights = [value for value in inputs if value.is_initializer() and value.const_value is not None]
@@ -169,9 +169,9 @@ def _take_opset_of(model: ir.Model, function: ir.Function) -> Iterator[Finding]:
 
 
 def signature(node: ir.Node, version: int) -> object:
-    """Return inputs, outputs and attributes of the operator of a node in an opset; None where there is none.
+    """Return inputs, outputs and attributes of the operator of a node in an opset, or None if it has none.
 
-    Later versions that only allow more types have the same. Changes of what is computed came with another
+    Later versions that only allow more types have the same. Changes of the computation came with another
     input, attribute or default.
     """
     try:

@@ -55,9 +55,9 @@ def raise_opset(model: ir.Model) -> tuple[Finding, ...]:
 
 
 def _check(model: ir.Model, before: int) -> None:
-    """Raise for the first node that opset 14 does not have or whose attributes it does not take.
+    """Raise for the first node whose operator or attributes opset 14 lacks.
 
-    Operators of `IN_DEFAULT_DOMAIN` that the model's opset has not either mean what they meant.
+    Operators of `IN_DEFAULT_DOMAIN` that the model's opset lacks too have the same meaning as before.
     """
     for node in ir.traversal.RecursiveGraphIterator(model.graph):
         if not is_standard(node):
@@ -117,8 +117,8 @@ def _convert_old(model: ir.Model, before: int) -> None:
 def _align_operands(model: ir.Model) -> None:
     """Below opset 7 the second operand was aligned at `axis` of the first: append the axes of size 1.
 
-    The slope of PRelu was aligned at the channels, axis 1. onnx's converter leaves that one as it is, and
-    refuses the axis of the others when both shapes are known.
+    The slope of PRelu was aligned at the channels, axis 1. onnx's converter leaves that one unchanged, and
+    refuses the axis of the others if both shapes are known.
     """
     names = value_names(model)
     for node in list(model.graph):
@@ -268,7 +268,7 @@ def _scan(node: ir.Node, names: Names) -> None:
     """Let a Scan of opset 8, which has a batch axis, run over the batch, and one inside over a sequence.
 
     The outer one has no states: it slices the states and the sequences of each element of the batch, and
-    stacks what the inner one returns. The names of outputs stay. Lengths of sequences are left out.
+    stacks the results of the inner one. The names of outputs stay. Lengths of sequences are left out.
     """
     if has_input(node, 0):
         raise _failure(node, "it has lengths of sequences, which Scan does not take any more")

@@ -424,9 +424,9 @@ QUANTIZED_NODES = "qprof.quantized_nodes"
 
 
 def nodes_said_to_be_quantized(model: ir.Model) -> int | None:
-    """Return how many nodes are quantized, as the metadata says; None where it does not.
+    """Return how many nodes are quantized by the metadata, or None if it has no number.
 
-    Form `primitives` has no operator that tells.
+    Form `primitives` has no operator that shows it.
     """
     text = model.metadata_props.get(QUANTIZED_NODES, "")
     return int(text) if text.isdecimal() and text.isascii() else None
@@ -475,9 +475,9 @@ def fix_shapes(prepared: PreparedModel, shapes: Mapping[str, tuple[int, ...]]) -
 
 
 def with_shapes_of_run(prepared: PreparedModel, profile: Profile) -> PreparedModel:
-    """Return the model with the shapes that tensors had in a profile's samples, where it has none itself.
+    """Return the model with missing shapes taken from a profile's samples.
 
-    They are given where inference stops, and those of the tensors that follow are inferred.
+    They are added where inference stops, and the shapes of the tensors that follow are inferred.
     """
     given: dict[str, tuple[Dim, ...]] = {}
     while shapes := _shapes_of_run(prepared.graph, profile):

@@ -109,9 +109,9 @@ def _inferred(model: ir.Model) -> dict[str, onnx.ValueInfoProto]:
 
 
 def _drop_ceil_mode(model: ir.Model, inferred: Mapping[str, onnx.ValueInfoProto]) -> bool:
-    """Take `ceil_mode` from the first pool where it adds empty windows alone; return whether there is one.
+    """Remove `ceil_mode` from the first pool to which it adds only empty windows; return if there is one.
 
-    What was inferred of tensors after that pool is wrong until shapes are inferred again.
+    Shapes inferred after that pool are wrong until they are inferred again.
     """
     for node in model.graph.all_nodes():
         if not is_standard(node, *POOLS) or not node.attributes.get_int("ceil_mode", 0):

@@ -47,7 +47,7 @@ def refuse_blocked_layouts(model: ir.Model) -> None:
 def unfuse(model: ir.Model) -> int:
     """Write Einsum, and operators of onnxruntime that stand for several, as these; return how many.
 
-    One with an input, output or attribute that the others have not stays as it is.
+    One with an input, output or attribute that the others lack stays unchanged.
     """
     changed, taken = 0, value_names(model)
     for node in list(model.graph):
@@ -211,9 +211,9 @@ def _gelu(new: Replacement) -> Results:
 
 
 def _fast_gelu(new: Replacement) -> Results:
-    """Gelu with tanh for the error function, of the sum with a bias where there is one.
+    """Gelu with tanh for the error function, of the sum with a bias if there is one.
 
-    Before opset 20 it stays onnxruntime's operator, which that does not make of its new.
+    Before opset 20 it stays onnxruntime's operator, which onnxruntime does not make of its parts.
     """
     if new.opset >= GELU_IN_ONNX:
         return (new.one("Gelu", _with_bias(new), attributes=[ir.AttrString("approximate", "tanh")]),)

@@ -218,7 +218,7 @@ def make_report(analysis: Analysis | None, results: Results, names: FileNames) -
 def _samples(analysis: Analysis | None, evaluation: Evaluation | None) -> tuple[SampleRecord, ...]:
     """Return the samples on which the models differ most, then those that make the extremes.
 
-    Pictures are read now: only what is kept of the few that are shown is in the report.
+    Pictures are read now, and the report stores only the few that it shows.
     """
     extreme = {} if analysis is None else {record.sample: record for record in sample_records(analysis)}
     if evaluation is None:

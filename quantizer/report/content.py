@@ -168,9 +168,9 @@ class NodeRecord:
 
     @property
     def gain_us(self) -> float | None:
-        """The microseconds that int8 would save at this float node alone, conversions included: 0 or more.
+        """The microseconds that int8 would save at this float node, conversions included: 0 or more.
 
-        None where that is not known.
+        None if unknown.
         """
         if self.planned_us is None or self.quantized_us is None or self.conversions_us is None:
             return None

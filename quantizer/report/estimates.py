@@ -532,7 +532,7 @@ def tensor_records(analysis: Analysis) -> tuple[TensorRecord, ...]:
 def _joined_bins(tensor: TensorProfile) -> HistogramBins | None:
     """Return the histogram of a tensor in at most `MAX_BINS` bins; None without any.
 
-    Of equal bins (a profile of Glow, an equalized tensor) the last may reach beyond the range.
+    The last of equal bins (a profile of Glow, an equalized tensor) may reach beyond the range.
     """
     histogram = tensor.histogram
     if isinstance(histogram, UnknownBins) or not histogram.counts.size:

@@ -83,9 +83,9 @@ class LayerRow:
 
 
 def is_slower(before: float | None, after: float | None, layers: int = 1) -> bool:
-    """Whether so many layers that took `before` microseconds in float take more in the quantized model.
+    """Whether some `layers` that took `before` microseconds in float take more in the quantized model.
 
-    What is computed as part of another layer in one of the two, and has no time, cannot be compared.
+    A layer that is part of another one in one of the two models, and has no time, cannot be compared.
     """
     if before is None or after is None:
         return False

@@ -351,10 +351,10 @@ def _share(sqnr: float) -> float:
 
 
 def _worst_first(found: Attribution, graph: Graph) -> tuple[AttributedNode, ...]:
-    """Return the nodes, in graph order as they are given, with the most noise first.
+    """Return the nodes, given in graph order, with the most noise first.
 
-    A tensor that loses all is rounded where it is made and where it is read. So of nodes that are alike the
-    one that makes it is named before those that read it, and the first of those that read the same tensor.
+    A tensor that loses all is rounded by its producer and by its readers. So among equal nodes the producer
+    is named before the readers, and the first of those that read the same tensor.
     """
     powers = found.powers(found.output)
     order = sorted(range(len(powers)), key=lambda place: (-powers[place], place))

@@ -132,12 +132,12 @@ class Failing:
 
 
 def cheap_fixes(failing: Failing) -> Iterator[Fix]:
-    """Yield the changes that no ranking of nodes is needed for.
+    """Yield the changes that need no ranking of nodes.
 
-    Weights alone where nothing else is quantized, or the model is poor; 7 bits where kernels saturate; the
-    target's own calibrator; an SQNR that outputs are held to. Trials that take long come last: a check of
-    speed where float is faster, and GPTQ of weights of few bits, after smaller blocks and 8 bits. Of a size
-    larger ones, the next first.
+    Only weights if nothing else is quantized, or the model is poor; 7 bits if kernels saturate; the target's
+    own calibrator; a minimum SQNR of outputs. Trials that take long come last: a check of speed if float is
+    faster, and GPTQ of few-bit weights, after smaller blocks and 8 bits. For a size, larger ones, the next
+    first.
     """
     config, verdict = failing.config, failing.verdict
     if config.has_size:

@@ -71,9 +71,9 @@ class PlanSearch:
     rankings: dict[str, tuple[RankedNode, ...]] = field(default_factory=dict)
 
     def find(self) -> Trial | None:
-        """Return the best trial, which was scored on the held-out samples; None where nothing can be run.
+        """Return the best trial, which was scored on the held-out samples; None if nothing can be run.
 
-        Where none meets the target on all samples, that is the one with the smallest drop.
+        If none meets the target on all samples, it is the one with the smallest drop.
         """
         run, best = self.run, Trial(Candidate(self.bases[0]), None, None, 0, None, None)
         loop: Loop[Candidate, PlannedModel, Trial] = Loop(run.make, run.digest, run.judge, run.goes_on)

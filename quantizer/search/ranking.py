@@ -126,9 +126,9 @@ class NodesAlone:
         self._places = {group.names: group.places for group in found}
 
     def outputs(self, groups: Sequence[Group]) -> Iterator[tuple[Group, list[Outputs] | None]]:
-        """Yield the outputs on all samples with each group alone quantized; None where that cannot be run.
+        """Yield the outputs on all samples with only each group quantized; None if that cannot be run.
 
-        Where a state goes from step to step the model is fed its own, as it is in use.
+        If a state goes from step to step, the model gets its own, as in use.
         """
         names = tuple(self._samples.float_outputs[0])
         run = self._walked if not self._samples.state else self._with_own_state

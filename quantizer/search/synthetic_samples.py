@@ -59,10 +59,10 @@ def _shape(spec: InputSpec, profile: Profile, sizes: Mapping[str, int]) -> tuple
 
 
 def _sizes(specs: Sequence[InputSpec], graph: Graph, profile: Profile) -> dict[str, int]:
-    """Return the sizes of free dimensions that have a name, as far as the activations that have them tell.
+    """Return the sizes of free dimensions that have a name, as far as activations with them show.
 
-    The profile counts elements: one unknown dimension of an activation is what they leave over. Where each
-    has several, the first one of the inputs is taken for the batch, which is 1.
+    The profile counts elements: one unknown dimension of an activation follows from its count. If each has
+    several, the first one of the inputs is taken for the batch, which is 1.
     """
     shapes = {name: graph.values[name].shape for name in profile if name in graph.values}
     dims_of = {

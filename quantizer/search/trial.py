@@ -157,9 +157,10 @@ class TuningRun:
             return None
 
     def _predicted(self, planned: PlannedModel) -> float:
-        """Return the value of the objective as it is predicted of a plan, larger is better.
+        """Return the predicted value of the objective for a plan; larger is better.
 
-        For a target without a table of kernel times that of latency is the share of the arithmetic in int8.
+        For a target without a table of kernel times the value for latency is the int8 fraction of the
+        arithmetic.
         """
         plan, graph, facts = planned.plan, planned.graph, planned.facts
         if self.target.optimised == "size":

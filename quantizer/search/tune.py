@@ -281,8 +281,8 @@ class TuneResult(Presented):
 def target_met(best: Trial, holdout: Score | None, target: QualityTarget) -> bool:
     """Return whether a plan meets the target on the tuning samples (its trial) and on the held-out ones.
 
-    With a truth that does not fit none does. One that is larger than the float model misses it where the size
-    was to be made small.
+    No plan does with a truth that does not fit. If the objective is size, one larger than the float model
+    misses it.
     """
     on_both = meets(best, target.max_drop) and holdout is not None and holdout.drop <= target.max_drop
     return on_both and not _is_at_chance(best, holdout) and not _is_larger(best, target)

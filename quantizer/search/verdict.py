@@ -186,9 +186,9 @@ def _runs_in_float(entry: NodePlan) -> bool:
 
 
 def _products_in_float(plan: QuantPlan, products: Sequence[Node]) -> str:
-    """Return which products stay float and why, where no times of the target say that this is faster.
+    """Return the products that stay float and why, if no times of the target show that float is faster.
 
-    Such a target may be a chip that has integers alone.
+    Such a target may be a chip with only integers.
     """
     if plan.origin.time is not None or plan.config.mode != "static" or is_unprofitable(plan):
         return ""

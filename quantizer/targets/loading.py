@@ -274,9 +274,9 @@ def _with_base(file: ConfigFile, where: str) -> ConfigFile:
 
 
 def _over(base: ConfigFile, file: ConfigFile) -> ConfigFile:
-    """Return the entries of a file, and those of its base where it has none.
+    """Return the entries of a file, completed by those of its base.
 
-    Facts of its own are not those that were verified for the base.
+    Its own facts were not verified for the base.
     """
     return ConfigFile(
         target=file.target or base.target,

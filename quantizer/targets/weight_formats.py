@@ -43,7 +43,7 @@ def asked_format(config: QuantConfig) -> WeightFormat:
 def formats_of(target: Target, op_type: str) -> tuple[WeightFormat, ...]:
     """Return the formats in which a target takes the weights of an operator, in the order of its list.
 
-    Of integers those without sign are left out that it has with one: they hold the same numbers.
+    Unsigned integers are left out if the same type with sign is there: both have the same values.
     """
     names = target.weight_only.get(op_type, ())
     found = list[WeightFormat]()

@@ -130,8 +130,8 @@ def _noise_by_output(
 def _noise_shares(pairs: Sequence[ValuePair], axis: ClassAxis) -> Floats:
     """Return the noise of an output in each sample over its mean energy, in the worst group of channels.
 
-    Values of another length are compared on their common part. Inf in all samples where one has nothing in
-    common with float's, NaN or Inf, or noise without any signal.
+    Values of another length are compared on their common part. The result is inf in all samples if one has
+    nothing in common with float's, NaN or Inf, or noise without any signal.
     """
 
     def of_channels(sums: Sequence[Sums], channels: npt.NDArray[np.intp]) -> Floats:

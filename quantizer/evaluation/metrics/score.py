@@ -231,10 +231,10 @@ class OtherRows:
         self._rows = 0
 
     def scored(self, metric: Metric, truth: Any, floats: Outputs) -> Any:
-        """Return the part of a sample that a metric keeps, with the truth of other rows.
+        """Return the part of a sample that a metric keeps, with the truth of other rows, or None.
 
-        None where there was no other row yet, and for a metric that has no truth for each row, or exchanges
-        it itself (`Metric.at_random`).
+        It is None if there was no other row yet, and for a metric that has no truth for each row, or
+        exchanges it itself (`Metric.at_random`).
         """
         if not metric.kind.maker or metric.at_random is not None:
             return None

@@ -288,12 +288,11 @@ class Rows:
 
 
 def shift_of_rows(floats: Sequence[Rows], quantized: Sequence[Rows]) -> ScoreShift | None:
-    """Return by how much the probabilities of classes moved, of rows of which both models say the same.
+    """Return by how much the probabilities of classes moved, on rows with the same answer of both models.
 
-    Values are probabilities where all that the float model gives are from 0 to 1, and logits else: of both
-    models and of all samples, as one row of logits may well be in that range.
-
-    None where a model does not say how sure it is, or gives another number of rows.
+    Values are probabilities if all values of the float model are from 0 to 1, and logits else: for both
+    models and all samples, as one row of logits may well be in that range. The result is None if a model
+    gives no confidence, or another number of rows.
     """
     scores = [[sample.scores for sample in side if sample.scores is not None] for side in (floats, quantized)]
     if not floats or len(scores[0]) < len(floats) or len(scores[1]) < len(quantized):
