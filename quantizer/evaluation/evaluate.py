@@ -600,7 +600,7 @@ def evaluate(
     elsewhere = () if latency is None else speed_doubts(quantized, place.runtime, gated=gated)
     counts_rows = metric is not None and metric.kind.name == "top-K"
     size = quantized.bytes
-    failures = failures_of(gate, outputs, accuracy, latency, samples, score=score, size=size)
+    failures = failures_of(gate, outputs, accuracy, latency, samples, score=score, size=size, shifts=shifts)
     saturates = place == HERE and not is_as_written(made_for, place) and int8_kernels_saturate()
     saturated = saturation_doubts(quantized.model) if saturates else ()
     findings = [

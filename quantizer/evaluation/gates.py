@@ -7,7 +7,8 @@ quartile of the rounds of a speed, the worst output or tensor. It then has one o
 passed      the worse end keeps the limit
 failed      a number was measured, and the number itself does not keep it
 not proven  anything else: too few rows, a truth that does not fit, outputs of another shape, nothing that
-            could be compared, NaN. The command ends with exit code 1 as after a failed one
+            could be compared, NaN, a destroyed output beside the score. The command ends with exit code 1 as
+            after a failed one
 ==========  ===============================================================================================
 
 The limits of `evaluate` are checked here, those of `diff` in `api.drift`, by the same table and rule.
@@ -32,6 +33,7 @@ from .metrics.score import Score
 from .metrics.table import named_metric
 from .metrics.user_functions import MetricFunction
 from .options import EvaluationOptions, Gate
+from .output_shift import OutputShift
 
 Options = TypeVar("Options", bound=EvaluationOptions)
 
@@ -141,6 +143,7 @@ def limit_failures(
     *,
     worst: float | None = None,
     doubt: str = "",
+    overruled: str = "",
     where: str = "",
     reason: str = "",
     unit: str = "",
@@ -153,6 +156,7 @@ def limit_failures(
         measured: the figure; None if there is none.
         worst: the worse end of its interval; None if it has none.
         doubt: why no value of the figure proves anything; "" if it does.
+        overruled: why a figure that keeps the limit does not prove anything; "" if it does.
         where, reason, unit: as in `GateFailure`; "" for the unit of the table.
         is_least: None for that of the table.
     """
@@ -163,7 +167,9 @@ def limit_failures(
 
     worse_end = measured if worst is None else worst
     if is_kept(worse_end) and not doubt:
-        return
+        if not overruled:
+            return
+        doubt, reason = overruled, ""
     number = None if doubt or worse_end is None or math.isnan(worse_end) else worse_end
     is_worse = not doubt and measured is not None and not math.isnan(measured) and not is_kept(measured)
     yield GateFailure(
@@ -233,18 +239,22 @@ def failures_of(
     *,
     score: Score | None = None,
     size: int = 0,
+    shifts: Sequence[OutputShift] = (),
 ) -> tuple[GateFailure, ...]:
     """Return the limits of `gate` that are not shown to be kept, of models compared on `samples` samples.
 
-    `score` is that of the metric and `size` the bytes of the quantized model.
+    `score` is that of the metric and `size` the bytes of the quantized model. An output that is destroyed by
+    its shift overrules the score.
     """
+    destroyed = [shift.output for shift in shifts if shift.is_destroyed]
+    overruled = f"output '{destroyed[0]}' is worth nothing, whatever the score is" if destroyed else ""
     failures: list[GateFailure] = []
     if gate.min_sqnr is not None:
         failures += _sqnr(gate.min_sqnr, outputs, samples)
     if gate.max_drop is not None:
-        failures += _drop(gate.max_drop, score or accuracy)
+        failures += _drop(gate.max_drop, score or accuracy, overruled)
     if gate.min_score is not None:
-        failures += _score(gate.min_score, score or accuracy)
+        failures += _score(gate.min_score, score or accuracy, overruled)
     if gate.min_speedup is not None:
         failures += speed_failures(gate.min_speedup, latency)
     if gate.max_size is not None:
@@ -279,7 +289,7 @@ def _sqnr(limit: float, outputs: Sequence[OutputResult], samples: int) -> Iterat
         yield from limit_failures("min_sqnr", limit, None, doubt=doubt)
 
 
-def _drop(limit: float, scores: Accuracy | Score | None) -> Iterator[GateFailure]:
+def _drop(limit: float, scores: Accuracy | Score | None, overruled: str) -> Iterator[GateFailure]:
     """Check a drop by the upper end of its interval; say how many rows would prove the limit to be kept."""
     if scores is None:
         yield from limit_failures("max_drop", limit, None, doubt="nothing was scored")
@@ -310,7 +320,14 @@ def _drop(limit: float, scores: Accuracy | Score | None) -> Iterator[GateFailure
             f"{scores.drop_high:.2f}){enough}"
         )
     yield from limit_failures(
-        "max_drop", limit, scores.drop, worst=scores.drop_high, doubt=doubt, reason=reason, unit=unit
+        "max_drop",
+        limit,
+        scores.drop,
+        worst=scores.drop_high,
+        doubt=doubt,
+        overruled=overruled,
+        reason=reason,
+        unit=unit,
     )
 
 
@@ -319,7 +336,7 @@ def _is_all(limit: float, score: Score) -> bool:
     return score.drop_unit == "points" and limit >= score.float_score
 
 
-def _score(limit: float, score: Score | Accuracy | None) -> Iterator[GateFailure]:
+def _score(limit: float, score: Score | Accuracy | None, overruled: str) -> Iterator[GateFailure]:
     """Check the quantized model's score, which has to be at most the limit where a lower one is better."""
     if score is None:
         yield from limit_failures("min_score", limit, None, doubt="nothing was scored")
@@ -330,6 +347,7 @@ def _score(limit: float, score: Score | Accuracy | None) -> Iterator[GateFailure
             limit,
             score.quantized_percent,
             doubt=_unfit_truth(score) if score.is_at_chance else "",
+            overruled=overruled,
             reason=f"the float model has {score.float_percent:.6g}",
             unit="%",
             is_least=True,
@@ -341,6 +359,7 @@ def _score(limit: float, score: Score | Accuracy | None) -> Iterator[GateFailure
         limit,
         score.quantized_score,
         doubt=_unfit_truth(score) if score.is_at_chance else "",
+        overruled=overruled,
         reason=f"the float model has {score.float_score:.6g}"
         + ("" if least else "; a lower score is better"),
         unit=score.unit,

@@ -40,7 +40,7 @@ from ...profiles.records.profile import TensorProfile
 from ..noise.class_axes import NO_CLASSES, ClassAxis
 from ..noise.output_kinds import FEWEST_OF_A_VECTOR, MOST_UNLIKE, ROUNDING
 from ..noise.output_limits import LIMITS, MIN_VARYING, PLACES_TOLERANCE, TOLERANCE, NoiseLimits
-from ..plan.plan import SAME_DB
+from ..plan.plan import DESTROYED, SAME_DB
 from .compare import Agreement, channel_axes, is_float, range_ratio
 from .metrics.intervals import bootstrap_interval
 from .output_faults import FEWEST_VALUES, output_fault
@@ -77,6 +77,13 @@ NOISE_SLACK = tuned(
 )
 """Noise power over the limit of the kind of output that is let pass: the limits are for estimates, from which
 few samples differ by as much."""
+
+FAIR = 2.0
+"""Times its limit that an output which is fair may be off."""
+
+SAME_GOOD, SAME_FAIR, LEAST_ANSWERS = 0.995, 0.98, 200
+"""Share of equal answers with which at most half a point, and two points, of accuracy can be lost, and the
+fewest answers that show it."""
 
 WORST_COLUMN, MOST_ERROR = 5.0, 0.25
 """Error of the worst column over that of the typical one that is let pass, and the most."""
@@ -166,6 +173,16 @@ class OutputShift:
         return self.value / self.limit
 
     @property
+    def is_destroyed(self) -> bool:
+        """Whether it is beyond doubt worth nothing: broken, `DESTROYED` times its limit off, or all noise."""
+        if self.fault or self.incomparable:
+            return bool(self.fault)
+        is_noise = self.sqnr <= 0.0
+        if self.answers is not None and shows_same(self.answers) and not is_noise:
+            return False
+        return self.excess >= DESTROYED or (is_noise and self.excess > FAIR)
+
+    @property
     def figures(self) -> str:
         """Return the measured figure, and the wanted one."""
         if self.fault:
@@ -208,6 +225,11 @@ class OutputShift:
     def text(self) -> str:
         """Return the same with the output's name."""
         return f"output '{self.output}': {self.figures}"
+
+
+def shows_same(answers: Agreement) -> bool:
+    """Return whether equal answers show that little is lost; few, or very different ones, show nothing."""
+    return answers.total >= LEAST_ANSWERS and answers.ratio >= SAME_FAIR
 
 
 def _percent(share: float) -> str:

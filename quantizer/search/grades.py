@@ -42,9 +42,9 @@ from ..evaluation.accuracy import Accuracy
 from ..evaluation.compare import Agreement, OutputResult
 from ..evaluation.metrics.score import Score
 from ..evaluation.output_faults import LEAST_SCORE
-from ..evaluation.output_shift import OutputShift
+from ..evaluation.output_shift import FAIR, LEAST_ANSWERS, SAME_GOOD, OutputShift, shows_same
 from ..noise.output_limits import WORDS, NoiseLimits
-from ..plan.plan import DESTROYED, SAME_DB
+from ..plan.plan import SAME_DB
 
 Grade = Literal["good", "fair", "poor", "none"]
 
@@ -60,13 +60,6 @@ one with 0.2 nearly all, and over all channels, boxes included, they have 43, 35
 
 FAIR_DB = 6.0
 """dB below what is needed within which an output is fair: twice the error."""
-
-FAIR = 2.0
-"""Times its limit that an output which is fair may be off."""
-
-SAME_GOOD, SAME_FAIR, LEAST_ANSWERS = 0.995, 0.98, 200
-"""Share of equal answers with which at most half a point, and two points, of accuracy can be lost, and the
-fewest answers that show it."""
 
 WANTED_DROP = tuned(
     1.0,
@@ -258,14 +251,14 @@ def _grade_in_unit(result: OutputResult, kind: OutputKind, shift: OutputShift) -
         result.shape_mismatches,
         shift.figures,
         None if sequences is None else sequences.ratio,
-        destroyed=grade == "poor" and (shift.excess >= DESTROYED or (sqnr is not None and sqnr <= 0.0)),
+        destroyed=shift.is_destroyed or (grade == "poor" and sqnr is not None and sqnr <= 0.0),
         decibels=shift.decibels if sqnr == shift.sqnr else "",
     )
 
 
 def _at_best(grade: Grade, same: Agreement | None) -> Grade:
     """Return the better of a grade and that of equal answers; few, or very different ones, show nothing."""
-    if same is None or same.total < LEAST_ANSWERS or same.ratio < SAME_FAIR:
+    if same is None or not shows_same(same):
         return grade
     return min(grade, "good" if same.ratio >= SAME_GOOD else "fair", key=lambda one: ORDER[one])
 
@@ -284,7 +277,7 @@ def _output_grade(result: OutputResult, kind: OutputKind, needed: float) -> Outp
 def _integer_grade(result: OutputResult, same: Agreement) -> OutputGrade:
     """Return the grade of tokens or classes; "none" where many differ, which need not be worse ones."""
     grade: Grade = "none"
-    if same.total >= LEAST_ANSWERS and same.ratio >= SAME_FAIR:
+    if shows_same(same):
         grade = "good" if same.ratio >= SAME_GOOD else "fair"
     return OutputGrade(result.name, "", None, 0.0, same.ratio, grade, result.shape_mismatches)
 
