@@ -209,7 +209,10 @@ class OutputShift:
             case Measure.MOVED:
                 what = "of the probability moves"
             case Measure.ANSWERS:
-                what = "of the answers change"
+                chance = 0.0 if self.answers is None else 1.0 / self.answers.total  # one more is let pass
+                changed = self.value if self.answers is None else 1.0 - self.answers.ratio
+                value, limit = _percents(changed, self.limit + chance)
+                return f"{value} of the answers change (wanted: {limit})"
             case _:
                 what = "noise of cosines"
         value, limit = _percents(self.value, self.limit)

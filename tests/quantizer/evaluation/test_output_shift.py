@@ -236,6 +236,14 @@ def test_what_is_drawn_at_random_or_has_a_length_of_its_own_has_no_figure() -> N
         assert "cannot be compared sample by sample" in found.text
 
 
+def test_the_share_of_answers_that_change_is_told_as_it_is_and_chance_with_the_limit() -> None:
+    x, classes = np.arange(80), limits_of("decision", indices={"y": "s"})
+    changed = np.where(x < 1, 5, x)
+    (found,) = output_shifts([{"y": x}], [{"y": changed}], classes)
+    assert found.figures == "1.2 % of the answers change (wanted: 5.9 %)"
+    assert found.excess == 0.0
+
+
 def test_of_an_index_the_answers_that_change_count() -> None:
     x = np.arange(100)[:, None] % 7
     changed = x.copy()
