@@ -226,7 +226,7 @@ def is_last_state(graph: Graph, name: str) -> bool:
 def decision_reason(graph: Graph, profile: Profile, name: str) -> str:
     """Return the reason why a tensor has probabilities, classes or an order, "" for none.
 
-    Products, roots, complements and choices of probabilities are probabilities, and so are zeros and ones
+    Products, powers, complements and choices of probabilities are probabilities, and so are zeros and ones
     among their factors. Sums of logarithms of probabilities are logarithms of products. Results of Sigmoids
     only may be a picture, by their values.
     """
@@ -257,7 +257,9 @@ def _decided(graph: Graph, profile: Profile, name: str) -> tuple[str, bool]:
         return (
             _decided(graph, profile, factors[1]) if minuend is not None and (minuend == 1).all() else nothing
         )
-    if node.facts.arithmetic is not Arithmetic.PRODUCT and not node.facts.is_root(node.ir_node, 0):
+    if node.facts.is_root(node.ir_node, 0) or node.facts.is_power(node.ir_node):
+        factors = factors[:1]
+    elif node.facts.arithmetic is not Arithmetic.PRODUCT:
         factors = [given for index, given in enumerate(node.inputs) if given and holds_values(node, index)]
     found: list[tuple[str, bool]] = []
     for given in factors:
@@ -346,7 +348,7 @@ def column_axes(graph: Graph) -> dict[str, int]:
             sized = [(dim, at) for at, dim in ((len(shape) - 1, shape[-1]), (1, shape[1])) if dim is not None]
             at = min(sized)[1] if sized else None
         else:
-            at = None
+            at = next(iter(_box_axes(shape)), None)
         if at is not None and shape[at] is not None:
             axes[name] = at
     return axes
@@ -474,12 +476,15 @@ def _is_map_like_input(graph: Graph, profile: Profile, name: str) -> bool:
 
 
 def _boxes(graph: Graph, profile: Profile, found: Mapping[str, OutputMeaning]) -> list[str]:
-    """Return the outputs that have four numbers alike for each candidate that another output decides on."""
+    """Return the outputs that have four numbers alike for each candidate that another output decides on.
+
+    The four numbers and the scores may each come before the candidates or after them.
+    """
     shapes = {name: profile[name].shape if name in profile else graph.shape(name) for name in found}
     deciding = [shape for name, shape in shapes.items() if found[name].kind == "decision" and shape]
     boxes = []
     for name, shape in shapes.items():
-        if found[name].kind not in BESIDE_SCORES or not shape or len(shape) < 2 or shape[-1] != BOX:
+        if found[name].kind not in BESIDE_SCORES or not shape or _is_map_like_input(graph, profile, name):
             continue
         columns = None if name not in profile else profile[name].channels
         if (
@@ -488,9 +493,25 @@ def _boxes(graph: Graph, profile: Profile, found: Mapping[str, OutputMeaning]) -
             and any(vary_unlike(columns, pair) for pair in (slice(0, 2), slice(2, 4)))
         ):
             continue  # four quantities beside a decision: of a box, two ends or both sizes vary alike
-        if any(len(other) >= len(shape) - 1 and other[: len(shape) - 1] == shape[:-1] for other in deciding):
+        candidates = [shape[:axis] + shape[axis + 1 :] for axis in _box_axes(shape)]
+        if any(_decides_on(other, each) for other in deciding for each in candidates):
             boxes.append(name)
     return boxes
+
+
+def _box_axes(shape: tuple[int | None, ...]) -> list[int]:
+    """Return the axes that may hold the numbers of a box: the last one, and the one after the batch."""
+    return [
+        axis for axis in dict.fromkeys((len(shape) - 1, 1)) if 0 < axis < len(shape) and shape[axis] == BOX
+    ]
+
+
+def _decides_on(scores: tuple[int | None, ...], candidates: tuple[int | None, ...]) -> bool:
+    """Whether scores are of these candidates, batch first, with their classes before or after them."""
+    size = len(candidates)
+    return scores[:size] == candidates or (
+        scores[:1] == candidates[:1] and scores[2 : size + 1] == candidates[1:]
+    )
 
 
 def _per_sample(profile: Profile, name: str) -> float:

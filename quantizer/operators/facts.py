@@ -315,6 +315,10 @@ class Operator:
         """Whether an input of a node is rooted: no number below 0, and finite at it."""
         return self.undefined_below_zero(node, index) and not self.singular(node, index)
 
+    def is_power(self, node: ir.Node) -> bool:
+        """Whether it raises its first input to constant exponents, none of them below 0."""
+        return self.singular is singular_power and not self.singular(node, 0)
+
     def breaks_at_zero(self, node: ir.Node, index: int) -> bool:
         """Whether an input of a node is not to come to 0, or not to cross it: of a root, a divisor."""
         return self.singular(node, index) or self.undefined_below_zero(node, index)

@@ -128,6 +128,8 @@ def test_actions_of_a_policy_are_values() -> None:
         "y = Mul (p, q)",
         "d = Mul (p, q) e = Mul (d, p) y = Transpose <perm = [0, 2, 1]> (e)",
         "d = Mul (p, q) y = Sqrt (d)",
+        "d = Mul (p, q) y = Pow (d, half)",
+        "d = Pow (p, three) y = Mul (d, q)",
         "y = Max (p, q)",
         "d = Sub (one, p) y = Mul (d, q)",
         "d = Mul (p, one) y = Mul (d, q)",
@@ -135,16 +137,18 @@ def test_actions_of_a_policy_are_values() -> None:
 )
 def test_products_roots_and_complements_of_probabilities_are_probabilities(last: str) -> None:
     body = f"m = MatMul (x, w32_4) n = MatMul (x, w32_4) p = Sigmoid (m) q = Softmax (n) {last}"
-    one = {"one": np.ones(1, np.float32)}
-    assert kinds(net(body, ("x", WORDS), given=one)) == ["decision"]
+    given = {n: np.full(1, v, np.float32) for n, v in (("one", 1.0), ("half", 0.5), ("three", 3.0))}
+    assert kinds(net(body, ("x", WORDS), given=given)) == ["decision"]
 
 
 @pytest.mark.parametrize(
-    "last", ["y = Mul (p, n)", "y = Mul (p, w1_4)", "y = Add (p, n)", "y = Sub (two, p)"]
+    "last",
+    ["y = Mul (p, n)", "y = Mul (p, w1_4)", "y = Add (p, n)", "y = Sub (two, p)", "y = Pow (p, minus)"],
 )
 def test_a_gate_or_a_scaled_probability_is_none(last: str) -> None:
     body = f"m = MatMul (x, w32_4) n = MatMul (x, w32_4) p = Sigmoid (m) {last}"
-    assert kinds(net(body, ("x", WORDS), given={"two": np.full(1, 2.0, np.float32)})) == ["values"]
+    given = {"two": np.full(1, 2.0, np.float32), "minus": np.full(1, -1.0, np.float32)}
+    assert kinds(net(body, ("x", WORDS), given=given)) == ["values"]
 
 
 def test_scores_that_are_products_stand_beside_boxes() -> None:
@@ -232,6 +236,58 @@ def test_boxes_of_many_candidates_are_no_signal_beside_their_scores() -> None:
     body = "y = MatMul (x, w32_4) m = MatMul (x, w32_2) z = Sigmoid (m)"
     found = net(body, ("x", (1, 300, 32)), outputs="y z")
     assert kinds(found) == ["detections", "detections"]
+
+
+@pytest.mark.parametrize("boxes", ["Identity (b)", "Transpose <perm = [0, 2, 1]> (b)"])
+@pytest.mark.parametrize("scores", ["Identity (s)", "Transpose <perm = [0, 2, 1]> (s)"])
+@pytest.mark.parametrize("classes", ["Sigmoid (n)", "Softmax (n)"])
+def test_boxes_stand_beside_scores_in_whichever_order_the_axes_are(
+    boxes: str, scores: str, classes: str
+) -> None:
+    """The boxes alone have the shape of a signal: 300 places of four channels."""
+    body = (
+        "b = MatMul (x, w32_4) m = MatMul (x, w32_1) n = MatMul (x, w32_5) p = Sigmoid (m) "
+        f"q = {classes} s = Mul (p, q) y = {boxes} z = {scores}"
+    )
+    found = net(body, ("x", (1, 300, 32)), outputs="y z")
+    assert kinds(found) == ["detections", "detections"]
+
+
+@pytest.mark.parametrize("order", ["[0, 1, 2, 3]", "[0, 2, 3, 1]"])
+def test_boxes_at_the_places_of_a_map_stand_beside_its_scores_in_either_order_of_the_axes(order: str) -> None:
+    body = (
+        f"b = Conv <{SAME}> (x, w4_3_3_3) c = Conv <{SAME}> (x, w5_3_3_3) s = Sigmoid (c) "
+        f"y = Transpose <perm = {order}> (b) z = Transpose <perm = {order}> (s)"
+    )
+    assert kinds(net(body, ("x", PICTURE), outputs="y z")) == ["detections", "detections"]
+
+
+@pytest.mark.parametrize("order", ["[0, 1, 2]", "[0, 2, 1]"])
+def test_four_quantities_beside_a_decision_are_no_boxes_in_either_order_of_the_axes(order: str) -> None:
+    units = np.array([1.0, 1e-2, 1e-4, 1e4], np.float32)
+    body = (
+        "b = MatMul (x, w32_4) v = Mul (b, u) m = MatMul (x, w32_1) z = Sigmoid (m) "
+        f"y = Transpose <perm = {order}> (v)"
+    )
+    found = net(body, ("x", WORDS), outputs="y z", given={"u": units})
+    assert kinds(found) == ["values", "decision"]
+
+
+@pytest.mark.parametrize(
+    ("made", "shape"),
+    [
+        (f"Conv <{SAME}> (x, w3_3_3_3)", PICTURE),
+        (f"Conv <{SAME}> (x, w4_4_3_3)", (1, 4, 16, 16)),
+        ("Conv <pads: ints = [1, 1]> (x, w1_1_3)", (1, 1, 300)),
+    ],
+    ids=["three colours", "four colours", "sound"],
+)
+def test_a_picture_or_a_sound_beside_a_decision_at_each_place_stays_a_signal(
+    made: str, shape: tuple[int, ...]
+) -> None:
+    given = {"far": np.full(1, 20.0, np.float32)}
+    body = f"y = {made} d = Mul (x, far) z = Sigmoid (d)"
+    assert kinds(net(body, ("x", shape), outputs="y z", given=given)) == ["signal", "decision"]
 
 
 def test_small_maps_of_many_channels_are_no_signal() -> None:
