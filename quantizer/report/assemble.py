@@ -567,9 +567,7 @@ def _level(grade: Grade, gates: tuple[GateResult, ...]) -> str:
     for result in ("failed", "not proven"):
         if any(gate.result == result for gate in gates):
             return result
-    if grade == "none":
-        return "passed" if gates else "unknown"
-    return grade
+    return "passed" if gates and grade == "none" else grade
 
 
 def _missed_gates(gates: tuple[GateResult, ...]) -> Iterator[str]:

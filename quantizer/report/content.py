@@ -391,8 +391,8 @@ class Verdict:
     """The grade of the model, with its reasons.
 
     Attributes:
-        level: "failed" where a gate failed, "not proven" where one is not proven; else the grade, or without
-            one "passed" (gates) or "unknown".
+        level: "failed" where a gate failed, "not proven" where one is not proven; else the grade, or
+            "passed" where gates are and the grade is "none".
         sentence: why.
         findings: what lies at the bottom of it, the gravest first.
         grade: "good", "fair" or "poor", whatever the gates say; "none" where there is no telling.
@@ -406,7 +406,7 @@ class Verdict:
     @property
     def grade_besides(self) -> str:
         """The grade in words where the level is another; "" elsewhere."""
-        return "" if self.grade in ("none", self.level) else f"grade {self.grade}"
+        return "" if self.grade == self.level else f"grade {self.grade}"
 
     @property
     def words(self) -> str:

@@ -57,7 +57,7 @@ LEVELS = {
     "passed": ("✓", "Passed"),
     "failed": ("✗", "Failed"),
     "not proven": ("!", "Not proven"),
-    "unknown": ("?", "Unknown"),
+    "none": ("?", "None"),
 }
 """Sign and word of a verdict."""
 

@@ -63,7 +63,7 @@ SIGNS = {
     "poor": "❌",
     "failed": "❌",
     "not proven": "⚠️",
-    "unknown": "❔",
+    "none": "❔",
 }
 
 MAX_LISTED = 5

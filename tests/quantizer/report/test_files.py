@@ -10,10 +10,12 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import jsonschema
+import pytest
 from qprof_onnx.cli.options import REPORT
 from qprof_onnx.cli.schemas import schema_of
 from qprof_onnx.profiles.base.findings import Code, Finding
 from qprof_onnx.quantizer.evaluation.excerpts import Found
+from qprof_onnx.quantizer.report.assemble import _level
 from qprof_onnx.quantizer.report.content import GateResult, Report, Speed, TaskScore
 from qprof_onnx.quantizer.report.figures import percent_text
 from qprof_onnx.quantizer.report.html import page
@@ -174,6 +176,20 @@ def test_every_file_has_one_word_for_a_failed_gate_and_the_grade_besides(whole: 
     assert f"{good.title}: failed (grade good)" in markdown(good).splitlines()[0].replace("\\", "")
     assert '<h2 id="summary-h">Failed <span class="badge good">grade good</span></h2>' in page(good)
     assert "failed (grade good)" in good.headline()
+
+
+@pytest.mark.parametrize(
+    ("gates", "level", "words"), [((), "none", "none"), (("passed",), "passed", "passed (grade none)")]
+)
+def test_every_file_names_a_grade_of_none_as_evaluate_does(
+    whole: Report, gates: tuple[str, ...], level: str, words: str
+) -> None:
+    results = tuple(replace(whole.gates[0], result=result) for result in gates)
+    assert _level("none", results) == level
+    none = replace(whole, verdict=replace(whole.verdict, level=level, grade="none"))
+    assert f"{none.title}: {words}" in markdown(none).splitlines()[0].replace("\\", "")
+    assert f"{none.title}: {words}, " in none.headline()
+    assert f'<h2 id="summary-h">{level.capitalize()}' in page(none)
 
 
 def test_a_share_that_is_not_zero_is_not_shown_as_zero() -> None:
