@@ -99,6 +99,9 @@ read as one."""
 FEWEST_LOGITS = 3
 """Rows that show whether values may be logits."""
 
+NO_FLOATS = {None: "no tensor", ir.DataType.STRING: "strings", ir.DataType.BOOL: "a condition"}
+"""Reasons of decisions that are neither floats nor integers."""
+
 ROUNDING = 1e-3
 """By which sums of float32 probabilities may be off 1."""
 
@@ -239,7 +242,7 @@ def _decided(graph: Graph, profile: Profile, name: str) -> tuple[str, bool]:
     """Return the reason, and whether each factor may as well be the brightness of a picture."""
     nothing = "", False
     if not graph.is_float(name):
-        return "integers", False
+        return NO_FLOATS.get(graph.dtype(name), "integers"), False
     node = maker_of(graph, name)
     if node is None:
         return nothing

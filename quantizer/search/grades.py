@@ -136,8 +136,10 @@ class OutputGrade:
 
     @property
     def is_same(self) -> bool:
-        """Whether nothing differs but the last bits of a float."""
-        return self.sqnr is not None and self.sqnr >= SAME_DB
+        """Whether nothing differs but the last bits of a float; without an SQNR, no answer differs."""
+        if self.sqnr is None:
+            return self.agreement == 1.0 and not self.other_lengths
+        return self.sqnr >= SAME_DB
 
     @property
     def _decibels(self) -> str:

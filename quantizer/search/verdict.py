@@ -752,13 +752,14 @@ def verdict_of(
     verdict = replace(verdict, findings=gravest_first(findings))
     if evaluation.void:
         return no_verdict(verdict, *evaluation.void)
+    is_same = all(output.is_same for output in outputs)
+    if verdict.grade in ("none", "good") and not composition.uses_integers and is_same:
+        return replace(verdict, grade="none")
     if verdict.grade == "none":
         reason = incomparable or (outputs[0].text if outputs else "no output could be compared")
         return no_verdict(verdict, Finding(Code.NO_VERDICT, reason, remedy=WAY_TO_JUDGE))
     if verdict.grade != "good":
         return verdict
-    if not composition.uses_integers and all(output.is_same for output in outputs):
-        return replace(verdict, grade="none")
     if drop is not None and drop.is_at_chance:
         return no_verdict(verdict, *truth_doubts(evaluation.accuracy, evaluation.score, counts_rows=False))
     return replace(verdict, grade="fair") if brings_nothing(composition, verdict.cost) else verdict
@@ -800,8 +801,8 @@ def with_cause_of_good_estimates(evaluation: Evaluation, profile: Profile) -> Ev
 
 
 def no_verdict(verdict: Verdict, *reasons: Finding) -> Verdict:
-    """Return a verdict that there is none, and why."""
-    said = {Code.MAIN_CAUSE, *(reason.code for reason in reasons)}
+    """Return a verdict that there is none, and why; these reasons replace an earlier one."""
+    said = {Code.MAIN_CAUSE, Code.NO_VERDICT, *(reason.code for reason in reasons)}
     others = [finding for finding in verdict.findings if finding.code not in said]
     return replace(verdict, grade="none", findings=gravest_first([*reasons, *others]), fixes=())
 

@@ -66,11 +66,19 @@ def test_a_profile_of_another_output_that_is_damaged_is_passed_over(tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    "node", ["Relu (x)", "ai.onnx.ml.LinearRegressor <coefficients = [1.0, 2.0], targets = 1> (x)"]
+    ("result", "node"),
+    [
+        ("float[n, k]", "Relu (x)"),
+        ("float[n, k]", "ai.onnx.ml.LinearRegressor <coefficients = [1.0, 2.0], targets = 1> (x)"),
+        ("float[n, k]", "RandomNormalLike (x)"),
+        ("int64[n, 1]", "ArgMax <axis = 1> (x)"),
+    ],
 )
-def test_a_model_without_products_has_nothing_to_quantize_with_data_as_with_a_profile(node: str) -> None:
+def test_a_model_without_products_has_nothing_to_quantize_with_data_as_with_a_profile(
+    result: str, node: str
+) -> None:
     text = f"""<ir_version: 8, opset_import: ["": 17, "ai.onnx.ml": 1]>
-        net (float[n, 2] x) => (float[n, k] y) {{ y = {node} }}"""
+        net (float[n, 2] x) => ({result} y) {{ y = {node} }}"""
     model, rng = onnx.parser.parse_model(text), np.random.default_rng(0)
     samples = [{"x": rng.normal(size=(1, 2)).astype(np.float32)} for _ in range(40)]
     judged = qprof.quantize(model, data=samples, latency=False)

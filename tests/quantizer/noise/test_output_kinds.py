@@ -10,13 +10,13 @@ import numpy.typing as npt
 import onnx
 import onnx_ir as ir
 import pytest
-from qprof_onnx.profiles.records.profile import Profile
+from qprof_onnx.profiles.records.profile import OutputMeaning, Profile
 from qprof_onnx.profiles.runner.calibrate import calibrate
 from qprof_onnx.profiles.runner.settings import RunSettings
 from qprof_onnx.profiles.samples.values import Sample
 from qprof_onnx.quantizer.api.profiling import settings_for
 from qprof_onnx.quantizer.model.identity import model_id
-from qprof_onnx.quantizer.noise.output_kinds import has_places, output_meanings
+from qprof_onnx.quantizer.noise.output_kinds import NOT_PROFILED, has_places, output_meanings
 from qprof_onnx.quantizer.noise.propagation import NoiseGains
 from qprof_onnx.quantizer.operators.graph import Graph, index
 from qprof_onnx.quantizer.prepare.prepare import prepare
@@ -88,6 +88,22 @@ SAME = "pads: ints = [1, 1, 1, 1]"
 @pytest.mark.parametrize("last", ["Softmax (m)", "Sigmoid (m)", "LogSoftmax (m)", "HardSigmoid (m)"])
 def test_probabilities_are_a_decision(last: str) -> None:
     assert kinds(net(f"m = MatMul (x, w32_10) y = {last}", ("x", BATCH))) == ["decision"]
+
+
+@pytest.mark.parametrize(
+    ("output", "node", "expected"),
+    [
+        ("int64[1, 4]", "ArgMax (x)", "integers"),
+        ("bool[1, 4]", "Greater (x, x)", "a condition"),
+        ("string[1, 4]", "StringNormalizer (t)", "strings"),
+        ("seq(float[1, 4])", "SequenceConstruct (x)", "no tensor"),
+    ],
+)
+def test_a_decision_without_floats_says_which_values_it_has(output: str, node: str, expected: str) -> None:
+    read = "float[1, 4] x, string[1, 4] t"
+    text = f'<ir_version: 8, opset_import: ["": 17]> g ({read}) => ({output} y) {{ y = {node} }}'
+    graph = index(ir.serde.deserialize_model(onnx.parser.parse_model(text)))
+    assert output_meanings(graph, NOT_PROFILED)["y"] == OutputMeaning("decision", expected)
 
 
 def test_a_softmax_that_is_moved_afterwards_is_a_decision() -> None:

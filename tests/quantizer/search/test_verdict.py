@@ -8,7 +8,7 @@ import pytest
 from qprof_onnx.profiles.base.conversion import OutputKind
 from qprof_onnx.profiles.base.findings import Code, Finding
 from qprof_onnx.quantizer.evaluation.accuracy import accuracy_of
-from qprof_onnx.quantizer.evaluation.compare import Difference, OutputResult
+from qprof_onnx.quantizer.evaluation.compare import Agreement, Difference, OutputResult
 from qprof_onnx.quantizer.evaluation.gates import truth_doubts
 from qprof_onnx.quantizer.evaluation.metrics.score import Score
 from qprof_onnx.quantizer.evaluation.output_shift import Measure, OutputShift
@@ -41,6 +41,14 @@ def test_a_good_model_that_was_judged_on_the_one_sample_of_its_profile_is_good_s
     own = HeldOut(samples=1, rows=64, of_samples=1, seen=True, source="data")
     found = verdict_of(evaluation(), LIMITS, HALF, own)
     assert found.sentence.startswith("good so far: judged on the profile's own sample only; output 'y'")
+
+
+@pytest.mark.parametrize("rows", [50, 1000])
+def test_of_integers_that_are_all_the_same_a_verdict_says_that_nothing_is_quantized(rows: int) -> None:
+    label = OutputResult("label", "int64", None, None, Agreement("equal", rows, rows, 1.0), 0)
+    judged = replace(evaluation(), outputs=(label,))
+    found = verdict_of(judged, LIMITS, Composition(None, 0), HELD_OUT)
+    assert found.sentence == "none: nothing is quantized; use the float model"
 
 
 def test_of_samples_that_are_just_given_nothing_is_said_of_a_profile() -> None:
