@@ -223,7 +223,7 @@ def _check_scores(head: Head, arrays: list[Array]) -> int | None:
         raise ModelError(
             f"output '{head.outputs[0]}': what would be scores, read as {head.form}, goes from {low:.4g} to "
             f"{high:.4g} and not from 0 to 1{of_yolo}; name the form with head=, or another output with "
-            "--output"
+            "--scored-output"
         )
     return scores.shape[-1] if form.before_nms else None
 
@@ -246,7 +246,7 @@ def _form(source: MetricSource) -> tuple[str, tuple[str, ...]]:
             return form, (name,)
     listed = ", ".join(f"{name} {list(shape)}" for name, shape in shapes.items())
     raise ModelError(
-        f"outputs {listed}: are no boxes of a known form; name one with --output and head=FORM: "
+        f"outputs {listed}: are no boxes of a known form; name one with --scored-output and head=FORM: "
         f"{', '.join(FORMS)}, or score with a function of your own"
     )
 

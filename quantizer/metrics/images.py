@@ -78,7 +78,7 @@ def _metric(source: MetricSource, score: Callable[[Picture, Picture, float], flo
         if len(shape) != 4:
             raise ModelError(
                 f"output '{output}': has shape {list(shape)} and is no picture [rows, channels, height, "
-                "width]; choose another with --output"
+                "width]; choose another with --scored-output"
             )
         picture, rows = pictures.of_sample(place, shape[0])
         scale = peak / np.iinfo(picture.dtype).max if picture.dtype.kind == "u" else 1.0

@@ -38,7 +38,7 @@ def perplexity(source: MetricSource) -> Metric:
         if values.ndim < 2 or values.dtype.kind not in "fV":
             raise ModelError(
                 f"output '{output}': {values.dtype} of shape {list(values.shape)} is no scores of tokens; "
-                "choose another with --output"
+                "choose another with --scored-output"
             )
         scores, truths = _aligned(values, tokens)
         lost = 0.0

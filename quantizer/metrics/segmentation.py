@@ -77,7 +77,7 @@ def _classes(source: MetricSource) -> tuple[int | None, float, tuple[str, ...]]:
     if channels > 1 or values.ndim not in (3, 4):
         raise ModelError(
             f"output '{output}': shape {list(values.shape)} is no mask [rows, classes, height, width]; "
-            "choose another with --output, or its axis with --class-axis"
+            "choose another with --scored-output, or its axis with --class-axis"
         )
     if not is_float(values):
         return None, 0.0, ()

@@ -153,7 +153,7 @@ def _reader(source: MetricSource) -> tuple[Reader, tuple[str, ...]]:
     if values.ndim not in (2, 3):
         raise ModelError(
             f"output '{output}': shape {list(values.shape)} is no text [rows, time, classes]; choose another "
-            "with --output"
+            "with --scored-output"
         )
     time_first = metric.options["layout"] == "tbc"
     if metric.options["layout"] is None:

@@ -23,7 +23,7 @@ def cosine(source: MetricSource) -> Metric:
     if not is_float(first) or unit_rows(first).shape[1] < 2:
         raise ModelError(
             f"output '{output}': {first.dtype} of shape {list(first.shape)} has no directions to compare by "
-            "cosine; choose an output of float vectors with --output"
+            "cosine; choose an output of float vectors with --scored-output"
         )
 
     def truth(place: Place, floats: Outputs) -> tuple[Any, int]:

@@ -258,9 +258,14 @@ def test_texts_and_token_numbers_are_read_as_they_are(tmp_path) -> None:
     assert metric.truth(None, numbers) == (["ab"], 0)
 
 
+def test_an_output_that_a_metric_cannot_read_names_the_option_that_chooses_another() -> None:
+    with pytest.raises(ModelError, match=r"no directions .* with --scored-output$"):
+        opened("cosine", {"y": np.array([1, 2])})
+
+
 def test_an_output_that_is_no_picture_is_refused(tmp_path) -> None:
     np.save(tmp_path / "t.npy", np.zeros((2, 4)))
-    with pytest.raises(ModelError, match="is no picture"):
+    with pytest.raises(ModelError, match=r"is no picture .*--scored-output$"):
         scored(opened("psnr", rows(0, 1), tmp_path / "t.npy"), [rows(0, 1)], [rows(0, 1)])
 
 
