@@ -45,6 +45,7 @@ from qprof_onnx.quantizer.search.fallback_nodes import with_fallback_nodes
 from qprof_onnx.quantizer.targets.config import DATA_FREE, WITH_SAMPLES
 from qprof_onnx.quantizer.targets.forms import FORMS
 from qprof_onnx.quantizer.targets.loading import load_recipe
+from qprof_onnx.quantizer.targets.machine import int8_kernels_saturate
 from qprof_onnx.quantizer.targets.target import Recipe
 from reference.plan_interpreter import run_plan
 
@@ -56,7 +57,8 @@ Outputs = dict[str, list[Array]]
 EVERYTHING = "everything"
 """A target with an integer kernel of every operator that the table has, for the lowerings' sake."""
 
-IN_ONNXRUNTIME = ("onnxruntime-x86", "onnxruntime-arm", EVERYTHING)
+# Weights for Arm saturate on x86-64 without VNNI.
+IN_ONNXRUNTIME = ("onnxruntime-x86", EVERYTHING, *(() if int8_kernels_saturate() else ("onnxruntime-arm",)))
 """Targets whose facts keep clear of what onnxruntime's optimizations compute wrongly."""
 
 REFUSALS: Mapping[str, str] = {

@@ -13,6 +13,7 @@ from qprof_onnx.quantizer.lowering.lower import lower
 from qprof_onnx.quantizer.numerics.affine import INT8, UINT16, QuantParams
 from qprof_onnx.quantizer.plan.plan import QuantPlan
 from qprof_onnx.quantizer.targets.forms import FORMS
+from qprof_onnx.quantizer.targets.machine import int8_kernels_saturate
 
 Runs = Any
 Net = Any
@@ -44,6 +45,8 @@ def test_quantized_values_are_those_of_the_reference(
 ) -> None:
     if (net.name, form, runtime) == ("one and three dimensions", "qoperator", "reference"):
         pytest.skip("QLinearConv of onnx's reference evaluator has two dimensions only")
+    if (activation, form, net.how.get("weight")) == ("int8", "integer", "uint8") and int8_kernels_saturate():
+        pytest.skip("ConvInteger of int8 data and uint8 weights, which no target of x86 has, saturates here")
     # Else onnxruntime quantizes the activations of a MatMul whose weight alone is quantized.
     options = {"session.qdq_matmulnbits_accuracy_level": "1"}
     runs = lowered(net.text, opset=net.opset, form=form, activation=activation, options=options, **net.how)

@@ -129,6 +129,7 @@ BY_NAME = {rule.op_type: rule for rule in RULES.values()}
 EVERYTHING = Target(
     "everything",
     activation_types=("int8", "uint8"),
+    pairs_in_16_bits=True,
     operators={op: (QUANTIZED,) for (_, op), rule in RULES.items() if not rule.unary},
     lookup_tables={"*": "portable"},
 )
