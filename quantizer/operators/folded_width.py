@@ -33,8 +33,8 @@ class _Axis:
     taps: int
     stride: int
     dilation: int
-    before: int  # zeros at the beginning  # zeros at the beginning
-    after: int  # zeros at the end  # zeros at the end
+    before: int  # zeros at the beginning
+    after: int  # zeros at the end
 
     @property
     def is_alone(self) -> bool:
