@@ -257,7 +257,6 @@ def row_of(points: float, ratio: float, predicted: float, peer: float) -> list[d
         "setting": "minmax-tensor",
         "float": {"float": {"ms": 1.0}},
         "inference": 0.5,
-        "bound": 0.4,
         "beside": {"onnxruntime": {"points": peer}},
         "variants": {**dict.fromkeys(("qprof", "qprof-data", "onnxruntime"), ours), "nncf": {"error": "no"}},
     }

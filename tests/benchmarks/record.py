@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import onnx
 import onnxruntime as ort
-from frame import write_atomically
+from frame import WORK, write_atomically
 
 Feed = Mapping[str, np.ndarray]
 Outputs = Sequence[np.ndarray]
@@ -61,22 +61,6 @@ def classified(values: Outputs, classes: int | Sequence[int]) -> Counts:
     return (best == told).sum(), len(told)
 
 
-def by_name(seed: int, calibration: int, tuning: int, evaluation: int) -> Splits:
-    """Return splits of a model whose samples are made of a seed, the name of the split, and a count."""
-    counts = {"calibration": calibration, "tuning": tuning, "evaluation": evaluation}
-    return {name: (seed + place, name, count) for place, (name, count) in enumerate(counts.items())}
-
-
-def split_remainders(training: int, calibration: int, tuning: int, evaluation: int) -> Mapping[str, range]:
-    """Return the remainders of each split, in this order; each number is the one behind a split's last."""
-    return {
-        "training": range(training),
-        "calibration": range(training, calibration),
-        "tuning": range(calibration, tuning),
-        "evaluation": range(tuning, evaluation),
-    }
-
-
 def written_once(file: Path, write: Callable[[], onnx.ModelProto]) -> Path:
     """Write a model unless it is there, and return its file."""
     if not file.exists():
@@ -103,9 +87,8 @@ class RealModel:
             "evaluation" makes the tables.
         count: outputs of feeds, in order, and their labels -> what each feed contributes to the score, an
             array (units, counts); a unit is what the bootstrap draws: a feed, or a pair of feeds. None for a
-            model whose weights are random, where speed alone means something.
+            graph without answers.
         score: sums of the counts over units -> the score.
-        profiling: options of `qprof dump-profile` that the model's own infinities ask for; none otherwise.
         helpers: modules whose source decides about the data, beside the one that holds `samples`.
     """
 
@@ -118,7 +101,6 @@ class RealModel:
     splits: Splits
     count: Count | None
     score: Callable[[np.ndarray], Scores] = share
-    profiling: tuple[str, ...] = ()
     helpers: tuple[str, ...] = ()
 
     def pairs(self, split: str) -> Iterator[tuple[Feed, Label]]:
@@ -188,6 +170,14 @@ def package_folder(name: str) -> Path:
     return Path(spec.submodule_search_locations[0])
 
 
+def archive(pattern: str) -> Path:
+    """Return the archive in the work folder whose name fits."""
+    found = sorted(Path(os.environ[WORK]).glob(pattern))
+    if not found:
+        raise SystemExit(f"no {pattern} in the work folder; see tests/benchmarks/README.md")
+    return found[0]
+
+
 def read_feeds(folder: Path) -> Iterator[dict[str, np.ndarray]]:
     """Yield the feeds of a folder of npz files, by file name."""
     for file in sorted(folder.glob("*.npz")):
@@ -216,16 +206,13 @@ def make_data(model: RealModel, work: Path) -> Data:
     return Data(folder / "calibration", splits.get("tuning"), splits["evaluation"])
 
 
-def session(model: Path | bytes, threads: int, *, optimised: bool = True) -> ort.InferenceSession:
-    """Open a model as a user would, with all graph optimisations on the CPU, or without them."""
+def session(model: Path, threads: int) -> ort.InferenceSession:
+    """Open a model as a user would, with all graph optimisations on the CPU."""
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.log_severity_level = 3
-    if not optimised:
-        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    given = model if isinstance(model, bytes) else os.fspath(model)
-    return ort.InferenceSession(given, options, providers=["CPUExecutionProvider"])
+    return ort.InferenceSession(os.fspath(model), options, providers=["CPUExecutionProvider"])
 
 
 def judge(

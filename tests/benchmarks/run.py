@@ -21,19 +21,17 @@ from pathlib import Path
 
 from frame import PARTS, Stage, run
 
-OF_PAGES = ("models", "settings", "decoders", "token-times", "large-decoder", "caches")
+OF_PAGES = ("models", "settings")
 """Stages whose tables stand on pages; `pages` runs them one after the other."""
-INSTRUMENTS = ("told", "quick", "scale", "commands")
+INSTRUMENTS = ("told", "quick", "constants")
 """Stages that are used while qprof is made."""
 STAGES = (*OF_PAGES, *INSTRUMENTS)
-"""Each is a module of `stages/`, with `_` for `-`, that is imported only when its stage is asked for: each
-needs other packages.
-"""
+"""Each is a module of `stages/`, imported only when its stage is asked for: each needs other packages."""
 
 
 def load(name: str) -> tuple[Stage, str]:
     """Return a stage and what its module says of it."""
-    module = importlib.import_module(f"stages.{name.replace('-', '_')}")
+    module = importlib.import_module(f"stages.{name}")
     stage: Stage = module.STAGE
     return stage, module.__doc__ or ""
 

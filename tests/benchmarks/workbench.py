@@ -70,8 +70,7 @@ class Variant:
     Attributes:
         label: name of its file.
         attempts: each a list of commands; the first that gives a model which loads is taken. Words may hold
-            {model}, {data}, {out}, {folder} (that of built models) and {profile} (that of variant "qprof");
-            the word {profiling} stands for the options that the model's own infinities ask for.
+            {model}, {data}, {out}, {folder} (that of built models) and {profile} (that of variant "qprof").
         sources: files that decide about the result, beside the samples and the commands.
         runtime: which it is for.
         suffix: of the file.
@@ -88,14 +87,12 @@ class Variant:
     part: str = "build"
 
 
-def sources_of_qprof(checkout: Path | None = None) -> list[Path]:
-    """Return the files that decide about what qprof writes, of the installed one or of another checkout."""
-    rooms = ("profiles", "quantizer", "cli", "configs")
-    if checkout is None:
-        specs = [importlib.util.find_spec(f"qprof_onnx.{room}") for room in rooms]
-        folders = [Path(place) for spec in specs if spec for place in spec.submodule_search_locations or ()]
-    else:
-        folders = [checkout / room for room in rooms]
+def sources_of_qprof() -> list[Path]:
+    """Return the files that decide about what qprof writes."""
+    specs = [
+        importlib.util.find_spec(f"qprof_onnx.{room}") for room in ("profiles", "quantizer", "cli", "configs")
+    ]
+    folders = [Path(place) for spec in specs if spec for place in spec.submodule_search_locations or ()]
     files = (file for folder in folders for file in sorted(folder.rglob("*")))
     return [file for file in files if file.suffix in {".py", ".yaml", ".c"}]
 
@@ -105,24 +102,17 @@ def qprof(label: str, *options: str) -> Variant:
     return Variant(label, [[(*QPROF, *_quantize("{profile}"), *options)]], sources_of_qprof(), exits=(0, 1))
 
 
-def qprof_whole(label: str = "qprof", checkout: Path | None = None) -> Variant:
-    """Return qprof's default with a profile of its own, of the installed version or of another checkout."""
-    program = in_checkout(checkout)
-    dump = (*program, "dump-profile", "{model}", "--data", "{data}", "-o", "{out}.yaml", "{profiling}")
-    commands = [dump, (*program, *_quantize("{out}.yaml"))]
-    return Variant(label, [commands], sources_of_qprof(checkout), exits=(0, 1))
+def qprof_whole(label: str = "qprof") -> Variant:
+    """Return qprof's default with a profile of its own."""
+    dump = (*QPROF, "dump-profile", "{model}", "--data", "{data}", "-o", "{out}.yaml")
+    commands = [dump, (*QPROF, *_quantize("{out}.yaml"))]
+    return Variant(label, [commands], sources_of_qprof(), exits=(0, 1))
 
 
-def qprof_with_data(label: str, checkout: Path | None = None) -> Variant:
+def qprof_with_data(label: str) -> Variant:
     """Return qprof's default with the samples at hand: `quantize --data`."""
     files = ("--data", "{data}", "-o", "{out}", "--save-plan", "{out}.plan.yaml")
-    command = (*in_checkout(checkout), "quantize", "{model}", *files)
-    return Variant(label, [[command]], sources_of_qprof(checkout), exits=(0, 1))
-
-
-def in_checkout(checkout: Path | None) -> tuple[str, ...]:
-    """Return the words that start qprof, the installed one or that of another checkout."""
-    return QPROF if checkout is None else ("env", f"PYTHONPATH={checkout / '.typing'}", *QPROF)
+    return Variant(label, [[(*QPROF, "quantize", "{model}", *files)]], sources_of_qprof(), exits=(0, 1))
 
 
 def _quantize(profile: str) -> tuple[str, ...]:
@@ -226,10 +216,7 @@ class Workbench:
             "folder": str(self.folder / "built"),
             "profile": str(self.profile()) if "{profile}" in command else "",
         }
-        whole = (
-            self.model.profiling if word == "{profiling}" else (word.format(**places),) for word in command
-        )
-        return [word for words in whole for word in words]
+        return [word.format(**places) for word in command]
 
     def _attempt(self, variant: Variant, commands: Sequence[Sequence[str]], out: Path) -> Record:
         record: Record = {"error": None, "steps": []}
@@ -326,39 +313,16 @@ def turns(runs: Mapping[str, Run], feeds: Sequence[Feed], seconds: float) -> dic
     return found
 
 
-def thread_seconds(runs: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
-    """Return what each of several runs takes of the thread, in turns, round by round."""
-    spent: dict[str, list[float]] = {name: [] for name in runs}
-    for _ in range(rounds):
-        for name, run in runs.items():
-            before = time.thread_time()
-            run()
-            spent[name].append(time.thread_time() - before)
-    return spent
-
-
-def measured(command: Sequence[str], limit: float = LIMIT) -> Record:
-    """Run a command, for so many seconds at most, and return what it took: see measured.py.
+def measured(command: Sequence[str]) -> Record:
+    """Run a command, for LIMIT seconds at most, and return what it took: see measured.py.
 
     `said` is what it wrote to standard error.
     """
-    words = [sys.executable, str(HERE / "measured.py"), str(limit), *command]
+    words = [sys.executable, str(HERE / "measured.py"), str(LIMIT), *command]
     run = subprocess.run(words, capture_output=True, text=True, check=False)
     if run.returncode:
         raise SystemExit(f"measured.py: {run.stderr}")
     return {**json.loads(run.stdout.splitlines()[-1]), "said": run.stderr}
-
-
-def figures(command: Sequence[str], limit: float = LIMIT) -> Record:
-    """Return what a command took, which may take so many seconds.
-
-    Raises:
-        RuntimeError: it failed.
-    """
-    taken = measured(command, limit=limit)
-    if taken["exit"]:
-        raise RuntimeError(f"{' '.join(command)}: exit code {taken['exit']}: {taken['said']}")
-    return {key: taken[key] for key in ("seconds", "processor", "peak_mb", "own_mb")}
 
 
 def sentence(message: str) -> str:

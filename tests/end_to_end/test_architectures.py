@@ -1,7 +1,6 @@
 """Networks in the spelling of PyTorch's two exporters, with random weights, under settings that bind.
 
-Each is a network that `tests/benchmarks/architectures_torch.py` exports, cut down and written by hand,
-    so that
+Each is a network of torch.nn, timm or transformers as they export it, cut down and written by hand, so that
 no torch is needed. Each is quantized with a limit that no int8 plan meets, so that the noise budget has to
 look at every node, and in one other way; none is to end in an error, and the result is to run as expected.
 """

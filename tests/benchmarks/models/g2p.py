@@ -16,8 +16,7 @@ import numpy as np
 import onnx
 import text
 from onnx import TensorProto, helper, numpy_helper
-from record import Counts, Feed, Outputs, RealModel, Scores, per_feed, written_once
-from trained import archive
+from record import Counts, Feed, Outputs, RealModel, Scores, archive, per_feed, written_once
 
 LETTERS = ("<pad>", "<unk>", "</s>", *"abcdefghijklmnopqrstuvwxyz")
 VOWELS = ("AA", "AE", "AH", "AO", "AW", "AY", "EH", "ER", "EY", "IH", "IY", "OW", "OY", "UH", "UW")
@@ -183,5 +182,5 @@ MODEL = RealModel(
     splits={name: (name,) for name in ("calibration", "tuning", "evaluation")},
     count=count,
     score=score,
-    helpers=("trained", "text"),
+    helpers=("text",),
 )

@@ -19,7 +19,7 @@ EVALUATION_VOICES = (*CALIBRATION_VOICES, "en-us+f4", "es+m7", "it", "pl+f1", "s
 @cache
 def speaker() -> Speaker:
     """Return the voices of this process."""
-    return Speaker(with_phonemes=False)
+    return Speaker()
 
 
 def _background(rng: np.random.Generator, length: int) -> np.ndarray:
@@ -47,7 +47,7 @@ def _clips(seed: int, count: int, part: int, voices: Sequence[str]) -> Iterator[
         pieces = [np.zeros(int(rng.uniform(0.6, 2.0) * RATE))]
         for _ in range(int(rng.integers(1, 3))):
             sentence, voice = str(rng.choice(pool)), str(rng.choice(voices))
-            said = speaker().say(sentence, voice, int(rng.integers(130, 210))).sound
+            said = speaker().say(sentence, voice, int(rng.integers(130, 210)))
             pieces += [said / said.std() * 0.06, np.zeros(int(rng.uniform(0.8, 2.0) * RATE))]
         speech = np.concatenate(pieces)
         windows = len(speech) // WINDOW

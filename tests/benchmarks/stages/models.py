@@ -1,25 +1,21 @@
 """Trained models, float against int8: qprof, onnxruntime's quantizer, NNCF in OpenVINO, beside each other.
 
     python tests/benchmarks/run.py models --work DIR --peer-python NNCF/bin/python --write
-    python tests/benchmarks/run.py models pose --work DIR --also before=CHECKOUT
 
 A row is a model. Built are: **qprof** (`dump-profile`, `quantize --profile`) and **with data** (`quantize
 --data`), with the defaults; **onnxruntime**: `quant_pre_process` and `quantize_static`, U8S8, QDQ, minmax,
 entropy and percentile (each calibrated once), per tensor and per channel, and of these six the one with the
 best score on the evaluation data, in its favour; **NNCF**: `nncf.quantize` of the model in OpenVINO, told
 which models are transformers; **in OpenVINO**: qprof for target openvino. --peer-python names the Python that
-has nncf; without it what was built before is taken. --also adds another checkout of qprof, which is printed
-and stands on no page.
+has nncf; without it what was built before is taken.
 
 Scores are of the evaluation split, differences in points (hundredths) with the 95 % interval of a paired
 bootstrap. SQNR is that of the worst output. Times are processor time of one thread, the models of one runtime
-in turns, over float's in that runtime; the bound is `bound.py`'s. Seconds are those of the processor, memory
-is the peak of a process.
+in turns, over float's in that runtime. Seconds are those of the processor, memory is the peak of a process.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import statistics
 import sys
@@ -28,15 +24,12 @@ from argparse import ArgumentParser, Namespace
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
-from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import models
 import yaml
 from bootstrap import difference
-from bound import bound
-from frame import HERE, Row, Rows, Stage, number, table, write_atomically
+from frame import HERE, Row, Rows, Stage, number, table
 from record import Judged, read_feeds, session
 from workbench import (
     FLOAT,
@@ -44,11 +37,9 @@ from workbench import (
     Runtime,
     Variant,
     Workbench,
-    digest_of,
     qprof,
     qprof_whole,
     qprof_with_data,
-    read_json,
 )
 
 PROFILE, DATA, ORT, NNCF, OPENVINO = "qprof", "qprof-data", "onnxruntime", "nncf", "qprof-openvino"
@@ -76,7 +67,7 @@ GROWS = (
     "faster."
 )
 """Cause of a file that is larger than float's: the plan folds the width of convolutions (`fold_width`)."""
-TRANSFORMERS = {"minilm", "vit-focus", "encoder"}
+TRANSFORMERS = {"minilm", "vit-focus"}
 HALF_A_POINT = 0.5
 FASTER = 0.95
 """Part of another model's time below which one is called faster: times differ by that from run to run."""
@@ -113,14 +104,12 @@ def openvino() -> Runtime:
 
 
 def options(parser: ArgumentParser) -> None:
-    parser.add_argument("--also", action="append", default=[], help="LABEL=CHECKOUT of another qprof")
     parser.add_argument("--seconds", type=float, default=6.0, help="of timing in each runtime, for a model")
 
 
 def rows(name: str, given: Namespace) -> Iterator[Row]:
     """Yield the row of a model."""
     bench = Workbench(name, given.work, given.parts, again=given.again)
-    also = {label: Path(place).resolve() for label, place in (text.split("=", 1) for text in given.also)}
     script = HERE / "nncf_int8.py"
     nncf = [str(given.peer_python or ""), str(script), "{model}", "--data", "{data}", "-o", "{out}"]
     nncf += ["--transformer"] if name in TRANSFORMERS else []
@@ -131,12 +120,10 @@ def rows(name: str, given: Namespace) -> Iterator[Row]:
         qprof_with_data(DATA),
         replace(theirs, runtime=openvino()),
         *([Variant(NNCF, [[nncf]], [script], openvino(), ".xml", part="peers")] if given.peer_python else []),
-        *(qprof_whole(f"also-{label}", checkout) for label, checkout in also.items()),
     ):
         bench.build(variant)
     best = best_setting(bench)
     labels = {PROFILE: PROFILE, DATA: DATA, ORT: best, NNCF: NNCF, OPENVINO: OPENVINO}
-    labels |= {label: f"also-{label}" for label in also}
     plain, found = bench.judged(FLOAT, bench.data.evaluation), dict[str, Judged]()
     variants: dict[str, Row] = {}
     for column, label in labels.items():
@@ -167,7 +154,6 @@ def rows(name: str, given: Namespace) -> Iterator[Row]:
         "float": {column: times[column] for column in (FLOAT, "float-openvino") if column in times},
         "beside": beside,
         "inference": plain_inference(bench),
-        "bound": bound_of(bench),
         "variants": variants,
     }
 
@@ -253,16 +239,6 @@ def plain_inference(bench: Workbench) -> float:
         opened.run(None, feed)
         spent += time.thread_time() - before
     return spent
-
-
-def bound_of(bench: Workbench) -> float | None:
-    """Return the bound on the time over float's, once it was found; None where it is not to be timed."""
-    kept, file = bench.folder / "times" / "bound.json", digest_of(bench.path)
-    known = read_json(kept)
-    if known.get("file") != file and "time" in bench.parts:
-        known = {"file": file, "bound": bound(bench.path, list(islice(bench.data.evaluation.feeds(), 3)))}
-        write_atomically(kept, json.dumps(known).encode())
-    return float(known["bound"]) if known.get("file") == file else None
 
 
 def _known(rows: Rows) -> dict[str, Row]:
@@ -433,13 +409,12 @@ def _sqnr(row: Row, column: str) -> str:
 
 
 def times_table(rows: Rows) -> str:
-    """Return the times over float's, beside what was predicted and the bound of the int8 kernels."""
+    """Return the times over float's, beside the predicted ones."""
     known = _known(rows)
     columns = (*IN_ORT, *IN_OPENVINO)
     heads = [
         "model",
         "float ms",
-        "bound",
         "predicted",
         *(TITLES[column] for column in IN_ORT),
         "float ms in OpenVINO",
@@ -451,10 +426,9 @@ def times_table(rows: Rows) -> str:
         plain = [number(row["float"].get(key, {}).get("ms"), 2) for key in (FLOAT, "float-openvino")]
         predicted = _of(row, PROFILE, "predicted")
         told_of = number(predicted, 2)
-        lines.append([name, plain[0], number(row["bound"], 2), told_of, *ratios[:3], plain[1], *ratios[3:]])
+        lines.append([name, plain[0], told_of, *ratios[:3], plain[1], *ratios[3:]])
     means = [_mean(_ratios(known, column, column)) for column in columns]
-    bounds = [row["bound"] for row in known.values() if row["bound"] is not None]
-    lines.append(["geometric mean", "", _mean(bounds), "", *means[:3], "", *means[3:]])
+    lines.append(["geometric mean", "", "", *means[:3], "", *means[3:]])
     return f"{table(heads, lines)}\n\n{_spread(known, columns)}"
 
 
@@ -475,11 +449,6 @@ def _spread(known: Mapping[str, Row], columns: Sequence[str]) -> str:
         f"the cells, within {widths[int(0.9 * (len(widths) - 1))]:.0%} in nine of ten; the widest is "
         f"{max(spans)[1]} ({widths[-1]:.0%})."
     )
-
-
-def _ratio(row: Row, column: str) -> str:
-    spent = row["variants"].get(column, {}).get("time")
-    return "{:.2f} ({:.2f} to {:.2f})".format(spent["ratio"], *spent["quartiles"]) if spent else "-"
 
 
 def cost(rows: Rows) -> str:
@@ -549,25 +518,6 @@ def bands(rows: Rows) -> str:
     return f"Of {count} outputs {held} have an SQNR within the estimate's band, {below} one below it."
 
 
-def versions(rows: Rows) -> str:
-    """Return qprof beside other checkouts of it."""
-    known = _known(rows)
-    fixed = {*IN_ORT, *IN_OPENVINO}
-    others = list(dict.fromkeys(c for row in known.values() for c in row["variants"] if c not in fixed))
-    columns = [*others, PROFILE, DATA]
-    heads = ["model", *(f"{what}, {c}" for what in ("time", "points", "SQNR") for c in columns)]
-    lines = [
-        [
-            name,
-            *(_ratio(row, column) for column in columns),
-            *(_points(row, column) for column in columns),
-            *(_sqnr(row, column) for column in columns),
-        ]
-        for name, row in known.items()
-    ]
-    return table(heads, lines) if others else "No --also was given."
-
-
 STAGE = Stage(
     rows,
     {
@@ -580,8 +530,7 @@ STAGE = Stage(
         "tasks": tasks,
         "predictions": predictions,
         "bands": bands,
-        "versions": versions,
     },
-    (*models.REAL, *models.SYNTHETIC),
+    models.REAL,
     options,
 )

@@ -1,16 +1,13 @@
 """What qprof tells of a model, against what is true of it on samples that it has not seen.
 
-    PYTHONPATH=CHECKOUT/.typing python tests/benchmarks/run.py told --work DIR [pose "random graphs" ...]
-    python tests/benchmarks/run.py told --work DIR --known
+    PYTHONPATH=CHECKOUT/.typing python tests/benchmarks/run.py told --work DIR [silero "random graphs" ...]
 
 A model goes three paths with default settings: `profile` (dump-profile, then quantize), `data` (quantize with
 the samples), `imported` (the profile's ranges as onnxruntime's calibration data, quantized from these). Told
 is what --json says and how the commands end; true is what the written model does on the evaluation split: its
 score against float's (`bootstrap.py`), the SQNR of each output, equal answers, what is not finite, columns
-that have one value. "networks" are those that `architectures_torch.py` has put into DIR/networks, "random
-graphs" those of tests/fuzz; neither has a score, and as int8 would seldom pay on them they are quantized for
-the target onnx, which has no times. Rows are kept as JSON lines, DIR/told/COMMIT/SUBJECT.jsonl, where COMMIT
-is that of the qprof that ran: what is printed has all commits, the oldest first.
+that have one value. "random graphs" are those of tests/fuzz, which have no score; as int8 would seldom pay on
+them they are quantized for the target onnx, which has no times.
 
 A row is a false **good** where the model was graded good, or nothing was said against it (no alarm, exit code
 0, no output run and said to be above its limit), and it surely loses more than half a point, or an output
@@ -26,28 +23,25 @@ from __future__ import annotations
 import json
 import math
 import shutil
-import subprocess
 import sys
 from argparse import ArgumentParser, Namespace
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import models
 import numpy as np
-import onnx
 from bootstrap import difference
-from frame import HERE, Row, Rows, Stage, number, table, write_atomically
+from frame import HERE, Row, Rows, Stage, number, table
 from record import Data, Feed, Judged, Outputs, RealModel, judge, make_data, session, written_once
-from workbench import QPROF, RUNTIME_ERRORS, Record, digest_of, measured, sentence
+from workbench import QPROF, RUNTIME_ERRORS, Record, measured, sentence
 
 PATHS = ("profile", "data", "imported")
-NETWORKS, GRAPHS = "networks", "random graphs"
-SMALL = "told/"
-"""What names of networks and graphs begin with: their folder in the work folder."""
+GRAPHS = "random graphs"
+SMALL = "told/graphs/"
+"""What names of graphs begin with: their folder in the work folder."""
 HALF_A_POINT = 0.5
 BELOW_BAND, BELOW_MEASURED = 1.0, 3.0
 """dB below a band, and below a figure that was measured on other samples, from which on more was told than is
@@ -66,94 +60,31 @@ ROUNDING = 1e-5
 """Of the largest value of an output, what another order of float32 sums may change."""
 PROFILED, NEW = 48, 24
 """Samples of a random graph: to profile, and to hold against."""
-OF_NETWORK = 32
-"""Samples of a network to profile; the others are held against."""
 Known = tuple[Row, dict[str, str]]
 """A row and its faults."""
 
 
 def options(parser: ArgumentParser) -> None:
     parser.add_argument("--graphs", type=int, default=50, help="how many random graphs")
-    parser.add_argument(
-        "--networks", type=int, default=30, help="how many networks, the smallest files first"
-    )
 
 
 def rows(subject: str, given: Namespace) -> Iterator[Row]:
-    """Measure the models of a subject that were not measured at this commit, and yield the rows of all
-    commits.
-    """
-    commit, when = qprof_commit()
-    file = given.work / "told" / commit / f"{subject.replace(' ', '-')}.jsonl"
-    found = [] if given.again else _lines(file)
+    """Measure the models of a subject."""
     for model in subjects_of(subject, given):
-        if any(row["model"] == model.name for row in found):
-            continue
         for row in measured_paths(model, given.work):
             print(model.name, row["path"], *(row["error"] or faults(row).items()), flush=True)
-            found.append({"subject": subject, "commit": commit, "time": when, **row})
-        write_atomically(file, "".join(json.dumps(row) + "\n" for row in found).encode())
-    for kept in sorted(file.parent.parent.glob(f"*/{file.name}")):
-        yield from _lines(kept)
-
-
-def _lines(file: Path) -> list[Row]:
-    return [*map(json.loads, file.read_text(encoding="utf-8").splitlines())] if file.exists() else []
-
-
-def qprof_commit() -> tuple[str, int]:
-    """Return the commit of the qprof that runs, and its time in seconds since 1970."""
-    spec = find_spec("qprof_onnx.cli")
-    folder = Path(next(iter(spec.submodule_search_locations or ()))).resolve() if spec else HERE
-
-    def git(*words: str) -> str:
-        run = subprocess.run(["git", *words], cwd=folder, capture_output=True, text=True, check=True)
-        return run.stdout.strip()
-
-    return git("describe", "--always", "--abbrev=8", "--dirty"), int(git("log", "-1", "--format=%ct"))
+            yield row
 
 
 def subjects_of(subject: str, given: Namespace) -> Iterator[RealModel]:
-    """Yield the record of a model, or those of all networks or graphs."""
+    """Yield the record of a model, or those of all graphs."""
     if subject == GRAPHS:
-        yield from filter(None, map(_graph, range(given.graphs)))
-    elif subject == NETWORKS:
-        files = sorted(given.work.glob("networks/*/model.onnx"), key=lambda file: file.stat().st_size)
-        yield from map(_network, files[: given.networks])
+        yield from filter(None, map(random_graph, range(given.graphs)))
     else:
         yield models.load(subject)
 
 
-def _unscored(
-    name: str, kind: str, path: Callable[[Path], Path], known: Sequence[Feed], new: Sequence[Feed]
-) -> RealModel:
-    """Return the record of a model that has no answers, of the samples to profile and of those held back."""
-
-    def samples(part: str) -> Iterator[tuple[Feed, None]]:
-        return ((feed, None) for feed in (known if part == "calibration" else new))
-
-    splits = {part: (part,) for part in ("calibration", "evaluation")}
-    return RealModel(name, "-", kind, "-", path, samples, splits, None)
-
-
-def _network(path: Path) -> RealModel:
-    feeds, name = samples_of(path.parent), f"{SMALL}{NETWORKS}/{path.parent.name}"
-    return _unscored(name, "random weights", lambda _: path, feeds[:OF_NETWORK], feeds[OF_NETWORK:])
-
-
-def samples_of(folder: Path) -> list[Feed]:
-    """Return the samples of a network: of the inputs that its exporter has left in."""
-    inputs = {value.name for value in onnx.load(folder / "model.onnx", load_external_data=False).graph.input}
-    found: dict[int, dict[str, np.ndarray]] = defaultdict(dict)
-    with np.load(folder / "samples.npz") as arrays:
-        for key in arrays.files:
-            number, _, name = key.partition(" ")
-            if name in inputs:
-                found[int(number)][name] = arrays[key]
-    return [found[number] for number in sorted(found)]
-
-
-def _graph(seed: int) -> RealModel | None:
+def random_graph(seed: int) -> RealModel | None:
     """Return a graph of tests/fuzz with samples enough to hold some back; None for one without nodes."""
     sys.path.append(str(HERE.parent / "fuzz"))
     import graph_builder
@@ -169,7 +100,11 @@ def _graph(seed: int) -> RealModel | None:
     def path(folder: Path) -> Path:
         return written_once(folder / "model.onnx", lambda: model)
 
-    return _unscored(f"{SMALL}graphs/{seed}", "random graph", path, feeds[:PROFILED], feeds[PROFILED:])
+    def samples(part: str) -> Iterator[tuple[Feed, None]]:
+        return ((feed, None) for feed in (feeds[:PROFILED] if part == "calibration" else feeds[PROFILED:]))
+
+    splits = {part: (part,) for part in ("calibration", "evaluation")}
+    return RealModel(f"{SMALL}{seed}", "-", "random graph", "-", path, samples, splits, None)
 
 
 def measured_paths(model: RealModel, work: Path) -> Iterator[Row]:
@@ -186,21 +121,12 @@ def measured_paths(model: RealModel, work: Path) -> Iterator[Row]:
         place.mkdir(parents=True)
         out = place / "q.onnx"
         steps = [measured([*QPROF, *words]) for words in _commands(model, data, plain, path, folder)]
-        last, profile = steps[-1], place / ("q.profile.yaml" if path == "data" else "p.yaml")
-        beside = (file for file in place.glob(f"{profile.stem}.*") if file != profile)
         row: Row = {"model": model.name, "kind": model.kind, "path": path, "error": None, "true": None}
-        row["told"] = told(last) | {"exit": max(step["exit"] for step in steps)}
-        row["cost"] = {
-            "dump": steps[0]["processor"] if path == "profile" else None,
-            "quantize": last["processor"],
-            "profile": _size(place.glob(profile.name)),
-            "beside": _size(beside),
-        }
+        row["told"] = told(steps[-1]) | {"exit": max(step["exit"] for step in steps)}
         failed = [step for step in steps if step["exit"] not in (0, 1)]
         if failed or not out.exists():
             row["error"] = [sentence((failed or steps)[-1]["said"])]
         else:
-            row["cost"] |= {"model": _size(place.glob("q.onnx*")), "sha256": digest_of(out)}
             try:
                 row["true"] = _truth(model, _judged(model, data, plain, out), (before, seen))
             except RUNTIME_ERRORS as problem:
@@ -221,16 +147,12 @@ def _commands(
         return
     if path == "profile":
         dump = ("dump-profile", float_model, "--data", str(data.calibration))
-        yield (*dump, "-o", profile, *model.profiling)
+        yield (*dump, "-o", profile)
     else:
         ranges, known = str(place / "calibration.json"), str(folder / "profile" / "p.yaml")
         yield ("export", known, "--model", float_model, "--format", "onnxruntime", "-o", ranges)
         yield ("import", ranges, "--model", float_model, "-o", profile)
     yield ("quantize", float_model, "--profile", profile, *written)
-
-
-def _size(files: Iterator[Path]) -> int:
-    return sum(file.stat().st_size for file in files)
 
 
 def told(step: Record) -> Row:
@@ -268,8 +190,6 @@ def told(step: Record) -> Row:
         "keep float": "keep the float model" in step["printed"],
         "outputs": outputs,
         "predicted": time["planned_us"] / time["float_us"] if time else None,
-        "nodes": said["nodes"],
-        "notes": [finding["sentence"] for finding in said["findings"]],
         "said": step["said"][-2000:],
     }
 
@@ -396,33 +316,11 @@ def told_decibels(output: Row) -> tuple[float, float]:
     return math.inf, -math.inf
 
 
-def counts(rows: Rows) -> str:
-    """Return how often something was told falsely, of the newest commit."""
-    known, commits = judged_rows(rows)
-    return _counts([(row, false) for row, false in known if row["commit"] == commits[-1]])
-
-
-def page(rows: Rows) -> str:
-    """Return all tables: counts of what was told falsely, models one by one, and what it costs."""
-    known, commits = judged_rows(rows)
-    latest = [(row, false) for row, false in known if row["commit"] == commits[-1]]
-    parts = [
-        "### Told falsely\n\n" + _counts(known),
-        f"### Models, at {commits[-1]}\n\n" + _models([e for e in latest if e[0]["true"] and _scored(e[0])]),
-        f"### Without a score, what is false at {commits[-1]}\n\n"
-        + _models([e for e in latest if e[1] and not _scored(e[0])]),
-        f"### Refused, at {commits[-1]}\n\n"
-        + table(("model", "path", "said"), [_refusal(row) for row, _ in latest if row["error"]]),
-        "### Processor seconds and bytes\n\n" + _costs([row for row, _ in known], commits),
-    ]
-    return "\n\n".join(parts)
-
-
-def judged_rows(rows: Rows) -> tuple[list[Known], list[str]]:
-    """Return all rows with their faults, the oldest commit first, and the commits."""
-    found = sorted((row for some in rows.values() for row in some), key=lambda row: row["time"])
+def judged_rows(rows: Rows) -> list[Known]:
+    """Return all rows with their faults."""
+    found = [row for some in rows.values() for row in some]
     wanted = {
-        (row["commit"], row["model"]): {
+        row["model"]: {
             name: output["wanted"]
             for name, output in row["told"].get("outputs", {}).items()
             if "wanted" in output
@@ -430,25 +328,19 @@ def judged_rows(rows: Rows) -> tuple[list[Known], list[str]]:
         for row in found
         if row["path"] == "data"
     }
-    known = [(row, faults(row, wanted.get((row["commit"], row["model"])))) for row in found]
-    return known, list(dict.fromkeys(row["commit"] for row in found))
+    return [(row, faults(row, wanted.get(row["model"]))) for row in found]
 
 
-def _scored(row: Row) -> bool:
-    return row["true"] is not None and row["true"]["difference"] is not None
-
-
-def _counts(known: Sequence[Known]) -> str:
-    """Return how many models were told of falsely, by commit, kind of subject and path, and how many outputs
-    have the SQNR that was told, or more.
+def counts(rows: Rows) -> str:
+    """Return how many models were told of falsely, by kind of subject and path, and how many outputs have the
+    SQNR that was told, or more.
     """
-    groups: dict[tuple[str, str, str], list[Known]] = {}
-    for row, false in known:
-        of = row["subject"] if row["subject"] in (NETWORKS, GRAPHS) else "models"
-        groups.setdefault((row["commit"], of, row["path"]), []).append((row, false))
+    groups: dict[tuple[str, str], list[Known]] = {}
+    for row, false in judged_rows(rows):
+        of = "random graphs" if row["model"].startswith(SMALL) else "models"
+        groups.setdefault((of, row["path"]), []).append((row, false))
     lines = []
     for key, entries in groups.items():
-        counts = [sum(kind in false for _, false in entries) for kind in FAULTS]
         good = sum(bool(false) and "poor" not in false for _, false in entries)
         held = [
             figure["sqnr"] >= told_decibels(row["told"]["outputs"][name])[1]
@@ -459,10 +351,18 @@ def _counts(known: Sequence[Known]) -> str:
         ]
         alarms = sum(bool(row["told"].get("alarms")) or row["told"]["exit"] == 1 for row, _ in entries)
         refused = sum(bool(row["error"]) for row, _ in entries)
-        outputs = f"{sum(held)} of {len(held)}"
-        lines.append([*key, len(entries), refused, alarms, good, *counts, outputs])
-    heads = ("commit", "of", "path", "models", "refused", "alarms", "false good", *FAULTS.values())
-    return table((*heads, "outputs as told"), lines)
+        kinds = [sum(kind in false for _, false in entries) for kind in FAULTS]
+        lines.append([*key, len(entries), refused, alarms, good, *kinds, f"{sum(held)} of {len(held)}"])
+    heads = ("of", "path", "models", "refused", "alarms", "false good", *FAULTS.values(), "outputs as told")
+    return table(heads, lines)
+
+
+def page(rows: Rows) -> str:
+    """Return the models that have a score, those of whom something false was told, and what was refused."""
+    known = judged_rows(rows)
+    shown = [(row, false) for row, false in known if row["true"] and (row["true"]["difference"] or false)]
+    refused = [(row["model"], row["path"], row["error"][0]) for row, _ in known if row["error"]]
+    return f"{_models(shown)}\n\n{table(('model', 'path', 'said'), refused)}"
 
 
 def _models(entries: Sequence[Known]) -> str:
@@ -495,7 +395,7 @@ def _models(entries: Sequence[Known]) -> str:
         ]
         lines.append(
             [
-                row["model"].removeprefix(SMALL),
+                row["model"].removeprefix("told/"),
                 row["path"],
                 ", ".join(words),
                 said["exit"],
@@ -517,42 +417,4 @@ def _or(value: float | None, other: float) -> float:
     return other if value is None else value
 
 
-def _refusal(row: Row) -> list[str]:
-    return [row["model"].removeprefix(SMALL), row["path"], row["error"][0]]
-
-
-def _costs(found: Sequence[Row], commits: Sequence[str]) -> str:
-    """Return, by commit, the costs of the path `profile` and of quantize on the path `data`: those of each
-    model with samples of its own, and the sums over all that every commit has.
-    """
-    by_model: dict[str, dict[tuple[str, str], Row]] = {}
-    for row in found:
-        if not row["error"]:
-            by_model.setdefault(row["model"], {})[row["commit"], row["path"]] = row["cost"]
-    asked = [(commit, path) for commit in commits for path in ("profile", "data")]
-    whole = {name: costs for name, costs in by_model.items() if all(key in costs for key in asked)}
-    heads = ["model"]
-    for commit in commits:
-        heads += [f"{commit}: dump, s", "quantize, s", "quantize --data, s", "profile, kB", "beside, kB"]
-
-    def cells(commit: str, costs: Mapping[tuple[str, str], Row]) -> list[float]:
-        profile, data = costs[commit, "profile"], costs[commit, "data"]
-        seconds = [profile["dump"], profile["quantize"], data["quantize"]]
-        return [*seconds, profile["profile"] / 1e3, profile["beside"] / 1e3]
-
-    lines: list[list[str]] = []
-    sums = np.zeros(5 * len(commits))
-    for name, costs in whole.items():
-        figures = [figure for commit in commits for figure in cells(commit, costs)]
-        sums += figures
-        if not name.startswith(SMALL):
-            lines.append([name, *(f"{figure:.1f}" for figure in figures)])
-    lines.append([f"all {len(whole)}, graphs and networks too", *(f"{figure:.1f}" for figure in sums)])
-    return table(heads, lines)
-
-
-QUICK = tuple(name for name in models.REAL if name not in {"resnet50", "vit-focus"})
-"""Without those whose runs take minutes."""
-STAGE = Stage(
-    rows, {"told": counts, "told-models": page}, (*QUICK, *models.SYNTHETIC, NETWORKS, GRAPHS), options
-)
+STAGE = Stage(rows, {"told": counts, "told-models": page}, (*models.REAL, GRAPHS), options)

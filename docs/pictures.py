@@ -5,7 +5,7 @@ qprof quantize $D/model.onnx --data $D/calibration --holdout-data $D/heldout -o 
     --save-plan out/digits.plan.yaml
 qprof report $D/model.onnx out/digits.int8.onnx --data $D/heldout --labels $D/heldout/labels.txt \\
     --measure-layers -o out/report
-python tests/benchmarks/report_pictures.py out/report/report.html docs/images
+python docs/pictures.py out/report/report.html docs/images
 
 Needs playwright and the system's Chromium, see tests/quantizer/report/test_browser.py.
 """
