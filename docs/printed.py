@@ -1,7 +1,8 @@
 """Prints tables of the code into the pages: options, metrics, gates, targets, schemas, examples.
 
 A page has `<!-- printed NAME ARGUMENTS -->` and `<!-- end -->`, and between them the text of a function of
-`PRINTERS`. `python docs/printed.py` writes all pages anew; `tests/test_docs.py` fails while one is old.
+`PRINTERS`. `python docs/printed.py` writes all pages anew; `tests/test_docs.py` fails while one is old. It
+also makes the page of Python, which is not kept. With `tuned` it prints the table of tuned constants.
 """
 
 from __future__ import annotations
@@ -9,7 +10,9 @@ from __future__ import annotations
 import ast
 import inspect
 import json
+import os
 import re
+import sys
 import tomllib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -83,7 +86,7 @@ IMPORTED = {
 """Quantized models of other tools that were imported: the tool's version, and what is lost."""
 
 
-PAGES = sorted([*(ROOT / "docs").rglob("*.md"), ROOT / "quantizer" / "TUNED.md"])
+PAGES = sorted((ROOT / "docs").rglob("*.md"))
 
 
 def printed(page: str) -> str:
@@ -536,7 +539,6 @@ def schema() -> str:
 
 
 PRINTERS: dict[str, Callable[..., str]] = {
-    "api": api,
     "commands": commands,
     "documents": documents,
     "exchange": exchange,
@@ -546,7 +548,6 @@ PRINTERS: dict[str, Callable[..., str]] = {
     "gates": gates,
     "limits": limits,
     "metrics": metrics,
-    "names": names,
     "notebooks": notebooks,
     "operators": operators,
     "options": options,
@@ -558,7 +559,53 @@ PRINTERS: dict[str, Callable[..., str]] = {
 FILES = {"configs/config.schema.json": schema}
 """Files that are printed whole; their tests hold them."""
 
+API = ROOT / "docs" / "reference" / "api.md"
+"""The page of the public names of Python, which is made and not kept."""
+API_BEGIN = """# Python API
+
+*For anyone who programs with `qprof_onnx`.*
+
+Everything here is a name of `qprof_onnx`; `help(qprof_onnx)` has the same. Results have a short `repr`, a
+table in notebooks, `to_dict()`, `to_markdown()` and `save("report.html")`; what takes a while takes
+`progress=`: True for a bar, as in a notebook, False for none, or a function of (done, total).
+[From Python](../how-to/python.md) shows them at work."""
+RECORDS = """A function takes its settings and options as records, in which an editor completes names and a
+type checker finds what is wrong; at a prompt the fields of these records are keywords of the
+function as well: `quantize(model, data, calibrator="kl", limit=100)` is
+`quantize(model, data, config=Int8(calibrator="kl"), options=QuantizeOptions(limit=100))`."""
+API_SECTIONS = {
+    "What you call": (
+        "profile quantize evaluate compare_layers sensitivity tune card verify explain report diff merge "
+        "instrument join split import_profile import_plan export"
+    ),
+    "Files, targets and operators": "load_profile load_plan target_names load_custom_operators",
+    "What comes back": (
+        "Profile TensorProfile QuantizeResult Verdict QuantPlan Evaluation Card Verification LayerReport "
+        "Sensitivities TuneResult DriftReport Report"
+    ),
+    "Records that they take": (
+        "Int8 Float8 Int8Dynamic WeightOnly Mixed QuantConfig QuantizeOptions Judge Gate TuneOptions "
+        "ReportOptions RunSettings DriftLimits SpeedCheckOptions"
+    ),
+    "Errors": "QprofError ConfigError DataError ModelError PlanError ProfileError",
+}
+
+
+def make_api() -> None:
+    """Write the page of Python, whole or not at all."""
+    parts = [API_BEGIN, names()]
+    for title, listed in API_SECTIONS.items():
+        parts += [f"## {title}", *([RECORDS] if title.startswith("Records") else []), api(*listed.split())]
+    part = API.with_suffix(f".{os.getpid()}.part")
+    part.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+    part.replace(API)
+
+
 if __name__ == "__main__":
+    if sys.argv[1:]:
+        print(PRINTERS[sys.argv[1]](*sys.argv[2:]))
+        sys.exit()
+    make_api()
     for path in PAGES:
         path.write_text(printed(path.read_text(encoding="utf-8")), encoding="utf-8")
     for name, whole in FILES.items():

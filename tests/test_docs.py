@@ -31,16 +31,16 @@ from qprof_onnx.quantizer.targets.cost_table import costs_of
 from .consoles import ROOT, blocks, files, is_same_line, missing, run, steps
 
 DOCS = ROOT / "docs"
-PAGES = sorted(DOCS.rglob("*.md"))
-EXECUTED = [page for page in PAGES if steps(page.read_text(encoding="utf-8"))]
-SCRIPTED = [page for page in PAGES if blocks(page.read_text(encoding="utf-8"), "python")]
-
-
 specification = spec_from_file_location("printed", DOCS / "printed.py")
 assert specification is not None
 assert specification.loader is not None
 printers = module_from_spec(specification)
 specification.loader.exec_module(printers)
+printers.make_api()
+
+PAGES = sorted(DOCS.rglob("*.md"))
+EXECUTED = [page for page in PAGES if steps(page.read_text(encoding="utf-8"))]
+SCRIPTED = [page for page in PAGES if blocks(page.read_text(encoding="utf-8"), "python")]
 
 
 def name_of(page: Path) -> str:

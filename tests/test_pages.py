@@ -10,7 +10,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 FOLDERS = ("profiles", "quantizer", "cli", "configs", "docs", "tests", "examples")
 SOURCES = sorted(path for top in ("profiles", "quantizer", "cli") for path in (ROOT / top).rglob("*.py"))
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "quantizer").glob("*.md"), *(ROOT / "tests").rglob("*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "tests").rglob("*.md")])
 PAGES += sorted((ROOT / "docs").rglob("*.md"))
 
 
