@@ -16,6 +16,7 @@ WRITERS = {
     "profiles/base/output_files.py": "the one place; opens pipes and devices",
     "cli/console.py": "opens the null device",
     "quantizer/model/saving.py": "writes models into the temporary files that it gives",
+    "profiles/records/check_samples.py": "into memory: the content of an archive",
     "profiles/runner/cluster.py": "a temporary folder: the model that came over the network",
     "quantizer/adjustments/gptaq.py": "a temporary folder: what a stage hands to the next",
     "profiles/samples/objects.py": "a temporary file: items that can be read once only",

@@ -183,7 +183,7 @@ def profile_model(
         profile = replace(profile, data=replace(profile.data, random=True))
     if keep and settings.memory_limit is not None:
         sizes = [place.size.bytes for place in smallest.places()]
-        needed = used_bytes() + sum(sizes) + 3 * max(sizes, default=0)  # each is read, and packed
+        needed = used_bytes() + sum(sizes) + 3 * max(sizes, default=0)  # each is read, and written
         if needed > settings.memory_limit:
             sentence = (
                 f"no samples are kept beside the profile: it would need {needed >> 20} MiB, more than the "

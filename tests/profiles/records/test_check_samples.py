@@ -109,38 +109,8 @@ def test_arrays_come_back_from_the_file_to_the_bit(array: np.ndarray, tmp_path: 
     assert other.tolist() == array.tolist() or other.tobytes() == array.tobytes()
 
 
-def test_pictures_take_one_byte_a_pixel() -> None:
-    rng = np.random.default_rng(0)
-    picture = (rng.integers(0, 256, (1, 64, 64)) / 255.0).astype(np.float32)
-    size = len(samples_content([CheckSample("0" * 32, {"x": picture})]))
-    assert picture.size < size < 1.7 * picture.size
-
-
 def profile_with(held: list[CheckSample]) -> Profile:
     return Profile(ModelId("0", "0", 17), DataId(1, "0" * 32), {}).with_held(held, 16)
-
-
-@given(
-    st.sampled_from([np.int16, np.float16, np.int32, np.float32, np.int64, np.float64]),
-    st.integers(1, 6000),
-    st.integers(1, 140_000),
-    st.integers(0, 1 << 30),
-)
-@settings(max_examples=50)
-def test_few_values_are_numbered_in_order_of_their_bits(
-    dtype: type[np.generic], count: int, elements: int, seed: int
-) -> None:
-    rng = np.random.default_rng(seed)
-    values = rng.integers(0, 1 << 60, count).view(dtype)[:count]
-    array = rng.choice(values, elements)
-    codes, packed = CheckSample("0" * 32, {"x": array}).packed["x"]
-    bits = array.view(f"u{array.dtype.itemsize}")
-    distinct, numbers = np.unique(bits, return_inverse=True)
-    if packed is None:
-        assert codes is array
-    else:
-        np.testing.assert_array_equal(packed.view(bits.dtype), distinct)
-        np.testing.assert_array_equal(codes, numbers)
 
 
 def test_a_profile_is_read_with_its_samples_and_says_why_it_has_none(tmp_path: Path) -> None:
@@ -186,6 +156,17 @@ def test_a_header_that_promises_more_than_there_is_takes_no_memory(tmp_path: Pat
     file = tmp_path / "p.samples.npz"
     with zipfile.ZipFile(file, "w") as archive:
         archive.writestr("names.npy", content.getvalue())
+    with pytest.raises(DataError, match="is damaged"):
+        read_samples_file(file)
+
+
+def test_a_file_that_unpacks_to_more_than_is_ever_written_is_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "p.samples.npz"
+    file.write_bytes(samples_content([CheckSample("0" * 32, {"x": np.zeros(1 << 16)})]))
+    monkeypatch.setattr(module, "MAX_FILE_BYTES", 1 << 16)
+    assert file.stat().st_size < 1 << 12
     with pytest.raises(DataError, match="is damaged"):
         read_samples_file(file)
 
