@@ -12,7 +12,7 @@ import builtins
 import json
 import sys
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, fields, replace
 from functools import cache
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -29,97 +29,35 @@ truth of a metric (a file or folder), samples, a recipe of preprocessing; or a n
 with or without a sign of percent ("points")."""
 
 
-def option(
-    group: Group,
-    description: str,
-    *,
-    flag: str = "",
-    metavar: str = "",
-    words: Collection[str] = (),
-    takes: Takes = "",
-    least: float | None = None,
-    check: Callable[[Any], object] | None = None,
-) -> Meta:
-    """Return the description of an option besides its name, type and default.
-
-    Args:
-        group: heading in `--help`.
-        description: one sentence, in `--help` and in the JSON Schema; "Gate: ..." for a limit.
-        flag: on the command line, if it is not the name of the field with hyphens.
-        metavar: stands for a value that is no word.
-        words: the allowed ones if the type does not list them, or words that complete it.
-        takes: kind of thing that its text names.
-        least: smallest value on the command line.
-        check: called with the value, raises MalformedError.
-    """
-    return _described(
-        description,
-        group=group,
-        flag=flag,
-        metavar=metavar,
-        words=words,
-        takes=takes,
-        least=least,
-        check=check,
-    )
-
-
-def setting(
-    description: str, *, words: Collection[str] = (), check: Callable[[Any], object] | None = None
-) -> Meta:
-    """Return the description of a setting of a file, which has no option of its own, only `--set`."""
-    return _described(description, group="", words=words, check=check)
-
-
-def _described(
-    description: str,
-    *,
-    group: Group | Literal[""],
-    flag: str = "",
-    metavar: str = "",
-    words: Collection[str] = (),
-    takes: Takes = "",
-    least: float | None = None,
-    check: Callable[[Any], object] | None = None,
-) -> Meta:
-    extra = {
-        "group": group,
-        "flag": flag,
-        "metavar": metavar,
-        "words": tuple(words),
-        "takes": takes,
-        "least": least,
-        "check": check,
-    }
-    return Meta(description=description, extra=extra)
-
-
 @dataclass(frozen=True)
 class Option:
     """One field of a record of options.
 
     Attributes:
+        group: heading in `--help`; "" for a setting of a file.
+        description: one sentence, in `--help` and in the JSON Schema; "Gate: ..." for a limit.
+        words: that it may be, or that complete it; empty for a number or a free text.
+        flag: on the command line; "" for a setting of a file.
+        metavar: stands for a value that is no word.
+        takes: kind of thing that its text names.
+        least: smallest value on the command line.
+        check: called with the value, raises MalformedError.
         name: of the field.
         kind: bool, int, float, str, or tuple for a list of texts.
         default: of the field; None where it has none, or one that no text stands for.
-        words: that it may be, or that complete it; empty for a number or a free text.
-        group: heading in `--help`; "" for a setting of a file.
-        description: one sentence.
-        flag: on the command line; "" for a setting of a file.
-        metavar, takes, least, check: as in `option`.
     """
 
-    name: str
-    kind: type
-    default: Any
-    words: tuple[str, ...]
     group: Group | Literal[""]
     description: str
+    words: tuple[str, ...]
     flag: str
     metavar: str
-    takes: str
+    takes: Takes
     least: float | None
     check: Callable[[Any], object] | None
+    name: str = ""
+    kind: type = str
+    default: Any = None
 
     def given(self, value: object) -> tuple[str, ...]:
         """Return the words of the command line that give it a value; none of an empty list."""
@@ -129,6 +67,29 @@ class Option:
             return ("--set", f"{self.name}={json.dumps(value, ensure_ascii=False)}")
         text = f"{value:g}" if isinstance(value, float) else str(value)
         return (self.flag, text) if self.flag else ("--set", f"{self.name}={text}")
+
+
+def option(
+    group: Group | Literal[""],
+    description: str,
+    *,
+    words: Collection[str] = (),
+    flag: str = "",
+    metavar: str = "",
+    takes: Takes = "",
+    least: float | None = None,
+    check: Callable[[Any], object] | None = None,
+) -> Meta:
+    """Return the description of an option; the words may follow from its type, the flag from its name."""
+    described = Option(group, description, tuple(words), flag, metavar, takes, least, check)
+    return Meta(description=description, extra={"option": described})
+
+
+def setting(
+    description: str, *, words: Collection[str] = (), check: Callable[[Any], object] | None = None
+) -> Meta:
+    """Return the description of a setting of a file, which has no option of its own, only `--set`."""
+    return option("", description, words=words, check=check)
 
 
 class _Names(dict[str, Any]):
@@ -163,20 +124,18 @@ def options_of(record: type) -> Mapping[str, Option]:
         if get_origin(hints[field.name]) is not Annotated:
             continue
         kind, *metas = get_args(hints[field.name])
-        meta = next((meta for meta in metas if isinstance(meta, Meta) and meta.extra), None)
-        if meta is None or meta.extra is None:
-            continue
-        extra: dict[str, Any] = dict(meta.extra)
-        value_kind, words = _kind_and_words(kind)
-        options[field.name] = Option(
-            name=field.name,
-            kind=value_kind,
-            default=None if field.default is MISSING else field.default,
-            words=tuple(extra.pop("words")) or words,
-            flag=extra.pop("flag") or (f"--{field.name.replace('_', '-')}" if extra["group"] else ""),
-            description=meta.description or "",
-            **extra,
-        )
+        for meta in metas:
+            if isinstance(meta, Meta) and meta.extra:
+                described: Option = meta.extra["option"]
+                value_kind, words = _kind_and_words(kind)
+                options[field.name] = replace(
+                    described,
+                    words=described.words or words,
+                    flag=described.flag or (f"--{field.name.replace('_', '-')}" if described.group else ""),
+                    name=field.name,
+                    kind=value_kind,
+                    default=None if field.default is MISSING else field.default,
+                )
     return options
 
 
