@@ -36,6 +36,7 @@ from ..plan.provenance import model_fingerprint, read_provenance
 from ..prepare.prepare import ModelFile, opened
 from .evaluate import OF_LAYERS, compare
 from .keywords import with_keywords
+from .made_from import made_from
 from .options import Judge
 from .results import QuantizedLike, quantized_file
 from .sources import LabelsLike, samples_of, with_metric_of_labels
@@ -75,7 +76,7 @@ def card(
     judge = with_metric_of_labels(with_keywords("card", judge or Judge(), keywords, besides=besides))
     with opened(model) as file, quantized_file(quantized) as other:
         samples = samples_of(data, judge.transform, judge.preprocess)
-        evaluation = compare(file, other, samples, judge)
+        evaluation = compare(file, other, samples, judge, made_from(quantized, other, file))
         recipe, labels = judge.preprocess, judge.labels
         asked = Asked(
             data=_shown(data),
@@ -200,7 +201,7 @@ def verify(
             judge = with_keywords("verify", as_then, keywords, only=OF_VERIFICATION)
             try:
                 samples = samples_of(data, judge.transform, judge.preprocess)
-                now = compare(floats, path, samples, judge)
+                now = compare(floats, path, samples, judge, made_from(quantized, path, floats))
             except ModelError as problem:
                 if is_its_file:
                     raise

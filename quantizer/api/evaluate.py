@@ -19,7 +19,7 @@ from ...profiles.runtime.providers import MAX_COPIED_BYTES, check_provider
 from ...profiles.samples.objects import DataLike, DataSource
 from ...profiles.samples.values import Samples
 from ..evaluation import layers
-from ..evaluation.evaluate import Evaluation, LimitsOnSamples
+from ..evaluation.evaluate import Evaluation
 from ..evaluation.evaluate import evaluate as evaluate_files
 from ..evaluation.gates import check_truth
 from ..evaluation.layers import LayerReport
@@ -104,13 +104,12 @@ def judged(
     model: ModelFile, quantized: ModelFile, samples: DataLike, judge: Judge, found: MadeFrom
 ) -> EvaluateResult:
     """Return the comparison of both models, with the verdict; errors are those of `evaluate`."""
-    limits = _JudgingLimits(model, found)
-    evaluation = compare(model, quantized, samples, judge, limits)
+    evaluation = compare(model, quantized, samples, judge, found)
     profiled = "" if found.profile is None else found.profile.data.digest
     evaluation = with_profiled_part(evaluation, lambda data: data.digest == profiled)
     files = ("" if file is None else str(file) for file in (found.plan_file, found.profile_file))
     plan, profile = files
-    verdict = _verdict(evaluation, limits, model, found)
+    verdict = _verdict(evaluation, model, found)
     return EvaluateResult(**vars(evaluation), verdict=verdict, plan=plan, profile=profile)
 
 
@@ -119,12 +118,9 @@ def compare(
     quantized: ModelFile,
     samples: DataLike,
     judge: Judge,
-    limits: LimitsOnSamples | None = None,
+    found: MadeFrom,
 ) -> Evaluation:
-    """Return the comparison of both models, without a verdict; errors are those of `evaluate`.
-
-    Without `limits` of the outputs' noise, no output is judged by its meaning.
-    """
+    """Return the comparison of both models, without a verdict; errors are those of `evaluate`."""
     judge = with_metric_of_labels(judge)
     if judge.held_out:
         samples, judge = held_out_part(samples, model.model, judge.limit), replace(judge, limit=None)
@@ -136,7 +132,7 @@ def compare(
             labels=truth,
             gate=judge.gate,
             measuring=judge,
-            limits=limits,
+            limits=partial(_limits, model, found),
             progress=stages(asked_for(judge.progress))("evaluating"),
         )
         if truth is not None:
@@ -145,39 +141,28 @@ def compare(
     return evaluation
 
 
-@dataclass(eq=False)
-class _JudgingLimits:
-    """The limits of the outputs' noise, by the plan's settings and its profile.
+def _limits(model: ModelFile, found: MadeFrom, samples: Samples) -> NoiseLimits:
+    """Return the limits of the outputs' noise, by the plan's settings and its profile.
 
     If these are not at hand, a profile of all samples decides the limits.
     """
-
-    model: ModelFile
-    found: MadeFrom
-    limits: NoiseLimits | None = None  # None before the first call
-
-    def __call__(self, samples: Samples) -> NoiseLimits:
-        """Return the limits; arguments are those of `LimitsOnSamples`."""
-        plan, profile = self.found.plan, self.found.profile
-        try:
-            prepared = self.model.prepared
-        except ModelError:  # it is quantized itself, which the evaluation tells
-            prepared = self.model.normalised
-        if profile is None:
-            is_large = float_weight_bytes(self.model.path, MAX_COPIED_BYTES) > MAX_COPIED_BYTES
-            profile = Profile(prepared.identity, DataId(), {})
-            if not is_large:
-                profile = profile_of_outputs(prepared.model, prepared.graph, prepared.identity, samples)
-            profile = replace(profile, outputs={} if plan is None else meanings_in_plan(plan.findings))
-        config = QuantConfig() if plan is None else plan.config
-        self.limits = judging_limits(prepared.graph, profile, config)
-        return self.limits
+    plan, profile = found.plan, found.profile
+    try:
+        prepared = model.prepared
+    except ModelError:  # it is quantized itself, which the evaluation tells
+        prepared = model.normalised
+    if profile is None:
+        is_large = float_weight_bytes(model.path, MAX_COPIED_BYTES) > MAX_COPIED_BYTES
+        profile = Profile(prepared.identity, DataId(), {})
+        if not is_large:
+            profile = profile_of_outputs(prepared.model, prepared.graph, prepared.identity, samples)
+        profile = replace(profile, outputs={} if plan is None else meanings_in_plan(plan.findings))
+    return judging_limits(prepared.graph, profile, QuantConfig() if plan is None else plan.config)
 
 
-def _verdict(evaluation: Evaluation, judging: _JudgingLimits, model: ModelFile, found: MadeFrom) -> Verdict:
+def _verdict(evaluation: Evaluation, model: ModelFile, found: MadeFrom) -> Verdict:
     """Return the verdict on an evaluation whose outputs were judged."""
-    plan, limits = found.plan, judging.limits
-    assert limits is not None
+    plan = found.plan
     quantized = 0 if any(one.code is Code.NOTHING_QUANTIZED for one in evaluation.findings) else 1
     composition = Composition(None, quantized)
     if plan is not None:
@@ -190,7 +175,6 @@ def _verdict(evaluation: Evaluation, judging: _JudgingLimits, model: ModelFile, 
     time = None if plan is None else plan.origin.time
     return verdict_of(
         evaluation,
-        limits,
         composition,
         held_out,
         predicted=None if time is None else time.speedup,

@@ -591,7 +591,6 @@ def _judged(task: _Task, recipe: Recipe, result: QuantizeResult) -> _Attempt:
     evaluation = with_cause_of_good_estimates(evaluation, measured)
     verdict = verdict_of(
         evaluation,
-        limits,
         result.composition,
         samples.description,
         predicted=None if result.plan.origin.time is None else result.plan.origin.time.speedup,

@@ -73,6 +73,7 @@ from .gates import (
     timed_where_it_runs,
     truth_doubts,
 )
+from .grades import Decision, OutputGrade, decision_of, output_grades
 from .latency import Latency, Run, measure
 from .metrics.classification import labelled_rows
 from .metrics.intervals import paired_interval, rows_to_show
@@ -82,7 +83,7 @@ from .metrics.score_shift import Rows, ScoreShift, shift_of_rows
 from .metrics.truth import Labels, load_labels
 from .options import EvaluationOptions, Gate
 from .output_rows import rows_of
-from .output_shift import JudgedSamples, OutputShift
+from .output_shift import JudgedSamples
 from .runtimes import ExecutionPlace, Inputs, Session, as_programs_run, open_session, place_of, run
 from .tokens import (
     StateMemory,
@@ -145,8 +146,8 @@ class Evaluation(Presented):
         token_speeds: tokens a second, for prompts and for answers, where latency was measured.
         input_ranges: least and greatest finite value of each float input; not in JSON.
         states: outputs that the next step takes, where samples are steps; not in JSON.
-        shifts: how far outputs are from float in the unit that decides, where their noise limits were given,
-            on the first samples; not in JSON.
+        grades: of the outputs, by their noise limits, on the first samples, the worst first; () without these
+            limits. Not in JSON.
         digests: of the rows of each sample (`sample_digests`); not in JSON.
         sequences: number of the sequence of each sample, where they are steps of sequences; not in JSON.
         score_shift: by how much the scores of boxes or classes moved, where there is a truth for them, and
@@ -181,7 +182,7 @@ class Evaluation(Presented):
     score_shift: ScoreShift | None = None
     input_ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict, metadata=NOT_IN_JSON)
     states: frozenset[str] = field(default=frozenset(), metadata=NOT_IN_JSON)
-    shifts: tuple[OutputShift, ...] = field(default=(), metadata=NOT_IN_JSON)
+    grades: tuple[OutputGrade, ...] = field(default=(), metadata=NOT_IN_JSON)
     digests: tuple[tuple[int, ...], ...] = field(default=(), metadata=NOT_IN_JSON)
     sequences: tuple[int, ...] = field(default=(), metadata=NOT_IN_JSON)
     rows: int = 0
@@ -191,6 +192,11 @@ class Evaluation(Presented):
     def doubts(self) -> tuple[Finding, ...]:
         """The findings that speak against all figures."""
         return of_severity(self.findings, Severity.DOUBT)
+
+    @property
+    def decision(self) -> Decision:
+        """The grade of the quantized model, by its score and its outputs."""
+        return decision_of(self.grades, self.score or self.accuracy, self.scored)
 
     @property
     def gated(self) -> bool:
@@ -423,7 +429,7 @@ def evaluate(
             a sample, of its rows; without a metric the true class of every row (`load_labels`). It may have
             more rows than the samples that `measuring.limit` leaves.
         limits: of the outputs' noise, or a function that makes them of all samples; with them outputs are
-            judged by their meaning (`Evaluation.shifts`).
+            judged by their meaning (`Evaluation.grades`).
         progress: called after each sample with the number done and, if known, the total; True for a bar.
 
     Raises:
@@ -563,7 +569,9 @@ def evaluate(
 
     # What the outputs amount to.
     outputs = tuple(one.result(name) for name, one in sums.items())
-    shifts = () if judged is None or limits is None else judged.shifts(limits)
+    grades = tuple[OutputGrade, ...]()
+    if judged is not None and limits is not None:
+        grades = output_grades(outputs, limits, judged.shifts(limits))
     cut = samples == measuring.limit or (before is not None and before.position is not None)
     accuracy, metric, score, truth_digest = None, None, None, ""
     shift = shift_of_rows(*labelled) if scoring is None else scoring.shift()
@@ -600,7 +608,11 @@ def evaluate(
     elsewhere = () if latency is None else speed_doubts(quantized, place.runtime, gated=gated)
     counts_rows = metric is not None and metric.kind.name == "top-K"
     size = quantized.bytes
-    failures = failures_of(gate, outputs, accuracy, latency, samples, score=score, size=size, shifts=shifts)
+    scored = metric.reads if metric is not None else "" if accuracy is None else output
+    decision = decision_of(grades, score or accuracy, scored)
+    failures = failures_of(
+        gate, outputs, accuracy, latency, samples, score=score, size=size, decision=decision
+    )
     saturates = place == HERE and not is_as_written(made_for, place) and int8_kernels_saturate()
     saturated = saturation_doubts(quantized.model) if saturates else ()
     findings = [
@@ -664,10 +676,10 @@ def evaluate(
         score_shift=shift,
         input_ranges=input_ranges,
         states=frozenset(source.state.values()),
-        shifts=shifts,
+        grades=grades,
         digests=tuple(digests),
         sequences=tuple(sequence_of) if source.state else (),
-        scored=metric.reads if metric is not None else "" if accuracy is None else output,
+        scored=scored,
     )
 
 

@@ -7,8 +7,8 @@ quartile of the rounds of a speed, the worst output or tensor. It then has one o
 passed      the worse end keeps the limit
 failed      a number was measured, and the number itself does not keep it
 not proven  anything else: too few rows, a truth that does not fit, outputs of another shape, nothing that
-            could be compared, NaN, a destroyed output beside the score. The command ends with exit code 1 as
-            after a failed one
+            could be compared, NaN, a score beside an output that is destroyed, or that is poor and that it
+            does not read. The command ends with exit code 1 as after a failed one
 ==========  ===============================================================================================
 
 The limits of `evaluate` are checked here, those of `diff` in `api.drift`, by the same table and rule.
@@ -28,12 +28,12 @@ from ...profiles.runtime.providers import check_provider
 from ..targets.machine import runs_here
 from .accuracy import Accuracy
 from .compare import OutputResult
+from .grades import Decision
 from .latency import MIN_ROUNDS, Latency
 from .metrics.score import Score
 from .metrics.table import named_metric
 from .metrics.user_functions import MetricFunction
 from .options import EvaluationOptions, Gate
-from .output_shift import OutputShift
 
 Options = TypeVar("Options", bound=EvaluationOptions)
 
@@ -239,15 +239,14 @@ def failures_of(
     *,
     score: Score | None = None,
     size: int = 0,
-    shifts: Sequence[OutputShift] = (),
+    decision: Decision | None = None,
 ) -> tuple[GateFailure, ...]:
     """Return the limits of `gate` that are not shown to be kept, of models compared on `samples` samples.
 
-    `score` is that of the metric and `size` the bytes of the quantized model. An output that is destroyed by
-    its shift overrules the score.
+    `score` is that of the metric and `size` the bytes of the quantized model. A `decision` that a poor output
+    makes overrules the score.
     """
-    destroyed = [shift.output for shift in shifts if shift.is_destroyed]
-    overruled = f"output '{destroyed[0]}' is worth nothing, whatever the score is" if destroyed else ""
+    overruled = decision.overruled if decision is not None and decision.grade == "poor" else ""
     failures: list[GateFailure] = []
     if gate.min_sqnr is not None:
         failures += _sqnr(gate.min_sqnr, outputs, samples)

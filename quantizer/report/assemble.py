@@ -19,6 +19,7 @@ from ..api.results import QuantizeResult
 from ..costs.predicted import total_microseconds
 from ..evaluation.evaluate import Evaluation
 from ..evaluation.gates import GATES, GateFailure, failure_text
+from ..evaluation.grades import FAIR_DB, ORDER, Grade, needed_sqnr
 from ..evaluation.layers import LayerReport
 from ..evaluation.metrics.score import score_text
 from ..evaluation.options import Gate
@@ -27,7 +28,6 @@ from ..noise.output_limits import WORDS, NoiseLimits
 from ..plan.plan import Kind, QuantPlan
 from ..plan.provenance import model_fingerprint, plan_digest, profile_digest
 from ..search.attribution import Attribution, OutputNoise
-from ..search.grades import FAIR_DB, ORDER, Grade, OutputGrade, decision_of, needed_sqnr, output_grades
 from ..search.integer_share import saved_bytes
 from ..search.node_costs import TimedNodes
 from ..search.tune import TuneResult
@@ -146,13 +146,9 @@ def make_report(analysis: Analysis | None, results: Results, names: FileNames) -
     samples = section("samples", lambda: _samples(analysis, evaluation)) or ()
     shared = section("shared scales", lambda: shared_groups(plan) if plan else ()) or ()
     limits = None if noise is None else noise.limits
-    grades: tuple[OutputGrade, ...] = ()
+    grades = () if evaluation is None else evaluation.grades
     judgement = results.verdict if quantization is None else quantization.verdict
-    if results.verdict is not None:
-        grades = results.verdict.outputs
-    elif evaluation is not None and limits is not None:
-        grades = output_grades(evaluation.outputs, limits, evaluation.shifts)
-    outputs, gates = _outputs(plan, evaluation, limits, grades), tuple(_gates(results))
+    outputs, gates = _outputs(plan, evaluation, limits), tuple(_gates(results))
     task = None if evaluation is None else _task_score(evaluation)
     doubts = () if evaluation is None else evaluation.doubts
     if judgement is not None:
@@ -160,7 +156,7 @@ def make_report(analysis: Analysis | None, results: Results, names: FileNames) -
     else:
         grade = _estimated_grade(outputs)
         if evaluation is not None and limits is not None:
-            grade = decision_of(grades, evaluation.score or evaluation.accuracy, evaluation.scored).grade
+            grade = evaluation.decision.grade
         worst_output = grades[0].text if grades else _decibel_words(outputs)
         if results.seen is not None and worst_output:
             worst_output += f" (on {_seen_text(results.seen, limits)})"
@@ -303,7 +299,6 @@ def _outputs(
     plan: QuantPlan | None,
     evaluation: Evaluation | None,
     limits: NoiseLimits | None,
-    grades: Sequence[OutputGrade],
 ) -> tuple[OutputQuality, ...]:
     """Return how near the outputs are, as estimated and as measured: those that were graded first, the worst
     of them at the top, then the lowest SQNR.
@@ -314,6 +309,7 @@ def _outputs(
     if limits is not None:
         kinds = limits.kinds.values()
         states |= {name for name, kind in limits.kinds.items() if kind == "state" and set(kinds) != {"state"}}
+    grades = () if evaluation is None else evaluation.grades
     needed = {} if limits is None else needed_sqnr(limits)
     needed |= {grade.output: grade.needed for grade in grades if grade.sqnr is not None}
     order = {grade.output: place for place, grade in enumerate(grades)}

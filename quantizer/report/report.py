@@ -48,7 +48,6 @@ from ..search import tune as tuning
 from ..search.attribution import attribute, limits_of, noise_of_plan, samples_to_attribute_on
 from ..search.closed_loop import CHECK_SAMPLES
 from ..search.fixes import lacking
-from ..search.grades import decision_of, output_grades
 from ..search.node_costs import TimedNodes, find_costs, relative_size
 from ..targets.loading import load_recipe
 from ..targets.packaged import target_names
@@ -265,13 +264,10 @@ def _attributed(
         known, lacks, is_poor = _limits(analysis), None, False
         limits = known or limits_of(planned, run(provider=provider))
         if (evaluation := results.evaluation or results.seen) is not None:
-            grades = output_grades(evaluation.outputs, limits, evaluation.shifts)
-            is_poor = decision_of(
-                grades, evaluation.score or evaluation.accuracy, evaluation.scored
-            ).grade in ("fair", "poor")
+            is_poor = evaluation.decision.grade in ("fair", "poor")
             if only_poor and not is_poor:
                 return None
-            lacks = lacking(grades[0] if grades else None) if is_poor else 0.0
+            lacks = lacking(evaluation.grades[0] if evaluation.grades else None) if is_poor else 0.0
         attribution = attribute(planned, run(provider=provider), limits, lacking=lacks, provider=provider)
         other = _with_usual_calibrator(analysis) if is_poor else None
         noises = (

@@ -25,6 +25,7 @@ from ...profiles.base.findings import Code, Finding
 from ...profiles.runtime.providers import CPU
 from ...profiles.runtime.states import model_samples
 from ...profiles.samples.objects import DataLike
+from ..evaluation.grades import SCORES_DB
 from ..evaluation.metrics.metric import Outputs
 from ..evaluation.metrics.relative import noise_share
 from ..evaluation.output_shift import output_shifts
@@ -36,7 +37,6 @@ from ..operators.graph import Graph
 from ..plan.plan import QuantPlan
 from ..planning.plan_model import PlannedModel
 from ..targets.machine import runs_here
-from .grades import SCORES_DB
 from .ranking import NodesAlone, estimated_shares, measured_groups, prices_of, shared_out
 from .submodels import left_float
 from .tuning_data import RunSamples, run_samples

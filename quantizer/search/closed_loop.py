@@ -57,6 +57,7 @@ from ...profiles.runtime.providers import CPU
 from ...profiles.samples.objects import DataLike, source_name
 from ...profiles.samples.random_samples import is_random
 from ...profiles.samples.samples import input_specs
+from ..evaluation.grades import needed_sqnr
 from ..evaluation.metrics.metric import Outputs
 from ..evaluation.output_shift import FAIR, Measure, OutputShift, shifts_of_parts
 from ..evaluation.runtimes import open_model, open_session
@@ -78,7 +79,6 @@ from ..targets.machine import runs_here
 from ..targets.target import dynamic_implementation
 from .candidates import RankedNode
 from .fallback_nodes import blamed_on_nodes
-from .grades import needed_sqnr
 from .integer_share import arithmetic, assumed_time
 from .loop import Loop, Patience, Proposer
 from .ranking import ranked_nodes

@@ -11,12 +11,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import inf, isfinite
 
+from ..evaluation.grades import ORDER, OutputGrade
 from ..numerics.affine import TYPES
 from ..targets.config import FEW_BITS, WITH_SAMPLES, QuantConfig, size_in_bytes
 from ..targets.loading import Settings
 from ..targets.target import Recipe
 from .attribution import Attribution
-from .grades import ORDER, OutputGrade
 from .verdict import Fix, Verdict, is_no_gain
 from .worth import is_in_vain
 

@@ -1,7 +1,7 @@
 """The verdict on a quantized model: how good, how large, how fast, why, and what to try. Pure.
 
-`verdict_of` grades what was measured (`grades`), with what the model consists of and costs; `with_fixes` adds
-what to try (`fixes`).
+`verdict_of` holds the grades of what was measured (`evaluation.grades`) beside what the model consists of and
+costs; `with_fixes` adds what to try (`fixes`).
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ from ..costs.float_regions import is_unprofitable
 from ..evaluation.accuracy import Accuracy
 from ..evaluation.evaluate import VOID, Evaluation
 from ..evaluation.gates import truth_doubts
+from ..evaluation.grades import NARROW, WANTED_DROP, Decision, Grade, OutputGrade
 from ..evaluation.latency import EVEN_RATIO, Latency
 from ..evaluation.metrics.score import Score, score_text
 from ..noise.estimate_check import EstimateCheck
-from ..noise.output_limits import WORDS, NoiseLimits
+from ..noise.output_limits import WORDS
 from ..operators.graph import Graph, Node
 from ..operators.table import channel_layout
 from ..plan.other_formats import other_formats
@@ -32,7 +33,6 @@ from ..plan.reasons import FORCED_BY, ReasonCode
 from ..targets.config import settings
 from ..targets.loading import Settings
 from .attribution import Attribution
-from .grades import NARROW, WANTED_DROP, Decision, Grade, OutputGrade, decision_of, output_grades
 from .integer_share import float_share, int8_share
 
 MIN_INT8_SHARE = 0.005
@@ -581,10 +581,9 @@ class Verdict(Presented):
     def is_unsure(self) -> bool:
         """Whether an output speaks against the model, and the score, as far as it is known, does not."""
         scored, by = self.score or self.accuracy, self.decision.by
-        if scored is None or by != "outputs" or any(output.destroyed for output in self.outputs):
+        if scored is None or by != "outputs" or self.decision.overruled:
             return False
-        is_doubted = not self.decision.unscored and scored.drop <= WANTED_DROP
-        return self.grade in ("fair", "poor") and is_doubted
+        return self.grade in ("fair", "poor") and scored.drop <= WANTED_DROP
 
     @property
     def why(self) -> str:
@@ -596,10 +595,8 @@ class Verdict(Presented):
             return ""
         counted = _count(scored.rows, "row" if self.score is None else "sample")
         unit = scored.drop_unit.removeprefix("percentage ") if isinstance(scored, Score) else "points"
-        if any(output.destroyed for output in self.outputs):
-            return "the output decides: it is worth nothing, whatever the score is"
-        if decision.unscored:
-            return "the output decides: the score is of another one"
+        if decision.overruled:
+            return decision.overruled
         if decision.by == "outputs":
             if not self.is_unsure:
                 return ""
@@ -698,7 +695,6 @@ def _keywords(fix: Fix) -> str:
 
 def verdict_of(
     evaluation: Evaluation,
-    limits: NoiseLimits,
     composition: Composition,
     held_out: HeldOut,
     *,
@@ -710,9 +706,8 @@ def verdict_of(
     `predicted` is how many times as fast as float it is by the times that the plan was made with, None
     without; `printed` is the same on this processor.
     """
-    outputs = output_grades(evaluation.outputs, limits, evaluation.shifts)
+    outputs, decision = evaluation.grades, evaluation.decision
     drop = evaluation.score or evaluation.accuracy
-    decision = decision_of(outputs, drop, evaluation.scored)
     # Doubts are told by the evaluation's gate.
     known = of_severity(evaluation.findings, Severity.WARNING, Severity.NOTE)
     sentences = [f"tokens: {evaluation.tokens.text}"] if evaluation.tokens is not None else []

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ...profiles.base.presentation import size_change
-from .grades import ORDER
+from ..evaluation.grades import ORDER
 from .verdict import Verdict
 
 MIN_GAIN = 0.1

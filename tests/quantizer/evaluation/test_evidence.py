@@ -21,6 +21,7 @@ from qprof_onnx.quantizer.evaluation.accuracy import accuracy_of
 from qprof_onnx.quantizer.evaluation.compare import OutputSums
 from qprof_onnx.quantizer.evaluation.evaluate import evaluate
 from qprof_onnx.quantizer.evaluation.gates import GATES, GateFailure, check_gate, failures_of, limit_failures
+from qprof_onnx.quantizer.evaluation.grades import Decision
 from qprof_onnx.quantizer.evaluation.latency import Latency
 from qprof_onnx.quantizer.evaluation.metrics.intervals import bootstrap_interval, drop_interval
 from qprof_onnx.quantizer.evaluation.metrics.metric import Outputs, mean_of
@@ -28,7 +29,6 @@ from qprof_onnx.quantizer.evaluation.metrics.score import OtherRows, Score, scor
 from qprof_onnx.quantizer.evaluation.metrics.table import metric_names
 from qprof_onnx.quantizer.evaluation.metrics.user_functions import user_metric
 from qprof_onnx.quantizer.evaluation.options import EvaluationOptions, Gate
-from qprof_onnx.quantizer.evaluation.output_shift import Measure, OutputShift
 
 from .running import opened, scored
 
@@ -396,21 +396,31 @@ def test_labels_that_are_too_few_are_said_before_the_run(
     ]
 
 
-@pytest.mark.parametrize(("emb_noise", "proves"), [(0.01, True), (2.0, False)])
+OVERRULED = "output 'emb' is poor, and the score does not read it"
+POOR = Decision("poor", "outputs", "poor", overruled=OVERRULED)
+
+
+@pytest.mark.parametrize(
+    ("decision", "proves"),
+    [
+        (Decision("good", "score", "good"), True),
+        (Decision("fair", "outputs", "fair", overruled=OVERRULED), True),
+        (Decision("poor", "outputs", "poor"), True),
+        (POOR, False),
+    ],
+)
 @pytest.mark.parametrize("gate", [Gate(max_drop=1.0), Gate(min_score=99.0)], ids=["max_drop", "min_score"])
-def test_a_score_beside_an_output_that_is_destroyed_proves_no_limit(
-    gate: Gate, emb_noise: float, proves: bool
+def test_a_score_that_a_poor_output_overrules_proves_no_limit(
+    gate: Gate, decision: Decision, proves: bool
 ) -> None:
     right = np.ones(4000, np.bool_)
-    shift = OutputShift("emb", Measure.NOISE, emb_noise, 0.1, -20.0 * math.log10(emb_noise))
-    failures = failures_of(gate, (), accuracy_of("label", right, right, 0.1), None, 4000, shifts=[shift])
-    said = "output 'emb' is worth nothing, whatever the score is"
-    assert [(one.result, one.reason) for one in failures] == ([] if proves else [("not proven", said)])
+    found = accuracy_of("label", right, right, 0.1)
+    failures = failures_of(gate, (), found, None, 4000, decision=decision)
+    assert [(one.result, one.reason) for one in failures] == ([] if proves else [("not proven", OVERRULED)])
 
 
 def test_a_limit_that_the_score_does_not_keep_has_failed_whatever_the_outputs_are() -> None:
     right = np.arange(4000) % 2 == 0
-    broken = OutputShift("emb", Measure.FAULT, math.inf, 0.1, math.nan, "is empty")
     found = accuracy_of("label", np.ones(4000, np.bool_), right, 0.1)
-    (failure,) = failures_of(Gate(max_drop=1.0), (), found, None, 4000, shifts=[broken])
+    (failure,) = failures_of(Gate(max_drop=1.0), (), found, None, 4000, decision=POOR)
     assert failure.result == "failed"

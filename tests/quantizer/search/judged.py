@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, cast
 
+from qprof_onnx.profiles.base.conversion import OutputKind
 from qprof_onnx.quantizer.evaluation.compare import Difference, OutputResult
 from qprof_onnx.quantizer.evaluation.evaluate import Evaluation
+from qprof_onnx.quantizer.evaluation.grades import output_grades
 from qprof_onnx.quantizer.evaluation.options import Gate
+from qprof_onnx.quantizer.evaluation.output_shift import OutputShift
 from qprof_onnx.quantizer.noise.output_limits import NoiseLimits
 from qprof_onnx.quantizer.search.verdict import HeldOut
 
@@ -17,7 +21,20 @@ HELD_OUT = HeldOut(samples=40, rows=40, of_samples=160, seen=False, source="data
 def evaluation(sqnr: float = 30.0, quantized_bytes: int = 50, **changes: Any) -> Evaluation:
     """Return one of a model with an output of 30 dB that is half as large as float."""
     output = OutputResult("y", "float32", Difference(sqnr, 1.0, 0.1, 1.0, 100, 0), None, None, 0)
-    given = {"accuracy": None, "latency": None, "gate": Gate(), "failures": (), **changes}
-    return Evaluation(
-        "m.onnx", "q.onnx", 40, (output,), float_bytes=100, quantized_bytes=quantized_bytes, **given
-    )
+    return evaluation_of(output, quantized_bytes=quantized_bytes, **changes)
+
+
+def evaluation_of(
+    output: OutputResult, *shifts: OutputShift, kind: OutputKind = "signal", **changes: Any
+) -> Evaluation:
+    """Return one of a model with one output, of which 20 dB are wanted."""
+    given = {
+        "accuracy": None,
+        "latency": None,
+        "gate": Gate(),
+        "failures": (),
+        "quantized_bytes": 50,
+        **changes,
+    }
+    grades = output_grades([output], replace(LIMITS, kinds={"y": kind}), shifts)
+    return Evaluation("m.onnx", "q.onnx", 40, (output,), float_bytes=100, grades=grades, **given)

@@ -34,7 +34,7 @@ from qprof_onnx.quantizer.targets.config import QuantConfig
 from qprof_onnx.quantizer.targets.loading import load_recipe, parsed_lines
 
 from ..networks import WIDE, network
-from .judged import HELD_OUT, LIMITS, evaluation
+from .judged import HELD_OUT, evaluation
 
 HALF = Composition(0.5, 4)
 WEIGHTS = Composition(0.0, 3, weight_only=3)
@@ -116,7 +116,7 @@ def test_products_are_counted_and_not_the_many_nodes_that_take_little() -> None:
 def test_a_model_whose_arithmetic_is_left_in_float_has_the_speed_of_float() -> None:
     slow = replace(WEIGHTS, is_unprofitable=True)
     assert ("speed", "that of float, whose arithmetic it has") in verdict_of(
-        evaluation(), LIMITS, slow, HELD_OUT
+        evaluation(), slow, HELD_OUT
     ).facts()
 
 
@@ -135,17 +135,17 @@ def test_int8_brings_nothing_where_it_is_neither_smaller_nor_faster() -> None:
 
 
 def test_where_nothing_is_quantized_the_verdict_is_fair_at_best_and_says_to_keep_float() -> None:
-    found = with_fixes(verdict_of(evaluation(), LIMITS, FLOAT, HELD_OUT), (), ())
+    found = with_fixes(verdict_of(evaluation(), FLOAT, HELD_OUT), (), ())
     assert found.grade == "fair"
     assert found.findings[1].text.startswith("keep the float model (100 B, int8 50 B, ")
-    assert verdict_of(evaluation(), LIMITS, HALF, HELD_OUT).grade == "good"
+    assert verdict_of(evaluation(), HALF, HELD_OUT).grade == "good"
 
 
 def test_a_model_of_float_arithmetic_is_called_one_of_weights_only() -> None:
-    sentence = verdict_of(evaluation(), LIMITS, Composition(None, 3, weight_only=3), HELD_OUT).sentence
+    sentence = verdict_of(evaluation(), Composition(None, 3, weight_only=3), HELD_OUT).sentence
     assert sentence.startswith("good (weights only): output 'y'")
     slow = replace(WEIGHTS, is_unprofitable=True)
-    sentence = verdict_of(evaluation(), LIMITS, slow, HELD_OUT).sentence
+    sentence = verdict_of(evaluation(), slow, HELD_OUT).sentence
     assert sentence.startswith("good (weights only, not faster): output 'y'")
 
 
@@ -205,7 +205,7 @@ def test_weights_alone_have_the_speed_of_float_where_nothing_tells_otherwise(
     latency: Latency | None, predicted: float | None, is_so: bool
 ) -> None:
     parts = Composition(None, 3, weight_only=3)
-    found = verdict_of(evaluation(latency=latency), LIMITS, parts, HELD_OUT, predicted=predicted)
+    found = verdict_of(evaluation(latency=latency), parts, HELD_OUT, predicted=predicted)
     assert found.has_floats_speed is is_so
     told = dict(found.facts())["speed"] == "that of float, whose arithmetic it has"
     assert told is is_so

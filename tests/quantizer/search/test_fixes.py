@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import pytest
 from qprof_onnx.profiles.base.findings import Code
+from qprof_onnx.quantizer.evaluation.grades import Decision, Grade, OutputGrade
 from qprof_onnx.quantizer.evaluation.metrics.score import Score
 from qprof_onnx.quantizer.search.attribution import AttributedNode, Attribution, OutputNoise
 from qprof_onnx.quantizer.search.fixes import (
@@ -19,7 +20,6 @@ from qprof_onnx.quantizer.search.fixes import (
     lacking,
     node_fixes,
 )
-from qprof_onnx.quantizer.search.grades import Decision, Grade, OutputGrade
 from qprof_onnx.quantizer.search.verdict import Composition, Fix, HeldOut, Verdict, with_fixes
 from qprof_onnx.quantizer.targets.config import QuantConfig
 from qprof_onnx.quantizer.targets.loading import load_recipe

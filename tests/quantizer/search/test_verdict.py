@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from qprof_onnx.profiles.base.conversion import OutputKind
 from qprof_onnx.profiles.base.findings import Code, Finding
@@ -15,7 +13,7 @@ from qprof_onnx.quantizer.evaluation.output_shift import Measure, OutputShift
 from qprof_onnx.quantizer.search.verdict import Composition, HeldOut, Verdict, verdict_of, with_fixes
 
 from ..evaluation.running import both_right
-from .judged import HELD_OUT, LIMITS, evaluation
+from .judged import HELD_OUT, evaluation, evaluation_of
 
 HALF = Composition(0.5, 4)
 
@@ -23,31 +21,30 @@ HALF = Composition(0.5, 4)
 def test_near_chance_there_is_no_verdict() -> None:
     accuracy = accuracy_of("y", *both_right(27, 100), chance=25.0)
     findings = truth_doubts(accuracy, None, counts_rows=False)
-    found = verdict_of(evaluation(accuracy=accuracy, findings=findings), LIMITS, HALF, HELD_OUT)
+    found = verdict_of(evaluation(accuracy=accuracy, findings=findings), HALF, HELD_OUT)
     assert found.grade == "none"
     assert found.sentence.startswith("none: the float model is right on only 27 %")
 
 
 def test_a_good_model_that_was_judged_on_few_samples_is_good_so_far() -> None:
     few = HeldOut(samples=1, rows=1, of_samples=4, seen=False, source="data")
-    found = verdict_of(evaluation(), LIMITS, HALF, few)
+    found = verdict_of(evaluation(), HALF, few)
     assert found.sentence.startswith("good so far: judged on 1 sample only; output 'y': signal-to-noise 30.0")
     (few_samples,) = map(str, found.findings)
     assert few_samples == "few samples: 1 held-out sample of 4; more make the verdict surer"
-    assert verdict_of(evaluation(), LIMITS, HALF, HELD_OUT).sentence.startswith("good: output 'y'")
+    assert verdict_of(evaluation(), HALF, HELD_OUT).sentence.startswith("good: output 'y'")
 
 
 def test_a_good_model_that_was_judged_on_the_one_sample_of_its_profile_is_good_so_far() -> None:
     own = HeldOut(samples=1, rows=64, of_samples=1, seen=True, source="data")
-    found = verdict_of(evaluation(), LIMITS, HALF, own)
+    found = verdict_of(evaluation(), HALF, own)
     assert found.sentence.startswith("good so far: judged on the profile's own sample only; output 'y'")
 
 
 @pytest.mark.parametrize("rows", [50, 1000])
 def test_of_integers_that_are_all_the_same_a_verdict_says_that_nothing_is_quantized(rows: int) -> None:
     label = OutputResult("label", "int64", None, None, Agreement("equal", rows, rows, 1.0), 0)
-    judged = replace(evaluation(), outputs=(label,))
-    found = verdict_of(judged, LIMITS, Composition(None, 0), HELD_OUT)
+    found = verdict_of(evaluation_of(label), Composition(None, 0), HELD_OUT)
     assert found.sentence == "none: nothing is quantized; use the float model"
 
 
@@ -71,8 +68,7 @@ def test_of_a_detector_that_is_not_good_by_its_output_moved_scores_are_the_cause
     moved = Finding(Code.SCORES_MOVED, "scores are 0.04 lower: use threshold 0.478 instead of 0.5")
     output = OutputResult("y", "float32", Difference(sqnr, 1.0, 0.1, 1.0, 100, 0), None, None, 0)
     shift = OutputShift("y", Measure.NOISE, 0.1 * 10.0 ** ((20.0 - sqnr) / 20.0), 0.1, sqnr)
-    judged = replace(evaluation(findings=(moved,)), outputs=(output,), shifts=(shift,))
-    found = verdict_of(judged, replace(LIMITS, kinds={"y": kind}), HALF, HELD_OUT)
+    found = verdict_of(evaluation_of(output, shift, kind=kind, findings=(moved,)), HALF, HELD_OUT)
     noise = Finding(Code.MAIN_CAUSE, "/conv adds 7 % of the noise")
     labels = [one.label for one in found.findings if one.sentence == moved.sentence]
     assert labels == [label]
@@ -85,9 +81,9 @@ def of_score(drop: float, low: float, high: float, sqnr: float, samples: int = 1
     output = OutputResult("y", "float32", Difference(sqnr, 1.0, 0.1, 1.0, 100, 0), None, None, 0)
     ratio = 10.0 ** ((20.0 - sqnr) / 20.0)
     shift = OutputShift("y", Measure.NOISE, 0.1 * ratio, 0.1, sqnr)
-    judged = evaluation(score=score, metric="map50", metric_title="mAP")
+    judged = evaluation_of(output, shift, score=score, metric="map50", metric_title="mAP")
     held_out = HeldOut(samples, samples, 4 * samples, seen=False, source="data")
-    return verdict_of(replace(judged, outputs=(output,), shifts=(shift,)), LIMITS, HALF, held_out)
+    return verdict_of(judged, HALF, held_out)
 
 
 @pytest.mark.parametrize(
@@ -125,7 +121,7 @@ def of_score(drop: float, low: float, high: float, sqnr: float, samples: int = 1
         (
             of_score(0.0, -0.4, 0.4, -1.0),
             "poor",
-            "the output decides: it is worth nothing, whatever the score is",
+            "output 'y' is worth nothing, whatever the score is",
         ),
     ],
 )

@@ -5,19 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from qprof_onnx.quantizer.evaluation.grades import Grade
 from qprof_onnx.quantizer.evaluation.latency import Latency
-from qprof_onnx.quantizer.search.grades import Grade
 from qprof_onnx.quantizer.search.verdict import Composition, Verdict, verdict_of
 from qprof_onnx.quantizer.search.worth import Taken, gains_nothing, is_in_vain, taken
 
-from .judged import HELD_OUT, LIMITS, evaluation
+from .judged import HELD_OUT, evaluation
 
 
 def verdict(grade: Grade, size: int, predicted: float | None, latency: Latency | None = None) -> Verdict:
     """Return the verdict on a model of 100 bytes that has `size` when it is quantized."""
-    made = verdict_of(
-        evaluation(), LIMITS, Composition(1.0, 3), HELD_OUT, predicted=predicted, printed=predicted
-    )
+    made = verdict_of(evaluation(), Composition(1.0, 3), HELD_OUT, predicted=predicted, printed=predicted)
     decision = replace(made.decision, grade=grade)
     return replace(made, grade=grade, decision=decision, quantized_bytes=size, latency=latency)
 
@@ -56,18 +54,18 @@ def test_what_was_measured_counts_more_than_what_was_predicted() -> None:
 
 def test_a_model_that_is_good_and_hardly_smaller_is_not_written_for_nothing() -> None:
     quantized = evaluation(quantized_bytes=97)
-    vain = verdict_of(quantized, LIMITS, Composition(0.5, 3), HELD_OUT, predicted=1.02, printed=1.02)
+    vain = verdict_of(quantized, Composition(0.5, 3), HELD_OUT, predicted=1.02, printed=1.02)
     assert vain.sentence.endswith("hardly smaller and hardly faster than float, int8 brings nothing")
     said = (
         "nothing is quantized: int8 gains next to nothing (1.03 times smaller, 1.02 times as fast, predicted)"
     )
     assert taken(vain) == Taken("float", said)
-    faster = verdict_of(quantized, LIMITS, Composition(0.5, 3), HELD_OUT, predicted=1.5)
+    faster = verdict_of(quantized, Composition(0.5, 3), HELD_OUT, predicted=1.5)
     assert taken(faster) == Taken("quantized")
 
 
 def test_a_model_that_is_the_float_one_has_no_grade() -> None:
-    same = verdict_of(evaluation(sqnr=300.0), LIMITS, Composition(0.0, 0), HELD_OUT, predicted=1.0)
+    same = verdict_of(evaluation(sqnr=300.0), Composition(0.0, 0), HELD_OUT, predicted=1.0)
     assert same.sentence == "none: nothing is quantized; use the float model"
 
 

@@ -1,7 +1,7 @@
 """Good, fair or poor: a grade of each output by what it is, and one of labels by how much was lost. Pure.
 
 An output is good while it is no further from float than its limit, by the figure that decides whether a plan
-holds (`evaluation.output_shift`), fair with up to `FAIR` times that, and poor beyond. Of detections the worst
+holds (`output_shift`), fair with up to `FAIR` times that, and poor beyond. Of detections the worst
 group of channels counts too: the noise of small scores is hidden by large boxes. Answers that are the same as
 the float model's in nearly all rows say more; answers that change in more than half a percent of many rows,
 or of the sequences, speak against "good". What cannot be compared sample by sample has no grade.
@@ -38,13 +38,13 @@ from ...profiles.base.conversion import OutputKind
 from ...profiles.base.json_values import NOT_IN_JSON
 from ...profiles.base.presentation import deciding_digits
 from ...profiles.base.tuned import tuned
-from ..evaluation.accuracy import Accuracy
-from ..evaluation.compare import Agreement, OutputResult
-from ..evaluation.metrics.score import Score
-from ..evaluation.output_faults import LEAST_SCORE
-from ..evaluation.output_shift import FAIR, LEAST_ANSWERS, SAME_GOOD, OutputShift, shows_same
 from ..noise.output_limits import WORDS, NoiseLimits
 from ..plan.plan import SAME_DB
+from .accuracy import Accuracy
+from .compare import Agreement, OutputResult
+from .metrics.score import Score
+from .output_faults import LEAST_SCORE
+from .output_shift import FAIR, LEAST_ANSWERS, SAME_GOOD, OutputShift, shows_same
 
 Grade = Literal["good", "fair", "poor", "none"]
 
@@ -306,14 +306,15 @@ class Decision:
         outputs: the grade by the outputs alone.
         so_far: whether it is good by the score alone, and more samples could show that more is lost than is
             wanted.
-        unscored: whether an output decides that the score does not read.
+        overruled: why an output decides whatever the score is: it is destroyed, or worse and not read by the
+            score; "" if none does.
     """
 
     grade: Grade
     by: Literal["score", "outputs", ""]
     outputs: Grade
     so_far: bool = False
-    unscored: bool = field(default=False, metadata=NOT_IN_JSON)
+    overruled: str = field(default="", metadata=NOT_IN_JSON)
 
 
 def drop_grade(drop: Accuracy | Score) -> Grade:
@@ -335,14 +336,17 @@ def decision_of(outputs: Sequence[OutputGrade], drop: Accuracy | Score | None, s
     worst: Grade = max((o.grade for o in outputs), key=lambda grade: ORDER[grade], default="none")
     if drop is None:
         return Decision(worst, "outputs" if outputs else "", worst)
-    if any(output.destroyed for output in outputs):
-        return Decision("poor", "outputs", worst)
+    for output in outputs:
+        if output.destroyed:
+            overruled = f"output '{output.output}' is worth nothing, whatever the score is"
+            return Decision("poor", "outputs", worst, overruled=overruled)
     read = [output for output in outputs if not scored or output.output == scored]
     decision = _decision_by_score(read, drop)
-    others = [output.grade for output in outputs if output not in read and output.grade != "none"]
-    other: Grade = max(others, key=lambda grade: ORDER[grade], default="good")
-    if other != "good" and ORDER[other] >= ORDER[decision.grade]:
-        return Decision(other, "outputs", worst, unscored=True)
+    others = [output for output in outputs if output not in read and output.grade in ("fair", "poor")]
+    other = max(others, key=lambda output: ORDER[output.grade], default=None)
+    if other is not None and ORDER[other.grade] >= ORDER[decision.grade]:
+        overruled = f"output '{other.output}' is {other.grade}, and the score does not read it"
+        return Decision(other.grade, "outputs", worst, overruled=overruled)
     return replace(decision, outputs=worst)
 
 

@@ -8,10 +8,7 @@ from typing import Any
 
 import pytest
 from qprof_onnx.quantizer.evaluation.compare import Agreement, Difference, OutputResult
-from qprof_onnx.quantizer.evaluation.metrics.score import Score
-from qprof_onnx.quantizer.evaluation.output_shift import Measure, OutputShift
-from qprof_onnx.quantizer.noise.output_limits import NoiseLimits
-from qprof_onnx.quantizer.search.grades import (
+from qprof_onnx.quantizer.evaluation.grades import (
     Decision,
     Grade,
     OutputGrade,
@@ -20,6 +17,9 @@ from qprof_onnx.quantizer.search.grades import (
     graded,
     output_grades,
 )
+from qprof_onnx.quantizer.evaluation.metrics.score import Score
+from qprof_onnx.quantizer.evaluation.output_shift import Measure, OutputShift
+from qprof_onnx.quantizer.noise.output_limits import NoiseLimits
 
 from ..networks import network
 
@@ -114,6 +114,8 @@ def test_a_score_says_nothing_of_an_output_that_it_does_not_read(grade: Grade, b
     other = replace(output(grade), output="embedding")
     found = decision_of([other, output("poor")], score(0.1, -0.5, 0.7), "y")
     assert (found.grade, found.by) == (grade, by)
+    said = f"output 'embedding' is {grade}, and the score does not read it"
+    assert found.overruled == (said if by == "outputs" else "")
 
 
 def test_a_poor_score_decides_though_another_output_is_fair() -> None:
@@ -152,7 +154,9 @@ def test_an_output_that_is_little_off_is_no_more_than_fair_and_no_less_where_a_s
 @pytest.mark.parametrize("drop", [score(0.0, -0.4, 0.4), score(0.4, -0.3, 1.2), score(-2.0, -3.0, -1.0)])
 def test_no_score_makes_up_for_an_output_that_is_destroyed(drop: Score) -> None:
     destroyed = replace(output("poor", -3.0), destroyed=True)
-    assert decision_of([output("good"), destroyed], drop) == Decision("poor", "outputs", "poor")
+    found = decision_of([output("good"), destroyed], drop)
+    assert (found.grade, found.by) == ("poor", "outputs")
+    assert found.overruled == "output 'y' is worth nothing, whatever the score is"
 
 
 def test_a_model_without_float_outputs_and_labels_has_no_grade() -> None:
