@@ -98,8 +98,6 @@ def read_value(value: object, hint: Any, where: str, decoders: Decoders | None =
 
     MalformedError names the first part that does not fit.
     """
-    if _is_as_held(value, hint):
-        return value
     if decoders and hint in decoders:
         return decoders[hint](value, where)
     kind, args = _type_and_args(hint)
@@ -115,22 +113,12 @@ def read_value(value: object, hint: Any, where: str, decoders: Decoders | None =
             )
             for key, item in value.items()
         }
-    if kind is tuple and args[-1] is ... and isinstance(value, list | tuple):
-        return tuple(read_value(item, args[0], where, decoders) for item in value)
+    if (kind is list or (kind is tuple and args[-1] is ...)) and isinstance(value, list | tuple):
+        return kind(read_value(item, args[0], where, decoders) for item in value)
     if kind is UnionType and len(args) == 2 and NoneType in args:
         one = args[0] if args[1] is NoneType else args[1]
         return None if value is None else read_value(value, one, where, decoders)
     return _converted(value, hint, where)
-
-
-def _is_as_held(value: object, hint: Any) -> bool:
-    """Return whether a value of a frequent type fits a field unchanged; False for other types."""
-    kind = type(value)
-    if kind is int:
-        return hint is int or (hint is Count and value >= 0)  # type: ignore[operator]
-    if kind is float:
-        return hint is float and math.isfinite(value)  # type: ignore[arg-type]
-    return kind is hint and (kind is str or kind is bool)
 
 
 _is_record = cache(is_dataclass)
@@ -202,6 +190,8 @@ _EXPECTED: Mapping[Any, str] = {
     bool: "true or false",
     int: "a whole number",
     float: "a number",
+    list: "a list",
+    dict: "a mapping",
     Mapping: "a mapping",
 }
 
@@ -247,41 +237,9 @@ def _fields_of(record: type) -> tuple[tuple[str, bool], ...]:
     return tuple((field.name, field.default is not None) for field in fields(record))
 
 
-# Values of files of other tools, which are not read as records ------------------------------------------
-
-
-def mapping_at(value: object, where: str) -> dict[str, object]:
-    """Return `value` when it is a mapping, else raise MalformedError."""
-    if not isinstance(value, dict):
-        raise MalformedError(f"{where} must be a mapping, not {_shown(value)}")
-    return value
-
-
-def list_at(value: object, where: str) -> list[object]:
-    """Return `value` when it is a list, else raise MalformedError."""
-    if not isinstance(value, list):
-        raise MalformedError(f"{where} must be a list, not {_shown(value)}")
-    return value
-
-
-def text_at(value: object, where: str) -> str:
-    """Return `value` when it is text, else raise MalformedError."""
-    return str(_converted(value, str, where))
-
-
-def integer_at(value: object, where: str, low: int | None = None) -> int:
-    """Return `value` when it is a whole number of at least `low`, else raise MalformedError."""
-    return int(_converted(value, int if low is None else Annotated[int, Meta(ge=low)], where))
-
-
-def float_at(value: object, where: str) -> float:
-    """Return `value` as a float when it is a finite number, else raise MalformedError."""
-    return float(_converted(value, float, where))
-
-
 def keys_at(value: object, where: str, keys: Collection[str]) -> dict[str, object]:
     """Return a mapping that has these keys and no others, else raise MalformedError."""
-    mapping = mapping_at(value, where)
+    mapping: dict[str, object] = read_value(value, dict[str, object], where)
     for key in mapping:
         if key not in keys:
             raise unknown_key(where, key, keys)

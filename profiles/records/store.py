@@ -41,7 +41,6 @@ import numpy.typing as npt
 from ..base.conversion import (
     Decoders,
     Encoders,
-    mapping_at,
     plain_value,
     read_fields,
     read_record,
@@ -142,7 +141,9 @@ def loads(document: str, source: str = "profile") -> Profile:
     try:
         top = parse_file(document, FORMAT, "give a profile written by 'qprof dump-profile'")
         del top["format"]
-        tensors, inputs = (mapping_at(top.get(key, {}), key) for key in ("tensors", "inputs"))
+        tensors, inputs = (
+            read_value(top.get(key, {}), dict[str, object], key) for key in ("tensors", "inputs")
+        )
         for name, record in inputs.items():
             if isinstance(record, dict) and "tensor" not in record and name in tensors:
                 record["tensor"] = tensors[name]

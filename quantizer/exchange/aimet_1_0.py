@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...profiles.base.conversion import float_at, list_at, mapping_at, text_at
+from ...profiles.base.conversion import read_value
 from ...profiles.base.errors import MalformedError
 from ..numerics.affine import QuantParams
 from .encodings import (
@@ -62,23 +62,25 @@ def read(data: bytes, where: str) -> ForeignParams:
     top = document(data)
     entries: dict[str, Entry] = {}
     for section in (ACTIVATIONS, CONSTANTS):
-        for item in list_at(top.get(section), section):
-            mapping = mapping_at(item, section)
-            name = text_at(mapping.get("name"), f"{section}: name")
+        for mapping in read_value(top.get(section), list[dict[str, object]], section):
+            name = read_value(mapping.get("name"), str, f"{section}: name")
             add_entry(entries, name, _entry(mapping, f"{section}: '{name}'"))
     return collect_params(entries, producer_of(top))
 
 
 def _entry(mapping: Mapping[str, object], where: str) -> Entry:
-    if text_at(mapping.get("dtype"), f"{where}: dtype").upper() == "FLOAT":
+    if read_value(mapping.get("dtype"), str, f"{where}: dtype").upper() == "FLOAT":
         return left_out(FLOAT)
-    kind = text_at(mapping.get("enc_type"), f"{where}: enc_type")
+    kind = read_value(mapping.get("enc_type"), str, f"{where}: enc_type")
     if kind not in ("PER_TENSOR", "PER_CHANNEL", "PER_BLOCK", "LPBQ"):
         return left_out(f"'{kind}' is no enc_type that is read")
-    if any(float_at(s, where) for s in list_at(mapping.get("zero_point_shift", []), where)):
+    if any(read_value(mapping.get("zero_point_shift", []), list[float], where)):
         return left_out("its zero points are fractions")
-    scales = [float_at(s, f"{where}: scale") for s in list_at(mapping.get("scale"), f"{where}: scale")]
-    offsets = [whole_at(o, f"{where}: offset") for o in list_at(mapping.get("offset"), f"{where}: offset")]
+    scales = read_value(mapping.get("scale"), list[float], f"{where}: scale")
+    offsets = [
+        whole_at(o, f"{where}: offset")
+        for o in read_value(mapping.get("offset"), list[object], f"{where}: offset")
+    ]
     if not scales or len(scales) != len(offsets) or (kind == "PER_TENSOR" and len(scales) > 1):
         raise MalformedError(f"{where}: {kind} with {len(scales)} scales and {len(offsets)} offsets")
     bits = bits_at(mapping.get("bw"), f"{where}: bw")
@@ -98,7 +100,9 @@ def _lpbq(mapping: Mapping[str, object], where: str, scales: list[float]) -> Ent
     key = "per_block_int_scale"
     bits = bits_at(mapping.get("compressed_bw"), f"{where}: compressed_bw")
     block = whole_at(mapping.get("block_size"), f"{where}: block_size")
-    multiples = [whole_at(m, f"{where}: {key}") for m in list_at(mapping.get(key), f"{where}: {key}")]
+    multiples = [
+        whole_at(m, f"{where}: {key}") for m in read_value(mapping.get(key), list[object], f"{where}: {key}")
+    ]
     if not multiples or len(multiples) % len(scales):
         raise MalformedError(f"{where}: {len(multiples)} blocks do not make {len(scales)} channels")
     blocks = np.asarray(multiples, np.float32).reshape(len(scales), -1)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from ...profiles.base.conversion import list_at, mapping_at, text_at
+from ...profiles.base.conversion import read_value
 from ...profiles.base.errors import MalformedError
 from ..numerics.affine import TYPES, QuantParams
 from .encodings import (
@@ -57,15 +57,14 @@ def read(data: bytes, where: str) -> ForeignParams:
     """Return the parameters in an AIMET 2.0 file; raise MalformedError if it is malformed."""
     top = document(data)
     entries: dict[str, Entry] = {}
-    for item in list_at(top.get("encodings"), "encodings"):
-        mapping = mapping_at(item, "encodings")
-        name = text_at(mapping.get("name"), "encodings: name")
+    for mapping in read_value(top.get("encodings"), list[dict[str, object]], "encodings"):
+        name = read_value(mapping.get("name"), str, "encodings: name")
         add_entry(entries, name, _entry(mapping, f"encodings: '{name}'"))
     return collect_params(entries, producer_of(top))
 
 
 def _entry(mapping: Mapping[str, object], where: str) -> Entry:
-    dtype = text_at(mapping.get("output_dtype"), f"{where}: output_dtype")
+    dtype = read_value(mapping.get("output_dtype"), str, f"{where}: output_dtype")
     if "float" in dtype:
         return left_out(FLOAT if "y_scale" not in mapping else f"qprof has no {dtype}")
     scale = _scale(mapping, where)
@@ -95,7 +94,7 @@ def _scale(mapping: Mapping[str, object], where: str) -> npt.NDArray[Any] | None
     if _INTEGERS in mapping:
         whole, factor = mapping[_INTEGERS], mapping.get(_FLOATS)
     elif isinstance(mapping.get("y_scale"), dict):
-        meta = mapping_at(mapping["y_scale"], f"{where}: y_scale")
+        meta = read_value(mapping["y_scale"], dict[str, object], f"{where}: y_scale")
         if "float" in str(meta.get("input_dtype", "")) or meta.get("x_zero_point"):
             return None
         whole, factor = meta.get("x"), meta.get("x_scale")

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ...profiles.base.conversion import mapping_at
+from ...profiles.base.conversion import read_value
 from ...profiles.base.errors import ConfigError, MalformedError
 from ...profiles.base.json_values import parse_json
 from ...profiles.base.tool import tool_name
@@ -150,9 +150,11 @@ def document_or_none(data: bytes) -> dict[str, object] | None:
 def document(data: bytes) -> dict[str, object]:
     """Return the mapping in a JSON file; raise MalformedError if there is none."""
     try:
-        return mapping_at(parse_json(data.decode("utf-8")), "the document")
+        parsed = parse_json(data.decode("utf-8"))
     except UnicodeDecodeError:
         raise MalformedError("is no UTF-8 text") from None
+    top: dict[str, object] = read_value(parsed, dict[str, object], "the document")
+    return top
 
 
 def whole_at(value: object, where: str) -> int:

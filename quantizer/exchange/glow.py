@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 import onnx_ir as ir
 
-from ...profiles.base.conversion import float_at, integer_at, keys_at, list_at
+from ...profiles.base.conversion import Count, keys_at, read_value
 from ...profiles.base.errors import MalformedError, ProfileError, free_name
 from ...profiles.base.output_files import text_of
 from ...profiles.base.strict_yaml import FLOAT, INT, parse_all
@@ -163,12 +163,11 @@ def loads_glow(document: str) -> tuple[list[GlowEntry], int, str]:
     if isinstance(version, dict | list):
         raise MalformedError("document 1: GlowToolsVersion must be text", ADVICE)
     where = "document 2: GraphPreLowerHash"
-    graph_hash = integer_at(
-        keys_at(documents[1], "document 2", ("GraphPreLowerHash",))["GraphPreLowerHash"], where, 0
-    )
+    written = keys_at(documents[1], "document 2", ("GraphPreLowerHash",))["GraphPreLowerHash"]
+    graph_hash: int = read_value(written, Count, where)
     if graph_hash >= 1 << 64:
         raise MalformedError(f"{where} has more than 64 bits", ADVICE)
-    items = list_at(documents[2], "document 3")
+    items = read_value(documents[2], list[object], "document 3")
     return (
         [_entry(item, f"entry {number}") for number, item in enumerate(items, 1)],
         graph_hash,
@@ -182,15 +181,15 @@ def _entry(item: object, where: str) -> GlowEntry:
     if isinstance(name, dict | list) or name is None:
         raise MalformedError(f"{where}: NodeOutputName must be text", ADVICE)
     where = f"tensor '{name}'"
-    low = _float32(float_at(entry["Min"], f"{where}: Min"), f"{where}: Min")
-    high = _float32(float_at(entry["Max"], f"{where}: Max"), f"{where}: Max")
+    low = _float32(read_value(entry["Min"], float, f"{where}: Min"), f"{where}: Min")
+    high = _float32(read_value(entry["Max"], float, f"{where}: Max"), f"{where}: Max")
     if low > high:
         raise MalformedError(f"{where}: Min {low} is greater than Max {high}", ADVICE)
     listed = entry["Histogram"]
     words = (
         listed.replace(",", " ").split()
         if isinstance(listed, str)
-        else list_at(listed, f"{where}: Histogram")
+        else read_value(listed, list[object], f"{where}: Histogram")
     )
     counts = [_count(word, f"{where}: Histogram") for word in words]
     return str(name), EqualBins(low, high, np.array(counts, np.float32))

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ...profiles.base.conversion import float_at, list_at, mapping_at, text_at
+from ...profiles.base.conversion import read_value
 from ...profiles.base.errors import MalformedError
 from .encodings import (
     ACTIVATIONS,
@@ -64,9 +64,9 @@ def read(data: bytes, where: str) -> ForeignParams:
     """Return the parameters in a file of QNN; raise MalformedError if it is malformed."""
     top, entries = document(data), dict[str, Entry]()
     for section in (ACTIVATIONS, CONSTANTS):
-        for name, mappings in mapping_at(top.get(section), section).items():
+        for name, mappings in read_value(top.get(section), dict[str, object], section).items():
             at = f"{section}: '{name}'"
-            channels = [_channel(mapping_at(item, at), at) for item in list_at(mappings, at)]
+            channels = [_channel(item, at) for item in read_value(mappings, list[dict[str, object]], at)]
             if not channels:
                 raise MalformedError(f"{at} is an empty list")
             add_entry(entries, name, _entry(channels, section == CONSTANTS))
@@ -86,12 +86,12 @@ class _Channel(NamedTuple):
 
 def _channel(mapping: Mapping[str, object], where: str) -> _Channel:
     low, high, scale = (
-        None if mapping.get(key) is None else float_at(mapping[key], f"{where}: {key}")
+        None if mapping.get(key) is None else read_value(mapping[key], float, f"{where}: {key}")
         for key in ("min", "max", "scale")
     )
     word = mapping.get("is_symmetric")
     symmetric = None if word in (None, "") else flag_at(word, f"{where}: is_symmetric")
-    is_float = text_at(mapping.get("dtype", "int"), f"{where}: dtype").lower() == "float"
+    is_float = read_value(mapping.get("dtype", "int"), str, f"{where}: dtype").lower() == "float"
     bits = bits_at(mapping.get("bitwidth"), f"{where}: bitwidth")
     offset = None if mapping.get("offset") is None else whole_at(mapping["offset"], f"{where}: offset")
 

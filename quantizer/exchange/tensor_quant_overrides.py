@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...profiles.base.conversion import float_at, list_at, mapping_at
+from ...profiles.base.conversion import read_value
 from ...profiles.base.errors import MalformedError
 from ..numerics.affine import INT4, INT8, INT16, UINT4, UINT8, UINT16, QuantType
 from .encodings import (
@@ -71,7 +71,7 @@ def read(data: bytes, where: str) -> ForeignParams:
     entries = {}
     for name, items in top.items():
         where = f"'{name}'"
-        channels = [mapping_at(item, where) for item in list_at(items, where)]
+        channels = read_value(items, list[dict[str, object]], where)
         if channels and channels[0]:
             entries[name] = _entry(channels, where)
     return collect_params(entries, "onnxruntime (TensorQuantOverrides)")
@@ -112,10 +112,10 @@ def _pair(
         raise MalformedError(f"{where}: scale and zero_point belong together")
     if "scale" in channel:
         scale, point = (_number(channel[key]) for key in ("scale", "zero_point"))
-        return float_at(scale, f"{where}: scale"), whole_at(point, f"{where}: zero_point")
+        return read_value(scale, float, f"{where}: scale"), whole_at(point, f"{where}: zero_point")
     if "rmin" not in channel or "rmax" not in channel:
         return None
-    low, high = (float_at(_number(channel[key]), f"{where}: {key}") for key in ("rmin", "rmax"))
+    low, high = (read_value(_number(channel[key]), float, f"{where}: {key}") for key in ("rmin", "rmax"))
     if low > high:
         raise MalformedError(f"{where}: rmin {low} is greater than rmax {high}")
     flags = {k: flag_at(first[k], f"{where}: {k}") for k in ("symmetric", "reduce_range") if k in first}
