@@ -24,7 +24,7 @@ from ..profiles.base.progress import counted, plain_lines, rate
 from ..profiles.base.tool import LOGGER, Progress
 from ..profiles.records.drawing import ASCII, BLOCKS
 
-REPORTER = OptionalModule("the report", "quantizer.report.report")
+REPORTER = OptionalModule("the report", "quantizer.plugins.report.report")
 """Has the reports of the results of commands, for --report."""
 
 NOTES = 2

@@ -7,14 +7,13 @@ import os
 import signal
 import sys
 from collections.abc import Callable
-from importlib import import_module
 from keyword import iskeyword
 from typing import Any
 
 import click
 
 from ..profiles.base.errors import QprofError, is_out_of_memory, nearest, shown
-from ..profiles.base.extras import OptionalModule, missing_sibling
+from ..profiles.base.extras import OptionalModule, missing_plugin
 from .console import (
     StdoutError,
     abandon,
@@ -65,18 +64,17 @@ COMMAND_GROUPS = {
 }
 COMMANDS = {name: text for group in COMMAND_GROUPS.values() for name, text in group.items()}
 
-SIBLINGS = {
-    "sensitivity": "quantizer.api.sensitivity",
-    "tune": "quantizer.api.tune",
-    "report": "quantizer.report.report",
-    "import": "quantizer.exchange.exchanging",
-    "export": "quantizer.exchange.exchanging",
-    "join": "quantizer.exchange.exchanging",
-    "split": "quantizer.exchange.exchanging",
-    "measure-target": "quantizer.microbenchmarks.measure_target",
+PLUGIN_COMMANDS = {
+    "sensitivity": "tune",
+    "tune": "tune",
+    "report": "report",
+    "import": "exchange",
+    "export": "exchange",
+    "join": "exchange",
+    "split": "exchange",
+    "measure-target": "tune",
 }
-"""Commands that a sibling of the core serves, with its module below the root: where that is not installed,
-the command is not there."""
+"""Command -> its plug-in, a folder of `quantizer/plugins/`: without it the command is not there."""
 
 
 def module_name(command: str) -> str:
@@ -84,13 +82,11 @@ def module_name(command: str) -> str:
     return f"{command}_" if iskeyword(command) else command.replace("-", "_")
 
 
-def missing_module(command: str) -> OptionalModule | None:
-    """Return the module that a command of the table needs and that is not installed; None for none."""
-    name = f"command '{command}'"
-    needed = [OptionalModule(name, f"cli.commands.{module_name(command)}")]
-    if command in SIBLINGS:
-        needed.append(OptionalModule(name, SIBLINGS[command]))
-    return next((module for module in needed if not module.is_installed), None)
+def module_of(command: str) -> OptionalModule:
+    """Return the module of a command."""
+    plugin = PLUGIN_COMMANDS.get(command)
+    place = "cli" if plugin is None else f"quantizer.plugins.{plugin}"
+    return OptionalModule(f"command '{command}'", f"{place}.commands.{module_name(command)}")
 
 
 SIGPIPE_EXIT_CODE = 141
@@ -140,16 +136,13 @@ class Commands(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of the commands in the order of use."""
-        return [name for name in COMMANDS if missing_module(name) is None]
+        return [name for name in COMMANDS if module_of(name).is_installed]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return a command by its name, or None; ConfigError if it is known, and not installed."""
         if cmd_name not in COMMANDS:
             return None
-        if (missing := missing_module(cmd_name)) is not None:
-            missing.load()
-        module = import_module(f".commands.{module_name(cmd_name)}", __package__)
-        command: click.Command = module.command
+        command: click.Command = module_of(cmd_name).load().command
         return command
 
     def resolve_command(
@@ -248,7 +241,7 @@ def describe_error(error: Exception) -> tuple[str, int]:
     """Return the line that a user reads about an error, and the exit code."""
     if isinstance(error, QprofError):
         return f"error: {error}", error.exit_code
-    if message := missing_sibling(error):  # which another sibling needs
+    if message := missing_plugin(error):  # which another plug-in needs
         return f"error: {message}", QprofError.exit_code
     if is_out_of_memory(error):
         text = (str(error).splitlines() or [type(error).__name__])[0]

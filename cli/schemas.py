@@ -319,8 +319,8 @@ class Document:
 _NAMES = tuple[str, ...]
 
 
-def _of_sibling(module: str, record: str) -> Any:
-    """Return the record of a document that a sibling makes; None if the sibling is not installed."""
+def _of_plugin(module: str, record: str) -> Any:
+    """Return the record of a document that a plug-in makes; None if the plug-in is not installed."""
     place = OptionalModule(record, module)
     return getattr(place.load(), record) if place.is_installed else None
 
@@ -340,17 +340,17 @@ _ALL_DOCUMENTS: Mapping[str, Document] = {
     "layers": Document("compare-layers --json", LayerReport, 1),
     "sensitivity": Document(
         "sensitivity --json",
-        _of_sibling("quantizer.search.sensitivity", "Sensitivities"),
+        _of_plugin("quantizer.plugins.tune.node_noise", "Sensitivities"),
         1,
     ),
     "tuning": Document(
         "tune --json",
-        _of_sibling("quantizer.search.tune", "TuneResult"),
+        _of_plugin("quantizer.plugins.tune.search", "TuneResult"),
         1,
         {"target_met": bool, "verified": bool, "float_nodes": _NAMES},
     ),
     "drift": Document("diff --json", DriftReport, 1, {"passed": bool}),
-    "report": Document("report.json", _of_sibling("quantizer.report.content", "Report"), 1),
+    "report": Document("report.json", _of_plugin("quantizer.plugins.report.content", "Report"), 1),
     "explanation": Document("show PLAN NAME --json", Explanation, 1),
 }
 """Every document with a schema. A new `--json` document is one entry here."""

@@ -7,7 +7,7 @@ qprof report $D/model.onnx out/digits.int8.onnx --data $D/heldout --labels $D/he
     --measure-layers -o out/report
 python docs/pictures.py out/report/report.html docs/images
 
-Needs playwright and the system's Chromium, see tests/quantizer/report/test_browser.py.
+Needs playwright and the system's Chromium, see tests/quantizer/plugins/report/test_browser.py.
 """
 
 from __future__ import annotations

@@ -31,8 +31,8 @@ from qprof_onnx.quantizer.api.options import PRECISIONS
 from qprof_onnx.quantizer.evaluation.gates import GATES
 from qprof_onnx.quantizer.evaluation.metrics.table import KINDS
 from qprof_onnx.quantizer.evaluation.output_shift import wanted
-from qprof_onnx.quantizer.exchange.formats import FORMATS
 from qprof_onnx.quantizer.plan.reasons import ReasonCode, template
+from qprof_onnx.quantizer.plugins.exchange.formats import FORMATS
 from qprof_onnx.quantizer.prepare.unfusing import TAKEN_APART
 from qprof_onnx.quantizer.targets.config import QuantConfig, settings
 from qprof_onnx.quantizer.targets.loading import load_recipe

@@ -13,18 +13,17 @@ from textwrap import indent
 
 import click
 import pytest
-from qprof_onnx.cli.main import COMMANDS, main, module_name
+from qprof_onnx.cli.main import COMMANDS, main, module_of
 from qprof_onnx.cli.options import FiniteNumber, GroupedCommand, GroupedOption
 from qprof_onnx.quantizer.targets.loading import load_recipe
 from qprof_onnx.quantizer.targets.packaged import target_names
 
-from . import siblings
+from .test_siblings import PLUGINS
 
 ROOT = Path(__file__).parent.parent
 LAYERS: tuple[tuple[str, ...], ...] = (
-    siblings.COMMANDS,
-    siblings.ROOMS,
-    *((module,) for module in siblings.MODULES),
+    ("quantizer/plugins/report",),
+    tuple(f"quantizer/plugins/{name}" for name in PLUGINS if name != "report"),
     ("cli/entry.py",),
     ("cli/main.py",),
     ("cli/commands",),
@@ -83,9 +82,10 @@ def imports_of(path: Path) -> list[tuple[str, int]]:
 
 
 def room_of(path: Path) -> str | None:
-    """Return the room of a file, which the first two parts of its path name; None for what is in no room."""
+    """Return the room of a file, which the begin of its path names; None for what is in no room."""
     place = path.relative_to(ROOT).as_posix()
-    room = place if place in LEVELS else "/".join(place.split("/")[:2])
+    parts = place.split("/")
+    room = place if place in LEVELS else "/".join(parts[: 3 if "plugins" in parts else 2])
     return room if room in LEVELS else None
 
 
@@ -149,7 +149,7 @@ def test_a_file_imports_rooms_of_lower_layers_only() -> None:
 
 
 def test_a_file_is_in_a_room() -> None:
-    tops = {ROOT / top / "__init__.py" for top in TOPS}
+    tops = {ROOT / top / "__init__.py" for top in (*TOPS, "quantizer/plugins")}
     assert not [path for path in SOURCES if room_of(path) is None and path not in tops]
 
 
@@ -204,13 +204,9 @@ def test_every_option_of_a_command_has_a_help_text() -> None:
 
 
 def test_every_command_in_the_folder_is_in_the_table() -> None:
-    files = {path.stem for path in (ROOT / "cli" / "commands").glob("*.py")} - {"__init__"}
-    commands = {
-        stem
-        for stem in files
-        if hasattr(importlib.import_module(f"qprof_onnx.cli.commands.{stem}"), "command")
-    }
-    listed = {module_name(name) for name in COMMANDS}
+    found = {f"qprof_onnx.{name.replace('/', '.')}" for name in MODULES if "commands" in name.split("/")[:-1]}
+    commands = {name for name in found if hasattr(importlib.import_module(name), "command")}
+    listed = {f"qprof_onnx.{module_of(name).module}" for name in COMMANDS}
     assert commands == listed, "give each command a line in COMMAND_GROUPS of cli/main.py"
 
 

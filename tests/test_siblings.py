@@ -1,4 +1,4 @@
-"""The core without its siblings: it does README's main job, and tells by name what is not installed."""
+"""The core without its plug-ins: it does README's main job, and tells by name what is not installed."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import sys
 from pathlib import Path
 
 import pytest
-
-from .siblings import COMMANDS, MODULES, ROOMS
+from qprof_onnx.cli.main import COMMANDS, PLUGIN_COMMANDS
 
 ROOT = Path(__file__).parent.parent
+PLUGINS = sorted(path.parent.name for path in (ROOT / "quantizer" / "plugins").glob("*/__init__.py"))
 DIGITS = ROOT / "examples" / "digits"
 MODEL = DIGITS / "model.onnx"
 LABELS = DIGITS / "heldout" / "labels.txt"
@@ -37,13 +37,11 @@ for words in json.load(sys.stdin):
 """
 
 
-@pytest.fixture(scope="module")
-def core(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with the package as it is installed, but without the siblings."""
-    folder = tmp_path_factory.mktemp("core")
+def copied(folder: Path, *without: str) -> Path:
+    """Return a folder with the package as it is installed, but without some folders of the checkout."""
     package = folder / "qprof_onnx"
     shutil.copytree(ROOT / "quantizer" / "qprof_onnx", package)
-    gone = {str(ROOT / place) for place in ("quantizer/qprof_onnx", *ROOMS, *COMMANDS, *MODULES)}
+    gone = {str(ROOT / place) for place in ("quantizer/qprof_onnx", *without)}
 
     def left_out(parent: str, names: list[str]) -> list[str]:
         return [name for name in names if os.path.join(parent, name) in gone]
@@ -51,6 +49,12 @@ def core(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for top in ("cli", "configs", "profiles", "quantizer"):
         shutil.copytree(ROOT / top, package / top, ignore=left_out)
     return folder
+
+
+@pytest.fixture(scope="module")
+def core(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with the package without any plug-in."""
+    return copied(tmp_path_factory.mktemp("core"), "quantizer/plugins")
 
 
 def runs(commands: object, folder: Path, package: Path | None = None) -> list[tuple[int, str, str]]:
@@ -88,7 +92,7 @@ def test_the_core_alone_does_the_main_job_with_the_same_bytes(core: Path, tmp_pa
 
 
 def refusals(folder: Path) -> dict[tuple[object, ...], str]:
-    """Return what needs a sibling, and what the core says about it."""
+    """Return what needs a plug-in, and what the core says about it."""
     for name in ("a.wav", "a.csv", "a.txt"):
         (folder / name.partition(".")[2]).mkdir()
         (folder / name.partition(".")[2] / name).write_bytes(b"x")
@@ -136,3 +140,11 @@ def test_the_core_alone_lists_what_it_has(core: Path, tmp_path: Path) -> None:
     assert "use one of top-1 (or another number), cosine, or a function of your own" in error
     assert [line.split()[0] for line in schemas.splitlines()[1:4]] == ["config", "preprocess", "plan"]
     assert "tuning" not in schemas
+
+
+@pytest.mark.parametrize("plugin", PLUGINS)
+def test_without_one_plugin_its_commands_alone_are_not_there(plugin: str, tmp_path: Path) -> None:
+    folder = copied(tmp_path, f"quantizer/plugins/{plugin}")
+    gone = {command for command, name in PLUGIN_COMMANDS.items() if name == plugin}
+    found = runs([[command, "--help"] for command in COMMANDS], tmp_path, folder)
+    assert {command for command, (code, _, _) in zip(COMMANDS, found, strict=True) if code} == gone

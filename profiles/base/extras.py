@@ -1,7 +1,7 @@
-"""Modules that an installation may lack: libraries, which extras install, and siblings of the core.
+"""Modules that an installation may lack: libraries, which extras install, and plug-ins of the core.
 
-A sibling is a room of qprof that the core does without, such as the report. Only a table names it: a table of
-the core has an `OptionalModule` for each entry that a sibling serves, and imports it when it is asked for.
+A plug-in is a room of qprof that the core does without, such as the report. Only a table names it: a table of
+the core has an `OptionalModule` for each entry that a plug-in serves, and imports it when it is asked for.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ ROOT = __name__.rsplit(".", 3)[0]
 
 @dataclass(frozen=True)
 class OptionalModule:
-    """A module of a sibling, as a table of the core names it.
+    """A module of a plug-in, as a table of the core names it.
 
     Attributes:
         name: of the entry, for messages, as in "reader 'audio'".
-        module: its path below the root, as in "quantizer.report.report".
+        module: its path below the root, as in "quantizer.plugins.report.report".
     """
 
     name: str
@@ -52,7 +52,7 @@ class OptionalModule:
         return importlib.import_module(f"{ROOT}.{self.module}")
 
 
-def missing_sibling(error: Exception) -> str:
+def missing_plugin(error: Exception) -> str:
     """Return the line about a module of qprof that is not installed; "" for any other error."""
     name = error.name or "" if isinstance(error, ModuleNotFoundError) else ""
     if not name.startswith(f"{ROOT}."):

@@ -28,7 +28,7 @@ _PAGE = (
     "body{font:15px/1.5 system-ui,sans-serif;margin:2rem;overflow-x:auto}table{margin-top:1rem}"
     "th,td{padding:.2rem .7rem;border-bottom:1px solid #8884}</style>"
 )
-"""The beginning of a page of one result; that of a model, with pictures, is `quantizer.report`."""
+"""The beginning of a page of one result; that of a model, with pictures, is `quantizer.plugins.report`."""
 
 _STYLE = "border-collapse:collapse;font-size:90%"
 

@@ -28,7 +28,7 @@ class Reader:
     Attributes:
         name: what messages call what it reads.
         recognises: whether a source is for it; looks at names alone.
-        module: where it is; a sibling of this room may not be installed.
+        module: where it is; that of a plug-in may not be installed.
         record: name of the record there that its recipes are.
         takes: the words of the recipes that it can use (`reader: image`), its own first.
         suffixes: of its files in a folder of samples, in lower case.
@@ -62,7 +62,7 @@ TEXT_SUFFIXES = (".txt",)
 AUDIO_SUFFIXES = (".wav", ".flac", ".ogg")
 TABLE_SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet", ".pq", ".tar", ".tgz")
 
-_TABLES = OptionalModule("reader 'table'", "profiles.readers.tables")
+_TABLES = OptionalModule("reader 'table'", "quantizer.plugins.data.tables")
 
 
 def _is_table(source: str) -> bool:
@@ -100,7 +100,7 @@ READERS: tuple[Reader, ...] = (
     Reader(
         "lines of text",
         lambda source: holds(source, TEXT_SUFFIXES),
-        OptionalModule("reader 'text'", "profiles.readers.text"),
+        OptionalModule("reader 'text'", "quantizer.plugins.data.text"),
         "TextRecipe",
         ("text",),
         TEXT_SUFFIXES,
@@ -109,7 +109,7 @@ READERS: tuple[Reader, ...] = (
     Reader(
         "recordings",
         lambda source: holds(source, AUDIO_SUFFIXES, deep=True),
-        OptionalModule("reader 'audio'", "profiles.readers.audio"),
+        OptionalModule("reader 'audio'", "quantizer.plugins.data.audio"),
         "AudioRecipe",
         ("audio",),
         AUDIO_SUFFIXES,

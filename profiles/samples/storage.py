@@ -26,7 +26,7 @@ from ..base.tool import note
 
 ADVICE = "check the path and its permissions"
 
-REMOTE = OptionalModule("the reader of URLs", "profiles.readers.remote_storage")
+REMOTE = OptionalModule("the reader of URLs", "quantizer.plugins.data.remote_storage")
 """Has the functions of this module for objects of a store, and `RemoteFile`."""
 
 SECRETS = re.compile(r"^([\w+.-]+://)[^@]*:[^@]*@|^((?:https?|ftp)://)[^@/]*@")

@@ -57,7 +57,7 @@ from ..prepare.prepare import ProfileLike, open_prepared, opened
 from .keywords import with_keywords
 from .sources import Transform, samples_of
 
-CLUSTER = OptionalModule("the runner on a cluster", "profiles.runner.cluster")
+CLUSTER = OptionalModule("the runner on a cluster", "quantizer.plugins.cluster.cluster")
 """Has `calibrate_sharded`."""
 
 

@@ -52,7 +52,7 @@ STRIDED = 8
 
 
 TALLEST = 11
-"""Rows of the tallest window of many channels that tables have (`microbenchmarks.networks`)."""
+"""Rows of the tallest window of many channels that tables have (`measure-target`)."""
 
 
 @dataclass(frozen=True)

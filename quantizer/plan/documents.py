@@ -1,6 +1,6 @@
 """Profiles and plans from files, by what a file says of itself.
 
-Files of qprof are read here. Those of other tools are read and written by a sibling, which `READING` and
+Files of qprof are read here. Those of other tools are read and written by a plug-in, which `READING` and
 `WRITING` name: without it they are refused.
 """
 
@@ -28,10 +28,10 @@ from .provenance import Provenance, plan_digest, profile_digest
 from .store import load_plan
 from .store import loads as loads_plan
 
-READING = OptionalModule("the reader of other tools' files", "quantizer.exchange.profiles")
+READING = OptionalModule("the reader of other tools' files", "quantizer.plugins.exchange.profiles")
 """Has `foreign_profile` and `bind`."""
 
-WRITING = OptionalModule("the writer of other tools' files", "quantizer.exchange.exporting")
+WRITING = OptionalModule("the writer of other tools' files", "quantizer.plugins.exchange.exporting")
 """Has `file_content`."""
 
 MAX_YAML_FILES = 30

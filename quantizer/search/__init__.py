@@ -8,15 +8,14 @@ propose, on what they judge, and in the rule.
 
 * `fixes` proposes changes of settings for one poor model; a budget of processor seconds is its end, and the
   grade, SQNR and score on the held-out samples choose. `grades` and `verdict` say what a model is worth.
-* `tune` looks for the best plan that meets a target: `plan_search` proposes settings and nodes in float
-  (`candidates`), `trial` makes their plans, predicts the objective, and runs and scores them on samples
-  (`tuning_data`).
+* `tune`, a plug-in, looks for the best plan that meets a target: it proposes settings and nodes in float
+  (`candidates`).
 * `closed_loop` runs a plan on check samples before its model is written, on every path. Its candidates differ
   in facts of planning that no setting has (nodes that stay float for their measured noise, noise budgets of
   single outputs); `output_shift` scores them.
 
 What the searches share: `fallback_nodes` leaves float what cannot be written or run. `ranking` measures which
-nodes add the noise, in groups, on `submodels`; `sensitivity` is the same ranking as a result for people.
+nodes add the noise, in groups, on `submodels`.
 `speed_check` measures speed, on `synthetic_samples` where there are none, and `node_costs` each node's part
 of it.
 """

@@ -38,8 +38,8 @@ from ..plan.plan import QuantPlan
 from ..planning.plan_model import PlannedModel
 from ..targets.machine import runs_here
 from .ranking import NodesAlone, estimated_shares, measured_groups, prices_of, shared_out
+from .run_samples import RunSamples, run_samples
 from .submodels import left_float
-from .tuning_data import RunSamples, run_samples
 
 SAMPLES = 8
 """Samples that noise is attributed on where no number is given: all are in memory at once."""

@@ -82,7 +82,7 @@ from .fallback_nodes import blamed_on_nodes
 from .integer_share import arithmetic, assumed_time
 from .loop import Loop, Patience, Proposer
 from .ranking import ranked_nodes
-from .tuning_data import RunSamples, outputs_of, run_samples
+from .run_samples import RunSamples, outputs_of, run_samples
 from .worth import MIN_GAIN
 
 CHECK_SAMPLES, MOST_CHECK_SAMPLES = 16, 128

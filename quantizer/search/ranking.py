@@ -36,6 +36,7 @@ from ..planning.plan_model import PlannedModel
 from ..targets.machine import runs_here
 from .candidates import RankedNode
 from .integer_share import assumed_prices
+from .run_samples import RunSamples
 from .submodels import (
     SampleWalk,
     node_groups,
@@ -44,7 +45,6 @@ from .submodels import (
     segment_ends,
     splittable_model,
 )
-from .tuning_data import RunSamples
 
 V = TypeVar("V")
 

@@ -78,11 +78,11 @@ def test_an_error_of_qprof_is_one_line_with_its_exit_code(failing: Failing) -> N
 
 
 def test_a_module_that_is_not_installed_is_named(failing: Failing) -> None:
-    name = "qprof_onnx.quantizer.report"
+    name = "qprof_onnx.quantizer.plugins.report"
     result = failing(ModuleNotFoundError(f"No module named '{name}'", name=name))
     assert (result.exit_code, result.stderr) == (
         2,
-        "error: quantizer.report is not installed; install all of qprof-onnx\n",
+        "error: quantizer.plugins.report is not installed; install all of qprof-onnx\n",
     )
 
 

@@ -18,8 +18,8 @@ from qprof_onnx.cli.options import data_option
 from qprof_onnx.profiles.samples.objects import PreprocessedData
 from qprof_onnx.quantizer.api import evaluate as evaluation
 from qprof_onnx.quantizer.api import from_samples
-from qprof_onnx.quantizer.api import sensitivity as ranking
-from qprof_onnx.quantizer.api import tune as tuning
+from qprof_onnx.quantizer.plugins.tune import sensitivity as ranking
+from qprof_onnx.quantizer.plugins.tune import tune as tuning
 
 from ..profiles.runner.dask_processes import dask_cluster, wait_for_workers
 

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 from qprof_onnx.cli.main import main
 from qprof_onnx.quantizer.api import profiling
-from qprof_onnx.quantizer.search import trial
+from qprof_onnx.quantizer.plugins.tune import trial
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits"
 MODEL, DATA, LABELS = DIGITS / "model.onnx", DIGITS / "calibration", DIGITS / "heldout" / "labels.txt"
@@ -112,7 +112,7 @@ def test_sensitivity_refuses_it_before_a_plan_is_made(
 def test_report_refuses_a_profile_of_newer_data_before_models_are_compared(
     profile: Path, plan: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("qprof_onnx.quantizer.report.report.evaluate", None)
+    monkeypatch.setattr("qprof_onnx.quantizer.plugins.report.report.evaluate", None)
     report = ["report", MODEL, plan.with_suffix(".onnx"), "-o", "page", "--history", "few.txt"]
     found = qprof(*report, "--plan", plan, "--profile", profile, "--data", DATA)
     is_refused(found, "few.txt: the document must be a mapping")

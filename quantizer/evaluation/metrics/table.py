@@ -106,7 +106,7 @@ KINDS: tuple[MetricKind, ...] = (
     MetricKind(
         "f1",
         "F1 of boxes",
-        "metrics.detection:f1",
+        "plugins.metrics.detection:f1",
         _BOX_TRUTH,
         _FLOAT_BOXES,
         options={**_BOXES, "iou": 0.5},
@@ -114,17 +114,17 @@ KINDS: tuple[MetricKind, ...] = (
     MetricKind(
         "map",
         "mAP at IoU 0.5 to 0.95",
-        "metrics.detection:mean_average_precision",
+        "plugins.metrics.detection:mean_average_precision",
         _BOX_TRUTH,
         _FLOAT_BOXES,
         options=_FOR_MAP,
-        recognises="metrics.true_boxes:holds_true_boxes",
+        recognises="plugins.metrics.true_boxes:holds_true_boxes",
         library="pycocotools.cocoeval",
     ),
     MetricKind(
         "map50",
         "mAP at IoU 0.5",
-        "metrics.detection:mean_average_precision",
+        "plugins.metrics.detection:mean_average_precision",
         _BOX_TRUTH,
         _FLOAT_BOXES,
         options=_FOR_MAP,
@@ -133,7 +133,7 @@ KINDS: tuple[MetricKind, ...] = (
     MetricKind(
         "miou",
         "mean IoU of classes",
-        "metrics.segmentation:mean_iou",
+        "plugins.metrics.segmentation:mean_iou",
         "masks of classes (.npy, .png), one for each sample, or one .npy",
         "the masks of the float model",
         options={"ignore": 255, "threshold": None},
@@ -141,7 +141,7 @@ KINDS: tuple[MetricKind, ...] = (
     MetricKind(
         "recall@K",
         "queries that find a document of theirs among the first K",
-        "metrics.retrieval:recall",
+        "plugins.metrics.retrieval:recall",
         "number of the pair of each row: its first row is the query, the others are its documents",
         options={"among": None},
         usual_numbers=(1, 5, 10),
@@ -149,7 +149,7 @@ KINDS: tuple[MetricKind, ...] = (
     MetricKind(
         "mrr",
         "mean reciprocal rank",
-        "metrics.retrieval:mean_reciprocal_rank",
+        "plugins.metrics.retrieval:mean_reciprocal_rank",
         "number of the pair of each row: its first row is the query, the others are its documents",
         options={"among": None},
     ),
@@ -163,7 +163,7 @@ KINDS: tuple[MetricKind, ...] = (
     MetricKind(
         "wer",
         "word error rate",
-        "metrics.texts:word_error_rate",
+        "plugins.metrics.texts:word_error_rate",
         _TEXT_TRUTH,
         "the texts of the float model",
         higher_is_better=False,
@@ -173,7 +173,7 @@ KINDS: tuple[MetricKind, ...] = (
     MetricKind(
         "cer",
         "character error rate",
-        "metrics.texts:character_error_rate",
+        "plugins.metrics.texts:character_error_rate",
         _TEXT_TRUTH,
         "the texts of the float model",
         higher_is_better=False,
@@ -183,7 +183,7 @@ KINDS: tuple[MetricKind, ...] = (
     MetricKind(
         "perplexity",
         "perplexity",
-        "metrics.language:perplexity",
+        "plugins.metrics.language:perplexity",
         "none",
         "the next tokens of the texts",
         higher_is_better=False,
@@ -192,13 +192,19 @@ KINDS: tuple[MetricKind, ...] = (
         options={"ids": None},
     ),
     MetricKind(
-        "psnr", "PSNR", "metrics.images:psnr", _PICTURES, unit="dB", drop="dB", options={"range": None}
+        "psnr",
+        "PSNR",
+        "plugins.metrics.images:psnr",
+        _PICTURES,
+        unit="dB",
+        drop="dB",
+        options={"range": None},
     ),
-    MetricKind("ssim", "SSIM", "metrics.images:ssim", _PICTURES, options={"range": None}),
+    MetricKind("ssim", "SSIM", "plugins.metrics.images:ssim", _PICTURES, options={"range": None}),
     MetricKind(
         "rmse",
         "root mean square error",
-        "metrics.regression:rmse",
+        "plugins.metrics.regression:rmse",
         _NUMBERS,
         higher_is_better=False,
         unit="",
@@ -207,13 +213,13 @@ KINDS: tuple[MetricKind, ...] = (
     MetricKind(
         "mae",
         "mean absolute error",
-        "metrics.regression:mae",
+        "plugins.metrics.regression:mae",
         _NUMBERS,
         higher_is_better=False,
         unit="",
         drop="relative",
     ),
-    MetricKind("r2", "coefficient of determination", "metrics.regression:r2", _NUMBERS),
+    MetricKind("r2", "coefficient of determination", "plugins.metrics.regression:r2", _NUMBERS),
 )
 """Every built-in metric that has a name."""
 

@@ -16,9 +16,9 @@ from qprof_onnx.profiles.records.profile import ModelId, Profile
 from qprof_onnx.profiles.records.store import dumps, loads
 from qprof_onnx.profiles.runner import calibrate as runner
 from qprof_onnx.profiles.runner.calibrate import calibrate
-from qprof_onnx.profiles.runner.cluster import dumps_shard, loads_shard, merged_texts
 from qprof_onnx.profiles.runner.settings import RunSettings
 from qprof_onnx.profiles.samples.values import Sample
+from qprof_onnx.quantizer.plugins.cluster.cluster import dumps_shard, loads_shard, merged_texts
 
 ID = ModelId("structure", "weights", 13)
 NET = """<ir_version: 8, opset_import: ["": 13]>

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from qprof_onnx.profiles.base.errors import ConfigError, DataError
 
+from ...quantizer.plugins.data.test_text import IDS, saved_tokenizer
 from .opening import opened, read, refusal, spec, written
-from .test_text import IDS, saved_tokenizer
 
 pa = pytest.importorskip("pyarrow", reason="of the extra test-all")
 pq = pytest.importorskip("pyarrow.parquet", reason="of the extra test-all")

@@ -40,7 +40,7 @@ def test_the_command_names_the_packages_of_the_extra_that_are_missing(
 
 def test_a_tokenizer_needs_the_extra_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("tokenizers", reason="of the extra text")
-    from .test_text import lines, saved_tokenizer
+    from ...quantizer.plugins.data.test_text import lines, saved_tokenizer
 
     source, recipe = lines(tmp_path, "one\n"), saved_tokenizer(tmp_path)
     monkeypatch.setitem(sys.modules, "tokenizers", None)

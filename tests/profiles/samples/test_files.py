@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 from qprof_onnx.profiles.base.errors import DataError
-from qprof_onnx.profiles.readers import remote_storage as remote
 from qprof_onnx.profiles.samples import storage as files
 from qprof_onnx.profiles.samples.storage import data_files, holds, is_url, place_of, shown_location
+from qprof_onnx.quantizer.plugins.data import remote_storage as remote
 
 fsspec = pytest.importorskip("fsspec", reason="of the extra test-all")
 

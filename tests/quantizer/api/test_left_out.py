@@ -173,15 +173,15 @@ def test_a_model_is_judged_without_fixes_that_fail(place: str, step: str, lenien
 
 
 REPORT = {
-    "report.estimates._noise_of": "noise",
-    "report.assemble.noise_budgets": "noise of the outputs",
-    "report.assemble.node_records": "nodes",
-    "report.assemble._predicted_speed": "predicted speed",
-    "report.assemble.tensor_noise": "noise of tensors",
-    "report.assemble.tensor_records": "tensors",
-    "report.assemble.float_groups": "float nodes",
-    "report.assemble.sample_records": "samples",
-    "report.assemble.shared_groups": "shared scales",
+    "plugins.report.estimates._noise_of": "noise",
+    "plugins.report.assemble.noise_budgets": "noise of the outputs",
+    "plugins.report.assemble.node_records": "nodes",
+    "plugins.report.assemble._predicted_speed": "predicted speed",
+    "plugins.report.assemble.tensor_noise": "noise of tensors",
+    "plugins.report.assemble.tensor_records": "tensors",
+    "plugins.report.assemble.float_groups": "float nodes",
+    "plugins.report.assemble.sample_records": "samples",
+    "plugins.report.assemble.shared_groups": "shared scales",
 }
 
 
@@ -265,8 +265,8 @@ def test_a_step_that_fails_returns_what_stands_without_it_and_one_finding(
 @pytest.mark.parametrize(
     ("place", "step"),
     {
-        "search.trial.screen_model": "candidate 'default'",
-        "search.trial.ranked_nodes": "ranking of the nodes by their noise",
+        "plugins.tune.trial.screen_model": "candidate 'default'",
+        "plugins.tune.trial.ranked_nodes": "ranking of the nodes by their noise",
     }.items(),
 )
 def test_a_tuning_goes_on_without_what_fails(

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import qprof_onnx as qprof
-from qprof_onnx.quantizer.report import report as module
+from qprof_onnx.quantizer.plugins.report import report as module
 
 DIGITS = Path(__file__).parents[3] / "examples" / "digits"
 MODEL = DIGITS / "model.onnx"

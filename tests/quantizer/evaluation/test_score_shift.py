@@ -16,8 +16,8 @@ from qprof_onnx.quantizer.evaluation.metrics.score_shift import (
     shift_of_rows,
 )
 from qprof_onnx.quantizer.evaluation.options import EvaluationOptions
-from qprof_onnx.quantizer.metrics.boxes import Boxes
-from qprof_onnx.quantizer.metrics.detection import answers
+from qprof_onnx.quantizer.plugins.metrics.boxes import Boxes
+from qprof_onnx.quantizer.plugins.metrics.detection import answers
 
 from ...cli.conftest import DIGITS
 

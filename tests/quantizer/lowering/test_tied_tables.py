@@ -11,12 +11,12 @@ import onnxruntime as ort
 import pytest
 from onnx import numpy_helper, parser
 from qprof_onnx.profiles.records.profile import DataId, Profile
-from qprof_onnx.quantizer.exchange.quantized_models import source_of_model
-from qprof_onnx.quantizer.exchange.source_plan import plan_of_source
 from qprof_onnx.quantizer.lowering.lower import lower
 from qprof_onnx.quantizer.model.identity import model_id
 from qprof_onnx.quantizer.operators.graph import index
 from qprof_onnx.quantizer.plan.plan import QuantPlan
+from qprof_onnx.quantizer.plugins.exchange.quantized_models import source_of_model
+from qprof_onnx.quantizer.plugins.exchange.source_plan import plan_of_source
 from qprof_onnx.quantizer.prepare.prepare import prepare
 from qprof_onnx.quantizer.targets.loading import load_recipe
 from qprof_onnx.quantizer.targets.target import Recipe

@@ -40,11 +40,15 @@ ALLOWED = {
     ("quantizer/model", "in_opset", "ir.from_proto"): "out of it; tensors are those of the argument",
     ("quantizer/model", "in_opset", "onnx.version_converter.convert_version"): "the one use of the converter",
     ("quantizer/prepare", "_evaluate_in_onnx", "ir.to_proto"): "one node, for the evaluator",
-    ("quantizer/exchange", "_add_functions", "ir.to_proto"): "one function, to compare it with another",
-    ("quantizer/microbenchmarks", "_node_times", "ir.from_proto"): "networks that measure-target builds",
-    ("quantizer/microbenchmarks", "measured_overheads", "ir.from_proto"): "the same",
-    ("quantizer/microbenchmarks", "packed_times", "ir.from_proto"): "the same",
-    ("quantizer/microbenchmarks", "recurrent_times", "ir.from_proto"): "the same",
+    (
+        "quantizer/plugins",
+        "_add_functions",
+        "ir.to_proto",
+    ): "one function, to compare it with another",
+    ("quantizer/plugins", "_node_times", "ir.from_proto"): "networks that measure-target builds",
+    ("quantizer/plugins", "measured_overheads", "ir.from_proto"): "the same",
+    ("quantizer/plugins", "packed_times", "ir.from_proto"): "the same",
+    ("quantizer/plugins", "recurrent_times", "ir.from_proto"): "the same",
     ("quantizer/planning", "_size", "ir.to_proto"): "a graph without its constants, whose bytes are counted",
     ("quantizer/evaluation", "stored_caches", "onnx.load"): "types of inputs, before they are fed",
     ("quantizer/evaluation", "node_times", "onnx.load"): "names of nodes of onnxruntime's optimised graph",
@@ -73,7 +77,7 @@ ALLOWED = {
         "_write_with_data",
         "ir.external_data.unload_from_model",
     ): "large weights to their file; it would close the maps of small ones, which are loaded before",
-    ("profiles/runner", "use", "ir.load"): "and out of it, in the worker",
+    ("quantizer/plugins", "use", "ir.load"): "and out of it, in the worker",
 }
 
 

@@ -20,10 +20,10 @@ from qprof_onnx.quantizer.api.profiling import profile_model
 from qprof_onnx.quantizer.evaluation.evaluate import evaluate
 from qprof_onnx.quantizer.evaluation.layers import compare_layers
 from qprof_onnx.quantizer.evaluation.options import EvaluationOptions
-from qprof_onnx.quantizer.exchange.kv_scales import write
 from qprof_onnx.quantizer.operators.concat_caches import Turning, concat_caches, turning_of
 from qprof_onnx.quantizer.plan.provenance import borders_in
 from qprof_onnx.quantizer.plan.store import read_plan
+from qprof_onnx.quantizer.plugins.exchange.kv_scales import write
 from qprof_onnx.quantizer.prepare.prepare import file_of, open_prepared
 from qprof_onnx.quantizer.targets.loading import load_recipe
 

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from qprof_onnx.profiles.base.errors import PlanError
 from qprof_onnx.quantizer.evaluation.metrics.score import Score
+from qprof_onnx.quantizer.plugins.tune.plan_search import HALVINGS, LOOKS, PlanSearch, halvings
 from qprof_onnx.quantizer.search.candidates import Base, Candidate, RankedNode, Trial, meets
 from qprof_onnx.quantizer.search.options import QualityTarget
-from qprof_onnx.quantizer.search.plan_search import HALVINGS, LOOKS, PlanSearch, halvings
 
 NODES = tuple("abcdefghijklmnopqrst")
 DEFAULT, OTHER, SLOW, FAST = (Base(name) for name in ("default", "other", "slow", "fast"))

@@ -1,0 +1,392 @@
+"""Samples from files of sound."""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import re
+import wave
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from dataclasses import field as of_field
+from itertools import islice
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from msgspec import Meta
+
+from ....profiles.base.errors import ConfigError, DataError
+from ....profiles.base.extras import install_command, library
+from ....profiles.base.findings import Code, Finding
+from ....profiles.samples.batches import has_batch, in_batches
+from ....profiles.samples.constants import Constants, checked_names, constant_arrays
+from ....profiles.samples.preprocessing import RECIPE, Preprocessing, recipe_of
+from ....profiles.samples.registry import AUDIO_SUFFIXES
+from ....profiles.samples.states import lines_of_values, values_advice
+from ....profiles.samples.storage import data_files, place_of, shown_location
+from ....profiles.samples.values import InputSpec, Sample, Samples, shape_text
+
+# Recordings as one channel of float samples in -1..1.
+#
+# The library soundfile reads what libsndfile knows; WAV files of plain integer samples need no library.
+
+FULL_SCALE = {1: 1 << 7, 2: 1 << 15, 3: 1 << 23, 4: 1 << 31}
+"""Integer that stands for 1.0, by bytes of a sample."""
+
+Channels = Literal["mean", "first"]
+"""How several channels become one."""
+
+
+def recording_of(
+    where: str, content: bytes, channels: Channels = "mean"
+) -> tuple[npt.NDArray[np.float32], int]:
+    """Return the signal of a file, one channel with a full scale of -1..1, and its samples a second.
+
+    ConfigError if it is not plain PCM, and the library soundfile is not installed.
+    """
+    values, rate = _plain_wav(content) or _by_soundfile(where, content)
+    if not len(values):
+        raise DataError(f"{where}: holds no samples; leave the file out")
+    one = values.mean(axis=1) if channels == "mean" else values[:, 0]
+    return one.astype(np.float32), rate
+
+
+def _plain_wav(content: bytes) -> tuple[npt.NDArray[np.float64], int] | None:
+    """Return the frames of a plain PCM WAV file and its rate; None for a broken or another file."""
+    try:
+        with wave.open(io.BytesIO(content)) as file:
+            channels, width, rate, frames, _, _ = file.getparams()
+            data = file.readframes(frames)
+    except (wave.Error, EOFError, RuntimeError):  # the last, on chunks that are longer than the file
+        return None
+    if width not in FULL_SCALE or not channels or len(data) != frames * channels * width:
+        return None
+    values: npt.NDArray[Any]
+    if width == 1:  # unsigned; all others are signed and little-endian
+        values = np.frombuffer(data, np.uint8).astype(np.float64) - FULL_SCALE[1]
+    elif width == 3:
+        padded = np.zeros((len(data) // 3, 4), np.uint8)
+        padded[:, 1:] = np.frombuffer(data, np.uint8).reshape(-1, 3)
+        values = padded.view("<i4")[:, 0] >> 8
+    else:
+        values = np.frombuffer(data, f"<i{width}")
+    return values.astype(np.float64).reshape(-1, channels) / FULL_SCALE[width], rate
+
+
+def _by_soundfile(where: str, content: bytes) -> tuple[npt.NDArray[np.float64], int]:
+    if importlib.util.find_spec("soundfile") is None:
+        raise ConfigError(
+            f"{where}: is no WAV file of plain integer samples, or is broken; for other formats install "
+            f"soundfile with: {install_command('audio')}"
+        )
+    soundfile = library("soundfile", where, "audio")
+    try:
+        values, rate = soundfile.read(io.BytesIO(content), dtype="float64", always_2d=True)
+    except (soundfile.SoundFileError, TypeError, ValueError, RuntimeError) as error:
+        line = str(error).splitlines()[0]
+        raise DataError(f"{where}: is broken or no recording ({line}); write the file again") from error
+    return values, int(rate)
+
+
+def _resampled(
+    where: str, signal: npt.NDArray[np.float32], rate: int, new_rate: int, library_name: str
+) -> npt.NDArray[np.float32]:
+    """Return a signal at another rate, both in samples a second.
+
+    `library_name` is `soxr` or `scipy`, which resamples; with "refuse", other rates are a DataError.
+    """
+    if rate == new_rate:
+        return signal
+    if library_name == "soxr":
+        resampled = library("soxr", where, "audio").resample(signal, rate, new_rate)
+    elif library_name == "scipy":
+        divisor = int(np.gcd(rate, new_rate))
+        scipy_signal = library("scipy.signal", where, "audio")
+        resampled = scipy_signal.resample_poly(signal, new_rate // divisor, rate // divisor)
+    else:
+        raise DataError(
+            f"{where}: has {rate} samples a second, and the recipe says {new_rate}; resample the file, "
+            "or set resample: soxr in the recipe"
+        )
+    return np.asarray(resampled, np.float32)
+
+
+# Windows of a recording, as the arrays of a model's inputs.
+
+Length = int | str
+"""A number of samples of the signal, or seconds: "0.5 s", "20 ms"."""
+
+
+@dataclass(frozen=True)
+class AudioRecipe:
+    """How a recording becomes the input of a model: samples of -1 to 1, one channel."""
+
+    rate: Annotated[
+        Annotated[int, Meta(ge=1)] | None, Meta(description="N: samples a second that the model takes")
+    ] = None
+    resample: Annotated[
+        Literal["refuse", "soxr", "scipy"],
+        Meta(description="refuse, soxr or scipy: what becomes of files with another rate"),
+    ] = "refuse"
+    window: Annotated[
+        Length | None,
+        Meta(description="N samples, or 0.5 s, or 20 ms: of one sample; else what the model fixes, or all"),
+    ] = None
+    hop: Annotated[
+        Length | None, Meta(description="N samples, or 0.5 s: from window to window; else the window")
+    ] = None
+    channels: Annotated[Channels, Meta(description="mean or first: how several channels become one")] = "mean"
+    normalize: Annotated[
+        bool, Meta(description="true or false: whether a recording gets mean 0 and variance 1")
+    ] = False
+    scale: Annotated[
+        float, Meta(description="a number: what -1 to 1 is multiplied by, as 32768 for 16-bit values")
+    ] = 1.0
+    pad: Annotated[
+        bool, Meta(description="true or false: whether the last window is filled up with zeros, or left out")
+    ] = False
+    input: Annotated[str, Meta(description="NAME of the input that takes the signal")] = ""
+    column: Annotated[str, Meta(description="NAME of the column that holds recordings")] = ""
+    constants: Constants = of_field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class AudioEncoder:
+    """Makes samples of recordings.
+
+    Attributes:
+        recipe: how.
+        rate: samples a second.
+        spec: of the input that takes the signal.
+        shape: of that input, -1 where the window goes.
+        window: samples of the signal in one sample; None for the whole recording.
+        hop: samples from window to window.
+        constants: of the other inputs.
+        findings: what was assumed.
+    """
+
+    recipe: AudioRecipe
+    rate: int
+    spec: InputSpec
+    shape: tuple[int, ...]
+    window: int | None
+    hop: int | None
+    constants: Mapping[str, npt.NDArray[Any]]
+    findings: tuple[Finding, ...] = ()
+
+    def arrays(self, where: str, content: bytes) -> Iterator[dict[str, npt.NDArray[Any]]]:
+        """Yield the arrays of each window of a recording."""
+        recipe, dtype = self.recipe, self.spec.dtype
+        signal, rate = recording_of(where, content, recipe.channels)
+        signal = _resampled(where, signal, rate, self.rate, recipe.resample)
+        if recipe.normalize:  # as Wav2Vec2FeatureExtractor of transformers does
+            signal = (signal - signal.mean()) / np.sqrt(signal.var() + np.float32(1e-7))
+        for window in self._windows(where, signal):
+            values = window * np.float32(recipe.scale)
+            if dtype.kind in "iu":
+                values = np.clip(np.rint(values), np.iinfo(dtype).min, np.iinfo(dtype).max)
+            yield {self.spec.name: values.astype(dtype).reshape(self.shape), **self.constants}
+
+    def _windows(self, where: str, signal: npt.NDArray[np.float32]) -> Iterator[npt.NDArray[np.float32]]:
+        window = self.window or len(signal)
+        hop = self.hop or window
+        count = max(0, len(signal) - window) // hop + (len(signal) >= window)
+        for number in range(count):
+            yield signal[number * hop : number * hop + window]
+        rest = signal[count * hop :]
+        if self.recipe.pad and len(rest):
+            yield np.pad(rest, (0, window - len(rest)))
+        elif not count:
+            raise DataError(
+                f"{where}: has {len(signal)} samples at {self.rate} Hz, fewer than a window of {window}; "
+                "leave the file out, or set pad: true in the recipe"
+            )
+
+
+def audio_encoder(preprocessing: Preprocessing, inputs: Sequence[InputSpec]) -> AudioEncoder:
+    """Return an encoder that makes samples of recordings, for a recipe or a `preprocessor_config.json`."""
+    where = preprocessing.name or "--preprocess"
+    if preprocessing.kind != RECIPE:
+        config = preprocessing.settings
+        if config.get("feature_size", 1) != 1:
+            raise ConfigError(
+                f"{preprocessing.name}: asks for {config.get('feature_size')} features of each frame, and "
+                "only the signal is read here; make features in Python, with --data file.py:function"
+            )
+        settings = {"rate": config.get("sampling_rate"), "normalize": config.get("do_normalize", False)}
+        preprocessing = replace(preprocessing, settings=settings)
+    recipe = recipe_of(preprocessing, AudioRecipe)
+    if recipe.rate is None:
+        raise ConfigError(
+            f"{where}: the model does not say which rate it takes; give a recipe with the lines "
+            "'reader: audio' and, for one, 'rate: 16000'"
+        )
+    constants = constant_arrays(where, recipe.constants, inputs)
+    spec = _signal_input(where, recipe, [spec for spec in inputs if spec.name not in constants])
+    if spec.dtype.kind in "iu" and recipe.scale == 1.0:
+        raise ConfigError(
+            f"{where}: input '{spec.name}' takes integers, and the signal is -1..1; set scale: 32768 for "
+            "16-bit values"
+        )
+    shape, fixed = _layout(where, spec)
+    window = fixed if recipe.window is None else _in_samples(f"{where}: window", recipe.window, recipe.rate)
+    if fixed is not None and window != fixed:
+        raise ConfigError(f"{where}: window: is {window} samples, and the model fixes {fixed}; leave it out")
+    if window is None and preprocessing.state:
+        raise ConfigError(
+            f"{where}: state: goes from window to window, and recordings are not cut into any; add the line "
+            f"'window: {USUAL_WINDOW}' ({WINDOW_OF_MODEL})"
+        )
+    hop = None if recipe.hop is None else _in_samples(f"{where}: hop", recipe.hop, recipe.rate)
+    findings: tuple[Finding, ...] = ()
+    if recipe.window is None:
+        cut = "whole recordings" if window is None else f"windows of {window} samples every {hop or window}"
+        remedy = "window and hop in the recipe cut otherwise"
+        findings = (Finding(Code.READING_ASSUMED, f"{where}: {cut}", where, remedy=remedy),)
+    return AudioEncoder(recipe, recipe.rate, spec, shape, window, hop, constants, findings)
+
+
+def _signal_input(where: str, recipe: AudioRecipe, specs: Sequence[InputSpec]) -> InputSpec:
+    """Return the input that takes the signal; ConfigError if another input has no value."""
+    if recipe.input:
+        checked_names(f"{where}: input", {recipe.input: None}, [spec.name for spec in specs])
+    chosen = [spec for spec in specs if recipe.input in ("", spec.name)]
+    if len(chosen) != 1 or len(specs) != 1:
+        arrays = [spec for spec in specs if _may_be_signal(spec)]
+        (signal,) = chosen if len(chosen) == 1 else arrays if len(arrays) == 1 else (None,)
+        rates = {spec.name: recipe.rate for spec in specs if spec.dtype.kind == "i" and _is_rate(spec.name)}
+        if signal is not None:
+            lines = lines_of_values([spec for spec in specs if spec is not signal], rates)
+            steps = _lines_of_steps(specs, signal, recipe)
+            why = f", and a state goes from window to window ({WINDOW_OF_MODEL})" if steps else ""
+            raise ConfigError(
+                f"{where}: input '{signal.name}' takes the signal, and the others have no value{why}; add to "
+                f"the recipe the line{'s'[: len(lines + steps) > 1]} {_quoted(lines + steps)}"
+            )
+        if not specs:
+            raise ConfigError(
+                f"{where}: every input has a value; leave that which takes the signal out of constants"
+            )
+        open_names = ", ".join(f"'{spec.name}' ({spec})" for spec in specs)
+        others = [spec for spec in specs if spec.fed_by or spec.dtype.kind != "f"]
+        keys = f"as {values_advice(others, rates)}" if others else "as constants: {NAME: VALUE}"
+        raise ConfigError(
+            f"{where}: which input takes the signal? Without a value are {open_names}; name it in the "
+            f"recipe, as input: NAME, and give every other one a value, {keys}"
+        )
+    return chosen[0]
+
+
+USUAL_RATE, USUAL_WINDOW = 16000, 512
+"""Samples a second, and in a step, that advice has where nothing is known: those of many models of speech."""
+
+WINDOW_OF_MODEL = f"window: the samples of one step, {USUAL_WINDOW} for one"
+
+
+def _lines_of_steps(
+    specs: Sequence[InputSpec], signal: InputSpec, recipe: AudioRecipe | None = None
+) -> list[str]:
+    """Return the line of a recipe that cuts recordings into the steps of a state.
+
+    [] if there is no state, or if the model or the recipe sets the window.
+    """
+    is_said = recipe is not None and recipe.window is not None
+    fixed = signal.shape is not None and all(isinstance(size, int) for size in signal.shape[1:])
+    if is_said or fixed or not any(spec.fed_by for spec in specs):
+        return []
+    return [f"window: {USUAL_WINDOW}"]
+
+
+def _quoted(lines: Sequence[str]) -> str:
+    *others, last = (f"'{line}'" for line in lines)
+    return f"{', '.join(others)} and {last}" if others else last
+
+
+def _whole_recipe(inputs: Sequence[InputSpec]) -> tuple[list[str], str]:
+    """Return the lines of a recipe for recordings that suits the inputs, and a note on values to check."""
+    lines = ["reader: audio", f"rate: {USUAL_RATE}"]
+    signals = [spec for spec in inputs if _may_be_signal(spec)]
+    if len(inputs) == 1 or len(signals) != 1:
+        return lines, "rate: samples a second, as the model was trained"
+    others = [spec for spec in inputs if spec is not signals[0]]
+    steps = _lines_of_steps(inputs, signals[0])
+    lines += [*steps, *lines_of_values(others, {o.name: USUAL_RATE for o in others if _is_rate(o.name)})]
+    known = "rate: samples a second, as the model was trained"
+    return lines, f"{known}; {WINDOW_OF_MODEL}" if steps else known
+
+
+def _may_be_signal(spec: InputSpec) -> bool:
+    return bool(spec.dtype.kind == "f" and spec.shape and spec.shape[-1] != 1 and not spec.fed_by)
+
+
+def _is_rate(name: str) -> bool:
+    return name.lower() == "sr" or "rate" in name.lower()
+
+
+def _layout(where: str, spec: InputSpec) -> tuple[tuple[int, ...], int | None]:
+    """Return the shape of the input, -1 for the window, and the window if the model fixes it.
+
+    The window is the last dimension, or the one before it if the last one is 1 and that one is not. Any other
+    fixed dimension must be 1.
+    """
+    dims = spec.shape if spec.shape is not None else (1, None)
+    axis = len(dims) - 1
+    if len(dims) == 3 and dims[2] == 1 and dims[1] != 1:
+        axis = 1
+    batch = 0 if len(dims) > 1 else None
+    others = [dim for number, dim in enumerate(dims) if number not in (axis, batch) and isinstance(dim, int)]
+    if not dims or len(dims) > 3 or any(size != 1 for size in others):
+        raise ConfigError(
+            f"{where}: input '{spec.name}' has shape {shape_text(spec.shape)}, and a signal fits (samples), "
+            "(1, samples) and (1, 1, samples); make other features in Python, with --data file.py:function"
+        )
+    fixed = dims[axis]
+    shape = tuple(-1 if number == axis else 1 for number in range(len(dims)))
+    return shape, fixed if isinstance(fixed, int) else None
+
+
+def _in_samples(where: str, length: int | str, rate: int) -> int:
+    """Return a length in samples of a signal: a number of them, or seconds such as "0.5 s" or "20 ms"."""
+    match = re.fullmatch(r"([0-9.]+) ?(s|ms)", length) if isinstance(length, str) else None
+    try:
+        seconds = None if match is None else float(match[1]) / (1000 if match[2] == "ms" else 1)
+    except ValueError:
+        seconds = None
+    samples = length if isinstance(length, int) else round((seconds or 0) * rate)
+    if samples < 1:
+        raise ConfigError(
+            f"{where}: is {length}; give a number of samples, or seconds such as 0.5 s or 20 ms"
+        )
+    return samples
+
+
+def open(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing) -> Samples:
+    """Return the windows of a recording, or of those of a folder and its folders, each as a sample."""
+    if not preprocessing.reader:
+        lines, known = _whole_recipe(inputs)
+        raise DataError(
+            f"{shown_location(source)}: holds recordings, and the model does not say which rate it takes; "
+            f"give a recipe with --preprocess FILE, with the lines {_quoted(lines)} ({known})"
+        )
+    encoder = audio_encoder(preprocessing, inputs)
+    files = data_files(source, AUDIO_SUFFIXES, deep=True)
+    if not files:
+        raise DataError(
+            f"{shown_location(source)}: holds no recordings; give {', '.join(AUDIO_SUFFIXES)} files"
+        )
+
+    def windows() -> Iterator[Sample]:
+        for file in files:
+            for number, arrays in enumerate(encoder.arrays(str(file), file.read())):
+                yield Sample(f"{file.name}[{number}]", arrays, step=number)
+
+    def iterate(part: slice) -> Iterator[Sample]:
+        if encoder.window is not None:
+            return islice(windows(), part.start, part.stop, part.step)
+        return (Sample(file.name, next(encoder.arrays(str(file), file.read()))) for file in files[part])
+
+    total = None if encoder.window is not None else len(files)
+    rates = {encoder.spec.name: encoder.rate}
+    samples = Samples(shown_location(source), total, iterate, place_of(source), encoder.findings, rates=rates)
+    return in_batches(samples, inputs) if has_batch(inputs) else samples

@@ -1,0 +1,1024 @@
+"""Samples from rows: CSV, JSON lines and Parquet, data sets on disk, tar shards.
+
+Each format of file gives rows with named values; columns of a row become the arrays of a model's inputs.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import re
+import tarfile
+import zlib
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from dataclasses import field as of_field
+from itertools import islice
+from typing import Annotated, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from msgspec import Meta
+
+from ....profiles.base.errors import ConfigError, DataError, nearest
+from ....profiles.base.extras import library
+from ....profiles.base.findings import Code, Finding
+from ....profiles.base.tool import note
+from ....profiles.samples.arrays import read_npy, read_npz
+from ....profiles.samples.batches import has_batch, in_batches
+from ....profiles.samples.constants import Constants, checked_names, constant_arrays
+from ....profiles.samples.images import image_encoder
+from ....profiles.samples.picture_files import SUFFIXES as IMAGE_SUFFIXES
+from ....profiles.samples.preprocessing import Preprocessing, recipe_of
+from ....profiles.samples.registry import AUDIO_SUFFIXES, TABLE_SUFFIXES, reader_called
+from ....profiles.samples.storage import (
+    DataFile,
+    data_files,
+    decoded,
+    is_file,
+    is_url,
+    joined,
+    local_path,
+    place_of,
+    shown_location,
+)
+from ....profiles.samples.values import InputSpec, Original, Sample, Samples, type_text, with_leading_axes
+
+# Rows with named values, whatever file they come from.
+
+
+class Row(NamedTuple):
+    """A row.
+
+    Attributes:
+        where: file and line, row or member; for messages.
+        name: of the samples that are made of it.
+        values: by column: numbers, text, bytes of a file, arrays; None where one is missing.
+    """
+
+    where: str
+    name: str
+    values: Mapping[str, object]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows that are read one at a time.
+
+    Attributes:
+        source: where they come from, for messages.
+        columns: their names, in order; () where every row has its own.
+        total: number of rows, None where only iterating tells.
+        iterate: gives some of the rows.
+        file_kinds: image or audio, by the names of the columns that are known to hold files.
+    """
+
+    source: str
+    columns: tuple[str, ...]
+    total: int | None
+    iterate: Callable[[slice], Iterator[Row]]
+    file_kinds: Mapping[str, str]
+
+
+# Rows of CSV files: text in every cell, the names of the columns in the first line.
+
+DELIMITERS = {".csv": ",", ".tsv": "\t"}
+"""By ending of the file."""
+
+OTHER_DELIMITERS = (";", "\t", "|", ",")
+"""That a first line may have instead."""
+
+
+def _delimited_rows(source: str, files: Sequence[DataFile], delimiter: str, header: Sequence[str]) -> Rows:
+    """Return the rows of CSV files, which have the same columns.
+
+    `delimiter` is "" for the mark of the ending, or of the first line; `header` names the columns if the
+    files do not begin with them. A row with more or fewer cells is a DataError while iterating.
+    """
+    delimiter = delimiter or _delimiter_of(files[0])
+    columns = tuple(header) or _header_line(files[0], delimiter)
+    for file in files[1:]:
+        if (other := tuple(header) or _header_line(file, delimiter)) != columns:
+            raise DataError(
+                f"{file}: has the columns {', '.join(other)}, and {files[0]} has {', '.join(columns)}; give "
+                "files of one kind"
+            )
+
+    def every_row() -> Iterator[Row]:
+        for file in files:
+            for line, cells in islice(_delimited_cells(file, delimiter), 0 if header else 1, None):
+                where = f"{file}: line {line}"
+                if len(cells) != len(columns):
+                    raise DataError(
+                        f"{where}: has {len(cells)} cells, and there are {len(columns)} columns; correct the "
+                        "line, or set delimiter in the recipe"
+                    )
+                yield Row(where, f"{file.name}:{line}", dict(zip(columns, cells, strict=True)))
+
+    total = None if any(is_url(file.location) for file in files) else sum(1 for _ in every_row())
+    return Rows(
+        source, columns, total, lambda part: islice(every_row(), part.start, part.stop, part.step), {}
+    )
+
+
+def _header_line(file: DataFile, delimiter: str) -> tuple[str, ...]:
+    """Return the names of the columns in the first line of a CSV file."""
+    _, cells = next(_delimited_cells(file, delimiter), (0, None))
+    if cells is None:
+        raise DataError(f"{file}: is empty; the first line names the columns")
+    names = tuple(name.strip() for name in cells)
+    try:
+        numbers = [float(name) for name in names]
+    except ValueError:
+        numbers = []
+    # Whole numbers that count up may be names of columns; other numbers are a row.
+    if numbers and [number - numbers[0] for number in numbers] != list(range(len(numbers))):
+        raise DataError(
+            f"{file}: line 1: names the columns, and holds the numbers {', '.join(names[:4])}; write names "
+            "above them, or give them as header: [NAME, ...] in a recipe with reader: table"
+        )
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise DataError(f"{file}: line 1: has column '{twice}' twice; rename one")
+    return names
+
+
+def _delimiter_of(file: DataFile) -> str:
+    """Return the mark between the cells of a file.
+
+    It is the usual one of the ending; if the first line has another one only, it is that, with a note.
+    """
+    usual = DELIMITERS.get(file.suffix, ",")
+    line = next((line for _, line in file.lines()), b"")
+    others = [mark for mark in OTHER_DELIMITERS if mark.encode() in line and mark != usual]
+    if usual.encode() in line or not others:
+        return usual
+    sentence = f"{file}: cells are separated by {others[0]!r}, as the first line has them"
+    note(Finding(Code.READING_ASSUMED, sentence, str(file), remedy="delimiter in a recipe says otherwise"))
+    return others[0]
+
+
+def _delimited_cells(file: DataFile, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+    """Yield the cells of each line that has some, with the number of the line at its end."""
+    with io.TextIOWrapper(file.open(), encoding="utf-8-sig", newline="") as text:
+        reader = csv.reader(text, delimiter=delimiter, strict=True)
+        try:
+            for cells in reader:
+                if cells:
+                    yield reader.line_num, cells
+        except csv.Error as error:
+            raise DataError(
+                f"{file}: line {reader.line_num}: is not CSV ({error}); correct the line"
+            ) from None
+        except UnicodeDecodeError as error:
+            raise DataError(
+                f"{file}: after line {reader.line_num}: is not UTF-8 text ({error.reason}); write it as UTF-8"
+            ) from None
+
+
+# Rows of `.jsonl` files: one JSON object a line.
+
+JSON_SUFFIXES = (".jsonl", ".ndjson")
+
+
+def _json_rows(source: str, files: Sequence[DataFile]) -> Rows:
+    """Return the objects of files of JSON lines; empty lines are skipped."""
+
+    def iterate(part: slice) -> Iterator[Row]:
+        lines = ((file, number, line) for file in files for number, line in file.lines())
+        for file, number, line in islice(lines, part.start, part.stop, part.step):
+            where = f"{file}: line {number}"
+            try:
+                row = json.loads(line.decode("utf-8-sig"))
+            except (ValueError, RecursionError) as error:
+                raise DataError(f"{where}: is not JSON ({error}); write one object a line") from None
+            if not isinstance(row, dict):
+                raise DataError(f'{where}: is no JSON object; write one object a line, as {{"text": "..."}}')
+            yield Row(where, f"{file.name}:{number}", row)
+
+    remote = any(is_url(file.location) for file in files)
+    total = None if remote else sum(1 for file in files for _ in file.lines())
+    return Rows(source, (), total, iterate, {})
+
+
+# Rows of Parquet files, and of a data set that the library `datasets` saved to disk; read by pyarrow.
+
+PARQUET_SUFFIXES = (".parquet", ".pq")
+BATCH_ROWS = 64
+"""Rows of a Parquet file that are unpacked at a time."""
+FILE_FEATURES = {"Image": "image", "Audio": "audio"}
+"""Features of `datasets` whose values hold the bytes of a file, and the kind of recipe that reads them."""
+
+
+def _parquet_rows(source: str, files: Sequence[DataFile]) -> Rows:
+    """Return the rows of Parquet files, which have the same columns; only the row groups needed are read."""
+    parquet = library("pyarrow.parquet", source, "tables")
+    group_sizes, columns = [], None
+    for file in files:
+        with _readable_arrow(file), file.open() as stream, parquet.ParquetFile(stream) as table:
+            groups = [table.metadata.row_group(g).num_rows for g in range(table.metadata.num_row_groups)]
+            names, kinds = tuple(table.schema_arrow.names), _file_kinds_in_schema(table.schema_arrow)
+        if columns not in (None, names):
+            raise DataError(f"{file}: has other columns than {files[0]}; give files of one kind")
+        columns = names
+        group_sizes.append(groups)
+    total = sum(map(sum, group_sizes))
+
+    def iterate(part: slice) -> Iterator[Row]:
+        wanted, file_start = range(total)[part], 0
+        for file, groups in zip(files, group_sizes, strict=True):
+            if any(number in wanted for number in range(file_start, file_start + sum(groups))):
+                with _readable_arrow(file), file.open() as stream, parquet.ParquetFile(stream) as table:
+                    group_start = file_start
+                    for group, rows in enumerate(groups):
+                        if any(number in wanted for number in range(group_start, group_start + rows)):
+                            start = group_start
+                            for batch in table.iter_batches(BATCH_ROWS, row_groups=[group]):
+                                yield from _rows_of_batch(batch, file, file_start, start, wanted)
+                                start += batch.num_rows
+                        group_start += rows
+            file_start += sum(groups)
+
+    return Rows(source, columns or (), total, iterate, kinds)
+
+
+def _file_kinds_in_schema(schema: Any) -> dict[str, str]:
+    """Return the columns of files, if the library `datasets` wrote the Parquet file."""
+    metadata = (schema.metadata or {}).get(b"huggingface")
+    try:
+        features = json.loads(metadata)["info"]["features"] if metadata else {}
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return {}
+    return _file_kinds(features)
+
+
+DATASET_STATE, DATASET_INFO, DATASET_SPLITS = "state.json", "dataset_info.json", "dataset_dict.json"
+"""Files of a folder that `save_to_disk` wrote."""
+
+
+def is_saved_dataset(source: str) -> bool:
+    """Return whether `save_to_disk` of the library `datasets` wrote a folder."""
+    return any(is_file(joined(source, name).location) for name in (DATASET_STATE, DATASET_SPLITS))
+
+
+def _saved_dataset_rows(source: str) -> Rows:
+    """Return the rows of a data set that the library `datasets` saved to disk, as one split."""
+    shown = shown_location(source)
+    if not is_file(joined(source, DATASET_STATE).location):
+        splits = _json_object(joined(source, DATASET_SPLITS)).get("splits")
+        names = [str(name) for name in splits] if isinstance(splits, list) else []
+        first = names[0] if names else "train"
+        raise DataError(
+            f"{shown}: holds the splits {', '.join(names)}; name one, as {shown.rstrip('/')}/{first}"
+        )
+    arrow = library("pyarrow", shown, "tables")
+    library("pyarrow.ipc", shown, "tables")
+    entries = _json_object(joined(source, DATASET_STATE)).get("_data_files")
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        raise DataError(f"{shown}: {DATASET_STATE} names no files; save the data set again with save_to_disk")
+    files = [joined(source, str(entry.get("filename"))) for entry in entries]
+    features = _json_object(joined(source, DATASET_INFO)).get("features")
+
+    def iterate(part: slice) -> Iterator[Row]:
+        start = 0
+        for file in files:
+            file_start = start
+            for batch in _arrow_batches(arrow, file):
+                if part.stop is not None and start >= part.stop:
+                    return
+                wanted = range(start + batch.num_rows)[part]
+                yield from _rows_of_batch(batch, file, file_start, start, wanted)
+                start += batch.num_rows
+
+    columns = tuple(features) if isinstance(features, dict) else ()
+    return Rows(shown, columns, None, iterate, _file_kinds(features))
+
+
+def _json_object(file: DataFile) -> dict[str, object]:
+    try:
+        document = json.loads(decoded(str(file), file.read()))
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{file}: is not JSON ({error}); save the data set again") from None
+    if not isinstance(document, dict):
+        raise DataError(f"{file}: holds no JSON object; save the data set again")
+    return document
+
+
+def _file_kinds(features: object) -> dict[str, str]:
+    """Return image or audio for the columns of files, from the features that `datasets` wrote."""
+    entries = features.items() if isinstance(features, dict) else ()
+    kinds = {name: feature.get("_type") for name, feature in entries if isinstance(feature, dict)}
+    return {
+        name: FILE_FEATURES[kind]
+        for name, kind in kinds.items()
+        if isinstance(kind, str) and kind in FILE_FEATURES
+    }
+
+
+def _arrow_batches(arrow: Any, file: DataFile) -> Iterator[Any]:
+    """Yield the batches of an arrow stream; of a local file only the batches looked at are read."""
+    with _readable_arrow(file):
+        stream = file.open() if is_url(file.location) else arrow.memory_map(local_path(file.location))
+        with stream, arrow.ipc.open_stream(stream) as reader:
+            for batch in reader:
+                batch.validate(full=True)  # offsets of a damaged file lead out of its memory
+                yield batch
+
+
+def _rows_of_batch(batch: Any, file: DataFile, file_start: int, start: int, wanted: range) -> Iterator[Row]:
+    """Yield the wanted rows of an arrow batch.
+
+    `file_start`, `start` and `wanted` count all rows: they are the first of the file, the first of the batch,
+    and the wanted ones.
+    """
+    for index in range(batch.num_rows):
+        if start + index in wanted:
+            number = start + index - file_start + 1
+            values = {
+                name: _arrow_value(column[index])
+                for name, column in zip(batch.schema.names, batch.columns, strict=True)
+            }
+            yield Row(f"{file}: row {number}", f"{file.name}:{number}", values)
+
+
+def _arrow_value(scalar: Any) -> object:
+    """Return a value: a list of numbers as an array, and of a stored file its bytes."""
+    values = getattr(scalar, "values", None)  # of a struct it is a method
+    if values is not None and not callable(values) and values.type.num_fields == 0 and not values.null_count:
+        return np.array(values.to_numpy(zero_copy_only=False))  # none of the file, which is closed
+    value = scalar.as_py()
+    if isinstance(value, dict) and value.keys() == {"bytes", "path"}:
+        return value["bytes"] if value["bytes"] is not None else value["path"]
+    return value
+
+
+@contextmanager
+def _readable_arrow(file: DataFile) -> Iterator[None]:
+    """Turn the errors of pyarrow on a damaged file into a DataError."""
+    arrow = library("pyarrow", str(file), "tables")
+    try:
+        yield
+    except (arrow.ArrowException, OSError, ValueError, MemoryError) as error:
+        line = next(iter(str(error).splitlines()), type(error).__name__)
+        raise DataError(f"{file}: is broken or cannot be read ({line}); write the file again") from error
+
+
+# Rows of tar files in the layout of WebDataset: the members with one name but for their endings are a row.
+#
+# A name ends at the first dot of its last part: "00/17.image.jpg" and "00/17.txt" are the row "00/17" with
+# the columns "image.jpg" and "txt". Members are read one at a time, and never written to disk.
+
+TEXT_MEMBERS = ("txt", "text", "transcript", "cls", "cls2", "index", "id")
+"""Last endings of members that hold text."""
+MAX_MEMBER_BYTES = 1 << 31
+"""A larger member is not read."""
+
+
+def _shard_rows(source: str, files: Sequence[DataFile]) -> Rows:
+    """Return the rows of tar files."""
+
+    def iterate(part: slice) -> Iterator[Row]:
+        start, step = part.start or 0, part.step or 1
+        number = 0
+        for file in files:
+            stop = (1 << 62) if part.stop is None else part.stop - number
+            for row in _rows_of_shard(file, range(start - number, stop, step)):
+                number += 1
+                if row is not None:
+                    yield row
+            if part.stop is not None and number >= part.stop:
+                return
+
+    return Rows(source, (), None, iterate, {})
+
+
+def _rows_of_shard(file: DataFile, wanted: range) -> Iterator[Row | None]:
+    """Yield the rows of a file; None for unwanted ones, whose members are not read.
+
+    The file is not read beyond the last wanted row.
+    """
+    key, number, values = "", -1, dict[str, object]()
+    try:
+        with file.open() as stream, tarfile.open(fileobj=stream, mode="r:*") as archive:
+            for member in archive:
+                archive.members = []  # type: ignore[attr-defined]  # tarfile would keep them all
+                folder, slash, last = member.name.removeprefix("./").rpartition("/")
+                stem, _, column = last.partition(".")
+                if not member.isfile() or not column or not stem:  # hidden ones have no stem
+                    continue
+                if f"{folder}{slash}{stem}" != key:
+                    if number >= 0:
+                        row = Row(f"{file}: {key}", f"{file.name}/{key}", values)
+                        yield row if number in wanted else None
+                    key, number, values = f"{folder}{slash}{stem}", number + 1, {}
+                    if number >= wanted.stop:
+                        return
+                if number in wanted:
+                    values.update(_member_values(file, archive, member, column))
+            # tarfile takes a file that is cut off for one that ends there: a whole one has an empty block.
+            if archive.fileobj is not None:
+                archive.fileobj.seek(archive.offset)
+                if len(archive.fileobj.read(tarfile.BLOCKSIZE)) < tarfile.BLOCKSIZE:
+                    raise DataError(
+                        f"{file}: is cut off: a tar file ends with empty blocks; write the file again"
+                    )
+    except (tarfile.TarError, EOFError, zlib.error, OSError) as error:
+        text = next(iter(str(error).splitlines()), type(error).__name__)
+        raise DataError(f"{file}: is broken or no tar file ({text}); write the file again") from error
+    if number >= 0:
+        yield Row(f"{file}: {key}", f"{file.name}/{key}", values) if number in wanted else None
+
+
+def _member_values(
+    file: DataFile, archive: tarfile.TarFile, member: tarfile.TarInfo, column: str
+) -> dict[str, object]:
+    """Return the values of a member, by column: arrays, the keys of JSON, text, else bytes."""
+    where = f"{file}: {member.name}"
+    if member.size > MAX_MEMBER_BYTES:
+        raise DataError(f"{where}: has {member.size / 1e9:.1f} GB; split it")
+    opened = archive.extractfile(member)
+    content = b"" if opened is None else opened.read()
+    if len(content) != member.size:
+        raise DataError(f"{where}: is cut off; write the file again")
+    name, _, kind = column.rpartition(".")
+    name, kind = name or column, kind.lower()
+    if kind == "npy":
+        return read_npy(DataFile(where, where, content), (name,))
+    if kind == "npz":
+        return read_npz(DataFile(where, where, content))
+    if kind == "json":
+        try:
+            document = json.loads(content)
+        except (ValueError, RecursionError) as error:
+            raise DataError(f"{where}: is broken ({error}); write the file again") from None
+        return dict(document) if isinstance(document, dict) else {name: document}
+    return {column: decoded(where, content).rstrip("\r\n") if kind in TEXT_MEMBERS else content}
+
+
+# Columns of a row as the arrays of a model's inputs: numbers, text, and lists of numbers.
+
+Arrays = dict[str, npt.NDArray[Any]]
+
+MISSING_CELLS = frozenset({"", "na", "n/a", "nan", "null", "none", "?"})
+"""Cells of a CSV file, in lower case, that hold no number."""
+ALL = "all"
+"""Stands for all columns of a table that no other key takes."""
+IDS = re.compile(r"|unnamed.*|(.*[ _-])?id|index|idx|row|uuid|guid|date|time|timestamp", re.I)
+"""Names of columns that are rarely an input."""
+ANSWERS = re.compile(r"label|labels|class|target|targets|y|answer|outcome|diagnosis|species|quality", re.I)
+"""Names of columns that are usually the truth."""
+MAX_LISTED_COLUMNS = 12
+"""Columns that a message lists at most."""
+MAX_NOTED_COLUMNS = 4
+"""Columns that are all named in a note."""
+
+Scaling = dict[str, float] | list[float]
+"""Numbers of columns, by their names, or in the order of the columns of the input that takes several."""
+
+
+@dataclass(frozen=True)
+class TableRecipe:
+    """How the columns of a row become the inputs of a model."""
+
+    columns: Annotated[
+        Mapping[str, str | list[str]],
+        Meta(description="for inputs that are not called like a column, NAME: COLUMN, [COLUMN, ...] or all"),
+    ] = of_field(default_factory=dict)
+    exclude: Annotated[
+        tuple[str, ...], Meta(description="[COLUMN, ...] that no input takes: ids, dates, other answers")
+    ] = ()
+    label: Annotated[
+        str,
+        Meta(description="column of the true class, which is no input; --labels FILE:COLUMN takes it"),
+    ] = ""
+    mean: Annotated[
+        Scaling,
+        Meta(description="numbers to subtract: {COLUMN: NUMBER}, or a list for the columns"),
+    ] = of_field(default_factory=dict)
+    std: Annotated[
+        Scaling,
+        Meta(description="numbers to divide by: {COLUMN: NUMBER}, or a list for the columns"),
+    ] = of_field(default_factory=dict)
+    rows: Annotated[int, Meta(ge=1, description="N from 1: rows that are run together, as one batch")] = 1
+    delimiter: Annotated[
+        str, Meta(max_length=1, description="one character: what parts the cells of a CSV file")
+    ] = ""
+    header: Annotated[
+        tuple[str, ...], Meta(description="names of the columns of a CSV file without a line of them")
+    ] = ()
+    constants: Constants = of_field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class RowEncoder:
+    """Makes samples of rows.
+
+    Attributes:
+        arrays: yields the arrays of each sample of a row.
+        single: whether every row is one sample.
+        findings: what was assumed.
+        columns: names of those that an input takes side by side, by input.
+        original: returns what a person knows of a row; None where samples say enough.
+    """
+
+    arrays: Callable[[Row], Iterator[Arrays]]
+    single: bool = True
+    findings: tuple[Finding, ...] = ()
+    columns: Mapping[str, tuple[str, ...]] = of_field(default_factory=dict)
+    original: Callable[[Row], Original] | None = None
+
+    def originals(self, rows: Sequence[Row]) -> tuple[Original, ...]:
+        """Return the originals of the rows of a sample."""
+        return () if self.original is None else tuple(map(self.original, rows))
+
+
+def _table_encoder(
+    where: str, recipe: TableRecipe, inputs: Sequence[InputSpec], rows: Rows, first: Row
+) -> RowEncoder:
+    """Return an encoder of the numbers and text of a row into arrays, each a batch of one.
+
+    The encoder raises DataError if a value is missing, or not of the input's type.
+    """
+    source = rows.source
+    every = list(rows.columns or first.values)
+    names = [name for name in every if name != recipe.label and name not in recipe.exclude]
+    for column in recipe.exclude:
+        if column not in every:
+            raise ConfigError(
+                f"{where}: exclude: {source} has no column '{column}'; it has {_listed(every)}."
+                f"{nearest(column, every)}"
+            )
+    constants = constant_arrays(where, recipe.constants, inputs)
+    specs = [spec for spec in inputs if spec.name not in constants]
+    checked_names(f"{where}: columns", recipe.columns, [spec.name for spec in specs])
+    assumed = {
+        spec: _usual_columns(source, spec, specs, first, names)
+        for spec in specs
+        if spec.name not in recipe.columns
+    }
+    stated = {
+        name: list(names) if columns == ALL and ALL not in names else columns
+        for name, columns in recipe.columns.items()
+    }
+    columns_of = {**stated, **{spec.name: columns for spec, columns in assumed.items()}}
+    for input_name, columns in stated.items():
+        for column in _as_list(columns):
+            if column not in names:
+                raise ConfigError(
+                    f"{where}: columns: {input_name}: {source} has no column '{column}'; name one of "
+                    f"{_listed(names)}.{nearest(column, names)}"
+                )
+    scaling = _scaling(where, recipe, specs, columns_of)
+
+    def scaled(column: str, value: Any) -> Any:
+        if column not in scaling:
+            return value
+        mean, std = scaling[column]
+        return (np.asarray(value, np.float64) - mean) / std
+
+    def array(row: Row, spec: InputSpec) -> npt.NDArray[Any]:
+        columns = columns_of[spec.name]
+        if isinstance(columns, list):
+            values = np.array([scaled(name, _cell_value(row, name, spec)) for name in columns], spec.dtype)
+        else:
+            values = np.asarray(scaled(columns, _column_array(row, columns, spec)), spec.dtype)
+        return with_leading_axes(values, spec)
+
+    def arrays(row: Row) -> Iterator[Arrays]:
+        yield {**{spec.name: array(row, spec) for spec in specs}, **constants}
+
+    used = list(dict.fromkeys(name for spec in specs for name in _as_list(columns_of[spec.name])))
+
+    def original(row: Row) -> Original:
+        values = ((name, row.values.get(name)) for name in used)
+        return Original("", ", ".join(f"{n} {v}" for n, v in values if isinstance(v, str | int | float)))
+
+    side_by_side = {name: tuple(columns) for name, columns in columns_of.items() if isinstance(columns, list)}
+    findings = (
+        *_assumptions(source, assumed, names, is_scaled=bool(scaling)),
+        *_partly_scaled(where, scaling, side_by_side, first),
+    )
+    return RowEncoder(arrays, findings=findings, columns=side_by_side, original=original)
+
+
+def _usual_columns(
+    source: str, spec: InputSpec, specs: Sequence[InputSpec], first: Row, names: Sequence[str]
+) -> str | list[str]:
+    """Return the column with the name of an input, or, for the only input, all of as many as it takes."""
+    if spec.name in names:
+        return spec.name
+    arrays = [name for name in names if isinstance(first.values.get(name), np.ndarray | list)]
+    size = spec.shape[-1] if spec.shape else None
+    if len(specs) == 1 and len(arrays) == 1:
+        return arrays[0]
+    if len(specs) == 1 and not arrays and isinstance(size, int):
+        kept = _sorted_columns(spec, size, first, names)[0]
+        if len(names) == size or len(kept) == size:
+            return list(names) if len(names) == size else kept
+    advice = _columns_advice(spec, size if len(specs) == 1 else None, first, names)
+    raise ConfigError(
+        f"{source}: which columns does input '{spec.name}' ({spec}) take? Write a recipe with reader: table, "
+        f"{advice}; there are {_listed(names)}"
+    )
+
+
+def _columns_advice(spec: InputSpec, size: int | str | None, first: Row, names: Sequence[str]) -> str:
+    """Return the keys of a recipe that select the columns of an input.
+
+    Columns of ids and dates, of text for an input of numbers, and of the answer are left out. `size` is the
+    number of columns that the only input takes; None if it is free or there are several.
+    """
+    left, excluded, answers = _sorted_columns(spec, size, first, names)
+    keys = [f"exclude: [{', '.join(excluded)}]"] if excluded else []
+    keys += [f"label: {answers[0]}"] if answers else []
+    if keys and (len(left) == size or (size is not None and not isinstance(size, int))):
+        every = [] if len(left) == size else [f"columns: {{{spec.name}: {ALL}}}"]
+        answer = "" if answers else " (the answer, if it is among them, as label: COLUMN)"
+        return f"{', '.join([*every, *keys])}: it then takes {_counted(left)}{answer}"
+    some = ", ".join([*left[:2], "..."] if len(left) > 2 else left or names[:2])
+    seem = "column seems" if len(left) == 1 else "columns seem"
+    few = f" ({len(left)} {seem} to be values, and it takes {size})" if isinstance(size, int) else ""
+    return f"columns: {{{spec.name}: [{some}]}}{few}"
+
+
+def _sorted_columns(
+    spec: InputSpec, size: int | str | None, first: Row, names: Sequence[str]
+) -> tuple[list[str], list[str], list[str]]:
+    """Return columns by their likely use: values of an input, ids and the like, and the answer."""
+    takes_text = spec.dtype.kind == "O"
+    others = [
+        name
+        for name in names
+        if IDS.fullmatch(name) or (not takes_text and not _is_number(first.values.get(name)))
+    ]
+    answers = [name for name in names if ANSWERS.fullmatch(name)]
+    left = [name for name in names if name not in others and name not in answers]
+    if not answers and len(left) - 1 == size:
+        answers = [left.pop()]
+    if not answers and len(left) == size and names[-1] in others:
+        answers = [names[-1]]
+    return left, [name for name in others if name not in answers] + answers[1:], answers[:1]
+
+
+def _counted(names: Sequence[str]) -> str:
+    if len(names) < 3:
+        return " and ".join(names) or "none"
+    return f"the {len(names)} columns from {names[0]} to {names[-1]}"
+
+
+def _is_number(value: object) -> bool:
+    if isinstance(value, str):
+        return value.strip().lower() in MISSING_CELLS or _number(value) is not None
+    return isinstance(value, int | float | np.generic | np.ndarray | list)
+
+
+def _scaling(
+    where: str, recipe: TableRecipe, specs: Sequence[InputSpec], columns_of: Mapping[str, str | list[str]]
+) -> dict[str, tuple[float, float]]:
+    """Return mean and standard deviation of the columns that are scaled, which is done in float64."""
+    means = _by_column(f"{where}: mean", recipe.mean, columns_of)
+    stds = _by_column(f"{where}: std", recipe.std, columns_of)
+    for spec in specs:
+        both = (means.keys() | stds.keys()) & set(_as_list(columns_of[spec.name]))
+        if both and spec.dtype.kind != "f":
+            raise ConfigError(
+                f"{where}: mean and std: input '{spec.name}' takes {type_text(spec.dtype)}, and column "
+                f"'{min(both)}' scaled is none; leave it out"
+            )
+    scaling = {name: (means.get(name, 0.0), stds.get(name, 1.0)) for name in sorted({*means, *stds})}
+    for name, (mean, std) in scaling.items():
+        if not math.isfinite(mean) or not math.isfinite(std) or std == 0.0:
+            raise ConfigError(
+                f"{where}: column '{name}': mean {mean:g} and std {std:g} scale nothing; correct them"
+            )
+    return scaling
+
+
+def _partly_scaled(
+    where: str, scaled: Collection[str], side_by_side: Mapping[str, Sequence[str]], first: Row
+) -> Iterator[Finding]:
+    """Yield a finding on each input that takes unscaled columns beside scaled ones.
+
+    Columns of flags, which are 0 or 1 in the first row, are seldom scaled, and are skipped.
+    """
+    for name, columns in side_by_side.items():
+        left = [column for column in columns if column not in scaled]
+        values = [column for column in left if not _is_flag(first.values.get(column))]
+        if values and len(left) < len(columns):
+            go = f"goes in unscaled, '{values[0]}'"
+            if len(values) > 1:
+                go = f"go in unscaled, '{values[0]}' to '{values[-1]}'"
+            sentence = (
+                f"{where}: mean and std are given for {len(columns) - len(left)} of the {len(columns)} "
+                f"columns of input '{name}': {len(values)} {go}"
+            )
+            remedy = "give the numbers of training for each, mean 0 or std 1 where it is not scaled"
+            yield Finding(Code.PARTLY_SCALED, sentence, name, remedy=remedy)
+
+
+def _is_flag(value: object) -> bool:
+    """Return whether the value of a cell is 0, 1, true or false."""
+    number = _number(value.strip()) if isinstance(value, str) else value
+    return isinstance(number, bool | int | float | np.generic) and number in (0, 1)
+
+
+def _by_column(where: str, numbers: Scaling, columns_of: Mapping[str, str | list[str]]) -> dict[str, float]:
+    every = [name for columns in columns_of.values() for name in _as_list(columns)]
+    if isinstance(numbers, dict):
+        for name in numbers:
+            if name not in every:
+                raise ConfigError(
+                    f"{where}: '{name}' is no column of an input; name one of {_listed(every)}."
+                    f"{nearest(name, every)}"
+                )
+        return numbers
+    lists = [columns for columns in columns_of.values() if isinstance(columns, list)]
+    columns = lists[0] if len(lists) == 1 else every
+    if len(numbers) != len(columns):
+        raise ConfigError(f"{where}: {len(numbers)} numbers for {len(columns)} columns; give one for each")
+    return dict(zip(columns, numbers, strict=True))
+
+
+def _assumptions(
+    source: str,
+    assumed: Mapping[InputSpec, str | list[str]],
+    names: Sequence[str],
+    *,
+    is_scaled: bool,
+) -> tuple[Finding, ...]:
+    """Return the assumptions about columns; all columns named like their input are one finding."""
+    by_name = [spec for spec, columns in assumed.items() if columns == spec.name]
+    sentences = []
+    for spec, columns in assumed.items():
+        if spec not in by_name:
+            taken = _as_list(columns)
+            go = f"columns {', '.join(taken)} go" if len(taken) > 1 else f"column {taken[0]} goes"
+            if len(taken) > MAX_NOTED_COLUMNS:
+                go = f"{len(taken)} columns, {taken[0]} to {taken[-1]}, go"
+            left_out = [f"'{name}'" for name in names if name not in taken] if len(taken) > 1 else []
+            rest = f", without {' and '.join(left_out)}" if left_out else ""
+            sentences.append(f"{go} to input '{spec.name}' as {type_text(spec.dtype)}{rest}")
+    if by_name:
+        types = sorted({type_text(spec.dtype) for spec in by_name})
+        listed = _listed([spec.name for spec in by_name])
+        sentences.append(f"columns {listed} go to the inputs of their names as {' or '.join(types)}")
+    remedy = "columns in a recipe choose others"
+    if not is_scaled and any(isinstance(columns, list) for columns in assumed.values()):
+        remedy += ", and mean and std scale them"
+    return tuple(
+        Finding(Code.READING_ASSUMED, f"{source}: {text}", source, remedy=remedy) for text in sentences
+    )
+
+
+def _as_list(columns: str | list[str]) -> list[str]:
+    return [columns] if isinstance(columns, str) else columns
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - MAX_LISTED_COLUMNS} more" if len(names) > MAX_LISTED_COLUMNS else ""
+    return ", ".join(names[:MAX_LISTED_COLUMNS]) + more if names else "none"
+
+
+def _column_array(row: Row, column: str, spec: InputSpec) -> npt.NDArray[Any]:
+    """Return the value of a column as an array, if no value changes except by rounding to a float type.
+
+    A scalar has as many dimensions as the input.
+    """
+    value = row.values.get(column)
+    if not isinstance(value, np.ndarray | list):
+        scalar = np.array(_cell_value(row, column, spec), spec.dtype)
+        return scalar if spec.shape is None else scalar.reshape((1,) * len(spec.shape))
+    where = f"{row.where}: column '{column}'"
+    try:
+        array = np.asarray(value)
+    except ValueError:
+        raise DataError(f"{where}: holds lists of different lengths; make them equal") from None
+    if spec.dtype.kind == "O" and array.dtype.kind in "OU":
+        return array.astype(object)
+    if array.dtype == spec.dtype:
+        return array
+    if array.dtype.kind not in "biuf" or spec.dtype.kind == "O":
+        held = "text" if array.dtype.kind in "OSU" else type_text(array.dtype)
+        raise DataError(f"{where}: holds {held}, expected {type_text(spec.dtype)}; convert it")
+    if array.dtype.kind == "f" and np.isnan(array).any():
+        raise DataError(f"{where}: a value is missing (NaN); fill it, or remove the row")
+    with np.errstate(all="ignore"):
+        cast = array.astype(spec.dtype)
+    if spec.dtype.kind in "biu" and not np.array_equal(cast, array):
+        raise DataError(f"{where}: holds values that are no {type_text(spec.dtype)}; convert them")
+    return cast
+
+
+def _cell_value(row: Row, column: str, spec: InputSpec) -> object:
+    """Return the value of a cell for the type of an input: text, an integer, or a float."""
+    where = f"{row.where}: column '{column}'"
+    value = row.values.get(column)
+    text = value.strip() if isinstance(value, str) else None
+    if value is None or (text is not None and spec.dtype.kind != "O" and text.lower() in MISSING_CELLS):
+        held = f" ('{value}')" if value else ""
+        raise DataError(f"{where}: the value is missing{held}; fill it, or remove the row")
+    if spec.dtype.kind == "O":
+        if text is None:
+            raise DataError(f"{where}: is {value!r}, and input '{spec.name}' takes text; convert the column")
+        return value
+    number = value if text is None else _number(text)
+    if isinstance(number, np.generic):
+        number = number.item()
+    if not isinstance(number, bool | int | float):
+        shown = repr(value) if len(repr(value)) <= 40 else repr(value)[:37] + "..."
+        is_decimal = text is not None and re.fullmatch(r"[+-]?[0-9]+,[0-9]+", text)
+        what_to_do = "write it with a decimal point" if is_decimal else "correct the value"
+        raise DataError(f"{where}: is {shown}, expected {type_text(spec.dtype)}; {what_to_do}")
+    if isinstance(number, float) and math.isnan(number):
+        raise DataError(f"{where}: the value is missing (NaN); fill it, or remove the row")
+    if spec.dtype.kind not in "biu":
+        return float(number)
+    limits = None if spec.dtype.kind == "b" else np.iinfo(spec.dtype)
+    low, high = (0, 1) if limits is None else (int(limits.min), int(limits.max))
+    if not math.isfinite(number) or number != int(number) or not low <= number <= high:
+        raise DataError(
+            f"{where}: is {number:g}, and input '{spec.name}' takes {type_text(spec.dtype)}; correct the "
+            "value, or name another column"
+        )
+    return int(number)
+
+
+def _number(text: str) -> float | int | None:
+    """Return the number that a text is, None for none."""
+    if text.lower() in ("true", "false"):
+        return int(text.lower() == "true")
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return None
+
+
+# What makes samples of rows: the recipe says what they hold, or the rows themselves do.
+
+SUFFIXES_BY_KIND = {"image": IMAGE_SUFFIXES, "audio": AUDIO_SUFFIXES}
+"""Endings of columns that hold files, where they are named after them."""
+
+
+def _row_encoder(
+    preprocessing: Preprocessing, recipe: TableRecipe, inputs: Sequence[InputSpec], rows: Rows
+) -> RowEncoder:
+    """Return an encoder that makes samples of rows, by the recipe and the first row.
+
+    Without a recipe, columns go to the inputs of their names.
+    """
+    first = next(rows.iterate(slice(0, 1)), None)
+    if first is None:
+        raise DataError(f"{rows.source}: holds no rows; there is nothing to make samples of")
+    names = rows.columns or tuple(first.values)
+    if preprocessing.reader == "text":
+        text = reader_called("text").load(rows.source).text_encoder(preprocessing, inputs)
+
+        def texts_of(row: Row) -> list[str]:
+            field, values = text.recipe.field, row.values
+            if field == "text" and "text" not in values and "txt" in values:
+                field = "txt"
+            return [_text_field(row, name) for name in ([field] if isinstance(field, str) else field)]
+
+        def tokens(row: Row) -> Iterator[Arrays]:
+            yield text.arrays(row.where, *texts_of(row))
+
+        return RowEncoder(
+            tokens,
+            findings=text.findings,
+            original=lambda row: text.original("\t".join(texts_of(row))),
+        )
+    if preprocessing.reader == "audio":
+        audio = reader_called("audio").load(rows.source).audio_encoder(preprocessing, inputs)
+        column = _file_column("audio", audio.recipe.column, rows, names, first)
+        return RowEncoder(
+            lambda row: audio.arrays(row.where, _file_content(row, column)),
+            audio.window is None,
+            audio.findings,
+        )
+    if preprocessing.reader == "image":
+        images = image_encoder(preprocessing, inputs)
+        column = _file_column("image", images.recipe.column, rows, names, first)
+        sentence = f"{rows.source}: column '{column}', each picture as {images.description()}"
+        assumed = Finding(Code.READING_ASSUMED, sentence, rows.source)
+
+        def pixels(row: Row) -> Iterator[Arrays]:
+            yield images.arrays(io.BytesIO(_file_content(row, column)), row.where)
+
+        return RowEncoder(
+            pixels,
+            findings=(assumed,),
+            original=lambda row: images.original(lambda: _file_content(row, column), row.where),
+        )
+    return _table_encoder(preprocessing.name or "--preprocess", recipe, inputs, rows, first)
+
+
+def _text_field(row: Row, name: str) -> str:
+    """Return the text in a field of a row."""
+    value = row.values.get(name)
+    if isinstance(value, str):
+        return value
+    held = ", ".join(f"'{key}'" for key in row.values) or "nothing"
+    problem = f"field '{name}' is no text" if name in row.values else f"has no field '{name}', only {held}"
+    raise DataError(
+        f"{row.where}: {problem}; name the field that holds the text in a recipe, as field: sentence"
+    )
+
+
+def _file_column(kind: str, column: str, rows: Rows, names: Sequence[str], first: Row) -> str:
+    """Return the column of pictures or recordings: the one of the recipe, or the only candidate."""
+    of_kind = [name for name in names if rows.file_kinds.get(name) == kind]
+    ending = [name for name in names if f".{name.rpartition('.')[2].lower()}" in SUFFIXES_BY_KIND[kind]]
+    held = [name for name in names if isinstance(first.values.get(name), bytes)]
+    candidates = [column] if column in names else of_kind or ending or held
+    if len(candidates) != 1 or (column and column not in names):
+        raise ConfigError(
+            f"{rows.source}: which column holds the {kind}? Name it in the recipe, as column: {kind}; there "
+            f"are {', '.join(names)}"
+        )
+    return candidates[0]
+
+
+def _file_content(row: Row, column: str) -> bytes:
+    """Return the content of the file in a column."""
+    value: object = row.values.get(column)
+    if isinstance(value, Mapping):
+        value = value.get("bytes")
+    if not isinstance(value, bytes):
+        what = f"names the file {value}" if isinstance(value, str) else "holds no file"
+        raise DataError(
+            f"{row.where}: column '{column}' {what}; save the data set with the bytes of its files in it"
+        )
+    return value
+
+
+def open(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing) -> Samples:
+    """Return the rows of a source, each as a sample.
+
+    A source is a file or a folder of files of one kind (CSV, JSON lines, Parquet, tar), a folder that the
+    library `datasets` saved, or its URL. Without a recipe, columns go to the inputs of their names.
+    """
+    is_for_tables = preprocessing.reader in ("", "table")
+    recipe = recipe_of(preprocessing, TableRecipe) if is_for_tables else TableRecipe()
+    rows = _rows_in(source, recipe)
+    encoder = _row_encoder(preprocessing, recipe, inputs, rows)
+    batch = recipe.rows
+
+    def iterate(part: slice) -> Iterator[Sample]:
+        if encoder.single and batch == 1:
+            return (
+                Sample(row.name, next(encoder.arrays(row)), originals=encoder.originals([row]))
+                for row in rows.iterate(part)
+            )
+        return islice(every_sample(), part.start, part.stop, part.step)
+
+    def every_sample() -> Iterator[Sample]:
+        iterator = rows.iterate(slice(None))
+        if batch == 1:
+            for row in iterator:
+                for number, arrays in enumerate(encoder.arrays(row)):
+                    yield Sample(f"{row.name}[{number}]", arrays, step=number)
+            return
+        while batch_rows := list(islice(iterator, batch)):  # the last batch may have fewer rows
+            encoded = [next(encoder.arrays(row)) for row in batch_rows]
+            stacked = {name: np.concatenate([arrays[name] for arrays in encoded]) for name in encoded[0]}
+            yield Sample(batch_rows[0].name, stacked, originals=encoder.originals(batch_rows))
+
+    total = -(-rows.total // batch) if encoder.single and rows.total is not None else None
+    samples = Samples(rows.source, total, iterate, place_of(source), encoder.findings, parts=encoder.columns)
+    return in_batches(samples, inputs) if batch == 1 and has_batch(inputs) else samples
+
+
+def column_of(source: str, column: str) -> list[object]:
+    """Return the values of a column of a table, in the order of its rows."""
+    values = []
+    for row in _rows_in(source, TableRecipe()).iterate(slice(None)):
+        if column not in row.values:
+            raise DataError(
+                f"{row.where}: there is no column '{column}'; name one of {_listed(tuple(row.values))}."
+                f"{nearest(column, row.values)}"
+            )
+        values.append(row.values[column])
+    return values
+
+
+def _rows_in(source: str, recipe: TableRecipe) -> Rows:
+    """Return the rows of a source; DataError if it has none, or files of several kinds."""
+    if is_saved_dataset(source):
+        return _saved_dataset_rows(source)
+    shown, files = shown_location(source), data_files(source, TABLE_SUFFIXES)
+    kinds = sorted({file.suffix for file in files})
+    if len(kinds) != 1:
+        problem = (
+            f"holds {' and '.join(kinds)} files" if kinds else f"holds no {', '.join(TABLE_SUFFIXES)} files"
+        )
+        raise DataError(f"{shown}: {problem}; give files of one kind")
+    if kinds[0] in DELIMITERS:
+        return _delimited_rows(shown, files, recipe.delimiter, recipe.header)
+    if kinds[0] in JSON_SUFFIXES:
+        return _json_rows(shown, files)
+    return _parquet_rows(shown, files) if kinds[0] in PARQUET_SUFFIXES else _shard_rows(shown, files)

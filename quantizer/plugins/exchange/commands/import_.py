@@ -1,0 +1,65 @@
+"""`qprof import`: what another tool recorded becomes a profile, what it chose becomes a plan."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from .....cli.console import echo
+from .....cli.options import DATA, EXISTING, MODEL, NEW, FileCommand
+from ....targets.forms import FORMS
+
+
+@click.command("import", cls=FileCommand)
+@click.argument("source", type=EXISTING, metavar="FILE")
+@click.option("--model", required=True, type=MODEL, metavar="MODEL.onnx", help="Float model that it is of.")
+@click.option(
+    "--target",
+    type=DATA,
+    metavar="NAME|FILE",
+    help="Of a plan: runtime to plan for; what it lacks stays float.",
+)
+@click.option("--form", type=click.Choice(FORMS), help="Of a plan: output format; FILE's by default.")
+@click.option(
+    "--chosen-ranges",
+    is_flag=True,
+    help="Of a profile: take the ranges that the other tool chose, even where FILE has histograms.",
+)
+@click.option(
+    "-o", "--output", required=True, type=NEW, metavar="PROFILE.yaml|PLAN.yaml", help="File to write."
+)
+def command(
+    source: Path, *, model: Path, target: str | None, form: str | None, chosen_ranges: bool, output: Path
+) -> None:
+    """Read another tool's file as a profile or a plan.
+
+    FILE is told by its content. Calibrated ranges (onnxruntime's calibration.json, calibration.cache or
+    calibration.flatbuffers, TensorRT's calibration cache, Glow's YAML) become a profile; --profile takes such
+    a file as it is, too. A quantized ONNX model of any tool (QuantizeLinear and DequantizeLinear, QLinear
+    operators, dynamic or weight-only), AIMET's encodings, QNN's quantization_overrides.json or
+    TensorQuantOverrides as JSON become a plan, with its parameters and the integers of its weights, to the
+    bit: it can be shown, compared, edited and lowered for another target. What cannot be kept is told.
+
+    \b
+    Examples:
+      qprof import calibration.json --model model.onnx -o profile.yaml
+      qprof import model.int8.onnx --model model.onnx -o plan.yaml
+      qprof import model.encodings --model model.onnx --target openvino -o plan.yaml
+    """
+    from ....api.results import summarize
+    from ..exchanging import holds_ranges, import_plan, import_profile
+
+    if holds_ranges(source):
+        if target or form:
+            raise click.UsageError(f"--target and --form are for a plan, and {source} holds ranges")
+        profile = import_profile(source, model, output, chosen_ranges=chosen_ranges)
+        bins = sum(bool(tensor.histogram.total) for tensor in profile.values())
+        echo(f"{output}: {len(profile)} tensors, {bins} with histograms, of {profile.tool}")
+        return
+    if chosen_ranges:
+        raise click.UsageError(f"--chosen-ranges is for calibrated ranges, and {source} holds none")
+    plan = import_plan(source, model, output, target=target, form=form)  # type: ignore[arg-type]
+    echo(f"{output}: {plan.headline()}")
+    for group in summarize(plan).floats:
+        echo(f"  {group.nodes} float: {group.reason}")

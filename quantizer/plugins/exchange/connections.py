@@ -1,0 +1,365 @@
+"""Which output of which part each input of a joined model reads: by what the user says, by names, by fit.
+
+Inputs of one name in two parts stay two: an encoder and its decoder both call their tokens `input_ids`, and
+they are others. Only what a decoder calls an input of its encoder is surely that.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
+from typing import Literal, TypeAlias
+
+import onnx_ir as ir
+
+from ....profiles.base.errors import ConfigError, nearest
+from ....profiles.base.findings import Code, Finding
+from ....profiles.samples.states import USUAL_STATES, text_at_star
+from .parts import SEPARATOR, shape_of
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where an input of a part comes from.
+
+    Attributes:
+        part: whose output it is; "" for an input of the joined model.
+        name: of that output, or of that input of the joined model.
+    """
+
+    part: str
+    name: str
+
+    @property
+    def joined_name(self) -> str:
+        """The name in the joined model."""
+        return f"{self.part}{SEPARATOR}{self.name}" if self.part else self.name
+
+
+End: TypeAlias = tuple[str, str]
+"""An input or an output: its part, and its name there."""
+
+Sources: TypeAlias = Mapping[End, Source]
+"""By part and input."""
+
+Ends: TypeAlias = Mapping[str, Mapping[str, ir.Value]]
+"""Inputs, or outputs, by their names in the part's file, by part."""
+
+USUAL_PAIRS: Sequence[tuple[str, str]] = (
+    ("last_hidden_state", "encoder_hidden_states"),
+    *((made, taken) for made, taken in USUAL_STATES.items() if "*" in made),
+    ("present_*", "past_*"),
+)
+"""What exporters call an output of one file, and the input of another that takes it; * is the same in both.
+
+Of optimum, and of onnxruntime's own exporter of encoders and decoders.
+"""
+
+MASK_OF_ENCODER = "encoder_"
+"""Begins the name of a decoder's input that is an input of its encoder: `encoder_attention_mask`."""
+
+WORDS_OF_FILES = ("model", "merged", "quantized", "fp32", "fp16")
+"""Words in the name of a file that do not say which part it is."""
+
+
+@dataclass(frozen=True)
+class Connections:
+    """Where every input of every part comes from.
+
+    Attributes:
+        sources: by part and input.
+        chosen: inputs that nobody named, whose source does not have their name: the end, and its source.
+        apart: inputs of one name that stay apart: the end, and its name in the joined model.
+    """
+
+    sources: Sources
+    chosen: Mapping[End, Source]
+    apart: Mapping[End, str]
+
+
+def connections(inputs: Ends, outputs: Ends, wanted: Sequence[str]) -> Connections:
+    """Return the source of every input of every part.
+
+    An input that `wanted` does not name reads the output of the same name of another part, or the output that
+    exporters usually connect with it. If nothing connects a part with the others, its only fitting pair of
+    input and output is connected. All other inputs become inputs of the joined model. `wanted` has entries
+    "PART:INPUT=PART:OUTPUT", or "PART:INPUT=NAME" for an input NAME of the joined model.
+    """
+    stated = dict(_parsed(text, inputs, outputs) for text in wanted)
+    sources: dict[End, Source] = {}
+    chosen: dict[End, Source] = {}
+    for part, names in inputs.items():
+        for name in names:
+            end = part, name
+            if end in stated:
+                sources[end] = stated[end]
+            elif (found := _source_by_name(end, outputs)) or (found := _usual_source(end, inputs, outputs)):
+                sources[end] = found
+                if found.name != name:
+                    chosen[end] = found
+    for part in reversed(list(inputs)):
+        if any(source.part and part in (reader, source.part) for (reader, _), source in sources.items()):
+            continue
+        pairs = [pair for pair in _fitting_pairs(part, inputs, outputs) if pair[0] not in stated]
+        if len(pairs) != 1:
+            raise ConfigError(_not_connected(part, inputs, outputs, pairs))
+        end, made = pairs[0]
+        sources[end] = chosen[end] = Source(*made)
+    order = _running_order(list(inputs), sources)
+    masks = _masks_of_encoders(order, inputs, outputs, sources)
+    sources |= masks
+    apart: dict[End, str] = {}
+    taken = {source.name for source in sources.values() if not source.part}
+    taken |= {name for names in inputs.values() for name in names}
+    plain: set[str] = set()
+    for part in order:
+        for name in inputs[part]:
+            if (part, name) in sources:
+                continue
+            own = name
+            if name in plain:
+                words = [word for word in part.split("_") if word not in WORDS_OF_FILES]
+                own = f"{'_'.join(words) or part}_{name}"
+                own = f"{part}_{name}" if own in taken else own
+                apart[part, name] = own
+            plain.add(name)
+            taken.add(own)
+            sources[part, name] = Source("", own)
+    ordered = {(part, name): sources[part, name] for part, names in inputs.items() for name in names}
+    return Connections(ordered, chosen | masks, apart)
+
+
+def _parsed(text: str, inputs: Ends, outputs: Ends) -> tuple[End, Source]:
+    def check(what: str, name: str, names: Collection[str]) -> None:
+        if name not in names:
+            raise ConfigError(
+                f"connect '{text}': there is no {what} '{name}'; use one of {', '.join(names)}."
+                f"{nearest(name, names)}"
+            )
+
+    left, _, right = text.partition("=")
+    part, _, name = left.partition(SEPARATOR)
+    if not right or not name:
+        raise ConfigError(
+            f"connect '{text}': not of the form PART:INPUT=PART:OUTPUT, nor PART:INPUT=NAME for an input of "
+            "the joined model; write it like decoder:h=encoder:last_hidden_state"
+        )
+    check("part", part, inputs)
+    check(f"input of {part}", name, inputs[part])
+    source, separator, output = right.partition(SEPARATOR)
+    if not separator or source not in outputs:
+        return (part, name), Source("", right)
+    check(f"output of {source}", output, outputs[source])
+    return (part, name), Source(source, output)
+
+
+def _source_by_name(end: End, outputs: Ends) -> Source | None:
+    """Return the output that is called like an input; None for none."""
+    reader, name = end
+    makers = [part for part, names in outputs.items() if part != reader and name in names]
+    if len(makers) > 1:
+        raise _which(end, [(maker, name) for maker in makers])
+    return Source(makers[0], name) if makers else None
+
+
+def _usual_source(end: End, inputs: Ends, outputs: Ends) -> Source | None:
+    """Return the fitting output that exporters usually connect with an input of this name, or None."""
+    reader, name = end
+    made = [
+        (maker, output.replace("*", found))
+        for output, taker in USUAL_PAIRS
+        if (found := text_at_star(taker, name)) is not None
+        for maker in outputs
+        if maker != reader
+    ]
+    made = [one for one in made if one[1] in outputs[one[0]]]
+    made = [(part, one) for part, one in made if not misfit(inputs[reader][name], outputs[part][one])]
+    if len(made) > 1:
+        raise _which(end, made)
+    return Source(*made[0]) if made else None
+
+
+def _which(end: End, made: Sequence[End]) -> ConfigError:
+    shown = [SEPARATOR.join(one) for one in made]
+    return ConfigError(
+        f"part {end[0]}: its input '{end[1]}' could read {' and '.join(shown)}; say which with "
+        f"--connect {SEPARATOR.join(end)}={shown[0]}"
+    )
+
+
+def _fitting_pairs(part: str, inputs: Ends, outputs: Ends) -> list[tuple[End, End]]:
+    """Return the pairs of an input and an output that could connect a part with others.
+
+    Inputs whose name occurs in several parts are left out if other pairs fit.
+    """
+    ends = [(reader, name) for reader, names in inputs.items() for name in names]
+    made = [(maker, name) for maker, names in outputs.items() for name in names]
+    pairs = [
+        (a, b)
+        for a in ends
+        for b in made
+        if a[0] != b[0] and part in (a[0], b[0]) and not misfit(inputs[a[0]][a[1]], outputs[b[0]][b[1]])
+    ]
+    names = Counter(name for every in inputs.values() for name in every)
+    return [pair for pair in pairs if names[pair[0][1]] == 1] or pairs
+
+
+def _not_connected(part: str, inputs: Ends, outputs: Ends, pairs: Sequence[tuple[End, End]]) -> str:
+    """Return the sentence on a part that several, or no pairs of an input and an output could connect."""
+    where = f"part {part}: reads no output of another part, and none reads its outputs"
+    if pairs:
+        shown = [f"--connect {SEPARATOR.join(a)}={SEPARATOR.join(b)}" for a, b in pairs[:4]]
+        more = f" and {len(pairs) - len(shown)} more" if len(pairs) > len(shown) else ""
+        return (
+            f"{where}; by type and shape fit {' or '.join(shown)}{more}: say which, or quantize it by itself"
+        )
+    others = [f"{o}{SEPARATOR}{name}" for o, names in outputs.items() if o != part for name in names]
+    return (
+        f"{where}; its inputs are {', '.join(inputs[part])}, the outputs of the others {', '.join(others)}, "
+        "and none fits another by type and shape; export the parts for each other, or quantize it alone"
+    )
+
+
+def _running_order(parts: Sequence[str], sources: Sources) -> tuple[str, ...]:
+    """Return the parts in running order, those that may swap as given; raise ConfigError for a cycle."""
+    order: TopologicalSorter[str] = TopologicalSorter({part: set[str]() for part in parts})
+    for (reader, _), source in sources.items():
+        if source.part:
+            order.add(reader, source.part)
+    try:
+        order.prepare()
+    except CycleError as problem:
+        loop, place = set(problem.args[1]), {part: index for index, part in enumerate(parts)}
+        reader = next(
+            f"{part}{SEPARATOR}{name}"
+            for (part, name), source in sources.items()
+            if {part, source.part} <= loop and place[part] < place[source.part]
+        )
+        names = " and ".join(sorted(loop, key=place.__getitem__))
+        raise ConfigError(
+            f"parts {names}: each reads an output of the other, so none can run first; make an input one of "
+            f"the whole: --connect {reader}=NAME, or leave out a part"
+        ) from None
+    ordered: list[str] = []
+    while order.is_active():
+        ready = sorted(order.get_ready(), key=list(parts).index)
+        ordered += ready
+        order.done(*ready)
+    return tuple(ordered)
+
+
+# A mask over what the encoder gives: the encoder's own -----------------------------------------------------
+
+
+def _masks_of_encoders(
+    order: Sequence[str], inputs: Ends, outputs: Ends, sources: Sources
+) -> dict[End, Source]:
+    """Return the inputs `encoder_NAME` that read the input NAME of an encoder.
+
+    An input is left out if the encoder changes the sizes, as one for sound does: its mask differs then. Sizes
+    are compared by symbol; symbols of two parts are equal if connected tensors have them.
+    """
+    aliases: dict[tuple[str, str], list[End]] = {}
+    for reader in order:
+        before = _parts_before(reader, sources)
+        for name in inputs[reader]:
+            taken = name.removeprefix(MASK_OF_ENCODER)
+            makers = [part for part in before if taken in inputs[part] and (part, taken) not in sources]
+            if taken != name and (reader, name) not in sources and len(makers) == 1:
+                aliases.setdefault((makers[0], taken), []).append((reader, name))
+    if not aliases:
+        return {}
+    same = _same_sizes(inputs, outputs, sources)
+    found: dict[End, Source] = {}
+    for (maker, taken), readers in aliases.items():
+        encoders = inputs[maker][taken]
+        if all(_may_be_one(end, inputs[end[0]][end[1]], maker, encoders, same) for end in readers):
+            found |= dict.fromkeys(readers, Source("", taken))
+    return found
+
+
+def _same_sizes(inputs: Ends, outputs: Ends, sources: Sources) -> dict[End, set[End]]:
+    """Return the symbols of dimensions that are one size, as connected tensors have them: each, and all."""
+    same: dict[End, set[End]] = {}
+    for (reader, name), source in sources.items():
+        if not source.part:
+            continue
+        mine, theirs = shape_of(inputs[reader][name]), shape_of(outputs[source.part][source.name])
+        for dim, other in zip(mine or (), theirs or (), strict=False):
+            if isinstance(dim, str) and isinstance(other, str):
+                ends = (reader, dim), (source.part, other)
+                one = {end for known in ends for end in same.get(known, {known})}
+                same |= dict.fromkeys(one, one)
+    return same
+
+
+def _may_be_one(
+    end: End, value: ir.Value, maker: str, encoders: ir.Value, same: Mapping[End, set[End]]
+) -> bool:
+    """Return whether an input can have the sizes of an encoder's: no symbol of it is another one there."""
+    if misfit(value, encoders):
+        return False
+    for mine, theirs in zip(shape_of(value) or (), shape_of(encoders) or (), strict=False):
+        if isinstance(mine, str):
+            there = {symbol for part, symbol in same.get((end[0], mine), ()) if part == maker}
+            if there and theirs not in there:
+                return False
+    return True
+
+
+def _parts_before(part: str, sources: Sources) -> tuple[str, ...]:
+    """Return the parts whose outputs a part reads, or parts that it reads do."""
+    found: dict[str, None] = {}
+    waiting = [part]
+    while waiting:
+        reader = waiting.pop()
+        makers = [
+            s.part for (one, _), s in sources.items() if one == reader and s.part and s.part not in found
+        ]
+        found |= dict.fromkeys(makers)
+        waiting += makers
+    return tuple(found)
+
+
+# Types and shapes ------------------------------------------------------------------------------------------
+
+
+def misfit(value: ir.Value, made: ir.Value) -> Literal["type", "shape", ""]:
+    """Return "type" or "shape" if an input cannot read a value, else ""; unknown ones fit."""
+    if value.type is not None and made.type is not None and value.type != made.type:
+        return "type"
+    if value.shape is None or made.shape is None:
+        return ""
+    pairs = zip(value.shape, made.shape, strict=False)
+    differ = any(isinstance(a, int) and isinstance(b, int) and a != b for a, b in pairs)
+    return "shape" if differ or len(value.shape) != len(made.shape) else ""
+
+
+# What was decided, in a line -------------------------------------------------------------------------------
+
+
+def told(found: Connections) -> tuple[Finding, ...]:
+    """Return a finding on inputs that were connected, shared or separated without a request, or ()."""
+    said: dict[str, dict[str, None]] = {}
+    for (part, name), source in found.chosen.items():
+        end = starred(f"{part}{SEPARATOR}{name}")
+        said.setdefault("connected" if source.part else "shared", {})[
+            f"{starred(source.joined_name)} -> {end}" if source.part else f"{source.name} with {end}"
+        ] = None
+    for (part, name), own in found.apart.items():
+        said.setdefault("apart", {})[f"{own} ({part}{SEPARATOR}{name})"] = None
+    if not said:
+        return ()
+    sentence = "; ".join(f"{how} {', '.join(which)}" for how, which in said.items())
+    ends = [f"{part}{SEPARATOR}{name}={name}" for part, name in found.apart]
+    remedy = "to change one: --connect PART:INPUT=PART:OUTPUT, or PART:INPUT=NAME of an input of the whole"
+    remedy += f", as {ends[0]} for one that is the same in both" if ends else ""
+    return (Finding(Code.IMPORT_ASSUMED, f"by names and types: {sentence}", remedy=remedy),)
+
+
+def starred(name: str) -> str:
+    """Return a name with * from its number on, as of present.0.key, which others have with other numbers."""
+    return re.sub(r"[._]\d+[._].*$", lambda found: f"{found.group()[0]}*", name)

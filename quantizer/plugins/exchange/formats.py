@@ -1,0 +1,280 @@
+"""The file formats of other tools, one entry and one module each. Adding one is adding these two.
+
+A module has
+    recognises(data: bytes) -> bool            whether a file is of this format, by its content
+    read(data: bytes, where: str)              -> ForeignRanges or ForeignParams, see `read_as`
+    write(profile: Profile, model: ir.Model)   of a format of ranges, -> str | bytes
+    write(plan: QuantPlan, model: ir.Model)    of a format of parameters, -> str | bytes
+and one without `read`, or without `write`, is one-way. `model` is the prepared model. Where a file has names
+of its own for the tensors of a model, the module of a format of ranges also has
+    names_in_file(model: ir.Model) -> Mapping[str, str]                      the file's names by the model's
+    certain_names(profile: Profile, model: ir.Model) -> Mapping[str, str]    those whose entry is certain
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import ModuleType
+from typing import TYPE_CHECKING, Literal
+
+from ....profiles.base.errors import ConfigError, QprofError, nearest
+from ....profiles.base.extras import OptionalModule
+
+if TYPE_CHECKING:
+    from .foreign import ForeignParams, ForeignRanges
+
+Holds = Literal["ranges", "parameters"]
+Loss = Literal["blocks", "blocks of kernels", "scales of biases"]
+
+
+@dataclass(frozen=True)
+class ExchangeFormat:
+    """One file format of another tool.
+
+    Attributes:
+        name: as written in options.
+        title: for people, with the versions that were read.
+        holds: ranges, which become a profile, or parameters, which become a plan.
+        suffix: of a file that is written.
+        module: its module, below this room.
+        lost_reading: what the file cannot tell, one sentence; "" of a format that is not read.
+        lost_writing: what of a profile or plan it cannot hold, one sentence.
+        evidence: how the format is known: run where the tool, or a reader of its format, was run on such
+            files; by rule where it is held to its documents alone. With what that was, and its version.
+        loses: which parameters of a plan it cannot hold; what none can is in `losses`.
+        has_caches: whether the scales of keys and values are in it.
+        is_symmetric: of ranges, whether the file has a threshold T for each tensor, which is read as [-T, T].
+    """
+
+    name: str
+    title: str
+    holds: Holds
+    suffix: str
+    module: str
+    lost_reading: str
+    lost_writing: str
+    evidence: str
+    loses: tuple[Loss, ...] = ()
+    is_symmetric: bool = False
+    has_caches: bool = False
+
+    @property
+    def place(self) -> OptionalModule:
+        """The module that reads and writes the format."""
+        return OptionalModule(f"format '{self.name}'", f"quantizer.plugins.exchange.{self.module}")
+
+    def load(self) -> ModuleType:
+        """Return the format's module; raise ConfigError if it is not installed."""
+        return self.place.load()
+
+    @property
+    def is_read(self) -> bool:
+        """Whether files of it are read."""
+        return self.place.is_installed and hasattr(self.load(), "read")
+
+    @property
+    def is_written(self) -> bool:
+        """Whether files of it are written."""
+        return self.place.is_installed and hasattr(self.load(), "write")
+
+
+LARGEST_ONLY = (
+    "one number for each tensor, so ranges are symmetric, cut to what their operators can yield; neither "
+    "histograms, channels nor noise"
+)
+
+RANGES: tuple[ExchangeFormat, ...] = (
+    ExchangeFormat(
+        "onnxruntime",
+        "onnxruntime's calibration data as JSON (calibration.json; 1.31, and plain ranges of old versions)",
+        "ranges",
+        ".json",
+        "onnxruntime_json",
+        "both ends of each range, and histograms of the calibrators Entropy and Distribution only; neither "
+        "channels nor noise",
+        "histograms, channels and noise; ends are float32",
+        "run: onnxruntime 1.31.1 wrote the files of the tests",
+    ),
+    ExchangeFormat(
+        "onnxruntime-table",
+        "onnxruntime's calibration table as text (calibration.cache; 1.31)",
+        "ranges",
+        ".cache",
+        "onnxruntime_cache",
+        LARGEST_ONLY,
+        "the smaller end of each range, histograms, channels and noise; tensors that are always 0",
+        "run: onnxruntime 1.31.1 wrote the files of the tests",
+        is_symmetric=True,
+    ),
+    ExchangeFormat(
+        "onnxruntime-flatbuffers",
+        "onnxruntime's calibration table for its TensorRT provider (calibration.flatbuffers; 1.31)",
+        "ranges",
+        ".flatbuffers",
+        "onnxruntime_flatbuffers",
+        LARGEST_ONLY,
+        "the smaller end of each range, histograms, channels and noise; tensors that are always 0",
+        "run: onnxruntime 1.31.1 wrote the files of the tests",
+        is_symmetric=True,
+    ),
+    ExchangeFormat(
+        "tensorrt-cache",
+        "TensorRT's calibration cache (7 to 10)",
+        "ranges",
+        ".cache",
+        "tensorrt",
+        LARGEST_ONLY,
+        "the smaller end of each range, histograms, channels and noise; tensors that are always 0, and those "
+        "that the prepared model has no more",
+        "by rule: a file of TensorRT 7 in NVIDIA's documentation",
+        is_symmetric=True,
+    ),
+    ExchangeFormat(
+        "glow",
+        "Glow's profile as YAML",
+        "ranges",
+        ".yaml",
+        "glow",
+        "equal bins instead of exact ones, and no number of zeros; neither channels nor noise",
+        "types, shapes, zeros, channels, noise, and digits of counts above 999999; Glow's hash of its graph",
+        "by rule: Glow's source, which has no releases",
+    ),
+)
+
+_PLAN_LOST = "which nodes are quantized and how (look-up tables, roundings, shared scales), corrected biases"
+
+PARAMETERS: tuple[ExchangeFormat, ...] = (
+    ExchangeFormat(
+        "aimet-1.0",
+        "AIMET encodings 1.0 (aimet-onnx 2.42)",
+        "parameters",
+        ".encodings",
+        "aimet_1_0",
+        "which axis channels and blocks lie along is taken from the model; fractional zero points and float "
+        "types are left out",
+        f"{_PLAN_LOST}, scales of biases, blocks of more than two axes, parameters of single uses; a type is "
+        "signed only with zero point 0",
+        "run: aimet-onnx 2.42 wrote the files of the tests",
+        loses=("blocks of kernels", "scales of biases"),
+    ),
+    ExchangeFormat(
+        "aimet-2.0",
+        "AIMET encodings 2.0 and 2.1 (aimet-onnx 2.42)",
+        "parameters",
+        ".encodings",
+        "aimet_2_0",
+        "scales in 8-bit floats, fractional zero points and float types are left out",
+        f"{_PLAN_LOST}, parameters of single uses; int7 is int8",
+        "run: aimet-onnx 2.42 wrote the files of the tests",
+    ),
+    ExchangeFormat(
+        "qnn",
+        "quantization_overrides.json of Qualcomm's converters (QAIRT, by its documentation)",
+        "parameters",
+        ".json",
+        "qnn",
+        "which axis channels lie along is taken from the model; float types and mere bit widths are left out",
+        f"{_PLAN_LOST}, that other tensors stay float (the converter's --float_fallback says so), scales of "
+        "biases, blocks, channels with zero points, parameters of single uses; a type is signed only with "
+        "zero point 0",
+        "by rule: Qualcomm's documentation of QAIRT; aimet-onnx 2.42 reads what is written",
+        loses=("blocks", "scales of biases"),
+    ),
+    ExchangeFormat(
+        "tensor-quant-overrides",
+        "TensorQuantOverrides of onnxruntime's quantize_static (1.31), as JSON",
+        "parameters",
+        ".json",
+        "tensor_quant_overrides",
+        "'convert' and tensors without quant_type are left out",
+        f"{_PLAN_LOST}, that other nodes stay float (nodes_to_quantize says so), scales of biases, blocks, "
+        "parameters of single uses; int7 is int8",
+        "run: quantize_static of onnxruntime 1.31.1 took what is written",
+        loses=("blocks", "scales of biases"),
+    ),
+)
+
+COMPILERS: tuple[ExchangeFormat, ...] = (
+    ExchangeFormat(
+        "stablehlo",
+        "StableHLO quantized types, as MLIR (StableHLO 1.x, MLIR of 2026)",
+        "parameters",
+        ".mlir",
+        "stablehlo",
+        "",
+        "only types are written: no nodes, no values of weights, none of their adjustments, no look-up "
+        "tables; of a tensor that a node reads in parameters of its own, those of the tensor",
+        "run: parsed, verified and computed by torch-mlir 20261001",
+    ),
+    ExchangeFormat(
+        "tflite-mlir",
+        "TFLite quantized types, as MLIR (LiteRT's 8-bit specification)",
+        "parameters",
+        ".mlir",
+        "tflite",
+        "",
+        "only types are written, all signed; blocks, scales per axis with zero points and 16-bit types with "
+        "one are declared only, for TFLite has none",
+        "run: types parsed by torch-mlir 20261001, values computed by LiteRT 2.3.0",
+    ),
+    ExchangeFormat(
+        "burn",
+        "Burn QuantScheme records (burn-tensor 0.22)",
+        "parameters",
+        ".json",
+        "burn",
+        "",
+        "only types and scales of 8-bit and 4-bit tensors without a zero point are written; the others are "
+        "listed with the reason",
+        "by rule: burn-tensor 0.22's source and documentation",
+    ),
+    ExchangeFormat(
+        "kv-scales",
+        "scales of the int8 cache of a decoder as JSON, kv_cache_scale_file of onnxruntime-genai (0.18)",
+        "parameters",
+        ".json",
+        "kv_scales",
+        "",
+        "only the scales of keys and values are written",
+        "run: read by the builder of onnxruntime-genai 0.18.0",
+        has_caches=True,
+    ),
+)
+
+FORMATS: Mapping[str, ExchangeFormat] = {entry.name: entry for entry in (*RANGES, *PARAMETERS, *COMPILERS)}
+"""The formats by their names."""
+
+
+def format_named(name: str) -> ExchangeFormat:
+    """Return the format of a name; raise ConfigError with the nearest name if there is none."""
+    if name not in FORMATS:
+        raise ConfigError(
+            f"format '{name}': no such format; use one of {', '.join(FORMATS)}.{nearest(name, FORMATS)}"
+        )
+    return FORMATS[name]
+
+
+def formats_of(holds: Holds) -> Iterator[ExchangeFormat]:
+    """Yield the formats of one kind, in their order."""
+    yield from (entry for entry in FORMATS.values() if entry.holds == holds)
+
+
+def read_as(
+    entry: ExchangeFormat, data: bytes, where: str, error: type[QprofError]
+) -> ForeignRanges | ForeignParams:
+    """Return the ranges or parameters in a file of a format; raise `error` if the file is malformed."""
+    from ....profiles.base.errors import MalformedError
+
+    try:
+        content: ForeignRanges | ForeignParams = entry.load().read(data, where)
+    except MalformedError as problem:
+        advice = f"give a file of {entry.title} as it was written"
+        raise error(problem.message(where, advice)) from None
+    return content
+
+
+def recognised(data: bytes, holds: Holds | None = None) -> ExchangeFormat | None:
+    """Return the format that a file's content matches, of one kind or any, or None if no format does."""
+    entries = FORMATS.values() if holds is None else formats_of(holds)
+    return next((entry for entry in entries if entry.is_read and entry.load().recognises(data)), None)

@@ -1,0 +1,284 @@
+"""A plan from what another tool wrote: a quantized ONNX model, or a file of parameters.
+
+What a model says is read in `quantized_models`. Files of parameters are for converters that know the model,
+so that they do not say what follows from it: axes, tensors that are only moved, weights that preparation
+folds.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnx_ir as ir
+
+from ....profiles.base.errors import ConfigError, MalformedError, ModelError, PlanError
+from ...adjustments.equalization import apply_equalization
+from ...lowering.lowered import read_equalization
+from ...model.graph import constant_of
+from ...model.loading import read_model
+from ...numerics.affine import QuantParams
+from ...operators.graph import Graph, Node, index
+from ...operators.table import Constraint
+from ...operators.weight_layout import WeightLayout
+from ...plan.plan import QuantPlan
+from ...prepare.prepare import file_of
+from ...targets.target import Recipe
+from .encodings import document
+from .folded_scales import Array, with_folded_factors
+from .foreign import ForeignParams, assumption, omission
+from .formats import formats_of, read_as, recognised
+from .qnn import has_mappings
+from .quantized_models import source_of_model
+from .source_plan import SourceNode, SourceParams, plan_of_source
+
+
+def plan_of_file(
+    source: str | os.PathLike[str],
+    float_model: str | os.PathLike[str],
+    recipe: Recipe,
+    *,
+    keep_form: bool = False,
+) -> QuantPlan:
+    """Return the plan that another tool followed when it quantized a model.
+
+    Scales, zero points, integers of the weights and the choice of quantized nodes equal the source's, to the
+    bit. Nodes that the target does not support stay float, with the reason; the plan's findings list other
+    losses. Only target and form of the recipe's settings matter; `keep_form` writes QLinear operators if the
+    source has such and the target reads them.
+    """
+    file, where = file_of(float_model), os.fspath(source)
+    prepared = file.prepared
+    if Path(where).suffix.lower() == ".onnx":
+        model = read_model(where).model
+        written_by = " ".join(filter(None, (model.producer_name, model.producer_version)))
+        name, equalization = Path(where).name, read_equalization(model)
+        try:
+            graph = index(apply_equalization(prepared.model, equalization, name))
+        except PlanError as error:
+            raise ModelError(f"{error}; give the float model that it was made from with --model") from None
+        said = source_of_model(graph, model, name, written_by)
+        said = replace(said, adjustments=replace(said.adjustments, equalization=equalization))
+        if keep_form and said.has_operators and "qoperator" in recipe.target.forms:
+            recipe = replace(recipe, config=replace(recipe.config, form="qoperator"))
+        return plan_of_source(prepared.model, said, recipe)
+    try:
+        data = Path(where).read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{where}: cannot be read ({error.strerror}); correct the path") from None
+    entry = recognised(data, "parameters")
+    if entry is None:
+        raise _not_parameters(data, where)
+    params = read_as(entry, data, where, ConfigError)
+    assert isinstance(params, ForeignParams)
+    params = with_axes(params, prepared.graph)
+    params = with_folded_constants(params, file.model, prepared.graph)
+    return plan_of_params(prepared.model, params, recipe)
+
+
+def _not_parameters(data: bytes, where: str) -> ConfigError:
+    """Return the error for a file without readable parameters, with the command that reads it."""
+    ranges = recognised(data, "ranges")
+    if ranges is not None:
+        return ConfigError(
+            f"{where}: is {ranges.title}, which holds ranges; give it to 'qprof quantize --profile', or make "
+            "a profile of it with 'qprof import'"
+        )
+    if data.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
+        try:
+            top = document(data)
+        except MalformedError as problem:
+            return ConfigError(problem.message(where, "give the file as the other tool wrote it"))
+        if has_mappings(top):
+            return ConfigError(
+                f"{where}: holds AIMET encodings {top.get('version')}; read are 1.0, 2.0 and 2.1: export "
+                "the simulation again with encoding_version='1.0.0' or '2.0.0'"
+            )
+    names = ", ".join(entry.name for entry in formats_of("parameters") if entry.is_read)
+    return ConfigError(
+        f"{where}: is neither an ONNX model (*.onnx) nor a file of parameters ({names}); give one of these, "
+        "see 'qprof export --help'"
+    )
+
+
+def plan_of_params(model: ir.Model, params: ForeignParams, recipe: Recipe) -> QuantPlan:
+    """Return the plan with the parameters of another tool, to the bit.
+
+    A node is quantized if all activations that it reads, and its weight, have parameters that the target
+    supports; every other node stays float, with the reason. An activation that only a clip reads gets the
+    parameters of the clip's output if it has none. Biases get the parameters that products require
+    (scale(input) * scale(weight)), whatever the file has.
+    """
+    graph = index(model)
+    params = with_moved_values(with_axes(params, graph), graph)
+    tensors, findings = params.tensors, params.findings
+    nodes = {
+        node.name: SourceNode(
+            {i: tensors[n] for i, n in enumerate(node.inputs) if n in tensors and graph.is_float(n)}
+        )
+        for node in graph.nodes
+    }
+    activations = {n: p for n, p in tensors.items() if n in graph.values and not graph.is_constant(n)}
+    unknown = [name for name in tensors if name not in graph.values]
+    if unknown:
+        sentence = (
+            f"{len(unknown)} tensors of {params.tool} are not in the prepared model, such as '{unknown[0]}': "
+            "left out"
+        )
+        findings = (*findings, omission(sentence, unknown[0], tensors=len(unknown)))
+    return plan_of_source(model, SourceParams(params.tool, activations, nodes, findings=findings), recipe)
+
+
+# What a file of parameters leaves to the model -------------------------------------------------------------
+
+
+def with_moved_values(params: ForeignParams, graph: Graph) -> ForeignParams:
+    """Return parameters that include outputs of operators that only move or select values.
+
+    AIMET and onnxruntime give the output of Reshape or MaxPool no parameters, since it has those of its
+    input.
+    """
+    tensors, added = dict(params.tensors), list[str]()
+    for node in graph.nodes:
+        rule, source = node.rule, tensors.get(node.input(0))
+        if rule is None or rule.constraint is not Constraint.SAME or source is None:
+            continue
+        if source.axis is None:
+            missing = [name for name in node.results if name not in tensors and graph.is_float(name)]
+            tensors.update(dict.fromkeys(missing, source))
+            added += missing
+    if not added:
+        return params
+    some = f"'{added[0]}'" if len(added) == 1 else f"'{added[0]}' and {len(added) - 1} more"
+    sentence = f"taken from what they read, for the file has no parameters of them: {some}"
+    taken = assumption(sentence, added[0], tensors=len(added))
+    return replace(params, tensors=tensors, findings=(*params.findings, taken))
+
+
+def with_folded_constants(params: ForeignParams, original: ir.Model, graph: Graph) -> ForeignParams:
+    """Return parameters that fit constants whose values preparation changed.
+
+    A weight into which a BatchNormalization was folded keeps its name and its integers; its scales
+    are multiplied by the folded factors, channel by channel. Other changed constants get no
+    parameters. `params` have axes already (`with_axes`); `original` is the model as its file has it.
+    """
+    values, tensors = original.graph.initializers, dict(params.tensors)
+    findings = list(params.findings)
+    folded, lost = list[str](), list[str]()
+    for name in params.tensors:
+        before = constant_of(values.get(name))
+        after = graph.constant(name)
+        if before is None or after is None or np.array_equal(before, after):
+            continue
+        multiplied = _folded_weight(name, before, after, tensors[name], graph)
+        if multiplied is None:
+            lost.append(name)
+            del tensors[name]
+        else:
+            folded.append(name)
+            tensors[name] = multiplied
+    if folded:
+        sentence = (
+            f"{len(folded)} weights have a BatchNormalization folded in, such as '{folded[0]}': their scales "
+            "are multiplied by what is, channel by channel"
+        )
+        findings.append(assumption(sentence, folded[0], weights=len(folded)))
+    if lost:
+        sentence = (
+            f"left out: {len(lost)} constants that preparation changed, such as '{lost[0]}', in another way "
+            "than by a factor for each output channel"
+        )
+        remedy = "change them in the float model, and make the file for that"
+        findings.append(omission(sentence, lost[0], remedy, constants=len(lost)))
+    return replace(params, tensors=tensors, findings=tuple(findings))
+
+
+def _folded_weight(
+    name: str, before: Array, after: Array, params: QuantParams, graph: Graph
+) -> QuantParams | None:
+    """Return the parameters of a weight that was multiplied channel by channel; None for other changes."""
+    readers = graph.consumers(name)
+    if len(readers) != 1:
+        return None
+    ((node, position),) = readers
+    layout = None if node.rule is None else node.rule.weight
+    axis = layout.axis(node, after.ndim) if layout is not None and layout.index == position else None
+    folded = None if axis is None else with_folded_factors(params, before, after, axis % after.ndim)
+    return None if folded is None else folded[0]
+
+
+def with_axes(params: ForeignParams, graph: Graph) -> ForeignParams:
+    """Return parameters with an axis of the model if the file names none (`ForeignParams.axis_unknown`).
+
+    A scale for each channel belongs to the output channels of the operator that reads the constant, or, if no
+    operator determines them, to the only axis of that length. Blocks lie along its input channels, in the
+    order of AIMET 1.0: all blocks of the first output channel first. Scales of blocks that are the same for
+    all taps of a kernel are repeated for each. Parameters that fit no axis are left out, with a finding.
+    """
+    tensors, findings = dict[str, QuantParams](), list(params.findings)
+    for name, tensor in params.tensors.items():
+        placed = _along_axis(name, tensor, name in params.axis_unknown, graph)
+        if placed is not None:
+            tensors[name] = placed
+        elif graph.is_constant(name):
+            sentence = f"left out: '{name}': its scales do not fit an axis of the model's constant"
+            findings.append(omission(sentence, name))
+        else:
+            sentence = f"left out: '{name}': it is an activation, and has several scales"
+            findings.append(omission(sentence, name))
+    return replace(params, tensors=tensors, findings=tuple(findings), axis_unknown=frozenset[str]())
+
+
+def _along_axis(name: str, params: QuantParams, unknown: bool, graph: Graph) -> QuantParams | None:
+    """Return the parameters of a tensor along the right axis; None if no axis fits."""
+    if params.axis is None or name not in graph.values:
+        return params
+    shape = graph.shape(name)
+    if shape is None or not graph.is_constant(name):
+        one = len(params.scale) == 1 and params.block_size is None
+        return replace(params, axis=None) if one else None
+    sizes = tuple(size or 0 for size in shape)
+    layouts = [  # of the constant, in each node that reads it as a weight
+        (node, layout)
+        for node, position in graph.consumers(name)
+        if (rule := node.rule) is not None
+        for layout in rule.constants
+        if layout.index == position
+    ]
+    if params.block_size is not None:
+        return _blocks_along(params, sizes, unknown, layouts)
+    if not unknown:
+        return params
+    channels = len(params.scale)
+    axes = [layout.axis(node, len(sizes)) for node, layout in layouts]
+    if sizes.count(channels) == 1:
+        axes.append(sizes.index(channels))
+    axis = next((a % len(sizes) for a in axes if a is not None and sizes[a] == channels), None)
+    return None if axis is None else replace(params, axis=axis)
+
+
+def _blocks_along(
+    params: QuantParams, sizes: tuple[int, ...], unknown: bool, layouts: Sequence[tuple[Node, WeightLayout]]
+) -> QuantParams | None:
+    """Return parameters of blocks with a scale for each block of ONNX's array, in its order."""
+    assert params.axis is not None
+    assert params.block_size is not None
+    axes = [layout.blocked_axis(node, len(sizes)) for node, layout in layouts] if unknown else [params.axis]
+    axis = next((axis % len(sizes) for axis in axes if axis is not None), None)
+    if axis is None or axis > 1 or len(sizes) < 2 or sizes[axis] % params.block_size:
+        return None
+    outer = [sizes[axis] // params.block_size if i == axis else sizes[i] for i in range(2)]
+    taps = math.prod(sizes[2:])
+    count = len(params.scale)
+    if count == math.prod(outer) * taps and taps != 1 and not unknown:
+        return params
+    if count != math.prod(outer):
+        return None
+    swapped = unknown and axis == 0 and len(sizes) == 2  # the file has the output channels first
+    order = np.arange(count).reshape(outer[::-1] if swapped else outer)
+    places = (order.T if swapped else order).reshape(-1).repeat(taps)
+    return replace(params, axis=axis, scale=params.scale[places], zero_point=params.zero_point[places])

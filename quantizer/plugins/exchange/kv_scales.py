@@ -1,0 +1,96 @@
+"""Scales of the keys and values that a decoder keeps, as the JSON that onnxruntime-genai's builder reads.
+
+    {"scales": {"k_scales": [0.037, ...], "v_scales": [0.03, ...]}, "qmax": 128, "layer_ids": [0, ...],
+     "past_keys": [INPUT, ...], "past_values": [INPUT, ...]}
+
+A key is its int8 times the scale. With a scale for each element of each head an entry is a list of as many
+numbers, the elements of the first head first. Names of the inputs that hold the cache are for other readers:
+the builder looks at `scales`, `qmax` and `layer_ids` alone.
+
+Source: option kv_cache_scale_file of onnxruntime-genai 0.18 (models/builders/base.py).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ....profiles.base.errors import ConfigError
+from ...numerics.affine import INT8, QuantParams
+from ...operators.caches import ATTENTION, PLACES
+from ...operators.concat_caches import concat_caches, holds_values
+from ...operators.graph import Graph, index
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+    from ...plan.plan import QuantPlan
+
+Scales = float | list[float]
+"""One for a cache, or one for each element of each head."""
+
+STEPS_OF_LARGEST = -INT8.low
+"""What the builder calls qmax. It multiplies scales by this over 128 for int8, 8 for int4 and 448 for float8,
+so that one file serves all three, and scales of int8 stay as they are."""
+
+
+def write(plan: QuantPlan, model: ir.Model) -> str:
+    """Return the scales of a plan's int8 caches, layers in the order of the graph.
+
+    In a decoder of standard operators, the products that read a cache decide whether it has keys or values;
+    keys and values of an encoder, to which nothing is appended, are left out. Raises ConfigError if there is
+    no cache, or the numbers of keys and values differ.
+    """
+    keys, values = _caches(plan, index(model))
+    if not keys and not values:
+        raise ConfigError(
+            "format 'kv-scales': the plan keeps no keys and values in int8; make it with --kv-cache int8"
+        )
+    if len(keys) != len(values):
+        raise ConfigError(
+            f"format 'kv-scales': the model has {len(keys)} caches that are read as keys and {len(values)} "
+            "that are read as values, and a file has both of each layer; 'qprof.borders' in the metadata of "
+            "the written model has the scales by name"
+        )
+    content = {
+        "scales": {
+            "k_scales": list(keys.values()),
+            "v_scales": list(values.values()),
+        },
+        "qmax": STEPS_OF_LARGEST,
+        "layer_ids": layer_ids(list(keys)),
+        "past_keys": list(keys),
+        "past_values": list(values),
+    }
+    return json.dumps(content, indent=2) + "\n"
+
+
+def _caches(plan: QuantPlan, graph: Graph) -> tuple[dict[str, Scales], dict[str, Scales]]:
+    """Return the inputs with keys and the inputs with values, each with its scales."""
+    found = dict[str, Scales](), dict[str, Scales]()
+    for node in graph.nodes:
+        entry = plan.nodes[node.name]
+        if entry.keeps_int8_cache and node.op_type == ATTENTION:
+            for caches, place in zip(found, PLACES, strict=True):
+                caches[node.input(place.past)] = _scales(entry.inputs[place.past], 1)
+    for cache in concat_caches(graph):
+        is_value = holds_values(graph, cache)
+        if cache.appends and cache.past in plan.borders and is_value is not None:
+            heads = math.prod(size or 1 for size in (graph.shape(cache.past) or ())[1:-2])
+            found[is_value][cache.past] = _scales(plan.borders[cache.past], heads)
+    return found
+
+
+def _scales(params: QuantParams, heads: int) -> Scales:
+    """Return the scales of a cache; those of its elements for each of the heads that have them in common."""
+    return params.tensor_scale if params.axis is None else params.scale.tolist() * heads
+
+
+def layer_ids(names: Sequence[str]) -> list[int]:
+    """Return the first number in each cache's name (past_key_values.3.key), or positions if two are equal."""
+    found = [re.search(r"\d+", name) for name in names]
+    numbers = [int(match.group()) for match in found if match]
+    return numbers if len(set(numbers)) == len(names) else list(range(len(names)))

@@ -1,0 +1,143 @@
+"""Which nodes and tensors of a dequantized model are those of the float model that it was made from. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import onnx_ir as ir
+
+from ...operators.graph import Graph, Node
+from ...operators.table import is_clip
+
+DISTINGUISHING = ("axis", "kernel_shape", "strides", "group", "dilations", "perm", "to")
+"""Attributes that tell nodes of one operator apart."""
+
+
+@dataclass(frozen=True)
+class Match:
+    """Which nodes and tensors of two models are the same.
+
+    Attributes:
+        nodes: node of the float model -> node of the quantized one.
+        tensors: tensor of the float model -> tensor of the quantized one.
+        absorbed: clips of the float model that the quantized one does not have.
+        missing: nodes of the float model that the quantized one does not have.
+        unmatched: nodes of the quantized model that the float one does not have.
+    """
+
+    nodes: Mapping[str, Node]
+    tensors: Mapping[str, str]
+    absorbed: tuple[Node, ...]
+    missing: tuple[str, ...]
+    unmatched: tuple[str, ...]
+
+
+def match(graph: Graph, other: Graph, names: Mapping[str, str]) -> Match:
+    """Return the nodes and tensors that two prepared models share.
+
+    Nodes are matched one by one, in graph order, on three grounds: the name, the name of their results, and
+    their place: the same operator, reading the same matched tensors at the same inputs. Ends of names are
+    ignored. A clip that a tool left out, and did not write with other operators, is matched with nothing: its
+    result is the tensor that it reads. `names` are further names of tensors of `other`.
+    """
+    search = _Search(graph, other, names)
+    for own_input, other_input in zip(graph.inputs, other.inputs, strict=False):  # by name, else in order
+        search.tensors[own_input] = own_input if own_input in other.inputs else other_input
+    absorbed: list[Node] = []
+    for node in graph.nodes:
+        partner = next((n for n in search.candidates(node) if search.fits(node, n)), None)
+        if partner is not None:
+            search.nodes[node.name] = partner
+            search.taken.add(partner)
+            for own, theirs in zip(node.outputs, partner.outputs, strict=False):
+                if own and theirs:
+                    search.tensors[own] = theirs
+        elif is_clip(node) and node.input(0) in search.tensors and not search.makes(node):
+            search.tensors[node.outputs[0]] = search.tensors[node.input(0)]
+            absorbed.append(node)
+        else:  # several nodes of the quantized model may make what this one makes
+            search.tensors.update(search.makes(node))
+    return Match(
+        search.nodes,
+        search.tensors,
+        tuple(absorbed),
+        tuple(n.name for n in graph.nodes if n.name not in search.nodes and n not in absorbed),
+        tuple(n.name for n in other.nodes if n not in search.taken),
+    )
+
+
+@dataclass
+class _Search:
+    """Two models, and the match so far: `nodes` and `tensors` as in `Match`, `taken` of `other`."""
+
+    graph: Graph
+    other: Graph
+    names: Mapping[str, str]
+    tensors: dict[str, str] = field(default_factory=dict)
+    nodes: dict[str, Node] = field(default_factory=dict)
+    taken: set[Node] = field(default_factory=set)
+
+    def tensor_named(self, name: str) -> str | None:
+        """Return the tensor of the quantized model that has a name or is a form of one with it."""
+        if name in self.other.values:
+            return name
+        alias = self.names.get(name)
+        return alias if alias in self.other.values else None
+
+    def makes(self, node: Node) -> dict[str, str]:
+        """Return the results of a node that no matched node makes in the quantized model, with theirs."""
+        named = {name: self.tensor_named(name) for name in node.outputs if name}
+        taken = {*self.tensors.values()}
+        return {name: tensor for name, tensor in named.items() if tensor is not None and tensor not in taken}
+
+    def candidates(self, node: Node) -> Iterator[Node]:
+        """Yield the nodes of the quantized model that may be this one, the likeliest first."""
+        if node.name in self.other.by_name:
+            yield self.other.by_name[node.name]
+        result = self.tensor_named(node.outputs[0]) if node.outputs and node.output else None
+        maker = None if result is None else self.other.producer(result)
+        if maker is not None:
+            yield maker
+        for position in range(len(node.inputs)):
+            source = self.tensors.get(node.input(position))
+            if source is not None:
+                yield from (reader for reader, index in self.other.consumers(source) if index == position)
+
+    def fits(self, node: Node, candidate: Node) -> bool:
+        """Whether a node of the quantized model is the same operator, reads the same and is still free."""
+        if candidate in self.taken:
+            return False
+        if (candidate.op_type, candidate.domain) != (node.op_type, node.domain):
+            return False
+        kinds = [
+            graph.is_float(view.outputs[0])
+            for graph, view in ((self.graph, node), (self.other, candidate))
+            if view.outputs and graph.dtype(view.outputs[0]) is not None
+        ]
+        if len(kinds) == 2 and kinds[0] != kinds[1]:  # the same operator on quantized values
+            return False
+        for position in range(max(len(node.inputs), len(candidate.inputs))):
+            own, theirs = node.input(position), candidate.input(position)
+            if self.graph.is_constant(own) or self.other.is_constant(theirs):
+                turned = position == 1 and is_turned(node, candidate)
+                if own and theirs and not self._same_shape(own, theirs, turned):
+                    return False
+            elif own in self.tensors and theirs and self.tensors[own] != theirs:
+                return False
+        return all(
+            name in candidate.attributes and candidate.attributes[name].value == attribute.value
+            for name, attribute in node.attributes.items()
+            if attribute.type in (ir.AttributeType.INT, ir.AttributeType.INTS) and name in DISTINGUISHING
+        )
+
+    def _same_shape(self, own: str, theirs: str, turned: bool) -> bool:
+        a, b = self.graph.values[own].shape, self.other.values[theirs].shape
+        return a is None or b is None or tuple(a) == (tuple(b)[::-1] if turned else tuple(b))
+
+
+def is_turned(node: Node, other: Node) -> bool:
+    """Whether the weights of two products are each other's transpose: MatMulNBits is written for either."""
+    if node.op_type != "Gemm" or other.op_type != "Gemm":
+        return False
+    return node.attributes.get_int("transB", 0) != other.attributes.get_int("transB", 0)

@@ -1,0 +1,213 @@
+"""Profiles from files of other tools, bound to a model."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+
+import onnx_ir as ir
+
+from ....profiles.base.errors import ProfileError
+from ....profiles.base.findings import Code, Finding
+from ....profiles.base.tool import note
+from ....profiles.instrumentation.observations import observations
+from ....profiles.instrumentation.subgraphs import activations_of, declared_shape, float_activations
+from ....profiles.records.histogram import UnknownBins
+from ....profiles.records.profile import DataId, ModelId, Profile, TensorProfile
+from ...noise.activation_ranges import (
+    ANY,
+    Interval,
+    clamp_range,
+    clipped_interval,
+    interval_of,
+    joint_interval,
+    passes_values_on,
+    possible_values,
+)
+from ...numerics.calibrators import Range
+from ...operators.graph import Graph, Node, index
+from ...operators.table import is_clip
+from .foreign import ForeignRanges, some_of
+from .formats import ExchangeFormat, format_named, read_as, recognised
+
+Tensors = Mapping[str, TensorProfile]
+
+
+def foreign_profile(data: bytes, where: str) -> Profile | None:
+    """Return the profile in a file of another tool, see `ranges_profile`; None for other files."""
+    entry = recognised(data)
+    return None if entry is None else ranges_profile(entry, data, where)
+
+
+def ranges_profile(entry: ExchangeFormat, data: bytes, where: str, *, chosen_ranges: bool = False) -> Profile:
+    """Return the ranges of another tool's file as a profile, by the names of the file.
+
+    `chosen_ranges` takes the ranges that the tool's calibrator chose, without histograms. Raises ProfileError
+    if the file is malformed or has parameters instead of ranges.
+    """
+    if entry.holds != "ranges":
+        raise ProfileError(
+            f"{where}: is a file of {entry.title}, which holds parameters; make a plan of it with "
+            "'qprof import'"
+        )
+    content = read_as(entry, data, where, ProfileError)
+    assert isinstance(content, ForeignRanges)
+    if chosen_ranges and content.histograms:
+        content = ForeignRanges(content.ranges, content.tool)
+    for finding in content.findings:
+        note(replace(finding, sentence=f"{where}: {finding.sentence}"))
+    # By the names of the file; types are taken to be float, and model and data are unknown.
+    tensors = {}
+    for name, (low, high) in content.ranges.items():
+        bins = content.histograms.get(name)
+        if bins is None:
+            tensors[name] = _range_profile(low, high)
+        else:
+            ends = bins.minimum, bins.maximum
+            tensors[name] = TensorProfile("float", None, *ends, bins.total, 0, 0, 0, bins)
+    return Profile(ModelId("", "", 0), DataId(), tensors, entry.name, content.tool)
+
+
+def _range_profile(low: float, high: float) -> TensorProfile:
+    """Return the record of a tensor with nothing but its range."""
+    return TensorProfile("float", None, low, high, 1, 0, 0, 0, UnknownBins())
+
+
+# A profile by the names of another tool's file, bound to a model ------------------------------------------
+
+
+def bind(profile: Profile, model: ir.Model, identity: ModelId, where: str) -> Profile:
+    """Return a profile of another tool with the tensor names of a model as keys, in graph order.
+
+    Only floating-point activations remain, as in a profile of qprof; types and shapes are the model's. Notes
+    list the file's other entries, the tensors with ranges derived from others, and, for a format of
+    thresholds, the ranges that were cut to the values that the operators can yield. Raises ProfileError if no
+    entry belongs to an activation of the model.
+    """
+    entry, graph = format_named(profile.origin), index(model)
+    typed = (value for value in float_activations(model) if value.dtype is not None)
+    activations = {str(value.name): value for value in typed}
+    module = entry.load()
+    has_names = hasattr(module, "names_in_file")  # of its own, for the tensors of a model
+    names = module.certain_names(profile, model) if has_names else {name: name for name in profile}
+    tensors = {
+        name: _with_type_of(profile[names[name]], value)
+        for name, value in activations.items()
+        if name in names
+    }
+    if not tensors:
+        some = f" ({some_of(list(profile))})" if profile else ""
+        raise ProfileError(
+            f"{where}: none of its {len(profile)} entries{some} belongs to an activation of "
+            f"{identity.file or 'the model'}; give the file that was made for this model, or profile it with "
+            "'qprof dump-profile'"
+        )
+    if has_names:
+        model_names = set(module.names_in_file(model).values())
+    else:
+        model_names = {*model.graph.initializers, *(value.name for value in activations_of(model.graph))}
+    others = [name for name in profile if name not in model_names]
+    if others:
+        left_out = f"left out {len(others)} entries that the prepared model has no tensor for"
+        sentence = f"{where}: {left_out}: {some_of(others)}"
+        note(Finding(Code.IMPORT_LEFT_OUT, sentence, where, {"entries": len(others)}))
+    samples = DataId(_sample_count(tensors))
+
+    narrower = _cut_to_possible(tensors, graph) if entry.is_symmetric else {}
+    if narrower:
+        of = f"the ranges of {len(narrower)} of {len(tensors)} tensors"
+        sentence = f"{where}: {of} are cut to what their operators can yield: {some_of(list(narrower))}"
+        note(Finding(Code.IMPORT_ASSUMED, sentence, where, {"tensors": len(narrower)}))
+        tensors |= narrower
+    ranges_only = all(isinstance(tensor.histogram, UnknownBins) for tensor in tensors.values())
+    added = _derived_ranges(tensors, activations, model, graph) if ranges_only else {}
+    if added:
+        what = f"{len(added)} tensors without an entry have the range that follows from those of others"
+        sentence = f"{where}: {what}: {some_of(list(added))}"
+        note(Finding(Code.IMPORT_ASSUMED, sentence, where, {"tensors": len(added)}))
+        tensors |= {name: _with_type_of(tensor, activations[name]) for name, tensor in added.items()}
+    ordered = {name: tensors[name] for name in activations if name in tensors}
+    return replace(profile, model=identity, data=samples, tensors=ordered)
+
+
+def _with_type_of(tensor: TensorProfile, value: ir.Value) -> TensorProfile:
+    """Return the record of a tensor with type and shape of the model's.
+
+    If only the range is known, the count is that of the elements of one sample, with 1 for free dimensions.
+    """
+    shape = declared_shape(value.shape)
+    assert value.dtype is not None  # activations are chosen for their types
+    typed = replace(tensor, dtype=value.dtype.name.lower(), shape=shape)
+    if isinstance(tensor.histogram, UnknownBins):
+        return replace(typed, count=max(math.prod(dim or 1 for dim in shape or ()), 1))
+    return typed
+
+
+def _sample_count(tensors: Tensors) -> int:
+    """Return the number of samples behind the histograms if all tensors agree on it, else 0.
+
+    A leading dimension that the model leaves free is the batch.
+    """
+    counts = set()
+    for tensor in tensors.values():
+        inner = (tensor.shape or (None, None))[1:] if (tensor.shape or (None,))[0] is None else tensor.shape
+        if tensor.histogram.total and inner and None not in inner:
+            counts.add(tensor.count / max(math.prod(dim or 1 for dim in inner), 1))
+    count = counts.pop() if len(counts) == 1 else 0.0
+    return int(count) if count.is_integer() else 0
+
+
+def _cut_to_possible(tensors: Tensors, graph: Graph) -> dict[str, TensorProfile]:
+    """Return the tensors whose ranges exceed the values that their operators can yield, cut to these.
+
+    The range of a threshold T, [-T, T], becomes [0, T] after a Relu. Tensors with a histogram are left out.
+    """
+    possible = possible_values(graph)
+    narrower = {}
+    for name, tensor in tensors.items():
+        if name in possible and isinstance(tensor.histogram, UnknownBins):
+            cut = clamp_range(Range(tensor.minimum, tensor.maximum), possible[name])
+            if tensor.minimum < cut.low or cut.high < tensor.maximum:
+                narrower[name] = replace(tensor, minimum=cut.low, maximum=cut.high)
+    return narrower
+
+
+def _derived_ranges(
+    tensors: Tensors, wanted: Collection[str], model: ir.Model, graph: Graph
+) -> dict[str, TensorProfile]:
+    """Return records of wanted tensors that have none and follow from others.
+
+    A tensor with the same elements as another one gets its record (before and after Reshape, Transpose).
+    Operators that pass on values of one other tensor (MaxPool, Slice) give their result its range. A
+    clip cuts the range of its input, and Concat unites the ranges of its inputs.
+    """
+    same_elements: dict[str, list[str]] = {}
+    for observation in observations(model):
+        same_elements.setdefault(observation.same_as or observation.name, []).append(observation.name)
+    added: dict[str, TensorProfile] = {}
+    for group in same_elements.values():
+        source = next((name for name in group if name in tensors), None)
+        if source is not None:
+            added |= {name: tensors[source] for name in group if name not in tensors}
+    intervals = {name: (t.minimum, t.maximum) for name, t in {**tensors, **added}.items()}
+    for node in graph.nodes:
+        for name in node.results:
+            if name in intervals or name not in wanted:
+                continue
+            low, high = _derived_interval(node, graph, intervals)
+            if math.isfinite(low) and math.isfinite(high):
+                intervals[name] = low, high
+                added[name] = _range_profile(low, high)
+    return {name: added[name] for name in added if name in wanted}
+
+
+def _derived_interval(node: Node, graph: Graph, intervals: Mapping[str, Interval]) -> Interval:
+    """Return the range of a node's output if it follows from those of its inputs, else `ANY`."""
+    rule = node.rule
+    if rule is None or not (is_clip(node) or passes_values_on(node, rule, graph)):
+        return ANY
+    joint = joint_interval(interval_of(node.inputs[i], graph, intervals) for i in rule.activations(node))
+    if is_clip(node) and rule.effective_range is not None and joint != ANY:
+        return clipped_interval(joint, rule.effective_range(node, graph))
+    return joint

@@ -1,0 +1,585 @@
+"""Puts a report together: of estimates, of results, or of both. Pure but for the sizes of files."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal, TypeVar
+
+from ....profiles.base.findings import Code, Finding, gravest_first
+from ....profiles.base.improvement import improved
+from ....profiles.base.options import options_of
+from ....profiles.base.tool import tool_name
+from ...api.drift import DriftReport
+from ...api.options import DriftLimits
+from ...api.results import QuantizeResult
+from ...costs.predicted import total_microseconds
+from ...evaluation.evaluate import Evaluation
+from ...evaluation.gates import GATES, GateFailure, failure_text
+from ...evaluation.grades import FAIR_DB, ORDER, Grade, needed_sqnr
+from ...evaluation.layers import LayerReport
+from ...evaluation.metrics.score import score_text
+from ...evaluation.options import Gate
+from ...noise.estimate_check import expected_sqnr
+from ...noise.output_limits import WORDS, NoiseLimits
+from ...plan.plan import Kind, QuantPlan
+from ...plan.provenance import model_fingerprint, plan_digest, profile_digest
+from ...search.attribution import Attribution, OutputNoise
+from ...search.integer_share import saved_bytes
+from ...search.node_costs import TimedNodes
+from ...search.verdict import Verdict as Judgement
+from ...search.verdict import slower_than_float
+from ..tune.search import TuneResult
+from .content import (
+    DriftRecord,
+    Fact,
+    GateResult,
+    NodeRecord,
+    NoiseBudget,
+    OutputQuality,
+    Report,
+    RunTime,
+    SampleRecord,
+    Size,
+    Speed,
+    TaskScore,
+    TensorDriftRecord,
+    TensorRecord,
+    TrialRecord,
+    Verdict,
+    WhatIf,
+)
+from .estimates import (
+    Analysis,
+    budgets_as_run,
+    float_groups,
+    int8_share,
+    node_records,
+    noise_budgets,
+    run_times,
+    sample_records,
+    shared_groups,
+    tensor_noise,
+    tensor_records,
+)
+from .figures import decibel_text
+from .suggestions import FileNames, run_changes, tried_changes, with_commands
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Results:
+    """Results of commands that a report is made of; None, or empty, for those that were not run.
+
+    Attributes:
+        evaluation: of the quantized model on samples.
+        seen: that on the samples that the profile keeps, where there are no others.
+        attribution: the noise of the plan's nodes, run on samples.
+        other_calibrator: the noise of the outputs, run likewise, with the calibrator of the target where the
+            plan has another one; empty where it was not run.
+        layers: tensor by tensor, on samples.
+        quantization: the files that were written.
+        verdict: of `evaluate`, on the evaluation.
+        tuning: the trials.
+        drift: newer profiles, in the order of time.
+        timed: measured times of the nodes of both models.
+        left_out: findings on what was left out of these.
+    """
+
+    evaluation: Evaluation | None = None
+    seen: Evaluation | None = None
+    attribution: Attribution | None = None
+    other_calibrator: Mapping[str, OutputNoise] = field(default_factory=dict)
+    layers: LayerReport | None = None
+    quantization: QuantizeResult | None = None
+    verdict: Judgement | None = None
+    tuning: TuneResult | None = None
+    drift: tuple[DriftReport, ...] = ()
+    timed: TimedNodes | None = None
+    left_out: tuple[Finding, ...] = ()
+
+
+def make_report(analysis: Analysis | None, results: Results, names: FileNames) -> Report:
+    """Return the report of an analysis, or of results only.
+
+    A section that fails by a fault of qprof is empty, with a note. `names` has the files of titles and
+    commands.
+    """
+    quantization, tuning, found = results.quantization, results.tuning, results.attribution
+    evaluation = results.evaluation or results.seen
+    plan = None if quantization is None else quantization.plan
+    timed = results.timed
+    if timed is None and quantization is not None and quantization.speed is not None:
+        timed = quantization.speed.timed
+    left_out = list(results.left_out)
+
+    def section(name: str, make: Callable[[], T]) -> T | None:
+        made, findings = improved(f"report: {name}", make, None)
+        left_out.extend(findings)
+        return made
+
+    speed, noise = _measured_speed(results), None
+    budgets: tuple[NoiseBudget, ...] = ()
+    nodes: tuple[NodeRecord, ...] = ()
+    times: tuple[RunTime, ...] = ()
+    changes: tuple[WhatIf, ...] = ()
+    tensors: tuple[TensorRecord, ...] = ()
+    if analysis is not None:
+        plan = analysis.plan
+        noise = section("noise", lambda: analysis.noise)
+        if found is not None:
+            budgets = budgets_as_run(found)
+        elif noise is not None:
+            budgets = section("noise of the outputs", lambda: noise_budgets(noise)) or ()
+        worst = budgets[0] if budgets else None
+        nodes = section("nodes", lambda: node_records(analysis, worst, timed)) or ()
+        times = section("times", lambda: tuple(run_times(analysis, timed))) or ()
+        speed = speed or section("predicted speed", lambda: _predicted_speed(analysis))
+        changes = section("what to try", lambda: _changes(analysis, results, names)) or ()
+        tensors = section("tensors", lambda: tensor_records(analysis)) or ()
+    at_tensors = section("noise of tensors", lambda: tensor_noise(analysis, results.layers)) or ()
+    groups = section("float nodes", lambda: float_groups(plan, nodes) if plan else ()) or ()
+    samples = section("samples", lambda: _samples(analysis, evaluation)) or ()
+    shared = section("shared scales", lambda: shared_groups(plan) if plan else ()) or ()
+    limits = None if noise is None else noise.limits
+    grades = () if evaluation is None else evaluation.grades
+    judgement = results.verdict if quantization is None else quantization.verdict
+    outputs, gates = _outputs(plan, evaluation, limits), tuple(_gates(results))
+    task = None if evaluation is None else _task_score(evaluation)
+    doubts = () if evaluation is None else evaluation.doubts
+    if judgement is not None:
+        verdict = _judged_verdict(judgement, gates, found, doubts=doubts, has_change=bool(changes))
+    else:
+        grade = _estimated_grade(outputs)
+        if evaluation is not None and limits is not None:
+            grade = evaluation.decision.grade
+        worst_output = grades[0].text if grades else _decibel_words(outputs)
+        if results.seen is not None and worst_output:
+            worst_output += f" (on {_seen_text(results.seen, limits)})"
+        verdict = _verdict(grade, worst_output, gates, speed=speed, budgets=budgets, task=task, doubts=doubts)
+        causes = _causes(verdict, found, has_change=bool(changes))
+        verdict = replace(verdict, findings=gravest_first([*verdict.findings, *causes]))
+    if results.evaluation is not None:
+        evaluated = results.evaluation
+        title = f"{evaluated.float_model} → {evaluated.quantized_model}"
+    elif names.model:
+        model = Path(names.model).name
+        title = f"{model} → {Path(names.output).name}" if names.output else model
+    elif results.drift:
+        title = f"{results.drift[-1].new_profile} against {results.drift[-1].old_profile}"
+    else:
+        title = "model" if tuning is None else tuning.model
+    counts = Counter(() if plan is None else (node.kind for node in plan.nodes.values()))
+    findings = [*(() if plan is None else plan.findings)]
+    if quantization is not None:
+        findings += quantization.findings
+    if evaluation is not None:
+        findings += evaluation.findings
+    if results.layers is not None:
+        findings += results.layers.findings
+    return Report(
+        title=title,
+        tool=tool_name(),
+        verdict=verdict,
+        task=task,
+        size=_size(analysis, results),
+        speed=speed,
+        int8_share=int8_share(nodes),
+        computes_in="int8" if plan is None else plan.config.computes_in,
+        kinds={kind.value: counts[kind] for kind in Kind if counts[kind]},
+        outputs=outputs,
+        is_of_kept_samples=results.seen is not None and results.evaluation is None,
+        facts=() if evaluation is None else tuple(_facts(evaluation, seen=results.evaluation is None)),
+        gates=gates,
+        what_ifs=changes,
+        noise=budgets,
+        tensor_noise=at_tensors,
+        tensors=tensors,
+        nodes=nodes,
+        run_times=times,
+        float_groups=groups,
+        samples=samples,
+        shared=shared,
+        drift=tuple(map(_drift_record, results.drift)),
+        trials=() if tuning is None else tuple(_trials(tuning)),
+        findings=gravest_first([*findings, *left_out]),
+        provenance=tuple(_provenance(plan, analysis, results)),
+    )
+
+
+def _samples(analysis: Analysis | None, evaluation: Evaluation | None) -> tuple[SampleRecord, ...]:
+    """Return the samples on which the models differ most, then those that make the extremes.
+
+    Pictures are read now, and the report stores only the few that it shows.
+    """
+    extreme = {} if analysis is None else {record.sample: record for record in sample_records(analysis)}
+    if evaluation is None:
+        return tuple(extreme.values())
+    excerpts = {excerpt.sample: excerpt.with_picture for excerpt in evaluation.excerpts}
+    most_different = {
+        one.sample: replace(
+            extreme.get(one.sample, SampleRecord(one.sample, 0, 0)),
+            sqnr=one.sqnr,
+            changed=one.changed,
+            excerpt=excerpts.get(one.sample),
+        )
+        for one in evaluation.worst_samples
+    }
+    others = (record for name, record in extreme.items() if name not in most_different)
+    return (*most_different.values(), *others)
+
+
+def _changes(analysis: Analysis, results: Results, names: FileNames) -> tuple[WhatIf, ...]:
+    """Return the changes that were tried and make a better model, with the commands that make them."""
+    verdict = None if results.quantization is None else results.quantization.verdict
+    if verdict is None:
+        found = results.attribution
+        changes = () if found is None else tuple(run_changes(found, analysis.plan, results.other_calibrator))
+        return with_commands(analysis.plan, names, changes)
+    if verdict.applied is not None and names.command_line:
+        names = replace(names, command_line=(*names.command_line, *verdict.applied.options))
+    return with_commands(analysis.plan, names, tuple(tried_changes(verdict)))
+
+
+def _size(analysis: Analysis | None, results: Results) -> Size | None:
+    for found in (results.evaluation, results.quantization, results.seen):
+        if found is not None:
+            return Size(found.float_bytes, found.quantized_bytes)
+    if results.tuning is not None and results.tuning.quantized_bytes is not None:
+        return Size(results.tuning.float_bytes, results.tuning.quantized_bytes)
+    if analysis is None:
+        return None
+    whole = analysis.model_file.bytes
+    return Size(whole, max(0, whole - round(saved_bytes(analysis.plan, analysis.graph))), True)
+
+
+def _predicted_speed(analysis: Analysis | None) -> Speed | None:
+    if analysis is None or analysis.costs is None:
+        return None
+    _, costs = analysis.costs
+    before, after = analysis.file_us, total_microseconds(costs, analysis.graph, analysis.plan)
+    where = f"table of kernels of {analysis.plan.config.target}"
+    return Speed(before / 1e3, after / 1e3, before / max(after, 1e-3), None, None, "predicted", where)
+
+
+def _provenance(plan: QuantPlan | None, analysis: Analysis | None, results: Results) -> Iterator[Fact]:
+    yield Fact("written by", tool_name())
+    if plan is not None:
+        config = plan.config
+        yield Fact("plan made by", plan.tool or "unknown")
+        yield Fact("target", config.target)
+        yield Fact("mode, form", f"{config.mode}, {config.form}")
+        yield Fact("schema, calibrator", f"{config.schema}, {config.calibrator}")
+        yield Fact("activations, weights", f"{config.activation_type}, {config.weight_words}")
+        yield Fact("float model", model_fingerprint(plan.model))
+        yield Fact("plan", plan_digest(plan))
+    if analysis is not None:
+        data = analysis.measured.data
+        yield Fact("profile", profile_digest(analysis.measured))
+        yield Fact("calibration data", f"{data.samples} samples, digest {data.digest}")
+        if plan is not None and plan.origin.profile not in ("", profile_digest(analysis.measured)):
+            yield Fact("remark", "the plan was made from another profile than the one shown here")
+    if results.evaluation is not None and results.evaluation.provenance is not None:
+        provenance = results.evaluation.provenance
+        yield Fact("quantized model made by", provenance.tool)
+        yield Fact("quantized model's plan", provenance.plan)
+
+
+# What a report takes over from the results of commands: outputs, gates, drift, trials --------------------
+
+MOST_DRIFT = 200
+"""Tensors of a newer profile that a report lists, the worst first."""
+
+
+def _outputs(
+    plan: QuantPlan | None,
+    evaluation: Evaluation | None,
+    limits: NoiseLimits | None,
+) -> tuple[OutputQuality, ...]:
+    """Return how near the outputs are, as estimated and as measured: those that were graded first, the worst
+    of them at the top, then the lowest SQNR.
+
+    States that the next step takes come last: they are judged by what is made of them.
+    """
+    states = set[str]() if evaluation is None else set(evaluation.states)
+    if limits is not None:
+        kinds = limits.kinds.values()
+        states |= {name for name, kind in limits.kinds.items() if kind == "state" and set(kinds) != {"state"}}
+    grades = () if evaluation is None else evaluation.grades
+    needed = {} if limits is None else needed_sqnr(limits)
+    needed |= {grade.output: grade.needed for grade in grades if grade.sqnr is not None}
+    order = {grade.output: place for place, grade in enumerate(grades)}
+    provenance = None if evaluation is None else evaluation.provenance
+    origin = provenance if plan is None else plan.origin
+    expected = {}
+    if origin is not None:
+        expected = {e.output: e for e in expected_sqnr(origin.estimated_sqnr, origin.sqnr_bands)}
+    measured = {} if evaluation is None else {o.name: o for o in evaluation.outputs}
+    outputs = []
+    for name in dict.fromkeys([*measured, *expected]):
+        e, m = expected.get(name), measured.get(name)
+        difference = None if m is None else m.difference
+        outputs.append(
+            OutputQuality(
+                name=name,
+                estimated=None if e is None else e.estimated,
+                low=None if e is None else e.low,
+                high=None if e is None else e.high,
+                measured=None if difference is None else difference.sqnr,
+                cosine=None if difference is None else difference.cosine,
+                agreement=None if m is None or m.agreement is None else m.agreement.ratio,
+                kind="" if limits is None or name not in limits.kinds else WORDS[limits.kinds[name]],
+                needed=float(needed[name]) if name in needed else None,
+            )
+        )
+    last = len(order)
+    return tuple(sorted(outputs, key=lambda one: (one.name in states, order.get(one.name, last), one.sqnr)))
+
+
+def _seen_text(evaluation: Evaluation, limits: NoiseLimits | None = None) -> str:
+    count = evaluation.samples
+    kinds = set() if limits is None else set(limits.kinds.values())
+    state = ", each with the float model's state" if len(kinds) > 1 and "state" in kinds else ""
+    return f"{count} sample{'s'[: count != 1]} that the profile keeps{state}"
+
+
+def _facts(evaluation: Evaluation, *, seen: bool) -> Iterator[Fact]:
+    """Yield the facts of an evaluation besides outputs, sizes and latency."""
+    yield Fact("samples", _seen_text(evaluation) if seen else str(evaluation.samples))
+    a = evaluation.accuracy
+    if a is not None:
+        yield Fact(
+            "accuracy",
+            f"{a.float_percent:.2f} % float, {a.quantized_percent:.2f} % quantized of {a.rows} rows: "
+            f"{_signed(-a.drop)} points, 95 % interval {_signed(-a.drop_high)} to {_signed(-a.drop_low)}",
+        )
+    if evaluation.score is not None:
+        yield Fact(evaluation.metric_title or evaluation.metric, score_text(evaluation.score))
+    yield Fact("run by", f"{evaluation.runtime}, {evaluation.provider}")
+
+
+def _task_score(evaluation: Evaluation) -> TaskScore | None:
+    """Return the scores of both models by labels or a metric; None without either."""
+    a, score = evaluation.accuracy, evaluation.score
+    if score is not None:
+        sign = -1.0 if score.higher_is_better else 1.0
+        low, high = sorted((sign * score.drop_low, sign * score.drop_high))
+        unit = {"percentage points": "points"}.get(score.drop_unit, score.drop_unit)
+        change = f"{_signed(sign * score.drop)} {unit}, {_signed(low)} to {_signed(high)}"
+        name = evaluation.metric_title or evaluation.metric
+        return TaskScore(name, score.float_score, score.quantized_score, score.unit, change, score.rows)
+    if a is None:
+        return None
+    change = f"{_signed(-a.drop)} points, {_signed(-a.drop_high)} to {_signed(-a.drop_low)}"
+    return TaskScore("accuracy", a.float_percent, a.quantized_percent, "%", change, a.rows)
+
+
+def _signed(change: float) -> str:
+    return f"{round(change, 2) + 0.0:+.2f}"  # no change has no minus
+
+
+def _gates(results: Results) -> Iterator[GateResult]:
+    """Yield all limits that were given, kept or not: of an evaluation, of speed, a tuning, and drift."""
+    evaluation, tuning = results.evaluation, results.tuning
+    if evaluation is not None:
+        yield from _limits(evaluation.gate, evaluation.failures)
+        if evaluation.void:
+            yield GateResult("data, models and labels", None, "", "failed", tuple(map(str, evaluation.void)))
+        elif evaluation.doubts and evaluation.gated:
+            yield GateResult(
+                "doubts about the models", None, "", "not proven", tuple(map(str, evaluation.doubts))
+            )
+    check = None if results.quantization is None else results.quantization.speed
+    if check is not None:
+        yield from _limits(Gate(min_speedup=check.options.min_speedup), check.failures)
+    if tuning is not None:
+        why = () if tuning.target_met else tuple(map(str, tuning.limits)) or ("no plan met it",)
+        yield GateResult("--max-drop", tuning.target.max_drop, "percentage points", tuning.gate, why)
+    for drift in results.drift:
+        for gate in _limits(drift.limits, drift.failures):
+            yield replace(gate, subject=drift.new_profile)
+
+
+def _limits(limits: Gate | DriftLimits, failures: Sequence[GateFailure]) -> Iterator[GateResult]:
+    """Yield the limits that were given, each with where it is not kept."""
+    for name, option in {**options_of(Gate), **options_of(DriftLimits)}.items():
+        limit = getattr(limits, name, None)
+        if limit is not None:
+            missed = [failure for failure in failures if failure.demand == name]
+            unit = next((failure.unit for failure in missed if failure.unit), GATES[name].unit)
+            yield GateResult(option.flag, limit, unit, _gate_result(missed), tuple(map(failure_text, missed)))
+
+
+def _gate_result(failures: Sequence[GateFailure]) -> Literal["passed", "failed", "not proven"]:
+    """Return the result of one gate: a measured failure decides over an unproven one."""
+    if any(failure.result == "failed" for failure in failures):
+        return "failed"
+    return "not proven" if failures else "passed"
+
+
+def _drift_record(report: DriftReport) -> DriftRecord:
+    """Return a newer profile as a record, the tensors that drifted most first."""
+    failing = {failure.where for failure in report.failures}
+    return DriftRecord(
+        profile=report.new_profile,
+        samples=report.new_samples,
+        passed=report.passed,
+        gated=report.gated,
+        tensors=tuple(
+            TensorDriftRecord(t.tensor, t.clipping_rate, t.range_growth, t.js_distance, t.tensor in failing)
+            for t in report.worst(MOST_DRIFT)
+        ),
+        findings=report.findings,
+    )
+
+
+def _trials(result: TuneResult) -> Iterator[TrialRecord]:
+    """Yield the trials of a tuning, in order."""
+    for at, trial in enumerate(result.trials):
+        yield TrialRecord(
+            settings=trial.candidate.base.name,
+            kept_float=len(trial.candidate.keep_float),
+            quantized=trial.quantized_nodes,
+            drop=None if trial.score is None else trial.score.drop,
+            value=trial.value,
+            chosen=at == result.chosen,
+            error=trial.error,
+        )
+
+
+def _measured_speed(results: Results) -> Speed | None:
+    """Return the time of both models where it was measured."""
+    latency, where = None, ""
+    if results.evaluation is not None and results.evaluation.latency is not None:
+        latency = results.evaluation.latency
+    elif results.quantization is not None and results.quantization.speed is not None:
+        latency = results.quantization.speed.after
+    if latency is None:
+        return None
+    where = f"{latency.threads} thread{'s' if latency.threads > 1 else ''}, {latency.samples} samples"
+    return Speed(
+        latency.float_ms,
+        latency.quantized_ms,
+        latency.speedup,
+        latency.speedup_low,
+        latency.speedup_high,
+        "measured",
+        where,
+    )
+
+
+# What to think of a model, in one word and one sentence --------------------------------------------------
+
+GOOD_DB = 30.0
+"""SQNR from which an output is good where nothing says what it needs."""
+
+DOMINANT = 0.2
+"""Share of all noise from which one node is named as its cause."""
+
+
+def _judged_verdict(
+    judgement: Judgement,
+    gates: tuple[GateResult, ...],
+    found: Attribution | None,
+    *,
+    doubts: tuple[Finding, ...],
+    has_change: bool,
+) -> Verdict:
+    """Return the verdict of `quantize --data` or `evaluate`, which stands, as a report has it."""
+    words = judgement.sentence.partition(": ")[2]
+    sentence = "; ".join([*_missed_gates(gates), words])
+    findings = gravest_first([*doubts, *judgement.findings])
+    verdict = Verdict(_level(judgement.grade, gates), sentence, findings, judgement.grade)
+    return replace(
+        verdict, findings=gravest_first([*verdict.findings, *_causes(verdict, found, has_change=has_change)])
+    )
+
+
+def _causes(verdict: Verdict, found: Attribution | None, *, has_change: bool) -> tuple[Finding, ...]:
+    """Return the findings on the main causes of a fair or poor model, if its verdict has none yet.
+
+    With a change to try (`has_change`), no finding denies that a few nodes are enough.
+    """
+    if found is None or verdict.grade not in ("fair", "poor"):
+        return ()
+    if any(finding.code is Code.MAIN_CAUSE for finding in verdict.findings):
+        return ()
+    return found.cause if has_change else found.cause + found.spread
+
+
+def _verdict(
+    grade: Grade,
+    worst_output: str,
+    gates: tuple[GateResult, ...],
+    *,
+    speed: Speed | None,
+    budgets: tuple[NoiseBudget, ...],
+    task: TaskScore | None,
+    doubts: tuple[Finding, ...],
+) -> Verdict:
+    """Return the verdict of a report without held-out samples.
+
+    A failed gate is named before the grade, and does not change it. The grade is that of the outputs as
+    measured, or as estimated if nothing was measured. `worst_output` describes the margin of the output that
+    decides, "" if unknown. `budgets` are the sources of noise, in the same order. The task's score, if any,
+    comes before the outputs.
+    """
+    findings = list(doubts)
+    if budgets and grade != "good" and not budgets[0].run_on:
+        part = budgets[0].parts[0]
+        if part.share >= DOMINANT:
+            share = 100 * part.share
+            sentence = f"{part.node} adds {share:.0f} % of the noise in '{budgets[0].output}', as estimated"
+            findings.append(Finding(Code.MAIN_CAUSE, sentence, part.node, {"percent": share}))
+    if speed is not None and speed.is_slower:
+        findings.append(slower_than_float(speed.speedup, "" if speed.how == "measured" else speed.how))
+    words = [*_missed_gates(gates), *([] if task is None else [task.words])]
+    if worst_output:
+        words.append(worst_output)
+    if speed is not None and not speed.is_unclear:
+        words.append(f"{speed.speedup:.2f} times as fast as float, {speed.how}")
+    sentence = "; ".join(words) or "nothing was measured or estimated"
+    return Verdict(_level(grade, gates), sentence, gravest_first(findings), grade)
+
+
+def _decibel_words(outputs: tuple[OutputQuality, ...]) -> str:
+    """Return what the first of some outputs keeps and needs; "" where nothing is known of it."""
+    worst = outputs[0] if outputs else None
+    if worst is None or (worst.measured is None and worst.estimated is None):
+        return ""
+    verb = "needs" if worst.kind.startswith("a") else "need"
+    needs = "" if worst.needed is None else f", {worst.kind} {verb} {worst.needed:.0f}"
+    keeps = f"keeps {decibel_text(worst.measured)}"
+    if worst.measured is None:
+        keeps = f"is expected to keep {worst.estimated:.1f}"
+    return f"output '{worst.name}' {keeps} dB{needs}"
+
+
+def _level(grade: Grade, gates: tuple[GateResult, ...]) -> str:
+    for result in ("failed", "not proven"):
+        if any(gate.result == result for gate in gates):
+            return result
+    return "passed" if gates and grade == "none" else grade
+
+
+def _missed_gates(gates: tuple[GateResult, ...]) -> Iterator[str]:
+    """Yield the names of failed gates, and of unproven ones; limits and figures are printed at the gates."""
+    for result in ("failed", "not proven"):
+        names = dict.fromkeys(gate.name for gate in gates if gate.result == result)
+        if names:
+            yield f"{', '.join(names)} {result}"
+
+
+def _estimated_grade(outputs: tuple[OutputQuality, ...]) -> Grade:
+    """Return the grade of the worst output by its SQNR alone; an estimate of inf says nothing."""
+    grades: list[Grade] = []
+    for output in outputs:
+        if output.sqnr < math.inf or output.measured:
+            needed = GOOD_DB if output.needed is None else output.needed
+            is_fair = output.sqnr >= needed - FAIR_DB
+            grades.append("good" if output.sqnr >= needed else "fair" if is_fair else "poor")
+    return max(grades, key=lambda grade: ORDER[grade], default="none")

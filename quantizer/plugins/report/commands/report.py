@@ -1,0 +1,118 @@
+"""`qprof report`: a page about a quantized model."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from .....cli.commands.evaluate import comparing_options
+from .....cli.console import echo, progress, save_report
+from .....cli.options import (
+    DATA,
+    EXISTING,
+    MODEL,
+    REPORT,
+    GroupedCommand,
+    model_argument,
+    option,
+    preprocess_option,
+    record_of,
+    record_options,
+    take_limits,
+)
+from ....api.options import Judge, ReportOptions
+from ....evaluation.options import EvaluationOptions, Gate
+
+
+@click.command(
+    "report",
+    cls=GroupedCommand,
+    everyday=(
+        *("data", "report_folder", "preprocess", "limit", "labels", "metric"),
+        *("gate_min_sqnr", "gate_max_drop", "latency", "measure_layers", "history"),
+        *("plan", "profile", "config"),
+    ),
+)
+@model_argument
+@click.argument("quantized", type=MODEL, metavar="OUT.onnx")
+@option("--data", group="Basic", type=DATA, metavar="DATA", help="Samples to measure both models on.")
+@option(
+    "--plan",
+    group="Basic",
+    type=EXISTING,
+    metavar="PLAN.yaml",
+    help="Its plan.  [default: the one that lies beside OUT.onnx]",
+)
+@option(
+    "--profile",
+    group="Basic",
+    type=EXISTING,
+    metavar="PROFILE.yaml",
+    help="Its profile.  [default: the one that lies beside OUT.onnx]",
+)
+@record_options(EvaluationOptions, "limit")
+@record_options(Judge, "held_out")
+@comparing_options
+@record_options(ReportOptions, "measure_layers")
+@option(
+    "--history",
+    group="Quality",
+    type=EXISTING,
+    multiple=True,
+    metavar="NEW.yaml",
+    help="A profile of newer data, the oldest first: how it drifts. Repeatable.",
+)
+@option("--config", group="Basic", type=EXISTING, metavar="FILE", help="YAML file of a target of your own.")
+@option(
+    "-o",
+    "--output",
+    "report_folder",
+    group="Files",
+    required=True,
+    type=REPORT,
+    metavar="DIR",
+    help="Folder to write.",
+)
+@preprocess_option
+def command(
+    model: Path,
+    quantized: Path,
+    data: str | None,
+    report_folder: Path,
+    *,
+    plan: Path | None,
+    profile: Path | None,
+    config: Path | None,
+    **options: Any,
+) -> None:
+    """Write a page about a quantized model, with changes to try.
+
+    With --data it shows what is measured, and the gates; with plan and profile, as quantize leaves them
+    beside OUT.onnx, all that is estimated too. DIR gets report.html (one file, which loads nothing),
+    report.md, junit.xml and report.json. A gate that is not met ends with exit code 1.
+
+    \b
+    Examples:
+      qprof report model.onnx model.int8.onnx -o report/
+      qprof report model.onnx model.int8.onnx --data heldout/ --labels heldout/labels.txt -o report/
+    """
+    from ....search.verdict import AGAINST
+    from ..report import report
+
+    how = ReportOptions(gate=Gate(**take_limits(options)))
+    with progress("evaluating") as shown:
+        how = record_of(replace(how, progress=shown), options)
+        result = report(model, quantized, data, plan=plan, profile=profile, config=config, options=how)
+    save_report(result, report_folder)
+    echo(f"verdict   {result.verdict.words}: {result.verdict.sentence}")
+    for finding in result.verdict.findings:
+        if finding.code in AGAINST:
+            echo(f"doubt     {finding}")
+    for held in result.gates:
+        for failure in held.failures:
+            echo(f"{held.result.upper():10} {held.title}: {failure}")
+    if not result.passed:
+        raise click.exceptions.Exit(1)

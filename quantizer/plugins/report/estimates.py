@@ -1,0 +1,644 @@
+"""What a report says from model, plan and profile alone: noise, nodes, tensors, shared scales, samples."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import onnx_ir as ir
+
+from ....profiles.base.errors import ConfigError, PlanError, QprofError, natural_key
+from ....profiles.records.drawing import shape_text
+from ....profiles.records.drift import share_outside
+from ....profiles.records.histogram import Histogram, UnknownBins
+from ....profiles.records.profile import Profile, TensorProfile
+from ...adjustments.equalization import equalized_name, equalized_profile
+from ...costs.predicted import CostModel, Costs, price_of, total_microseconds
+from ...evaluation.layers import LayerReport
+from ...noise.activation_ranges import ActivationRanges, effective_range, find_following, with_clip_profiles
+from ...noise.estimator import NoiseEstimator, NoiseSource, decibels_of
+from ...noise.kept_samples import read_measured
+from ...noise.mask_fillers import with_fillers_apart
+from ...noise.output_kinds import fed_back
+from ...noise.output_limits import NoiseLimits
+from ...noise.propagation import NoiseFlow, forecast_flow
+from ...numerics.affine import TYPES, QuantParams
+from ...numerics.calibrators import CALIBRATORS, calibrate
+from ...numerics.quantization_noise import expected_noise
+from ...numerics.schemas import SCHEMAS, choose_params
+from ...operators.graph import Graph, Node
+from ...plan.plan import QuantPlan
+from ...plan.reasons import FloatReason, ReasonCode
+from ...plan.store import PlanLike, plan_name, read_plan
+from ...planning.chains import contracted
+from ...planning.coarse_steps import too_coarse
+from ...planning.facts import PlanningFacts
+from ...planning.hybrid import with_int8_weights
+from ...planning.plan_model import model_facts, open_plan
+from ...planning.planner import decide
+from ...planning.shared_scales import lost_to
+from ...prepare.prepare import ModelFile, PreparedModel, ProfileLike, file_of, fix_shapes
+from ...search.attribution import Attribution
+from ...search.integer_share import multiplications
+from ...search.node_costs import TimedNodes
+from ...targets.config import split_shapes
+from ...targets.loading import load_recipe
+from ...targets.target import Recipe
+from .content import (
+    CalibratorChoice,
+    FloatGroupRecord,
+    HistogramBins,
+    NodeRecord,
+    NoiseBudget,
+    NoisePart,
+    Parameters,
+    RunTime,
+    SampleRecord,
+    SharedGroup,
+    SharedMember,
+    TensorNoiseRecord,
+    TensorRecord,
+)
+from .layer_tree import module_of
+
+# What is estimated of a plan from model and profile alone ------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Analysis:
+    """A plan with the model that it is of and its profile.
+
+    Attributes:
+        model_file: the float model.
+        prepared: the model, prepared.
+        plan: the plan.
+        graph: the prepared model with the plan's equalization: names are those of the plan.
+        measured: profile of the prepared model.
+        recipe: the plan's settings and its target; None for a target that is not known here.
+    """
+
+    model_file: ModelFile
+    prepared: PreparedModel
+    plan: QuantPlan
+    graph: Graph
+    measured: Profile
+    recipe: Recipe | None
+
+    @cached_property
+    def profile(self) -> Profile:
+        """The profile of `graph`: as measured, or as estimated after equalization."""
+        graph = self.prepared.graph
+        clipped = with_fillers_apart(with_clip_profiles(self.measured, graph), graph)
+        return equalized_profile(graph, clipped, self.plan.adjustments.equalization)
+
+    @cached_property
+    def activations(self) -> ActivationRanges | None:
+        """Calibrated and effective ranges of the activations of `graph`; None without a target."""
+        if self.recipe is None:
+            return None
+        return ActivationRanges(self.graph, self.profile, self.recipe, self.plan.model.opset)
+
+    @cached_property
+    def costs(self) -> tuple[CostModel, Costs] | None:
+        """Predicted times of the nodes; None where the target has no table of them."""
+        table = None if self.recipe is None else self.recipe.costs
+        if table is None:
+            return None
+        model = CostModel(self.graph, self.profile, table)
+        return model, model.costs(self.plan)
+
+    @cached_property
+    def file_us(self) -> float:
+        """Predicted microseconds of the float model as its file has it; 0 without a table of times."""
+        table = None if self.recipe is None else self.recipe.costs
+        if table is None:
+            return 0.0
+        given = fix_shapes(self.prepared, split_shapes(self.plan.config.fix_shapes))
+        return CostModel(given.loaded, self.measured, table).float_time_of_run
+
+    @cached_property
+    def noise(self) -> NoiseAnalysis | None:
+        """The noise of the plan, or None without a target, or without activations in the profile."""
+        if self.recipe is None or not any(t.histogram.total for t in self.measured.values()):
+            return None
+        return _noise_of(self, self.recipe)
+
+
+@dataclass(frozen=True, eq=False)
+class NoiseAnalysis:
+    """The noise of a plan, estimated as planning does it: in the model before equalization, with the noise
+    that this leaves (`left_by_equalization`).
+
+    Attributes:
+        facts: of that model, with a node in the place of each pointwise chain.
+        plan: what the plan is for that model: the same nodes are float.
+        estimator: of its noise.
+        limits: of its outputs.
+        measured: profile of the prepared model, chains and all.
+    """
+
+    facts: PlanningFacts
+    plan: QuantPlan
+    estimator: NoiseEstimator
+    limits: NoiseLimits
+    measured: Profile
+
+    def flow_to(self, tensors: tuple[str, ...]) -> NoiseFlow:
+        """Return how noise reaches some tensors, which must have a signal."""
+        return forecast_flow(self.estimator.gains_of(self.plan), tensors)
+
+
+def analyse(
+    model: str | os.PathLike[str], plan: PlanLike, profile: ProfileLike, recipe: Recipe | None = None
+) -> Analysis:
+    """Read the files of a report of estimates; a recipe has the target of the plan if it is not packaged.
+
+    Raises ModelError, ProfileError or PlanError if a file cannot be read, or belongs to another model.
+    """
+    file, read, where = file_of(model), read_plan(plan), plan_name(plan)
+    planned = open_plan(file.prepared, read, where)
+    prepared = file.prepared
+    measured, _, _ = read_measured(profile, prepared)
+    return Analysis(file, prepared, read, planned.graph, measured, recipe_of_plan(read, recipe))
+
+
+def recipe_of_plan(plan: QuantPlan, recipe: Recipe | None) -> Recipe | None:
+    """Return the settings of a plan with its target; None for a target that is neither packaged nor given."""
+    if recipe is None:
+        try:
+            recipe = load_recipe(plan.config.target)
+        except ConfigError:
+            return None
+    return replace(recipe, config=plan.config)
+
+
+def _noise_of(analysis: Analysis, recipe: Recipe) -> NoiseAnalysis | None:
+    facts = model_facts(analysis.prepared, analysis.measured, recipe)
+    contracted_facts = contracted(facts)
+    plan = analysis.plan if contracted_facts is facts else None
+    if plan is None or plan.adjustments.equalization:
+        try:
+            plan = _plan_before_equalization(analysis.plan, facts, contracted_facts)
+        except PlanError:  # a plan that was edited to what these rules would not decide
+            return None
+    return NoiseAnalysis(
+        contracted_facts, plan, contracted_facts.noise_estimator, facts.noise_limits, facts.profile
+    )
+
+
+def _plan_before_equalization(
+    plan: QuantPlan, facts: PlanningFacts, contracted_facts: PlanningFacts
+) -> QuantPlan:
+    """Return the plan of the model without equalization in which the same nodes are float."""
+    names = (node.name for node in facts.graph.nodes)
+    nodes = {name: plan.nodes[name] for name in names if name in plan.nodes}
+    floats = {name: entry.float_reason for name, entry in nodes.items() if entry.stays_float}
+    whole = {name for name, entry in nodes.items() if entry.kind.value == "float"}
+    return with_int8_weights(
+        contracted_facts,
+        decide(contracted_facts, contracted_facts.by_planned_node(floats), [too_coarse]),
+        without=whole,
+    )
+
+
+# Where the noise of outputs comes from, and what is estimated and measured at each tensor ----------------
+
+MAX_OUTPUTS = 12
+"""Outputs whose noise a report takes apart: those with the lowest SQNR."""
+
+TENSORS_AT_ONCE = 256
+"""Tensors whose noise is estimated at once: the flow has a number for each of them at every tensor."""
+
+
+def budgets_as_run(found: Attribution) -> tuple[NoiseBudget, ...]:
+    """Return where the noise of each output comes from, as it was run; the output that decides first."""
+    budgets = []
+    for output, noise in sorted(found.whole.items(), key=lambda pair: (-pair[1].figure, -pair[1].share)):
+        pairs = sorted(zip(found.shares(output), found.nodes, strict=True), key=lambda pair: -pair[0])
+        if output == found.output:  # of nodes that are alike the first is the one that is named
+            pairs = list(zip(found.shares(), found.nodes, strict=True))
+        parts = tuple(
+            NoisePart(node.name, share, sqnr, node.is_run)
+            for share, node in pairs
+            if share > 0.0 and (sqnr := node.noises[output].sqnr) is not None
+        )
+        if noise.sqnr is None or not parts:
+            continue
+        needed = noise.sqnr + 10.0 * math.log10(noise.figure) if noise.figure > 0.0 else None
+        budgets.append(NoiseBudget(output or "all outputs", noise.sqnr, needed, parts, found.samples))
+    return tuple(budgets[:MAX_OUTPUTS])
+
+
+def noise_budgets(noise: NoiseAnalysis) -> tuple[NoiseBudget, ...]:
+    """Return the estimated sources of the noise of each output, the output with the lowest SQNR first. States
+    that the next step takes come last, since outputs made of them are judged."""
+    flow, limits = noise.flow_to(noise.estimator.gains.outputs_with_signal()), noise.limits
+    by_node: dict[str, np.ndarray] = {}
+    for source in _sources(noise, flow):
+        by_node[source.node] = by_node.get(source.node, np.zeros(len(flow.outputs))) + source.share
+    budgets = []
+    for at, output in enumerate(flow.outputs):
+        shares = {node: float(of_outputs[at]) for node, of_outputs in by_node.items()}
+        total = sum(shares.values())
+        if not 0.0 < total < math.inf:
+            continue
+        order = sorted(shares.items(), key=lambda pair: -pair[1])
+        parts = (NoisePart(node, share / total, decibels_of(share)) for node, share in order if share > 0.0)
+        allowed = (
+            limits.allowed(output)
+            if output in limits.kinds or limits.min_output_sqnr is not None
+            else math.inf
+        )
+        limit = decibels_of(allowed) if 0.0 < allowed < math.inf else None
+        budgets.append(NoiseBudget(output, decibels_of(total), limit, tuple(parts)))
+    states = fed_back(noise.measured)
+    return tuple(sorted(budgets, key=lambda budget: (budget.output in states, budget.sqnr))[:MAX_OUTPUTS])
+
+
+def _sources(noise: NoiseAnalysis, flow: NoiseFlow) -> Iterator[NoiseSource]:
+    """Yield every place where the plan rounds, as its estimate of the outputs counts them."""
+    estimator = noise.estimator
+    yield from estimator.sources(flow, noise.plan)
+    yield from estimator.dynamic_inputs(flow, noise.plan)
+
+
+def estimated_noise(noise: NoiseAnalysis, tensors: Iterable[str]) -> dict[str, float]:
+    """Return the estimated SQNR in dB at tensors, with all noise that was added upstream.
+
+    The tensors are those before equalization. Tensors without signal or noise are left out, and those in the
+    body of an If, Loop or Scan: noise is followed only in the results of its passes.
+    """
+    powers, graph = noise.estimator.gains.powers, noise.facts.graph
+    names = [n for n in dict.fromkeys(tensors) if n in graph.values and powers.get(n)]
+    names = [name for name in names if not graph.bodies_around(name)]
+    sqnr: dict[str, float] = {}
+    for first in range(0, len(names), TENSORS_AT_ONCE):
+        flow = noise.flow_to(tuple(names[first : first + TENSORS_AT_ONCE]))
+        total = sum((s.share for s in _sources(noise, flow)), np.zeros(len(flow.outputs)))
+        sqnr |= {n: decibels_of(x) for n, x in zip(flow.outputs, total.tolist(), strict=True) if x > 0.0}
+    return sqnr
+
+
+def tensor_noise(analysis: Analysis | None, layers: LayerReport | None) -> tuple[TensorNoiseRecord, ...]:
+    """Return estimated and measured noise of the compared tensors, or else of the quantized tensors."""
+    noise = None if analysis is None else analysis.noise
+    equalized: Mapping[str, str] = {}
+    if analysis is not None:
+        # Name of each equalized tensor -> that of the tensor before, which its noise is estimated for.
+        equalized = {equalized_name(name): name for name in analysis.plan.adjustments.equalization}
+    if layers is not None:
+        tensors = [layer.tensor for layer in layers.layers]
+        estimated = {} if noise is None else estimated_noise(noise, tensors)
+        return tuple(
+            TensorNoiseRecord(
+                tensor=layer.tensor,
+                operator=layer.op_type,
+                estimated=None if layer.tensor in equalized else estimated.get(layer.tensor),
+                measured=None if layer.effective is None else layer.effective.sqnr,
+                drop=layer.sqnr_drop,
+                is_quantized=layer.type == "quantized",
+                after=layer.after,
+                is_equalized=layer.tensor in equalized,
+            )
+            for layer in layers.layers
+        )
+    if analysis is None or noise is None:
+        return ()
+    graph, quantized = analysis.graph, analysis.plan.tensors
+    names = [name for name in graph.values if name in quantized and not graph.is_constant(name)]
+    before = {name: equalized.get(name, name) for name in (*names, *graph.outputs)}
+    estimated = estimated_noise(noise, before.values())
+    records = []
+    for name, original in before.items():
+        if original in estimated:
+            maker = graph.producer(name)
+            records.append(
+                TensorNoiseRecord(
+                    tensor=name,
+                    operator="input" if maker is None else maker.op_type,
+                    estimated=estimated[original],
+                    measured=None,
+                    drop=None,
+                    is_quantized=name in quantized,
+                    is_equalized=name in equalized,
+                )
+            )
+    return tuple(records)
+
+
+# What a report says of each node: what it costs, what int8 would bring, why it stays float ---------------
+
+NO_PRICE = (
+    *(ReasonCode.SHAPE_ARITHMETIC, ReasonCode.ONLY_CONSTANTS, ReasonCode.EQUALIZATION_MUL),
+    *(ReasonCode.INT8_CACHE, ReasonCode.NO_KERNEL),
+    *(ReasonCode.UNSUPPORTED_OPERATOR, ReasonCode.UNSUPPORTED_USE),
+)
+"""Reasons of nodes that int8 is no choice for."""
+
+
+def node_records(
+    analysis: Analysis, budget: NoiseBudget | None, measured: TimedNodes | None
+) -> tuple[NodeRecord, ...]:
+    """Return a record of each node, in graph order; `budget` is of the output with the lowest SQNR."""
+    noise = {} if budget is None else {part.node: part.share for part in budget.parts}
+    measured_times = Costs({}, {}, {}) if measured is None else measured.costs
+    plan, graph, profile = analysis.plan, analysis.graph, analysis.profile
+    known, records = with_clip_profiles(profile, graph), []
+    for node in graph.nodes:
+        name, entry = node.name, plan.nodes[node.name]
+        floating = planned = quantized = conversions = None
+        if analysis.costs is not None:
+            model, costs = analysis.costs
+            floating, planned = costs.floating.get(name, 0.0), costs.integer.get(name, 0.0)
+            # A float node has a price in int8 where it reads a float activation and int8 is a choice for it.
+            reads_floats = node.rule is not None and any(graph.is_float(one) for one in node.activations)
+            reason = entry.because
+            is_choice = isinstance(reason, FloatReason) and reason.code not in NO_PRICE
+            if entry.stays_float and is_choice and reads_floats:
+                price = price_of(node, plan, model, costs)
+                quantized, conversions = price.integer, price.conversions
+        multiply_adds = (multiplications(node, graph, known) or 0.0) / max(profile.data.samples, 1)
+        records.append(
+            NodeRecord(
+                name=name,
+                operator=node.op_type,
+                kind=entry.kind.value,
+                reason=entry.reason,
+                code=entry.float_reason.code.value if entry.stays_float else "",
+                inputs=tuple(dict.fromkeys(one for one in node.inputs if one and not graph.is_constant(one))),
+                outputs=tuple(one for one in node.outputs if one),
+                float_us=floating,
+                planned_us=planned,
+                quantized_us=quantized,
+                conversions_us=conversions,
+                multiply_adds=multiply_adds,
+                noise=noise.get(name),
+                module=module_of(node),
+                run_by=_run_by(node, graph),
+                measured_float_us=measured_times.floating.get(name),
+                measured_us=measured_times.integer.get(name),
+            )
+        )
+    return tuple(records)
+
+
+def _run_by(node: Node, graph: Graph) -> str:
+    """Return the name of the node in whose body a node is; "" for one of the main graph."""
+    around = node.ir_node.graph
+    return graph.runners[around].name if isinstance(around, ir.Graph) and around in graph.runners else ""
+
+
+def run_times(analysis: Analysis, measured: TimedNodes | None) -> Iterator[RunTime]:
+    """Yield the times of one run, as predicted and as measured, where they are known."""
+    if analysis.costs is not None:
+        _, costs = analysis.costs
+        nodes = sum(costs.integer.values())
+        total = total_microseconds(costs, analysis.graph, analysis.plan)
+        in_float = sum(costs.floating.values()) + costs.run
+        yield RunTime("predicted", in_float, total, total - nodes - costs.run)
+    if measured is not None:
+        times, conversions = measured.costs, sum(measured.costs.border.values())
+        layers = {node.name for node in analysis.graph.nodes}
+        yield RunTime(
+            "measured",
+            sum(times.floating.values()),
+            sum(times.integer.values()) + conversions,
+            conversions,
+            sum(time for name, time in times.floating.items() if name not in layers),
+            sum(time for name, time in times.integer.items() if name not in layers),
+            measured.relative_size,
+            None if measured.latency is None else 1e3 * measured.latency.float_ms,
+            None if measured.latency is None else 1e3 * measured.latency.quantized_ms,
+        )
+
+
+def int8_share(nodes: tuple[NodeRecord, ...]) -> float | None:
+    """Return the share of the multiply-adds that are done in integers, 0 to 1; None without any."""
+    total = sum(node.multiply_adds for node in nodes)
+    done = sum(node.multiply_adds for node in nodes if node.is_integer)
+    return done / total if total else None
+
+
+def float_groups(plan: QuantPlan, nodes: tuple[NodeRecord, ...]) -> tuple[FloatGroupRecord, ...]:
+    """Return why nodes stay float, the reason that takes most time first, then the most frequent.
+
+    Nodes that are missing in `nodes` have no price.
+    """
+    records = {node.name: node for node in nodes}
+    total = sum(node.multiply_adds for node in nodes) or 1.0
+    groups = [
+        FloatGroupRecord(
+            code=code.value,
+            reason=reason,
+            nodes=names,
+            float_us=_known_sum(records[name].planned_us for name in names if name in records),
+            gain_us=_known_sum(records[name].gain_us for name in names if name in records),
+            multiply_adds=sum(records[name].multiply_adds for name in names if name in records) / total,
+        )
+        for code, reason, names in plan.float_nodes()
+    ]
+    return tuple(sorted(groups, key=lambda g: (-(g.float_us or 0.0), -len(g.nodes))))
+
+
+def _known_sum(values: Iterator[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+# What a report says of each tensor, of shared scales and of samples --------------------------------------
+
+MAX_BINS = 128
+"""Most bins of a histogram in a report; they are joined two by two, so that counts stay exact."""
+
+BINS_PER_BIN = 16
+"""Equal bins that are joined to one."""
+
+MAX_KL_TENSORS = 400
+"""Quantized tensors of a model up to which calibrator kl is asked too: it takes 20 ms for each."""
+
+MAX_TENSORS = 1200
+"""Activations of which a report has a record; those that stay float are left out first."""
+
+
+MAX_SAMPLES = 12
+"""Samples that are listed."""
+
+
+def tensor_records(analysis: Analysis) -> tuple[TensorRecord, ...]:
+    """Return a record of each activation that was observed, in graph order."""
+    plan, graph, profile = analysis.plan, analysis.graph, analysis.profile
+    groups = {name: at for at, group in enumerate(plan.shared_scales) for name in group.members}
+    equalized = {equalized_name(name) for name in plan.adjustments.equalization}
+    names = [n for n in graph.values if n in profile and profile[n].count and graph.is_float(n)]
+    names = [n for n in names if not graph.is_constant(n)]
+    if len(names) > MAX_TENSORS:
+        kept = [n for n in names if n in plan.tensors]
+        kept += [n for n in names if n not in plan.tensors][: max(0, MAX_TENSORS - len(kept))]
+        names = [n for n in names if n in set(kept)]
+    with_slow = sum(name in plan.tensors for name in names) <= MAX_KL_TENSORS
+    records = []
+    for name in names:
+        tensor, producer, activations = profile[name], graph.producer(name), analysis.activations
+        # The values that the readers of the tensor tell apart, and the function by which they were chosen.
+        plain = effective_range(graph, name)
+        effective = plain if activations is None else activations.effective(name)
+        followed = None if effective == plain else find_following(graph, name)
+        params = plan.tensors.get(name)
+        parameters, choices = None, tuple[CalibratorChoice, ...]()
+        if params is not None and len(params.scale) == 1:
+            low, high = represented(params)
+            parameters = Parameters(
+                type=params.qtype.name,
+                scale=params.tensor_scale,
+                zero_point=params.tensor_zero_point,
+                low=low,
+                high=high,
+                clipped=clipped_share(tensor, params),
+                sqnr=_sqnr(tensor, params, effective),
+            )
+            choices = tuple(_calibrator_choices(name, analysis, params, effective, with_slow=with_slow))
+        recorded = analysis.measured.get(name, tensor)  # the fillers of masks are none of its infinities
+        extremes = tensor.extremes
+        records.append(
+            TensorRecord(
+                name=name,
+                shape=shape_text(tensor.shape),
+                made_by=graph.maker(name),
+                operator="input" if producer is None else producer.op_type,
+                read_by=tuple(dict.fromkeys(node.name for node, _ in graph.consumers(name))),
+                minimum=tensor.minimum,
+                maximum=tensor.maximum,
+                count=tensor.count,
+                zeros=tensor.zeros,
+                non_finite=recorded.nan + recorded.inf,
+                histogram=_joined_bins(tensor),
+                parameters=parameters,
+                calibrators=choices,
+                following="" if followed is None else followed.chain.operators,
+                is_equalized=name in equalized,
+                group=groups.get(name),
+                minimum_samples=() if extremes is None else tuple(e.name for e in extremes.lowest),
+                maximum_samples=() if extremes is None else tuple(e.name for e in extremes.highest),
+            )
+        )
+    return tuple(records)
+
+
+def _joined_bins(tensor: TensorProfile) -> HistogramBins | None:
+    """Return the histogram of a tensor in at most `MAX_BINS` bins; None without any.
+
+    The last of equal bins (a profile of Glow, an equalized tensor) may reach beyond the range.
+    """
+    histogram = tensor.histogram
+    if isinstance(histogram, UnknownBins) or not histogram.counts.size:
+        return None
+    if not isinstance(histogram, Histogram):
+        joined = np.add.reduceat(histogram.counts, np.arange(0, histogram.counts.size, BINS_PER_BIN))
+        width = (histogram.maximum - histogram.minimum) / histogram.counts.size * BINS_PER_BIN
+        return HistogramBins(histogram.minimum, width, tuple(round(count) for count in joined.tolist()))
+    while histogram.counts.size > MAX_BINS:
+        histogram = histogram.coarsened(histogram.exponent + 1)
+    start = math.ldexp(float(histogram.first), histogram.exponent)
+    return HistogramBins(start, histogram.width, tuple(int(count) for count in histogram.counts))
+
+
+def represented(params: QuantParams) -> tuple[float, float]:
+    """Return the smallest and the largest value that one scale represents."""
+    scale, zero_point, qtype = params.tensor_scale, params.tensor_zero_point, params.qtype
+    return scale * (qtype.low - zero_point), scale * (qtype.high - zero_point)
+
+
+def clipped_share(tensor: TensorProfile, params: QuantParams) -> float:
+    """Return the share of the values that lie outside by more than one step, 0 to 1."""
+    low, high = represented(params)
+    low, high = low - params.tensor_scale, high + params.tensor_scale
+    histogram = tensor.histogram
+    if isinstance(histogram, Histogram):
+        return share_outside(tensor, (low, high))
+    if isinstance(histogram, UnknownBins):
+        return 0.0
+    # Bins of equal width, in each of which the values are taken as evenly spread.
+    counts = histogram.counts
+    total, width = float(np.sum(counts)), (histogram.maximum - histogram.minimum) / max(counts.size, 1)
+    if not (total > 0.0 and 0.0 < width < math.inf):
+        return 0.0
+    start = histogram.minimum + width * np.arange(counts.size)
+    below = np.clip((low - start) / width, 0.0, 1.0)
+    above = np.clip((start + width - high) / width, 0.0, 1.0)
+    return min(float(counts @ (below + above)) / total, 1.0)
+
+
+def _calibrator_choices(
+    name: str, analysis: Analysis, params: QuantParams, effective: tuple[float, float], *, with_slow: bool
+) -> Iterator[CalibratorChoice]:
+    """Yield the choice of each calibrator for a tensor that is quantized, in its type."""
+    plan, tensor = analysis.plan, analysis.profile[name]
+    own = plan.config.calibrator.partition(":")[0]
+    schema = SCHEMAS[plan.config.schema]
+    qtype = TYPES[plan.config.activation_type] if params.qtype.bits <= 8 else params.qtype
+    if params.qtype.is_float:  # the largest magnitude, whatever the calibrator
+        low, high = represented(params)
+        yield CalibratorChoice(
+            own, low, high, clipped_share(tensor, params), _sqnr(tensor, params, effective)
+        )
+        return
+    names = [name for name, calibrator in CALIBRATORS.items() if with_slow or not calibrator.is_slow]
+    for calibrator in names if tensor.histogram.total else [own]:  # without a histogram all choose the same
+        try:
+            if calibrator == own and analysis.activations is not None:
+                chosen = analysis.activations.calibrated(name, qtype)
+            else:
+                chosen = calibrate(tensor, calibrator, schema, qtype)
+        except QprofError:  # bins too coarse for it
+            continue
+        own_params = choose_params(chosen.low, chosen.high, schema, qtype)
+        low, high = represented(own_params)
+        clipped, sqnr = clipped_share(tensor, own_params), _sqnr(tensor, own_params, effective)
+        yield CalibratorChoice(calibrator, low, high, clipped, sqnr)
+
+
+def _sqnr(tensor: TensorProfile, params: QuantParams, effective: tuple[float, float]) -> float | None:
+    noise = expected_noise(tensor, params, effective)
+    return noise.sqnr_db if noise.signal_power > 0.0 else None
+
+
+def shared_groups(plan: QuantPlan) -> tuple[SharedGroup, ...]:
+    """Return the groups of activations with one scale, in the order of the plan."""
+    return tuple(
+        SharedGroup(
+            *group.range,
+            group.tied_by,
+            tuple(
+                SharedMember(name, *own, name in group.range_set_by, lost_to(own, group.range))
+                for name, own in group.members.items()
+            ),
+        )
+        for group in plan.shared_scales
+    )
+
+
+def sample_records(analysis: Analysis) -> tuple[SampleRecord, ...]:
+    """Return the samples that made most minima and maxima, and in how many of them values saturate.
+
+    A sample that makes them in far more tensors than others is an outlier, or the only one of its kind.
+    """
+    ends: Counter[str] = Counter()
+    clipped: Counter[str] = Counter()
+    for name, tensor in analysis.profile.items():
+        if tensor.extremes is None or tensor.minimum == tensor.maximum:
+            continue
+        ends.update({e.name for e in (*tensor.extremes.lowest[:1], *tensor.extremes.highest[:1])})
+        params = analysis.plan.tensors.get(name)
+        if params is not None and len(params.scale) == 1:
+            low, high = represented(params)
+            slack = params.tensor_scale
+            outside = {e.name for e in tensor.extremes.lowest if e.value < low - slack}
+            outside |= {e.name for e in tensor.extremes.highest if e.value > high + slack}
+            clipped.update(outside)
+    order = sorted(ends, key=lambda sample: (-ends[sample], natural_key(sample)))[:MAX_SAMPLES]
+    return tuple(SampleRecord(sample, ends[sample], clipped[sample]) for sample in order)

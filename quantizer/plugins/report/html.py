@@ -1,0 +1,466 @@
+"""report.html: one file that loads nothing and that no name can break out of.
+
+The templates (templates/page.html and those that it takes the sections from) lay out the page; this module
+gives them functions for the records of a report. Every expression of a template is escaped, and characters
+of a name that would hide, reorder or break the text around them are replaced (`visible`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from base64 import b64encode
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from jinja2 import Environment, FunctionLoader, StrictUndefined
+from markupsafe import Markup, escape
+
+from ....profiles.base.presentation import decibels, size_change, size_text
+from .content import (
+    DriftRecord,
+    FloatGroupRecord,
+    NodeRecord,
+    Report,
+    RunTime,
+    SharedGroup,
+    TensorDriftRecord,
+    TensorNoiseRecord,
+    TensorRecord,
+    score_figure,
+)
+from .drawings import curve_path, sparkline_path, sqnr_plots, waterfall
+from .figures import DASH, MINUS, count_text, decibel_text, duration, number, percent_text, plural, visible
+from .layer_tree import LayerRow, is_slower, layer_rows
+
+SCRIPTS = ("page.js", "tensor.js", "graph.js")
+"""The scripts, in the order in which they run: one text in the page."""
+
+LEVELS = {
+    "good": ("✓", "Good"),
+    "fair": ("◐", "Fair"),
+    "poor": ("✗", "Poor"),
+    "passed": ("✓", "Passed"),
+    "failed": ("✗", "Failed"),
+    "not proven": ("!", "Not proven"),
+    "none": ("?", "None"),
+}
+"""Sign and word of a verdict."""
+
+NODE_KINDS = {
+    "quantized": ("int8", "int"),
+    "lookup-table": ("table", "int"),
+    "pass-through": ("moved", "int"),
+    "dynamic": ("dynamic", "int"),
+    "weight-only": ("weights", "float"),
+    "float": ("float", "float"),
+}
+"""Word and colour of each kind of node."""
+
+MAX_NAME_CHARACTERS = 96
+"""Characters of a name that are shown; longer ones, which some exporters write, lose their middle."""
+
+MAX_LAYER_ROWS = 1000
+"""Layers with a row of their own: those that add most noise or take most time; the graph has all."""
+
+MAX_FLOAT_NODES = 200
+"""Nodes of one reason that are listed."""
+
+MAX_SHARED_GROUPS = 60
+"""Groups of shared scales that are listed: those that cost a member most."""
+
+MAX_SHOWN_OBJECTS = 8
+"""Objects that are listed and drawn of a picture: the surest."""
+
+MAX_DRIFT_ROWS = 25
+"""Tensors of the table of all nights: those that drifted most in one of them."""
+
+NOTABLE_CLIPPING = 1e-3
+"""Share of clipped values from which a tensor is marked."""
+
+MIN_SHOWN_LOSS_DB = 0.1
+"""dB lost from which a group of shared scales is shown at once."""
+
+MIN_SUSPECT_DEVIATION_DB = 6.0
+"""Median difference of measured and estimated SQNR from which the samples themselves are suspected."""
+
+
+def page(report: Report) -> str:
+    """Return report.html; the same report gives the same bytes."""
+    return (
+        _environment()
+        .get_template("page.html")
+        .render(
+            report=report,
+            style=Markup(_asset("assets/report.css")),
+            script=Markup("\n".join(_asset(f"assets/{name}") for name in SCRIPTS)),
+            data=Markup(script_data(report)),
+        )
+    )
+
+
+@cache
+def _asset(path: str) -> str:
+    return files(__package__).joinpath(*path.split("/")).read_text("utf-8")
+
+
+@cache
+def _environment() -> Environment:
+    """Return the environment of the templates: everything that one prints is escaped and made visible."""
+    environment = Environment(
+        autoescape=True,
+        finalize=lambda value: visible(value) if type(value) is str else value,  # Markup is escaped already
+        loader=FunctionLoader(lambda name: _asset(f"templates/{name}")),
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=StrictUndefined,
+    )
+    environment.globals.update(
+        MAX_SHOWN_OBJECTS=MAX_SHOWN_OBJECTS,
+        column=Column,
+        dash=DASH,
+        known_fields=known_fields,
+        levels=LEVELS,
+        minus=MINUS,
+        node_kinds=NODE_KINDS,
+        size_change=size_change,
+        sqnr_plots=sqnr_plots,
+    )
+    environment.filters.update(
+        by_tensor=lambda records: {record.tensor: record.sqnr for record in records},
+        capitalised=capitalised,
+        count=count_text,
+        curve_path=curve_path,
+        decibels=decibel_text,
+        drift_distance=drift_distance,
+        duration=duration,
+        estimate_deviation=estimate_deviation,
+        heat=lambda tensor: f"heat{min(4, int(drift_distance(tensor) / 0.1))}",
+        largest_loss=largest_loss,
+        layer_table=layer_table,
+        measured_less_estimated=measured_less_estimated,
+        places=node_places,
+        most_drifted=most_drifted,
+        name=name_code,
+        number=number,
+        one_line=lambda markup: Markup(" ".join(markup.split())),
+        percent=percent_text,
+        percent_of_width=lambda share: 100.0 * min(max(share, 0.0), 1.0),
+        plain_decibels=decibels,
+        plural=plural,
+        score=score_figure,
+        shared_by_loss=shared_by_loss,
+        sha256=lambda text: Markup(f"sha256-{b64encode(hashlib.sha256(text.encode()).digest()).decode()}"),
+        size=size_text,
+        slowest_first=slowest_first,
+        sort_value=lambda value: "-inf" if value is None else f"{value:.9g}",
+        sparkline_path=sparkline_path,
+        waterfall=waterfall,
+    )
+    environment.tests.update(
+        clipped=is_clipped,
+        faster_than=is_slower,
+        finite=lambda value: value is not None and math.isfinite(value),
+    )
+    return environment
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table.
+
+    Attributes:
+        title: of the column.
+        is_number: whether its title is aligned to the right.
+        sortable: whether rows can be sorted by it.
+        hint: longer words for the title, "" for none.
+        shown: whether there is anything in it.
+    """
+
+    title: str
+    is_number: bool = False
+    sortable: bool = True
+    hint: str = ""
+    shown: bool = True
+
+
+def name_code(name: str) -> Markup:
+    """Return the name of a tensor or a node: it may break after some signs, and a long one is shortened."""
+    is_long = len(name) > MAX_NAME_CHARACTERS
+    half = MAX_NAME_CHARACTERS // 2
+    text = escape(visible(f"{name[:half]}\N{HORIZONTAL ELLIPSIS}{name[-half:]}" if is_long else name))
+    for sign in ("/", ".", "_"):
+        text = text.replace(sign, Markup(f"{sign}<wbr>"))
+    if is_long:
+        return Markup('<code title="{}">{}</code>').format(visible(name), text)
+    return Markup("<code>{}</code>").format(text)
+
+
+def node_places(nodes: Sequence[NodeRecord]) -> dict[str, str]:
+    """Return what runs each node in a body, or the module of a node whose name does not say it, by node."""
+    bodies = {node.name: f"in {node.run_by}" for node in nodes if node.run_by}
+    modules = {node.name: node.module for node in nodes if node.module not in node.name}
+    return {**modules, **bodies}
+
+
+def known_fields(records: Iterable[object]) -> set[str]:
+    """Return the names of the fields that at least one of some records has a value of."""
+    return {name for record in records for name, value in vars(record).items() if value is not None}
+
+
+def capitalised(reason: str) -> str:
+    """Return a reason with a capital, but one that begins with the name of a target."""
+    first = reason.partition(" ")[0]
+    return reason if "-" in first or not first.isalnum() else reason[:1].upper() + reason[1:]
+
+
+# Noise ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class EstimateDeviation:
+    """How far measured and estimated SQNR are apart.
+
+    Attributes:
+        tensors: number of those that have both.
+        median: of measured less estimated, dB.
+        ninth_decile: of the absolute difference, dB.
+    """
+
+    tensors: int
+    median: float
+    ninth_decile: float
+
+    @property
+    def is_far(self) -> bool:
+        """Whether they differ by so much that the samples themselves are suspected."""
+        return abs(self.median) >= MIN_SUSPECT_DEVIATION_DB
+
+
+def estimate_deviation(records: Sequence[TensorNoiseRecord]) -> EstimateDeviation | None:
+    """Return how far measured and estimated SQNR are apart; None where nothing can be compared."""
+    pairs = [(r.measured, r.estimated) for r in records]
+    apart = sorted(m - e for m, e in pairs if m is not None and e is not None and math.isfinite(m))
+    if not apart:
+        return None
+    ninth_decile = sorted(map(abs, apart))[int(0.9 * (len(apart) - 1))]
+    return EstimateDeviation(len(apart), apart[len(apart) // 2], ninth_decile)
+
+
+def measured_less_estimated(record: TensorNoiseRecord) -> float | None:
+    """Return the difference in dB; None where one is not known."""
+    if record.estimated is None or record.measured is None:
+        return None
+    return record.measured - record.estimated
+
+
+def is_clipped(tensor: TensorRecord) -> bool:
+    """Whether values are lost by saturation: not those that the function after the tensor flattens."""
+    params = tensor.parameters
+    return params is not None and params.clipped >= NOTABLE_CLIPPING and not tensor.following
+
+
+def largest_loss(group: SharedGroup) -> float:
+    """Return the dB that sharing its scale costs the tensor that loses most."""
+    return max((member.lost_db for member in group.members), default=0.0)
+
+
+def shared_by_loss(groups: Sequence[SharedGroup]) -> tuple[list[SharedGroup], list[SharedGroup], int]:
+    """Return the groups that cost most, those of the others that are listed, and the number of all others."""
+    ranked = sorted(groups, key=lambda group: -largest_loss(group))
+    costly = [group for group in ranked if largest_loss(group) >= MIN_SHOWN_LOSS_DB][:MAX_SHARED_GROUPS]
+    return costly, ranked[len(costly) : len(costly) + MAX_SHARED_GROUPS], len(ranked) - len(costly)
+
+
+# Nodes ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class LayerTable:
+    """The table of layers.
+
+    Attributes:
+        rows: in graph order, each module before its layers; without modules what adds most noise first.
+        times: name of the times in float and in the quantized model that bars are drawn of; () for none.
+        longest: microseconds of the longest bar.
+    """
+
+    rows: list[LayerRow]
+    times: tuple[str, ...]
+    longest: float
+
+    @property
+    def has_modules(self) -> bool:
+        """Whether there are rows of modules."""
+        return any(row.is_module for row in self.rows)
+
+    def times_of(self, row: LayerRow) -> tuple[float | None, ...]:
+        """Return the microseconds of a row, in float and in the quantized model."""
+        return tuple(row.total(name) for name in self.times)
+
+
+def layer_table(nodes: Sequence[NodeRecord], run_times: Sequence[RunTime]) -> LayerTable:
+    """Return the table of layers: bars are of measured times, else of predicted ones."""
+    order = sorted(nodes, key=lambda node: (-(node.noise or 0.0), -(node.planned_us or 0.0)))
+    rows = layer_rows(nodes, {node.name for node in order[:MAX_LAYER_ROWS]})
+    if not any(row.is_module for row in rows):
+        rows = layer_rows(order, {node.name for node in order[:MAX_LAYER_ROWS]})
+    times: tuple[str, ...] = ()
+    if run_times:
+        is_measured = run_times[-1].how == "measured"
+        times = ("measured_float_us", "measured_us") if is_measured else ("float_us", "planned_us")
+    longest = max((row.total(name) or 0.0 for row in rows for name in times), default=0.0)
+    return LayerTable(rows, times, longest or 1.0)
+
+
+def slowest_first(
+    group: FloatGroupRecord, nodes: Sequence[NodeRecord]
+) -> tuple[list[tuple[str, NodeRecord | None]], int]:
+    """Return the nodes of a reason that are listed, by name, and how many there are more."""
+    records = {node.name: node for node in nodes}
+    pairs = [(name, records.get(name)) for name in group.nodes]
+    pairs.sort(key=lambda pair: -(pair[1].planned_us or 0.0) if pair[1] is not None else 0.0)
+    return pairs[:MAX_FLOAT_NODES], max(0, len(pairs) - MAX_FLOAT_NODES)
+
+
+# Drift ------------------------------------------------------------------------------------------------------
+
+
+def drift_distance(tensor: TensorDriftRecord) -> float:
+    """Return how far new values are from old ones, 0 to 1; unmeasured ones are far."""
+    return 1.0 if tensor.distance is None else tensor.distance
+
+
+def most_drifted(nights: Sequence[DriftRecord]) -> list[tuple[str, list[TensorDriftRecord | None]]]:
+    """Return the tensors that drifted most in any night, each with its record of every night."""
+    by_night = [{tensor.tensor: tensor for tensor in night.tensors} for night in nights]
+    most: dict[str, float] = {}
+    for night in by_night:
+        for name, tensor in night.items():
+            most[name] = max(most.get(name, 0.0), drift_distance(tensor))
+    worst = sorted(most, key=lambda name: -most[name])[:MAX_DRIFT_ROWS]
+    return [(name, [night.get(name) for night in by_night]) for name in worst]
+
+
+# Data of the scripts (assets/*.js) --------------------------------------------------------------------------
+
+
+def script_data(report: Report) -> str:
+    """Return tensors and nodes as compact JSON, which cannot end the element of the page that holds it."""
+    noise = {r.tensor: (r.estimated, r.measured) for r in report.tensor_noise}
+    text = json.dumps(
+        {
+            "tensors": [_tensor_data(t, *noise.get(t.name, (None, None))) for t in report.tensors],
+            "nodes": _nodes_data(report.nodes),
+            "groups": [
+                {
+                    "by": list(g.tied_by[:8]),
+                    "of": [[m.tensor, m.sets_range, _rounded(m.lost_db, 3)] for m in g.members[:40]],
+                }
+                for g in report.shared
+            ],
+        },
+        separators=(",", ":"),
+        allow_nan=False,
+        ensure_ascii=True,
+    )
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _rounded(value: float | None, digits: int = 6) -> float | str | None:
+    """Return a number with some digits; infinite ones as words, since JSON has none."""
+    if value is None:
+        return None
+    if not math.isfinite(value):
+        return str(value)
+    short = float(f"{value:.{digits}g}")
+    return int(short) if short == int(short) and abs(short) < 1e15 else short
+
+
+def _tensor_data(t: TensorRecord, estimated: float | None, measured: float | None) -> dict[str, Any]:
+    """Return a tensor as an object; a key that would hold nothing is left out."""
+    data: dict[str, Any] = {
+        "n": t.name,
+        "s": t.shape,
+        "by": [t.made_by, t.operator],
+        "to": list(t.read_by[:24]),
+        "r": [_rounded(t.minimum, 7), _rounded(t.maximum, 7)],
+        "c": [t.count, t.zeros, t.non_finite],
+    }
+    if t.histogram is not None:
+        data["h"] = [
+            _rounded(t.histogram.start, 9),
+            _rounded(t.histogram.width, 9),
+            list(t.histogram.counts),
+        ]
+    if t.parameters is not None:
+        p = t.parameters
+        data["q"] = [
+            p.type,
+            _rounded(p.scale),
+            p.zero_point,
+            _rounded(p.low),
+            _rounded(p.high),
+            _rounded(p.clipped, 3),
+            _rounded(p.sqnr, 4),
+        ]
+        data["k"] = [
+            [
+                c.name,
+                _rounded(c.low, 5),
+                _rounded(c.high, 5),
+                _rounded(c.clipped, 3),
+                _rounded(c.sqnr, 4),
+            ]
+            for c in t.calibrators
+        ]
+    for key, value in (("e", estimated), ("m", measured)):
+        if value is not None:
+            data[key] = _rounded(value, 4)
+    if t.following:
+        data["f"] = t.following
+    if t.is_equalized:
+        data["eq"] = 1
+    if t.group is not None:
+        data["g"] = t.group
+    if t.minimum_samples or t.maximum_samples:
+        data["x"] = [list(t.minimum_samples), list(t.maximum_samples)]
+    return data
+
+
+def _nodes_data(nodes: Sequence[NodeRecord]) -> dict[str, Any]:
+    """Return the nodes as columns: most have few figures, and many share a reason."""
+    makers = {name: at for at, node in enumerate(nodes) for name in node.outputs}
+    words: dict[str, int] = {}
+
+    def word(text: str) -> int:
+        return words.setdefault(text, len(words))
+
+    rows = [
+        [
+            word(n.operator),
+            word(n.kind),
+            word(n.reason),
+            _rounded(n.float_us, 4),
+            _rounded(n.planned_us, 4),
+            _rounded(n.quantized_us, 4),
+            _rounded(n.conversions_us, 4),
+            _rounded(n.multiply_adds, 4),
+            _rounded(n.noise, 3),
+            [makers[name] for name in n.inputs if name in makers],
+            word(n.module),
+            _rounded(n.measured_float_us, 4),
+            _rounded(n.measured_us, 4),
+        ]
+        for n in nodes
+    ]
+    return {
+        "names": [n.name for n in nodes],
+        "outs": [list(n.outputs) for n in nodes],
+        "words": list(words),
+        "rows": rows,
+    }

@@ -1,0 +1,410 @@
+"""`report`: the report of a quantization, a tuning or a plan; and those of the results of other commands."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Collection
+from dataclasses import dataclass, fields, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ....profiles.base.arguments import checks_arguments
+from ....profiles.base.errors import ConfigError, QprofError
+from ....profiles.base.findings import Code, Finding
+from ....profiles.base.improvement import improved
+from ....profiles.base.tool import notes_once
+from ....profiles.runtime.providers import CPU, check_provider
+from ....profiles.runtime.states import model_samples
+from ....profiles.samples.objects import DataLike, DataSource
+from ...api.drift import DriftReport, compare_profiles
+from ...api.evaluate import EvaluateResult, judged
+from ...api.from_profile import check_samples_of
+from ...api.held_out import held_out_part
+from ...api.keywords import ConfigLike, given_fields, recipe_of, with_keywords
+from ...api.made_from import MadeFrom
+from ...api.options import Judge, ReportOptions
+from ...api.results import QuantizedLike, QuantizeResult, quantized_file
+from ...api.sources import samples_of
+from ...evaluation.evaluate import Evaluation, evaluate
+from ...evaluation.latency import Latency
+from ...evaluation.layers import compare_layers
+from ...evaluation.node_times import node_times
+from ...evaluation.options import QUICK, EvaluationOptions
+from ...lowering.lower import lower
+from ...model.files import ModelLike, temporary_folder
+from ...model.folders import quantized_name
+from ...model.saving import save_model
+from ...noise.output_limits import NoiseLimits
+from ...plan.documents import documents_beside
+from ...plan.plan import QuantPlan
+from ...plan.provenance import read_provenance
+from ...plan.store import PlanLike, read_plan
+from ...planning.plan_model import PlannedModel, model_facts, open_plan, plan_from
+from ...prepare.prepare import ModelFile, ProfileLike, file_of, opened, profile_name
+from ...search.attribution import attribute, limits_of, noise_of_plan, samples_to_attribute_on
+from ...search.closed_loop import CHECK_SAMPLES
+from ...search.fixes import lacking
+from ...search.node_costs import TimedNodes, find_costs, relative_size
+from ...targets.loading import load_recipe
+from ...targets.packaged import target_names
+from ...targets.target import Recipe
+from ..tune import search as tuning
+from ..tune.tune import TuneResult
+from .assemble import Results, make_report
+from .content import Report
+from .estimates import Analysis, analyse, recipe_of_plan
+from .suggestions import FileNames
+
+OF_MEASURING = frozenset(field.name for field in fields(Judge)) - {"progress"}
+"""Options of `report` that are read where a model is measured alone."""
+
+
+LAYER_SAMPLES, LAYER_STEPS = 32, 256
+"""Samples, drawn from all, on which layers are compared, and steps of sequences: the ratio of two sums moves
+by little with more, and summing all activations of a model takes most of the time."""
+
+
+@checks_arguments
+def report(
+    model: ModelLike,
+    quantized: QuantizedLike,
+    data: DataSource | None = None,
+    *,
+    plan: PlanLike | None = None,
+    profile: ProfileLike | None = None,
+    config: ConfigLike | None = None,
+    options: ReportOptions | None = None,
+    **keywords: Any,
+) -> Report:
+    """Return the report of a quantized model: noise, tensors, graph, prices, and changes to try.
+
+    Args:
+        model: the float model: path, `onnx.ModelProto` or `onnx_ir.Model`.
+        quantized: the same, or the result of `quantize` or `tune`.
+        data: samples, as in `profile`; without any, a report has what the result holds, and estimates.
+        plan: path or object; None for that of the result, or the one that lies beside the model.
+        profile: path or object, which the plan was made from; None for the one that `quantize` kept beside
+            the model that it wrote.
+        config: of the plan, where its target is no packaged one.
+        options: how both models are compared, what is timed, and profiles of newer data.
+        keywords: fields of `ReportOptions`, such as `labels`, `gate`, `history`; and `target`.
+
+    Returns:
+        The report; `save(path)` writes it: a folder with report.html, report.md, junit.xml and report.json,
+        or one page where the name ends in .html.
+
+    Raises:
+        ModelError, ProfileError, PlanError, DataError: what is wrong, where, and what to do.
+        ConfigError: a keyword is not known, or something is missing.
+    """
+    target = {name: keywords.pop(name) for name in ("target",) if name in keywords}
+    how = with_keywords("report", options or ReportOptions(), keywords, besides=("target",))
+    recipe = recipe_of(config, target)
+    if how.measure_layers and data is None:
+        raise ConfigError("report: layers are timed on samples; give --data too")
+    if data is None and how.gate.has_limit:
+        raise ConfigError("report: a gate needs something measured; give --data")
+    if data is None and (unread := sorted((given_fields(how) & OF_MEASURING) - {"gate"})):
+        raise ConfigError(f"report: {unread[0]} is for what is measured; give --data, or leave it out")
+    if profile is None and isinstance(quantized, QuantizeResult) and quantized.judged is not None:
+        profile = quantized.judged.profile or None
+    if profile is None and isinstance(quantized, TuneResult):
+        profile = quantized.profile
+    with notes_once(), opened(model) as path:
+        if data is None and plan is None and isinstance(quantized, QuantizeResult):
+            return quantization_report(quantized, path, profile, recipe)
+        if isinstance(quantized, QuantizeResult | TuneResult):
+            if profile is None:
+                raise ConfigError("report: needs the profile that the plan was made from; give profile=")
+            if data is None and isinstance(quantized, TuneResult):
+                return tuning_report(quantized, path, profile, quantized.plan, recipe)
+            plan = quantized.plan if plan is None else plan
+        with quantized_file(quantized) as file:
+            return _file_report(path, file, data, Sources(plan, profile), recipe=recipe, how=how)
+
+
+@dataclass(frozen=True)
+class Sources:
+    """The plan and the profile that a quantized model was made from; None for those that lie beside it."""
+
+    plan: PlanLike | None
+    profile: ProfileLike | None
+
+
+def _file_report(
+    path: ModelFile,
+    file: ModelFile,
+    data: DataSource | None,
+    sources: Sources,
+    *,
+    recipe: Recipe | None,
+    how: ReportOptions,
+) -> Report:
+    """Return the report of the file of a quantized model, measured if there are samples.
+
+    Raises ConfigError if there are neither samples, nor plan and profile.
+    """
+    plan, profile = sources.plan, sources.profile
+    lacking: tuple[Finding, ...] = ()
+    if wanted := [what for what, one in (("plan", plan), ("profile", profile)) if one is None]:
+        plan_beside, profile_beside, found = _files_beside(file, path, wanted)
+        plan = plan_beside if plan is None else plan
+        profile = profile_beside if profile is None else profile
+        lacking = tuple(one for one in found if one.code is Code.REPORT_WITHOUT_ESTIMATES)
+    analysis = None if plan is None or profile is None else analyse(path, plan, profile, recipe)
+    if analysis is None and (data is None or how.measure_layers or how.history):
+        missing = [what for what, one in (("plan", plan), ("profile", profile)) if one is None]
+        remedy = "" if data is not None else ", or --data"
+        raise ConfigError(
+            f"{file}: no {' and no '.join(missing)} that it was made from lies beside it; give "
+            f"{' and '.join(f'--{what}' for what in missing)}{remedy}"
+        )
+    drift: tuple[DriftReport, ...] = ()
+    if analysis is not None and profile is not None:
+        settings = recipe_of_plan(analysis.plan, recipe)
+        drift = tuple(compare_profiles(profile, new, recipe=settings, model_path=path) for new in how.history)
+    evaluation = layers = node_costs = None
+    samples: DataLike | None = None
+    if data is not None:
+        samples = samples_of(data, how.transform, how.preprocess)
+        if how.held_out:
+            samples, how = held_out_part(samples, path.model, how.limit), replace(how, limit=None)
+        on_cpu = how.runtime == "onnxruntime" and check_provider(how.provider) == "CPUExecutionProvider"
+        if how.measure_layers and not on_cpu:
+            raise ConfigError(
+                "report: layers are timed by onnxruntime on the CPU alone; choose these, or leave the times "
+                "out"
+            )
+        measured = None if analysis is None else analysis.measured
+        made_from = MadeFrom(None if plan is None else read_plan(plan), measured)
+        evaluation = judged(path, file, samples, replace(how, held_out=False), made_from)
+        most = LAYER_STEPS if evaluation.states else LAYER_SAMPLES
+        some = replace(how, metric=None, limit=min(most, how.limit or most))
+        layers = compare_layers(path, file, samples, plan=plan, measuring=some)
+        if how.measure_layers and analysis is not None:
+            node_costs = _timed_nodes(analysis, file, samples, how, evaluation.latency)
+    names = FileNames(str(path), "" if profile is None else profile_name(profile), str(file))
+    verdict = None if evaluation is None else evaluation.verdict
+    results = Results(
+        evaluation, layers=layers, verdict=verdict, drift=drift, timed=node_costs, left_out=lacking
+    )
+    if analysis is not None:
+        if evaluation is None:
+            results = _with_kept_samples(analysis, results)
+        results = _attributed(analysis, results, samples, check_provider(how.provider))
+    return make_report(analysis, results, names)
+
+
+def _limits(analysis: Analysis) -> NoiseLimits | None:
+    """Return the limits of the outputs; None where they are not known."""
+    noise, _ = improved("report: noise", lambda: analysis.noise, None)  # the report says so once
+    return None if noise is None else noise.limits
+
+
+def _kept_samples(analysis: Analysis) -> DataLike | None:
+    """Return the samples that the profile keeps, as the plan's model takes them; None for none."""
+    if not analysis.measured.held_samples:
+        return None
+    samples, _, _ = check_samples_of(analysis.measured, analysis.prepared, analysis.plan.config)
+    return samples
+
+
+def _with_kept_samples(analysis: Analysis, results: Results) -> Results:
+    """Return results with an evaluation on the samples in the profile, if there are some and it runs here."""
+
+    def seen() -> Evaluation | None:
+        samples, plan = _kept_samples(analysis), analysis.plan
+        if samples is None:
+            return None
+        with temporary_folder() as folder:
+            path = folder / quantized_name(analysis.model_file.name)
+            save_model(lower(open_plan(analysis.prepared, plan).model, plan).model, path)
+            how = EvaluationOptions(latency=None)
+            return evaluate(
+                analysis.model_file, ModelFile(path), samples, measuring=how, limits=_limits(analysis)
+            )
+
+    try:
+        found, left_out = improved("report: kept samples", seen, None)
+    except QprofError:  # what it is lowered to is not run here
+        return results
+    if found is not None:
+        names = {one.sample: one.sample.replace("data", "kept sample ", 1) for one in found.worst_samples}
+        found = replace(
+            found,
+            worst_samples=tuple(replace(one, sample=names[one.sample]) for one in found.worst_samples),
+            excerpts=tuple(replace(one, sample=names.get(one.sample, one.sample)) for one in found.excerpts),
+        )
+    return replace(results, seen=found, left_out=(*results.left_out, *left_out))
+
+
+def _attributed(
+    analysis: Analysis,
+    results: Results,
+    data: DataLike | None = None,
+    provider: str = CPU,
+    *,
+    only_poor: bool = False,
+) -> Results:
+    """Return results with the noise of the plan's nodes, if samples are at hand and the plan runs here.
+
+    None for `data` stands for the samples of the profile. If `only_poor`, a good model, by the evaluation of
+    the results, is not run.
+    """
+
+    def found() -> Results | None:
+        samples = _kept_samples(analysis) if data is None else data
+        if samples is None:
+            return None
+        planned = open_plan(analysis.prepared, analysis.plan)
+        limit = CHECK_SAMPLES if data is None else None
+        run = partial(samples_to_attribute_on, analysis.model_file.path, planned, samples, limit)
+        known, lacks, is_poor = _limits(analysis), None, False
+        limits = known or limits_of(planned, run(provider=provider))
+        if (evaluation := results.evaluation or results.seen) is not None:
+            is_poor = evaluation.decision.grade in ("fair", "poor")
+            if only_poor and not is_poor:
+                return None
+            lacks = lacking(evaluation.grades[0] if evaluation.grades else None) if is_poor else 0.0
+        attribution = attribute(planned, run(provider=provider), limits, lacking=lacks, provider=provider)
+        other = _with_usual_calibrator(analysis) if is_poor else None
+        noises = (
+            {} if other is None else noise_of_plan(other, run(provider=provider), limits, provider=provider)
+        )
+        return replace(results, attribution=attribution, other_calibrator=noises)
+
+    try:
+        made, left_out = improved("report: noise of the nodes", found, None)
+    except QprofError:
+        return results
+    made = made or results
+    return replace(made, left_out=(*made.left_out, *left_out))
+
+
+def _with_usual_calibrator(analysis: Analysis) -> PlannedModel | None:
+    """Return the plan with the calibrator of its target; None where it has that, or is made of no profile."""
+    recipe, config = analysis.recipe, analysis.plan.config
+    if recipe is None or not config.reads_profile or config.target not in target_names():
+        return None
+    usual = load_recipe(config.target).config.calibrator
+    if config.calibrator == usual:
+        return None
+    other = replace(recipe, config=replace(config, calibrator=usual))
+    return plan_from(model_facts(analysis.prepared, analysis.measured, other))
+
+
+def _timed_nodes(
+    analysis: Analysis,
+    quantized: ModelFile,
+    data: DataLike,
+    measuring: EvaluationOptions,
+    latency: Latency | None,
+) -> TimedNodes:
+    """Return the times of a plan's nodes in the prepared model and in the quantized one, in turns."""
+    prepared, plan = analysis.prepared, analysis.plan
+    limit = min(measuring.limit or QUICK.samples, QUICK.samples)
+    samples = [sample.arrays for sample in model_samples(data, prepared.model, limit, notes=False)]
+    names = lower(open_plan(prepared, plan).model, plan).names
+    with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
+        save_model(prepared.model, Path(folder, "float.onnx"))
+        models = {"prepared model": Path(folder, "float.onnx"), "quantized model": quantized.path}
+        floats, executed = node_times(models, samples, threads=measuring.threads)
+    costs = find_costs(analysis.graph, plan, floats, executed, names=names, prepared=prepared.graph)
+    return TimedNodes(costs, relative_size(samples, analysis.measured), latency)
+
+
+def quantization_report(
+    result: QuantizeResult,
+    model: str | os.PathLike[str],
+    profile: ProfileLike | None,
+    recipe: Recipe | None = None,
+    *,
+    command_line: tuple[str, ...] = (),
+) -> Report:
+    """Return the report of a quantization; without a profile, one of sizes and reasons only.
+
+    None for the profile stands for one beside the quantized model. Suggested commands repeat the words of
+    `command_line` if samples were held out.
+    """
+    judged = result.judged
+    if profile is None and judged is not None and judged.profile:
+        profile = judged.profile
+    names = FileNames(
+        str(model),
+        "" if profile is None else profile_name(profile),
+        str(result.model_path or ""),
+        () if judged is None else command_line,
+    )
+    analysis = None if profile is None else analyse(model, result.plan, profile, recipe)
+    evaluation = None if judged is None else judged.evaluation
+    found = None if judged is None else judged.verdict.attribution
+    results = Results(evaluation, attribution=found, quantization=result)
+    if analysis is not None:
+        results = _with_kept_samples(analysis, results) if evaluation is None else results
+        results = _attributed(analysis, results, only_poor=True) if found is None else results
+    return make_report(analysis, results, names)
+
+
+def evaluation_report(
+    evaluation: Evaluation, model: str | os.PathLike[str], quantized: str | os.PathLike[str]
+) -> tuple[Report, tuple[Finding, ...]]:
+    """Return the report of an evaluation, and findings on the files that it was made with.
+
+    Plan and profile are searched among the YAML files beside the quantized model, by the digests that it
+    holds; without them the report has no estimates.
+    """
+    model = file_of(model)
+    plan, profile, findings = _files_beside(file_of(quantized), model)
+    analysis = None if plan is None or profile is None else analyse(model, plan, profile)
+    names = FileNames(str(model), "" if profile is None else str(profile), str(quantized))
+    verdict = evaluation.verdict if isinstance(evaluation, EvaluateResult) else None
+    results = Results(evaluation, verdict=verdict)
+    if analysis is not None:
+        results = _attributed(analysis, results, only_poor=True)
+    return make_report(analysis, results, names), findings
+
+
+def tuning_report(
+    result: tuning.TuneResult,
+    model: str | os.PathLike[str],
+    profile: ProfileLike,
+    plan: QuantPlan | None = None,
+    recipe: Recipe | None = None,
+) -> Report:
+    """Return the report of a tuning, with the estimates of the chosen plan where it is given."""
+    analysis = None if plan is None else analyse(model, plan, profile, recipe)
+    return make_report(analysis, Results(tuning=result), FileNames(str(model), profile_name(profile)))
+
+
+def drift_report(result: DriftReport) -> Report:
+    """Return the report of a comparison of two profiles."""
+    return make_report(None, Results(drift=(result,)), FileNames())
+
+
+def _files_beside(
+    quantized: ModelFile, model: ModelFile, wanted: Collection[str] = ("plan", "profile")
+) -> tuple[Path | None, Path | None, tuple[Finding, ...]]:
+    """Return plan and profile from YAML files beside a quantized model, with findings on the wanted ones."""
+    provenance = read_provenance(quantized.model)
+    if provenance is None:
+        sentence = "the quantized model does not say what it was made from: no estimates in the report"
+        return None, None, (Finding(Code.REPORT_WITHOUT_ESTIMATES, sentence, str(quantized)),)
+    prepared = model.prepared
+    plan, profile = documents_beside(quantized.path, provenance, prepared.model, prepared.identity)
+    files = {what: path for what, path in (("plan", plan), ("profile", profile)) if what in wanted}
+    findings = [
+        Finding(Code.REPORT_SOURCES, f"report: {what} {path}, by its digest", str(path))
+        for what, path in files.items()
+        if path
+    ]
+    lacking = [what for what, path in files.items() if path is None]
+    if lacking:
+        sentence = (
+            f"report: no {' and no '.join(lacking)} of {quantized.name} lies beside it, so the report has no "
+            "estimates"
+        )
+        remedy = "qprof report takes them from anywhere: --plan, --profile"
+        findings.append(Finding(Code.REPORT_WITHOUT_ESTIMATES, sentence, str(quantized), remedy=remedy))
+    return plan, profile, tuple(findings)

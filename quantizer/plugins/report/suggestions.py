@@ -1,0 +1,169 @@
+"""Other settings that were tried and make a better model, with a command for each. Pure."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ...model.folders import quantized_name
+from ...plan.plan import QuantPlan
+from ...search.attribution import Attribution, OutputNoise
+from ...search.fixes import MIN_GAIN_DB
+from ...search.verdict import Fix, Verdict
+from ...targets.loading import load_recipe, options_of_config
+from .content import WhatIf
+
+MUCH_FASTER = 1.1
+"""Times as fast from which a change is worth a line although it costs quality."""
+
+
+@dataclass(frozen=True)
+class FileNames:
+    """How files are named in titles and commands.
+
+    Attributes:
+        model, profile, output: of the files of `qprof quantize`; "" for a file that there is not.
+        command_line: words of the command line that quantized the model and gave it a verdict. Commands to
+            try repeat them, so that what they make gets a verdict as well; () for commands that take the
+            profile.
+    """
+
+    model: str = ""
+    profile: str = ""
+    output: str = ""
+    command_line: tuple[str, ...] = ()
+
+
+NOT_REPEATED = ("-o", "--output", "--report", "--save-plan", "--checkpoint", "--fix")
+"""Options with a value that commands to try do not repeat: the files of the first model stay as they are."""
+
+REPEATABLE = ("--keep-float", "--keep-16bit", "--set")
+"""Options that add names to those that the command line has already."""
+
+
+def tried_changes(verdict: Verdict) -> Iterator[WhatIf]:
+    """Yield the fixes of a verdict, which were tried on samples."""
+    worst = verdict.worst
+    for fix in verdict.fixes:
+        gained = None if fix.sqnr is None or verdict.sqnr is None else round(fix.sqnr - verdict.sqnr, 2)
+        is_much_faster = (
+            fix.speedup is not None
+            and verdict.latency is not None
+            and fix.speedup >= MUCH_FASTER * verdict.latency.speedup
+        )
+        if gained is not None and gained < 0.0 and not is_much_faster:
+            continue
+        kept = fix.settings.get("keep_float", ())
+        nodes = kept if isinstance(kept, tuple) else ()
+        if nodes:
+            title = _kept_words(nodes)
+        elif fix.check_speed:
+            title = "Measure speed, and keep float what is slower"
+        else:
+            title = "; ".join(_setting_words(name, value) for name, value in fix.settings.items())
+        yield WhatIf(
+            title=title,
+            command="",
+            output="" if worst is None else worst.output,
+            sqnr=fix.sqnr,
+            gained=gained,
+            speedup=fix.speedup,
+            nodes=nodes,
+            options=fix.options,
+        )
+
+
+def run_changes(
+    found: Attribution, plan: QuantPlan, other_calibrator: Mapping[str, OutputNoise]
+) -> Iterator[WhatIf]:
+    """Yield the changes that improved the outputs of a plan in a run: its target's calibrator, float nodes.
+
+    `other_calibrator` is the noise of the outputs with that calibrator, empty if it was not run.
+    """
+
+    def change(fix: Fix, title: str, noises: Mapping[str, OutputNoise]) -> WhatIf:
+        after = noises[found.output].sqnr if found.output in noises else None
+        gained = None if after is None or found.sqnr is None else round(after - found.sqnr, 2)
+        nodes = fix.settings.get("keep_float", ())
+        return WhatIf(
+            title=title,
+            command="",
+            output=found.output,
+            sqnr=after,
+            gained=gained,
+            speedup=None,
+            nodes=nodes if isinstance(nodes, tuple) else (),
+            options=fix.options,
+            measured_on=found.samples,
+        )
+
+    changes = []
+    if other_calibrator:
+        usual = load_recipe(plan.config.target).config.calibrator
+        fix = Fix({"calibrator": usual})
+        changes.append(change(fix, _setting_words("calibrator", usual), other_calibrator))
+    if found.enough:
+        fix = Fix({"keep_float": found.enough})
+        changes.append(change(fix, _kept_words(found.enough), found.held))
+    helpful = (one for one in changes if one.gained is None or one.gained >= MIN_GAIN_DB)
+    yield from sorted(helpful, key=lambda one: math.inf if one.sqnr is None else one.sqnr, reverse=True)
+
+
+def _kept_words(nodes: tuple[str, ...]) -> str:
+    return "Keep one node float" if len(nodes) == 1 else f"Keep {len(nodes)} nodes float"
+
+
+def _setting_words(name: str, value: str | float | tuple[str, ...]) -> str:
+    """Return a setting in words."""
+    if name == "min_output_sqnr":
+        return f"Limit of {value:g} dB for outputs"
+    if name == "calibrator":
+        return f"Calibrate with {value}"
+    if name == "keep_16bit" and isinstance(value, tuple):
+        return f"Activations of {'one node' if len(value) == 1 else f'{len(value)} nodes'} in 16 bits"
+    return f"Setting {name}: {value}"
+
+
+def with_commands(plan: QuantPlan, names: FileNames, changes: Sequence[WhatIf]) -> tuple[WhatIf, ...]:
+    """Return changes with the commands that make them, each into files of its own."""
+    return tuple(
+        replace(change, command=command(plan, names, change.options, number))
+        for number, change in enumerate(changes, 1)
+    )
+
+
+def command(plan: QuantPlan, names: FileNames, added_options: Sequence[str], number: int) -> str:
+    """Return the command that makes a plan again with more options, into another file.
+
+    Its name is as in model.try1.int8.onnx, beside model.int8.onnx.
+    """
+    path = Path(names.output or quantized_name(names.model))
+    stem, ending = path.stem, path.suffix
+    if stem.endswith(".int8"):
+        stem, ending = stem.removesuffix(".int8"), f".int8{ending}"
+    output = str(path.with_name(f"{stem}.try{number}{ending}"))
+    overruled = {word for word in added_options if word.startswith("--")}
+    overruled |= {f"{word.partition('=')[0]}=" for word in added_options if "=" in word}  # of --set
+    if names.command_line:
+        left_out = {*overruled.difference(REPEATABLE), *NOT_REPEATED}
+        repeated = _without_options(names.command_line, left_out)
+        return shlex.join(["qprof", "quantize", *repeated, "-o", output, *added_options])
+    words = ["qprof", "quantize", names.model, "--profile", names.profile, "-o", output]
+    return shlex.join([*words, *options_of_config(plan.config, overruled), *added_options])
+
+
+def _without_options(command_line: Sequence[str], left_out: Collection[str]) -> Iterator[str]:
+    """Yield the words of a command line without some of its options and their values, and without --json."""
+    words = iter(command_line)
+    for word in words:
+        name, equals, _ = word.partition("=")
+        if name == "--check-speed" and name in left_out:  # a flag, which has no value
+            continue
+        if name in left_out:
+            if not equals:
+                next(words, None)
+        elif name != "--json" and not (word.startswith("-o") and "-o" in left_out):
+            yield word

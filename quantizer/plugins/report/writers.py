@@ -1,0 +1,224 @@
+"""The files of a report, written into a folder whole or not at all.
+
+report.html is in `html`; here are report.md, a summary for continuous integration, junit.xml, a test case for
+each gate, and report.json, the record itself.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import compress
+from pathlib import Path
+from xml.etree import ElementTree
+
+from ....profiles.base.errors import ConfigError
+from ....profiles.base.json_values import to_jsonable
+from ....profiles.base.output_files import replacing_together, write_atomically
+from ....profiles.base.presentation import decibels, percent, size_change, size_text
+from .content import Report, file_name
+from .figures import percent_text, visible
+from .html import page
+
+FORMAT = "qprof-report/1"
+"""Name and version of report.json."""
+
+
+def report_texts(report: Report) -> dict[str, str]:
+    """Return the files of a report by name; the same report gives the same bytes."""
+    document = {"format": FORMAT, **to_jsonable(report)}
+    return {
+        "report.html": page(report),
+        "report.md": markdown(report),
+        "junit.xml": junit(report),
+        "report.json": json.dumps(document, indent=1, allow_nan=False) + "\n",
+    }
+
+
+def write_report(report: Report, folder: str | os.PathLike[str]) -> None:
+    """Write the files of a report into a folder, which is made if it is missing; other files in it stay.
+
+    Raises ConfigError if the folder cannot be made, or is a file.
+    """
+    where = Path(folder)
+    try:
+        where.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(
+            f"{where}: cannot be made into a folder ({error.strerror}); choose another name"
+        ) from None
+    with replacing_together() as batch:
+        for name, text in report_texts(report).items():
+            write_atomically(where / name, text, batch)
+
+
+# report.md --------------------------------------------------------------------------------------------------
+
+SIGNS = {
+    "good": "✅",
+    "passed": "✅",
+    "fair": "🟡",
+    "poor": "❌",
+    "failed": "❌",
+    "not proven": "⚠️",
+    "none": "❔",
+}
+
+MAX_LISTED = 5
+"""Tensors, changes and drifts that are listed."""
+
+
+def markdown(report: Report) -> str:
+    """Return the verdict, the gates, the worst layers and drift: short."""
+    lines = "\n".join(_lines(report)).split("\n")
+    return "\n".join(a for a, b in zip(lines, [*lines[1:], "end"], strict=True) if a or b) + "\n"
+
+
+def _lines(report: Report) -> Iterator[str]:
+    verdict = report.verdict
+    yield f"## {SIGNS[verdict.level]} {_text(report.title)}: {verdict.words}\n"
+    yield _text(verdict.sentence) + "\n"
+    yield from (f"* {_text(finding.text)}" for finding in verdict.findings)
+    yield from _table(("", ""), _figures(report))
+    gates = [
+        (
+            _code(g.name),
+            g.limit_text,
+            f"{SIGNS[g.result]} {g.result}",
+            _text("; ".join((*filter(None, [g.subject]), *g.failures))),
+        )
+        for g in report.gates
+    ]
+    yield from _table(("gate", "limit", "result", "where"), gates)
+    worst = sorted(
+        (r for r in report.tensor_noise if r.sqnr is not None and not r.is_equalized),
+        key=lambda record: record.sqnr or 0.0,
+    )
+    tensors = [
+        (_code(r.tensor), r.operator, decibels(r.estimated), decibels(r.measured)) for r in worst[:MAX_LISTED]
+    ]
+    yield from _table(("worst tensors", "made by", "estimated dB", "measured dB"), tensors)
+    for night in report.drift:
+        result = "✅ within limits" if night.passed else "❌ exceeds limits"
+        yield f"### {_text(night.profile)}{f': {result}' if night.gated else ''}\n"
+        drifts = [
+            (
+                _code(t.tensor),
+                "-" if t.distance is None else f"{t.distance:.3g}",
+                percent_text(t.clipping),
+                f"{t.range_growth:.3g}",
+            )
+            for t in night.tensors[:MAX_LISTED]
+        ]
+        yield from _table(("tensor", "JS distance", "clipped", "range growth"), drifts)
+    helpful = [change for change in report.what_ifs if change.gained is None or change.gained > 0.0]
+    if not helpful:
+        return
+    yield "<details><summary>What to try</summary>\n"
+    for change in helpful[:MAX_LISTED]:
+        effects = []
+        if change.gained is not None:
+            effects.append(
+                f"{change.gained:+.1f} dB" + ("" if change.sqnr is None else f" to {change.sqnr:.1f}")
+            )
+        if change.speedup is not None:
+            effects.append(f"{change.speedup:.2f} times float")
+        on = f" on {change.measured_on}" if change.measured_on else ""
+        yield f"{change.title}: {', '.join(effects)} (measured{on})\n"
+        yield f"    {' '.join(change.command.splitlines())}\n"
+    yield "</details>"
+
+
+def _figures(report: Report) -> Iterator[tuple[str, ...]]:
+    if report.outputs:
+        worst = report.outputs[0]
+        how = "expected" if worst.measured is None else "measured"
+        yield "worst output", f"{_code(worst.name)}: {decibels(worst.sqnr)} dB {how}"
+    size = report.size
+    if size is not None and size.quantized_bytes is not None:
+        ratio = size_change(size.float_bytes, size.quantized_bytes)
+        yield "size", f"{size_text(size.quantized_bytes)}, {ratio}"
+    if report.speed is not None:
+        speed = report.speed
+        times = (
+            f"unclear, {speed.low:.2f} to {speed.high:.2f}" if speed.is_unclear else f"{speed.speedup:.2f}"
+        )
+        yield "speed", f"{times} times float, {speed.how}"
+    if report.int8_share is not None:
+        yield f"in {report.computes_in}", f"{percent(report.int8_share, 1)} of the arithmetic"
+    yield from ((fact.name, _text(fact.text)) for fact in report.facts)
+
+
+def _table(
+    header: Sequence[str], rows: Iterator[tuple[str, ...]] | Sequence[tuple[str, ...]]
+) -> Iterator[str]:
+    """Yield the lines of a table, without the columns in which no row has anything."""
+    lines = list(rows)
+    known = [any(row[at] != "-" for row in lines) for at in range(len(header))]
+    header, *lines = [tuple(compress(line, known)) for line in (header, *lines)]
+    if lines:
+        yield ""
+        for line in (header, ["---"] * len(header), *lines):
+            yield f"| {' | '.join(line)} |"
+        yield ""
+
+
+def _text(words: str) -> str:
+    """Return a text in which nothing is markup; names of models and tensors may hold anything."""
+    words = visible(" ".join(words.split()))
+    for sign in ("\\", "|", "*", "_", "`", "[", "#", "@"):
+        words = words.replace(sign, f"\\{sign}")
+    return words.replace("&", "&amp;").replace("<", "&lt;")
+
+
+def _code(name: str) -> str:
+    """Return a name as code, or escaped where code cannot hold it."""
+    words = visible(" ".join(name.split()))
+    return _text(words) if "`" in words or "|" in words or not words else f"`{words}`"
+
+
+# junit.xml --------------------------------------------------------------------------------------------------
+
+
+def junit(report: Report) -> str:
+    """Return the gates as JUnit XML: one suite with a case for each.
+
+    It keeps to the schema that most readers check, that of Ant's JUnit task (JUnit.xsd); a report has no time
+    of its own, so that the same results give the same bytes. Cases are named by files without their folders:
+    a service knows a case by its name from one run to the next.
+    """
+    failed = sum(not gate.passed for gate in report.gates)
+    root = ElementTree.Element("testsuites")
+    counts = {"tests": str(len(report.gates)), "failures": str(failed), "errors": "0", "time": "0"}
+    title, title_counts = " ".join(map(file_name, report.title.split(" "))), Counter[str]()
+    names = {"name": _xml_text(title), "package": "qprof", "id": "0", "hostname": "localhost"}
+    suite = ElementTree.SubElement(root, "testsuite", {**names, **counts, "timestamp": "1970-01-01T00:00:00"})
+    properties = ElementTree.SubElement(suite, "properties")
+    for fact in report.provenance:
+        ElementTree.SubElement(properties, "property", name=_xml_text(fact.name), value=_xml_text(fact.text))
+    for gate in report.gates:
+        title_counts[gate.title] += 1
+        count = title_counts[gate.title]
+        name = gate.title if count == 1 else f"{gate.title} {count}"
+        attributes = {"name": _xml_text(name), "classname": _xml_text(f"qprof.{title}"), "time": "0"}
+        case = ElementTree.SubElement(suite, "testcase", attributes)
+        if not gate.passed:
+            words = _xml_text("; ".join(gate.failures))
+            ElementTree.SubElement(case, "failure", message=words, type="gate").text = words
+    ElementTree.SubElement(suite, "system-out").text = _xml_text(report.verdict.sentence)
+    ElementTree.SubElement(suite, "system-err").text = _xml_text(
+        "\n".join(finding.line for finding in report.findings)
+    )
+    ElementTree.indent(root)
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
+
+
+def _xml_text(text: str) -> str:
+    """Return a text without the characters that XML has no sign for."""
+
+    def is_allowed(code: int) -> bool:
+        return code in (9, 10, 13) or 0x20 <= code < 0xD800 or 0xE000 <= code < 0xFFFE or code > 0xFFFF
+
+    return "".join(c if is_allowed(ord(c)) else "\N{REPLACEMENT CHARACTER}" for c in text)

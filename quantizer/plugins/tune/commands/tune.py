@@ -1,0 +1,203 @@
+"""`qprof tune`: the best plan that meets a quality target."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .....cli.console import REPORTER, current_run, document, echo, progress, save_report, tell
+from .....cli.options import (
+    EXISTING,
+    NEW,
+    GroupedCommand,
+    data_option,
+    json_option,
+    model_argument,
+    option,
+    record_of,
+    record_options,
+    report_option,
+    setting_options,
+    take_recipe,
+)
+from .....profiles.base.presentation import size_change, size_text
+from ....search.options import OBJECTIVES, Objective, QualityTarget
+from ..tune_options import TuneOptions
+
+if TYPE_CHECKING:
+    from ....evaluation.metrics.score import Score
+    from ....search.candidates import Candidate, Trial
+    from ..search import TuneResult
+
+
+@click.command(
+    "tune",
+    cls=GroupedCommand,
+    everyday=(
+        *("data", "profile", "output", "labels", "metric", "preprocess", "limit", "max_drop", "objective"),
+        *("budget", "holdout_data", "target", "keep_float", "save_plan"),
+    ),
+)
+@model_argument
+@data_option
+@option(
+    "--profile",
+    group="Basic",
+    type=EXISTING,
+    metavar="PROFILE.yaml",
+    help="The model's profile.  [default: made from three quarters of --data, as quantize does]",
+)
+@record_options(TuneOptions, without=("preprocess", "limit", "runtime"))
+@option(
+    "-o",
+    "--output",
+    group="Basic",
+    type=NEW,
+    metavar="OUT.onnx",
+    help="Quantized model to write.",
+)
+@setting_options
+@json_option
+@report_option
+def command(
+    model: Path,
+    profile: Path | None,
+    data: str,
+    output: Path | None,
+    *,
+    as_json: bool,
+    report: Path | None,
+    **options: Any,
+) -> None:
+    """Find and verify the best plan that meets a target.
+
+    The target: the score drops by at most --max-drop percentage points. The score is top-1 accuracy with
+    --labels, or your own with --metric: a function of a list of outputs (dicts by name) and of the samples'
+    indices that returns a number from 0 to 100 for each sample. Else it is top-1 agreement with the float
+    model where all outputs end in classes (Softmax, Sigmoid, Gemm), or the correlation with its outputs: 100
+    minus half the noise in percent of the signal (SQNR 20 dB is 99.5).
+
+    Exit code 0: the target is met as measured; the last line says whether the samples verify it at 95 %.
+    Where held-out samples miss it, other plans are scored on them: that is a second look at the same samples,
+    and no proof. A missed target ends with 1, and OUT.onnx is not written.
+
+    \b
+    Example:
+      qprof tune model.onnx --data samples/ -o model.int8.onnx
+    """
+    from ....prepare.prepare import file_of
+    from ....targets.loading import load_recipe
+    from ..search import objective_in_effect
+    from ..tune import tune
+
+    recipe, file = take_recipe(options) or load_recipe(), file_of(model)
+    how = record_of(TuneOptions(), options)
+    how = replace(how, objective=objective_in_effect(how, recipe))
+    with progress("tuning", "trial") as counted:
+
+        def tell_trial(number: int, trial: Any) -> None:
+            if current_run().verbose:
+                tell(trial_text(number, trial, how))
+            counted(number, None)
+
+        how = replace(how, on_trial=tell_trial)
+        result = tune(file, profile, data, output, config=recipe, options=how)
+    if report is not None:
+        plan = None if how.save_plan is None else result.plan
+        assert result.profile is not None
+        save_report(REPORTER.load().tuning_report(result, file, result.profile, plan), report)
+    if as_json:
+        from .. import search
+
+        # the fields of the search's result: that of Python has plan and model besides
+        names = [*(f.name for f in fields(search.TuneResult))]
+        names += ["target_met", "verified", "float_nodes"]
+        echo(document("tuning", 1, {name: getattr(result, name) for name in names}))
+    else:
+        echo(tune_text(result, output, verbose=current_run().verbose))
+    if not result.target_met:
+        raise click.exceptions.Exit(1)
+
+
+def trial_text(number: int, trial: Trial, target: QualityTarget) -> str:
+    """Return the line about one trial."""
+    from ....search.candidates import meets
+
+    name = f"{number:>3}  {_candidate_text(trial.candidate):<40}"
+    score = trial.score
+    if score is None:
+        return f"{name}  failed: {trial.error}"
+    unit = {"percentage points": "pp", "% of float's": "%"}.get(score.drop_unit, score.drop_unit)
+    met = "met   " if meets(trial, target.max_drop) else "missed"
+    value = ""
+    if trial.value is not None:
+        value = f"  {_value_text(trial.value, target.optimised)}"
+    elif trial.predicted is not None:
+        value = f"  {trial.predicted:.2f} {OBJECTIVES[target.optimised]}, predicted"
+    return (
+        f"{name}  drop {score.drop:6.2f} {unit} ({score.drop_low:.2f} to {score.drop_high:.2f})  "
+        f"{trial.quantized_nodes:>4} nodes quantized  target {met}{value}"
+    )
+
+
+def tune_text(result: TuneResult, output: Path | None, *, verbose: bool) -> str:
+    """Return the result for people: whether the target is met, the best plan, its scores, its limits.
+
+    `output` is the file for the model; `verbose` adds the split of the samples, and all limits.
+    """
+    target, best, holdout = result.target, result.best, result.holdout
+    if not result.target_met:
+        unwritten = "" if output is None else f"; {output} was not written"
+        missed = "missed" if result.gate == "failed" else "not shown to be met"
+        lines = [f"{result.gate.upper():10} --max-drop {target.max_drop:g}: target {missed}{unwritten}"]
+    elif result.verified:
+        lines = ["result     target met, verified on held-out samples at 95 %"]
+    elif result.separate_holdout:
+        lines = ["result     target met as measured on held-out samples, but not verified at 95 %"]
+    else:
+        lines = ["result     target met as measured; not verified, for samples were used before"]
+    lines.append(
+        f"target     {result.model}: a drop of at most {target.max_drop:g} {result.drop_unit} in "
+        f"{result.metric}; objective {target.optimised}"
+    )
+    if verbose:
+        lines.append(f"samples    {result.split}")
+        lines += [f"assumed    {one}" for one in result.findings if one not in result.limits]
+    if best is not None and best.score is not None:
+        value = "" if best.value is None else f", {_value_text(best.value, target.optimised)}"
+        name = _candidate_text(best.candidate)
+        lines.append(f"best       {name}: {best.quantized_nodes} nodes quantized{value}")
+        lines.append(f"tuning     {_score_text(best.score)}")
+    if holdout is not None:
+        label = "hold-out" if result.separate_holdout else "overlap"
+        interval = f"95 % interval {holdout.drop_low:.2f} to {holdout.drop_high:.2f}"
+        lines.append(f"{label:<11}{_score_text(holdout)}, {interval}")
+    if result.quantized_bytes:
+        a, b = result.float_bytes, result.quantized_bytes
+        lines.append(f"size       {size_text(a)} float, {size_text(b)} quantized: {size_change(a, b)}")
+    lines += [f"limit      {one}" for one in (result.limits if verbose else result.limits[:1])]
+    trials = len(result.trials)
+    lines.append(f"time       {result.seconds:.0f} s, {trials} trial{'' if trials == 1 else 's'}")
+    return "\n".join(lines)
+
+
+def _candidate_text(candidate: Candidate) -> str:
+    """Return a candidate in a few words."""
+    count = len(candidate.keep_float)
+    return candidate.base.name + (f", {count} node{'s' if count > 1 else ''} float" if count else "")
+
+
+def _value_text(value: float, objective: Objective) -> str:
+    """Return the value of an objective with its unit."""
+    number = f"{100 * value:.1f} %" if objective == "int8-share" else f"{value:.2f}"
+    return f"{number} {OBJECTIVES[objective]}"
+
+
+def _score_text(score: Score) -> str:
+    return (
+        f"{score.float_score:.2f} float, {score.quantized_score:.2f} quantized of {score.rows} rows "
+        f"in {score.samples} samples: drop {score.drop:.2f} {score.drop_unit}"
+    )

@@ -1,0 +1,30 @@
+"""`measure_target`: what the kernels of a target cost on this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ....profiles.base.tool import Progress
+from ...api.keywords import PathLike
+from ...model.output_paths import FilesRead, check_outputs
+from ...targets.cost_table import CostTable, save_table
+from ...targets.loading import load_recipe
+from ...targets.target import Recipe
+from .kernel_times import measured_costs
+
+
+def measure_target(
+    target: Recipe | str | Path, output: PathLike, *, threads: int = 1, progress: Progress | None = None
+) -> CostTable:
+    """Measure the times of a target's kernels on this machine, and write the table to a JSON file.
+
+    Networks of one operator each are run in float and quantized. It takes a few minutes, during which nothing
+    else should run. The target's runtime is onnxruntime, on a processor like this one. A table holds for one
+    number of `threads` inside an operator. Raises ConfigError if there is no such target, or it is for
+    another machine.
+    """
+    check_outputs([output], FilesRead((), (target,)))
+    recipe = target if isinstance(target, Recipe) else load_recipe(target)
+    table = measured_costs(recipe.target, threads, progress)
+    save_table(table, Path(output))
+    return table

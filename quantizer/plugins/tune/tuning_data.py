@@ -1,0 +1,228 @@
+"""The samples of a tuning: the metric that they are scored with, and which of them are held out."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, reduce
+from typing import Any
+
+import onnx_ir as ir
+import onnxruntime as ort
+
+from ....profiles.base.errors import ConfigError, DataError
+from ....profiles.base.findings import Code, Finding
+from ....profiles.records.profile import DataId
+from ....profiles.runtime.states import model_samples
+from ....profiles.samples.objects import source_name
+from ....profiles.samples.samples import check_same_again, data_id, input_specs, rows_of
+from ...evaluation.metrics.metric import Figures, Metric, Outputs
+from ...evaluation.metrics.score import (
+    MetricRequest,
+    OtherRows,
+    Score,
+    figures_at_random,
+    open_metric,
+    reads_truth,
+    score_of,
+)
+from ...evaluation.metrics.truth import load_labels
+from ...search.options import TuningData
+from ...search.run_samples import RunSamples, outputs_of, samples_in_memory
+
+
+@dataclass(frozen=True, eq=False)
+class ScoringSamples(RunSamples):
+    """Samples that were run, with the metric to score them with.
+
+    Attributes:
+        metric: gives the scores.
+        truths: what the metric reads of each sample.
+        float_scored: what the metric keeps of the float model's outputs on each sample.
+        scored_at_random: the same with the truth of other rows; None where there were none (`OtherRows`).
+        rows: digests of the rows of each sample; a sample whose inputs are no batch is one row.
+    """
+
+    metric: Metric
+    truths: tuple[Any, ...]
+    float_scored: tuple[Any, ...]
+    scored_at_random: tuple[Any, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+    @property
+    def data(self) -> DataId:
+        """The identity of the samples, as a profile has it."""
+        return reduce(DataId.merged, (DataId(1, row) for rows in self.rows for row in rows), DataId())
+
+    def subset(self, positions: Sequence[int]) -> ScoringSamples:
+        """Return the samples at some positions."""
+        return replace(
+            self,
+            samples=tuple(self.samples[i] for i in positions),
+            float_outputs=tuple(self.float_outputs[i] for i in positions),
+            truths=tuple(self.truths[i] for i in positions),
+            float_scored=tuple(self.float_scored[i] for i in positions),
+            scored_at_random=tuple(self.scored_at_random[i] for i in positions),
+            rows=tuple(self.rows[i] for i in positions),
+        )
+
+    def score(self, outputs: Sequence[Outputs]) -> Score:
+        """Return the score of a quantized model by its outputs on these samples.
+
+        Raises DataError or ModelError if the outputs cannot be scored.
+        """
+        pairs = zip(self.truths, outputs, strict=True)
+        quantized = [self.metric.scored(truth, sample_outputs) for truth, sample_outputs in pairs]
+        return score_of(
+            self.metric.kind,
+            len(outputs),
+            self.float_figures,
+            self.metric.figures(quantized),
+            self.figures_at_random,
+        )
+
+    @cached_property
+    def float_figures(self) -> Figures:
+        """The metric's figures of the float model's outputs."""
+        return self.metric.figures(self.float_scored)
+
+    @cached_property
+    def figures_at_random(self) -> tuple[Figures, Figures] | None:
+        """Its figures with the truth of the rows, and with that of other rows, as `score_of` takes them."""
+        return figures_at_random(self.metric, self.float_scored, self.scored_at_random)
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """The samples for tuning, and the held-out ones that the chosen plan is verified on.
+
+    Attributes:
+        tuning, holdout: both with the same metric.
+        description: how they were separated, as a sentence.
+    """
+
+    tuning: ScoringSamples
+    holdout: ScoringSamples
+    description: str
+
+    def overlaps(self, profiled: DataId | None) -> tuple[Finding, ...]:
+        """Return the findings on held-out samples that were used before, so that their score flatters.
+
+        `profiled` is the data that the profile was made from, if known.
+        """
+        rows = [row for rows in self.holdout.rows for row in rows]
+        tuned = {row for rows in self.tuning.rows for row in rows}
+        shared = sum(row in tuned for row in rows)
+        remedy = "give other samples with --holdout-data"
+        findings = []
+        if shared:
+            sentence = f"{shared} of {len(rows)} rows are in both sets: the plan was chosen on them"
+            findings.append(
+                Finding(Code.SEEN_SAMPLES, sentence, figures={"rows": shared, "of": len(rows)}, remedy=remedy)
+            )
+        if profiled in (self.holdout.data, self.holdout.data.merged(self.tuning.data)):
+            sentence = "the profile was made from the held-out samples: the ranges were chosen on them"
+            findings.append(Finding(Code.SEEN_SAMPLES, sentence, remedy=remedy))
+        return tuple(findings)
+
+
+def read_split(
+    session: ort.InferenceSession, model: ir.Model, data: TuningData, side_by_side: int = 1
+) -> Split:
+    """Read the samples for tuning and the held-out ones.
+
+    Raises ConfigError, DataError or ModelError if samples, labels or metric are wrong.
+    """
+    if (data.holdout_labels is not None) != (data.holdout_data is not None and data.labels is not None):
+        raise ConfigError("--holdout-labels: goes with --holdout-data and --labels; give all three")
+    other = replace(data, data=data.holdout_data or data.data, labels=data.holdout_labels)
+    for one in (data, other):  # labels are refused before a model is run
+        if one.labels is not None and not reads_truth(data.metric):
+            load_labels(one.labels)
+    every = read_samples(session, model, data, side_by_side)
+    if data.holdout_data is None:
+        tuning, holdout = halves(every)
+        return Split(
+            tuning,
+            holdout,
+            "of each two consecutive samples one is held out, drawn at random",
+        )
+    holdout = read_samples(session, model, other, side_by_side)
+    return Split(every, holdout, f"held-out samples: {source_name(data.holdout_data)}")
+
+
+def read_samples(
+    session: ort.InferenceSession,
+    model: ir.Model,
+    data: TuningData,
+    side_by_side: int = 1,
+) -> ScoringSamples:
+    """Read samples, run the float model on them (`run_samples`) and choose the metric.
+
+    `holdout_data` is ignored. Raises ConfigError for both labels and a metric, DataError if data, labels or
+    metric are wrong, and ModelError if the output is missing, or has no classes.
+    """
+    if data.labels is not None:
+        check_same_again(data.data, model_samples(data.data, model, data.limit, notes=False))
+    specs, samples = input_specs(model), samples_in_memory(model, data.data, data.limit)
+    (first,) = outputs_of(session, samples[:1], "float model")
+    request = MetricRequest(data.metric, data.labels, data.output, data.class_axis, data.data)
+    metric = open_metric(request, model, samples[0].arrays, first)  # fails before all of them are run
+    float_outputs = tuple(outputs_of(session, samples, "float model", side_by_side))
+    truths, row = [], 0
+    for index, (sample, outputs) in enumerate(zip(samples, float_outputs, strict=True)):
+        truth, rows_read = metric.truth_of(sample, outputs, index, row)
+        truths.append(truth)
+        row += rows_read
+    metric.finish(row, len(samples) == data.limit or samples[-1].position is not None)
+    scored = [metric.scored(truth, outputs) for truth, outputs in zip(truths, float_outputs, strict=True)]
+    others = OtherRows()
+    at_random = [
+        others.scored(metric, truth, outputs) for truth, outputs in zip(truths, float_outputs, strict=True)
+    ]
+    read = ScoringSamples(
+        samples,
+        float_outputs,
+        metric,
+        tuple(truths),
+        tuple(scored),
+        tuple(at_random),
+        tuple(
+            tuple(data_id(row.arrays, specs).digest for row in rows_of(sample, specs)) for sample in samples
+        ),
+    )
+    score_of(
+        metric.kind, len(samples), read.float_figures, read.float_figures
+    )  # fails now, not after a trial
+    return read
+
+
+def halves(samples: ScoringSamples) -> tuple[ScoringSamples, ScoringSamples]:
+    """Return two halves, for tuning and held out: of each two consecutive samples one goes into each.
+
+    The held-out one is drawn at random, the same in every run: alternating would split data in a regular
+    order (classes in turn) by class. The steps of a sequence stay together. Raises DataError if there are
+    fewer than two samples.
+    """
+    units: list[list[int]] = []
+    for number, sample in enumerate(samples.samples):
+        if sample.step and units:
+            units[-1].append(number)
+        else:
+            units.append([number])
+    count = len(units)
+    if count < 2:
+        raise DataError(
+            "data: one sample cannot be split into tuning and held-out; give more, or --holdout-data"
+        )
+    draw = random.Random(0)
+    first: list[int] = []
+    second: list[int] = []
+    for begin in range(0, count - 1, 2):
+        swap = draw.random() < 0.5
+        first += units[begin + swap]
+        second += units[begin + (not swap)]
+    if count % 2:
+        second += units[-1]
+    return samples.subset(first), samples.subset(second)

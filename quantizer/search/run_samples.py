@@ -1,0 +1,103 @@
+"""Samples in memory, with the float model's outputs on them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field, replace
+from types import MappingProxyType
+
+import numpy as np
+import onnx_ir as ir
+import onnxruntime as ort
+
+from ...profiles.base.errors import DataError
+from ...profiles.runner.sample_pass import map_in_threads
+from ...profiles.runtime.states import model_samples
+from ...profiles.samples.objects import DataLike, source_name
+from ...profiles.samples.states import runs_with_own_state
+from ...profiles.samples.values import Sample
+from ..evaluation.metrics.metric import Outputs
+from ..evaluation.runtimes import run
+
+
+@dataclass(frozen=True, eq=False)
+class RunSamples:
+    """Samples with the float model's outputs on them, all in memory.
+
+    Attributes:
+        samples: inputs of the model.
+        float_outputs: of the float model, in the order of the samples.
+        state: the inputs that a model is fed of its own step before, with the names of the outputs; none
+            where each sample stands alone, with the state of the float model.
+    """
+
+    samples: tuple[Sample, ...]
+    float_outputs: tuple[Outputs, ...]
+    _: KW_ONLY
+    state: Mapping[str, str] = field(default_factory=dict)
+
+    def subset(self, positions: Sequence[int]) -> RunSamples:
+        """Return the samples at some positions."""
+        return replace(
+            self,
+            samples=tuple(self.samples[i] for i in positions),
+            float_outputs=tuple(self.float_outputs[i] for i in positions),
+        )
+
+    def outputs(self, session: ort.InferenceSession, name: str) -> list[Outputs]:
+        """Return the outputs of a model on the samples, fed its own state; see `outputs_of`."""
+        return outputs_of(session, self.samples, name, state=self.state)
+
+
+def outputs_of(
+    session: ort.InferenceSession,
+    samples: Sequence[Sample],
+    name: str,
+    side_by_side: int = 1,
+    state: Mapping[str, str] = MappingProxyType({}),
+) -> list[Outputs]:
+    """Return the outputs of a model on samples that are arrays, no sequences or maps; raises ModelError.
+
+    `name` is the model in errors. `state` maps inputs to outputs of the model's own step before
+    (`runs_with_own_state`).
+    """
+    names = [output.name for output in session.get_outputs()]
+
+    def outputs(sample: Sample) -> Outputs:
+        values = run(session, names, sample.arrays, f"{name}, sample {sample.name}")
+        pairs = zip(names, values, strict=True)
+        return {name: value for name, value in pairs if isinstance(value, np.ndarray)}
+
+    if state:
+        return list(runs_with_own_state(samples, state, outputs))
+    if side_by_side == 1:
+        return [outputs(sample) for sample in samples]
+    return [result for result, _ in map_in_threads(outputs, samples, side_by_side, lambda: False)]
+
+
+def run_samples(
+    session: ort.InferenceSession,
+    model: ir.Model,
+    data: DataLike,
+    limit: int | None,
+    side_by_side: int = 1,
+    *,
+    notes: bool = True,
+) -> RunSamples:
+    """Read the first `limit` samples (None: all) and run the float model on them.
+
+    `notes` prints assumptions about the data. Raises DataError if the data are wrong, or there are none, and
+    ModelError if onnxruntime fails.
+    """
+    samples = samples_in_memory(model, data, limit, notes=notes)
+    return RunSamples(samples, tuple(outputs_of(session, samples, "float model", side_by_side)))
+
+
+def samples_in_memory(
+    model: ir.Model, data: DataLike, limit: int | None, *, notes: bool = True
+) -> tuple[Sample, ...]:
+    """Return the first `limit` samples; raises DataError if there are none."""
+    samples = tuple(model_samples(data, model, limit, notes=notes))
+    if not samples:
+        raise DataError(f"{source_name(data)}: no samples; there is nothing to tune on")
+    return samples

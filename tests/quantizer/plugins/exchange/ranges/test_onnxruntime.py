@@ -1,0 +1,178 @@
+"""onnxruntime's calibration data: files that it wrote are read, and it reads those that are written here."""
+
+import json
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from onnxruntime.quantization import CalibrationMethod, write_calibration_table
+from onnxruntime.quantization.calibrate import TensorData, TensorsData, load_tensors_data
+from qprof_onnx.profiles.base.errors import ProfileError
+from qprof_onnx.profiles.records.histogram import BINS, EqualBins, UnknownBins
+from qprof_onnx.profiles.records.profile import DataId, ModelId, Profile, TensorProfile
+from qprof_onnx.quantizer.plan.documents import load_profile, profile_in
+from qprof_onnx.quantizer.plugins.exchange.formats import FORMATS
+from qprof_onnx.quantizer.plugins.exchange.onnxruntime_json import join_bins
+from qprof_onnx.quantizer.plugins.exchange.profiles import ranges_profile
+
+DATA = Path(__file__).parent / "data"
+MODEL = ir.Model(ir.Graph((), (), nodes=()), ir_version=8)
+TABLES = {
+    "onnxruntime": "calibration.json",
+    "onnxruntime-table": "calibration.cache",
+    "onnxruntime-flatbuffers": "calibration.flatbuffers",
+}
+FLOATS = st.floats(-(2.0**100), 2.0**100, width=32)
+PAIRS = st.tuples(FLOATS, FLOATS).map(lambda pair: (min(pair), max(pair)))
+TOP, BOTTOM = np.float32(10.576943397521973), np.float32(-5.129703521728516)
+
+
+def profile(pairs: dict[str, tuple[float, float]]) -> Profile:
+    found = {n: TensorProfile("float", None, *p, 1, 0, 0, 0, UnknownBins()) for n, p in pairs.items()}
+    return Profile(ModelId("", "", 0), DataId(), found, "onnxruntime")
+
+
+def written(name: str, pairs: dict[str, tuple[float, float]]) -> bytes:
+    content = FORMATS[name].load().write(profile(pairs), MODEL)
+    return content if isinstance(content, bytes) else content.encode()
+
+
+def table(**values: Any) -> bytes:
+    return json.dumps(values).encode()
+
+
+@pytest.mark.parametrize("end", ["json", "cache", "flatbuffers"])
+def test_the_three_files_of_a_calibration_are_told_by_their_content(end: str) -> None:
+    found = load_profile(DATA / f"digits-minmax.{end}")
+    assert len(found) == 20
+    assert found["block.add.out"].maximum == TOP
+    assert found["block.add.out"].histogram == UnknownBins()
+    assert TABLES[found.origin].endswith(end)
+
+
+def test_json_has_both_ends_of_a_range_and_a_table_the_larger_one() -> None:
+    assert load_profile(DATA / "digits-minmax.json")["block.add.out"].minimum == np.float32(
+        -5.129703521728516
+    )
+    assert load_profile(DATA / "digits-minmax.cache")["block.add.out"].minimum == -np.float32(
+        10.576943397521973
+    )
+
+
+def test_histograms_of_entropy_become_equal_bins_without_empty_ends() -> None:
+    found = load_profile(DATA / "digits-entropy.json")
+    exact = load_profile(DATA / "digits-minmax.json")
+    assert all(isinstance(tensor.histogram, EqualBins) for tensor in found.values())
+    for name, tensor in found.items():
+        assert tensor.histogram.counts[0] > 0 < tensor.histogram.counts[-1]
+        width = (tensor.maximum - tensor.minimum) / tensor.histogram.counts.size
+        assert abs(tensor.minimum - exact[name].minimum) <= width
+        assert abs(tensor.maximum - exact[name].maximum) <= width
+
+
+def test_chosen_ranges_are_those_of_the_file() -> None:
+    data = (DATA / "digits-entropy.json").read_bytes()
+    found = ranges_profile(FORMATS["onnxruntime"], data, "c.json", chosen_ranges=True)
+    lowest = json.loads(data)["data"]["block.add.out"]["lowest"]
+    assert found["block.add.out"].minimum == lowest
+    assert all(isinstance(tensor.histogram, UnknownBins) for tensor in found.values())
+
+
+def test_percentile_has_no_histogram_in_its_file() -> None:
+    found = load_profile(DATA / "digits-percentile.json")
+    assert all(isinstance(tensor.histogram, UnknownBins) for tensor in found.values())
+
+
+def test_a_plain_mapping_of_ranges_is_read() -> None:
+    assert profile_in(table(x=[-1, 2.5]), "r.json")["x"].minimum == -1.0
+
+
+def test_ranges_of_channels_become_one_and_that_is_noted(caplog: pytest.LogCaptureFixture) -> None:
+    ends = {"lowest": [-1.0, -3.0], "highest": [2.0, 1.0], "CLS": "TensorData"}
+    found = profile_in(table(x=ends), "r.json")["x"]
+    assert (found.minimum, found.maximum) == (-3.0, 2.0)
+    assert "r.json: 1 tensors have a range for each channel" in caplog.messages[0]
+
+
+@given(st.integers(1, 9000), st.integers(0, 5))
+def test_joining_bins_keeps_counts_and_width(size: int, seed: int) -> None:
+    counts = np.random.default_rng(seed).integers(1, 9, size).astype(np.float64)
+    found = join_bins(-1.0, -1.0 + 0.25 * size, counts, 0.25)
+    assert found.counts.size <= BINS
+    assert found.total == counts.sum()
+    width = (found.maximum - found.minimum) / found.counts.size
+    assert width / 0.25 == 2.0 ** round(np.log2(width / 0.25))
+
+
+# Writing
+
+
+@given(st.dictionaries(st.text(min_size=1), PAIRS, min_size=1))
+def test_json_keeps_every_range(pairs: dict[str, tuple[float, float]]) -> None:
+    found = profile_in(written("onnxruntime", pairs), "c.json")
+    assert {name: (t.minimum, t.maximum) for name, t in found.items()} == pairs
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_the_bytes_are_those_that_onnxruntime_writes(name: str, tmp_path: Path) -> None:
+    pairs = {"b": (-1.5, 2.25), "a": (0.0, 0.1), "c:0 d": (-3.0, 3.5)}
+    arrays = {n: [np.array([end], np.float32) for end in pair] for n, pair in pairs.items()}
+    data = {n: TensorData(lowest=low, highest=high) for n, (low, high) in arrays.items()}
+    write_calibration_table(TensorsData(CalibrationMethod.MinMax, data), str(tmp_path))
+    rounded = {n: (float(low[0]), float(high[0])) for n, (low, high) in arrays.items()}
+    assert written(name, rounded) == (tmp_path / TABLES[name]).read_bytes()
+
+
+def test_onnxruntime_reads_what_is_written(tmp_path: Path) -> None:
+    (tmp_path / "c.json").write_bytes(written("onnxruntime", {"x": (-1.5, 2.25)}))
+    found = load_tensors_data(tmp_path / "c.json")
+    assert found.calibration_method == CalibrationMethod.MinMax
+    assert [float(end[0]) for end in found["x"].range_value] == [-1.5, 2.25]
+
+
+@pytest.mark.parametrize("name", ["onnxruntime-table", "onnxruntime-flatbuffers"])
+def test_a_table_keeps_the_larger_magnitude_whatever_its_sign(name: str) -> None:
+    found = profile_in(written(name, {"x": (-4.0, 1.0), "none": (0.0, 0.0)}), "c")
+    assert {n: (t.minimum, t.maximum) for n, t in found.items()} == {"x": (-4.0, 4.0)}
+
+
+# Files that are wrong
+
+
+@pytest.mark.parametrize(
+    ("data", "sentence"),
+    [
+        (b'{"x": [NaN, 1.0]}', "tensor 'x': the range nan .. 1.0 is not finite"),
+        (b'{"x": [0, Infinity]}', "tensor 'x': the range 0.0 .. inf is not finite"),
+        (b'{"x": [2, 1]}', "tensor 'x': minimum 2.0 is greater than maximum 1.0"),
+        (b'{"CLS": "TensorsData", "x": 1, "x": 2, "Tensor": 1}', "duplicate key 'x'"),
+        (b'{"CLS": "TensorsData", "data": 3}', "'data' is no mapping"),
+        (b'{"CLS": "TensorsData", "data": {"x": {"CLS": "TensorData"}}}', "tensor 'x': has no 'lowest' and"),
+        (b'{"x": {"CLS": "TensorData", "lowest": "a", "highest": 1}}', "tensor 'x': lowest is not a number"),
+        (b"x 1.0\nx 2.0\n", "tensor 'x': stands twice in the file"),
+        (b"x 1.0\ny inf\n", "tensor 'y': the range -inf .. inf is not finite"),
+        (b"x 1.0\ny nan\n", "tensor 'y': the range nan .. nan is not finite"),
+        (b"x 1.0\ny 1.0.0\n", "line 2: '1.0.0' is not a number"),
+    ],
+)
+def test_each_malformed_file_has_its_sentence(data: bytes, sentence: str) -> None:
+    with pytest.raises(ProfileError, match=rf"^c: {sentence}.*; .+"):
+        profile_in(data, "c")
+
+
+def test_a_number_that_is_not_above_zero_is_left_out_and_noted(caplog: pytest.LogCaptureFixture) -> None:
+    assert list(profile_in(b"x -1.0\ny 1.0\n", "c")) == ["y"]
+    assert "c: left out 1 tensors whose larger end is not above 0: 'x'" in caplog.messages
+
+
+@given(st.integers(0, 300), st.binary(max_size=8))
+def test_a_damaged_table_is_never_more_than_an_error(at: int, noise: bytes) -> None:
+    data = written("onnxruntime-flatbuffers", {"abc": (-1.0, 2.0), "d": (0.0, 1.0)})
+    damaged = data[:at] + noise + data[at + len(noise) :]
+    with suppress(ProfileError):
+        profile_in(damaged, "c")

@@ -1,0 +1,128 @@
+"""`qprof report`, and `--report` of other commands."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from qprof_onnx.cli.main import main
+
+DIGITS = Path(__file__).parents[4] / "examples" / "digits"
+MODEL = DIGITS / "model.onnx"
+FILES = ["junit.xml", "report.html", "report.json", "report.md"]
+
+
+def qprof(*arguments: str | Path) -> Result:
+    """Run the command line inside this process."""
+    return CliRunner().invoke(main, [str(argument) for argument in arguments], prog_name="qprof")
+
+
+def names(folder: Path) -> list[str]:
+    """Return the names of the files in a folder, in order."""
+    return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.fixture(scope="module")
+def profile(files: Path) -> Path:
+    return files / "profile.yaml"
+
+
+@pytest.fixture(scope="module")
+def made(profile: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with plan.yaml, out.onnx, and the report of the quantization in q/."""
+    folder = tmp_path_factory.mktemp("made")
+    outputs = ("-o", folder / "out.onnx", "--save-plan", folder / "plan.yaml", "--report", folder / "q")
+    result = qprof("quantize", MODEL, "--profile", profile, *outputs)
+    assert result.exit_code == 0, result.output
+    assert "report.html" in result.stderr
+    return folder
+
+
+def test_a_report_is_made_of_two_models_with_the_plan_beside(
+    made: Path, profile: Path, tmp_path: Path
+) -> None:
+    result = qprof("report", MODEL, made / "out.onnx", "--profile", profile, "-o", tmp_path / "r")
+    assert result.exit_code == 0, result.output
+    assert names(tmp_path / "r") == FILES
+
+
+def test_a_model_of_another_tool_has_one_verdict_in_report_and_evaluate(made: Path, tmp_path: Path) -> None:
+    shutil.copy(made / "out.onnx", tmp_path / "alone.onnx")
+    words = (MODEL, tmp_path / "alone.onnx", "--data", DIGITS / "heldout", "--limit", "4", "--no-latency")
+    verdicts = [qprof("evaluate", *words), qprof("report", *words, "-o", tmp_path / "r")]
+    first, second = (" ".join(one.stdout.splitlines()[0].split()) for one in verdicts)
+    assert first == second
+    assert first.startswith("verdict ")
+
+
+def test_a_gate_that_is_not_met_ends_with_1(made: Path, profile: Path, tmp_path: Path) -> None:
+    measured = ("--data", DIGITS / "heldout", "--limit", "2")
+    arguments = (*measured, "--no-latency", "--min-sqnr", "200", "-o", tmp_path / "r")
+    result = qprof("report", MODEL, made / "out.onnx", "--profile", profile, *arguments)
+    assert result.exit_code == 1, result.output
+    assert 'failures="1"' in (tmp_path / "r" / "junit.xml").read_text()
+    assert "--min-sqnr failed; output 'logits': " in result.stdout
+    assert "FAILED     --min-sqnr 200 dB: output 'logits': " in result.stdout
+    assert result.stdout.count("200") == 1
+
+
+def test_quantize_writes_its_report(made: Path) -> None:
+    assert names(made / "q") == FILES
+    assert json.loads((made / "q" / "report.json").read_text())["tensors"]
+
+
+def test_evaluate_writes_its_report(made: Path, tmp_path: Path) -> None:
+    arguments = (MODEL, made / "out.onnx", "--data", DIGITS / "heldout", "--limit", "2", "--no-latency")
+    result = qprof("evaluate", *arguments, "--min-sqnr", "10", "--report", tmp_path / "r")
+    assert result.exit_code == 0, result.output
+    report = json.loads((tmp_path / "r" / "report.json").read_text())
+    assert [gate["name"] for gate in report["gates"]] == ["--min-sqnr"]
+
+
+def test_diff_writes_its_report(profile: Path, tmp_path: Path) -> None:
+    result = qprof("diff", profile, profile, "--max-clipping", "0.5", "--report", tmp_path / "r")
+    assert result.exit_code == 0, result.output
+    assert json.loads((tmp_path / "r" / "report.json").read_text())["drift"]
+
+
+def test_tune_writes_its_report(profile: Path, tmp_path: Path) -> None:
+    arguments = ("--profile", profile, "--data", DIGITS / "heldout", "--limit", "4", "--max-drop", "50")
+    result = qprof(
+        "tune",
+        MODEL,
+        *arguments,
+        "--objective",
+        "int8-share",
+        "-o",
+        tmp_path / "t.onnx",
+        "--report",
+        tmp_path / "r",
+    )
+    assert (tmp_path / "r" / "report.html").exists(), result.output
+    assert json.loads((tmp_path / "r" / "report.json").read_text())["trials"]
+
+
+def test_a_report_is_not_written_over_what_is_read(made: Path, profile: Path) -> None:
+    (made / "report.json").write_bytes(profile.read_bytes())
+    result = qprof("report", MODEL, made / "out.onnx", "--profile", made / "report.json", "-o", made)
+    assert result.exit_code == 2
+    assert "report.json" in result.stderr
+
+
+def test_a_file_is_no_folder(made: Path, profile: Path) -> None:
+    result = qprof("report", MODEL, made / "out.onnx", "--profile", profile, "-o", made / "plan.yaml")
+    assert result.exit_code == 2
+
+
+def test_a_report_that_cannot_be_written_is_refused_before_the_model_is(
+    profile: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    outputs = ("-o", tmp_path / "out.onnx", "--report", tmp_path / "file" / "r")
+    result = qprof("quantize", MODEL, "--profile", profile, *outputs)
+    assert result.exit_code == 2
+    assert "is a file, and no folder" in result.stderr
+    assert names(tmp_path) == ["file"]

@@ -1,0 +1,167 @@
+import json
+import shlex
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from click.testing import CliRunner
+from qprof_onnx.cli.main import main
+
+DIGITS = Path(__file__).parents[4] / "examples" / "digits"
+
+
+@pytest.fixture(scope="module")
+def profile(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("sensitivity") / "profile.yaml"
+    options = ["--data", str(DIGITS / "calibration"), "--limit", "4", "-o", str(path)]
+    result = CliRunner().invoke(main, ["dump-profile", str(DIGITS / "model.onnx"), *options])
+    assert result.exit_code == 0, result.output
+    return path
+
+
+def run(profile: Path, *options: str):
+    data = ["--data", str(DIGITS / "calibration"), "--limit", "2"]
+    command = [
+        "sensitivity",
+        str(DIGITS / "model.onnx"),
+        "--profile",
+        str(profile),
+        "--target",
+        "onnxruntime-x86",
+    ]
+    command += [*data, *options]
+    return CliRunner().invoke(main, command)
+
+
+def test_every_quantized_node_is_in_the_table(profile) -> None:
+    result = run(profile)
+    assert result.exit_code == 0, result.output
+    rows = [line.split() for line in result.stdout.splitlines()[3:] if line]
+    assert {"stem.conv", "block.conv1", "head"} <= {row[0] for row in rows}
+    assert "quantized nodes, 2 samples; all quantized: SQNR " in result.stdout
+
+
+def test_json_has_the_ranking_and_the_whole_plan(profile) -> None:
+    result = run(profile, "--json", "--worst", "3")
+    document = json.loads(result.stdout)
+    shares = [node["share"] for node in document["nodes"]]
+    assert len(shares) == 3
+    assert shares == sorted(shares, reverse=True)
+    assert document["sqnr"] > 20.0
+
+
+def test_the_plot_is_svg_and_the_same_each_time(profile, tmp_path) -> None:
+    texts = []
+    for name in ("a.svg", "b.svg"):
+        assert run(profile, "--plot", str(tmp_path / name), "--worst", "4").exit_code == 0
+        texts.append((tmp_path / name).read_text(encoding="utf-8"))
+    assert texts[0] == texts[1]
+    bars = ElementTree.fromstring(texts[0]).findall("{http://www.w3.org/2000/svg}rect")
+    assert len(bars) == 4
+
+
+def test_the_plot_can_be_a_page(profile, tmp_path) -> None:
+    assert run(profile, "--plot", str(tmp_path / "a.html")).exit_code == 0
+    assert (tmp_path / "a.html").read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+
+
+def test_a_plot_of_another_kind_is_refused_before_the_work(profile, tmp_path) -> None:
+    result = run(profile, "--plot", str(tmp_path / "a.png"))
+    assert result.exit_code == 2
+    assert "a plot is written as .svg or .html" in result.stderr
+    assert "measuring" not in result.stderr
+
+
+def test_without_profile_and_plan_it_says_what_is_needed() -> None:
+    options = ["--data", str(DIGITS / "calibration")]
+    result = CliRunner().invoke(main, ["sensitivity", str(DIGITS / "model.onnx"), *options])
+    assert result.exit_code == 2
+    assert "a profile or a plan is needed" in result.stderr
+
+
+def test_a_saved_plan_can_be_measured(profile, tmp_path) -> None:
+    plan = tmp_path / "plan.yaml"
+    options = ["--profile", str(profile), "-o", str(tmp_path / "o.onnx"), "--save-plan", str(plan)]
+    keep_float = ["--keep-float", "stem.conv"]
+    assert (
+        CliRunner().invoke(main, ["quantize", str(DIGITS / "model.onnx"), *options, *keep_float]).exit_code
+        == 0
+    )
+    document = json.loads(run(profile, "--plan", str(plan), "--json").stdout)
+    names = {name for node in document["nodes"] for name in node["nodes"]}
+    assert "head" in names
+    assert "stem.conv" not in names
+
+
+def test_of_a_quantized_model_its_own_plan_is_measured(profile, tmp_path) -> None:
+    model, plan, quantized = str(DIGITS / "model.onnx"), tmp_path / "plan.yaml", str(tmp_path / "o.onnx")
+    files = ["--profile", str(profile), "-o", quantized, "--save-plan", str(plan)]
+    assert CliRunner().invoke(main, ["quantize", model, *files, "--keep-float", "stem.conv"]).exit_code == 0
+    words = ["sensitivity", model, quantized, "--data", str(DIGITS / "calibration"), "--limit", "2"]
+    result = CliRunner().invoke(main, words)
+    assert result.exit_code == 0, result.output
+    assert result.stdout.startswith(f"model.onnx, {plan}: ")
+    assert "stem.conv" not in result.stdout
+    assert f"why: qprof show {plan} " in result.stdout
+    plan.unlink()
+    assert (
+        "no plan that it was made from lies beside it; give --plan" in CliRunner().invoke(main, words).stderr
+    )
+
+
+def test_without_the_quantized_model_it_says_that_the_plan_is_a_new_one(profile) -> None:
+    told = "model.onnx, a new plan by the {} (give the quantized model for its own): "
+    assert run(profile).stdout.startswith(told.format("defaults"))
+    assert run(profile, "--calibrator", "mse").stdout.startswith(told.format("given settings"))
+
+
+def test_the_plan_is_the_one_that_quantize_writes(profile, tmp_path) -> None:
+    plan = tmp_path / "plan.yaml"
+    options = ["--profile", str(profile), "-o", str(tmp_path / "o.onnx"), "--target", "onnxruntime-x86"]
+    words = ["quantize", str(DIGITS / "model.onnx"), *options, "--save-plan", str(plan)]
+    assert CliRunner().invoke(main, words).exit_code == 0
+    made, read = (json.loads(run(profile, "--json", *more).stdout) for more in ([], ["--plan", str(plan)]))
+    nodes = [[(node["nodes"], node["sqnr"]) for node in found["nodes"]] for found in (made, read)]
+    assert sorted(nodes[0]) == sorted(nodes[1])
+
+
+def test_without_data_the_samples_of_the_profile_are_run(profile) -> None:
+    words = [
+        "sensitivity",
+        str(DIGITS / "model.onnx"),
+        "--profile",
+        str(profile),
+        "--target",
+        "onnxruntime-x86",
+    ]
+    document = json.loads(CliRunner().invoke(main, [*words, "--json"]).stdout)
+    assert document["samples"] == 16
+    assert document["source"] == "16 samples"
+
+
+def test_a_poor_plan_is_answered_with_nodes_to_keep_float_and_with_the_reason(profile, tmp_path) -> None:
+    """The steps of a search for the layer that hurts: each one's advice leads to the next."""
+    plan, model = tmp_path / "plan.yaml", DIGITS / "model.onnx"
+    settings = ["--calibrator", "percentile:90", "--min-output-sqnr", "0", "--cost-model", "off"]
+    files = ["--profile", str(profile), "-o", str(tmp_path / "o.onnx"), "--save-plan", str(plan)]
+    assert CliRunner().invoke(main, ["quantize", str(model), *files, *settings]).exit_code == 0
+    found = run(profile, "--plan", str(plan)).stdout
+    assert "outputs hold with --keep-float " in found
+    (command,) = (line.removeprefix("why: ") for line in found.splitlines() if line.startswith("why: "))
+    shown = CliRunner().invoke(main, shlex.split(command)[1:]).stdout
+    worst = next(line for line in found.splitlines()[4:] if line.split()).split()[0]
+    assert shown.startswith(f"node '{worst}'")
+    assert "% clipped" in shown
+
+
+def test_a_report_of_another_calibrator_tries_that_of_the_target(profile, tmp_path) -> None:
+    settings = ["--calibrator", "percentile:90", "--min-output-sqnr", "0", "--cost-model", "off"]
+    quantized, model = tmp_path / "o.onnx", DIGITS / "model.onnx"
+    files = ["--profile", str(profile), "-o", str(quantized), "--save-plan", str(tmp_path / "plan.yaml")]
+    assert CliRunner().invoke(main, ["quantize", str(model), *files, *settings]).exit_code == 0
+    words = ["report", str(model), str(quantized), "--profile", str(profile), "-o", str(tmp_path / "r")]
+    assert CliRunner().invoke(main, words).exit_code == 0
+    report = json.loads((tmp_path / "r" / "report.json").read_text(encoding="utf-8"))
+    assert report["verdict"]["grade"] == "poor"
+    assert report["what_ifs"][0]["options"] == ["--calibrator", "mse"]
+    assert report["what_ifs"][0]["gained"] > 20.0

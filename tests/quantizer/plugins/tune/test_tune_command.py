@@ -1,0 +1,128 @@
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from qprof_onnx.cli.main import main
+
+DIGITS = Path(__file__).parents[4] / "examples" / "digits"
+LABELS = ["--labels", str(DIGITS / "heldout" / "labels.txt")]
+
+
+@pytest.fixture(scope="module")
+def profile(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("tune") / "profile.yaml"
+    options = ["--data", str(DIGITS / "calibration"), "-o", str(path)]
+    assert CliRunner().invoke(main, ["dump-profile", str(DIGITS / "model.onnx"), *options]).exit_code == 0
+    return path
+
+
+def run(profile: Path, *options: str):
+    data = ["--data", str(DIGITS / "heldout"), "--objective", "size"]
+    command = ["tune", str(DIGITS / "model.onnx"), "--profile", str(profile), *data, *options]
+    return CliRunner().invoke(main, command)
+
+
+def test_each_trial_is_printed_and_the_held_out_score_at_the_end(profile, tmp_path) -> None:
+    result = run(profile, *LABELS, "-o", str(tmp_path / "o.onnx"), "--verbose")
+    assert result.exit_code == 0, result.output
+    assert "  1  default" in result.stderr
+    assert "hold-out   99.50 float" in result.stdout
+    assert ", 95 % interval " in result.stdout
+    assert "one is held out, drawn at random" in result.stdout
+    assert result.stdout.startswith("result     target met")
+    assert (tmp_path / "o.onnx").exists()
+
+
+def test_json_is_alone_on_stdout(profile) -> None:
+    result = run(profile, *LABELS, "--json", "--verbose")
+    document = json.loads(result.stdout)
+    assert document["target_met"] is True
+    assert document["target"]["objective"] == "size"
+    assert document["trials"][document["chosen"]]["value"] > 1.0
+    assert "  1  default" in result.stderr
+
+
+def test_a_missed_target_exits_with_one_and_reports_the_best_plan(profile, tmp_path, monkeypatch) -> None:
+    # A metric by which the quantized model is always worse: it sees the float outputs first, of both halves.
+    (tmp_path / "worse.py").write_text(
+        "floats = {}\n"
+        "def score(outputs, indices):\n"
+        "    found = [o['logits'].tobytes() for o in outputs]\n"
+        "    known = [floats.setdefault(i, f) == f for i, f in zip(indices, found, strict=True)]\n"
+        "    return [90.0 if same else 80.0 for same in known]\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    result = run(profile, "--metric", "worse:score", "--budget", "0.001", "-o", str(tmp_path / "o.onnx"))
+    assert result.exit_code == 1, result.output
+    assert "FAILED     --max-drop 0.5: target missed" in result.stdout
+    assert "drop 10.00 points" in result.stdout
+    assert not (tmp_path / "o.onnx").exists()
+
+
+def test_a_wrong_objective_is_one_line_and_exit_code_two(profile) -> None:
+    result = run(profile, "--objective", "speed")
+    assert result.exit_code == 2
+    assert "objective 'speed': no such objective; use one of latency, size, int8-share" in result.stderr
+
+
+def test_an_output_that_is_an_input_is_refused(profile) -> None:
+    result = run(profile, "--save-plan", str(profile))
+    assert result.exit_code == 2
+    assert "which this command reads; choose another name" in result.stderr
+
+
+def test_without_labels_the_target_is_about_agreement(profile) -> None:
+    result = run(profile, "--max-drop", "5")
+    assert result.exit_code == 0, result.output
+    assert "a drop of at most 5 percentage points in top-1 agreement with the float model" in result.stdout
+
+
+def test_shared_samples_are_not_called_held_out(profile, tmp_path) -> None:
+    again = ["--holdout-data", str(DIGITS / "heldout"), "--budget", "0.001", "--max-drop", "50"]
+    result = run(profile, *again)
+    assert result.exit_code == 0, result.output
+    assert "overlap    100.00 float" in result.stdout
+    assert "limit      400 of 400 rows are in both sets" in result.stdout
+    assert result.stdout.startswith("result     target met as measured; not verified")
+
+
+def test_labels_that_cannot_be_right_are_refused_by_name_and_line(profile, tmp_path) -> None:
+    labels = (DIGITS / "heldout" / "labels.txt").read_text().splitlines()
+    (tmp_path / "one.txt").write_text("\n".join(str(int(label) + 1) for label in labels))
+    result = run(profile, "--labels", str(tmp_path / "one.txt"))
+    assert result.exit_code == 2
+    assert "one.txt: the labels end at 10 and none is 0" in result.stderr
+
+
+def test_labels_of_which_the_float_model_has_none_right_are_refused(profile, tmp_path) -> None:
+    labels = (DIGITS / "heldout" / "labels.txt").read_text().splitlines()
+    (tmp_path / "other.txt").write_text("\n".join(str((int(label) + 1) % 10) for label in labels))
+    result = run(profile, "--labels", str(tmp_path / "other.txt"))
+    assert result.exit_code == 2
+    assert "other.txt: the float model has nothing right" in result.stderr
+
+
+def test_help_says_what_exit_code_zero_means() -> None:
+    text = CliRunner().invoke(main, ["tune", "--help"]).stdout
+    assert "Exit code 0: the target is met as measured" in text
+    assert "second look at the same samples, and no proof" in " ".join(text.split())
+
+
+def test_without_a_profile_it_is_made_as_quantize_makes_it_and_plan_and_profile_lie_beside(
+    tmp_path: Path,
+) -> None:
+    model, data = str(DIGITS / "model.onnx"), ["--data", str(DIGITS / "heldout")]
+    out = ["-o", str(tmp_path / "o.onnx"), "--objective", "size"]
+    found = CliRunner().invoke(main, ["tune", model, *data, *LABELS, *out, "--verbose"])
+    assert found.exit_code == 0, found.output
+    assert "hold-out   100.00 float" in found.stdout
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "o.onnx",
+        "o.plan.yaml",
+        "o.profile.yaml",
+        "o.profile.samples.npz",
+    }
+    quantized = ["-o", str(tmp_path / "q.onnx"), "--no-latency"]
+    again = CliRunner().invoke(main, ["quantize", model, *data, *quantized, "--verbose"])
+    assert "o.profile.yaml: used again, model and data are the same" in again.stderr
