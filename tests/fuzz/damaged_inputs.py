@@ -14,37 +14,16 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
+from itertools import islice
 from pathlib import Path
 
-from damage import arrays, calls, documents, exchange, models
 from damage.base import make_base
-from damage.cases import Base, Case, Draw, Family, from_json, to_json
+from damage.cases import Base, Case, Draw, from_json, to_json
+from damage.families import FAMILIES
 from damage.judge import FINDINGS, OUTCOMES
-from damage.running import Result, reproduction, run_all
+from damage.running import Result, run_all
 
-FAMILIES: Mapping[str, tuple[Family, float]] = {
-    "ONNX, bytes": (models.model_bytes, 0.17),
-    "ONNX, structure": (models.model_structure, 0.17),
-    "ONNX, odd": (models.odd_models, 0.05),
-    "profiles": (documents.profiles, 0.08),
-    "glow profiles": (documents.glow_profiles, 0.05),
-    "plans": (documents.plans, 0.08),
-    "foreign ranges": (exchange.ranges, 0.06),
-    "foreign parameters": (exchange.parameters, 0.08),
-    "joined models": (exchange.joined, 0.03),
-    "configurations": (documents.configurations, 0.1),
-    "samples": (arrays.samples, 0.06),
-    "folders of samples": (arrays.folders, 0.02),
-    "labels": (arrays.labels, 0.05),
-    "checkpoints": (documents.checkpoints, 0.06),
-    "values of options": (calls.options, 0.1),
-    "module:function": (calls.functions, 0.03),
-}
-"""Each family with its share of the cases."""
-
-REAL = 40
-"""One case in so many runs through the real command line, the others where the modules are loaded already."""
 KEPT = Path(__file__).parent / "kept"
 """The inputs that once failed; those that take seconds are in `slow`, which the tests leave out. Large models
 are named there, and made."""
@@ -52,18 +31,9 @@ are named there, and made."""
 
 def drawn(base: Base, seed: int, count: int, families: Collection[str]) -> Iterator[tuple[str, Case]]:
     """Yield cases with their labels, the families mixed."""
-    total = sum(FAMILIES[name][1] for name in families)
-    quotas = {name: max(1, round(FAMILIES[name][1] / total * count)) for name in families}
-    turns = sorted(
-        (number / quota, name, number) for name, quota in quotas.items() for number in range(quota)
-    )
-    for turn, (_, name, number) in enumerate(turns):
-        yield f"{name}:{number}{'*' if turn % REAL == REAL - 1 else ''}", drawn_one(base, seed, name, number)
-
-
-def drawn_one(base: Base, seed: int, name: str, number: int) -> Case:
-    """Return one case."""
-    return FAMILIES[name][0](base, Draw(seed, name, number))
+    turns = ((number, name) for number in range(-(-count // len(families))) for name in families)
+    for number, name in islice(turns, count):
+        yield f"{name}:{number}", FAMILIES[name](base, Draw(seed, name, number))
 
 
 def kept_cases(folder: Path) -> Iterator[tuple[str, Case]]:
@@ -100,13 +70,10 @@ def table(results: list[Result]) -> str:
 
 
 def keep(result: Result, folder: Path) -> None:
-    """Write what is needed to run a case again."""
-    name = result.label.replace(":", "-").replace(" ", "_").replace(",", "").rstrip("*")
+    """Write a case, to be run again with --kept."""
+    name = result.label.replace(":", "-").replace(" ", "_").replace(",", "")
     folder.mkdir(parents=True, exist_ok=True)
-    text = to_json(result.case)
-    if len(text) < 1 << 20:
-        (folder / f"{name}.json").write_text(text, encoding="utf-8")
-    reproduction(result.case, folder / name)
+    (folder / f"{name}.json").write_text(to_json(result.case), encoding="utf-8")
 
 
 def main() -> int:
@@ -115,13 +82,11 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--count", type=int, default=2000, help="cases; each family has its share")
+    parser.add_argument("--count", type=int, default=2000, help="cases; each family has as many")
     parser.add_argument("--seconds", type=float, default=3600, help="no new case starts after this time")
     parser.add_argument("--processes", type=int, default=2, help="cases that run at the same time")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="write the inputs of findings here")
-    parser.add_argument(
-        "--only", metavar="FAMILY[:NUMBER]", help="one family, or one case, whose message is printed"
-    )
+    parser.add_argument("--only", metavar="FAMILY:NUMBER", help="one case, whose message is printed")
     parser.add_argument("--families", nargs="+", default=list(FAMILIES), help="those to take cases of")
     parser.add_argument(
         "--kept", type=Path, nargs="?", const=KEPT, metavar="DIR", help="run the cases that once failed first"
@@ -134,7 +99,7 @@ def main() -> int:
         warm_up()
         for result in run_all(base, _chosen(base, given), given.processes, given.seconds):
             results.append(result)
-            if result.outcome in FINDINGS or (given.only and ":" in given.only):
+            if result.outcome in FINDINGS or given.only:
                 print(f"{result.outcome}: {result.label}: {result.case.what}", flush=True)
                 print(f"    {result.why or result.message.strip()}")
                 print(f"    qprof {' '.join(result.case.command)[:300]}", flush=True)
@@ -156,13 +121,8 @@ def _chosen(base: Base, given: argparse.Namespace) -> Iterator[tuple[str, Case]]
     family, _, number = given.only.partition(":")
     if family == "kept":
         yield from (pair for pair in kept_cases(given.kept or KEPT) if pair[0] == given.only)
-    elif number:
-        yield given.only, drawn_one(base, given.seed, family, int(number.rstrip("*")))
     else:
-        yield from (
-            (f"{family}:{number}", drawn_one(base, given.seed, family, number))
-            for number in range(given.count)
-        )
+        yield given.only, FAMILIES[family](base, Draw(given.seed, family, int(number)))
 
 
 if __name__ == "__main__":

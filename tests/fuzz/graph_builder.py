@@ -61,17 +61,7 @@ def free_names(graph: onnx.GraphProto) -> list[str]:
 
 @dataclass
 class Builder:
-    """A graph while it grows.
-
-    Attributes:
-        rng: all choices come from here.
-        opset: of the standard domain.
-        nodes, constants: so far.
-        values: every tensor with what it is in each sample.
-        inputs: the graph inputs.
-        outer: the builder of the graph around this subgraph.
-        counter: of names, shared with subgraphs.
-    """
+    """A graph while it grows: `values` has every tensor in each sample, `outer` is the graph around it."""
 
     rng: np.random.Generator
     opset: int

@@ -61,6 +61,9 @@ EVERYTHING = "everything"
 IN_ONNXRUNTIME = ("onnxruntime-x86", EVERYTHING, *(() if int8_kernels_saturate() else ("onnxruntime-arm",)))
 """Targets whose facts keep clear of what onnxruntime's optimizations compute wrongly."""
 
+KINDS = ("wrong", "crashed", "leftover", "bytes", "refused")
+"""Kinds of findings."""
+
 REFUSALS: Mapping[str, str] = {
     r"does not suit target \w+: opset \d+:": "the float model's opset is newer than the runtime",
     r"no node of the model has this name": "preparation joined or folded all nodes of the type",
@@ -74,24 +77,15 @@ HALF_TOLERANCE = 1e-3
 """The same where float16 tensors are float32 in the prepared model: 2^-11 is the rounding of each."""
 NEAR = 0.02
 """Difference, over the root mean square of an output, that is below every noise that matters (34 dB)."""
-MUCH_NOISIER, NOTICEABLE = 3.0, 0.1
-"""10 dB more noise than estimated, at an SQNR below 20 dB."""
 TIMES_NOISE = 1.5
 """Difference of a form from the plan, over that of the plan from float, that borders of integers explain."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """A graph, its samples, and what is asked for.
+    """A float model, its samples, and how it is quantized: settings and facts replace those of the target.
 
-    Attributes:
-        model: the float model.
-        samples: to profile and to compare with.
-        settings: overrides of the target's, by the names of `QuantConfig`.
-        target: name of a packaged target, or `EVERYTHING`.
-        start_everywhere: quantize memory-bound operators too, whether or not that pays.
-        forms: what to write.
-        facts: overrides of those of the runtime, by the names of `Target`.
+    With `start_everywhere` memory-bound operators are quantized too, whether or not that pays.
     """
 
     model: onnx.ModelProto
@@ -105,24 +99,13 @@ class Case:
 
 @dataclass
 class Outcome:
-    """What was found of one case.
-
-    Attributes:
-        forms: how many written models were run.
-        quantized: how many nodes were quantized in the first of them.
-        refused: why refusals that `REFUSALS` lists are allowed.
-        findings: kind ("wrong", "crashed", "refused", "leftover", "bytes") and text.
-        operators: types of the nodes that are quantized.
-        noisier: outputs with much more noise than was estimated: counted, and no finding, as the estimate is
-            no forecast for graphs without sense.
-    """
+    """Forms that were run, quantized nodes and their types, allowed refusals, and findings by KINDS."""
 
     forms: int = 0
     quantized: int = 0
     refused: list[str] = field(default_factory=list)
     findings: list[tuple[str, str]] = field(default_factory=list)
     operators: set[str] = field(default_factory=set)
-    noisier: list[str] = field(default_factory=list)
 
     def add(self, kind: str, text: str) -> None:
         """Add a finding."""
@@ -234,8 +217,6 @@ def _check_form(
             outcome.add("bytes", f"{form}: two written models differ")
     expected, sensitive = floats
     reference = _reference(prepared, plan, case.samples, references)
-    if reference is not None and form == case.forms[0]:
-        outcome.noisier += _noisier_than_estimated(plan, reference, expected)
     for optimized in (False, True) if case.target in IN_ONNXRUNTIME else (False,):
         where = f"{form}{', optimised' if optimized else ''}"
         try:
@@ -300,19 +281,6 @@ def _reference(
         return None
     known.append((neutral, outputs))
     return outputs
-
-
-def _noisier_than_estimated(plan: QuantPlan, reference: Outputs, expected: Outputs) -> list[str]:
-    """Return the outputs whose noise is `MUCH_NOISIER` times what the plan says that it estimated."""
-    found = []
-    for name, sqnr in plan.origin.estimated_sqnr.items():
-        pairs = list(zip(reference.get(name, []), expected.get(name, []), strict=True))
-        if not pairs or any(a.shape != b.shape for a, b in pairs):
-            continue
-        noise, estimated = _off(reference[name], expected[name]), 10.0 ** (-sqnr / 20.0)
-        if noise > MUCH_NOISIER * estimated and noise > NOTICEABLE:
-            found.append(f"output '{name}': {noise:.2g} of its size, estimated {estimated:.2g}")
-    return found
 
 
 def _compare(

@@ -1,38 +1,48 @@
-"""How to add each operator to a graph, in every variant that the operator table tells apart.
+"""How to add each operator to a graph: those that plans and forms tell apart in many variants, others once.
 
 A recipe takes a builder and an activation of float32, and returns the activations that it added; None where
-it does not suit the opset or the shapes.
+it does not suit the opset or the shapes. Operators without a recipe of their own are added as the vector that
+`quantizer/operators/test_table.py` has of each.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+
 import numpy as np
+import onnx
 from graph_builder import SAMPLES, Builder, free_names, onnx_type
 from onnx import TensorProto, helper
+from quantizer.operators.test_table import VECTORS
 
-Made = list[str] | None
+Made = list[str] | str | None
+LARGEST_FOR_A_VECTOR = 600
+"""Elements of an activation that becomes the input of a vector by a product."""
 Recipe = Callable[[Builder, str], Made]
-RECIPES: dict[str, Recipe] = {}
+RECIPES: dict[str, Callable[[Builder, str], list[str]]] = {}
 """Operator, or a name of several, -> how to add it."""
 
 
-def recipe(*names: str) -> Callable[[Recipe], Recipe]:
-    """Enter a recipe under names."""
+def recipe(*names: str, ranks: Sequence[int] = ()) -> Callable[[Recipe], Recipe]:
+    """Enter a recipe under names, for an activation of any rank or of one of some."""
 
     def enter(function: Recipe) -> Recipe:
-        for name in names:
-            RECIPES[name] = function
+        def add(b: Builder, x: str) -> list[str]:
+            v = of_rank(b, x, b.pick(ranks)) if ranks else x
+            made = function(b, v) if v else None
+            return [made] if isinstance(made, str) else made or []
+
+        RECIPES.update(dict.fromkeys(names, add))
         return function
 
     return enter
-
-
-def listed(name: str | None) -> Made:
-    """Return a list of one output."""
-    return None if name is None else [name]
 
 
 def of_rank(b: Builder, x: str, rank: int) -> str | None:
@@ -55,14 +65,6 @@ def of_rank(b: Builder, x: str, rank: int) -> str | None:
     return b.one("Reshape", [x, b.integers(*target)])
 
 
-def split(total: int, b: Builder) -> list[int]:
-    """Return sizes that add up."""
-    if total < 2:
-        return [total]
-    first = b.number(1, total - 1)
-    return [first, total - first]
-
-
 # Products
 
 
@@ -73,7 +75,7 @@ def _padding(b: Builder, dims: int) -> dict[str, Any]:
     return {"pads": [b.number(0, 2) for _ in range(2 * dims)]} if kind < 4 else {}
 
 
-def _bias(b: Builder, columns: int, x: str) -> list[str]:
+def _bias(b: Builder, columns: int) -> list[str]:
     kind = b.number(0, 9)
     if kind < 3:
         return []
@@ -85,54 +87,30 @@ def _bias(b: Builder, columns: int, x: str) -> list[str]:
     return [b.weight(columns, scale=0.5)]
 
 
-@recipe("Conv")
-def _conv(b: Builder, x: str) -> Made:
-    v = of_rank(b, x, b.pick([3, 4, 4, 4, 4, 5]))
-    if v is None:
-        return None
+@recipe("Conv", "ConvTranspose", ranks=(3, 4, 4, 4, 4, 5))
+def _conv(b: Builder, v: str) -> Made:
+    transposed = b.chance(0.3)
     channels, dims = b.shape(v)[1], len(b.shape(v)) - 2
     group = b.pick([1, 1, 1, channels, 2 if channels % 2 == 0 else 1])
-    out = group * b.number(1, 12 if group == 1 else 3)
-    kernel = [b.number(1, 3) for _ in range(dims)]
-    weight = b.weight(out, channels // group, *kernel, scale=(channels * np.prod(kernel) / group) ** -0.5)
+    each = b.number(1, 12 if group == 1 else 3)
+    kernel, strides = ([b.number(1, most) for _ in range(dims)] for most in (3, 2))
+    shape = (channels, each) if transposed else (group * each, channels // group)
+    weight = b.weight(*shape, *kernel, scale=(channels * np.prod(kernel) / group) ** -0.5)
     if b.chance(0.06):
         weight = b.one("Abs", [weight]) or weight
     attributes = {
         "group": group if group > 1 or b.chance(0.3) else None,
         "kernel_shape": kernel if b.chance(0.6) else None,
-        "strides": [b.number(1, 2) for _ in kernel] if b.chance(0.4) else None,
+        "strides": strides if b.chance(0.5) else None,
         "dilations": [b.number(1, 2) for _ in kernel] if b.chance(0.2) else None,
+        "output_padding": [s - 1 for s in strides] if transposed and b.chance(0.2) else None,
+        **_padding(b, dims),
     }
-    return b.add("Conv", [v, weight, *_bias(b, out, x)], attributes | _padding(b, dims))
+    return b.add("ConvTranspose" if transposed else "Conv", [v, weight, *_bias(b, group * each)], attributes)
 
 
-@recipe("ConvTranspose")
-def _conv_transpose(b: Builder, x: str) -> Made:
-    v = of_rank(b, x, b.pick([3, 4, 4]))
-    if v is None:
-        return None
-    channels, dims = b.shape(v)[1], len(b.shape(v)) - 2
-    group = b.pick([1, 1, 1, channels, 2 if channels % 2 == 0 else 1])
-    per_group = b.number(1, 6)
-    kernel = [b.number(1, 3) for _ in range(dims)]
-    weight = b.weight(channels, per_group, *kernel, scale=channels**-0.5)
-    strides = [b.number(1, 2) for _ in kernel]
-    attributes = {
-        "group": group,
-        "strides": strides,
-        "pads": [b.number(0, 1) for _ in range(2 * dims)] if b.chance(0.5) else None,
-        "output_padding": [s - 1 for s in strides] if b.chance(0.2) else None,
-        "dilations": [b.number(1, 2) for _ in kernel] if b.chance(0.15) else None,
-        "auto_pad": b.pick(["SAME_UPPER", "SAME_LOWER", "VALID"]) if b.chance(0.15) else None,
-    }
-    return b.add("ConvTranspose", [v, weight, *_bias(b, per_group * group, x)], attributes)
-
-
-@recipe("Gemm")
-def _gemm(b: Builder, x: str) -> Made:
-    v = of_rank(b, x, 2)
-    if v is None:
-        return None
+@recipe("Gemm", ranks=(2,))
+def _gemm(b: Builder, v: str) -> Made:
     rows, columns, out = *b.shape(v), b.pick([1, 3, 8, 16, 24])
     trans_a, trans_b = int(b.chance(0.1)), int(b.chance(0.5))
     inner, rows = (rows, columns) if trans_a else (columns, rows)
@@ -142,7 +120,7 @@ def _gemm(b: Builder, x: str) -> Made:
         weight = b.one("Abs", [weight]) or weight
     kind = b.number(0, 11)
     shapes = {0: (), 1: (1,), 2: (1, 1), 3: (rows, 1), 4: (rows, out), 5: (1, out)}
-    bias = _bias(b, out, x) if kind > 5 else [b.weight(*shapes[kind], shared=False)]
+    bias = _bias(b, out) if kind > 5 else [b.weight(*shapes[kind], shared=False)]
     attributes = {
         "transA": trans_a or None,
         "transB": trans_b or None,
@@ -159,9 +137,9 @@ def _matmul(b: Builder, x: str) -> Made:
         perm = list(range(len(b.shape(x))))
         perm[-1], perm[-2] = perm[-2], perm[-1]
         other = b.one("Transpose", [x], perm=perm)
-        return None if other is None else listed(b.one("MatMul", [x, other]))
+        return other and b.one("MatMul", [x, other])
     if kind == 1:
-        return listed(b.one("MatMul", [b.weight(3, b.shape(x)[-2] if len(b.shape(x)) > 1 else inner), x]))
+        return b.one("MatMul", [b.weight(3, b.shape(x)[-2] if len(b.shape(x)) > 1 else inner), x])
     shape: tuple[int, ...] = (inner, out)
     if kind == 2:
         shape = (inner,)
@@ -178,42 +156,37 @@ def _matmul(b: Builder, x: str) -> Made:
     return [made]
 
 
-@recipe("LSTM", "GRU", "RNN")
-def _recurrent(b: Builder, x: str) -> Made:
+@recipe("LSTM", "GRU", "RNN", ranks=(3,))
+def _recurrent(b: Builder, v: str) -> Made:
     op_type, gates = b.pick([("LSTM", 4), ("GRU", 3), ("RNN", 1)])
-    v = of_rank(b, x, 3)
-    if v is None:
-        return None
-    layout = int(b.chance(0.08))
-    length, batch, width = b.shape(v) if not layout else (b.shape(v)[1], b.shape(v)[0], b.shape(v)[2])
-    directions = 1 if b.chance(0.6) else 2
-    direction = b.pick(["forward", "reverse"]) if directions == 1 else "bidirectional"
-    hidden = b.number(1, 9)
+    length, batch, width = b.shape(v)
+    direction = b.pick(["forward", "reverse", "bidirectional"])
+    hidden, directions = b.number(1, 9), 2 if direction == "bidirectional" else 1
+
+    def state() -> str:
+        return b.weight(directions, batch, hidden)
+
     inputs = [
         v,
         b.weight(directions, gates * hidden, width, scale=width**-0.5),
         b.weight(directions, gates * hidden, hidden, scale=hidden**-0.5),
         b.weight(directions, 2 * gates * hidden, scale=0.2) if b.chance(0.7) else "",
         b.constant(np.array([b.number(1, length) for _ in range(batch)], np.int32)) if b.chance(0.15) else "",
-        b.weight(*((batch, directions) if layout else (directions, batch)), hidden) if b.chance(0.3) else "",
+        state() if b.chance(0.3) else "",
+        *(
+            [state(), b.weight(directions, 3 * hidden)][: b.number(1, 2)]
+            if op_type == "LSTM" and b.chance(0.25)
+            else []
+        ),
     ]
-    if op_type == "LSTM" and b.chance(0.25):
-        inputs.append(b.weight(directions, batch, hidden))
-        if b.chance(0.3):
-            inputs.append(b.weight(directions, 3 * hidden))
-    while inputs[-1] == "":
-        inputs.pop()
-    outputs = [b.fresh(), b.fresh() if b.chance(0.5) else ""]
-    if op_type == "LSTM":
-        outputs.append(b.fresh() if b.chance(0.4) else "")
+    outputs = [b.fresh(), *([b.fresh()] if b.chance(0.5) else [])]
     attributes = {
         "hidden_size": hidden,
         "direction": direction,
-        "layout": layout or None,
         "linear_before_reset": int(b.chance(0.5)) if op_type == "GRU" else None,
         "clip": 1.5 if b.chance(0.1) else None,
     }
-    return b.add(op_type, inputs, attributes, [n for n in outputs if n] if outputs[-1] else outputs[:1])
+    return b.add(op_type, inputs, attributes, outputs)
 
 
 # Arithmetic and functions of elements
@@ -242,54 +215,29 @@ def _binary(b: Builder, x: str) -> Made:
     if op_type == "PRelu":  # the slope is broadcast to the input, not the other way round
         shape = b.shape(x)
         slope = b.weight(shape[1], *([1] * (len(shape) - 2))) if len(shape) > 2 else b.weight(shape[-1])
-        return listed(b.one(op_type, [x, slope]))
+        return b.one(op_type, [x, slope])
     pair = [x, _operand(b, x)]
-    return listed(b.one(op_type, pair if b.chance(0.7) else pair[::-1]))
-
-
-@recipe("Div")
-def _div(b: Builder, x: str) -> Made:
-    below = b.one("Abs", [_operand(b, x)])
-    below = None if below is None else b.one("Add", [below, b.constant(np.float32(0.5))])
-    return None if below is None else listed(b.one("Div", [x, below]))
-
-
-@recipe("Sum", "Mean", "Max", "Min")
-def _several(b: Builder, x: str) -> Made:
-    op_type = b.pick(["Sum", "Mean", "Max", "Min", "Max", "Min"])
-    return listed(b.one(op_type, [x, *(_operand(b, x) for _ in range(b.number(0, 2)))]))
-
-
-@recipe("Where")
-def _where(b: Builder, x: str) -> Made:
-    other = _operand(b, x)
-    if b.chance(0.3):
-        condition = b.constant(b.rng.random(b.shape(x)[-1]) < 0.5)
-    else:
-        condition = b.one("Greater", [x, b.constant(np.float32(0.1))]) or ""
-    pair = [x, other] if b.chance(0.6) else [other, x]
-    return listed(b.one("Where", [condition, *pair])) if condition else None
+    return b.one(op_type, pair if b.chance(0.7) else pair[::-1])
 
 
 @recipe("Concat")
 def _concat(b: Builder, x: str) -> Made:
     shape = b.shape(x)
     axis = b.number(0, len(shape) - 1) if b.chance(0.3) else min(1, len(shape) - 1)
-    fits = [n for n in b.floats(len(shape)) if _beside(b.shape(n), axis) == _beside(shape, axis)]
+    others = [n for n in b.floats(len(shape)) if n != x]
+    fits = [
+        x,
+        *(n for n in others if np.delete(b.shape(n), axis).tolist() == np.delete(shape, axis).tolist()),
+    ]
     parts = [x, *(b.pick(fits) for _ in range(b.number(0, 2)))]
     if b.chance(0.25):
         parts.insert(b.number(0, len(parts)), b.weight(*[2 if i == axis else d for i, d in enumerate(shape)]))
-    return listed(b.one("Concat", parts, axis=axis - len(shape) if b.chance(0.2) else axis))
+    return b.one("Concat", parts, axis=axis - len(shape) if b.chance(0.2) else axis)
 
 
-def _beside(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
-    return tuple(d for i, d in enumerate(shape) if i != axis)
-
-
-PLAIN = ["Sigmoid", "Tanh", "Erf", "Sin", "Cos", "Softsign", "Atan", "Softplus", "Mish", "Abs", "Neg"]
-PLAIN += ["HardSwish", "Sinh", "Asinh", "Exp", "Relu", "Swish", "Selu", "Elu"]
+PLAIN = ["Sigmoid", "Tanh", "Erf", "Sin", "Softsign", "Softplus", "Mish", "Abs", "Neg", "HardSwish", "Elu"]
 UNARY: Mapping[str, Mapping[str, Any]] = {
-    **{op_type: {} for op_type in PLAIN},
+    **{op_type: {} for op_type in ("Relu", *PLAIN)},
     "HardSigmoid": {"alpha": 0.3},
     "LeakyRelu": {"alpha": 0.1},
     "ThresholdedRelu": {"alpha": 0.5},
@@ -299,188 +247,93 @@ UNARY: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-def _unary_recipe(op_type: str, attributes: Mapping[str, Any]) -> Recipe:
-    def add(b: Builder, x: str) -> Made:
-        given = attributes if b.chance(0.6) else {}
-        if op_type in ("Exp", "Sinh", "Cosh"):
-            x = b.one("Tanh", [x]) or x
-        return listed(b.one(op_type, [x], **given))
-
-    return add
+def _unary(op_type: str) -> Recipe:
+    return lambda b, x: b.one(op_type, [x], **UNARY[op_type] if b.chance(0.6) else {})
 
 
-RECIPES.update({op_type: _unary_recipe(op_type, attributes) for op_type, attributes in UNARY.items()})
-
-
-@recipe("Log", "Sqrt", "Reciprocal", "Pow", "Cosh")
-def _of_positive(b: Builder, x: str) -> Made:
-    above = b.one("Abs", [x])
-    above = None if above is None else b.one("Add", [above, b.constant(np.float32(b.pick([0.1, 1.0])))])
-    if above is None:
-        return None
-    op_type = b.pick(["Log", "Sqrt", "Reciprocal", "Pow", "Pow", "Cosh"])
-    if op_type == "Pow":
-        exponents = [np.float32(2.0), np.float32([0.5]), np.int64(2), np.float32([1.5] * b.shape(x)[-1])]
-        return listed(b.one("Pow", [above, b.constant(b.pick(exponents))]))
-    return listed(b.one(op_type, [above]))
-
-
-@recipe("Asin", "Acos", "Tan", "Acosh", "Atanh")
-def _of_small(b: Builder, x: str) -> Made:
-    inside = b.one("Sigmoid", [x])
-    op_type = b.pick(["Asin", "Acos", "Tan", "Acosh", "Atanh"])
-    if inside is not None:
-        step = 1.5 if op_type == "Acosh" else -0.5
-        inside = b.one("Add", [inside, b.constant(np.float32(step))])
-    return None if inside is None else listed(b.one(op_type, [inside]))
+for _op_type in UNARY:
+    recipe(_op_type)(_unary(_op_type))
 
 
 @recipe("Clip")
 def _clip(b: Builder, x: str) -> Made:
     low, high = b.pick([(0.0, 6.0), (-1.0, 1.0), (0.1, 0.4), (-0.3, 9.0), (-100.0, 100.0)])
     if b.opset < 11:
-        return listed(b.one("Clip", [x], min=low, max=high if b.chance(0.7) else None))
+        return b.one("Clip", [x], min=low, max=high if b.chance(0.7) else None)
     kind = b.number(0, 5)
     if kind == 0:
         bound = b.one("ReduceMax", [x], keepdims=0)
-        return None if bound is None else listed(b.one("Clip", [x, "", bound]))
+        return bound and b.one("Clip", [x, "", bound])
     if kind == 1:
         bound = b.one("ReduceMin", [x], keepdims=0)
-        return None if bound is None else listed(b.one("Clip", [x, bound, b.constant(np.float32(high))]))
+        return bound and b.one("Clip", [x, bound, b.constant(np.float32(high))])
     bounds = [b.constant(np.float32(low)) if b.chance(0.8) else "", b.constant(np.float32(high))]
-    return listed(b.one("Clip", [x, *(bounds if b.chance(0.8) else bounds[:1])]))
+    return b.one("Clip", [x, *(bounds if b.chance(0.8) else bounds[:1])])
 
 
 # Pools and reductions
 
 
-@recipe("MaxPool", "AveragePool", "LpPool")
-def _pool(b: Builder, x: str) -> Made:
+@recipe("MaxPool", "AveragePool", "LpPool", ranks=(3, 4, 4, 4))
+def _pool(b: Builder, v: str) -> Made:
     op_type = b.pick(["MaxPool", "MaxPool", "AveragePool", "AveragePool", "LpPool"])
-    v = of_rank(b, x, b.pick([3, 4, 4, 4]))
-    if v is None:
-        return None
-    dims = len(b.shape(v)) - 2
-    kernel = [b.number(1, 3) for _ in range(dims)]
+    kernel = [b.number(1, 3) for _ in b.shape(v)[2:]]
     attributes = {
         "kernel_shape": kernel,
         "strides": [b.number(1, 2) for _ in kernel] if b.chance(0.6) else None,
         "dilations": [b.number(1, 2) for _ in kernel] if b.chance(0.2) else None,
         "ceil_mode": 1 if b.chance(0.3) else None,
         "count_include_pad": 1 if op_type == "AveragePool" and b.chance(0.5) else None,
-        "storage_order": 1 if op_type == "MaxPool" and b.chance(0.1) else None,
+        **_padding(b, len(kernel)),
     }
-    if b.chance(0.2):
-        attributes["auto_pad"] = b.pick(["SAME_UPPER", "SAME_LOWER", "VALID"])
-    elif b.chance(0.6):
-        attributes["pads"] = [b.number(0, k - 1) for k in [*kernel, *kernel]]
     made = b.add(op_type, [v], attributes, 2 if op_type == "MaxPool" and b.chance(0.1) else 1)
-    return None if made is None else made[:1]
+    return made and made[0]
 
 
-@recipe("GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool")
-def _global_pool(b: Builder, x: str) -> Made:
-    v = of_rank(b, x, b.pick([3, 4]))
-    op_type = b.pick(["GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool", "GlobalAveragePool"])
-    return None if v is None else listed(b.one(op_type, [v]))
-
-
-REDUCES = ["ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceL1", "ReduceL2", "ReduceSumSquare"]
-REDUCES += ["ReduceLogSumExp", "ReduceProd", "ReduceLogSum"]
+REDUCES = ["ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin"]
 
 
 @recipe(*REDUCES)
 def _reduce(b: Builder, x: str) -> Made:
-    op_type = b.pick(REDUCES)
-    rank = len(b.shape(x))
-    axes = sorted({b.number(-rank if b.chance(0.2) else 0, rank - 1) % rank for _ in range(b.number(1, 2))})
-    if b.chance(0.3):
-        axes = [axis - rank for axis in axes]
+    op_type, rank = b.pick(REDUCES), len(b.shape(x))
+    axes = sorted({b.number(0, rank - 1) for _ in range(b.number(1, 2))})
+    axes = [axis - rank for axis in axes] if b.chance(0.3) else axes
     keep = b.pick([0, 1, None])
-    if op_type == "ReduceLogSum":
-        x = b.one("Softplus", [x]) or x
     if b.chance(0.1):
-        return _no_scalar(b, b.one(op_type, [x], keepdims=keep))
-    if b.opset >= (13 if op_type == "ReduceSum" else 18):
-        empty = 1 if b.chance(0.1) else None
-        return _no_scalar(
-            b, b.one(op_type, [x, b.integers(*axes)], keepdims=keep, noop_with_empty_axes=empty)
-        )
-    return _no_scalar(b, b.one(op_type, [x], axes=axes, keepdims=keep))
-
-
-def _no_scalar(b: Builder, name: str | None) -> Made:
-    return listed(name)
-
-
-@recipe("CumSum", "Trilu")
-def _running(b: Builder, x: str) -> Made:
-    if b.chance(0.5):
-        axis = b.constant(np.int32(b.number(0, len(b.shape(x)) - 1)))
-        return listed(b.one("CumSum", [x, axis], reverse=int(b.chance(0.5)), exclusive=int(b.chance(0.5))))
-    return listed(b.one("Trilu", [x, b.constant(np.int64(b.number(-1, 1)))], upper=int(b.chance(0.5))))
-
-
-# Moves
+        return b.one(op_type, [x], keepdims=keep)
+    if b.opset < (13 if op_type == "ReduceSum" else 18):
+        return b.one(op_type, [x], axes=axes, keepdims=keep)
+    return b.one(op_type, [x, b.integers(*axes)], keepdims=keep)
 
 
 @recipe("Reshape", "Flatten")
 def _reshape(b: Builder, x: str) -> Made:
     if b.chance(0.3):
-        return listed(b.one("Flatten", [x], axis=b.pick([None, 1, len(b.shape(x)) - 1])))
+        return b.one("Flatten", [x], axis=b.pick([None, 1, len(b.shape(x)) - 1]))
     if b.chance(0.15):
         shape = b.one("Shape", [x])
-        return None if shape is None else listed(b.one("Reshape", [x, shape]))
+        return shape and b.one("Reshape", [x, shape])
     made = of_rank(b, x, b.pick([r for r in (1, 2, 3, 4) if r != len(b.shape(x))]))
-    return None if made is None or made == x else [made]
-
-
-@recipe("Squeeze", "Unsqueeze")
-def _dims(b: Builder, x: str) -> Made:
-    rank = len(b.shape(x))
-    ones = [i for i, d in enumerate(b.shape(x)) if d == 1]
-    op_type = "Squeeze" if ones and b.chance(0.6) else "Unsqueeze"
-    if op_type == "Unsqueeze" and rank > 4:
-        return None
-    axis = b.pick(ones) if op_type == "Squeeze" else b.number(0, rank)
-    if b.opset < 13:
-        return listed(b.one(op_type, [x], axes=[axis]))
-    return listed(b.one(op_type, [x, b.integers(axis)]))
+    return None if made == x else made
 
 
 @recipe("Transpose")
 def _transpose(b: Builder, x: str) -> Made:
     perm = [int(i) for i in b.rng.permutation(len(b.shape(x)))]
-    return listed(b.one("Transpose", [x], perm=perm if b.chance(0.9) else None))
+    return b.one("Transpose", [x], perm=perm if b.chance(0.9) else None)
 
 
-@recipe("Expand", "Tile")
-def _repeat(b: Builder, x: str) -> Made:
-    shape = b.shape(x)
-    if b.chance(0.5):
-        return listed(b.one("Tile", [x, b.integers(*[2 if b.chance(0.3) else 1 for _ in shape])]))
-    target = [b.number(2, 3) if d == 1 and b.chance(0.5) else d for d in shape]
-    return listed(b.one("Expand", [x, b.integers(*target)]))
-
-
-@recipe("Gather", "GatherElements", "GatherND")
+@recipe("Gather")
 def _gather(b: Builder, x: str) -> Made:
-    shape, kind = b.shape(x), b.number(0, 4)
-    axis = b.number(0, len(shape) - 1)
-    if kind == 0:
-        index = b.constant(b.rng.integers(0, shape[axis], shape))
-        return listed(b.one("GatherElements", [x, index], axis=axis))
-    if kind == 1:
-        return listed(b.one("GatherND", [x, b.constant(b.rng.integers(0, shape[0], (2, 1)))]))
-    if kind == 2:
-        table = b.weight(b.pick([7, 300]), b.pick([1, 8]))
-        index = b.constant(b.rng.integers(0, 7, (b.shape(x)[0], 3)))
-        if b.chance(0.5):
-            index = b.one("ArgMax", [x], axis=-1, keepdims=0) or index
-        index = b.one("Clip", [index, b.constant(np.int64(0)), b.constant(np.int64(6))]) or index
-        return listed(b.one("Gather", [table, index], axis=0))
-    numbers = b.rng.integers(-shape[axis], shape[axis], b.pick([(), (2,), (2, 2)]))
-    return listed(b.one("Gather", [x, b.constant(np.asarray(numbers))], axis=axis))
+    axis = b.number(0, len(b.shape(x)) - 1)
+    size = b.shape(x)[axis]
+    if b.chance(0.7):
+        numbers = b.rng.integers(-size, size, b.pick([(), (2,), (2, 2)]))
+        return b.one("Gather", [x, b.constant(np.asarray(numbers))], axis=axis)
+    table = b.weight(b.pick([7, 300]), b.pick([1, 8]))
+    index = b.one("ArgMax", [x], axis=-1, keepdims=0) or b.integers(0)
+    index = b.one("Clip", [index, b.constant(np.int64(0)), b.constant(np.int64(6))]) or index
+    return b.one("Gather", [table, index], axis=0)
 
 
 @recipe("Slice")
@@ -494,14 +347,16 @@ def _slice(b: Builder, x: str) -> Made:
     if b.chance(0.2):
         start, stop, step = size - 1, -(1 << 40), -1
     if b.opset < 10:
-        return listed(b.one("Slice", [x], starts=[start], ends=[stop], axes=[axis])) if step > 0 else None
-    return listed(b.one("Slice", [x, *(b.integers(v) for v in (start, stop, axis, step))]))
+        return (b.one("Slice", [x], starts=[start], ends=[stop], axes=[axis])) if step > 0 else None
+    return b.one("Slice", [x, *(b.integers(v) for v in (start, stop, axis, step))])
 
 
 @recipe("Split")
 def _split(b: Builder, x: str) -> Made:
     axis = b.number(0, len(b.shape(x)) - 1)
-    sizes = split(b.shape(x)[axis], b)
+    total = b.shape(x)[axis]
+    first = b.number(1, max(1, total - 1))
+    sizes = [first, total - first] if total > 1 else [total]
     if b.opset < 13:
         return b.add("Split", [x], {"axis": axis, "split": sizes}, len(sizes))
     if b.opset >= 18 and b.chance(0.3):
@@ -509,298 +364,158 @@ def _split(b: Builder, x: str) -> Made:
     return b.add("Split", [x, b.integers(*sizes)], {"axis": axis}, len(sizes))
 
 
-@recipe("DepthToSpace", "SpaceToDepth")
-def _blocks(b: Builder, x: str) -> Made:
-    v = of_rank(b, x, 4)
-    if v is None:
-        return None
-    if b.chance(0.5):
-        mode = b.pick([None, "CRD", "DCR"]) if b.opset >= 11 else None
-        return listed(b.one("DepthToSpace", [v], blocksize=2, mode=mode))
-    return listed(b.one("SpaceToDepth", [v], blocksize=2))
-
-
-@recipe("Compress", "ReverseSequence", "TopK", "NonZero")
-def _select(b: Builder, x: str) -> Made:
-    shape, kind = b.shape(x), b.number(0, 2)
-    axis = b.number(0, len(shape) - 1)
-    if kind == 0:
-        keep = b.rng.random(shape[axis]) < 0.6
-        keep[0] = True
-        return listed(b.one("Compress", [x, b.constant(keep)], axis=axis))
-    if kind == 1:
-        if len(shape) < 2:
-            return None
-        lengths = b.constant(b.rng.integers(1, shape[1] + 1, shape[0]))
-        return listed(b.one("ReverseSequence", [x, lengths], batch_axis=0, time_axis=1))
-    attributes = {"axis": axis}
-    if b.opset >= 11:
-        attributes |= {"largest": int(b.chance(0.5)), "sorted": 1}
-    if b.opset < 10:
-        made = b.add("TopK", [x], attributes | {"k": min(2, shape[axis])}, 2)
-    else:
-        made = b.add("TopK", [x, b.integers(min(2, shape[axis]))], attributes, 2)
-    return None if made is None else made[:1]
-
-
-RESIZE_MODES = ("nearest", "nearest", "linear", "cubic")
 COORDINATES = ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric", "tf_crop_and_resize")
 
 
-@recipe("Resize", "Upsample")
-def _resize(b: Builder, x: str) -> Made:
-    v = of_rank(b, x, 4)
-    if v is None:
-        return None
-    shape, mode = b.shape(v), b.pick(RESIZE_MODES)
+@recipe("Resize", ranks=(4,))
+def _resize(b: Builder, v: str) -> Made:
+    shape, mode = b.shape(v), b.pick(["nearest", "nearest", "linear", "cubic"])
     scales = np.array([1, 1, *(b.pick([0.5, 1.0, 1.5, 2.0, 3.0]) for _ in shape[2:])], np.float32)
     if b.opset < 11:
-        mode = "linear" if mode == "cubic" else mode
-        op_type = "Upsample" if b.opset == 9 else b.pick(["Resize"])
-        return listed(b.one(op_type, [v, b.constant(np.maximum(scales, 1.0))], mode=mode))
+        op_type = "Upsample" if b.opset == 9 else "Resize"
+        return b.one(op_type, [v, b.constant(np.maximum(scales, 1.0))], mode=mode)
     coordinates = b.pick(COORDINATES)
-    if b.opset >= 19 and b.chance(0.1):
-        coordinates = "half_pixel_symmetric"
     attributes: dict[str, Any] = {"mode": mode, "coordinate_transformation_mode": coordinates}
-    roi = ""
+    roi = b.constant(np.zeros(0, np.float32), plain=True) if b.opset < 13 else ""
     if coordinates == "tf_crop_and_resize":
-        corners = [0.0, 0.0, -0.2, 0.1, 1.0, 1.0, 1.1, 0.9] if b.chance(0.7) else [0, 0, 0, 0, 1, 1, 1, 1]
-        roi = b.constant(np.array(corners, np.float32))
+        roi = b.constant(np.array([0.0, 0.0, -0.2, 0.1, 1.0, 1.0, 1.1, 0.9], np.float32))
         attributes["extrapolation_value"] = b.pick([None, 2.5, -1.0])
-    elif b.opset < 13:
-        roi = b.constant(np.zeros(0, np.float32), plain=True)
     if mode == "nearest":
         attributes["nearest_mode"] = b.pick([None, "floor", "ceil", "round_prefer_ceil"])
     if mode == "cubic":
         attributes |= {"cubic_coeff_a": b.pick([None, -0.5]), "exclude_outside": b.pick([None, 1])}
-    if b.opset >= 18 and b.chance(0.2):
-        attributes["antialias"] = 1 if mode != "nearest" else None
     if b.chance(0.4) and b.opset >= 13:
         sizes = [*shape[:2], *(max(1, int(d * s)) for d, s in zip(shape[2:], scales[2:], strict=True))]
-        return listed(b.one("Resize", [v, roi, "", b.integers(*sizes)], **attributes))
-    if b.opset >= 18 and b.chance(0.3) and not roi:
-        return listed(b.one("Resize", [v, "", b.constant(scales[2:])], axes=[2, 3], **attributes))
-    return listed(b.one("Resize", [v, roi, b.constant(scales)], **attributes))
+        return b.one("Resize", [v, roi, "", b.integers(*sizes)], **attributes)
+    return b.one("Resize", [v, roi, b.constant(scales)], **attributes)
 
 
 @recipe("Pad")
 def _pad(b: Builder, x: str) -> Made:
     shape, rank = b.shape(x), len(b.shape(x))
-    modes = ["constant", "constant", "constant", "reflect", "edge", *(["wrap"] if b.opset >= 19 else [])]
-    mode = b.pick(modes)
-    value = b.pick([None, 0.0, 0.0, 1.5, -3.0])
+    mode = b.pick(
+        ["constant", "constant", "constant", "reflect", "edge", *(["wrap"] if b.opset >= 19 else [])]
+    )
+    value = b.pick([None, 0.0, 0.0, 1.5, -3.0]) if mode == "constant" else None
     most = [min(2, d - 1) if mode == "reflect" else 2 for d in shape]
-    amounts = [
-        b.number(0, m) if i >= 2 or b.chance(0.3) else 0 for i, m in [*enumerate(most), *enumerate(most)]
-    ]
+    amounts = [b.number(0, most[i]) if i >= 2 or b.chance(0.3) else 0 for i in (*range(rank), *range(rank))]
     if b.chance(0.1):
         amounts[-1] = -1 if shape[-1] > 1 else 0
     if b.opset < 11:
-        return listed(b.one("Pad", [x], pads=amounts, mode=mode, value=value))
+        return b.one("Pad", [x], pads=amounts, mode=mode, value=value)
+    fill = b.constant(np.float32(value)) if value is not None else ""
+    if value is not None and b.chance(0.1):
+        fill = b.one("ReduceMax", [x], keepdims=0) or fill
     if b.opset >= 18 and b.chance(0.4):
         axes = [rank - 1] if rank < 4 or b.chance(0.5) else [2, -1]
         amounts = [amounts[a % rank] for a in axes] + [amounts[rank + a % rank] for a in axes]
-        fill = b.constant(np.float32(value)) if value is not None and mode == "constant" else ""
-        return listed(b.one("Pad", [x, b.integers(*amounts), fill, b.integers(*axes)], mode=mode))
-    fills = []
-    if mode == "constant" and value is not None:
-        fills = [b.constant(np.float32(value))]
-        if b.chance(0.1):
-            computed = b.one("ReduceMax", [x], keepdims=0)
-            fills = [] if computed is None else [computed]
-    return listed(b.one("Pad", [x, b.integers(*amounts), *fills], mode=mode))
+        return b.one("Pad", [x, b.integers(*amounts), fill, b.integers(*axes)], mode=mode)
+    return b.one("Pad", [x, b.integers(*amounts), *([fill] if fill else [])], mode=mode)
 
 
-@recipe("ScatterND", "ScatterElements")
-def _scatter(b: Builder, x: str) -> Made:
+@recipe("LayerNormalization")
+def _layer_norm(b: Builder, x: str) -> Made:
     shape = b.shape(x)
-    reduction = b.pick([None, None, None, "add"]) if b.opset >= 16 else None
-    if b.chance(0.5):
-        index = b.constant(np.array([[0]], np.int64))
-        updates = b.weight(1, *shape[1:])
-        return listed(b.one("ScatterND", [x, index, updates], reduction=reduction))
-    index = b.constant(np.zeros([1] * len(shape), np.int64))
-    return listed(
-        b.one("ScatterElements", [x, index, b.weight(*[1] * len(shape))], axis=0, reduction=reduction)
-    )
-
-
-@recipe("GridSample", "RoiAlign", "LRN", "MaxUnpool")
-def _images(b: Builder, x: str) -> Made:
-    v = of_rank(b, x, 4)
-    if v is None:
-        return None
-    kind = b.number(0, 2)
-    if kind == 0:
-        grid = b.constant(b.rng.uniform(-1.3, 1.3, (b.shape(v)[0], 3, 2, 2)).astype(np.float32))
-        padding = b.pick(["zeros", "border", "reflection"])
-        mode = b.pick(["nearest", "bilinear" if b.opset < 20 else "linear"])
-        return listed(b.one("GridSample", [v, grid], mode=mode, padding_mode=padding))
-    if kind == 1:
-        rois = b.constant(np.array([[0, 0, 2, 2], [-1, 0, 3, 1]], np.float32))
-        batch = b.constant(np.zeros(2, np.int64))
-        return listed(b.one("RoiAlign", [v, rois, batch], output_height=2, output_width=2))
-    return listed(b.one("LRN", [v], size=3))
-
-
-# Normalisation
-
-
-@recipe("Softmax", "LogSoftmax", "Hardmax")
-def _softmax(b: Builder, x: str) -> Made:
-    axis = b.pick([None, -1, b.number(0, len(b.shape(x)) - 1)])
-    return listed(b.one(b.pick(["Softmax", "Softmax", "LogSoftmax"]), [x], axis=axis))
-
-
-@recipe("LayerNormalization", "InstanceNormalization", "GroupNormalization", "LpNormalization")
-def _normalise(b: Builder, x: str) -> Made:
-    shape, kind = b.shape(x), b.number(0, 4)
-    if kind < 2:
-        axis = b.number(1, len(shape) - 1) if len(shape) > 1 and b.chance(0.3) else -1
-        dims = shape[axis:]
-        bias = [b.weight(*dims)] if b.chance(0.7) else []
-        scale = b.weight(*dims) if b.chance(0.9) else (b.one("Neg", [b.weight(*dims)]) or "")
-        return listed(b.one("LayerNormalization", [x, scale, *bias], axis=axis if b.chance(0.8) else None))
-    if kind == 2:
-        v = of_rank(b, x, b.pick([3, 4]))
-        channels = 0 if v is None else b.shape(v)[1]
-        return (
-            listed(b.one("InstanceNormalization", [v, b.weight(channels), b.weight(channels)])) if v else None
-        )
-    if kind == 3:
-        v = of_rank(b, x, 4)
-        channels = 0 if v is None else b.shape(v)[1]
-        if v is None or b.opset < 18:
-            return None
-        groups = 2 if channels % 2 == 0 else 1
-        size = channels if b.opset >= 21 else groups
-        return listed(b.one("GroupNormalization", [v, b.weight(size), b.weight(size)], num_groups=groups))
-    return listed(b.one("LpNormalization", [x], axis=-1, p=2))
-
-
-@recipe("SimplifiedLayerNormalization")
-def _root_mean_square(b: Builder, x: str) -> Made:
-    shape = b.shape(x)
-    return listed(b.one("SimplifiedLayerNormalization", [x, b.weight(shape[-1])], axis=-1)) if shape else None
+    axis = b.number(1, len(shape) - 1) if len(shape) > 1 and b.chance(0.3) else -1
+    scale, bias = b.weight(*shape[axis:]), [b.weight(*shape[axis:])] if b.chance(0.7) else []
+    scale = scale if b.chance(0.9) else b.one("Neg", [scale]) or scale
+    return b.one("LayerNormalization", [x, scale, *bias], axis=axis if b.chance(0.8) else None)
 
 
 @recipe("BatchNormalization", "Dropout", "Identity")
 def _inference(b: Builder, x: str) -> Made:
     if b.chance(0.3):
-        return listed(b.one(b.pick(["Identity", "Dropout"]), [x]))
+        return b.one(b.pick(["Identity", "Dropout"]), [x])
     channels = b.shape(x)[1] if len(b.shape(x)) > 1 else 0
     variance = b.constant((0.5 + b.rng.random(channels)).astype(np.float32))
     parts = [b.weight(channels), b.weight(channels), b.weight(channels), variance]
-    return listed(b.one("BatchNormalization", [x, *parts])) if channels else None
+    return (b.one("BatchNormalization", [x, *parts])) if channels else None
+
+
+def _vector(op_type: str) -> Recipe:
+    """Return the recipe of an operator's vector, whose input is a product of the activation."""
+
+    def add(b: Builder, x: str) -> Made:
+        declared, text, constants = VECTORS[op_type]
+        dims, size = [int(n) for n in re.findall(r"\d+", declared)], b.array(x).size
+        if size > LARGEST_FOR_A_VECTOR:
+            return None
+        node = onnx.parser.parse_node(text)
+        flat = b.one("Reshape", [x, b.integers(1, -1)])
+        v = flat and b.one("MatMul", [flat, b.weight(size, math.prod(dims), scale=size**-0.5)])
+        v = v and b.one("Reshape", [v, b.integers(*dims)])
+        named = {
+            n: b.weight(*c) if isinstance(c, tuple) else b.constant(np.asarray(c))
+            for n, c in constants.items()
+        }
+        attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+        for front in ("", "Sigmoid", "Exp"):  # functions of numbers from 0 to 1, and from 1 on
+            v = b.one(front, [v]) if v and front else v
+            inputs = [v if n == "x" else named.get(n, "") for n in node.input]
+            made = b.add(op_type, inputs, attributes, len(node.output), node.domain) if v else None
+            if made:
+                return made[0]
+        return None
+
+    return add
+
+
+for _op_type in VECTORS.keys() - RECIPES.keys():
+    recipe(_op_type)(_vector(_op_type))
 
 
 # Several nodes
 
 
-@recipe("attention")
-def _attention(b: Builder, x: str) -> Made:
-    v = of_rank(b, x, 3)
-    if v is None:
-        return None
-    _, length, width = b.shape(v)
-    heads, size = 2, b.pick([2, 4])
-    parts = []
-    for _ in range(3):
-        made = b.one("MatMul", [v, b.weight(width, heads * size, scale=width**-0.5)])
-        if made is not None and b.chance(0.7):
-            made = b.one("Add", [made, b.weight(heads * size)])
-        made = made and b.one("Reshape", [made, b.integers(0, -1 if b.chance(0.5) else length, heads, size)])
-        made = made and b.one("Transpose", [made], perm=[0, 2, 1, 3])
-        if not made:
-            return None
-        parts.append(made)
-    keys = b.one("Transpose", [parts[1]], perm=[0, 1, 3, 2])
-    scores = keys and b.one("MatMul", [parts[0], keys])
-    scores = scores and b.one("Mul", [scores, b.constant(np.float32(size**-0.5))])
-    if scores and b.chance(0.4):
-        mask = b.constant(np.where(b.rng.random((length, length)) < 0.3, -1e4, 0.0).astype(np.float32))
-        scores = b.one("Add", [scores, mask])
-    scores = scores and b.one("Softmax", [scores], axis=-1)
-    mixed = scores and b.one("MatMul", [scores, parts[2]])
-    mixed = mixed and b.one("Transpose", [mixed], perm=[0, 2, 1, 3])
-    mixed = mixed and b.one("Reshape", [mixed, b.integers(0, 0, -1)])
-    mixed = mixed and b.one("MatMul", [mixed, b.weight(heads * size, width, scale=0.4)])
-    return listed(mixed and b.one("Add", [mixed, v])) if mixed else None
+def _chain(b: Builder, x: str, *steps: tuple[str, Callable[[str], list[str]]], **more: Any) -> str | None:
+    """Add nodes one behind the other, each with inputs that follow from the last output."""
+    now: str | None = x
+    for op_type, inputs in steps:
+        now = b.one(op_type, inputs(now), **more) if now else None
+    return now
 
 
 @recipe("swish", "gelu", "hard swish")
 def _decomposed(b: Builder, x: str) -> Made:
-    kind = b.number(0, 3)
-    if kind == 0:
-        gate = b.one("Sigmoid", [x])
-        return None if gate is None else listed(b.one("Mul", [x, gate]))
-    if kind == 1:
-        scaled = b.one("Div", [x, b.constant(np.float32(2**0.5))])
-        erf = scaled and b.one("Erf", [scaled])
-        more = erf and b.one("Add", [erf, b.constant(np.float32(1.0))])
-        product = more and b.one("Mul", [x, more])
-        return listed(b.one("Mul", [product, b.constant(np.float32(0.5))])) if product else None
-    if kind == 2 and b.opset >= 11:
-        above = b.one("Add", [x, b.constant(np.float32(3.0))])
-        clipped = above and b.one("Clip", [above, b.constant(np.float32(0.0)), b.constant(np.float32(6.0))])
-        product = clipped and b.one("Mul", [x, clipped])
-        below = b.constant(np.full(b.pick([(), (1,), (1, 1, 1)]), 6.0, np.float32))
-        return listed(b.one("Div", [product, below])) if product else None
-    gate = b.one("HardSigmoid", [x])
-    return None if gate is None else listed(b.one("Mul", [gate, x]))
+    def number(value: float) -> str:
+        return b.constant(np.full(b.pick([(), (1,), (1, 1, 1)]), value, np.float32))
+
+    swish = (b.pick(["Sigmoid", "HardSigmoid"]), lambda v: [v]), ("Mul", lambda v: [x, v])
+    erf = ("Div", lambda v: [v, number(2**0.5)]), ("Erf", lambda v: [v]), ("Add", lambda v: [v, number(1.0)])
+    gelu = (*erf, ("Mul", lambda v: [x, v]), ("Mul", lambda v: [v, number(0.5)]))
+    clip = ("Clip", lambda v: [v, b.constant(np.float32(0.0)), b.constant(np.float32(6.0))])
+    times = ("Mul", lambda v: [x, v]), ("Div", lambda v: [v, number(6.0)])
+    hard = (("Add", lambda v: [v, b.constant(np.float32(3.0))]), clip, *times)
+    return _chain(b, x, *b.pick([swish, gelu, hard]))
 
 
 @recipe("float16 part")
 def _narrow(b: Builder, x: str) -> Made:
-    kind = b.pick([TensorProto.FLOAT16, TensorProto.DOUBLE])
-    inside = b.one("Cast", [x], to=kind)
+    inside = b.one("Cast", [x], to=b.pick([TensorProto.FLOAT16, TensorProto.DOUBLE]))
     inside = inside and b.one(b.pick(["Relu", "Neg", "Sigmoid", "Tanh"]), [inside])
-    if inside and kind == TensorProto.FLOAT16 and b.chance(0.5):
-        other = b.constant(b.rng.standard_normal((b.shape(x)[-1], 4)).astype(np.float16))
-        inside = b.one("MatMul", [inside, other])
-    return listed(b.one("Cast", [inside], to=TensorProto.FLOAT)) if inside else None
+    return (b.one("Cast", [inside], to=TensorProto.FLOAT)) if inside else None
 
 
 @recipe("unknown")
 def _unknown(b: Builder, x: str) -> Made:
-    kind = b.number(0, 7)
-    if kind == 0:
-        return listed(
-            b.one(b.pick(["Gelu", "FastGelu", "QuickGelu", "BiasGelu"]), [x], domain="com.microsoft")
-        )
-    if kind == 1:
-        return listed(
-            b.one("FusedMatMul", [x, b.weight(b.shape(x)[-1], 5)], domain="com.microsoft", alpha=0.5)
-        )
-    if kind == 2:
-        return listed(b.one("Normalizer", [x], domain="ai.onnx.ml", norm="L2"))
-    if kind == 3:
-        return listed(b.one(b.pick(["Sign", "Round", "Floor", "Ceil"]), [x]))
-    if kind == 4:
-        return listed(b.one("Mod", [x, b.constant(np.float32(0.7))], fmod=1))
-    if kind == 5:
-        rank = len(b.shape(x))
-        letters = "abcdef"[:rank]
-        return (
-            listed(b.one("Einsum", [x, x], equation=f"{letters},{letters}->{letters[:-1]}"))
-            if rank > 1
-            else None
-        )
-    if kind == 6:
-        size = b.one("Shape", [x])
-        value = helper.make_tensor("v", TensorProto.FLOAT, [1], [0.7])
-        filled = size and b.one("ConstantOfShape", [size], value=value)
-        return listed(b.one("Add", [x, filled])) if filled else None
-    index = b.one("ArgMax", [x], axis=-1, keepdims=0)
-    values = b.constant(np.array([0.0, 1.0], np.float32))
-    depth = b.constant(np.int64(b.shape(x)[-1]))
-    return listed(b.one("OneHot", [index, depth, values])) if index else None
+    match b.number(0, 4):
+        case 0:
+            return b.one(b.pick(["FastGelu", "QuickGelu"]), [x], domain="com.microsoft")
+        case 1:
+            return b.one("Normalizer", [x], domain="ai.onnx.ml", norm="L2")
+        case 2:
+            return b.one(b.pick(["Sign", "Round", "Floor", "Ceil"]), [x])
+        case 3:
+            return b.one("Mod", [x, b.constant(np.float32(0.7))], fmod=1)
+    size, value = b.one("Shape", [x]), helper.make_tensor("v", TensorProto.FLOAT, [1], [0.7])
+    filled = size and b.one("ConstantOfShape", [size], value=value)
+    return (b.one("Add", [x, filled])) if filled else None
 
 
 # Subgraphs
 
 INSIDE = ["MatMul", "Relu", "Add", "Sigmoid", "Clip", "Gemm", "Conv", "Concat", "MaxPool", "Softmax", "Tanh"]
-INSIDE += ["Transpose", "Pad", "Resize", "Split", "attention", "LeakyRelu"]
+INSIDE += ["Transpose", "Pad", "Resize", "Split", "LeakyRelu"]
 
 
 def _inner(b: Builder, values: Mapping[str, Any]) -> Builder:
@@ -875,31 +590,6 @@ def _loop(b: Builder, x: str) -> Made:
     count = b.constant(np.int64(b.number(1, 3)))
     made = b.add("Loop", [count, "", x], {"body": body}, len(body.output) - 1)
     return None if made is None else made[:1]
-
-
-@recipe("Scan")
-def _scan(b: Builder, x: str) -> Made:
-    shape = b.shape(x)
-    if len(shape) < 2:
-        return None
-    state, part = b.fresh("state"), b.fresh("part")
-    first = b.one("ReduceMean", [x], axes=[0], keepdims=0) if b.opset < 18 else None
-    if first is None:
-        first = b.constant(np.zeros(shape[1:], np.float32))
-    inner = _inner(b, {state: b.lookup(first), part: [a[0] for a in b.lookup(x)]})
-    inputs = tuple(
-        helper.make_tensor_value_info(n, TensorProto.FLOAT, [None] * (len(shape) - 1)) for n in (state, part)
-    )
-    mixed = inner.one("Add", [state, part])
-    mixed = mixed and inner.one("Tanh", [mixed])
-    if not mixed:
-        return None
-    last = _as_constant_shape(b, inner, _grown(b, inner, mixed, b.number(1, 2)))
-    if last == mixed:
-        last = inner.one("Identity", [mixed]) or mixed
-    body = _output(inner, mixed, last, inputs=inputs)
-    made = b.add("Scan", [first, x], {"body": body, "num_scan_inputs": 1}, 2)
-    return None if made is None else made
 
 
 COMMON = ["Conv", "Conv", "MatMul", "MatMul", "Gemm", "Relu", "Add", "Concat", "Pad", "Resize"]

@@ -47,8 +47,3 @@ def kept_case(name: str) -> Case:
         about.get("start_everywhere", False),
         facts=about.get("facts", {}),
     )
-
-
-def kept_names() -> list[str]:
-    """Return the names of all files, without ending."""
-    return sorted(path.stem for path in FOLDER.glob("*.txt"))

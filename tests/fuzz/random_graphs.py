@@ -2,45 +2,34 @@
 
     python tests/fuzz/random_graphs.py --seed 1 --count 2000 --seconds 3600 --processes 2 [--keep DIR]
 
-Graph number n of seed s is always the same. Each is checked in a process of its own choosing among a few,
-which is killed when it takes too long. With --keep, each finding's model, samples and settings are written to
-a folder. Exit code 1 on any finding.
+Graph number n of seed s is always the same. Each is checked in a process of its own (`processes`). With
+--keep, each finding's model, samples and settings are written to a folder. Exit code 1 on any finding.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import multiprocessing as mp
 import os
 import sys
 import tempfile
 import time
 from collections import Counter
-from dataclasses import dataclass, field, replace
-from multiprocessing.connection import Connection, wait
+from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 from graph_builder import SAMPLES, model_of
-from graph_check import EVERYTHING, Case, Outcome, check_case, recipe_of, run
+from graph_check import EVERYTHING, KINDS, Case, Outcome, check_case, recipe_of, run
 from graph_recipes import random_graph
+from processes import Answer, run_each
 from qprof_onnx.profiles.base.errors import ConfigError
 
-SECONDS_FOR_ONE = 60.0
-"""After which a graph counts as hung."""
-
-TARGETS = ("onnxruntime-x86",) * 5 + (EVERYTHING,) * 5
-TARGETS += ("onnx",) * 4 + (
-    "onnxruntime-arm",
-    "openvino",
-    "tensorrt",
-    "qnn",
-    "glow",
-    "migraphx",
-)
+TARGETS = ("onnxruntime-x86",) * 5 + (EVERYTHING,) * 5 + ("onnx",) * 4
+TARGETS += ("onnxruntime-arm", "openvino", "tensorrt", "qnn", "glow", "migraphx")
 
 CHOICES: dict[str, tuple[Any, ...]] = {
     "schema": ("asymmetric", "asymmetric", "symmetric", "symmetric-uint8", "symmetric-power2"),
@@ -115,69 +104,7 @@ def goes(case: Case, form: str) -> bool:
     return True
 
 
-@dataclass
-class Counts:
-    """What was found so far."""
-
-    graphs: int = 0
-    forms: int = 0
-    nodes: int = 0
-    findings: Counter[str] = field(default_factory=Counter)
-    refused: Counter[str] = field(default_factory=Counter)
-    operators: set[str] = field(default_factory=set)
-    noisier: int = 0
-
-    def table(self, seconds: float) -> str:
-        """Return the counts for people."""
-        rows = [("graphs", self.graphs), ("forms run", self.forms), ("nodes quantized", self.nodes)]
-        rows.append(("operators quantized", len(self.operators)))
-        kinds = ("wrong", "crashed", "hung", "leftover", "bytes", "refused")
-        rows += [(f"{kind} (findings)", self.findings[kind]) for kind in kinds]
-        rows.append(("outputs 10 dB noisier than estimated", self.noisier))
-        rows.append(("refused as listed", sum(self.refused.values())))
-        lines = [f"{name:40} {count}" for name, count in rows]
-        lines += [f"    {count} x {text}" for text, count in self.refused.most_common()]
-        return "\n".join([*lines, f"{'seconds':40} {seconds:.0f}"])
-
-
-def _work(pipe: Connection, seed: int) -> None:
-    """Check the graphs whose numbers come through a pipe."""
-    null = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(null, 2)
-    while (number := pipe.recv()) is not None:
-        with tempfile.TemporaryDirectory(prefix="qprof-fuzz-") as folder:
-            tempfile.tempdir = folder
-            try:
-                case = random_case(seed, number)
-                outcome = Outcome() if case is None else check_case(case, Path(folder))
-            finally:
-                tempfile.tempdir = None
-        pipe.send((number, outcome))
-
-
-class Worker:
-    """A process that checks one graph at a time."""
-
-    def __init__(self, seed: int) -> None:
-        context = mp.get_context("spawn")
-        self.pipe, other = context.Pipe()
-        self.process = context.Process(target=_work, args=(other, seed), daemon=True)
-        self.process.start()
-        other.close()
-        self.number, self.since = -1, 0.0
-
-    def give(self, number: int) -> None:
-        """Let it check a graph."""
-        self.number, self.since = number, time.monotonic()
-        self.pipe.send(number)
-
-    def end(self) -> None:
-        """End the process."""
-        self.process.kill()
-        self.process.join()
-
-
-def keep(folder: Path, seed: int, number: int, outcome: Outcome) -> None:
+def keep(folder: Path, seed: int, number: int, found: Answer) -> None:
     """Write what reproduces a finding."""
     case = random_case(seed, number)
     if case is None:
@@ -187,68 +114,47 @@ def keep(folder: Path, seed: int, number: int, outcome: Outcome) -> None:
     onnx.save(case.model, into / "model.onnx")
     for index, sample in enumerate(case.samples):
         np.savez(into / f"{index}.npz", **sample)
-    about = {
-        "settings": case.settings,
-        "facts": case.facts,
-        "target": case.target,
-        "start_everywhere": case.start_everywhere,
-    }
-    about |= {"forms": list(case.forms), "findings": outcome.findings}
+    names = ("settings", "facts", "target", "start_everywhere", "forms")
+    about = {name: getattr(case, name) for name in names} | {"findings": found["findings"]}
     (into / "case.json").write_text(json.dumps(about, indent=1))
 
 
-def search(given: argparse.Namespace) -> Counts:
-    """Check graphs until there are enough or time is over."""
-    start, counts = time.monotonic(), Counts()
-    numbers = iter(range(given.first, given.first + given.count))
-    workers = [Worker(given.seed) for _ in range(given.processes)]
-    busy: list[Worker] = []
+def checked(seed: int, number: int, folder: Path) -> Answer:
+    """Check one graph in an empty folder."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    tempfile.tempdir = str(folder)
+    case = random_case(seed, number)
+    outcome = Outcome() if case is None else check_case(case, folder)
+    return {**asdict(outcome), "operators": sorted(outcome.operators)}
 
-    def next_one(worker: Worker) -> None:
-        number = next(numbers, None) if time.monotonic() - start < given.seconds else None
-        if number is not None:
-            worker.give(number)
-            busy.append(worker)
 
-    def note(number: int, outcome: Outcome) -> None:
-        counts.graphs += 1
-        counts.forms += outcome.forms
-        counts.nodes += outcome.quantized
-        counts.operators |= outcome.operators
-        counts.refused.update(outcome.refused)
-        counts.noisier += len(outcome.noisier)
-        for text in outcome.noisier if given.noisier else ():
-            print(f"{given.seed}-{number} noisier than estimated: {text}", flush=True)
-        for kind, text in outcome.findings:
-            counts.findings[kind] += 1
-            print(f"{given.seed}-{number} {kind}: {text}", flush=True)
-        if outcome.findings and given.keep is not None:
-            keep(given.keep, given.seed, number, outcome)
-
-    for worker in workers:
-        next_one(worker)
-    while busy:
-        ready = wait([worker.pipe for worker in busy], timeout=1.0)
-        for worker in list(busy):
-            hung = time.monotonic() - worker.since > SECONDS_FOR_ONE
-            if worker.pipe not in ready and not hung:
-                continue
-            busy.remove(worker)
-            try:
-                if worker.pipe not in ready:
-                    raise TimeoutError
-                note(*worker.pipe.recv())
-            except (EOFError, ConnectionError, TimeoutError) as error:
-                worker.end()
-                kind = "hung" if isinstance(error, TimeoutError) else "crashed"
-                note(worker.number, Outcome(findings=[(kind, f"exit code {worker.process.exitcode}")]))
-                workers.remove(worker)
-                workers.append(Worker(given.seed))
-            next_one(worker if worker in workers else workers[-1])
-    for worker in workers:
-        worker.end()
-    print(counts.table(time.monotonic() - start))
-    return counts
+def search(given: argparse.Namespace) -> bool:
+    """Check graphs until there are enough or time is over, print a table, and tell whether one is wrong."""
+    start, findings, counts = time.monotonic(), Counter[str](), Counter[str]()
+    refused, operators = Counter[str](), set[str]()
+    numbers = range(given.first, given.first + given.count)
+    jobs = ((str(number), partial(checked, given.seed, number)) for number in numbers)
+    for ended in run_each(jobs, given.processes, given.seconds):
+        found = ended.answer or {**asdict(Outcome()), "findings": [(ended.outcome, ended.why)]}
+        counts.update(graphs=1, forms=found["forms"], nodes=found["quantized"])
+        operators |= set(found["operators"])
+        refused.update(found["refused"])
+        for kind, text in found["findings"]:
+            findings[kind] += 1
+            print(f"{given.seed}-{ended.label} {kind}: {text}", flush=True)
+        if found["findings"] and given.keep is not None:
+            keep(given.keep, given.seed, int(ended.label), found)
+    rows = [
+        ("graphs", counts["graphs"]),
+        ("forms run", counts["forms"]),
+        ("nodes quantized", counts["nodes"]),
+    ]
+    rows.append(("operators quantized", len(operators)))
+    rows += [(f"{kind} (findings)", findings[kind]) for kind in (*KINDS, "hang", "died")]
+    rows += [(f"refused: {text}", count) for text, count in refused.most_common()]
+    rows.append(("seconds", round(time.monotonic() - start)))
+    print("\n".join(f"{name:60} {count}" for name, count in rows))
+    return bool(findings)
 
 
 def main() -> int:
@@ -260,8 +166,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=600.0)
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--keep", type=Path, help="folder for models, samples and settings of findings")
-    parser.add_argument("--noisier", action="store_true", help="print outputs with more noise than estimated")
-    return 1 if search(parser.parse_args()).findings else 0
+    return int(search(parser.parse_args()))
 
 
 if __name__ == "__main__":

@@ -15,16 +15,30 @@ from qprof_onnx.cli.main import main
 from damage.cases import Base
 
 ROWS = 8
-CLASSES = 4
 SMALL_FILES = Path(__file__).parents[2] / "data"
 
 DUMP = ("dump-profile", "model.onnx", "--data", "cal")
 RESUME = ("dump-profile", "model.onnx", "--data", "own:samples", "-o", "out.yaml")
 RESUME = (*RESUME, "--checkpoint", "progress.qprof")
 """A checkpoint knows its data by the path of its folder, and each case has another; a module has none."""
-QUANTIZE = ("quantize", "model.onnx", "--profile", "profile.yaml")
+QUANTIZE = ("quantize", "model.onnx", "--profile", "profile.yaml", "--cost-model", "off")
 TUNE = ("tune", "model.onnx", "--data", "cal", "--profile", "profile.yaml", "--labels", "labels.txt")
 TUNE = (*TUNE, "--objective", "int8-share", "--max-drop", "50")
+
+
+RANGES = {
+    "onnxruntime": "ranges.json",
+    "onnxruntime-table": "table.cache",
+    "onnxruntime-flatbuffers": "table.flatbuffers",
+    "tensorrt-cache": "tensorrt.cache",
+}
+PARAMETERS = {
+    "aimet-1.0": "aimet10.encodings",
+    "aimet-2.0": "aimet20.encodings",
+    "qnn": "qnn.json",
+    "tensor-quant-overrides": "overrides.json",
+}
+"""Format of another tool -> the file of the base."""
 
 
 def constant(name: str, *shape: int, seed: int = 0) -> onnx.TensorProto:
@@ -32,80 +46,56 @@ def constant(name: str, *shape: int, seed: int = 0) -> onnx.TensorProto:
     return numpy_helper.from_array(values, name)
 
 
-def saved(graph: onnx.GraphProto, path: Path, functions: tuple[onnx.FunctionProto, ...] = ()) -> None:
-    opsets = [helper.make_opsetid("", 17)] + [helper.make_opsetid("own", 1)] * bool(functions)
-    model = helper.make_model(graph, opset_imports=opsets, functions=list(functions), ir_version=8)
+def saved(path: Path, text: str, *constants: onnx.TensorProto) -> None:
+    """Write a model of a text, with constants."""
+    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17, "own": 1]> {text}')
+    model.graph.initializer.extend(constants)
     path.write_bytes(model.SerializeToString(deterministic=True))
 
 
-def convolutions(path: Path) -> None:
-    """Write a small classifier of pictures."""
-    nodes = [
-        helper.make_node("Conv", ["x", "w", "b"], ["c"], "conv", pads=[1, 1, 1, 1], kernel_shape=[3, 3]),
-        helper.make_node("Relu", ["c"], ["r"], "relu"),
-        helper.make_node("MaxPool", ["r"], ["p"], "pool", kernel_shape=[2, 2], strides=[2, 2]),
-        helper.make_node("Flatten", ["p"], ["f"], "flat"),
-        helper.make_node("Gemm", ["f", "m", "n"], ["y"], "head"),
-    ]
-    constants = [constant("w", 4, 1, 3, 3), constant("b", 4), constant("m", 36, CLASSES)]
-    graph = helper.make_graph(
-        nodes,
-        "pictures",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 1, 6, 6])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["N", CLASSES])],
-        [*constants, constant("n", CLASSES)],
-    )
-    saved(graph, path)
+PICTURES = """pictures (float[N, 1, 6, 6] x) => (float[N, 4] y) {
+    [conv] c = Conv <pads = [1, 1, 1, 1], kernel_shape = [3, 3]> (x, w, b)
+    [relu] r = Relu (c)
+    [pool] p = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (r)
+    [flat] f = Flatten (p)
+    [head] y = Gemm (f, m, n)
+}"""
+CONTROL = """control (float[N, 1, 6, 6] x) => (float[N, 6] y) <int64 three = {3}> {
+    [flat] g = Flatten (x)
+    [first] a0 = MatMul (g, k36)
+    [twice] a = own.Twice (a0)
+    [top] top = ReduceMax <keepdims = 0> (a)
+    [zero] zero = Constant <value = float {0}> ()
+    [is] is = Greater (top, zero)
+    [if] s = If (is) <
+        then_branch = then () => (float t) { [inner] t = MatMul (a, k) },
+        else_branch = else () => (float u) { [neg] u = Neg (a) }>
+    [loop] z = Loop (three, , s) <body = body (int64 i, bool go, float v) => (bool go1, float v1) {
+        [step] v1 = Add (v, k0)
+        [same] go1 = Identity (go) }>
+    [tanh] y = Tanh (z)
+}
+<domain: "own", opset_import: ["": 17]>
+Twice (q) => (o) { [double] o = Add (q, q) }"""
+"""A small classifier of pictures; and branches, a loop, a function, a Constant and shape arithmetic."""
 
 
-def subgraphs(path: Path) -> None:
-    """Write a model with branches, a loop, a function, a Constant and shape arithmetic."""
-    value = helper.make_tensor_value_info
-    flat = value("t", TensorProto.FLOAT, None)
-    then = helper.make_graph([helper.make_node("MatMul", ["a", "k"], ["t"], "inner")], "then", [], [flat])
-    other = helper.make_node("Neg", ["a"], ["u"], "neg")
-    otherwise = helper.make_graph([other], "else", [], [value("u", TensorProto.FLOAT, None)])
-    body = helper.make_graph(
-        [
-            helper.make_node("Add", ["v", "k0"], ["v1"], "step"),
-            helper.make_node("Identity", ["go"], ["go1"], "same"),
-        ],
-        "body",
-        [
-            value("i", TensorProto.INT64, []),
-            value("go", TensorProto.BOOL, []),
-            value("v", TensorProto.FLOAT, None),
-        ],
-        [value("go1", TensorProto.BOOL, []), value("v1", TensorProto.FLOAT, None)],
-    )
-    trips = numpy_helper.from_array(np.array(3, np.int64), "three")
-    nodes = [
-        helper.make_node("Flatten", ["x"], ["g"], "flat"),
-        helper.make_node("MatMul", ["g", "k36"], ["a0"], "first"),
-        helper.make_node("Twice", ["a0"], ["a"], "twice", domain="own"),
-        helper.make_node("ReduceMax", ["a"], ["top"], "top", keepdims=0),
-        helper.make_node("Constant", [], ["zero"], "zero", value=numpy_helper.from_array(np.float32(0))),
-        helper.make_node("Greater", ["top", "zero"], ["is"], "is"),
-        helper.make_node("If", ["is"], ["s"], "if", then_branch=then, else_branch=otherwise),
-        helper.make_node("Loop", ["three", "", "s"], ["z"], "loop", body=body),
-        helper.make_node("Tanh", ["z"], ["y"], "tanh"),
-    ]
-    function = helper.make_function(
-        "own",
-        "Twice",
-        ["q"],
-        ["o"],
-        [helper.make_node("Add", ["q", "q"], ["o"], "double")],
-        [helper.make_opsetid("", 17)],
-    )
-    graph = helper.make_graph(
-        nodes,
-        "control",
-        [value("x", TensorProto.FLOAT, ["N", 1, 6, 6])],
-        [value("y", TensorProto.FLOAT, ["N", 6])],
-        [constant("k36", 36, 6), constant("k", 6, 6), constant("k0", 6), trips],
-    )
-    saved(graph, path, (function,))
+def nested(depth: int) -> bytes:
+    """Return a model with If in If."""
+    value, node = helper.make_tensor_value_info, helper.make_node
+    made = [value(f"o{level}", TensorProto.FLOAT, None) for level in range(depth)]
+    graph = helper.make_graph([node("Neg", ["x"], ["o0"])], "b0", [], made[:1])
+    for level in range(1, depth):
+        inside = node("If", ["c"], [f"o{level}"], then_branch=graph, else_branch=graph)
+        graph = helper.make_graph([inside], f"b{level}", [], [made[level]])
+        if len(graph.SerializeToString()) > 1 << 20:
+            break
+    ends = (value(name, TensorProto.FLOAT, ["N", 1, 6, 6]) for name in "xy")
+    outer = node("If", ["c"], ["y"], then_branch=graph, else_branch=graph)
+    constants = [numpy_helper.from_array(np.array(True), "c")]
+    opsets = [helper.make_opsetid("", 17)]
+    whole = helper.make_graph([outer], "g", *([end] for end in ends), constants)
+    return helper.make_model(whole, opset_imports=opsets, ir_version=8).SerializeToString()
 
 
 def outside(path: Path, source: Path) -> None:
@@ -130,8 +120,9 @@ def make_base(folder: Path) -> Base:
     before = Path.cwd()
     os.chdir(folder)
     try:
-        convolutions(Path("model.onnx"))
-        subgraphs(Path("control.onnx"))
+        constants = (constant("w", 4, 1, 3, 3), constant("b", 4), constant("m", 36, 4), constant("n", 4))
+        saved(Path("model.onnx"), PICTURES, *constants)
+        saved(Path("control.onnx"), CONTROL, constant("k36", 36, 6), constant("k", 6, 6), constant("k0", 6))
         outside(Path("outside.onnx"), Path("model.onnx"))
         _samples()
         return Base(folder, _made())
@@ -152,17 +143,13 @@ def _samples() -> None:
 
 def _foreign_files() -> None:
     """Write profile and plan in the formats of other tools, and a joined model with its plan."""
-    from damage.exchange import PARAMETERS, RANGES
-
     for source, formats in (("profile.yaml", RANGES), ("plan.yaml", PARAMETERS)):
         for name, file in formats.items():
             qprof("export", source, "--model", "model.onnx", "--format", name, "-o", file)
-    value, node = helper.make_tensor_value_info, helper.make_node
-    shape = (TensorProto.FLOAT, ["N", 4])
     for name, inner, outer in (("first", "x", "h"), ("second", "h", "y")):
-        nodes = [node("MatMul", [inner, "w"], ["c"], "product"), node("Relu", ["c"], [outer], "relu")]
-        ends = [value(inner, *shape)], [value(outer, *shape)]
-        saved(helper.make_graph(nodes, name, *ends, [constant("w", 4, 4)]), Path(f"{name}.onnx"))
+        nodes = f"[product] c = MatMul ({inner}, w) [relu] {outer} = Relu (c)"
+        text = f"{name} (float[N, 4] {inner}) => (float[N, 4] {outer}) {{ {nodes} }}"
+        saved(Path(f"{name}.onnx"), text, constant("w", 4, 4))
     qprof("join", "first.onnx", "second.onnx", "-o", "joined.onnx")
     np.savez("joined.npz", x=np.random.default_rng(7).normal(0, 1, (ROWS, 4)).astype(np.float32))
     qprof("dump-profile", "joined.onnx", "--data", "joined.npz", "-o", "x.yaml")

@@ -19,21 +19,10 @@ Content = tuple[tuple[bytes, int], ...]
 
 @dataclass(frozen=True)
 class Case:
-    """One damaged input.
+    """One damaged input: files that replace those of the base, edits of its texts, and the command.
 
-    Attributes:
-        family: row of the table.
-        what: what was done to which file.
-        command: arguments of qprof, in a folder with the base files and those of the case.
-        files: by path; the files that the case changes or adds.
-        edits: by path of a base file, texts and what stands in their place, each once.
-        links: symbolic links, path to target.
-        removed: base files that are not there.
-        names: a refusal has to name one of them.
-        outputs: files that the command may leave when it succeeds.
-        check: name of the check of a result, see `checks`; "" for none.
-        wants: "refused" or "done" where only that is right, "" for either.
-        quotes: whether messages may name exceptions, since the user's own code raised them.
+    A refusal has to name one of `names`; `check` is that of a result; `wants` is "refused" or "done"
+    if only that is right; with `quotes` messages may name exceptions, since the user's own code raised them.
     """
 
     family: str
@@ -41,8 +30,6 @@ class Case:
     command: tuple[str, ...]
     files: Mapping[str, Content] = field(default_factory=dict)
     edits: Mapping[str, Sequence[tuple[str, str]]] = field(default_factory=dict)
-    links: Mapping[str, str] = field(default_factory=dict)
-    removed: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
     check: str = ""
@@ -52,12 +39,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Base:
-    """The undamaged files, and the commands whose results are compared.
-
-    Attributes:
-        folder: where they are.
-        results: name to the bytes that an undisturbed run writes.
-    """
+    """The folder of the undamaged files, and the bytes that undisturbed runs write, by name."""
 
     folder: Path
     results: Mapping[str, bytes] = field(default_factory=dict)
@@ -118,7 +100,7 @@ def to_json(case: Case) -> str:
 def from_json(text: str) -> Case:
     """Return the case that a text describes."""
     document = json.loads(text)
-    lists = {name: tuple(document.get(name, ())) for name in ("command", "removed", "names", "outputs")}
+    lists = {name: tuple(document.get(name, ())) for name in ("command", "names", "outputs")}
     files = {path: tuple(map(_unpiece, parts)) for path, parts in document.pop("files", {}).items()}
     return Case(**{**document, **lists, "files": files})
 
@@ -132,9 +114,9 @@ def _piece(data: bytes, times: int) -> dict[str, Any]:
 
 
 def _unpiece(piece: Mapping[str, Any]) -> tuple[bytes, int]:
-    if "made" in piece:  # a large model, by its name among the odd ones
-        from .odd_models import MAKERS
+    if "made" in piece:  # a large model, by the depth of its branches
+        from damage.base import nested
 
-        return MAKERS[piece["made"]](), 1
+        return nested(piece["made"]), 1
     data = piece["text"].encode("utf-8") if "text" in piece else base64.b64decode(piece["base64"])
     return data, piece.get("times", 1)

@@ -8,15 +8,12 @@ from __future__ import annotations
 import io
 import json
 import math
-import re
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnxruntime as ort
-import yaml
 
 from damage.cases import Base, Case
 from damage.judge import Ending
@@ -135,97 +132,6 @@ def same_profile(base: Base, case: Case, ending: Ending) -> str:
     return "" if same else f"another profile: {ending.stdout.strip()}"
 
 
-def means_what_it_says(base: Base, case: Case, ending: Ending) -> str:
-    """A file that is read, and written again, holds what the text says, as another reader of YAML sees it."""
-    from qprof_onnx.profiles.records import store as profiles
-    from qprof_onnx.quantizer.plan import store as plans
-
-    path = Path(case.command[1])
-    text = path.read_text(encoding="utf-8-sig")
-    if "qprof-profile" in text.partition("\n")[0]:
-        again = profiles.dumps(profiles.load_profile(path))
-    elif "qprof-plan/" in text.partition("\n")[0]:
-        again = plans.dumps(plans.load_plan(path))
-    else:
-        return ""
-    try:
-        before, after = (yaml.load(part, _WithoutDates) for part in (text, again))
-    except yaml.YAMLError as error:
-        return (
-            f"another reader refuses it: {error}" if "'\\t'" not in str(error) else ""
-        )  # PyYAML's own reader takes no tab
-    return _difference(before, after, "")
-
-
-class _WithoutDates(yaml.SafeLoader):
-    """PyYAML's reader without dates, sexagesimal and octal numbers: every scalar is a text."""
-
-
-_WithoutDates.yaml_implicit_resolvers = {}
-
-
-def _difference(before: Any, after: Any, where: str) -> str:
-    """Return where two documents differ in more than how numbers are written; `after` may have defaults."""
-    if isinstance(before, dict) and isinstance(after, dict):
-        if before.get("decisions") != after.get("decisions"):
-            # The digest of a plan that was edited: its estimate, beside it, is that of another plan.
-            before, after = {"profile": before.get("profile")}, {"profile": after.get("profile")}
-        for key, value in before.items():
-            if str(key) not in ("format", "tool", "findings", "reason"):
-                if key not in after:
-                    if value in ("", [], {}, "null", "~"):
-                        continue
-                    return f"{where}/{key} is lost"
-                if wrong := _difference(value, after[key], f"{where}/{key}"):
-                    return wrong
-        return ""
-    one, other = _values(before), _values(after)
-    if len(one) == 1 < len(other):  # one zero point for all scales
-        one *= len(other)
-    if len(other) == 1 < len(one) and len(set(one)) == 1:
-        other *= len(one)
-    same = len(one) == len(other) and all(map(_equal, one, other))
-    return "" if same else f"{where}: {str(before)[:80]} became {str(after)[:80]}"
-
-
-def _values(value: Any) -> list[str]:
-    if isinstance(value, list):
-        return [word for item in value for word in _values(item)]
-    if isinstance(value, dict):
-        return [word for key, item in value.items() for word in (str(key), *_values(item))]
-    text = re.sub(r"\b0\*(\d{1,4})\b", lambda run: " ".join("0" * int(run[1])), str(value))
-    return text.split() if re.fullmatch(r"[-+.e0-9\s]+", text) else [text]
-
-
-def _equal(one: str, other: str) -> bool:
-    if one == other or {one.lower(), other.lower()} <= {"null", "~", "", "none"}:
-        return True
-    if one.lower() == other.lower() and one.lower() in ("true", "false"):
-        return True
-    try:
-        a, b = (float(int(word, 0)) if word[:2] in ("0x", "0o") else float(word) for word in (one, other))
-    except ValueError:
-        return False
-    return a == b or bool(np.float32(a) == np.float32(b))
-
-
-def settings_in_plan(base: Base, case: Case, ending: Ending) -> str:
-    """The plan has the settings that the configuration says."""
-    text = Path(case.command[case.command.index("--config") + 1]).read_text(encoding="utf-8-sig")
-    try:
-        document = yaml.load(text, _WithoutDates)
-        plan = yaml.load(Path("out.yaml").read_text(), _WithoutDates)
-    except yaml.YAMLError as error:
-        return f"another reader refuses it: {error}"
-    wanted = document.get("settings") if isinstance(document, Mapping) else None
-    for name, value in (wanted or {}).items():
-        if name == "target":  # the name of the file's own target goes before
-            continue
-        if wrong := _difference(value, plan["config"].get(name), name):
-            return wrong
-    return ""
-
-
 def accuracy(base: Base, case: Case, ending: Ending) -> str:
     """The accuracy of the float model is that of the labels as numpy reads them."""
     path = Path(case.command[case.command.index("--labels") + 1])
@@ -248,8 +154,6 @@ CHECKS: Mapping[str, Check] = {
         loads,
         applies,
         same_profile,
-        means_what_it_says,
-        settings_in_plan,
         accuracy,
     )
 }

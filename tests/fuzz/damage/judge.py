@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,30 +28,16 @@ DIGITS = re.compile(r"[\w.-]+")
 
 @dataclass(frozen=True)
 class Ending:
-    """How a command ended.
-
-    Attributes:
-        code: its exit code.
-        stdout, stderr: what it printed.
-        changed: files that are new, gone or different, but for the outputs that it may leave.
-        seconds: how long it took.
-    """
+    """How a command ended; `changed` are files that it may not leave, remove or change."""
 
     code: int
     stdout: str
     stderr: str
     changed: tuple[str, ...]
-    seconds: float
 
 
 def judged(case: Case, ending: Ending, fault: str) -> tuple[str, str]:
-    """Return the outcome of a case, and why it is one that must not be.
-
-    Args:
-        case: what was tried.
-        ending: how it ended.
-        fault: what the check of the result says is wrong with it, "" for nothing.
-    """
+    """Return the outcome of a case, and why it must not be; `fault` is that of its result, "" for none."""
     if any(Path(name).name == PAYLOAD for name in ending.changed):
         return "executed", f"exit {ending.code}: the payload of the file was run: {PAYLOAD} exists"
     if ending.code not in (0, 1, 2):
@@ -105,7 +92,10 @@ def last_line(text: str) -> str:
     return lines[-1][:400] if lines else ""
 
 
-def listing(*folders: Path) -> dict[str, tuple[int, int, str]]:
+Listing = Mapping[str, tuple[int, int, str]]
+
+
+def listing(*folders: Path) -> Listing:
     """Return what is in folders, by path: kind, size and content."""
     found = {}
     for folder in folders:
