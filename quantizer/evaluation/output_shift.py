@@ -24,10 +24,11 @@ random or has a length of its own cannot be compared sample by sample.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -717,11 +718,10 @@ def _column_axis(
 
 
 def _column_errors(values: _Values, part: _Values, *, relative: bool) -> tuple[Floats, Floats]:
-    """Return the error that each column that varies has in a part, over its spread on all samples, and that;
-    of few rows that of all elements.
+    """Return the error that each column that varies has in a part, over its spread on all samples, and that.
 
-    A value of which the error is relative counts by that, or by what varies in its logarithm where that is
-    less; below the median of its column by the error over the median, as small ones hardly matter.
+    Few rows are one column, and hardly tell its spread. The error of four and more is the mean of both
+    halves, each over its own spread: the median over all ways to halve them.
     """
     axis = _column_axis(values.floats, values.classes, values.free)
     columns = 1 if axis is None else values.floats[0].shape[axis]
@@ -729,8 +729,27 @@ def _column_errors(values: _Values, part: _Values, *, relative: bool) -> tuple[F
         np.concatenate([(v if axis is None else np.moveaxis(v, axis, -1)).reshape(-1, columns) for v in side])
         for side in (values.floats, part.floats, part.quantized)
     )
-    if len(f) < FEWEST_VALUES:
-        f, of_part, q = (rows.reshape(-1, 1) for rows in (f, of_part, q))
+    of_rows = partial(_errors_over_spread, relative=relative)
+    if len(f) >= FEWEST_VALUES:
+        return of_rows(f, of_part, q)
+    errors, scale = of_rows(*(side.reshape(-1, 1) for side in (f, of_part, q)))
+    if len(of_part) < len(f) or len(f) // 2 < 2:
+        return errors, scale
+
+    def error(half: Collection[int]) -> Floats:
+        return of_rows(*(side[list(half)].reshape(-1, 1) for side in (f, f, q)))[0]
+
+    rows = frozenset(range(len(f)))
+    halved = [(error(one) + error(rows.difference(one))) / 2.0 for one in combinations(rows, len(f) // 2)]
+    return np.asarray(np.median(halved, axis=0)), scale
+
+
+def _errors_over_spread(f: Floats, of_part: Floats, q: Floats, *, relative: bool) -> tuple[Floats, Floats]:
+    """Return the error that each column that varies has in a part, over its spread in `f`, and that.
+
+    A value of which the error is relative counts by that, or by what varies in its logarithm where that is
+    less; below the median of its column by the error over the median, as small ones hardly matter.
+    """
     error, scale = q - of_part, f.std(axis=0)
     power = np.sqrt(np.square(f).mean(axis=0))
     varies = power > 0.0

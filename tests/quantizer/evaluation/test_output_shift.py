@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from itertools import combinations
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -314,8 +315,24 @@ def test_parts_of_the_samples_have_the_measure_that_all_samples_choose() -> None
     found = shifts_of_parts(*arrays, limits_of("values", classes={"y": classes}), inputs=None, parts=parts)
     (whole,), (one,), (other,) = found
     assert {whole.measure, one.measure, other.measure} == {Measure.COLUMNS}
-    # the square of an error is the mean of that of its parts, by their samples
-    assert whole.value**2 == pytest.approx((3 * one.value**2 + 2 * other.value**2) / 5, rel=1e-9)
+
+
+@pytest.mark.parametrize("rows", [3, 4, 5])
+def test_four_and_five_rows_have_the_error_of_their_halves(rows: int) -> None:
+    rng = np.random.default_rng(3)
+    floats = rng.normal(size=(rows, 3)) * [1.0, 30.0, 900.0]
+    quantized = floats + rng.normal(size=floats.shape)
+
+    def error(part: Any) -> float:
+        f, q = floats[list(part)], quantized[list(part)]
+        return float(np.sqrt(np.mean((q - f) ** 2)) / f.std())
+
+    every = set(range(rows))
+    means = [(error(one) + error(every.difference(one))) / 2.0 for one in combinations(every, rows // 2)]
+    (found,) = output_shifts(
+        [{"y": one[None]} for one in floats], [{"y": one[None]} for one in quantized], limits_of("values")
+    )
+    assert found.value == pytest.approx(np.median(means) if rows > 3 else error(every), rel=1e-9)
 
 
 def test_decibels_have_an_interval_on_other_samples() -> None:
