@@ -131,8 +131,11 @@ def make_report(analysis: Analysis | None, results: Results, names: FileNames) -
     if analysis is not None:
         plan = analysis.plan
         noise = section("noise", lambda: analysis.noise)
+    limits = None if noise is None else noise.limits
+    outputs = _outputs(plan, evaluation, limits)
+    if analysis is not None:
         if found is not None:
-            budgets = budgets_as_run(found)
+            budgets = budgets_as_run(found, {output.name: output.needed for output in outputs})
         elif noise is not None:
             budgets = section("noise of the outputs", lambda: noise_budgets(noise)) or ()
         worst = budgets[0] if budgets else None
@@ -145,10 +148,9 @@ def make_report(analysis: Analysis | None, results: Results, names: FileNames) -
     groups = section("float nodes", lambda: float_groups(plan, nodes) if plan else ()) or ()
     samples = section("samples", lambda: _samples(analysis, evaluation)) or ()
     shared = section("shared scales", lambda: shared_groups(plan) if plan else ()) or ()
-    limits = None if noise is None else noise.limits
     grades = () if evaluation is None else evaluation.grades
     judgement = results.verdict if quantization is None else quantization.verdict
-    outputs, gates = _outputs(plan, evaluation, limits), tuple(_gates(results))
+    gates = tuple(_gates(results))
     task = None if evaluation is None else _task_score(evaluation)
     doubts = () if evaluation is None else evaluation.doubts
     if judgement is not None:

@@ -215,8 +215,11 @@ TENSORS_AT_ONCE = 256
 """Tensors whose noise is estimated at once: the flow has a number for each of them at every tensor."""
 
 
-def budgets_as_run(found: Attribution) -> tuple[NoiseBudget, ...]:
-    """Return where the noise of each output comes from, as it was run; the output that decides first."""
+def budgets_as_run(found: Attribution, needed: Mapping[str, float | None]) -> tuple[NoiseBudget, ...]:
+    """Return where the noise of each output comes from, as it was run; the output that decides first.
+
+    `needed` has the dB from which on each output is good.
+    """
     budgets = []
     for output, noise in sorted(found.whole.items(), key=lambda pair: (-pair[1].figure, -pair[1].share)):
         pairs = sorted(zip(found.shares(output), found.nodes, strict=True), key=lambda pair: -pair[0])
@@ -229,8 +232,8 @@ def budgets_as_run(found: Attribution) -> tuple[NoiseBudget, ...]:
         )
         if noise.sqnr is None or not parts:
             continue
-        needed = noise.sqnr + 10.0 * math.log10(noise.figure) if noise.figure > 0.0 else None
-        budgets.append(NoiseBudget(output or "all outputs", noise.sqnr, needed, parts, found.samples))
+        name = output or "all outputs"
+        budgets.append(NoiseBudget(name, noise.sqnr, needed.get(output), parts, found.samples))
     return tuple(budgets[:MAX_OUTPUTS])
 
 

@@ -243,3 +243,9 @@ def test_a_page_that_shows_samples_says_that_it_is_as_private_as_they_are(
     assert "It shows 5 samples of the data: where these are private, so is it." in page(whole)
     assert "It shows 5 samples of the data" in page(estimated)  # of those that the profile keeps
     assert "private" not in page(replace(estimated, samples=()))
+
+
+def test_an_output_is_good_from_one_figure_on_in_all_sections(whole: Report, estimated: Report) -> None:
+    for made in (whole, estimated):
+        needed = {output.name: output.needed for output in made.outputs}
+        assert {budget.output: budget.limit for budget in made.noise if budget.run_on} == needed
