@@ -338,12 +338,14 @@ def is_as_written(made_for: Provenance | None, place: ExecutionPlace) -> bool:
 def open_pair(
     float_path: str | os.PathLike[str],
     quantized_path: str | os.PathLike[str],
+    made_for: Provenance | None,
     threads: int = 1,
     place: ExecutionPlace = HERE,
     *,
     timed: bool = False,
 ) -> Pair:
-    """Return both models, ready to run: one for another runtime in float arithmetic on its rounded values.
+    """Return both models, ready to run: one `made_for` another runtime in float arithmetic on its rounded
+    values.
 
     Raises ModelError if one cannot be loaded, an input is not a tensor or no output is, or inputs or outputs
     of the two differ in name or in the kind of their elements.
@@ -351,7 +353,7 @@ def open_pair(
     a, b = str(float_path), str(quantized_path)
     floats = place.open(os.fspath(float_path), a, threads, timed=timed)
     quantized: Session
-    if is_as_written(read_provenance(file_of(quantized_path).model), place):
+    if is_as_written(made_for, place):
         quantized = open_session(
             os.fspath(quantized_path), b, threads, provider=place.provider, dequantized=True
         )
@@ -452,7 +454,7 @@ def evaluate(
         measuring = timed_where_it_runs(measuring, gate, made_for.target)
     original = floats.model
     has_latency = measuring.latency is not None
-    pair = open_pair(floats, quantized, measuring.threads, place, timed=has_latency)
+    pair = open_pair(floats, quantized, made_for, measuring.threads, place, timed=has_latency)
     uncompared = [
         Finding(Code.UNCOMPARED_OUTPUT, f"output '{name}' is a {kind}: it is not compared", name)
         for name, kind in pair.uncompared.items()
@@ -599,10 +601,10 @@ def evaluate(
     del pair  # what follows reads the files of both models, which takes memory too
 
     # What else there is to know of the figures.
-    provenance, estimates = made_for, tuple[EstimateCheck, ...]()
-    if provenance is not None:
+    estimates = tuple[EstimateCheck, ...]()
+    if made_for is not None:
         measured = {o.name: o.difference.sqnr for o in outputs if o.difference}
-        expected = expected_sqnr(provenance.estimated_sqnr, provenance.sqnr_bands)
+        expected = expected_sqnr(made_for.estimated_sqnr, made_for.sqnr_bands)
         estimates = check_estimates(expected, measured)
     gated = gate.min_speedup is not None
     elsewhere = () if latency is None else speed_doubts(quantized, place.runtime, gated=gated)
@@ -658,7 +660,7 @@ def evaluate(
         gate=gate,
         failures=failures,
         findings=gravest_first(findings),
-        provenance=provenance,
+        provenance=made_for,
         estimates=estimates,
         metric="" if metric is None else metric.name,
         metric_title="" if metric is None else metric.title,
@@ -719,7 +721,7 @@ def measured_sqnr(
 
     Raises ModelError if a model cannot be loaded or run, and DataError if a sample does not fit.
     """
-    pair = open_pair(float_path, quantized_path)
+    pair = open_pair(float_path, quantized_path, read_provenance(file_of(quantized_path).model))
     sums = {name: OutputSums() for name in pair.float_outputs}
     for sample in samples:
         floats = pair.run_float(sample.arrays, sample.name)

@@ -27,7 +27,7 @@ import math
 from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from functools import partial
+from functools import cached_property, partial
 from itertools import combinations
 from typing import Any
 
@@ -144,7 +144,7 @@ class OutputShift:
     incomparable: str = ""
     powers: tuple[tuple[float, float], ...] = ()
 
-    @property
+    @cached_property
     def decibels(self) -> str:
         """The SQNR with its 95 % interval on other samples; "" where there is none."""
         if not math.isfinite(self.sqnr):

@@ -12,7 +12,9 @@ import pytest
 import qprof_onnx as qprof
 from onnx import numpy_helper, parser
 from qprof_onnx.profiles.base.findings import Code
-from qprof_onnx.quantizer.evaluation.evaluate import open_pair
+from qprof_onnx.quantizer.evaluation.evaluate import Pair, open_pair
+from qprof_onnx.quantizer.plan.provenance import read_provenance
+from qprof_onnx.quantizer.prepare.prepare import file_of
 from qprof_onnx.quantizer.targets.machine import ARM, X86, runs_here
 from qprof_onnx.quantizer.targets.packaged import target_names
 
@@ -61,6 +63,10 @@ def test_a_target_runs_in_its_own_runtime_and_with_its_own_provider() -> None:
     assert runs_here("my-own")
 
 
+def pair_of(model: Path, out: Path) -> Pair:
+    return open_pair(model, out, read_provenance(file_of(out).model))
+
+
 def is_as_written(session: ort.InferenceSession) -> bool:
     try:
         return session.get_session_options().get_session_config_entry("session.disable_quant_qdq") == "1"
@@ -72,7 +78,7 @@ def is_as_written(session: ort.InferenceSession) -> bool:
 def test_integer_kernels_compute_a_file_that_they_are_the_runtime_of(
     tmp_path: Path, model: Path, profile: qprof.Profile, target: str
 ) -> None:
-    pair = open_pair(model, quantized(model, profile, tmp_path / "q.onnx", target))
+    pair = pair_of(model, quantized(model, profile, tmp_path / "q.onnx", target))
     assert is_as_written(pair.quantized_session) != runs_here(target)
     assert not is_as_written(pair.float_session)
 
@@ -84,7 +90,7 @@ def test_a_file_of_another_tool_is_computed_as_programs_compute_it(
     proto = onnx.load(out)
     del proto.metadata_props[:]
     onnx.save(proto, out)
-    assert not is_as_written(open_pair(model, out).quantized_session)
+    assert not is_as_written(pair_of(model, out).quantized_session)
 
 
 @pytest.mark.parametrize(
