@@ -19,9 +19,7 @@ from typing import Any
 AGAIN_SECONDS = 0.02
 """When a signal is sent again that came at a bad moment."""
 
-FOLDER_WORK = frozenset(
-    {"mkdtemp", "rmtree", "TemporaryDirectory.__init__", "TemporaryDirectory.cleanup", "FileBatch.add"}
-)
+FOLDER_WORK = frozenset({"mkdtemp", "rmtree", "temporary_folder", "FileBatch.add"})
 """Functions that make or remove temporary folders, by their qualified names; none waits for anything."""
 
 

@@ -2,8 +2,9 @@
 
 An output is written into a folder of its own beside the place where it is to be, which nobody else can enter
 or foresee the name of, and renamed at the end. Several outputs of one command appear together
-(`replacing_together`). A process locks its folders. So the next run into the same place can tell those that a
-killed process left, whose locks the system has taken away, and removes them (`remove_leftovers`).
+(`replacing_together`). All other temporary folders are in TMPDIR (`temporary_folder`). A process locks its
+folders. So the next run in the same place can tell those that a killed process left, whose locks the system
+has taken away, and removes them (`remove_leftovers`).
 """
 
 from __future__ import annotations
@@ -194,8 +195,8 @@ class FileBatch:
             if place is not None:
                 self._folders.enter_context(made_folder(place))
                 remove_leftovers(place)
+                _tidy(tempfile.gettempdir())
             folder = _locked_folder(target, self._folders)
-        self._folders.callback(shutil.rmtree, folder, ignore_errors=True)
         suffix = target.file.suffix
         name = "file" + (suffix if len(suffix) <= MAX_SUFFIX_CHARACTERS and suffix.isascii() else "")
         self._staged.append(_Staged(path, target, folder, folder / name))
@@ -326,36 +327,55 @@ def remove_leftovers(folder: Path) -> None:
 
     Folders of another system stay, as their locks may not be known here.
     """
+    leftover = re.compile(rf"\.qprof-[0-9a-f]{{8}}-\w+(-{_system()})?|qprof-\w+-{_system()}")
     with suppress(OSError):
-        for left in sorted(folder.glob(".qprof-*")):
-            if _LEFTOVER.fullmatch(left.name) and left.name.split("-")[3:] in ([], [_system()]):
+        for left in sorted(folder.glob("*qprof-*")):
+            if leftover.fullmatch(left.name):
                 with suppress(OSError):  # a process that runs has locked it, or it is somebody else's
                     descriptor = _lock(left)
                     shutil.rmtree(left, ignore_errors=True)
                     os.close(descriptor)
 
 
-_LEFTOVER = re.compile(r"\.qprof-[0-9a-f]{8}-\w+(-[0-9a-f]{8})?")
+@cache
+def _tidy(folder: str) -> None:
+    """Remove the leftovers in a folder once in the life of this process."""
+    remove_leftovers(Path(folder))
 
 
-def _locked_folder(target: Destination, locks: ExitStack) -> Path:
-    """Make a temporary folder for an output, locked until `locks` are closed or the process ends."""
-    if target.is_stream:
-        return Path(tempfile.mkdtemp(prefix="qprof-"))
-    name = hashlib.sha256(os.fsencode(target.file.name)).hexdigest()[:8]  # names of outputs may be very long
-    prefix, suffix = f".qprof-{name}-", f"-{_system()}"
-    while True:
-        folder = Path(tempfile.mkdtemp(suffix, prefix, target.file.parent))
+@contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """Yield a folder that is gone afterwards; errors of qprof inside name its files without it."""
+    _tidy(tempfile.gettempdir())
+    with ExitStack() as folders:
+        folder = _locked_folder(None, folders)
         try:
-            descriptor = _lock(folder)
+            yield folder
+        except QprofError as error:
+            error.args = tuple(str(part).replace(f"{folder}{os.sep}", "") for part in error.args)
+            raise
+
+
+def _locked_folder(target: Destination | None, folders: ExitStack) -> Path:
+    """Make a temporary folder, locked until `folders` are closed, which removes it, or the process ends.
+
+    It is beside an output, or in TMPDIR if that is a stream or None.
+    """
+    prefix, suffix, parent = "qprof-", f"-{_system()}", Path(tempfile.gettempdir())
+    if target is not None and not target.is_stream:
+        name = hashlib.sha256(os.fsencode(target.file.name)).hexdigest()[:8]  # it may be very long
+        prefix, parent = f".qprof-{name}-", target.file.parent
+    while True:
+        folder = Path(tempfile.mkdtemp(suffix, prefix, parent))
+        try:
+            folders.callback(os.close, _lock(folder))
         except (BlockingIOError, FileNotFoundError):
             continue  # another run took it for a leftover
         except OSError:  # where nothing can be locked no run removes it
-            return folder
+            pass
         if folder.exists():
-            locks.callback(os.close, descriptor)
+            folders.callback(shutil.rmtree, folder, ignore_errors=True)
             return folder
-        os.close(descriptor)
 
 
 def _lock(folder: Path) -> int:

@@ -28,6 +28,7 @@ import onnx_ir as ir
 import onnxruntime as ort
 
 from ..base.errors import DataError, ModelError
+from ..base.output_files import temporary_folder
 from ..samples.samples import title_of
 from ..samples.values import Sample
 from .external_weights import save_beside, save_with_weights, weight_bytes
@@ -169,7 +170,7 @@ def optimised(
     sessions for some of them. Those in `ordered` must not be read in blocks of channels. ModelError if
     onnxruntime refuses the model, or if external data cannot be read.
     """
-    with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as place:
+    with temporary_folder() as place:
         folder = Path(place)
         same = {name: name for name in outputs}
         blocks = any(node.op_type in _BLOCKING for node in model.graph.all_nodes())
@@ -221,7 +222,7 @@ def block_channels() -> int:
     imports = {"": 13, "com.microsoft.nchwc": 1}
     graph = ir.Graph([value], node.outputs, nodes=[node], name="blocks", opset_imports=imports)
     model = ir.Model(graph, ir_version=8)
-    with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
+    with temporary_folder() as folder:
         options = _options(ort.GraphOptimizationLevel.ORT_DISABLE_ALL, model)
         session = _session(_source(model, Path(folder)), options, CPU, "blocks of channels")
         (blocks,) = session.run(None, {"x": np.arange(32, dtype=np.float32).reshape(1, 16, 1, 2)})
@@ -358,7 +359,7 @@ def runtime_dtypes(model: ir.Model, names: tuple[str, ...]) -> dict[str, ir.Data
     wanted = set(names) - outputs
     values = [v for node in probe.graph for v in node.outputs if v.name in wanted]
     probe.graph.outputs.extend(values)
-    with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
+    with temporary_folder() as folder:
         options = _options(ort.GraphOptimizationLevel.ORT_DISABLE_ALL, probe)
         session = _session(_source(probe, Path(folder)), options, CPU, title_of(model))
         types = {output.name: output.type for output in session.get_outputs()}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import onnx_ir as ir
 
+from ..base.output_files import temporary_folder
 from ..samples.objects import DataLike
 from ..samples.samples import folder_of, input_specs, open_samples, output_specs
 from ..samples.states import Arrays, FloatModel, Run
@@ -39,7 +39,7 @@ def float_model(model: ir.Model) -> FloatModel:
 
     @contextmanager
     def opened() -> Iterator[Run]:
-        with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
+        with temporary_folder() as folder:
             session = plain_session(model, Path(folder))
 
             def run(sample: Sample, names: Sequence[str]) -> Arrays:

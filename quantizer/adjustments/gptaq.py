@@ -8,7 +8,6 @@ products are computed in float and in the simulation, its weights are rounded, a
 from __future__ import annotations
 
 import hashlib
-import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -20,6 +19,7 @@ import onnx
 import onnx_ir as ir
 
 from ...profiles.base.errors import DataError, ModelError
+from ...profiles.base.output_files import temporary_folder
 from ...profiles.base.tool import Progress
 from ...profiles.instrumentation.subgraphs import graph_attributes
 from ...profiles.runtime.providers import CPU, RUNTIME_ERRORS, first_line, new_session, new_session_options
@@ -337,13 +337,13 @@ def find_asymmetric_roundings(
     if not any(stage.weights for stage in stages):
         return {}
     offsets: dict[str, RoundingOffsets] = {}
-    with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
+    with temporary_folder() as folder:
         # The float model, and its simulation, which begins with all weights rounded to the nearest.
         programs = {"float": float_program(model), "quantized": simulated_program(model, graph, plan)}
         for name in programs:
-            (Path(folder) / name).mkdir()
+            (folder / name).mkdir()
         exact, simulated = (
-            SegmentRuns(program, samples, Path(folder) / name) for name, program in programs.items()
+            SegmentRuns(program, samples, folder / name) for name, program in programs.items()
         )
         if not len(exact):
             source = getattr(samples, "source", "samples")

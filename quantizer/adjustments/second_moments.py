@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import tempfile
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +19,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from ...profiles.base.errors import DataError
+from ...profiles.base.output_files import temporary_folder
 from ...profiles.base.tool import Progress
 from ...profiles.instrumentation.subgraphs import graph_attributes
 from ...profiles.runtime.session import (
@@ -318,7 +318,7 @@ def collect_moments(
     copy.graph.outputs.extend(values[name] for name in tapped if name not in returned)
     with (
         optimised(copy, tapped, split=True, ordered=tapped) as graph,
-        tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as place,
+        temporary_folder() as place,
     ):
         count, slices = _sliced(graph, inputs, samples)
         while set(wanted).isdisjoint(slices[-1]):

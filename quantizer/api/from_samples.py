@@ -24,7 +24,7 @@ import onnx_ir as ir
 from ...profiles.base.errors import ConfigError, DataError, ProfileError, WritingError
 from ...profiles.base.findings import Code, Finding, Severity, gravest_first
 from ...profiles.base.improvement import improved
-from ...profiles.base.output_files import FileBatch, destination, replacing_together
+from ...profiles.base.output_files import FileBatch, destination, replacing_together, temporary_folder
 from ...profiles.base.progress import Stage, stages
 from ...profiles.base.tool import note
 from ...profiles.records.check_samples import check_samples_place, samples_file
@@ -54,7 +54,6 @@ from ..evaluation.metrics.truth import Labels, load_labels
 from ..evaluation.options import EvaluationOptions, LatencySettings
 from ..evaluation.written_model import NOT_RUN
 from ..model.external_data import float_weight_bytes
-from ..model.files import temporary_folder
 from ..model.output_paths import FilesRead, check_outputs
 from ..noise.kept_samples import read_measured, with_noise_of_kept
 from ..noise.output_limits import judging_limits

@@ -15,11 +15,12 @@ from typing import Any, cast, overload
 
 from ...profiles.base.arguments import checks_arguments
 from ...profiles.base.errors import ConfigError
+from ...profiles.base.output_files import temporary_folder
 from ...profiles.base.progress import asked_for, stages
 from ...profiles.base.tool import notes_once
 from ...profiles.runtime.external_weights import load_weights
 from ...profiles.samples.objects import DataLike, DataSource
-from ..model.files import ModelLike, temporary_folder
+from ..model.files import ModelLike
 from ..model.folders import quantized_name
 from ..model.output_paths import FilesRead, check_outputs
 from ..plan.store import PlanLike

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from ...profiles.base.errors import ConfigError, DataError, QprofError
 from ...profiles.base.findings import Code, Finding
+from ...profiles.base.output_files import temporary_folder
 from ...profiles.base.tool import note
 from ...profiles.records.profile import Profile
 from ...profiles.samples.functions import is_function
@@ -28,7 +29,6 @@ from ...profiles.samples.objects import (
 from ...profiles.samples.random_samples import is_random
 from ...profiles.samples.storage import is_url
 from ..evaluation.metrics.table import metric_of_truth
-from ..model.files import temporary_folder
 
 if TYPE_CHECKING:
     from .options import Judge

@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import math
 import os
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,6 +20,7 @@ import onnx_ir as ir
 
 from ...profiles.base.errors import DataError, ModelError, PlanError
 from ...profiles.base.findings import Code, Finding, gravest_first, listed
+from ...profiles.base.output_files import temporary_folder
 from ...profiles.base.presentation import Presentation, Presented, Table, decibels
 from ...profiles.base.tool import Progress
 from ...profiles.instrumentation.subgraphs import FLOAT_TYPES, SubgraphTensor, subgraph_tensors
@@ -294,9 +293,9 @@ def _exposing(
     inputs = {value.name for value in copy.graph.inputs}
     fetched = [sources.get(n, n) for n in dict.fromkeys(names) if n not in inputs]
     copy.graph.outputs.extend(by_name[n] for n in fetched if n not in outputs)
-    with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
-        save_model(copy, Path(folder) / "model.onnx")
-        file = str(Path(folder) / "model.onnx")
+    with temporary_folder() as folder:
+        save_model(copy, folder / "model.onnx")
+        file = str(folder / "model.onnx")
         session = open_session(file, model_name, threads, provider=provider, dequantized=dequantized)
 
         def run_on(sample: Sample) -> list[Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,6 +14,7 @@ from typing import Any
 import onnx
 import onnxruntime as ort
 
+from ...profiles.base.output_files import temporary_folder
 from .runtimes import Inputs, open_session, run, session_options
 
 MIN_RUNS, MAX_RUNS = 6, 40
@@ -50,7 +50,7 @@ def node_times(
     There is at least one sample. No new round starts after `seconds`, once there were MIN_RUNS. Raises
     ModelError if onnxruntime cannot load or run a model.
     """
-    with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
+    with temporary_folder() as folder:
         sessions = [
             _profiling_session(path, Path(folder, str(number)), name, threads)
             for number, (name, path) in enumerate(models.items())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ import onnxruntime as ort
 
 from ...profiles.base.errors import ConfigError, ModelError, nearest
 from ...profiles.base.extras import library
+from ...profiles.base.output_files import temporary_folder
 from ...profiles.runtime.external_weights import save_with_weights
 from ...profiles.runtime.providers import (
     CPU,
@@ -115,8 +115,8 @@ def open_session(
             with suppress(ModelError):  # onnxruntime has no such kernel of QLinearMatMul for int8 activations
                 return open_session(model, name, threads, exact, provider)
     if has_few_bit_floats(model, UNREAD):
-        with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
-            file = str(Path(folder) / "model.onnx")
+        with temporary_folder() as folder:
+            file = str(folder / "model.onnx")
             save_with_weights(with_floats(_read(model)), file)
             return open_session(file, name, threads, options, provider)
     try:
@@ -144,8 +144,8 @@ def open_model(
     whole = in_memory(model)
     if whole is not None:
         return open_session(whole, name, threads, provider=provider, dequantized=dequantized)
-    with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
-        file = str(Path(folder) / "model.onnx")
+    with temporary_folder() as folder:
+        file = str(folder / "model.onnx")
         save_model(model, file)
         return open_session(file, name, threads, provider=provider, dequantized=dequantized)
 
@@ -184,8 +184,8 @@ def _rounding_to_float16(
     whole = in_memory(rounded)
     if whole is not None:
         return new_session(whole, options, provider)
-    with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
-        file = str(Path(folder) / "model.onnx")
+    with temporary_folder() as folder:
+        file = str(folder / "model.onnx")
         save_model(rounded, file)
         return new_session(file, options, provider)
 

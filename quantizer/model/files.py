@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +12,8 @@ from typing import TypeAlias
 import onnx
 import onnx_ir as ir
 
-from ...profiles.base.errors import ModelError, QprofError
+from ...profiles.base.errors import ModelError
+from ...profiles.base.output_files import temporary_folder
 from .external_data import external_files
 from .folders import model_in
 from .loading import converted, read_model
@@ -32,17 +32,6 @@ def load_model(path: str | os.PathLike[str]) -> ir.Model:
     cannot be run.
     """
     return read_model(path).model
-
-
-@contextmanager
-def temporary_folder() -> Iterator[Path]:
-    """Yield a folder that is gone afterwards; errors of qprof inside name its files without it."""
-    with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
-        try:
-            yield Path(folder)
-        except QprofError as error:
-            error.args = tuple(str(part).replace(f"{folder}{os.sep}", "") for part in error.args)
-            raise
 
 
 @contextmanager

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import os
 import re
-import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -24,6 +23,7 @@ import onnxruntime as ort
 
 from ...profiles.base.errors import ModelError
 from ...profiles.base.findings import Code, Finding
+from ...profiles.base.output_files import temporary_folder
 from ...profiles.runtime.external_weights import save_with_weights
 from ...profiles.runtime.providers import (
     RUNTIME_ERRORS,
@@ -123,7 +123,7 @@ def _runtime_outputs(path: str | os.PathLike[str]) -> Mapping[str, ir.Value] | s
     Constants without a kernel are no reason to refuse a file.
     """
     if has_few_bit_floats(os.fspath(path), UNREAD):
-        with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
+        with temporary_folder() as folder:
             readable = Path(folder, "model.onnx")
             with _quiet():
                 save_with_weights(without_unread(ir.load(path)), readable)

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from threading import Lock
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -25,6 +24,7 @@ import onnx_ir as ir
 import onnxruntime as ort
 
 from ...profiles.base.errors import DataError, ModelError
+from ...profiles.base.output_files import temporary_folder
 from ...profiles.instrumentation.live_memory import live_memory
 from ...profiles.instrumentation.subgraphs import graph_attributes, typed_activations, value_names
 from ...profiles.records.profile import INJECTED, SampleNoise, TensorNoise, mean_square, with_smallest_digests
@@ -572,7 +572,7 @@ class NoiseRuns:
 @contextmanager
 def noise_runs(model: ir.Model, names: Collection[str], provider: str = CPU) -> Iterator[NoiseRuns]:
     """Yield the runs of a model and its copies; see `measure_noise`."""
-    with TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
+    with temporary_folder() as folder:
         yield NoiseRuns(model, names, Path(folder), provider)
 
 

@@ -9,13 +9,13 @@ Where onnxruntime names no node of the plan, the nodes are searched for by halvi
 from __future__ import annotations
 
 import re
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
 from ...profiles.base.errors import ModelError
+from ...profiles.base.output_files import temporary_folder
 from ..evaluation.written_model import load_and_run
 from ..lowering.lower import lower
 from ..lowering.lowered import LoweredModel, planned_nodes
@@ -65,9 +65,9 @@ def plan_that_runs(facts: PlanningFacts, original: Path) -> tuple[PlannedModel, 
     def attempt(facts: PlanningFacts) -> tuple[PlannedModel, PlanningFacts]:
         planned = plan_from(facts)
         lowered = lower(planned.model, planned.plan)
-        with blamed_on_nodes(planned, lowered), tempfile.TemporaryDirectory(prefix="qprof-") as folder:
+        with blamed_on_nodes(planned, lowered), temporary_folder() as folder:
             check_conformity(lowered.model, facts.target, name)
-            path = Path(folder) / "model.onnx"
+            path = folder / "model.onnx"
             save_model(lowered.model, path, has_external_data(facts.prepared.model))
             size = sum(file.stat().st_size for file in Path(folder).iterdir())
             load_and_run(path, size, original, name, elements, target=facts.target.name)

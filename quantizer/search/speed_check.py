@@ -13,7 +13,6 @@
 from __future__ import annotations
 
 import platform
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
@@ -23,6 +22,7 @@ import onnxruntime as ort
 
 from ...profiles.base.errors import ConfigError, DataError
 from ...profiles.base.findings import Code, Finding
+from ...profiles.base.output_files import temporary_folder
 from ...profiles.runtime.states import model_samples
 from ...profiles.samples.objects import source_name
 from ...profiles.samples.samples import input_specs
@@ -115,7 +115,7 @@ def check_speed(
     """
     check_options(options, planned.plan.config.target)
     samples = _feeds(facts, options)
-    with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
+    with temporary_folder() as folder:
         bench = _Bench(float_path, facts, options, samples, Path(folder))
         prepared = bench.folder / "prepared.onnx"
         save_model(facts.prepared.model, prepared)

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 from qprof_onnx.cli.main import main
+from qprof_onnx.profiles.base.output_files import temporary_folder
 from qprof_onnx.quantizer.api import profiling as pipeline
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits"
@@ -74,7 +75,8 @@ def test_a_signal_while_a_temporary_folder_is_made_or_removed_leaves_none(
 
     def work() -> None:
         monkeypatch.setattr(os, called, interrupted)
-        tempfile.TemporaryDirectory().cleanup()
+        with temporary_folder():
+            pass
 
     result = doing(work)
     monkeypatch.undo()

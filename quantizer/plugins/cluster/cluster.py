@@ -10,7 +10,6 @@ from __future__ import annotations
 import atexit
 import json
 import logging
-import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -24,6 +23,7 @@ from google.protobuf.message import DecodeError
 
 from ....profiles.base.errors import ConfigError, DataError, ModelError, QprofError
 from ....profiles.base.extras import library
+from ....profiles.base.output_files import temporary_folder
 from ....profiles.base.tool import Progress
 from ....profiles.records.check_samples import SampleSize
 from ....profiles.records.non_finite import from_entries, to_entries
@@ -74,8 +74,8 @@ def calibrate_sharded(
         settings, threads=settings.threads or 1, scheduler=None, custom_ops=loaded_libraries()
     )
     job = Job(model_id, source, worker_settings)
-    with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
-        save_with_weights(model, Path(folder) / "model.onnx")
+    with temporary_folder() as folder:
+        save_with_weights(model, folder / "model.onnx")
         files = {path.name: path.read_bytes() for path in sorted(Path(folder).iterdir())}
     address = settings.scheduler
     with _quiet_logs(), _client(address) as client, _until_lost(address, client), _replicas_kept(client):
@@ -261,7 +261,7 @@ def shard_of_files(files: Mapping[str, bytes], key: str, job: Job, shard: Shard)
     """
 
     def unpacked(stack: ExitStack) -> Path:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="qprof-")))
+        folder = Path(stack.enter_context(temporary_folder()))
         for name, content in files.items():
             (folder / name).write_bytes(content)
         return folder

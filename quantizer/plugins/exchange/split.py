@@ -17,13 +17,12 @@ import onnxruntime as ort
 
 from ....profiles.base.errors import ModelError
 from ....profiles.base.findings import Finding
-from ....profiles.base.output_files import FileBatch, made_folder, replacing_together
+from ....profiles.base.output_files import FileBatch, made_folder, replacing_together, temporary_folder
 from ....profiles.instrumentation.subgraphs import graph_attributes
 from ...adjustments.bias_correction import apply_biases
 from ...evaluation.runtimes import open_session
 from ...evaluation.written_model import check_target, smoke_run
 from ...lowering.lower import lower
-from ...model.files import temporary_folder
 from ...model.identity import model_id
 from ...model.output_paths import FilesRead, check_outputs
 from ...model.saving import has_external_data, save_model

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Collection
 from dataclasses import dataclass, fields, replace
 from functools import partial
@@ -14,6 +13,7 @@ from ....profiles.base.arguments import checks_arguments
 from ....profiles.base.errors import ConfigError, QprofError
 from ....profiles.base.findings import Code, Finding
 from ....profiles.base.improvement import improved
+from ....profiles.base.output_files import temporary_folder
 from ....profiles.base.tool import notes_once
 from ....profiles.runtime.providers import CPU, check_provider
 from ....profiles.runtime.states import model_samples
@@ -33,7 +33,7 @@ from ...evaluation.layers import compare_layers
 from ...evaluation.node_times import node_times
 from ...evaluation.options import QUICK, EvaluationOptions
 from ...lowering.lower import lower
-from ...model.files import ModelLike, temporary_folder
+from ...model.files import ModelLike
 from ...model.folders import quantized_name
 from ...model.saving import save_model
 from ...noise.output_limits import NoiseLimits
@@ -307,7 +307,7 @@ def _timed_nodes(
     limit = min(measuring.limit or QUICK.samples, QUICK.samples)
     samples = [sample.arrays for sample in model_samples(data, prepared.model, limit, notes=False)]
     names = lower(open_plan(prepared, plan).model, plan).names
-    with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
+    with temporary_folder() as folder:
         save_model(prepared.model, Path(folder, "float.onnx"))
         models = {"prepared model": Path(folder, "float.onnx"), "quantized model": quantized.path}
         floats, executed = node_times(models, samples, threads=measuring.threads)

@@ -15,7 +15,6 @@ from __future__ import annotations
 import itertools
 import platform
 import statistics
-import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
@@ -31,6 +30,7 @@ import onnxruntime as ort
 from onnx import TensorProto, helper, numpy_helper
 
 from ....profiles.base.errors import ConfigError
+from ....profiles.base.output_files import temporary_folder
 from ....profiles.base.tool import Progress
 from ....profiles.records.profile import ModelId
 from ...costs.kernels import Sizes, fused_nodes, fused_work, work_of
@@ -148,7 +148,7 @@ def _node_times(net: Net, target: Target, threads: int, overheads: Overheads) ->
     infer_shapes(model)
     graph = index(model)
     plan = uniform_plan(graph, target, net)
-    with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
+    with temporary_folder() as folder:
         try:
             lowered = lower(model, plan)
         except UnfitNodesError as error:  # it wants other parameters than those of all the others
@@ -322,7 +322,7 @@ def packed_times(target: Target, threads: int) -> Iterator[KernelTime]:
         values = np.random.default_rng(0).normal(size=(rows, inner)).astype(np.float32)
         spent: dict[tuple[str, int], list[float]] = defaultdict(list)
         clock = time.thread_time if threads == 1 else time.perf_counter
-        with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
+        with temporary_folder() as folder:
             sessions = {}
             for kind, count in itertools.product(kinds, counts):
                 path = Path(folder, f"{kind}{count}.onnx")
@@ -360,7 +360,7 @@ def recurrent_times(target: Target, threads: int, nets: Iterable[Net] | None = N
             "dynamic": lower(model, uniform_plan(graph, target, net)).model,
         }
         spent: dict[str, list[float]] = defaultdict(list)
-        with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
+        with temporary_folder() as folder:
             sessions = {}
             for form, written in models.items():
                 path = Path(folder, f"{form}.onnx")
@@ -441,7 +441,7 @@ def measured_overheads(threads: int) -> Overheads:
         net = Net((1, 16))
         for number in range(length):
             net.add("Neg" if number % 2 else "Abs")
-        with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
+        with temporary_folder() as folder:
             path = Path(folder, "calls.onnx")
             save_model(ir.from_proto(net.model()), path)
             (nodes,) = node_times({"calls": path}, [net.sample()], threads=threads, seconds=SECONDS)

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import os
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Literal
 
 from ....profiles.base.errors import ConfigError
 from ....profiles.base.findings import Code, Finding
-from ....profiles.base.output_files import replacing_together
+from ....profiles.base.output_files import replacing_together, temporary_folder
 from ....profiles.base.presentation import Presentation, Presented, Table
 from ....profiles.base.tool import note
 from ....profiles.records.profile import Profile, check_data_not_random, has_histograms
@@ -163,9 +161,9 @@ def _write(run: TuningRun, best: Trial, holdout: Score | None, files: TuneFiles)
     """Write the files of the chosen plan; return the size of its model."""
     planned = run.planned(best.candidate)
     lowered = run.lowered(planned)
-    with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
-        save_model(lowered.model, Path(folder) / "best.onnx")
-        size = model_bytes(Path(folder) / "best.onnx")
+    with temporary_folder() as folder:
+        save_model(lowered.model, folder / "best.onnx")
+        size = model_bytes(folder / "best.onnx")
     with replacing_together(FilesRead((run.path,)).weights) as batch:
         if files.model is not None and target_met(best, holdout, run.target):
             save_model(lowered.model, files.model, batch=batch)

@@ -7,6 +7,7 @@ from typing import Any
 
 from ....profiles.base.arguments import checks_arguments
 from ....profiles.base.errors import ConfigError, DataError, PlanError
+from ....profiles.base.output_files import temporary_folder
 from ....profiles.runtime.providers import check_provider
 from ....profiles.samples.objects import DataLike, DataSource
 from ...api.from_profile import check_samples_of, write_quantized
@@ -15,7 +16,7 @@ from ...api.made_from import made_from
 from ...api.options import Judge
 from ...api.results import QuantizedLike, quantized_file
 from ...api.sources import samples_of
-from ...model.files import ModelLike, temporary_folder
+from ...model.files import ModelLike
 from ...model.folders import quantized_name
 from ...noise.output_limits import noise_limits
 from ...plan.documents import read_with_samples

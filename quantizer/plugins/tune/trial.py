@@ -8,7 +8,6 @@ candidate ─► predicted     its objective, before anything is run
 from __future__ import annotations
 
 import math
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -20,6 +19,7 @@ import onnxruntime as ort
 
 from ....profiles.base.errors import PlanError, WritingError
 from ....profiles.base.improvement import improved, leave_out
+from ....profiles.base.output_files import temporary_folder
 from ....profiles.records.profile import Profile
 from ....profiles.runtime.providers import CPU, check_provider, cores
 from ...costs.predicted import CostModel, total_microseconds
@@ -221,7 +221,7 @@ class TuningRun:
         Raises WritingError if there is no room, and DataError if the outputs cannot be scored.
         """
         planned, holdout = self.planned(candidate), self.split.holdout
-        with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
+        with temporary_folder() as folder:
             path = self._written(planned, folder)
             session = open_session(
                 str(path), "quantized model", provider=self.provider, dequantized=self.is_elsewhere
@@ -232,7 +232,7 @@ class TuningRun:
         tuning, target = self.split.tuning, self.target
         quantized = sum(entry.kind is not Kind.FLOAT for entry in planned.plan.nodes.values())
         value = None
-        with tempfile.TemporaryDirectory(prefix="qprof-", ignore_cleanup_errors=True) as folder:
+        with temporary_folder() as folder:
             path = self._written(planned, folder)
             axes = class_axes(self.prepared.model)
             score, sqnr = screen_model(
@@ -261,9 +261,9 @@ class TuningRun:
             replace(QUICK, threads=threads),
         ).speedup
 
-    def _written(self, planned: PlannedModel, folder: str) -> Path:
+    def _written(self, planned: PlannedModel, folder: Path) -> Path:
         """Write the model of a plan; return its file."""
-        path = Path(folder) / "trial.onnx"
+        path = folder / "trial.onnx"
         save_model(self.lowered(planned).model, path)
         return path
 

@@ -12,7 +12,7 @@ import onnx_ir as ir
 from ....profiles.base.arguments import checks_arguments
 from ....profiles.base.errors import ConfigError, DataError
 from ....profiles.base.json_values import to_jsonable
-from ....profiles.base.output_files import destination, replacing_together
+from ....profiles.base.output_files import destination, replacing_together, temporary_folder
 from ....profiles.base.presentation import is_report
 from ....profiles.base.progress import asked_for, stages
 from ....profiles.base.tool import note, notes_once
@@ -29,7 +29,7 @@ from ...api.keywords import SETTINGS, ConfigLike, recipe_of, split_settings, wit
 from ...api.options import QuantizeOptions
 from ...api.sources import are_samples, labels_file, samples_of, with_metric_of_labels
 from ...evaluation.metrics.score import reads_truth
-from ...model.files import ModelLike, load_model, temporary_folder
+from ...model.files import ModelLike, load_model
 from ...model.folders import quantized_name
 from ...model.output_paths import FilesRead, check_outputs
 from ...model.saving import save_model

@@ -116,6 +116,23 @@ def test_the_next_run_removes_what_a_killed_one_left_and_nothing_that_is_in_use(
     assert names == {"a", "b", f"{left.name[:-8]}00000000", ".qprof-cache"} | stays
 
 
+KILLED_AT_WORK = """import os
+from qprof_onnx.profiles.base.output_files import temporary_folder
+with temporary_folder() as folder:
+    (folder / "model.onnx").write_text("copy")
+    os._exit(9)"""
+
+
+def test_the_next_run_removes_the_temporary_folders_of_killed_ones_and_no_other(tmp_path: Path) -> None:
+    variables, is_windows = {**os.environ, "TMPDIR": str(tmp_path)}, os.name == "nt"
+    (tmp_path / "qprof-notes").mkdir()
+    for end in ("os._exit(9)", "print(os.listdir(folder.parent))"):
+        code = KILLED_AT_WORK.replace("os._exit(9)", end)
+        run = subprocess.run([sys.executable, "-c", code], env=variables, capture_output=True, check=False)
+    assert run.stdout.decode().count("qprof-") == 2 + is_windows  # the notes, and its own
+    assert len(list(tmp_path.iterdir())) == 1 + is_windows  # which has no such locks
+
+
 def test_a_folder_of_another_user_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     subprocess.run([sys.executable, "-c", KILLED, str(tmp_path / "out")], check=False)
     monkeypatch.setattr(os, "geteuid", lambda: -1, raising=False)
