@@ -10,20 +10,17 @@ An estimate says how noisy an output will be, not what that does to what it deci
 is measured on a few samples generalises (DECISIONS.md, 68). More careful plans are proposed in this order,
 which is that of DECISIONS.md, 91:
 
-    corrections   no biases are corrected, which takes no time
-    floats        of a size that was asked for, and nothing else: it chooses float too, where that fits
-    bits          weights have 8 bits in place of 4, where the user gave a limit or the model is destroyed
-    parts         inputs of dynamic LSTMs are in two parts of 8 bits
-    nodes         those stay float whose noise as measured is worth most of their time
-    budget        noise budgets of the outputs that are too far off are tighter, unless noise is spread over
-                  so many nodes that those with too much of it are not worth their time
-    weights       nothing computes in integers, where that is worth its time
-    any price     where the best of these is poor, the fastest that was run and holds, else one with more
-                  nodes in float as long as that is faster than float, else quantized weights alone
-    float         nothing computes in integers, then nothing is quantized: where the model would be destroyed
-                  otherwise, or gains next to nothing for what it loses
+    formats       a size that was asked for chooses float too, if that fits; without a size weights have 8
+                  bits in place of 4, if the user gave a limit or the model is destroyed
+    nodes         those stay float whose noise as measured is worth most of their time, of a poor plan all
+                  with too much of it
+    weights       nothing computes in integers, if that is worth its time
+    float         nothing is quantized, if the model would be destroyed otherwise, or gains next to nothing
+                  for what it loses
 
-A proposer stops where `MAX_VAIN` of its plans in a row remove too little noise. Bolder plans are these:
+What is poor is worth no time that it saves: what is nearer to float takes its place as long as that is faster
+than float, and quantized weights alone do if they are not poor. A proposer stops if `MAX_VAIN` of its plans
+in a row remove too little noise. Bolder plans are these:
 
     recurrent     recurrent nodes that are float for the noise that is estimated are dynamic: all of them, or
                   LSTMs with their inputs in two parts, or one after another
@@ -117,9 +114,6 @@ INCOMPARABLE_SAMPLES = 2
 MAX_OUTPUT_ELEMENTS = 2**26
 """Elements of all outputs on all samples: 256 MB of each model, four times that of one output at a time."""
 
-TIGHTER_BUDGETS = (0.5, 1.1, 1.5, 2.0)
-"""Decibels by which the noise budget of an output is tightened, over those by which it is too far off."""
-
 REMOVED_NOISE = (0.5, 1.0, 1.1)
 """Shares of the measured noise that plans are tried without, over the share that is too much: the nodes that
 add it stay float."""
@@ -128,7 +122,7 @@ LEAST_SHARE = 0.01
 """Share of the measured noise that a node has at least, or it is none of those that stay float for it."""
 
 MIN_BUDGET_STEP_DB = 1.0
-"""Decibels by which a noise budget is changed at least: less moves nothing, and is not worth a trial."""
+"""Decibels by which noise budgets are raised at least: less moves nothing, and is not worth a trial."""
 
 MAX_FLOAT_NODES = 24
 """Nodes that are left float one by one at most: what takes more is a question of the noise budget."""
@@ -237,11 +231,21 @@ class _MeasuredPlan:
         """Whether an output is beyond doubt worth nothing."""
         return self.excess >= DESTROYED
 
+    @property
+    def is_worth_nothing(self) -> bool:
+        """Whether an output is destroyed, or the plan does not hold and is hardly faster than float."""
+        return self.is_destroyed or (not self.holds and self.time > 1.0 - MIN_GAIN)
+
     def improves(self, before: _MeasuredPlan) -> bool:
-        """Whether it is better than another plan, on both halves, by enough for its time."""
+        """Whether it is better than another plan, on both halves, by enough for its time.
+
+        A poor plan is worth no time that it saves, one that gains nothing is worth nothing.
+        """
         if not self.excess < before.excess:
             return False
-        if before.is_destroyed:
+        if before.is_destroyed or (before.is_worth_nothing and _gains_nothing(before, self)):
+            return True
+        if before.is_poor and (self.time <= 1.0 - MIN_GAIN or not self.is_poor):
             return True
         if _worst_excess(self.confirming) > MAX_CONFIRMED_GROWTH * _worst_excess(before.confirming):
             return False
@@ -410,7 +414,8 @@ class _CheckedPlans:
         """Return a plan that was written and run; None where it takes longer than it may."""
         most = proposal.most
         if most is None:  # what removes all noise is worth no more, unless nothing is left to lose
-            most = math.inf if best.is_destroyed else best.time + 1.0 / (100.0 * MIN_NOISE_PER_TIME)
+            most = best.time + 1.0 / (100.0 * MIN_NOISE_PER_TIME)
+            most = math.inf if best.is_destroyed else max(most, 1.0 - MIN_GAIN) if best.is_poor else most
         return None if _time(planned, proposal.facts) > most else self._measured(proposal, planned)
 
     def _measured(self, proposal: Proposal, planned: PlannedModel) -> _MeasuredPlan:
@@ -531,77 +536,35 @@ class _CheckedPlans:
     def more_careful(self, first: _MeasuredPlan) -> _MeasuredPlan:
         """Return the first of the more careful plans that holds, or the best of all."""
         proposers: tuple[Proposer[_MeasuredPlan, Proposal], ...] = (
-            self._without_corrections,
             _with_more_bits,
-            _in_two_parts,
             self._without_noisy_nodes,
-            self._with_tighter_budgets(first),
-            partial(self._with_weights_alone, most=None),
+            self._without_more_nodes,
+            self._with_weights_alone,
+            self._as_float,
         )
         if first.facts.config.has_size:  # it decides all else
-            proposers = (_with_floats_that_fit,)
-        best = self.loop.best(
+            proposers = (_with_floats_that_fit, self._with_weights_alone, self._as_float)
+        return self.loop.best(
             first,
             proposers,
             keeps=lambda plan, best: plan.improves(best) and self._fits(plan.facts),
             ends=lambda plan: plan.holds,
             patience=Patience(MAX_VAIN, lambda plan, best: plan.excess <= (1.0 - LEAST_GAIN) * best.excess),
         )
-        if best.is_poor and not best.facts.config.has_size:
-            best = self._at_any_price(best)
-        if best.holds or not (best.is_destroyed or best.time > 1.0 - MIN_GAIN):
-            return best
-        return self.loop.best(
-            best,
-            (self._giving_way,),
-            keeps=lambda plan, best: (
-                plan.excess < best.excess
-                and (best.is_destroyed or _gains_nothing(best, plan))
-                and self._fits(plan.facts)
-            ),
-            ends=lambda plan: plan.holds,
-        )
 
-    def _at_any_price(self, poor: _MeasuredPlan) -> _MeasuredPlan:
-        """Return a plan that holds, whatever time it takes, or else one that is not poor; the same plan where
-        there is none.
-
-        It is the fastest that holds of those that were run, as long as that is faster than float; one with
-        more nodes in float, as long as that is; that with quantized weights alone; or, where all of these are
-        poor, one with more nodes in float that is no faster.
-        """
-        faster = (one for one in self.loop.trials if one.holds and one.time <= 1.0 - MIN_GAIN)
-        if dear := min(faster, key=lambda one: one.time, default=None):
-            return dear
-
-        def more_in_float(best: _MeasuredPlan, most: float) -> Iterator[Proposal]:
-            yield from self._without(best, self._noisy_nodes(best).enough, most)
-            yield from (replace(proposal, most=most) for proposal in _with_tighter_budgets(best))
-
-        return self.loop.best(
-            poor,
-            (
-                partial(more_in_float, most=1.0 - MIN_GAIN),
-                self._with_weights_alone,
-                lambda best: more_in_float(best, most=1.0) if best.is_poor else (),
-            ),
-            keeps=lambda plan, best: plan.holds or best.is_poor > plan.is_poor,
-            ends=lambda plan: plan.holds,
-        )
-
-    def _with_weights_alone(self, best: _MeasuredPlan, most: float | None = math.inf) -> Iterator[Proposal]:
-        """Yield the plan in which no node computes in integers; `most` as `Proposal` has it."""
+    def _with_weights_alone(self, best: _MeasuredPlan) -> Iterator[Proposal]:
+        """Yield the plan in which no node computes in integers."""
         reason = because(ReasonCode.MEASURED_NOISE, samples=len(self.samples.samples))
         kinds = best.planned.plan.nodes.items()
         in_integers = {name: reason for name, entry in kinds if entry.kind.counts_as_quantized}
-        yield Proposal(best.facts, "with quantized weights alone", in_integers, most)
+        yield Proposal(best.facts, "with quantized weights alone", in_integers, most=math.inf)
 
-    def _giving_way(self, best: _MeasuredPlan) -> Iterator[Proposal]:
-        """Yield the plans in which no node computes in integers, and in which nothing is quantized."""
-        yield from self._with_weights_alone(best)
-        reason = because(ReasonCode.MEASURED_NOISE, samples=len(self.samples.samples))
-        every = dict.fromkeys((node.name for node in best.facts.prepared.graph.nodes), reason)
-        yield Proposal(replace(best.facts, unfit=every), AS_FLOAT, most=math.inf)
+    def _as_float(self, best: _MeasuredPlan) -> Iterator[Proposal]:
+        """Yield the plan in which nothing is quantized, in place of one that is worth nothing."""
+        if best.is_worth_nothing:
+            reason = because(ReasonCode.MEASURED_NOISE, samples=len(self.samples.samples))
+            every = dict.fromkeys((node.name for node in best.facts.prepared.graph.nodes), reason)
+            yield Proposal(replace(best.facts, unfit=every), AS_FLOAT, most=math.inf)
 
     def bolder(self, first: _MeasuredPlan) -> _MeasuredPlan:
         """Return the fastest of the plans that give more nodes to integers, or the first where none pays."""
@@ -625,45 +588,24 @@ class _CheckedPlans:
         dynamic = self.loop.best(first, _dynamic_proposers(first), keeps)
         return self.loop.best(dynamic, (_with_looser_budgets,), keeps, ends=lambda best: best is not dynamic)
 
-    def _without_corrections(self, first: _MeasuredPlan) -> Iterator[Proposal]:
-        """Yield facts without correction of biases, where the plan is better when its own are left out."""
-        plan, facts = first.planned.plan, first.facts
-        if not plan.adjustments.biases:
-            return
-        bare = replace(plan, adjustments=replace(plan.adjustments, biases={}))
-        _, *halves = self.shifts(replace(first.planned, plan=bare), facts.noise_limits)
-        if max(map(_worst_excess, halves)) <= (1.0 - LEAST_GAIN) * first.excess:
-            config = replace(facts.config, bias_correction="off")
-            yield Proposal(replace(facts, config=config), "without bias correction")
-
-    def _with_tighter_budgets(self, first: _MeasuredPlan) -> Callable[[_MeasuredPlan], Iterator[Proposal]]:
-        """Return a proposer of tighter noise budgets than the first plan's, unless noise is spread over nodes
-        not worth it, and than those of a plan that gained on it, but does not hold."""
-
-        def proposer(best: _MeasuredPlan) -> Iterator[Proposal]:
-            if not self._noisy_nodes(first).is_spread:
-                yield from _with_tighter_budgets(first)
-            if best.excess <= (1.0 - LEAST_GAIN) * first.excess:
-                yield from _with_tighter_budgets(best)
-
-        return proposer
-
     def _without_noisy_nodes(self, first: _MeasuredPlan) -> Iterator[Proposal]:
         """Yield facts in which the nodes with excess noise stay float, or only those worth their time."""
         noisy = self._noisy_nodes(first)
         yield from self._without(first, (noisy.paying,) if noisy.is_spread else noisy.enough)
 
-    def _without(
-        self, plan: _MeasuredPlan, choices: Iterable[Sequence[RankedNode]], most: float | None = None
-    ) -> Iterator[Proposal]:
-        """Yield facts in which nodes stay float, of each choice of them; `most` as `Proposal` has it."""
+    def _without_more_nodes(self, best: _MeasuredPlan) -> Iterator[Proposal]:
+        """Yield facts in which the nodes with the excess noise of a poor plan stay float."""
+        yield from self._without(best, self._noisy_nodes(best).enough if best.is_poor else ())
+
+    def _without(self, plan: _MeasuredPlan, choices: Iterable[Sequence[RankedNode]]) -> Iterator[Proposal]:
+        """Yield facts in which nodes stay float, of each choice of them."""
         reason = because(ReasonCode.MEASURED_NOISE, samples=len(self.samples.samples))
         for nodes in choices:
             names = {name for one in nodes for name in one.nodes}
             if names:
                 own = [node.name for node in plan.facts.prepared.graph.nodes if node.name in names]
                 unfit = {**plan.facts.unfit, **dict.fromkeys(own, reason)}
-                yield Proposal(replace(plan.facts, unfit=unfit), "with more nodes in float", most=most)
+                yield Proposal(replace(plan.facts, unfit=unfit), "with more nodes in float")
 
     def _noisy_nodes(self, first: _MeasuredPlan) -> _NoisyNodes:
         """Return which nodes of a plan have the noise that is too much, as measured once."""
@@ -765,31 +707,6 @@ def _with_more_bits(first: _MeasuredPlan) -> Iterator[Proposal]:
             recipe = with_settings(recipe, settings, "weights")
             facts = replace(first.facts, config=recipe.config, recipe=recipe)
             yield Proposal(facts, "with weights of 8 bits")
-
-
-def _with_tighter_budgets(first: _MeasuredPlan) -> Iterator[Proposal]:
-    """Yield facts in which the outputs that are too far off have tighter noise budgets."""
-    off = {s.output: 20.0 * math.log10(min(s.excess, 1e3)) for s in first.shifts if s.excess > 1.0}
-    for times in TIGHTER_BUDGETS:
-        # In halves, so that the last digits of what a machine computes decide nothing.
-        decibels = {
-            n: max(math.ceil(2.0 * times * needed) / 2.0, MIN_BUDGET_STEP_DB) for n, needed in off.items()
-        }
-        quieter = {**first.facts.quieter, **decibels}
-        yield Proposal(replace(first.facts, quieter=quieter), "with more nodes in float")
-
-
-def _in_two_parts(first: _MeasuredPlan) -> Iterator[Proposal]:
-    """Yield facts in which dynamic LSTMs have their inputs in two parts."""
-    own = Implementation.RUNTIME
-    names = [
-        node.name
-        for node, entry in _recurrent_nodes(first.facts, first.planned)
-        if entry.kind is Kind.DYNAMIC and entry.implementation is own
-    ]
-    if names:
-        ways = {**first.facts.run_dynamic, **dict.fromkeys(names, Implementation.TWO_PARTS)}
-        yield Proposal(replace(first.facts, run_dynamic=ways), "with inputs of LSTMs in two parts")
 
 
 def _dynamic_proposers(first: _MeasuredPlan) -> list[Callable[[_MeasuredPlan], Iterator[Proposal]]]:

@@ -19,7 +19,7 @@ from qprof_onnx.profiles.records.check_samples import CheckSample, samples_conte
 from qprof_onnx.quantizer.evaluation import output_shift
 from qprof_onnx.quantizer.evaluation.output_shift import Measure, OutputShift
 from qprof_onnx.quantizer.plan import plan as plan_module
-from qprof_onnx.quantizer.plan.plan import Implementation, Kind
+from qprof_onnx.quantizer.plan.plan import Kind
 from qprof_onnx.quantizer.plan.reasons import ReasonCode
 from qprof_onnx.quantizer.planning import noise_budget
 from qprof_onnx.quantizer.planning.facts import PlanningFacts
@@ -49,7 +49,8 @@ def moved(tmp_path_factory: pytest.TempPathFactory) -> float:
 
 @pytest.fixture
 def demanding(moved: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let half as much move, whatever time that costs."""
+    """Let half as much move, whatever time that costs, of a plan whose noise no estimate tells."""
+    monkeypatch.setattr(noise_budget.NoiseRules, "too_noisy", lambda rules, decision: {})
     monkeypatch.setattr(output_shift, "MOST_MOVED", moved / 2.0)
     monkeypatch.setattr(closed_loop, "MIN_NOISE_PER_TIME", 0.01)
 
@@ -156,18 +157,6 @@ def test_a_limit_of_the_users_own_is_no_matter_of_runs_for_an_lstm(tmp_path: Pat
     assert ways_of(tmp_path / "m.onnx", samples, min_output_sqnr=30.0) == ["float"]
 
 
-def test_a_dynamic_lstm_that_is_too_noisy_as_run_has_its_input_in_two_parts(tmp_path: Path) -> None:
-    samples = listening(tmp_path / "m.onnx", (0.5,))
-    prepared, profile = open_prepared(tmp_path / "m.onnx"), qprof.profile(tmp_path / "m.onnx", samples)
-    ways = {"LSTM_s0": Implementation.RUNTIME}
-    facts = replace(model_facts(prepared, profile, load_recipe()), run_dynamic=ways)
-    first = plan_from(facts)
-    assert first.plan.nodes["LSTM_s0"].implementation is Implementation.RUNTIME
-    _, held, _ = closed_loop.plan_held_on_samples(facts, first, tmp_path / "m.onnx", samples)
-    assert held.plan.nodes["LSTM_s0"].implementation is Implementation.TWO_PARTS
-    assert any("with inputs of LSTMs in two parts" in note for note in map(str, held.plan.findings))
-
-
 def drawing(path: Path) -> list[dict[str, npt.NDArray[np.float32]]]:
     """Write a model whose output is drawn at random around what it computes, and return samples of it."""
     rng = np.random.default_rng(0)
@@ -244,6 +233,7 @@ def test_what_no_plan_can_hold_at_its_price_is_said(
 def test_a_poor_plan_gives_way_to_one_that_holds_whatever_that_costs(
     tmp_path: Path, moved: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(noise_budget.NoiseRules, "too_noisy", lambda rules, decision: {})
     monkeypatch.setattr(output_shift, "MOST_MOVED", moved / 5.0)
     monkeypatch.setattr(closed_loop, "MIN_NOISE_PER_TIME", 1e3)
     (check,) = quantized(tmp_path / "q.onnx", bias_correction="off").plan.origin.checks
@@ -379,7 +369,6 @@ def test_a_plan_that_does_not_hold_and_gains_nothing_gives_way_to_weights_or_flo
 ) -> None:
     monkeypatch.setattr(output_shift, "MOST_MOVED", moved / 5.0)
     monkeypatch.setattr(closed_loop, "MAX_FLOAT_NODES", 0)
-    monkeypatch.setattr(closed_loop, "TIGHTER_BUDGETS", ())
     monkeypatch.setattr(closed_loop, "MIN_GAIN", 0.99)
     result = quantized(tmp_path / "q.onnx", bias_correction="off")
     (check,) = result.plan.origin.checks
