@@ -8,11 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from qprof_onnx.profiles.base import strict_yaml as yaml_text
 from qprof_onnx.profiles.base.errors import ProfileError
 from qprof_onnx.profiles.observers.tensor_observer import TensorObserver
 from qprof_onnx.profiles.records.histogram import BINS, EqualBins, Histogram
@@ -87,24 +85,6 @@ def test_the_same_profile_gives_the_same_bytes_after_a_round_trip(values: Any) -
     assert dumps(loads(text)) == text
 
 
-def test_a_file_can_be_written_and_read(tmp_path: Path) -> None:
-    save_profile(SMALL, tmp_path / "p.yaml")
-    assert (tmp_path / "p.yaml").read_text() == TEXT
-    assert load_profile(tmp_path / "p.yaml") == SMALL
-
-
-def test_any_yaml_reader_can_read_the_file() -> None:
-    document = yaml.safe_load(TEXT)
-    assert document["format"] == "qprof-profile/1"
-    assert document["tensors"]["x"]["maximum"] == 2.0
-    assert document["tensors"]["x"]["shape"] == [None, 4]
-
-
-def test_reading_without_libyaml_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(yaml_text, "_Loader", yaml.SafeLoader)
-    assert loads(TEXT) == SMALL
-
-
 def test_runs_of_zeros_are_written_as_one_word() -> None:
     text = dumps(profile(x=tensor([1.0, 1.5, 1.5 + 2.0**-10, 2.0])))
     assert re.search(r'counts: "1 0\*\d+ 1 1 0\*\d+ 1"', text)
@@ -155,52 +135,18 @@ def changed(pattern: str, replacement: str) -> Callable[[], str]:
 
 
 MALFORMED = {
-    "not YAML": (changed("model:", "model: ]"), "line 4: not YAML: "),
-    "empty": (lambda: "", "holds 0 YAML documents instead of one"),
-    "two documents": (lambda: TEXT + "---\na: 1\n...\n", "holds 2 YAML documents"),
-    "not a mapping": (lambda: "- a\n...\n", "the document must be a mapping with the key 'format'"),
-    "no format": (lambda: "a: 1\n...\n", "key 'format' is missing; give a profile"),
-    "unknown format": (
-        changed("qprof-profile/1", "gguf/3"),
-        "unknown format 'gguf/3': this qprof reads 'qprof-profile/1' alone; give a profile",
-    ),
-    "a plan": (changed("qprof-profile/1", "qprof-plan/1"), "unknown format 'qprof-plan/1'.*give a profile"),
-    "another number": (
-        changed("profile/1", "profile/6"),
-        "unknown format 'qprof-profile/6': this qprof reads 'qprof-profile/1' alone; write it again",
-    ),
-    "cut off after a tensor": (lambda: TEXT[:-4], "the file is cut off"),
-    "cut off in a tensor": (lambda: TEXT[:-30], "the file is cut off"),
-    "missing key": (changed("    zeros: .*\n", ""), "tensor 'x': key 'zeros' is missing"),
     "unknown key": (changed("    zeros: ", "    zeroes: "), "tensor 'x': unknown key 'zeroes'.*mean 'zeros'"),
-    "missing top key": (changed("data:\n(  .*\n)*", ""), "the document: key 'data' is missing"),
-    "unknown top key": (changed("tool: ", "extra: 1\ntool: "), "the document: unknown key 'extra'"),
-    "unknown model key": (changed("  opset: ", "  opsett: "), "model: unknown key 'opsett'.*mean 'opset'"),
-    "duplicate key": (changed("    nan: 0", "    inf: 0"), r"line \d+: duplicate key 'inf'"),
-    "duplicate tensor": (changed("  x:\n", "  x: 1\n  x:\n"), "line 15: duplicate key 'x'"),
-    "anchor": (changed("opset: 17", "opset: &a 17"), "line 8: anchors and aliases are not used"),
-    "tag": (changed("opset: 17", "opset: !!python/name:os.system"), "line 8: the tag .* is not used"),
     "unknown origin": (
         changed("origin: qprof", "origin: TF Lite"),
         "origin 'TF Lite' is not the name of a format",
     ),
-    "tensor of wrong type": (changed("  x:\n(    .*\n)*", "  x: 3\n"), "tensor 'x' must be a mapping, not 3"),
-    "dtype of wrong type": (changed("dtype: float", "dtype: 3"), "tensor 'x': dtype must be text, not 3"),
     "unknown dtype": (
         changed("dtype: float", "dtype: flaot16"),
         "dtype 'flaot16' is not one of.*mean 'float16'",
     ),
-    "shape of wrong type": (
-        changed(r"\[null, 4\]", "4"),
-        "tensor 'x': shape must be a list, each a whole number from 0 on, not 4",
-    ),
     "negative dimension": (
         changed(r"\[null, 4\]", "[-1, 4]"),
         "tensor 'x': shape must be a whole number from 0 on, not -1",
-    ),
-    "minimum of wrong type": (
-        changed("minimum: -1.5", "minimum: low"),
-        "minimum must be a number, not 'low'",
     ),
     "infinite maximum": (changed("maximum: 2.0", "maximum: .inf"), "tensor 'x': maximum must be finite"),
     "NaN as minimum": (changed("minimum: -1.5", "minimum: .nan"), "tensor 'x': minimum must be finite"),
@@ -249,7 +195,6 @@ MALFORMED = {
         changed('counts: "1 ', 'counts: "9999999999999999999 '),
         "histogram: counts: a number is not below 2..63",
     ),
-    "counts of wrong type": (changed('counts: ".*"', "counts: [1, 2]"), "counts must be text, not 1"),
     "too many bins": (
         changed('counts: "1 ', f'counts: "{"1 " * BINS}'),
         "tensor 'x': histogram has more than 2000",
@@ -276,11 +221,6 @@ MALFORMED = {
         changed("samples: 3", "samples: -3"),
         "data: samples must be a whole number from 0 on, not -3",
     ),
-    "opset": (
-        changed("opset: 17", "opset: seventeen"),
-        "model: opset must be a whole number from 0 on, not 'seventeen'",
-    ),
-    "tensors": (changed(r"tensors:\n(  .*\n)*", "tensors: [x]\n"), "tensors must be a mapping, not a list"),
 }
 
 
@@ -307,22 +247,11 @@ def test_a_range_without_elements_is_refused() -> None:
         loads(text.replace("maximum: 0.0", "maximum: 1.0"))
 
 
-@given(st.integers(0, len(TEXT) - 2))
-def test_a_file_cut_off_anywhere_is_refused(length: int) -> None:
-    with pytest.raises(ProfileError):
-        loads(TEXT[:length])
-
-
 def test_a_profile_that_contradicts_itself_is_not_written(tmp_path: Path) -> None:
     wrong = profile(x=replace(SMALL["x"], count=9))
     with pytest.raises(ProfileError, match="tensor 'x': the histogram's counts add up to 4, not to count 9"):
         save_profile(wrong, tmp_path / "p.yaml")
     assert not (tmp_path / "p.yaml").exists()
-
-
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ProfileError, match=r"none\.yaml: cannot be read: No such file"):
-        load_profile(tmp_path / "none.yaml")
 
 
 # ------------------------------------------------------------------------------------------------ channels

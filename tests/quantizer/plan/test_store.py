@@ -1,23 +1,21 @@
 """Plans on disk: readable, edited by people, and never misread."""
 
 import re
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
-from qprof_onnx.profiles.base import strict_yaml as yaml_text
 from qprof_onnx.profiles.base.errors import PlanError
 from qprof_onnx.profiles.base.findings import Code, Finding
 from qprof_onnx.profiles.records.profile import ModelId
 from qprof_onnx.quantizer.numerics.affine import INT8, INT32, TYPES, UINT8, QuantParams
 from qprof_onnx.quantizer.plan.plan import Kind, NodePlan, QuantPlan, SharedScale
 from qprof_onnx.quantizer.plan.reasons import ReasonCode
-from qprof_onnx.quantizer.plan.store import dumps, load_plan, loads, save_plan
+from qprof_onnx.quantizer.plan.store import dumps, load_plan, loads
 from qprof_onnx.quantizer.targets.config import QuantConfig
 
 DATA = Path(__file__).parents[2] / "data"
@@ -198,29 +196,6 @@ def test_a_malformed_group_is_named(old: str, new: str, sentence: str) -> None:
     assert sentence in str(error.value)
 
 
-def test_a_file_can_be_written_and_read(tmp_path: Path) -> None:
-    save_plan(PLAN, tmp_path / "plan.yaml")
-    assert (tmp_path / "plan.yaml").read_text() == TEXT
-    assert load_plan(tmp_path / "plan.yaml") == PLAN
-
-
-def test_any_yaml_reader_can_read_the_file() -> None:
-    document = yaml.safe_load(TEXT)
-    assert document["tensors"]["7"] == {"type": "int32", "axis": 0, "scale": [1e-05, 3e-05], "zero_point": 0}
-    assert document["config"] == {
-        **{f.name: getattr(PLAN.config, f.name) for f in fields(QuantConfig)},
-        "keep_float": ["Softmax", "/head/*"],
-        "keep_16bit": [],
-        "fix_shapes": [],
-        "output_kind": [],
-    }
-
-
-def test_reading_without_libyaml_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(yaml_text, "_Loader", yaml.SafeLoader)
-    assert loads(TEXT) == PLAN
-
-
 def test_a_file_of_the_format_still_loads() -> None:
     assert load_plan(DATA / "plan-small.yaml") == PLAN
 
@@ -301,17 +276,7 @@ def test_findings_may_be_deleted() -> None:
 
 
 MALFORMED = {
-    "not YAML": ("tensors:", "tensors: {", "not YAML"),
-    "not a plan": ("qprof-plan/1", "qprof-profile/1", "unknown format 'qprof-profile/1'.*give a plan"),
-    "another number": (
-        "qprof-plan/1",
-        "qprof-plan/12",
-        "unknown format 'qprof-plan/12': this qprof reads 'qprof-plan/1' alone; write",
-    ),
-    "no format": ("format: qprof-plan/1\n", "", "key 'format' is missing; give a plan"),
-    "cut off": ("...\n", "", "the file is cut off: its last line is not '...'; copy"),
     "no nodes": ("nodes:\n", "node:\n", "unknown key 'node'; did you mean 'nodes'"),
-    "unknown top key": ("config:\n", "finding:\n", "unknown key 'finding'; did you mean 'findings'"),
     "unknown setting": ("  schema:", "  shcema:", "config: unknown key 'shcema'; did you mean 'schema'"),
     "unknown schema": (
         "asymmetric",
@@ -343,35 +308,12 @@ MALFORMED = {
         'adjustments: {roundings: {conv1: {params: "00", offsets: AAAA}}}\n...',
         "rounding of 'conv1': offsets must be int8 numbers, deflated and in base 64",
     ),
-    "setting of wrong type": (
-        "min_tensor_sqnr: 20.0",
-        "min_tensor_sqnr: high",
-        "min_tensor_sqnr must be a number, not 'high'",
-    ),
     "names of wrong type": (
         '[Softmax, "/head/*"]',
         "Softmax",
         "keep_float must be a list of names, not 'Softmax'",
     ),
-    "duplicate tensor": ("  w: {", "  x: {", "line 41: duplicate key 'x'; keep one"),
-    "duplicate node": ("  sum: {", "  conv1: {", "line 46: duplicate key 'conv1'; keep one"),
     "unknown type": ("uint8, scale", "unit8, scale", "tensor 'x': type 'unit8' is not one of.*mean 'uint8'"),
-    "unknown key": (
-        "zero_point: 128",
-        "offset: 128",
-        "tensor 'x': unknown key 'offset'; known keys are type",
-    ),
-    "missing key": (", zero_point: 128", "", "tensor 'x': key 'zero_point' is missing"),
-    "tensor of wrong type": (
-        "x: {type: uint8, scale: 0.0123, zero_point: 128}",
-        "x: 0.1",
-        "'x' must be a mapping",
-    ),
-    "scale of wrong type": (
-        "scale: 0.0123",
-        "scale: small",
-        "'x': scale must be a number or a list, each a number, not 'small'",
-    ),
     "negative scale": ("scale: 0.0123", "scale: -0.0123", "'x': scale -0.0123 is not a positive float32"),
     "scale too small": ("scale: 0.0123", "scale: 1e-50", "'x': scale 1e-50 is not a positive float32"),
     "scale too large": ("scale: 0.0123", "scale: 1e39", r"'x': scale 1e\+39 is not a positive float32"),
@@ -408,17 +350,6 @@ MALFORMED = {
         "kind: quantised",
         "'conv1': kind 'quantised' is not one of.*mean 'quantized'",
     ),
-    "unknown node key": (
-        "kind: quantized",
-        "kind: quantized, why: x",
-        "node 'conv1': unknown key 'why'; known keys are kind",
-    ),
-    "missing kind": ("conv1: {kind: quantized", "conv1: {reason: x", "node 'conv1': key 'kind' is missing"),
-    "bare word": (
-        "conv1: {kind: quantized}",
-        "conv1: integer",
-        "node 'conv1' must be a mapping, not 'integer'",
-    ),
     "input by name": ("{0: {", "{x: {", "node 'add': inputs: 'x' is not an input's number"),
     "input number twice": (" 1: {", " 00: {", "node 'add': inputs: '00' is not an input's number"),
     "type of an input": (
@@ -426,12 +357,6 @@ MALFORMED = {
         "{0: {type: u8",
         "node 'add': input '0': type 'u8' is not one of",
     ),
-    "reason of wrong type": (
-        "kind: quantized}",
-        "kind: quantized, reason: 3}",
-        "reason must be text or a mapping, not 3; put it in",
-    ),
-    "alias": ("conv1: {", "conv1: &c {", "line 44: anchors and aliases are not used here; write the value"),
 }
 
 
@@ -443,14 +368,3 @@ def test_each_way_of_being_malformed_has_its_sentence(way: str, tmp_path: Path) 
     with pytest.raises(PlanError, match=sentence) as caught:
         load_plan(tmp_path / "plan.yaml")
     assert re.match(r"plan\.yaml: .*; .+", str(caught.value)), "file, what, and what to do"
-
-
-@given(st.integers(0, len(TEXT) - 2))
-def test_a_file_cut_off_anywhere_is_refused(length: int) -> None:
-    with pytest.raises(PlanError):
-        loads(TEXT[:length])
-
-
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(PlanError, match=r"none\.yaml: cannot be read: No such file"):
-        load_plan(tmp_path / "none.yaml")
