@@ -75,7 +75,7 @@ from ..search.fallback_nodes import blamed_on_nodes, plan_that_runs, with_fallba
 from ..search.float16_check import with_float32_nodes_on_samples
 from ..search.options import SpeedCheckOptions
 from ..search.speed_check import SpeedCheck, check_speed
-from ..search.verdict import NOTHING_TO_QUANTIZE, composition_of
+from ..search.verdict import NOTHING_TO_QUANTIZE, USE_FLOAT, composition_of
 from ..targets.config import DATA_FREE, WITH_SAMPLES, QuantConfig, size_in_bytes, split_shapes
 from ..targets.loading import goes_with, load_recipe
 from ..targets.target import Recipe
@@ -368,12 +368,17 @@ def _estimates_checked(
 
 
 def _nothing_quantized(plan: QuantPlan, graph: Graph) -> tuple[Finding, ...]:
-    """Return a finding if no node is quantized, and few-bit floats were requested, or there is no product."""
+    """Return a finding if no node is quantized, and few-bit floats were requested, or there is nothing that
+    could be."""
     kind = plan.config.activation_type
     if plan.int8_caches or any(entry.kind is not Kind.FLOAT for entry in plan.nodes.values()):
         return ()
     if not composition_of(plan, graph, None).products:
         return (NOTHING_TO_QUANTIZE,)
+    if plan.config.mode in DATA_FREE:
+        (_, reason, _), *_ = plan.float_nodes()
+        sentence = f"there is nothing to quantize ({reason})"
+        return (Finding(Code.NOTHING_QUANTIZED, sentence, remedy=USE_FLOAT),)
     if not TYPES[kind].is_float:
         return ()
     sentence = f"nothing is quantized: no node takes {kind}"
