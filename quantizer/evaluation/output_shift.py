@@ -160,8 +160,7 @@ class OutputShift:
         found = bootstrap_interval(lost, len(noise))
         if not math.isfinite(found.high - found.low):
             return f"{self.sqnr:.1f} dB"
-        on = f"{len(noise)} sample{'s'[: len(noise) != 1]}"
-        return f"{self.sqnr:.1f} dB, {-found.high:.0f} to {-found.low:.0f} on {on}"
+        return f"{self.sqnr:.1f} dB, {-found.high:.0f} to {-found.low:.0f}"
 
     @property
     def excess(self) -> float:
