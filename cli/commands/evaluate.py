@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...profiles.base.findings import Severity, listed, of_severity
-from ...profiles.base.presentation import size_change, size_text
+from ...profiles.base.presentation import counted, size_change, size_text
 from ...quantizer.api.options import Judge
 from ...quantizer.evaluation.options import EvaluationOptions, Gate
 from ..console import (
@@ -246,7 +246,7 @@ def evaluation_text(result: Evaluation, *, verbose: bool = True, floats_speed: b
     if (result.runtime, result.provider) != ("onnxruntime", "CPUExecutionProvider"):
         elsewhere = f", {result.runtime} with {result.provider}"
     pair = f"{result.quantized_model} against {result.float_model}"
-    lines.append(f"compared   {pair} on {result.samples} samples{elsewhere}")
+    lines.append(f"compared   {pair} on {counted(result.samples, result.rows)}{elsewhere}")
     alarms = of_severity(result.findings, Severity.ALARM)
     lines += [f"{label:10} {text}" for label, text in listed(alarms, codes=verbose)]
     lines += [f"{'NOT PROVEN' if result.gated else 'doubt':10} {doubt}" for doubt in result.doubts]

@@ -168,6 +168,12 @@ def decibels(value: float | None) -> str:
     return "equal" if value == float("inf") else f"{value:.2f}"
 
 
+def counted(samples: int, rows: int) -> str:
+    """Return how many rows there are, in words; samples, if each is one row or their rows are not known."""
+    number, what = (samples, "sample") if rows in (0, samples) else (rows, "row")
+    return f"{number} {what}{'s'[: number != 1]}"
+
+
 def size_change(before: int, after: int) -> str:
     """Return how many times smaller, or larger, a file is than another one, both in bytes."""
     if before == after:

@@ -20,7 +20,7 @@ import msgspec
 from ...profiles.base.errors import ConfigError, MalformedError, ModelError
 from ...profiles.base.json_values import parse_json
 from ...profiles.base.output_files import read_bytes
-from ...profiles.base.presentation import Presentation, Presented, decibels, size_change, size_text
+from ...profiles.base.presentation import Presentation, Presented, counted, decibels, size_change, size_text
 from ...profiles.base.strict_yaml import flow_text
 from ...profiles.base.tool import tool_name
 from ..model.external_data import external_files
@@ -248,7 +248,7 @@ def _page(card: Card) -> Iterator[str]:
     """Yield the figures, the files by their digests, and the command that repeats the measurement."""
     evaluation, asked, machine = card.evaluation, card.asked, card.machine
     name, origin = _code(card.quantized_model[0].name), _code(card.float_model[0].name)
-    samples = f"{evaluation.samples} samples of {_code(asked.data)}"
+    samples = f"{counted(evaluation.samples, evaluation.rows)} of {_code(asked.data)}"
     yield f"\n# {name}\n"
     yield f"Quantized from {origin}. Both were run on {samples} by {card.tool}; what it found:\n"
     yield "| | float | quantized | |"

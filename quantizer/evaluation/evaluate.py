@@ -16,7 +16,15 @@ import numpy.typing as npt
 from ...profiles.base.errors import ConfigError, DataError, ModelError, nearest
 from ...profiles.base.findings import Code, Finding, Severity, gravest_first, listed, of_severity
 from ...profiles.base.json_values import NOT_IN_JSON
-from ...profiles.base.presentation import Presentation, Presented, Table, decibels, percent, size_text
+from ...profiles.base.presentation import (
+    Presentation,
+    Presented,
+    Table,
+    counted,
+    decibels,
+    percent,
+    size_text,
+)
 from ...profiles.base.progress import Shown, stages
 from ...profiles.base.tool import note
 from ...profiles.runtime.providers import CPU
@@ -246,7 +254,7 @@ class Evaluation(Presented):
         """Return scores, samples, size, latency and failures of the gate; and a table of the outputs."""
         facts = [
             *self._task(),
-            ("samples", str(self.samples)),
+            ("compared on", counted(self.samples, self.rows)),
             ("size", f"{size_text(self.float_bytes)} float, {size_text(self.quantized_bytes)} quantized"),
         ]
         if self.latency is not None:

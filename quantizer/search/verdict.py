@@ -13,7 +13,7 @@ from math import inf
 
 from ...profiles.base.findings import Code, Finding, Severity, gravest_first, listed, of_severity
 from ...profiles.base.json_values import NOT_IN_JSON
-from ...profiles.base.presentation import Presentation, Presented, Table, size_change, size_text
+from ...profiles.base.presentation import Presentation, Presented, Table, counted, size_change, size_text
 from ...profiles.base.tuned import tuned
 from ...profiles.records.profile import Profile
 from ..costs.float_regions import is_unprofitable
@@ -361,8 +361,8 @@ class HeldOut:
     def text(self) -> str:
         """Return which samples they are."""
         if self.seen:
-            return f"the {_count(self.samples, 'sample')} that the profile was made from"
-        count = _count(self.rows, "row") if self.rows != self.samples else _count(self.samples, "sample")
+            return f"the {counted(self.samples, self.rows)} that the profile was made from"
+        count = counted(self.samples, self.rows)
         if self.are_held_out:
             count = count.replace(" ", " held-out ", 1)
         held_out, of = self.sequences
@@ -375,7 +375,7 @@ class HeldOut:
             return "judged on the profile's own sample only"
         if self.rows >= TOO_FEW_ROWS:
             return ""
-        return f"judged on {_count(self.rows, 'row' if self.rows != self.samples else 'sample')} only"
+        return f"judged on {counted(self.samples, self.rows)} only"
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -570,12 +570,18 @@ class Verdict(Presented):
             parts.append(self.worst.text)
         facts = "; ".join(parts) or "nothing that is float could be compared"
         on = "" if self.accuracy is not None else f" (on {self.held_out.text})"
-        facts = "; ".join(filter(None, [f"{facts}{on}", self.why]))
+        parts = [f"{facts}{on}", self.why]
+        facts = "; ".join(filter(None, reversed(parts) if self.is_vain else parts))
         is_few = self.grade == "good" and bool(self.held_out.few_text)
         if is_few or (self.grade == "good" and self.decision.so_far):
             facts = "; ".join(filter(None, [self.held_out.few_text if is_few else "", facts]))
             return f"good so far{self._weights_only}: {facts}"
         return f"{self.grade}{self._weights_only}: {facts}"
+
+    @property
+    def is_vain(self) -> bool:
+        """Whether it is fair only as int8 brings nothing."""
+        return self.grade == "fair" and self.decision.grade == "good"
 
     @property
     def is_unsure(self) -> bool:
@@ -589,7 +595,7 @@ class Verdict(Presented):
     def why(self) -> str:
         """Return whether the score or the output decides, and why, where these differ; else ""."""
         scored, decision = self.score or self.accuracy, self.decision
-        if self.grade == "fair" and decision.grade == "good":
+        if self.is_vain:
             return "as it is hardly smaller and hardly faster than float, int8 brings nothing"
         if scored is None or self.worst is None or self.grade != decision.grade:
             return ""

@@ -12,6 +12,7 @@ from typing import Literal, TypeVar
 from ....profiles.base.findings import Code, Finding, gravest_first
 from ....profiles.base.improvement import improved
 from ....profiles.base.options import options_of
+from ....profiles.base.presentation import counted
 from ....profiles.base.tool import tool_name
 from ...api.drift import DriftReport
 from ...api.options import DriftLimits
@@ -343,15 +344,15 @@ def _outputs(
 
 
 def _seen_text(evaluation: Evaluation, limits: NoiseLimits | None = None) -> str:
-    count = evaluation.samples
     kinds = set() if limits is None else set(limits.kinds.values())
     state = ", each with the float model's state" if len(kinds) > 1 and "state" in kinds else ""
-    return f"{count} sample{'s'[: count != 1]} that the profile keeps{state}"
+    return f"{counted(evaluation.samples, evaluation.rows)} that the profile keeps{state}"
 
 
 def _facts(evaluation: Evaluation, *, seen: bool) -> Iterator[Fact]:
     """Yield the facts of an evaluation besides outputs, sizes and latency."""
-    yield Fact("samples", _seen_text(evaluation) if seen else str(evaluation.samples))
+    on = _seen_text(evaluation) if seen else counted(evaluation.samples, evaluation.rows)
+    yield Fact("compared on", on)
     a = evaluation.accuracy
     if a is not None:
         yield Fact(

@@ -59,7 +59,7 @@ def test_one_sample_is_judged_on_itself() -> None:
     found = split_samples(read_digests(data(3), SPECS, None))
     assert found.description.seen
     assert found.description.rows == 3
-    assert found.description.text == "the 1 sample that the profile was made from"
+    assert found.description.text == "the 3 rows that the profile was made from"
 
 
 def test_both_parts_together_are_the_data() -> None:
