@@ -5,6 +5,7 @@ It imports the whole quantizer: commands import it when they print.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, make_dataclass
@@ -33,8 +34,8 @@ from ..quantizer.evaluation.latency import Latency
 from ..quantizer.evaluation.layers import LayerReport
 from ..quantizer.evaluation.verification import Verification
 from ..quantizer.noise.estimate_check import EstimateCheck, ExpectedSqnr
-from ..quantizer.plan.plan import OutputCheck, PredictedTime
-from ..quantizer.plan.store import PlanFields
+from ..quantizer.plan.plan import OutputCheck, PredictedTime, QuantPlan
+from ..quantizer.plan.store import NOTATION
 from ..quantizer.search.verdict import FloatNodes, Judged
 from ..quantizer.targets.config import QuantConfig
 from ..quantizer.targets.loading import IDENTITY
@@ -292,6 +293,7 @@ RecipeDocument = reduce(
 # ---------------------------------------- the schemas
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
+REF, USED = "#/$defs/{name}", r"#/\$defs/(\w+)"
 NUMBER = {"anyOf": [{"type": "number"}, {"enum": ["inf", "-inf", "nan"]}]}
 """A number of a `--json` document: JSON has no infinity."""
 _ARRAYS: dict[object, dict[str, Any]] = {np.ndarray: {"type": "array"}, Callable: {"not": {}}}
@@ -306,14 +308,16 @@ class Document:
     Attributes:
         about: where it comes from, in a few words.
         record: its type, or a union of types.
-        version: of a `--json` document; 0 for a file that people write.
+        version: in its key `format`; 0 without one.
         more: keys besides the fields of the record, with their types.
+        notation: the records that have other fields in it, and these; of a file, which has no infinities.
     """
 
     about: str
     record: Any
     version: int = 0
     more: Mapping[str, Any] | None = None
+    notation: Mapping[type, type] = field(default_factory=dict)
 
 
 _NAMES = tuple[str, ...]
@@ -328,7 +332,7 @@ def _of_plugin(module: str, record: str) -> Any:
 _ALL_DOCUMENTS: Mapping[str, Document] = {
     "config": Document("a configuration file, for --config", ConfigDocument),
     "preprocess": Document("a recipe, for --preprocess", RecipeDocument),
-    "plan": Document("a plan: quantize --save-plan, show --json", PlanFields),
+    "plan": Document("a plan: quantize --save-plan, show --json", QuantPlan, 1, notation=NOTATION),
     "quantization": Document("quantize --json", Quantization, 1),
     "operators": Document("targets NAME --json", Operators, 1),
     "targets": Document("targets --json", Targets, 1),
@@ -364,12 +368,17 @@ def schema_of(name: str) -> dict[str, Any]:
     document = DOCUMENTS[name]
     kinds = get_args(document.record) or (document.record,)
     refs, records = msgspec.json.schema_components(
-        kinds, ref_template="#/$defs/{name}", schema_hook=_ARRAYS.__getitem__
+        (*kinds, *document.notation.values()), ref_template=REF, schema_hook=_ARRAYS.__getitem__
     )
-    if document.version:
+    refs = refs[: len(kinds)]
+    if document.notation:
+        pairs = document.notation.items()
+        names = {REF.format(name=a.__name__): REF.format(name=b.__name__) for a, b in pairs}
+        records = _used(_as_in_file(records, names), refs)
+    elif document.version:
         records = _with_infinities(records)
-        for ref in refs:
-            _add_keys(records[ref["$ref"].rpartition("/")[2]], name, document)
+    for ref in refs if document.version else ():
+        _add_keys(records[ref["$ref"].rpartition("/")[2]], name, document)
     bases = {kind.__name__: [base.__doc__ or "" for base in kind.__mro__[1:]] for kind in kinds}
     for title, record in records.items():
         if "properties" in record:
@@ -377,6 +386,28 @@ def schema_of(name: str) -> dict[str, Any]:
             _describe(record, bases.get(title, []))
     top = refs[0] if len(refs) == 1 else {"anyOf": list(refs)}
     return {"$schema": DRAFT, "title": f"qprof {name}: {document.about}", **top, "$defs": records}
+
+
+def _as_in_file(schema: Any, refs: Mapping[str, str]) -> Any:
+    """Return a schema that refers to the records of the file, without defaults that are records in memory."""
+    if isinstance(schema, dict):
+        return {
+            key: refs.get(value, value) if key == "$ref" else _as_in_file(value, refs)
+            for key, value in schema.items()
+            if key != "default" or not isinstance(value, dict)
+        }
+    return [_as_in_file(item, refs) for item in schema] if isinstance(schema, list) else schema
+
+
+def _used(records: dict[str, Any], refs: Sequence[Any]) -> dict[str, Any]:
+    """Return the records that some begin with, in their order, and those that these lead to."""
+    used, left = set[str](), re.findall(USED, json.dumps(refs))
+    while left:
+        name = left.pop()
+        if name not in used:
+            used.add(name)
+            left += re.findall(USED, json.dumps(records[name]))
+    return {name: record for name, record in records.items() if name in used}
 
 
 def _add_keys(record: dict[str, Any], name: str, document: Document) -> None:

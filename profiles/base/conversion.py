@@ -106,7 +106,8 @@ def read_value(value: object, hint: Any, where: str, decoders: Decoders | None =
     if _is_record(kind):
         return read_record(value, kind, where, decoders)
     if kind is Mapping and isinstance(value, Mapping):
-        place = where.removesuffix("s")  # an entry of "tensors" is "tensor 'x'"
+        plural = "es" if where.endswith("ses") else "s"
+        place = where.removesuffix(plural)  # an entry of "tensors" is "tensor 'x'", of "biases" "bias 'x'"
         return {
             _converted(key, args[0], f"{place} '{key}'", strict=False): read_value(
                 item, args[1], f"{place} '{key}'", decoders

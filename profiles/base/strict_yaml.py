@@ -62,7 +62,7 @@ def flow_text(value: object) -> str:
         case float():
             return float_text(value)
         case Mapping():
-            return "{" + ", ".join(f"{text(str(k))}: {flow_text(v)}" for k, v in value.items()) + "}"
+            return "{" + ", ".join(f"{flow_text(k)}: {flow_text(v)}" for k, v in value.items()) + "}"
         case Sequence():
             return "[" + ", ".join(map(flow_text, value)) + "]"
     raise TypeError(f"{type(value).__name__} cannot be written in YAML")

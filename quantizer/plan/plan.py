@@ -11,9 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import onnx_ir as ir
+from msgspec import Meta
 
 from ...profiles.base.arguments import checks_arguments
 from ...profiles.base.findings import Finding, listed
@@ -47,6 +48,15 @@ class EqualizationScales:
     inserted: bool = False
 
 
+Positive = Annotated[int, Meta(ge=1)]
+
+if TYPE_CHECKING:
+    Int8s: TypeAlias = bytes | memoryview
+    Numbers: TypeAlias = tuple[float, ...]
+else:  # as the plan's file has them
+    Int8s, Numbers = bytes, Annotated[str | float, "numbers with spaces between them"]
+
+
 @dataclass(frozen=True)
 class RoundingOffsets:
     """How one weight is rounded: how far each quantized value is from the nearest.
@@ -57,7 +67,7 @@ class RoundingOffsets:
             (`rounded_weights.params_digest`).
     """
 
-    offsets: bytes | memoryview
+    offsets: Int8s
     params: str
 
 
@@ -80,10 +90,10 @@ class Adjustments:
     """
 
     equalization: Mapping[str, EqualizationScales] = field(default_factory=dict)
-    biases: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    biases: Mapping[str, Numbers] = field(default_factory=dict)
     roundings: Mapping[str, RoundingOffsets] = field(default_factory=dict)
-    padded_channels: Mapping[str, int] = field(default_factory=dict)
-    folded_widths: Mapping[str, int] = field(default_factory=dict)
+    padded_channels: Mapping[str, Positive] = field(default_factory=dict)
+    folded_widths: Mapping[str, Positive] = field(default_factory=dict)
     shapes: Mapping[str, tuple[Dim, ...]] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
@@ -393,6 +403,7 @@ class PlanOrigin:
         checks: what was measured of outputs before the model was written; () where it was not run.
         time: what a run is predicted to take; None where the target has no times of kernels, or they were not
             to be used.
+        decisions: in a file, digest of the plan that these estimates are of (`provenance.plan_digest`).
     """
 
     profile: str = ""
@@ -400,6 +411,7 @@ class PlanOrigin:
     sqnr_bands: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     checks: tuple[OutputCheck, ...] = ()
     time: PredictedTime | None = None
+    decisions: str = ""
 
     def __bool__(self) -> bool:
         return bool(self.profile or self.estimated_sqnr or self.checks or self.time)

@@ -56,37 +56,34 @@ import math
 import os
 import re
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias, get_args
+from typing import Annotated, Any, Literal, TypeAlias
 
 import numpy as np
 from msgspec import Meta
 
 from ...profiles.base.arguments import checks_arguments
-from ...profiles.base.conversion import Count, keys_at, read_record, read_value
+from ...profiles.base.conversion import Count, Decoders, keys_at, read_record, read_value
 from ...profiles.base.errors import MalformedError, PlanError, not_one_of
 from ...profiles.base.findings import Finding
 from ...profiles.base.output_files import FileBatch, read_text, write_atomically
-from ...profiles.base.strict_yaml import block, entry, float_text, flow_text, parse_file, text
-from ...profiles.records.profile import ModelId
+from ...profiles.base.strict_yaml import block, entry, flow_text, parse_file, text
 from ...profiles.records.store import model_fields
 from ..numerics.affine import TYPES, QuantParams
 from ..targets.config import QuantConfig, config_from_mapping
 from .plan import (
-    NO_ADJUSTMENTS,
     Adjustments,
     EqualizationScales,
     Implementation,
     Kind,
     NodePlan,
+    Numbers,
     OutputCheck,
     PlanOrigin,
-    PredictedTime,
     QuantPlan,
     RoundingOffsets,
-    SharedScale,
 )
 from .provenance import plan_digest
 from .reasons import FloatReason, ReasonCode, detail_names, figure_names
@@ -94,8 +91,7 @@ from .reasons import FloatReason, ReasonCode, detail_names, figure_names
 PlanLike: TypeAlias = str | os.PathLike[str] | QuantPlan
 """A plan: a file, or the object."""
 
-Format = Literal["qprof-plan/1"]
-(FORMAT,) = get_args(Format)
+FORMAT = "qprof-plan/1"
 ADVICE = "correct the file, or write it again with 'qprof quantize --save-plan'"
 OTHER_FILE = (
     "give a plan written by 'qprof quantize --save-plan', or by 'qprof import' from another tool's file"
@@ -157,150 +153,120 @@ def _texts(plan: QuantPlan) -> Iterator[str]:
     """Yield the text of a plan file in pieces: of a large model they are hundreds of megabytes."""
     config = {f.name: getattr(plan.config, f.name) for f in fields(QuantConfig)}
     yield block({"format": FORMAT, "tool": plan.tool})
-    yield from _section("model", [block(model_fields(plan.model), 2)])
-    yield from _section("config", [block(config, 2)])
-    yield from _section("findings", map(_finding_text, plan.findings), empty="[]")
-    yield from _section(
-        "tensors", (entry(n, _params_text(p), 2) for n, p in plan.tensors.items()), empty="{}"
+    yield block({"model": model_fields(plan.model), "config": config}, levels=2)
+    yield from _entries("findings", list(plan.findings), levels=1)
+    yield from _entries("tensors", plan.tensors, levels=1)
+    yield from _entries("nodes", plan.nodes, levels=1)
+    yield from _entries(
+        "shared_scales",
+        [{name: getattr(shared, name) for name in SHARED} for shared in plan.shared_scales],
+        levels=3,
     )
-    yield from _section(
-        "nodes", (entry(n, _node_text(node), 2) for n, node in plan.nodes.items()), empty="{}"
-    )
-    yield from _section("shared_scales", map(_shared_scale_text, plan.shared_scales), empty="[]")
-    yield from _section("adjustments", _adjustments_texts(plan.adjustments))
-    yield from _section("borders", (entry(n, _params_text(p), 2) for n, p in plan.borders.items()))
+    if written := _without_empty(_adjustments_written(plan.adjustments)):
+        yield from _entries("adjustments", written, levels=2)
+    if plan.borders:
+        yield from _entries("borders", plan.borders, levels=1)
     if plan.origin:
-        yield from _section("origin", _origin_texts(plan))
+        yield from _entries("origin", _origin(plan), levels=2)
     yield "...\n"
 
 
-def _section(name: str, entries: Iterable[str], indent: int = 0, empty: str = "") -> Iterator[str]:
-    """Yield a key above its entries; without any, the key with the value `empty`, or nothing for ""."""
-    key, has_entries = f"{' ' * indent}{name}:", False
-    for lines in filter(None, entries):
-        yield lines if has_entries else f"{key}\n{lines}"
-        has_entries = True
-    if empty and not has_entries:
-        yield f"{key} {empty}\n"
+def _entries(key: str, value: Any, indent: int = 0, *, levels: int) -> Iterator[str]:
+    """Yield the lines of an entry, with lines of their own for what is in it to a depth of `levels`."""
+    value = _WRITTEN[type(value)](value) if type(value) in _WRITTEN else value
+    if not levels or not value or not isinstance(value, Mapping | list):
+        yield entry(key, flow_text(value), indent)
+        return
+    yield f"{' ' * indent}{text(key)}:\n"
+    if isinstance(value, Mapping):
+        for name, item in value.items():
+            yield from _entries(name, item, indent + 2, levels=levels - 1)
+        return
+    pad = " " * (indent + 2)
+    for item in value:
+        if levels == 1:
+            yield f"{pad}- {flow_text(_WRITTEN[type(item)](item))}\n"
+        else:
+            lines = (line for k, v in item.items() for line in _entries(k, v, indent + 4, levels=levels - 2))
+            yield f"{pad}- {''.join(lines).lstrip()}"
 
 
-def _finding_text(finding: Finding) -> str:
-    """Return a finding on one line, without its severity, which follows from the code."""
-    items = {"code": finding.code.value, "sentence": finding.sentence, "subject": finding.subject}
-    known: dict[str, object] = {name: value for name, value in items.items() if value}
-    if finding.figures:
-        known["figures"] = dict(finding.figures)
-    if finding.remedy:
-        known["remedy"] = finding.remedy
-    return f"  - {flow_text(known)}\n"
+def _without_empty(mapping: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the entries that are no empty texts, mappings or lists."""
+    return {key: value for key, value in mapping.items() if value}
 
 
-def _params_text(params: QuantParams) -> str:
-    scales = [float_text(scale, str(np.float32(scale))) for scale in params.scale.tolist()]
-    points = [str(point) for point in params.zero_point.tolist()]
-    items = [f"type: {params.qtype.name}"]
-    if params.axis is not None:
-        items.append(f"axis: {params.axis}")
-    if params.block_size is not None:
-        items.append(f"block_size: {params.block_size}")
-    items.append(f"scale: {scales[0]}" if params.axis is None else f"scale: [{', '.join(scales)}]")
-    items.append(
-        f"zero_point: {points[0]}" if len(set(points)) == 1 else f"zero_point: [{', '.join(points)}]"
-    )
-    return "{" + ", ".join(items) + "}"
-
-
-def _node_text(node: NodePlan) -> str:
-    items = [f"kind: {node.kind.value}"]
-    if node.implementation:
-        items.append(f"implementation: {node.implementation}")
-    if node.because:
-        items.append(f"reason: {_reason_text(node.because)}")
-    if node.float32:
-        items.append(f"float32: {_reason_text(node.float32)}")
-    if node.inputs:
-        inputs = ", ".join(f"{index}: {_params_text(p)}" for index, p in sorted(node.inputs.items()))
-        items.append(f"inputs: {{{inputs}}}")
-    return "{" + ", ".join(items) + "}"
-
-
-def _reason_text(reason: FloatReason | str) -> str:
-    if isinstance(reason, FloatReason) and reason.code is not ReasonCode.UNKNOWN:
-        details = {"code": reason.code.value, **reason.details}
-        if reason.price:
-            details["price"] = reason.price
-        return flow_text(details)
-    return text(str(reason))
-
-
-def _shared_scale_text(shared: SharedScale) -> str:
-    members = (entry(name, flow_text(list(own)), 6) for name, own in shared.members.items())
-    head = {
-        "range": list(shared.range),
-        "range_set_by": list(shared.range_set_by),
-        "tied_by": list(shared.tied_by),
+def _written_params(params: QuantParams) -> dict[str, Any]:
+    scales, points = params.scale.astype(str).tolist(), params.zero_point.tolist()
+    numbers = list(map(float, scales))  # the shortest decimals of float32
+    return {
+        "type": params.qtype.name,
+        **({} if params.axis is None else {"axis": params.axis}),
+        **({} if params.block_size is None else {"block_size": params.block_size}),
+        "scale": numbers[0] if params.axis is None else numbers,
+        "zero_point": points[0] if len(set(points)) == 1 else points,
     }
-    return "  - " + "".join([block(head, 4), *_section("members", members, 4)]).removeprefix("    ")
 
 
-def _adjustments_texts(adjustments: Adjustments) -> Iterator[str]:
-    equalization = []
-    for name, scales in adjustments.equalization.items():
-        exponents = " ".join(str(math.frexp(scale)[1] - 1) for scale in scales.scales)
-        inserted = "true" if scales.inserted else "false"
-        value = f"{{axis: {scales.axis}, inserted: {inserted}, log2_scales: {text(exponents)}}}"
-        equalization.append(entry(name, value, 4))
-    biases = (
-        entry(name, text(" ".join(str(np.float32(number)) for number in delta)), 4)
-        for name, delta in adjustments.biases.items()
+def _written_node(node: NodePlan) -> dict[str, Any]:
+    return _without_empty(
+        {
+            "kind": node.kind,
+            "implementation": node.implementation,
+            "reason": _reason(node.because),
+            "float32": _reason(node.float32),
+            "inputs": {index: _written_params(params) for index, params in sorted(node.inputs.items())},
+        }
     )
-    roundings = (
-        entry(name, f"{{params: {text(rounding.params)}, offsets: {text(_packed(rounding.offsets))}}}", 4)
-        for name, rounding in adjustments.roundings.items()
-    )
-    padded = (entry(name, str(channels), 4) for name, channels in adjustments.padded_channels.items())
-    yield from _section("equalization", equalization, 2)
-    yield from _section("biases", biases, 2)
-    yield from _section("roundings", roundings, 2)
-    yield from _section("padded_channels", padded, 2)
-    folded = (entry(name, str(columns), 4) for name, columns in adjustments.folded_widths.items())
-    yield from _section("folded_widths", folded, 2)
-    shapes = (entry(name, flow_text(list(shape)), 4) for name, shape in adjustments.shapes.items())
-    yield from _section("shapes", shapes, 2)
 
 
-def _packed(offsets: bytes | memoryview) -> str:
+def _reason(reason: FloatReason | str) -> dict[str, Any] | str:
+    if isinstance(reason, FloatReason) and reason.code is not ReasonCode.UNKNOWN:
+        price = {"price": reason.price} if reason.price else {}
+        return {"code": reason.code, **reason.details, **price}
+    return str(reason)
+
+
+def _adjustments_written(adjustments: Adjustments) -> dict[str, Any]:
+    biases = {n: " ".join(map(str, np.array(d, np.float32))) for n, d in adjustments.biases.items()}
+    return {**vars(adjustments), "biases": biases}
+
+
+def _written_equalization(scales: EqualizationScales) -> dict[str, Any]:
+    exponents = " ".join(str(math.frexp(scale)[1] - 1) for scale in scales.scales)
+    return {"axis": scales.axis, "inserted": scales.inserted, "log2_scales": exponents}
+
+
+def _written_rounding(rounding: RoundingOffsets) -> dict[str, Any]:
     """Return offsets of rounded weights, deflated, in base 64.
 
     They repeat by accident only: to look for repeats takes 50 to 130 times as long, for up to 15 % of the
     size.
     """
     compressor = zlib.compressobj(9, zlib.DEFLATED, zlib.MAX_WBITS, zlib.DEF_MEM_LEVEL, zlib.Z_RLE)
-    return base64.b64encode(compressor.compress(offsets) + compressor.flush()).decode()
+    packed = compressor.compress(rounding.offsets) + compressor.flush()
+    return {"params": rounding.params, "offsets": base64.b64encode(packed).decode()}
 
 
-def _origin_texts(plan: QuantPlan) -> Iterator[str]:
+def _origin(plan: QuantPlan) -> dict[str, Any]:
     origin = plan.origin
-    yield block({"profile": origin.profile, "decisions": plan_digest(plan)}, 2)
-    estimates = (entry(name, repr(float(db)), 4) for name, db in origin.estimated_sqnr.items())
-    bands = (
-        entry(name, f"[{float(low)!r}, {float(high)!r}]", 4)
-        for name, (low, high) in origin.sqnr_bands.items()
-    )
-    checks = (
-        f"    - {{output: {flow_text(c.output)}, measure: {flow_text(c.measure)}, value: {float(c.value)!r}, "
-        f"limit: {float(c.limit)!r}, samples: {c.samples}"
-        + ("" if c.sqnr is None else f", sqnr: {float(c.sqnr)!r}")
-        + (f", fault: {flow_text(c.fault)}" if c.fault else "")
-        + (f", figures: {flow_text(c.figures)}" if c.figures else "")
-        + "}\n"
-        for c in origin.checks
-    )
-    yield from _section("estimated_sqnr", estimates, 2)
-    yield from _section("sqnr_bands", bands, 2)
-    yield from _section("checks", checks, 2)
-    if origin.time is not None:
-        yield from _section("time", [block({name: v for name, v in vars(origin.time).items() if v}, 4)], 2)
+    time = {} if origin.time is None else {name: value for name, value in vars(origin.time).items() if value}
+    head = {"profile": origin.profile, "decisions": plan_digest(plan)}
+    return head | _without_empty({**vars(origin), **head, "checks": list(origin.checks), "time": time})
+
+
+SHARED = ("range", "range_set_by", "tied_by", "members")
+"""The order of the fields of `SharedScale`."""
+
+_WRITTEN: Mapping[type, Callable[[Any], Any]] = {
+    EqualizationScales: _written_equalization,
+    Finding: lambda finding: _without_empty({k: v for k, v in vars(finding).items() if k != "severity"}),
+    NodePlan: _written_node,
+    OutputCheck: lambda check: {k: v for k, v in vars(check).items() if v not in (None, "")},
+    QuantParams: _written_params,
+    RoundingOffsets: _written_rounding,
+}
+"""How a value is spelled in the file, by its type."""
 
 
 # Reading: the file as records, and what they stand for -----------------------------------------------------
@@ -314,26 +280,7 @@ class ParameterFields:
     """Scale and zero point of a quantized tensor: value = scale * (quantized value - zero_point)."""
 
     type: Annotated[
-        Literal[
-            "int4",
-            "uint4",
-            "int7",
-            "int8",
-            "uint8",
-            "int16",
-            "uint16",
-            "int32",
-            "float4e2m1",
-            "float8e4m3fn",
-            "float8e4m3fnuz",
-            "float8e5m2",
-            "float8e5m2fnuz",
-            "int2",
-            "uint2",
-            "mxfp4",
-            "mxfp8",
-            "nvfp4",
-        ],
+        Literal[tuple(TYPES)],  # type: ignore[valid-type]
         Meta(description="Type of the quantized values."),
     ]
     scale: float | tuple[float, ...]
@@ -360,7 +307,7 @@ class NodeFields:
     implementation: str = ""
     reason: str | Mapping[str, Any] = ""
     float32: str | Mapping[str, Any] = ""
-    inputs: Mapping[str, ParameterFields] | None = None
+    inputs: Mapping[str, QuantParams] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -372,75 +319,14 @@ class EqualizationFields:
     log2_scales: str | int
 
 
-@dataclass(frozen=True)
-class RoundingFields:
-    """How far each quantized weight is from the nearest: int8, deflated, in base 64."""
-
-    params: str
-    offsets: str
-
-
-@dataclass(frozen=True)
-class AdjustmentFields:
-    """The changes of the float model."""
-
-    equalization: Mapping[str, EqualizationFields] = field(default_factory=dict)
-    biases: Mapping[str, str | int | float] = field(default_factory=dict)
-    roundings: Mapping[str, RoundingFields] = field(default_factory=dict)
-    padded_channels: Mapping[str, Annotated[int, Meta(ge=1)]] = field(default_factory=dict)
-    folded_widths: Mapping[str, Annotated[int, Meta(ge=1)]] = field(default_factory=dict)
-    shapes: Mapping[str, tuple[Annotated[int, Meta(ge=0)] | None, ...]] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class OriginFields:
-    """The sources of the plan, and the digest of the plan as it was made."""
-
-    profile: str
-    decisions: str
-    estimated_sqnr: Mapping[str, float] = field(default_factory=dict)
-    sqnr_bands: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    checks: tuple[OutputCheck, ...] = ()
-    time: PredictedTime | None = None
-
-
-@dataclass(frozen=True)
-class PlanFields:
-    """A plan: every decision about one model, to read or to edit."""
-
-    format: Format
-    model: ModelId
-    config: QuantConfig
-    tensors: Mapping[str, ParameterFields]
-    nodes: Mapping[str, NodeFields]
-    tool: str = ""
-    findings: tuple[Finding, ...] | None = None
-    shared_scales: tuple[SharedScale, ...] = ()
-    adjustments: AdjustmentFields | None = None
-    borders: Mapping[str, ParameterFields] = field(default_factory=dict)
-    origin: OriginFields | None = None
-
-
 def _plan(document: Mapping[str, object]) -> QuantPlan:
-    record = read_record(document, PlanFields, decoders={QuantConfig: _config})
-    plan = QuantPlan(
-        model=record.model,
-        config=record.config,
-        tensors={name: _params(params, f"tensor '{name}'") for name, params in record.tensors.items()},
-        nodes={name: _node(node, f"node '{name}'") for name, node in record.nodes.items()},
-        findings=record.findings or (),
-        tool=record.tool,
-        shared_scales=record.shared_scales,
-        adjustments=NO_ADJUSTMENTS if record.adjustments is None else _adjustments(record.adjustments),
-        borders={name: _params(params, f"border '{name}'") for name, params in record.borders.items()},
-    )
-    origin = record.origin
-    if origin is None:
+    given = {key: value for key, value in document.items() if key != "format" and value is not None}
+    plan = read_record(given, QuantPlan, decoders=_READ)
+    if not plan.origin:
         return plan
-    if origin.decisions != plan_digest(plan):  # edited: the estimate is that of another plan
-        return replace(plan, origin=PlanOrigin(origin.profile))
-    expected = origin.estimated_sqnr, origin.sqnr_bands
-    return replace(plan, origin=PlanOrigin(origin.profile, *expected, origin.checks, origin.time))
+    if plan.origin.decisions != plan_digest(plan):  # edited: the estimate is that of another plan
+        return replace(plan, origin=PlanOrigin(plan.origin.profile))
+    return replace(plan, origin=replace(plan.origin, decisions=""))
 
 
 def _config(value: object, where: str = "") -> QuantConfig:
@@ -450,7 +336,8 @@ def _config(value: object, where: str = "") -> QuantConfig:
     return config_from_mapping(value, where)
 
 
-def _params(record: ParameterFields, where: str) -> QuantParams:
+def _params(value: object, where: str) -> QuantParams:
+    record = read_record(value, ParameterFields, where)
     numbers = record.scale if isinstance(record.scale, tuple) else (record.scale,)
     if not numbers:
         raise MalformedError(f"{where}: scale is empty")
@@ -467,15 +354,16 @@ def _params(record: ParameterFields, where: str) -> QuantParams:
         raise MalformedError(f"{where}: {what}", advice) from None
 
 
-def _node(record: NodeFields, where: str) -> NodePlan:
+def _node(value: object, where: str) -> NodePlan:
+    record = read_record(value, NodeFields, where, {QuantParams: _params})
     ways = [way.value for way in Implementation]
     if record.implementation not in ways:
         raise not_one_of(f"{where}: implementation", record.implementation, ways[1:])
     inputs = {}
-    for key, params in (record.inputs or {}).items():
+    for key, params in record.inputs.items():
         if not re.fullmatch("0|[1-9][0-9]{0,8}", key):
             raise MalformedError(f"{where}: inputs: '{key}' is not an input's number")
-        inputs[int(key)] = _params(params, f"{where}: input {key}")
+        inputs[int(key)] = params
     because = _float_reason(record.reason, f"{where}: reason")
     float32 = _float_reason(record.float32, f"{where}: float32")
     return NodePlan(record.kind, because, inputs, Implementation(record.implementation), float32)
@@ -494,36 +382,46 @@ def _float_reason(record: str | Mapping[str, Any], where: str) -> FloatReason | 
     return FloatReason(code, details, read_value(values["price"], str, f"{where}: price"))
 
 
-def _adjustments(record: AdjustmentFields) -> Adjustments:
-    equalization, biases, roundings = {}, {}, {}
-    for name, scales in record.equalization.items():
-        words = str(scales.log2_scales).split()
-        if not words or not all(
-            re.fullmatch("-?[0-9]{1,3}", word) and abs(int(word)) <= MAX_EXPONENT for word in words
-        ):
-            raise MalformedError(
-                f"equalization of '{name}': log2_scales must be whole numbers from -{MAX_EXPONENT} to "
-                f"{MAX_EXPONENT}"
-            )
-        factors = tuple(math.ldexp(1.0, int(word)) for word in words)
-        equalization[name] = EqualizationScales(scales.axis, factors, scales.inserted)
-    for name, written in record.biases.items():
-        try:
-            with np.errstate(over="ignore"):
-                numbers = [float(np.float32(word)) for word in str(written).split()]
-        except ValueError:
-            numbers = []
-        if not numbers or not all(map(math.isfinite, numbers)):
-            raise MalformedError(f"bias of '{name}': must be finite numbers with spaces between them")
-        biases[name] = tuple(numbers)
-    for name, rounding in record.roundings.items():
-        try:
-            offsets = zlib.decompress(base64.b64decode(rounding.offsets, validate=True))
-        except (binascii.Error, zlib.error, ValueError):
-            raise MalformedError(
-                f"rounding of '{name}': offsets must be int8 numbers, deflated and in base 64"
-            ) from None
-        roundings[name] = RoundingOffsets(offsets, rounding.params)
-    return Adjustments(
-        equalization, biases, roundings, record.padded_channels, record.folded_widths, record.shapes
+def _equalization(value: object, where: str) -> EqualizationScales:
+    record = read_record(value, EqualizationFields, where)
+    words = str(record.log2_scales).split()
+    if not words or not all(
+        re.fullmatch("-?[0-9]{1,3}", word) and abs(int(word)) <= MAX_EXPONENT for word in words
+    ):
+        raise MalformedError(
+            f"{where}: log2_scales must be whole numbers from -{MAX_EXPONENT} to {MAX_EXPONENT}"
+        )
+    return EqualizationScales(
+        record.axis, tuple(math.ldexp(1.0, int(word)) for word in words), record.inserted
     )
+
+
+def _numbers(value: object, where: str) -> tuple[float, ...]:
+    try:
+        with np.errstate(over="ignore"):
+            numbers = tuple(float(np.float32(word)) for word in str(value).split())
+    except ValueError:
+        numbers = ()
+    if not numbers or not all(map(math.isfinite, numbers)):
+        raise MalformedError(f"{where}: must be finite numbers with spaces between them")
+    return numbers
+
+
+def _offsets(value: object, where: str) -> bytes:
+    try:
+        return zlib.decompress(base64.b64decode(str(value), validate=True))
+    except (binascii.Error, zlib.error, ValueError):
+        raise MalformedError(f"{where} must be int8 numbers, deflated and in base 64") from None
+
+
+_READ: Decoders = {
+    EqualizationScales: _equalization,
+    NodePlan: _node,
+    Numbers: _numbers,
+    QuantConfig: _config,
+    QuantParams: _params,
+    bytes: _offsets,
+}
+
+NOTATION = {EqualizationScales: EqualizationFields, NodePlan: NodeFields, QuantParams: ParameterFields}
+"""The records that have other fields in the file, and these."""

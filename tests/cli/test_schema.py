@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 import yaml
 from click.testing import CliRunner
@@ -15,7 +14,6 @@ from qprof_onnx.cli.console import document
 from qprof_onnx.cli.main import main
 from qprof_onnx.cli.schemas import DOCUMENTS, schema_of
 from qprof_onnx.profiles.base.strict_yaml import parse
-from qprof_onnx.quantizer.plan.store import PlanFields
 
 ROOT = Path(__file__).parents[2]
 DIGITS = ROOT / "examples" / "digits"
@@ -126,10 +124,6 @@ def test_a_result_about_a_quantized_model_says_its_format_first_and_keeps_to_the
     found = json.loads(printed(*(paths.get(word, word) for word in command.split()), "--json"))
     assert next(iter(found.items())) == ("format", f"qprof-{name}/{DOCUMENTS[name].version}")
     check(found, name)
-
-
-def test_a_plan_is_read_by_the_record_of_the_schema(quantized: dict[str, Any]) -> None:
-    assert msgspec.convert(quantized["plan"], PlanFields).config.calibrator == "mse"
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "configs").glob("*.yaml")), ids=lambda path: path.stem)

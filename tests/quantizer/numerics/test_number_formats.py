@@ -6,7 +6,6 @@ import functools
 import importlib
 import warnings
 from collections.abc import Iterator
-from typing import get_args, get_type_hints
 
 import ml_dtypes
 import numpy as np
@@ -34,7 +33,6 @@ from qprof_onnx.quantizer.numerics.affine import (
     quantize,
 )
 from qprof_onnx.quantizer.numerics.schemas import SCHEMAS, channel_params, choose_params
-from qprof_onnx.quantizer.plan.store import ParameterFields
 from qprof_onnx.quantizer.targets.config import FLOAT_TYPES
 
 FLOATS = [qtype for qtype in TYPES.values() if qtype.is_float and qtype.scales is None]
@@ -258,7 +256,5 @@ def test_a_further_format_is_one_entry(further) -> None:
     assert np.abs(found - steps).max() <= np.abs(levels(qtype)[:, None] - steps).min(0).max() + 1e-6
 
 
-def test_the_words_of_plans_and_settings_are_names_of_types() -> None:
+def test_the_words_of_settings_are_names_of_types() -> None:
     assert set(FLOAT_TYPES) == {qtype.name for qtype in FLOAT8}
-    words = get_args(get_args(get_type_hints(ParameterFields, include_extras=True)["type"])[0])
-    assert set(words) == set(TYPES)

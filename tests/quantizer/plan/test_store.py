@@ -286,7 +286,7 @@ MALFORMED = {
     "exponents out of bounds": (
         "...",
         "adjustments: {equalization: {x: {axis: 1, inserted: false, log2_scales: 0 -61}}}\n...",
-        "equalization of 'x': log2_scales must be whole numbers from -60 to 60",
+        "equalization 'x': log2_scales must be whole numbers from -60 to 60",
     ),
     "inserted is no truth value": (
         "...",
@@ -296,17 +296,17 @@ MALFORMED = {
     "a bias that is no number": (
         "...",
         "adjustments: {biases: {conv1: 1.0 nan}}\n...",
-        "bias of 'conv1': must be finite numbers with spaces between them",
+        "bias 'conv1': must be finite numbers with spaces between them",
     ),
     "offsets that are no base 64": (
         "...",
         "adjustments: {roundings: {conv1: {params: \"00\", offsets: '!'}}}\n...",
-        "rounding of 'conv1': offsets must be int8 numbers, deflated and in base 64",
+        "rounding 'conv1': offsets must be int8 numbers, deflated and in base 64",
     ),
     "offsets that are not deflated": (
         "...",
         'adjustments: {roundings: {conv1: {params: "00", offsets: AAAA}}}\n...',
-        "rounding of 'conv1': offsets must be int8 numbers, deflated and in base 64",
+        "rounding 'conv1': offsets must be int8 numbers, deflated and in base 64",
     ),
     "names of wrong type": (
         '[Softmax, "/head/*"]',
