@@ -144,12 +144,7 @@ def search(given: argparse.Namespace) -> bool:
             print(f"{given.seed}-{ended.label} {kind}: {text}", flush=True)
         if found["findings"] and given.keep is not None:
             keep(given.keep, given.seed, int(ended.label), found)
-    rows = [
-        ("graphs", counts["graphs"]),
-        ("forms run", counts["forms"]),
-        ("nodes quantized", counts["nodes"]),
-    ]
-    rows.append(("operators quantized", len(operators)))
+    rows = [(name, counts[name]) for name in ("graphs", "forms", "nodes")] + [("operators", len(operators))]
     rows += [(f"{kind} (findings)", findings[kind]) for kind in (*KINDS, "hang", "died")]
     rows += [(f"refused: {text}", count) for text, count in refused.most_common()]
     rows.append(("seconds", round(time.monotonic() - start)))
