@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields, make_dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, fields, make_dataclass
 from functools import reduce
 from operator import or_
 from typing import Annotated, Any, Literal, get_args, get_type_hints
@@ -221,16 +221,19 @@ Explanation = TensorExplanation | NodeExplanation
 
 # ---------------------------------------- configuration files
 
-_HINTS = get_type_hints(Target, include_extras=True)
+
+def _keys(record: type, without: Collection[str] = ()) -> list[tuple[str, Any, Any]]:
+    """Return the fields of a record, for another one."""
+    hints = get_type_hints(record, include_extras=True)
+    return [
+        (entry.name, hints[entry.name], field(default=entry.default, default_factory=entry.default_factory))
+        for entry in fields(record)
+        if entry.name not in without
+    ]
+
+
 Runtime = make_dataclass(
-    "Runtime",
-    [
-        (entry.name, _HINTS[entry.name], field(default=entry.default, default_factory=entry.default_factory))
-        for entry in fields(Target)
-        if entry.name not in IDENTITY
-    ],
-    namespace={"__doc__": "Facts about a runtime."},
-    frozen=True,
+    "Runtime", _keys(Target, IDENTITY), namespace={"__doc__": "Facts about a runtime."}, frozen=True
 )
 """The fields of `Target` that a file has under `runtime`."""
 
@@ -266,15 +269,9 @@ def _recipe_document(reader: str, record: type) -> Any:
     if built_in:
         about = Meta(description="a built-in recipe, whose keys hold where the file has none")
         keys.append(("base", Annotated[_ONE_OF[built_in] | None, about], field(default=None)))
-    hints = get_type_hints(record, include_extras=True)
-    for entry in fields(record):
-        if entry.default_factory is not MISSING:
-            default: Any = field(default_factory=entry.default_factory)
-        else:
-            default = field(default=entry.default)
-        keys.append((entry.name, hints[entry.name], default))
+    keys += (own := _keys(record))
     keys.append(("state", Annotated[Mapping[str, str], Meta(description=STATE)], field(default_factory=dict)))
-    if "constants" not in hints:  # what a state is at first
+    if "constants" not in [name for name, *_ in own]:  # what a state is at first
         keys.append(("constants", Constants, field(default_factory=dict)))
     doc = (record.__doc__ or "").partition("\n")[0]
     return make_dataclass(f"{reader.capitalize()}Recipe", keys, namespace={"__doc__": doc})

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import yaml
@@ -135,7 +135,7 @@ def parse_all(documents: str) -> list[object]:
         where = documents.count("\n", 0, at) + 1
         raise MalformedError(f"line {where}: a byte order mark amid the text", "remove it")
     try:
-        return _built(_events(documents))
+        return _built(yaml.parse(documents, _Loader))
     except yaml.MarkedYAMLError as problem:
         mark = problem.problem_mark or problem.context_mark
         line = f"line {mark.line + 1}: " if mark else ""
@@ -147,16 +147,6 @@ def parse_all(documents: str) -> list[object]:
         raise MalformedError(f"{line}not YAML: {problem.problem or problem.context}") from None
     except yaml.YAMLError as problem:  # a character that YAML forbids
         raise MalformedError(f"not YAML: {' '.join(str(problem).split())}") from None
-
-
-def _events(documents: str) -> Iterator[yaml.Event]:
-    """Yield the events of a text, as yaml.parse does."""
-    loader = _Loader(documents)
-    try:
-        next_event = loader.get_event  # None after the last
-        yield from iter(next_event, None)
-    finally:
-        loader.dispose()
 
 
 def _built(events: Iterable[Any]) -> list[object]:
