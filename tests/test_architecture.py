@@ -6,6 +6,7 @@ import ast
 import importlib
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
@@ -22,10 +23,9 @@ from .test_siblings import PLUGINS
 
 ROOT = Path(__file__).parent.parent
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("quantizer/plugins/report",),
-    tuple(f"quantizer/plugins/{name}" for name in PLUGINS if name != "report"),
     ("cli/entry.py",),
     ("cli/main.py",),
+    tuple(f"quantizer/plugins/{name}" for name in PLUGINS),
     ("cli/commands",),
     ("cli/options.py", "cli/schemas.py", "cli/needs.py"),
     ("cli/console.py", "cli/interruptions.py"),
@@ -58,6 +58,8 @@ MODULES = {
     path.relative_to(ROOT).with_suffix("").as_posix().removesuffix("/__init__"): path for path in SOURCES
 }
 ROOMS = sorted(room for room in LEVELS if not room.endswith(".py"))
+BUDGETS = {"core": 77_528, "plug-ins": 21_288}
+"""Lines of Python that the product has at most. A change may lower them, and none may raise them."""
 HEAVY = ("numpy", "onnx", "onnx_ir", "onnxruntime", "rich", "yaml")
 UNUSED = ("sympy.core", "onnx.reference", "qprof_onnx.quantizer.search", "qprof_onnx.quantizer.lowering")
 
@@ -148,9 +150,37 @@ def test_a_file_imports_rooms_of_lower_layers_only() -> None:
     assert not offenders
 
 
+def plugin_of(name: str) -> str:
+    """Return the plug-in that a dotted name leads into; "" for a name of the core."""
+    return name.split(".")[2] if name.startswith("quantizer.plugins.") else ""
+
+
+def test_a_plugin_is_imported_by_itself_alone() -> None:
+    offenders = [
+        f"{path.relative_to(ROOT)}:{line} imports {name}"
+        for path in SOURCES
+        for name, line in imports_of(path)
+        if plugin_of(name) not in ("", plugin_of(".".join(path.relative_to(ROOT).parts)))
+    ]
+    assert not offenders
+
+
 def test_a_file_is_in_a_room() -> None:
     tops = {ROOT / top / "__init__.py" for top in (*TOPS, "quantizer/plugins")}
     assert not [path for path in SOURCES if room_of(path) is None and path not in tops]
+
+
+def test_no_room_grows_beyond_its_budget() -> None:
+    lines = Counter(dict.fromkeys(BUDGETS, 0))
+    rooms: Counter[str] = Counter()
+    for path in SOURCES:
+        count = len(path.read_text(encoding="utf-8").splitlines())
+        room = room_of(path) or "tops"
+        rooms[room] += count
+        lines["plug-ins" if "plugins" in room else "core"] += count
+    print(*(f"{count:7,} {room}" for room, count in sorted(rooms.items())), sep="\n")
+    print(dict(lines))
+    assert not {room: count for room, count in lines.items() if count > BUDGETS[room]}
 
 
 def test_the_init_of_a_room_is_a_docstring_that_says_what_the_room_is() -> None:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from ....profiles.base.findings import Code, Finding, gravest_first
 from ....profiles.base.improvement import improved
@@ -33,7 +33,6 @@ from ...search.integer_share import saved_bytes
 from ...search.node_costs import TimedNodes
 from ...search.verdict import Verdict as Judgement
 from ...search.verdict import slower_than_float
-from ..tune.search import TuneResult
 from .content import (
     DriftRecord,
     Fact,
@@ -85,7 +84,7 @@ class Results:
         layers: tensor by tensor, on samples.
         quantization: the files that were written.
         verdict: of `evaluate`, on the evaluation.
-        tuning: the trials.
+        tuning: the `TuneResult` of another plug-in, which may not be installed.
         drift: newer profiles, in the order of time.
         timed: measured times of the nodes of both models.
         left_out: findings on what was left out of these.
@@ -98,7 +97,7 @@ class Results:
     layers: LayerReport | None = None
     quantization: QuantizeResult | None = None
     verdict: Judgement | None = None
-    tuning: TuneResult | None = None
+    tuning: Any = None
     drift: tuple[DriftReport, ...] = ()
     timed: TimedNodes | None = None
     left_out: tuple[Finding, ...] = ()
@@ -175,7 +174,7 @@ def make_report(analysis: Analysis | None, results: Results, names: FileNames) -
     elif results.drift:
         title = f"{results.drift[-1].new_profile} against {results.drift[-1].old_profile}"
     else:
-        title = "model" if tuning is None else tuning.model
+        title = "model"
     counts = Counter(() if plan is None else (node.kind for node in plan.nodes.values()))
     findings = [*(() if plan is None else plan.findings)]
     if quantization is not None:
@@ -440,7 +439,7 @@ def _drift_record(report: DriftReport) -> DriftRecord:
     )
 
 
-def _trials(result: TuneResult) -> Iterator[TrialRecord]:
+def _trials(result: Any) -> Iterator[TrialRecord]:
     """Yield the trials of a tuning, in order."""
     for at, trial in enumerate(result.trials):
         yield TrialRecord(

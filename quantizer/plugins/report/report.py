@@ -50,8 +50,6 @@ from ...search.node_costs import TimedNodes, find_costs, relative_size
 from ...targets.loading import load_recipe
 from ...targets.packaged import target_names
 from ...targets.target import Recipe
-from ..tune import search as tuning
-from ..tune.tune import TuneResult
 from .assemble import Results, make_report
 from .content import Report
 from .estimates import Analysis, analyse, recipe_of_plan
@@ -110,17 +108,19 @@ def report(
         raise ConfigError(f"report: {unread[0]} is for what is measured; give --data, or leave it out")
     if profile is None and isinstance(quantized, QuantizeResult) and quantized.judged is not None:
         profile = quantized.judged.profile or None
-    if profile is None and isinstance(quantized, TuneResult):
-        profile = quantized.profile
+    tuned: Any = quantized if hasattr(quantized, "trials") else None  # a `TuneResult`
+    made = quantized if isinstance(quantized, QuantizeResult) else tuned
+    if profile is None and tuned is not None:
+        profile = tuned.profile
     with notes_once(), opened(model) as path:
         if data is None and plan is None and isinstance(quantized, QuantizeResult):
             return quantization_report(quantized, path, profile, recipe)
-        if isinstance(quantized, QuantizeResult | TuneResult):
+        if made is not None:
             if profile is None:
                 raise ConfigError("report: needs the profile that the plan was made from; give profile=")
-            if data is None and isinstance(quantized, TuneResult):
-                return tuning_report(quantized, path, profile, quantized.plan, recipe)
-            plan = quantized.plan if plan is None else plan
+            if data is None and tuned is not None:
+                return tuning_report(tuned, path, profile, tuned.plan, recipe)
+            plan = made.plan if plan is None else plan
         with quantized_file(quantized) as file:
             return _file_report(path, file, data, Sources(plan, profile), recipe=recipe, how=how)
 
@@ -367,7 +367,7 @@ def evaluation_report(
 
 
 def tuning_report(
-    result: tuning.TuneResult,
+    result: Any,
     model: str | os.PathLike[str],
     profile: ProfileLike,
     plan: QuantPlan | None = None,
