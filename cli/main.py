@@ -68,6 +68,8 @@ PLUGIN_COMMANDS = {
     "sensitivity": "tune",
     "tune": "tune",
     "report": "report",
+    "card": "card",
+    "verify": "card",
     "import": "exchange",
     "export": "exchange",
     "join": "exchange",

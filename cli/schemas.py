@@ -29,10 +29,8 @@ from ..quantizer.api.evaluate import EvaluateResult
 from ..quantizer.api.explanation import NodeExplanation, TensorExplanation
 from ..quantizer.api.results import QuantizeResult
 from ..quantizer.costs.float_regions import FloatRegion
-from ..quantizer.evaluation.card import Card
 from ..quantizer.evaluation.latency import Latency
 from ..quantizer.evaluation.layers import LayerReport
-from ..quantizer.evaluation.verification import Verification
 from ..quantizer.noise.estimate_check import EstimateCheck, ExpectedSqnr
 from ..quantizer.plan.plan import OutputCheck, PredictedTime, QuantPlan
 from ..quantizer.plan.store import NOTATION
@@ -336,8 +334,13 @@ _ALL_DOCUMENTS: Mapping[str, Document] = {
     "profiling": Document("dump-profile --json", Profiling, 1),
     "shown-profile": Document("show PROFILE --json", ShownProfile, 1),
     "evaluation": Document("evaluate --json", EvaluateResult, 1, {"passed": bool}),
-    "card": Document("a card: card -o, card --json", Card, 1),
-    "verification": Document("verify --json", Verification, 1, {"passed": bool, "complete": bool}),
+    "card": Document("a card: card -o, card --json", _of_plugin("quantizer.plugins.card.record", "Card"), 1),
+    "verification": Document(
+        "verify --json",
+        _of_plugin("quantizer.plugins.card.verification", "Verification"),
+        1,
+        {"passed": bool, "complete": bool},
+    ),
     "layers": Document("compare-layers --json", LayerReport, 1),
     "sensitivity": Document(
         "sensitivity --json",

@@ -11,8 +11,6 @@ from .profiles.records.profile import Profile as Profile
 from .profiles.records.profile import TensorProfile as TensorProfile
 from .profiles.runner.settings import RunSettings as RunSettings
 from .profiles.runtime.providers import load_custom_operators as load_custom_operators
-from .quantizer.api.card import card as card
-from .quantizer.api.card import verify as verify
 from .quantizer.api.drift import DriftReport as DriftReport
 from .quantizer.api.drift import diff as diff
 from .quantizer.api.evaluate import compare_layers as compare_layers
@@ -32,14 +30,16 @@ from .quantizer.api.profiling import merge as merge
 from .quantizer.api.profiling import profile as profile
 from .quantizer.api.quantize import quantize as quantize
 from .quantizer.api.results import QuantizeResult as QuantizeResult
-from .quantizer.evaluation.card import Card as Card
 from .quantizer.evaluation.evaluate import Evaluation as Evaluation
 from .quantizer.evaluation.layers import LayerReport as LayerReport
 from .quantizer.evaluation.options import Gate as Gate
-from .quantizer.evaluation.verification import Verification as Verification
 from .quantizer.plan.documents import load_profile as load_profile
 from .quantizer.plan.plan import QuantPlan as QuantPlan
 from .quantizer.plan.store import load_plan as load_plan
+from .quantizer.plugins.card.card import card as card
+from .quantizer.plugins.card.card import verify as verify
+from .quantizer.plugins.card.record import Card as Card
+from .quantizer.plugins.card.verification import Verification as Verification
 from .quantizer.plugins.exchange.exchanging import export as export
 from .quantizer.plugins.exchange.exchanging import import_plan as import_plan
 from .quantizer.plugins.exchange.exchanging import import_profile as import_profile

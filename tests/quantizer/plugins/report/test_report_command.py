@@ -26,11 +26,6 @@ def names(folder: Path) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def profile(files: Path) -> Path:
-    return files / "profile.yaml"
-
-
-@pytest.fixture(scope="module")
 def made(profile: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with plan.yaml, out.onnx, and the report of the quantization in q/."""
     folder = tmp_path_factory.mktemp("made")

@@ -16,9 +16,9 @@ import pytest
 import qprof_onnx as qprof
 from onnx import parser
 from qprof_onnx.profiles.base.errors import ConfigError
-from qprof_onnx.quantizer.api import card as verifying
 from qprof_onnx.quantizer.api.made_from import MadeFrom
-from qprof_onnx.quantizer.evaluation.verification import Verification
+from qprof_onnx.quantizer.plugins.card import card as verifying
+from qprof_onnx.quantizer.plugins.card.verification import Verification
 
 RNG = np.random.default_rng(5)
 FEEDS = [{"x": RNG.normal(size=(4, 16)).astype(np.float32)} for _ in range(20)]

@@ -17,18 +17,18 @@ from typing import Any
 
 import msgspec
 
-from ...profiles.base.errors import ConfigError, MalformedError, ModelError
-from ...profiles.base.json_values import parse_json
-from ...profiles.base.output_files import read_bytes
-from ...profiles.base.presentation import Presentation, Presented, counted, decibels, size_change, size_text
-from ...profiles.base.strict_yaml import flow_text
-from ...profiles.base.tool import tool_name
-from ..model.external_data import external_files
-from ..targets.machine import installed, processor
-from .evaluate import Evaluation
-from .metrics.score import score_text
-from .metrics.table import named_metric
-from .options import Gate
+from ....profiles.base.errors import ConfigError, MalformedError, ModelError
+from ....profiles.base.json_values import parse_json
+from ....profiles.base.output_files import read_bytes
+from ....profiles.base.presentation import Presentation, Presented, counted, decibels, size_change, size_text
+from ....profiles.base.strict_yaml import flow_text
+from ....profiles.base.tool import tool_name
+from ...evaluation.evaluate import Evaluation
+from ...evaluation.metrics.score import score_text
+from ...evaluation.metrics.table import named_metric
+from ...evaluation.options import Gate
+from ...model.external_data import external_files
+from ...targets.machine import installed, processor
 
 FORMAT = "qprof-card/1"
 

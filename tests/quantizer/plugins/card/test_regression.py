@@ -3,14 +3,14 @@ from pathlib import Path
 
 import pytest
 from qprof_onnx.profiles.base.errors import ConfigError
-from qprof_onnx.quantizer.evaluation.card import Asked, Card, make_card
 from qprof_onnx.quantizer.evaluation.evaluate import evaluate
 from qprof_onnx.quantizer.evaluation.latency import Latency
 from qprof_onnx.quantizer.evaluation.options import EvaluationOptions, Slack
-from qprof_onnx.quantizer.evaluation.regression import checks_of_newer
-from qprof_onnx.quantizer.evaluation.verification import Check
+from qprof_onnx.quantizer.plugins.card.record import Asked, Card, make_card
+from qprof_onnx.quantizer.plugins.card.regression import checks_of_newer
+from qprof_onnx.quantizer.plugins.card.verification import Check
 
-DIGITS = Path(__file__).parents[3] / "examples" / "digits"
+DIGITS = Path(__file__).parents[4] / "examples" / "digits"
 FAST = Latency(2.0, 1.0, 2.0, 1.9, 2.1, 5, 5, 1, 1)
 NAMES = ("accepted.json", "tonight.json")
 

@@ -8,11 +8,9 @@ from typing import Any
 
 import click
 
-from ...profiles.base.output_files import write_atomically
-from ...quantizer.api.options import Judge
-from ...quantizer.evaluation.options import EvaluationOptions, Gate
-from ..console import current_run, document, echo, progress
-from ..options import (
+from .....cli.commands.evaluate import comparing_options, evaluation_text, write_report
+from .....cli.console import current_run, document, echo, progress
+from .....cli.options import (
     MODEL,
     NEW,
     GroupedCommand,
@@ -25,7 +23,9 @@ from ..options import (
     report_option,
     take_limits,
 )
-from .evaluate import comparing_options, evaluation_text, write_report
+from .....profiles.base.output_files import write_atomically
+from ....api.options import Judge
+from ....evaluation.options import EvaluationOptions, Gate
 
 
 @click.command(
@@ -83,8 +83,8 @@ def command(
     Example:
       qprof card model.onnx model.int8.onnx --data heldout/ --labels heldout/labels.txt -o model.card.json
     """
-    from ...quantizer.api.card import card
-    from ...quantizer.prepare.prepare import file_of
+    from ....prepare.prepare import file_of
+    from ..card import card
 
     files = file_of(model), file_of(quantized)
     names = {name: options.pop(name) or "" for name in ("task", "base_model")}

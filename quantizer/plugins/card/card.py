@@ -8,18 +8,28 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from ...profiles.base.arguments import checks_arguments
-from ...profiles.base.errors import ConfigError, ModelError
-from ...profiles.samples.objects import DataSource, source_name
-from ...profiles.samples.preprocessing import BUILT_IN
-from ...profiles.samples.storage import is_url
-from ..evaluation.card import Asked, Card, files_of, load_card, make_card, metric_of
-from ..evaluation.evaluate import Evaluation
-from ..evaluation.metrics.table import named_metric
-from ..evaluation.metrics.user_functions import MetricFunction
-from ..evaluation.options import Slack
-from ..evaluation.regression import checks_of_newer
-from ..evaluation.verification import (
+from ....profiles.base.arguments import checks_arguments
+from ....profiles.base.errors import ConfigError, ModelError
+from ....profiles.samples.objects import DataSource, source_name
+from ....profiles.samples.preprocessing import BUILT_IN
+from ....profiles.samples.storage import is_url
+from ...api.evaluate import OF_LAYERS, compare
+from ...api.keywords import with_keywords
+from ...api.made_from import made_from
+from ...api.options import Judge
+from ...api.results import QuantizedLike, quantized_file
+from ...api.sources import LabelsLike, samples_of, with_metric_of_labels
+from ...evaluation.evaluate import Evaluation
+from ...evaluation.metrics.table import named_metric
+from ...evaluation.metrics.user_functions import MetricFunction
+from ...evaluation.options import Slack
+from ...model.files import ModelLike
+from ...model.identity import model_id
+from ...plan.provenance import model_fingerprint, read_provenance
+from ...prepare.prepare import ModelFile, opened
+from .record import Asked, Card, files_of, load_card, make_card, metric_of
+from .regression import checks_of_newer
+from .verification import (
     Check,
     Result,
     Verification,
@@ -30,19 +40,9 @@ from ..evaluation.verification import (
     repeatable_gate,
     same_bytes,
 )
-from ..model.files import ModelLike
-from ..model.identity import model_id
-from ..plan.provenance import model_fingerprint, read_provenance
-from ..prepare.prepare import ModelFile, opened
-from .evaluate import OF_LAYERS, compare
-from .keywords import with_keywords
-from .made_from import made_from
-from .options import Judge
-from .results import QuantizedLike, quantized_file
-from .sources import LabelsLike, samples_of, with_metric_of_labels
 
 if TYPE_CHECKING:
-    from ..evaluation.options import RuntimeName
+    from ...evaluation.options import RuntimeName
 
 
 @checks_arguments

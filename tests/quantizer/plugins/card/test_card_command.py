@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 from qprof_onnx.cli.main import main
 from qprof_onnx.cli.schemas import schema_of
 
-DIGITS = Path(__file__).parents[2] / "examples" / "digits"
+DIGITS = Path(__file__).parents[4] / "examples" / "digits"
 MODEL, DATA = DIGITS / "model.onnx", DIGITS / "heldout"
 LABELS = DATA / "labels.txt"
 JUDGED = ("--data", DATA, "--labels", LABELS)

@@ -8,10 +8,8 @@ from typing import Any
 
 import click
 
-from ...profiles.base.options import options_of
-from ...quantizer.evaluation.options import EvaluationOptions, Slack
-from ..console import document, echo, progress, table
-from ..options import (
+from .....cli.console import document, echo, progress, table
+from .....cli.options import (
     DATA,
     EXISTING,
     MODEL,
@@ -26,6 +24,8 @@ from ..options import (
     preprocess_option,
     record_options,
 )
+from .....profiles.base.options import options_of
+from ....evaluation.options import EvaluationOptions, Slack
 
 
 def slack_option() -> Callable[[Any], Any]:
@@ -96,7 +96,7 @@ def command(card: Path, quantized: Path, *, as_json: bool, strict: bool, **optio
       qprof verify model.card.json model.int8.onnx --model model.onnx --data heldout/ --strict
       qprof verify accepted.card.json tonight.card.json --slack score=0.5
     """
-    from ...quantizer.api.card import verify
+    from ..card import verify
 
     with progress("evaluating") as shown:
         result = verify(card, quantized, progress=shown, **given_options(options))

@@ -9,10 +9,10 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ...profiles.base.errors import ConfigError
-from .card import Card
-from .evaluate import Evaluation
-from .options import Slack
+from ....profiles.base.errors import ConfigError
+from ...evaluation.evaluate import Evaluation
+from ...evaluation.options import Slack
+from .record import Card
 from .verification import Check
 
 

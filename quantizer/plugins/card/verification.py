@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
-from ...profiles.base.findings import Finding
-from ...profiles.base.json_values import to_jsonable
-from ...profiles.base.presentation import Presentation, Presented, Table
-from .accuracy import accuracy_of_counts
-from .card import Card, FileDigest
-from .evaluate import Evaluation
-from .options import Gate, Slack
+from ....profiles.base.findings import Finding
+from ....profiles.base.json_values import to_jsonable
+from ....profiles.base.presentation import Presentation, Presented, Table
+from ...evaluation.accuracy import accuracy_of_counts
+from ...evaluation.evaluate import Evaluation
+from ...evaluation.options import Gate, Slack
+from .record import Card, FileDigest
 
 Result = Literal["same", "differs", "not checked", "told", "kept", "worse"]
 """Result of a check: "told" is a difference that refutes nothing, such as other bytes of the same weights;
