@@ -118,6 +118,9 @@ def refusals(folder: Path) -> dict[tuple[object, ...], str]:
         ("quantize", MODEL, "--profile", "calibration.cache", "-o", "q.onnx"): (
             "calibration.cache: needs the reader of other tools' files, which is not installed"
         ),
+        ("quantize", MODEL, "--as", "weight-only-4", "--form", "integer", "-o", "q.onnx"): (
+            "form 'integer' is not installed"
+        ),
         ("schema", "report"): "schema 'report': not one of config",
     }
 

@@ -1,8 +1,7 @@
 """Lowering: a prepared float model and its plan become a quantized ONNX model, in one of several forms.
 
-A form only rewrites; every decision is in the plan. The module of `forms` that is called after a form has the
-function `lower_model`; what else is known of the form is its entry of `targets.forms`. Before it, what is the
-same in every form is rewritten in float:
+A form only rewrites; every decision is in the plan. Its entry of `targets.forms` names the module that has its
+function `lower_model`. Before it, what is the same in every form is rewritten in float:
 
 1. biases are corrected, and weights rounded to multiples of their scales (`compensated`);
 2. channels are padded (`padded_channels`);
@@ -20,7 +19,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from importlib import import_module
 
 import onnx_ir as ir
 
@@ -112,7 +110,7 @@ def _lowered(model: ir.Model, plan: QuantPlan, *, whole: bool) -> LoweredModel:
     if form not in FORMS:
         raise ConfigError(f"form '{form}': no such form; use {', '.join(FORMS)}.{nearest(form, FORMS)}")
     lower_model: Callable[[ir.Model, QuantPlan], LoweredModel]
-    lower_model = import_module(f".forms.{form}", __package__).lower_model
+    lower_model = FORMS[form].module.load().lower_model
     padded, padded_plan = pad_channels(compensated(model, plan), plan, whole=whole)
     rewritten, rewritten_plan, owners = write_as_convolutions(padded, padded_plan)
     folded, folded_plan, more_owners = fold_widths(rewritten, rewritten_plan, whole=whole)

@@ -1,13 +1,12 @@
-"""The forms: what `--help` says of each, and what planning has to know. Without numpy: help is fast.
-
-The module of the same name in `lowering.forms` writes a form, with its function `lower_model`.
-"""
+"""The forms: what `--help` says of each, and what planning has to know. Without numpy: help is fast."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import Literal
+
+from ...profiles.base.extras import OptionalModule
 
 
 @dataclass(frozen=True)
@@ -16,6 +15,7 @@ class Form:
 
     Attributes:
         summary: what stands in its models, for `--help`.
+        writer: module that writes it, below `quantizer`, with its function `lower_model`.
         runtime_operators: whether operators of one runtime alone may: recurrent ones with dynamic parameters,
             products and embeddings that read packed weights. Other forms are for every reader of ONNX.
         kernels_on_codes: whether the runtime's convolutions read quantized values, for whose blocks
@@ -27,12 +27,18 @@ class Form:
     """
 
     summary: str
+    writer: str
     _: KW_ONLY
     runtime_operators: bool
     kernels_on_codes: bool
     names_kernels: bool
     conversions: bool
     dynamic_as_conv: bool
+
+    @property
+    def module(self) -> OptionalModule:
+        """The module that writes it."""
+        return OptionalModule(f"form '{self.writer.rpartition('.')[2]}'", f"quantizer.{self.writer}")
 
 
 FormName = Literal["qdq", "qoperator", "integer", "primitives", "regions"]
@@ -41,6 +47,7 @@ FormName = Literal["qdq", "qoperator", "integer", "primitives", "regions"]
 FORMS: Mapping[FormName, Form] = {
     "qdq": Form(
         "QuantizeLinear and DequantizeLinear around float operators",
+        "lowering.forms.qdq",
         runtime_operators=True,
         kernels_on_codes=True,
         names_kernels=False,
@@ -49,6 +56,7 @@ FORMS: Mapping[FormName, Form] = {
     ),
     "qoperator": Form(
         "QLinear operators",
+        "lowering.forms.qoperator",
         runtime_operators=True,
         kernels_on_codes=True,
         names_kernels=True,
@@ -57,6 +65,7 @@ FORMS: Mapping[FormName, Form] = {
     ),
     "integer": Form(
         "ConvInteger and MatMulInteger",
+        "plugins.other_forms.integer",
         runtime_operators=False,
         kernels_on_codes=False,
         names_kernels=False,
@@ -65,6 +74,7 @@ FORMS: Mapping[FormName, Form] = {
     ),
     "primitives": Form(
         "plain arithmetic without quantization operators",
+        "plugins.other_forms.primitives",
         runtime_operators=False,
         kernels_on_codes=False,
         names_kernels=False,
@@ -73,6 +83,7 @@ FORMS: Mapping[FormName, Form] = {
     ),
     "regions": Form(
         "an ONNX function for each quantized operator",
+        "plugins.other_forms.regions",
         runtime_operators=False,
         kernels_on_codes=True,
         names_kernels=False,
@@ -80,7 +91,7 @@ FORMS: Mapping[FormName, Form] = {
         dynamic_as_conv=True,
     ),
 }
-"""Adding a form is adding an entry here, and its module."""
+"""Adding a form is adding an entry here, and the module that it names."""
 
 RUNTIME_FORMS = tuple(name for name, form in FORMS.items() if form.runtime_operators)
 """Forms that may hold operators of one runtime alone."""

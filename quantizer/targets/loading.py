@@ -31,6 +31,7 @@ from typing import Any
 
 from ...profiles.base.conversion import read_fields, read_record
 from ...profiles.base.errors import ConfigError, MalformedError, QprofError, not_one_of, unknown_key
+from ...profiles.base.extras import DISTRIBUTION
 from ...profiles.base.findings import Code, Finding
 from ...profiles.base.output_files import read_text
 from ...profiles.base.strict_yaml import parse
@@ -408,6 +409,8 @@ def _problems(config: QuantConfig, target: Target) -> Iterator[MalformedError]:
         yield MalformedError(
             f"{target.name} does not read form '{config.form}'{why}", f"use form {' or '.join(target.forms)}"
         )
+    elif not FORMS[config.form].module.is_installed:
+        yield MalformedError(f"form '{config.form}' is not installed", f"install all of {DISTRIBUTION}")
     if config.float_type not in target.rest_types:
         yield MalformedError(
             f"float_type {config.float_type}: {target.name} does not take it in a file",

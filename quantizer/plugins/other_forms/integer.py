@@ -22,15 +22,14 @@ from functools import partial
 
 import onnx_ir as ir
 
-from ...plan.plan import Implementation, Kind, QuantPlan
-from ..embedding_tables import gather_quantized
-from ..emitter import Emitter
-from ..lower import write
-from ..lowered import LoweredModel
-from ..pass_through import direct, direct_or_cast
-from ..products import dynamic_product, integer_sums, is_integer_product, static_product
-from ..saturating import hard_function, prelu
-from ..writers import (
+from ...lowering.embedding_tables import gather_quantized
+from ...lowering.emitter import Emitter
+from ...lowering.lower import write
+from ...lowering.lowered import LoweredModel
+from ...lowering.pass_through import direct, direct_or_cast
+from ...lowering.products import dynamic_product, integer_sums, is_integer_product, static_product
+from ...lowering.saturating import hard_function, prelu
+from ...lowering.writers import (
     Task,
     Writers,
     as_sum,
@@ -40,6 +39,7 @@ from ..writers import (
     weight_only,
     with_clip,
 )
+from ...plan.plan import Implementation, Kind, QuantPlan
 
 
 def _integer(task: Task) -> bool:

@@ -19,11 +19,9 @@ import onnx_ir as ir
 from onnx_ir.passes.common import LiftConstantsToInitializersPass
 
 from ....profiles.base.errors import free_name
-from ...model.graph import name_of, output_name, subgraphs
-from ...numerics.affine import QuantParams
-from ...plan.plan import Implementation, Kind, NodePlan, QuantPlan
-from ..emitter import Emitter, become, constant_shape, integer_type
-from ..lower import (
+from ...lowering.emitter import Emitter, become, constant_shape, integer_type
+from ...lowering.forms.qdq import WRITERS as QDQ_WRITERS
+from ...lowering.lower import (
     checked_opset,
     finish,
     opset_of_types,
@@ -33,10 +31,12 @@ from ..lower import (
     unfit_in_form,
     writer_of,
 )
-from ..lowered import LoweredModel, opset_raised, with_record
-from ..pass_through import pass_through
-from ..writers import Task, Writers, data_inputs
-from .qdq import WRITERS as QDQ_WRITERS
+from ...lowering.lowered import LoweredModel, opset_raised, with_record
+from ...lowering.pass_through import pass_through
+from ...lowering.writers import Task, Writers, data_inputs
+from ...model.graph import name_of, output_name, subgraphs
+from ...numerics.affine import QuantParams
+from ...plan.plan import Implementation, Kind, NodePlan, QuantPlan
 
 DOMAIN, DOMAIN_VERSION = "qprof", 1
 FUNCTIONS_IR_VERSION = 8

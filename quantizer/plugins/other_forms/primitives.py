@@ -20,14 +20,14 @@ from functools import partial
 import numpy as np
 import onnx_ir as ir
 
+from ...lowering.emitter import DynamicTensor, Emitter, integer_type, new_value
+from ...lowering.lower import write
+from ...lowering.lowered import LoweredModel
+from ...lowering.pass_through import direct
+from ...lowering.products import dynamic_product, float_sums, is_integer_product, static_product
+from ...lowering.writers import Task, Writers
 from ...numerics.affine import UINT8, QuantParams
 from ...plan.plan import Implementation, Kind, QuantPlan
-from ..emitter import DynamicTensor, Emitter, integer_type, new_value
-from ..lower import write
-from ..lowered import LoweredModel
-from ..pass_through import direct
-from ..products import dynamic_product, float_sums, is_integer_product, static_product
-from ..writers import Task, Writers
 from .integer import WRITERS as INTEGER_WRITERS
 
 SMALLEST = np.array(np.finfo(np.float32).tiny)
