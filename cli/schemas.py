@@ -26,7 +26,6 @@ from ..profiles.samples.preprocessing import BUILT_IN, STATE
 from ..profiles.samples.registry import READERS
 from ..quantizer.api.drift import DriftReport
 from ..quantizer.api.evaluate import EvaluateResult
-from ..quantizer.api.explanation import NodeExplanation, TensorExplanation
 from ..quantizer.api.results import QuantizeResult
 from ..quantizer.costs.float_regions import FloatRegion
 from ..quantizer.evaluation.latency import Latency
@@ -214,9 +213,6 @@ class ShownProfile:
     outputs: Mapping[str, OutputMeaning] = field(default_factory=dict)
 
 
-Explanation = TensorExplanation | NodeExplanation
-"""What `qprof show PLAN NAME` prints: of a tensor, or of a node."""
-
 # ---------------------------------------- configuration files
 
 
@@ -355,7 +351,9 @@ _ALL_DOCUMENTS: Mapping[str, Document] = {
     ),
     "drift": Document("diff --json", DriftReport, 1, {"passed": bool}),
     "report": Document("report.json", _of_plugin("quantizer.plugins.report.content", "Report"), 1),
-    "explanation": Document("show PLAN NAME --json", Explanation, 1),
+    "explanation": Document(
+        "show PLAN NAME --json", _of_plugin("quantizer.plugins.explanation.explanation", "Explanation"), 1
+    ),
 }
 """Every document with a schema. A new `--json` document is one entry here."""
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from ...profiles.base.errors import ConfigError, nearest
+from ...profiles.base.extras import OptionalModule
 from ...profiles.records.drawing import shape_text, small_histogram
 from ..console import document, echo, print_table, ramp_of_terminal
 from ..options import EXISTING, MODEL, FileCommand, custom_ops_option, json_option
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
+
+EXPLAINER = OptionalModule("the explanation of a name", "quantizer.plugins.explanation.text")
 
 
 @click.command("show", cls=FileCommand)
@@ -112,11 +115,9 @@ def is_glob(name: str, plan: QuantPlan) -> bool:
 
 
 def _explain(file: Path, name: str, model: Path | None, profile: Path | None, *, as_json: bool) -> None:
-    from ...quantizer.api.explanation import explain
-    from .explanation_text import explanation_text
-
-    explanation = explain(file, name, model, profile)
-    echo(document("explanation", 1, explanation) if as_json else explanation_text(explanation))
+    explainer = EXPLAINER.load(f"{file}: {name}")
+    explanation = explainer.explain(file, name, model, profile)
+    echo(document("explanation", 1, explanation) if as_json else explainer.explanation_text(explanation))
 
 
 def matching(tensors: Mapping[str, T], globs: tuple[str, ...], file: Path) -> dict[str, T]:

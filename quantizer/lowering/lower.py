@@ -1,6 +1,6 @@
 """Lowering: a prepared float model and its plan become a quantized ONNX model, in one of several forms.
 
-A form only rewrites; every decision is in the plan. Its entry of `targets.forms` names the module that has its
+A form only rewrites; every decision is in the plan. Its entry of `targets.forms` names its module, with the
 function `lower_model`. Before it, what is the same in every form is rewritten in float:
 
 1. biases are corrected, and weights rounded to multiples of their scales (`compensated`);

@@ -15,7 +15,6 @@ from .quantizer.api.drift import DriftReport as DriftReport
 from .quantizer.api.drift import diff as diff
 from .quantizer.api.evaluate import compare_layers as compare_layers
 from .quantizer.api.evaluate import evaluate as evaluate
-from .quantizer.api.explanation import explain as explain
 from .quantizer.api.options import DriftLimits as DriftLimits
 from .quantizer.api.options import Float8 as Float8
 from .quantizer.api.options import Int8 as Int8
@@ -45,6 +44,7 @@ from .quantizer.plugins.exchange.exchanging import import_plan as import_plan
 from .quantizer.plugins.exchange.exchanging import import_profile as import_profile
 from .quantizer.plugins.exchange.exchanging import join as join
 from .quantizer.plugins.exchange.exchanging import split as split
+from .quantizer.plugins.explanation.explanation import explain as explain
 from .quantizer.plugins.report.content import Report as Report
 from .quantizer.plugins.report.report import report as report
 from .quantizer.plugins.tune.node_noise import Sensitivities as Sensitivities

@@ -12,7 +12,6 @@ import pytest
 from onnx import numpy_helper, parser
 from qprof_onnx.profiles.base.errors import ConfigError
 from qprof_onnx.profiles.records.profile import Profile
-from qprof_onnx.quantizer.api.explanation import explain_tensor
 from qprof_onnx.quantizer.api.from_profile import write_quantized
 from qprof_onnx.quantizer.api.from_samples import quantize_from_samples
 from qprof_onnx.quantizer.api.options import QuantizeOptions
@@ -24,6 +23,7 @@ from qprof_onnx.quantizer.operators.concat_caches import Turning, concat_caches,
 from qprof_onnx.quantizer.plan.provenance import borders_in
 from qprof_onnx.quantizer.plan.store import read_plan
 from qprof_onnx.quantizer.plugins.exchange.kv_scales import write
+from qprof_onnx.quantizer.plugins.explanation.explanation import explain_tensor
 from qprof_onnx.quantizer.prepare.prepare import file_of, open_prepared
 from qprof_onnx.quantizer.targets.loading import load_recipe
 

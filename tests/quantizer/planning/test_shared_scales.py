@@ -14,7 +14,6 @@ from qprof_onnx.profiles.base.errors import ConfigError
 from qprof_onnx.profiles.records.profile import Profile
 from qprof_onnx.profiles.runner.calibrate import calibrate
 from qprof_onnx.profiles.samples.values import Sample
-from qprof_onnx.quantizer.api.explanation import explain_tensor
 from qprof_onnx.quantizer.lowering.lower import lower
 from qprof_onnx.quantizer.model.identity import model_id
 from qprof_onnx.quantizer.operators.graph import Graph, index
@@ -22,6 +21,7 @@ from qprof_onnx.quantizer.plan.plan import QuantPlan
 from qprof_onnx.quantizer.plan.store import dumps, loads
 from qprof_onnx.quantizer.plan.verify import verify_plan
 from qprof_onnx.quantizer.planning.shared_scales import lost_to
+from qprof_onnx.quantizer.plugins.explanation.explanation import explain_tensor
 from qprof_onnx.quantizer.prepare.prepare import prepare
 from qprof_onnx.quantizer.targets.config import QuantConfig
 from qprof_onnx.quantizer.targets.target import QUANTIZED, Recipe, Target

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from ..console import plain_table
+from ....cli.console import plain_table
+from ...numerics.affine import QuantParams
+from .explanation import Explanation, NodeExplanation, Observed, TensorExplanation, explain
 
-if TYPE_CHECKING:
-    from ...quantizer.api.explanation import NodeExplanation, Observed, TensorExplanation
-    from ...quantizer.numerics.affine import QuantParams
-
+__all__ = ["explain", "explanation_text"]
 
 LOSSES = ("dB lost to sharing", "SQNR dB", "unshared SQNR dB")
 """Columns of the table of tensors that share a scale; the last two where an SQNR is known."""
 
 
-def explanation_text(explanation: TensorExplanation | NodeExplanation) -> str:
+def explanation_text(explanation: Explanation) -> str:
     """Return the explanation for people."""
-    from ...quantizer.api.explanation import NodeExplanation
-
     if isinstance(explanation, NodeExplanation):
         return "\n".join(_node_lines(explanation))
     return "\n".join(_tensor_lines(explanation))

@@ -13,7 +13,7 @@ from qprof_onnx.quantizer.api.from_profile import write_quantized
 from qprof_onnx.quantizer.api.profiling import profile_model
 from qprof_onnx.quantizer.targets.loading import load_recipe
 
-DIGITS = Path(__file__).parents[2] / "examples" / "digits"
+DIGITS = Path(__file__).parents[4] / "examples" / "digits"
 
 
 @pytest.fixture(scope="module")

@@ -10,31 +10,32 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
-from ...profiles.base.arguments import checks_arguments
-from ...profiles.base.errors import ConfigError, nearest
-from ...profiles.base.findings import Code, Finding, listed
-from ...profiles.base.presentation import Presentation, Presented, Table, decibels
-from ...profiles.records.drift import share_outside
-from ...profiles.records.histogram import Histogram
-from ...profiles.records.profile import Profile, TensorProfile
-from ..adjustments.equalization import equalized_profile
-from ..model.files import ModelLike
-from ..noise.activation_ranges import effective_range, following_function
-from ..numerics.affine import TYPES, QuantParams
-from ..numerics.quantization_noise import expected_noise
-from ..numerics.schemas import SCHEMAS, choose_params
-from ..operators.graph import Graph
-from ..plan.documents import read_profile
-from ..plan.plan import QuantPlan
-from ..plan.provenance import profile_digest
-from ..plan.reasons import stays_float
-from ..plan.store import PlanLike, plan_name, read_plan
-from ..planning.plan_model import open_plan
-from ..planning.shared_scales import lost_to
-from ..prepare.prepare import ProfileLike, opened, profile_name
-from .drift import covered
-from .results import QuantizeResult
+from ....profiles.base.arguments import checks_arguments
+from ....profiles.base.errors import ConfigError, nearest
+from ....profiles.base.findings import Code, Finding, listed
+from ....profiles.base.presentation import Presentation, Presented, Table, decibels
+from ....profiles.records.drift import share_outside
+from ....profiles.records.histogram import Histogram
+from ....profiles.records.profile import Profile, TensorProfile
+from ...adjustments.equalization import equalized_profile
+from ...api.drift import covered
+from ...api.results import QuantizeResult
+from ...model.files import ModelLike
+from ...noise.activation_ranges import effective_range, following_function
+from ...numerics.affine import TYPES, QuantParams
+from ...numerics.quantization_noise import expected_noise
+from ...numerics.schemas import SCHEMAS, choose_params
+from ...operators.graph import Graph
+from ...plan.documents import read_profile
+from ...plan.plan import QuantPlan
+from ...plan.provenance import profile_digest
+from ...plan.reasons import stays_float
+from ...plan.store import PlanLike, plan_name, read_plan
+from ...planning.plan_model import open_plan
+from ...planning.shared_scales import lost_to
+from ...prepare.prepare import ProfileLike, opened, profile_name
 
 # What `explain` says of a tensor or a node: plain records.
 
@@ -222,13 +223,17 @@ class NodeExplanation(Presented):
         return Presentation(tuple(facts), (Table(("tensor", "operand", "type"), rows),) if rows else ())
 
 
+Explanation: TypeAlias = TensorExplanation | NodeExplanation
+"""Of a tensor, or of a node."""
+
+
 @checks_arguments
 def explain(
     plan: PlanLike | QuantizeResult,
     name: str,
     model: ModelLike | None = None,
     profile: ProfileLike | None = None,
-) -> TensorExplanation | NodeExplanation:
+) -> Explanation:
     """Explain why a tensor has its parameters (who shares them, whose range set them), or a node its kind.
 
     Args:
