@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
-import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +11,7 @@ import onnxruntime as ort
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from qprof_onnx.profiles.base.errors import ConfigError, DataError
+from qprof_onnx.profiles.base.errors import ConfigError
 from qprof_onnx.profiles.samples.values import Sample
 from qprof_onnx.quantizer.adjustments.gptaq import SegmentRuns, float_program, simulated_program, stages_of
 from qprof_onnx.quantizer.adjustments.gptq import gptaq, gptq
@@ -26,7 +22,6 @@ from qprof_onnx.quantizer.numerics.affine import dequantize, quantize
 from qprof_onnx.quantizer.plan.store import dumps
 from qprof_onnx.quantizer.planning.plan_model import (
     PlannedModel,
-    check_without_samples,
     model_facts,
     plan_from,
     rounded_with_samples,
@@ -235,42 +230,3 @@ def test_a_resumed_run_gives_the_bytes_of_an_uninterrupted_one(tmp_path: Path) -
     )
     with pytest.raises(ConfigError, match="belongs to a run with other rounding and samples, so it cannot"):
         rounded_with_samples(made(net, rounding="gptq"), samples(5), checkpoint=file)
-
-
-def test_no_samples_and_bad_samples_are_refused() -> None:
-    net = profiled(network(*TWO), samples())
-    with pytest.raises(DataError, match="there are no samples; give at least one"):
-        rounded(net, "gptaq", count=0)
-    bad = [Sample("bad", {"x": np.full((1, 8, 6, 6), np.nan, np.float32)})]
-    with pytest.raises(DataError, match="sample bad: tensor 'x': holds NaN or Inf"):
-        rounded_with_samples(made(net, rounding="gptaq"), bad)
-    with pytest.raises(ConfigError, match="rounding gptaq: needs samples, which 'qprof quantize"):
-        check_without_samples(load_recipe(None, {"rounding": "gptaq"}).config)
-
-
-HASH = """
-import hashlib
-import numpy as np
-from qprof_onnx.quantizer.adjustments.gptq import gptaq
-from qprof_onnx.quantizer.adjustments.second_moments import moments_of_pair
-rng = np.random.default_rng(0)
-x = rng.standard_normal((1, 1000, 40)) @ rng.standard_normal((40, 400))
-y = x + rng.standard_normal((1, 1000, 400))
-((second, cross),) = moments_of_pair(x, y, "rows").means()
-weight = rng.standard_normal((1, 32, 400)).astype("f").astype(float)
-steps, _ = gptaq(weight, *(np.full(weight.shape, v) for v in (0.25, -8.0, 7.0)), second, cross=cross)
-print(hashlib.sha256(steps.astype("i1").tobytes()).hexdigest(), hashlib.sha256(cross.tobytes()).hexdigest())
-"""
-
-
-def hashes() -> Iterator[str]:
-    names = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
-    for threads in ("1", "2"):
-        environment = {**os.environ, **dict.fromkeys(names, threads)}
-        command = [sys.executable, "-c", HASH]
-        yield subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
-
-
-@pytest.mark.slow
-def test_quantized_weights_are_the_same_on_any_number_of_threads() -> None:
-    assert len(set(hashes())) == 1

@@ -73,7 +73,7 @@ def profiled(net: Network, feeds: list[Sample]) -> Network:
 
 
 def rounded(net: Network, feeds: list[Sample], **settings: object) -> PlannedModel:
-    recipe = load_recipe(None, {**PLAIN, **settings, "rounding": "gptq"})
+    recipe = load_recipe(None, {**PLAIN, "rounding": "gptq", **settings})
     made = plan_from(model_facts(net.prepared, net.profile, recipe))
     return rounded_with_samples(made, feeds)
 
@@ -487,18 +487,16 @@ def test_the_model_is_run_in_the_same_slices_whichever_moments_are_wanted(
             assert mine.tobytes() == others.tobytes()
 
 
-def test_planning_without_samples_says_where_they_are_taken() -> None:
-    with pytest.raises(ConfigError, match="rounding gptq: needs samples, which 'qprof quantize"):
-        check_without_samples(load_recipe(None, {"rounding": "gptq"}).config)
-
-
-def test_no_samples_and_bad_samples_are_refused() -> None:
+@pytest.mark.parametrize("rounding", ["gptq", "gptaq"])
+def test_no_samples_and_bad_samples_are_refused(rounding: str) -> None:
+    with pytest.raises(ConfigError, match=f"rounding {rounding}: needs samples, which 'qprof quantize"):
+        check_without_samples(load_recipe(None, {"rounding": rounding}).config)
     net = profiled(network(*TWO), samples())
     with pytest.raises(DataError, match="there are no samples; give at least one"):
-        rounded(net, [])
+        rounded(net, [], rounding=rounding)
     bad = [*samples(2), Sample("bad", {"x": np.full((1, 8, 6, 6), np.nan, np.float32)})]
     with pytest.raises(DataError, match="sample bad: tensor 'x': holds NaN or Inf"):
-        rounded(net, bad)
+        rounded(net, bad, rounding=rounding)
 
 
 def test_a_plan_without_weights_in_codes_runs_nothing() -> None:
@@ -513,15 +511,18 @@ def test_a_plan_without_weights_in_codes_runs_nothing() -> None:
 HASH = """
 import hashlib
 import numpy as np
-from qprof_onnx.quantizer.adjustments.gptq import gptq
-from qprof_onnx.quantizer.adjustments.second_moments import moments_of
+from qprof_onnx.quantizer.adjustments.gptq import gptaq, gptq
+from qprof_onnx.quantizer.adjustments.second_moments import moments_of, moments_of_pair
 rng = np.random.default_rng(0)
 rows = rng.standard_normal((1, 1000, 40)) @ rng.standard_normal((40, 400))
-rows += rng.standard_normal((1, 1000, 400))
-(second,) = moments_of(rows, "rows").means()
+others = rows + rng.standard_normal((1, 1000, 400))
+(second,) = moments_of(others, "rows").means()
+((both, cross),) = moments_of_pair(rows, others, "rows").means()
 weight = rng.standard_normal((1, 32, 400)).astype("f").astype(float)
-steps = gptq(weight, *(np.full(weight.shape, v) for v in (0.25, -8.0, 7.0)), second)
-print(hashlib.sha256(steps.astype("i1").tobytes()).hexdigest(), hashlib.sha256(second.tobytes()).hexdigest())
+bounds = [np.full(weight.shape, v) for v in (0.25, -8.0, 7.0)]
+steps = gptq(weight, *bounds, second), gptaq(weight, *bounds, both, cross=cross)[0]
+for found in (*(each.astype("i1") for each in steps), second, both, cross):
+    print(hashlib.sha256(found.tobytes()).hexdigest())
 """
 
 
