@@ -153,14 +153,25 @@ class OutputShift:
             return "no difference"
         signal, noise = np.array(self.powers, np.float64).reshape(-1, 2).T
         least = 1e-30 * float(signal.sum()) or 1e-30
+        mean = max(float(noise.sum()), least) / max(float(signal.sum()), least)
 
-        def lost(weights: Floats) -> Floats:
-            return 10.0 * np.log10(np.maximum(weights @ noise, least) / np.maximum(weights @ signal, least))
+        def growth(weights: Floats) -> Floats:
+            return np.maximum(weights @ noise, least) / np.maximum(weights @ signal, least) / mean
 
-        found = bootstrap_interval(lost, len(noise))
-        if not math.isfinite(found.high - found.low):
+        # Noise is a mean, which may be far above that of few samples, but is above 0, as its logarithm knows.
+        most = bootstrap_interval(growth, len(noise)).high
+        lowest = bootstrap_interval(lambda weights: np.log10(growth(weights)), len(noise)).low
+        if not math.isfinite(most - lowest):
             return f"{self.sqnr:.1f} dB"
-        return f"{self.sqnr:.1f} dB, {-found.high:.0f} to {-found.low:.0f}"
+        low, high = (-10.0 * (math.log10(mean) + change) for change in (math.log10(most), lowest))
+        return f"{self.sqnr:.1f} dB, {math.floor(low)} to {math.ceil(high)}"
+
+    def with_noise_of(self, further: OutputShift | None) -> OutputShift:
+        """Return it with the noise of a further error on the same samples, by which its interval is wider."""
+        if further is None or len(further.powers) != len(self.powers):
+            return self
+        pairs = zip(self.powers, further.powers, strict=True)
+        return replace(self, powers=tuple((signal, noise + more) for (signal, noise), (_, more) in pairs))
 
     @property
     def excess(self) -> float:

@@ -8,7 +8,7 @@ the measurement of a model (`measure_noise`).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
@@ -187,23 +187,32 @@ def rounded_copy(
     copy = model.clone()
     graph = copy.graph
     graph.opset_imports.setdefault("com.microsoft", 1)
-    values = {str(value.name): value for value in graph.inputs}
-    values |= {str(value.name): value for node in graph for value in node.outputs}
     rounded = [tensor for tensor in tensors if roundings[tensor.name] is not Rounding.NONE]
+    values = _activations_of(graph)
     for tensor in rounded:
         value = values[tensor.name]
         uses = tuple(value.uses())
-        nodes = _rounding_nodes(graph, tensor, value, roundings[tensor.name], prefix)
-        for use in uses:
-            use.node.replace_input_with(use.idx, nodes[-1].outputs[0])
-        producer = value.producer()
-        if producer is None and len(graph):
-            graph.insert_before(graph[0], nodes)
-        elif producer is None:
-            graph.extend(nodes)
-        else:
-            graph.insert_after(producer, nodes)
+        _insert(graph, value, uses, _rounding_nodes(graph, tensor, value, roundings[tensor.name], prefix))
     return copy, _values_after(model, {tensor.name for tensor in rounded}, set())
+
+
+def _activations_of(graph: ir.Graph) -> dict[str, ir.Value]:
+    """Return the inputs of a graph and the values that its nodes make, by name."""
+    values = {str(value.name): value for value in graph.inputs}
+    return values | {str(value.name): value for node in graph for value in node.outputs}
+
+
+def _insert(graph: ir.Graph, value: ir.Value, uses: Iterable[Any], nodes: Sequence[ir.Node]) -> None:
+    """Insert nodes behind a value, the last of which makes what is read in its place by some uses."""
+    for use in uses:
+        use.node.replace_input_with(use.idx, nodes[-1].outputs[0])
+    producer = value.producer()
+    if producer is not None:
+        graph.insert_after(producer, nodes)
+    elif len(graph):
+        graph.insert_before(graph[0], nodes)
+    else:
+        graph.extend(nodes)
 
 
 def _rounding_nodes(
@@ -256,6 +265,43 @@ def step_input(prefix: str, name: str) -> str:
 def float_input(prefix: str, name: str) -> str:
     """Return the name of a rounded copy's input for the float value of an activation."""
     return f"{prefix}float:{name}"
+
+
+# The copy with activations that end at given values -------------------------------------------------------
+
+ENDS = (("Max", "low"), ("Min", "high"))
+"""The operators that clip an activation, each with the name of the end that is an input of the copy."""
+
+
+def clipped_copy(
+    model: ir.Model, tensors: Iterable[MeasuredTensor], outputs: Collection[str], prefix: str
+) -> tuple[ir.Model, frozenset[str]]:
+    """Return a copy of a model whose nodes read clipped activations, and which of some outputs may differ.
+
+    Both ends of each activation are inputs of the copy, named by `end_input`.
+    """
+    copy = model.clone()
+    graph, names = copy.graph, set[str]()
+    values = _activations_of(graph)
+    for tensor in tensors:
+        value, nodes = values[tensor.name], list[ir.Node]()
+        uses, last = tuple(value.uses()), value
+        for op_type, end in ENDS:
+            given = end_input(prefix, tensor.name, end)
+            graph.inputs.append(ir.Value(name=given, type=ir.TensorType(tensor.dtype), shape=ir.Shape([])))
+            nodes.append(
+                ir.Node("", op_type, [last, graph.inputs[-1]], name=f"{prefix}{end}ed:{tensor.name}")
+            )
+            last = nodes[-1].outputs[0]
+            last.name, last.dtype = nodes[-1].name, tensor.dtype
+        _insert(graph, value, uses, nodes)
+        names.add(tensor.name)
+    return copy, _values_after(model, names, set()).intersection(outputs)
+
+
+def end_input(prefix: str, name: str, end: str) -> str:
+    """Return the name of a clipped copy's input for an end of an activation."""
+    return f"{prefix}{end}:{name}"
 
 
 # The copy with weights rounded to int8, as they are where nothing else is decided ------------------------
@@ -463,6 +509,22 @@ class NoiseRuns:
             kept = None if kept is None or kept.all() else kept
             tensors[name] = FloatTensor(array, kept, sum_of_squares(array, kept=kept))
         return tensors
+
+    def clipped_outputs(
+        self, sample: Sample, ends: Mapping[str, tuple[float, float]], outputs: Collection[str]
+    ) -> dict[str, Array]:
+        """Return some outputs of a copy whose activations end at given values, those that may differ.
+
+        `ends` are of the same activations for each sample. Raises as `measured`.
+        """
+        tensors = [tensor for name, tensor in self._tensors.items() if name in ends]
+        copy = self._open("clipped", partial(clipped_copy, self._model, tensors, outputs, self._prefix))
+        given = {
+            end_input(self._prefix, tensor.name, end): np.asarray(value, tensor.dtype.numpy())
+            for tensor in tensors
+            for (_, end), value in zip(ENDS, ends[tensor.name], strict=True)
+        }
+        return self._run(copy, sample, given)
 
     def _activation_errors(self, sample: Sample, exact: Mapping[str, FloatTensor]) -> Errors:
         """Return the errors of the tensors in the copy with rounded activations.

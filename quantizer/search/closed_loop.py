@@ -62,6 +62,7 @@ from ..lowering.lower import lower
 from ..lowering.lowered import LoweredModel
 from ..model.saving import has_external_data, in_memory, written_bytes
 from ..noise.output_limits import NoiseLimits
+from ..noise.unseen import plan_ranges, range_errors
 from ..numerics.affine import INT8, TYPES
 from ..operators.graph import Graph, Node
 from ..plan.plan import DESTROYED, Implementation, Kind, NodePlan, OutputCheck, QuantPlan
@@ -316,7 +317,9 @@ def plan_held_on_samples(
         best = loop.bolder(first)
     else:  # how many bits weights have is the user's wish, unless a limit or nothing is left of an output
         best = loop.more_careful(first) if asked or first.is_destroyed else first
-    held = _with_checks(best, first, loop.loop.trials, f"{joined or len(loop.samples.samples)} {of}")
+    ran = joined or len(loop.samples.samples)
+    held = _checked(best.planned, loop.as_if_unseen(best.planned, best.shifts, facts.noise_limits), ran)
+    held = held.with_findings(_findings(best, first, loop.loop.trials, f"{ran} {of}"))
     lowered = (lowered for plan, lowered in loop.written if plan is best.planned.plan)
     return best.facts, held, next(lowered, None)
 
@@ -329,8 +332,10 @@ def measured_on_samples(
     `joined` counts the samples before they were joined to batches, 0 if they were not. Raises the errors of
     `plan_held_on_samples`.
     """
-    samples = _opened(model, planned, data, MOST_CHECK_SAMPLES, limits).samples
-    return _checked(planned, shifts_of(planned, limits, samples), joined or len(samples.samples))
+    loop = _opened(model, planned, data, MOST_CHECK_SAMPLES, limits)
+    samples = loop.samples
+    shifts = loop.as_if_unseen(planned, shifts_of(planned, limits, samples), limits)
+    return _checked(planned, shifts, joined or len(samples.samples))
 
 
 def shifts_of(
@@ -483,6 +488,22 @@ class _CheckedPlans:
             before = outputs_of(session, samples, name)
             further += before
         return further
+
+    def as_if_unseen(
+        self, planned: PlannedModel, shifts: tuple[OutputShift, ...], limits: NoiseLimits
+    ) -> tuple[OutputShift, ...]:
+        """Return the shifts of a plan on all samples, with the intervals of samples that chose no range."""
+        floats, count = [*self.samples.float_outputs, *self.float_further], len(self.samples.samples)
+        ranges = plan_ranges(planned.plan)
+        errors = range_errors(planned.model, ranges, self.samples.samples, self.provider)
+        if not any(errors):
+            return shifts
+        pairs = [(own, errors[at % count]) for at, own in enumerate(floats)]
+        moved = [{name: array + error.get(name, 0) for name, array in own.items()} for own, error in pairs]
+        inputs = [self.samples.samples[at % count].arrays for at in range(len(floats))]
+        (further,) = self._shifts(floats, moved, inputs, limits, [range(len(floats))])
+        of = {shift.output: shift for shift in further}
+        return tuple(shift.with_noise_of(of.get(shift.output)) for shift in shifts)
 
     def _shifts(
         self,
@@ -816,14 +837,13 @@ def _checked(planned: PlannedModel, shifts: Sequence[OutputShift], samples: int)
     return replace(planned, plan=replace(plan, origin=replace(plan.origin, checks=checks)))
 
 
-def _with_checks(
+def _findings(
     best: _MeasuredPlan, first: _MeasuredPlan, ran: Sequence[_MeasuredPlan], samples: str
-) -> PlannedModel:
-    """Return the best plan with its figures, and findings on its change from the first and on a missed limit.
+) -> list[Finding]:
+    """Return the findings on the change of the best plan from the first, and on a missed limit.
 
     `samples` is their number and kind in words.
     """
-    planned = _checked(best.planned, best.shifts, int(samples.split(maxsplit=1)[0]))
     findings = []
     cost = f"for {100.0 * (best.time - first.time):+.1f} % of float's time as predicted"
     if best is not first and first.holds:
@@ -862,4 +882,4 @@ def _with_checks(
         worst = max(best.shifts, key=lambda shift: shift.excess)
         sentence = f"{worst.text}: so near its limit that another processor may choose another plan"
         findings.append(Finding(Code.NEAR_LIMIT, sentence, worst.output, remedy="--save-plan keeps this one"))
-    return planned.with_findings(findings)
+    return findings

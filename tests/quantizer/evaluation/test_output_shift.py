@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from types import SimpleNamespace
@@ -344,6 +345,20 @@ def test_decibels_have_an_interval_on_other_samples() -> None:
     )
     assert re.fullmatch(r"(39|40|41)\.\d dB, (39|40) to (40|41)", found.decibels)
     assert found.decibels in found.measured
+
+
+def test_the_ends_of_decibels_are_rounded_outward() -> None:
+    powers = tuple((1.0, noise) for noise in np.linspace(0.9e-4, 1.1e-4, 32).tolist())
+    found = OutputShift("y", Measure.NOISE, 0.01, 0.01, 40.0, powers=powers)
+    assert found.decibels == "40.0 dB, 39 to 41"
+
+
+def test_noise_of_a_further_error_takes_the_interval_down() -> None:
+    powers = tuple((1.0, noise) for noise in np.linspace(0.9e-4, 1.1e-4, 32).tolist())
+    own = OutputShift("y", Measure.NOISE, 0.01, 0.01, 40.0, powers=powers)
+    further = replace(own, powers=((1.0, 0.1), *((1.0, 0.0),) * 31))
+    found = own.with_noise_of(further).decibels
+    assert re.fullmatch(r"40\.0 dB, 1\d to 42", found)
 
 
 def test_decibels_that_rest_on_one_sample_of_many_have_a_wide_interval() -> None:
