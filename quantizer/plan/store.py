@@ -329,13 +329,6 @@ def _plan(document: Mapping[str, object]) -> QuantPlan:
     return replace(plan, origin=replace(plan.origin, decisions=""))
 
 
-def _config(value: object, where: str = "") -> QuantConfig:
-    """Return the settings; older plans have one by another name."""
-    if isinstance(value, Mapping) and "min_sqnr" in value and "min_tensor_sqnr" not in value:
-        value = {"min_tensor_sqnr" if name == "min_sqnr" else name: item for name, item in value.items()}
-    return config_from_mapping(value, where)
-
-
 def _params(value: object, where: str) -> QuantParams:
     record = read_record(value, ParameterFields, where)
     numbers = record.scale if isinstance(record.scale, tuple) else (record.scale,)
@@ -418,7 +411,7 @@ _READ: Decoders = {
     EqualizationScales: _equalization,
     NodePlan: _node,
     Numbers: _numbers,
-    QuantConfig: _config,
+    QuantConfig: config_from_mapping,
     QuantParams: _params,
     bytes: _offsets,
 }

@@ -234,10 +234,6 @@ def test_an_older_plan_without_a_setting_has_its_default() -> None:
     assert found.min_tensor_sqnr == QuantConfig().min_tensor_sqnr
 
 
-def test_an_older_plan_has_a_setting_by_its_older_name() -> None:
-    assert loads(TEXT.replace("min_tensor_sqnr", "min_sqnr")).config == loads(TEXT).config
-
-
 # Edited by people
 
 
