@@ -44,7 +44,7 @@ from .accuracy import Accuracy
 from .compare import Agreement, OutputResult
 from .metrics.score import Score
 from .output_faults import LEAST_SCORE
-from .output_shift import FAIR, LEAST_ANSWERS, SAME_GOOD, OutputShift, shows_same
+from .output_shift import FAIR, SAME_GOOD, OutputShift, shows_same
 
 Grade = Literal["good", "fair", "poor", "none"]
 
@@ -110,6 +110,7 @@ class OutputGrade:
         destroyed: whether it is beyond doubt worth nothing: broken, `DESTROYED` times its limit off, or poor
             with more noise than signal.
         decibels: the SQNR with its interval, in words; "" where it has none.
+        alike: how many answers and sequences are the same, in words.
     """
 
     output: str
@@ -123,6 +124,7 @@ class OutputGrade:
     sequences: float | None = None
     destroyed: bool = False
     decibels: str = field(default="", metadata=NOT_IN_JSON)
+    alike: str = field(default="", metadata=NOT_IN_JSON)
 
     @property
     def margin(self) -> float:
@@ -156,15 +158,9 @@ class OutputGrade:
     def text(self) -> str:
         """Return the measured figure, and the needed one."""
         if self.figures:
-            shares = {"answers": self.agreement, "sequences": self.sequences}
-            equal = [f"{_percent(share)} % of the {of}" for of, share in shares.items() if share is not None]
-            alike = f", {', '.join(equal)} the same" if equal else ""
-            known_shares = [share for share in shares.values() if share is not None]
-            if self.grade == "fair" and self.margin >= 0.0 and min(known_shares, default=1.0) < SAME_GOOD:
-                alike += f" (wanted: {100 * SAME_GOOD:g} %)"
             known = self.sqnr is not None and isfinite(self.sqnr) and " dB" not in self.figures
-            decibels = f", {self._decibels}" if known else ""
-            return f"output '{self.output}': {self.figures}{decibels}{alike}"
+            measured = ", ".join(filter(None, [self.figures, self._decibels if known else "", self.alike]))
+            return f"output '{self.output}': {measured}"
         count = self.other_lengths
         lengths = f", of another length on {count} sample{'s'[: count != 1]}" if count else ""
         if not self.kind and self.agreement is not None:
@@ -176,11 +172,6 @@ class OutputGrade:
         measured = "no difference" if self.is_same else f"signal-to-noise {shown} dB"
         where = " in its worst channels" if self.kind == WORDS["detections"] else ""
         return f"output '{self.output}': {measured}{where} (wanted: {needed}){same}{lengths}"
-
-
-def _percent(share: float) -> str:
-    """Return a share of equal answers in percent; one that is too low has the digits that show it."""
-    return deciding_digits(100.0 * share, 100.0 * SAME_GOOD, (1, 1), is_least=True)[0]
 
 
 def needed_sqnr(limits: NoiseLimits) -> dict[str, float]:
@@ -232,8 +223,7 @@ def _grade_in_unit(result: OutputResult, kind: OutputKind, shift: OutputShift) -
     else:
         if not shift.fault and (isnan(shift.sqnr) or shift.sqnr > 0.0):
             grade = _at_best(grade, answers)
-        changing = [sequences, answers if answers and answers.total >= LEAST_ANSWERS else None]
-        if any(one and one.total - one.same > 1 and one.ratio < SAME_GOOD for one in changing):
+        if shift.changes:
             grade = max(grade, "fair", key=lambda one: ORDER[one])
     sqnr = None if isnan(shift.sqnr) else shift.sqnr
     needed = 0.0 if sqnr is None or shift.ratio == 0.0 else sqnr + 20.0 * log10(min(shift.ratio, 1e9))
@@ -255,6 +245,7 @@ def _grade_in_unit(result: OutputResult, kind: OutputKind, shift: OutputShift) -
         None if sequences is None else sequences.ratio,
         destroyed=shift.is_destroyed or (grade == "poor" and sqnr is not None and sqnr <= 0.0),
         decibels=shift.decibels if sqnr == shift.sqnr else "",
+        alike=shift.alike,
     )
 
 

@@ -126,6 +126,7 @@ class OutputShift:
         answers: how often the largest column is the same, of rows that are no padding; None where it is no
             answer.
         sequences: how often all answers of a sequence are; None where there are no sequences.
+        aside: in words, how often answers are the same that nothing shows to be read so; they are not judged.
         incomparable: why it cannot be compared sample by sample, "" where it can.
         powers: of signal and noise in each sample, of one sample in each of its rows.
     """
@@ -141,6 +142,7 @@ class OutputShift:
     columns: int = 0
     answers: Agreement | None = None
     sequences: Agreement | None = None
+    aside: str = ""
     incomparable: str = ""
     powers: tuple[tuple[float, float], ...] = ()
 
@@ -230,10 +232,27 @@ class OutputShift:
         return f"{value} {what} (wanted: {limit})"
 
     @property
+    def changes(self) -> bool:
+        """Whether more answers or whole sequences than one change, and too many to be good."""
+        many = self.answers if self.answers and self.answers.total >= LEAST_ANSWERS else None
+        known = (one for one in (self.sequences, many) if one is not None)
+        return any(one.total - one.same > 1 and one.ratio < SAME_GOOD for one in known)
+
+    @property
+    def alike(self) -> str:
+        """Return how many answers, and whole sequences, are the same; "" without any."""
+        shares = {"answers": self.answers, "sequences": self.sequences}
+        equal = [f"{_equal(one)} of the {of}" for of, one in shares.items() if one is not None]
+        wanted = f" (wanted: {100 * SAME_GOOD:g} %)" if self.changes and self.excess <= 1.0 else ""
+        return ", ".join(filter(None, [f"{', '.join(equal)} the same{wanted}" if equal else "", self.aside]))
+
+    @property
     def measured(self) -> str:
-        """Return the figures, and the decibels where these are another one."""
+        """Return the figures, the decibels where these are another one, and the answers if some change."""
         is_told = self.measure is Measure.NOISE or self.fault or self.incomparable or self.sqnr >= SAME_DB
-        return self.figures if is_told else ", ".join(filter(None, [self.figures, self.decibels]))
+        all_same = self.answers is not None and self.answers.same == self.answers.total
+        alike = "" if self.fault or self.incomparable or all_same else self.alike
+        return ", ".join(filter(None, [self.figures, "" if is_told else self.decibels, alike]))
 
     @property
     def text(self) -> str:
@@ -244,6 +263,11 @@ class OutputShift:
 def shows_same(answers: Agreement) -> bool:
     """Return whether equal answers show that little is lost; few, or very different ones, show nothing."""
     return answers.total >= LEAST_ANSWERS and answers.ratio >= SAME_FAIR
+
+
+def _equal(answers: Agreement) -> str:
+    """Return a share of equal answers in percent; one that is too low has the digits that show it."""
+    return f"{deciding_digits(100.0 * answers.ratio, 100.0 * SAME_GOOD, (1, 1), is_least=True)[0]} %"
 
 
 def _percent(share: float) -> str:
@@ -316,6 +340,7 @@ class _Values:
     places: Sequence[int]  # of these among all samples
     classes: ClassAxis
     lengths: Sequence[tuple[int, ...]] = ()  # of the sequences of each sample, in rows that count
+    are_frames: bool = False  # so that each row of a sequence is read by itself
     free: frozenset[int] = frozenset()  # axes with as many places as the model's input, and no columns
 
     def of(self, part: Container[int]) -> _Values:
@@ -492,12 +517,14 @@ def _values(
     masks = counted_rows(of_float, axis, given)
     are_frames = given is not None and _are_frames(of_float, axis, given)
     if masks is None:
-        rows = [np.moveaxis(f, axis, -1).shape[:2] for f in of_float]
-        lengths = [() if are_frames else n * (t,) for n, t in rows]
-        return _Values(of_float, of_int8, kept, classes, lengths, free)
-    lengths = [() if are_frames else tuple(int(length) for length in mask.sum(axis=1)) for mask in masks]
+        grids = [np.moveaxis(f, axis, -1).shape[:2] for f in of_float]
+        inputs_start = {len(array) for one in given or () for array in one.values() if array.ndim}
+        is_time_first = all(t == 1 and n not in inputs_start for n, t in grids)
+        lengths = [(n,) if is_time_first else n * (t,) for n, t in grids]
+        return _Values(of_float, of_int8, kept, classes, lengths, are_frames, free)
+    lengths = [tuple(int(length) for length in mask.sum(axis=1)) for mask in masks]
     last = replace(classes, axis=None if classes.axis_in(of_float[0].shape) is None else -1)
-    return _Values(_rows(of_float, axis, masks), _rows(of_int8, axis, masks), kept, last, lengths)
+    return _Values(_rows(of_float, axis, masks), _rows(of_int8, axis, masks), kept, last, lengths, are_frames)
 
 
 def _are_frames(values: Sequence[Floats], axis: int, inputs: Sequence[Arrays]) -> bool:
@@ -526,10 +553,9 @@ def _shift(name: str, values: _Values, part: _Values, limits: NoiseLimits) -> Ou
     share = _noise(part)
     finite = share < math.inf
     sqnr = -10.0 * math.log10(max(share, 1e-30)) if finite else -math.inf
-    answers, sequences = _answers(part)
-    shift = OutputShift(
-        name, Measure.NOISE, 0.0, 1.0, sqnr, answers=answers, sequences=sequences, powers=_powers(part)
-    )
+    shift = OutputShift(name, Measure.NOISE, 0.0, 1.0, sqnr, powers=_powers(part))
+    if values.classes.is_answer:
+        shift = _with_answers(shift, *_answers(part), are_frames=values.are_frames)
     if not finite:
         return replace(shift, measure=Measure.FAULT, value=math.inf)
     if limits.min_output_sqnr:
@@ -551,6 +577,7 @@ def _shift(name: str, values: _Values, part: _Values, limits: NoiseLimits) -> Ou
         limit = limits.error(name, is_vector=alike and not relative)
         return replace(
             shift,
+            aside=_unread_answers(name, part),
             measure=Measure.COLUMNS,
             value=max(typical, worst * limit / worst_error(limit)) if errors.size > 1 else typical,
             limit=limit,
@@ -631,16 +658,14 @@ def _softmax(values: Floats, axis: int) -> Floats:
 def _index_shift(name: str, values: _Values, part: _Values, limits: NoiseLimits) -> OutputShift:
     """Return how many answers change, of indices; one is chance."""
     same = np.concatenate([(f == q).reshape(-1) for f, q in zip(part.floats, part.quantized, strict=True)])
-    answers, sequences = _agreements(same, part.lengths)
     changed = max(0, same.size - int(same.sum()) - 1) / same.size
-    return OutputShift(
-        name, Measure.ANSWERS, changed, MOST_MOVED, math.nan, answers=answers, sequences=sequences
-    )
+    shift = OutputShift(name, Measure.ANSWERS, changed, MOST_MOVED, math.nan)
+    return _with_answers(shift, *_agreements(same, part.lengths), are_frames=values.are_frames)
 
 
 def _answers(values: _Values) -> tuple[Agreement | None, Agreement | None]:
-    """Return how often the largest column is the same, by row and by sequence; None where it is no answer."""
-    axis = values.classes.axis_in(values.floats[0].shape) if values.classes.is_answer else None
+    """Return how often the largest column is the same, by row and by sequence; None without classes."""
+    axis = values.classes.axis_in(values.floats[0].shape)
     if axis is None:
         return None, None
     same = [
@@ -650,9 +675,33 @@ def _answers(values: _Values) -> tuple[Agreement | None, Agreement | None]:
     return _agreements(np.concatenate(same), values.lengths)
 
 
+def _with_answers(
+    shift: OutputShift, answers: Agreement | None, whole: Agreement | None, *, are_frames: bool
+) -> OutputShift:
+    """Return a shift with the answers that are the same; whole sequences of frames are an aside."""
+    if whole is None or not are_frames:
+        return replace(shift, answers=answers, sequences=whole)
+    aside = f"{_equal(whole)} of the sequences as a whole (judged by frame)"
+    return replace(shift, answers=answers, aside=aside)
+
+
+def _unread_answers(name: str, values: _Values) -> str:
+    """Return how often the largest value of a place is the same, in case that is an answer.
+
+    "" if it always is, or if there are no sequences.
+    """
+    answers, whole = _answers(values)
+    if answers is None or whole is None or answers.same == answers.total:
+        return ""
+    return (
+        f"the largest value of {_equal(answers)} of the places the same, of {_equal(whole)} of the sequences "
+        f"as a whole (--set output_kind={name}=decision judges these)"
+    )
+
+
 def _agreements(
     same: npt.NDArray[np.bool_], lengths_of_samples: Sequence[tuple[int, ...]]
-) -> tuple[Agreement | None, Agreement | None]:
+) -> tuple[Agreement, Agreement | None]:
     """Return how many rows, and of how many sequences all rows, are the same; None for no sequences."""
     whole, lengths = None, [length for lengths in lengths_of_samples for length in lengths]
     if any(length > 1 for length in lengths):

@@ -878,6 +878,10 @@ def _findings(
         if best.facts.config.has_size:
             remedy = "give a larger size"
         findings.append(Finding(Code.LIMIT_EXCEEDED, sentence, worst.output, remedy=remedy))
+    elif (changing := next((s for s in best.shifts if s.changes), None)) is not None:
+        sentence = f"output '{changing.output}': {changing.alike}, on {samples}: that is fair"
+        remedy = "--min-output-sqnr and qprof tune go further"
+        findings.append(Finding(Code.LIMIT_EXCEEDED, sentence, changing.output, remedy=remedy))
     elif abs(best.excess - 1.0) < ON_THE_EDGE:
         worst = max(best.shifts, key=lambda shift: shift.excess)
         sentence = f"{worst.text}: so near its limit that another processor may choose another plan"

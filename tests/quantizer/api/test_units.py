@@ -11,6 +11,7 @@ import onnx
 import pytest
 import qprof_onnx as qprof
 from onnx import numpy_helper, parser
+from qprof_onnx.profiles.base.findings import Code
 
 COLUMNS, WIDTH, LETTERS, TAGS, LONGEST = 12, 128, 30, 6, 20
 PLAIN: dict[str, Any] = {
@@ -119,6 +120,16 @@ def test_a_tagger_is_judged_by_words_and_padding_counts_for_nothing(tmp_path: Pa
     assert output.sequences < output.agreement < 1.0
     assert found.grade != "good"
     assert "of the sequences the same" in found.sentence
+
+
+def test_by_profile_a_tagger_is_told_to_change_whole_words(tmp_path: Path) -> None:
+    model = tagger(tmp_path / "m.onnx")
+    profile = qprof.profile(model, [{"ids": words(seed)} for seed in range(3)])
+    found = qprof.quantize(model, profile, cost_model="off", equalization="off", bias_correction="off")
+    (check,) = found.checks
+    assert check.value < check.limit
+    assert "of the sequences the same (wanted: 99.5 %)" in check.text
+    assert "that is fair" in next(f.sentence for f in found.findings if f.code is Code.LIMIT_EXCEEDED)
 
 
 def test_what_is_drawn_at_random_is_not_called_poor(tmp_path: Path) -> None:

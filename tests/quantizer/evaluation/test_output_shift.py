@@ -13,6 +13,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 from qprof_onnx.profiles.base.conversion import OutputKind
+from qprof_onnx.quantizer.evaluation.compare import Agreement
 from qprof_onnx.quantizer.evaluation.output_shift import (
     NOISE_SLACK,
     WORST_COLUMN,
@@ -217,6 +218,59 @@ def test_positions_that_are_frames_of_an_input_are_answers_each_and_those_of_tok
         assert found.answers is not None
         assert found.answers.total == 60
         assert (found.sequences is not None) == whole
+
+
+def answered(kind: OutputKind, classes: ClassAxis, given: Any, *, time_first: bool = False) -> OutputShift:
+    """Return how far answers of ten sequences are off, one of which has another answer at one of 6 places."""
+    p = np.tile(np.array([0.9, 0.1]), (10, 6, 1))
+    p[:, ::2] = p[:, ::2, ::-1]
+    p[0] = p[0, :, ::-1]
+    q = p.copy()
+    q[3, 2] = q[3, 2, ::-1]
+    samples = [
+        {"y": array[at : at + 1].swapaxes(0, 1) if time_first else array[at : at + 1]}
+        for array in (p, q)
+        for at in range(10)
+    ]
+    limits = limits_of(kind, classes={"y": classes}, maps=frozenset({"y"}))
+    (found,) = output_shifts(samples[:10], samples[10:], limits, [{"x": given}] * 10)
+    return found
+
+
+TOKENS, FRAMES = np.arange(1, 7)[None] ** 2, np.ones((1, 6, 4), np.float32)
+
+
+def test_a_measured_figure_tells_whole_sequences_too() -> None:
+    found = answered("decision", ClassAxis(-1, True), TOKENS)
+    assert found.measured.endswith(", 98.3 % of the answers, 90.0 % of the sequences the same")
+
+
+def test_whole_sequences_of_frames_are_told_and_not_judged() -> None:
+    found = answered("decision", ClassAxis(-1, True), FRAMES)
+    assert found.sequences is None
+    assert not found.changes
+    assert found.measured.endswith("the same, 90.0 % of the sequences as a whole (judged by frame)")
+
+
+def test_the_largest_of_values_at_each_place_is_told_in_case_it_is_an_answer() -> None:
+    found = answered("values", ClassAxis(-1), TOKENS)
+    assert (found.answers, found.changes) == (None, False)
+    assert found.measured.endswith(
+        "the largest value of 98.3 % of the places the same, of 90.0 % of the sequences as a whole "
+        "(--set output_kind=y=decision judges these)"
+    )
+
+
+def test_positions_that_come_before_the_samples_are_one_sequence() -> None:
+    found = answered("decision", ClassAxis(-1, True), np.ones((1, 3, 8, 8), np.float32), time_first=True)
+    assert found.sequences is not None
+    assert (found.sequences.same, found.sequences.total) == (9, 10)
+
+
+def test_one_sequence_that_changes_is_chance_and_two_of_forty_are_not() -> None:
+    found = answered("decision", ClassAxis(-1, True), TOKENS)
+    two = Agreement("top-1", 38, 40, 0.95)
+    assert (found.changes, replace(found, sequences=two).changes) == (False, True)
 
 
 def test_an_output_that_is_empty_in_both_models_is_not_off() -> None:
