@@ -5,9 +5,8 @@ function `lower_model`. Before it, what is the same in every form is rewritten i
 
 1. biases are corrected, and weights rounded to multiples of their scales (`compensated`);
 2. channels are padded (`padded_channels`);
-3. ConvTranspose becomes Conv where the plan says so (`sub_pixel`);
-4. the width of convolutions is folded into channels (`folded_widths`);
-5. GRU and RNN become a Scan where the plan says so (`scan`).
+3. nodes become others where the plan says so (`plan.rewrites`);
+4. the width of convolutions is folded into channels (`folded_widths`).
 
 A form then writes node by node (`write`, which most of them share). After it caches and the border of the
 model become integers (`caches`, `borders`), and constants that the original computes are computed again. Last
@@ -32,6 +31,7 @@ from ..operators.table import CONVERSIONS, MICROSOFT
 from ..plan.plan import BIAS_CORRECTED, QuantPlan
 from ..plan.provenance import FLOAT_TYPE, provenance_of, write_metadata, write_provenance
 from ..plan.reasons import ReasonCode, UnfitNodesError, because
+from ..plan.rewrites import rewrites
 from ..prepare.constant_folding import unfold_constants
 from ..targets.forms import FORMS
 from .borders import write_borders
@@ -42,9 +42,7 @@ from .float16 import has_conversions, narrow_floats
 from .folded_widths import fold_widths
 from .lowered import LoweredModel, opset_raised, with_record, write_equalization
 from .padded_channels import pad_channels
-from .replacement import in_prepared_names
-from .scan import write_as_scans
-from .sub_pixel import write_as_convolutions
+from .replacement import Replacement, in_prepared_names, replaced
 from .writers import Task, Writer, Writers
 
 OLDEST_OPSET = 13
@@ -112,14 +110,25 @@ def _lowered(model: ir.Model, plan: QuantPlan, *, whole: bool) -> LoweredModel:
     lower_model: Callable[[ir.Model, QuantPlan], LoweredModel]
     lower_model = FORMS[form].module.load().lower_model
     padded, padded_plan = pad_channels(compensated(model, plan), plan, whole=whole)
-    rewritten, rewritten_plan, owners = write_as_convolutions(padded, padded_plan)
+    rewritten, rewritten_plan, owners = rewritten_nodes(padded, padded_plan)
     folded, folded_plan, more_owners = fold_widths(rewritten, rewritten_plan, whole=whole)
-    scanned, scanned_plan, parts = write_as_scans(folded, folded_plan)
-    all_owners = {**owners, **more_owners, **parts}
-    lowered = in_prepared_names(lower_model(scanned, scanned_plan), padded, all_owners)
+    lowered = in_prepared_names(lower_model(folded, folded_plan), padded, {**owners, **more_owners})
     write_attention_caches(lowered.model, plan)
     check_scopes(lowered.model, f"form {form}")
     return lowered
+
+
+def rewritten_nodes(model: ir.Model, plan: QuantPlan) -> tuple[ir.Model, QuantPlan, dict[str, str]]:
+    """Return the model and plan with the planned rewrites, and the added nodes' owners; see `replaced`."""
+
+    def is_rewritten(node: ir.Node) -> bool:
+        entry = plan.nodes.get(name_of(node))
+        return entry is not None and entry.implementation in rewrites()
+
+    def write(replacement: Replacement) -> None:
+        rewrites()[replacement.entry.implementation].write(replacement)
+
+    return replaced(model, plan, is_rewritten, write)
 
 
 def compensated(model: ir.Model, plan: QuantPlan) -> ir.Model:

@@ -12,7 +12,7 @@ A node that returns float ends with y = sums * (scale(x) * scale(w)). With dynam
 multiplication. Padding is the zero point of the data in every operator of integers, which is 0 in the sums.
 
 ConvTranspose has no integer operator in ONNX: its sums are those of the float operator on integers, exact as
-long as none exceeds 2 ** 24; or it is written as Conv (see `lowering.sub_pixel`).
+long as none exceeds 2 ** 24; or it is written as Conv (see `plan.rewrites`).
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ class Task:
 
 Writer = Callable[[Task], bool]
 """Writes one node, and returns whether the node itself is no longer needed."""
-Writers = Mapping[tuple[Kind, Implementation], Writer]
+Writers = Mapping[tuple[Kind, str], Writer]
 """A form's writers, by kind and implementation."""
 
 

@@ -401,7 +401,7 @@ class NoiseEstimator:
                     at_result = Entrance("tensor", known.result)
                     yield RoundedValues(rounding.node, rounding.tensor, ((at_result, beyond),))
 
-    def _dynamic_recurrence(self, node: Node, way: Implementation) -> Iterator[RoundedValues]:
+    def _dynamic_recurrence(self, node: Node, way: str) -> Iterator[RoundedValues]:
         """Yield the roundings of a dynamic recurrent node's input and states, by the range of all samples.
 
         Products are left out: one sample may span much less than all, and mode auto has checked them.
@@ -416,7 +416,7 @@ class NoiseEstimator:
             if self.gains.powers.get(name) and self.gains.powers.get(source):
                 tensor = self.activations.profile[name]
                 params = dynamic_params(tensor.minimum, tensor.maximum)
-                if name == source and way is Implementation.TWO_PARTS:
+                if name == source and way == Implementation.TWO_PARTS:
                     lost = recurrence.of_rounding(step_of(tensor.minimum, tensor.maximum) / FINER)
                 elif name == source:
                     lost = recurrence.of_rounding(params.tensor_scale)

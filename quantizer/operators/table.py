@@ -80,7 +80,6 @@ from .noise_gains import (
     unit_gain,
     window_gain,
 )
-from .recurrent import known_cell_functions
 from .saturating import Saturation
 from .weight_layout import (
     CHANNEL_SCALE,
@@ -306,7 +305,6 @@ _RULES: tuple[Rule, ...] = (
                 default_attribute("layout", 0),
                 constant_input(1, "weight"),
                 constant_input(2, "recurrent weight"),
-                known_cell_functions,
             ),
         )
         for op_type in ("LSTM", "GRU", "RNN")

@@ -135,13 +135,8 @@ class Implementation(StrEnum):
     """PASS_THROUGH: Relu as LeakyRelu with slope 0."""
     CHANNELS_LAST = "channels-last"
     """PASS_THROUGH: MaxPool and Resize on integers whose last axis is the channels."""
-    SUB_PIXEL = "sub-pixel"
-    """QUANTIZED and DYNAMIC: ConvTranspose as a Conv with an output channel for each phase, whose results are
-    interleaved (`lowering.sub_pixel`)."""
     TWO_PARTS = "two-parts"
     """DYNAMIC: LSTM as RUNTIME, with its input in two parts of 8 bits (`operators.two_parts`)."""
-    SCAN = "scan"
-    """DYNAMIC: GRU and RNN as a Scan over the steps, with dynamic products (`lowering.scan`)."""
     FOLDED = "folded"
     """WEIGHT_ONLY, and QUANTIZED with activations of 16 bits: constants that are dequantized once, when the
     model is loaded."""
@@ -218,7 +213,8 @@ class NodePlan:
         inputs: parameters by input index, for the uses that want other parameters than the tensor is
             stored in: there the lowering converts on that edge alone. Of a FLOAT node those in which it keeps
             its cache of keys and values, or appends to one.
-        implementation: which of the equivalent ways the lowering writes the node in.
+        implementation: which of the equivalent ways the lowering writes the node in: an `Implementation`,
+            or one of `rewrites.rewrites`.
         float32: why its float values are float32 where others are float16 (setting `float_type`), or in
             words; "" for what the setting says.
     """
@@ -226,7 +222,7 @@ class NodePlan:
     kind: Kind
     because: FloatReason | str = ""
     inputs: Mapping[int, QuantParams] = field(default_factory=dict)
-    implementation: Implementation = Implementation.USUAL
+    implementation: str = Implementation.USUAL
     float32: FloatReason | str = ""
 
     @property

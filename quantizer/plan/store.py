@@ -87,6 +87,7 @@ from .plan import (
 )
 from .provenance import plan_digest
 from .reasons import FloatReason, ReasonCode, detail_names, figure_names
+from .rewrites import rewrites
 
 PlanLike: TypeAlias = str | os.PathLike[str] | QuantPlan
 """A plan: a file, or the object."""
@@ -349,7 +350,7 @@ def _params(value: object, where: str) -> QuantParams:
 
 def _node(value: object, where: str) -> NodePlan:
     record = read_record(value, NodeFields, where, {QuantParams: _params})
-    ways = [way.value for way in Implementation]
+    ways = [*(way.value for way in Implementation), *rewrites()]
     if record.implementation not in ways:
         raise not_one_of(f"{where}: implementation", record.implementation, ways[1:])
     inputs = {}
@@ -359,7 +360,7 @@ def _node(value: object, where: str) -> NodePlan:
         inputs[int(key)] = params
     because = _float_reason(record.reason, f"{where}: reason")
     float32 = _float_reason(record.float32, f"{where}: float32")
-    return NodePlan(record.kind, because, inputs, Implementation(record.implementation), float32)
+    return NodePlan(record.kind, because, inputs, record.implementation, float32)
 
 
 def _float_reason(record: str | Mapping[str, Any], where: str) -> FloatReason | str:

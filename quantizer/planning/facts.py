@@ -174,7 +174,7 @@ class PlanningFacts:
     usual: frozenset[str] = frozenset()
     noise_left: Callable[[], Mapping[str, float]] = dict
     quieter: Mapping[str, float] = field(default_factory=dict)
-    run_dynamic: Mapping[str, Implementation] = field(default_factory=dict)
+    run_dynamic: Mapping[str, str] = field(default_factory=dict)
     second_gain: float = 0.0
     left_out: frozenset[str] = frozenset()
     floats_fit: bool = False

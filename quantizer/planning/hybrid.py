@@ -42,10 +42,10 @@ from ..numerics.quantization_noise import expected_noise, weight_sqnr
 from ..numerics.schemas import dynamic_params
 from ..operators.facts import Arithmetic, KernelSizes
 from ..operators.graph import Graph, Node
-from ..operators.sub_pixel import MAX_FLOAT32_INTEGER, largest_sum, sub_pixel_refusal
 from ..operators.table import Rule
 from ..plan.plan import ROUNDS_IN_KERNEL, RUNTIME_WEIGHTS, Implementation, Kind, NodePlan, QuantPlan
 from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because
+from ..plan.rewrites import SUB_PIXEL, rewrite_refusal
 from ..prepare.constant_folding import bytes_computed_from
 from ..targets.config import AUTO_SQNR, DATA_FREE, QuantConfig
 from ..targets.forms import FORMS, RUNTIME_FORMS
@@ -119,6 +119,8 @@ MIN_TABLE_SQNR_DB = tuned(
     chosen_on="by hand",
 )
 """SQNR that an embedding table must keep, where no limit was asked for."""
+MAX_FLOAT32_INTEGER = 2**24
+"""Largest integer up to which float32 holds every integer, and so every sum of integers that stays below."""
 EIGHT_BITS = 8
 """Bits of weights that a dynamic kernel reads too."""
 MIN_DYNAMIC_SQNR_DB = tuned(
@@ -205,7 +207,7 @@ def _hybrid(
         noisy = why is not None and why.code in (ReasonCode.NOISE_BUDGET, ReasonCode.NOISE_LIMIT)
         hybrid = _weight_only(node, rule, facts, stand_in(facts) if noisy else None)
         if noisy and hybrid is not None:
-            if hybrid.implementation is ROUNDS_IN_KERNEL:
+            if hybrid.implementation == ROUNDS_IN_KERNEL:
                 hybrid = replace(hybrid, implementation=RUNTIME_WEIGHTS[1])
             if config.has_few_bits:
                 hybrid = replace(hybrid, reason=f"{hybrid.reason}; in 4 bits {why}")
@@ -228,7 +230,7 @@ def _is_faster_dynamic(node: Node, hybrid: Choice, facts: PlanningFacts) -> bool
     config, costs = facts.config, facts.token_costs if facts.config.mode == "weight-only" else None
     if costs is None or not (config.prompt or config.answer) or not config.regards_time:
         return False
-    if hybrid.implementation is not ROUNDS_IN_KERNEL or node.op_type not in facts.target.dynamic:
+    if hybrid.implementation != ROUNDS_IN_KERNEL or node.op_type not in facts.target.dynamic:
         return False
     bits = {params.qtype.bits for params in hybrid.weights.values()}
     return bits == {EIGHT_BITS} and costs.is_measured and costs.is_faster_dynamic(node)
@@ -329,8 +331,11 @@ def _unfit_recurrent(node: Node, rule: Rule, facts: PlanningFacts) -> FloatReaso
         )
     if refusal := rule.refusal(node, graph):
         return because(ReasonCode.UNSUPPORTED_USE, text=refusal)
-    if dynamic_implementation(node.op_type, facts.target) == Implementation.SCAN:
-        return _slower_as_scan(node, facts) if config.regards_time else None
+    way = dynamic_implementation(node.op_type, facts.target)
+    if way != Implementation.RUNTIME:
+        if refusal := rewrite_refusal(way, node, regards_time=config.regards_time):
+            return because(ReasonCode.UNSUPPORTED_USE, text=refusal)
+        return _slower_rewritten(node, way, facts) if config.regards_time else None
     arrays = [graph.constant(node.input(weight.index)) for weight in rule.stored]
     size = sum(array.size for array in arrays if array is not None)
     if config.mode != "dynamic" and config.regards_time and size < MIN_RECURRENT_ELEMENTS:
@@ -338,8 +343,8 @@ def _unfit_recurrent(node: Node, rule: Rule, facts: PlanningFacts) -> FloatReaso
     return None
 
 
-def _slower_as_scan(node: Node, facts: PlanningFacts) -> FloatReason | None:
-    """Return the reason why a recurrent node gains too little as a Scan, or None.
+def _slower_rewritten(node: Node, way: str, facts: PlanningFacts) -> FloatReason | None:
+    """Return the reason why a recurrent node gains too little rewritten, or None.
 
     If its time is not known it stays float: with a state of 128 elements a Scan takes twice as long.
     """
@@ -349,7 +354,7 @@ def _slower_as_scan(node: Node, facts: PlanningFacts) -> FloatReason | None:
         code = ReasonCode.NO_DYNAMIC_KERNEL if is_asked else ReasonCode.NO_KERNEL
         return because(code, target=facts.target.name, operator=op_type)
     floating = model.floating[node.name]
-    entry = NodePlan(Kind.DYNAMIC, implementation=Implementation.SCAN)
+    entry = NodePlan(Kind.DYNAMIC, implementation=way)
     integer = model.integer_time(node, entry) * model.runs.get(node.output, 1.0)
     if integer <= MAX_SCAN_TIME * floating:
         return None
@@ -421,12 +426,13 @@ def _dynamic(node: Node, rule: Rule, choice: Choice, facts: PlanningFacts) -> Ch
     what = " and ".join(_shape(array) for array in arrays.values())
     reason = f"{why}weight {what} in int8: {sqnr:.1f} dB{figure}"
     if node.facts.kernel is not KernelSizes.TRANSPOSED_CONVOLUTION:
-        how = as_run or Implementation(dynamic_implementation(node.op_type, facts.target))
+        how = as_run or dynamic_implementation(node.op_type, facts.target)
         return Choice(Kind.DYNAMIC, reason, how, weights=inputs)
 
     # A ConvTranspose is written as Conv, or in float on integers where no sum can be rounded.
-    if FORMS[config.form].dynamic_as_conv and not sub_pixel_refusal(node, regards_time=config.regards_time):
-        return Choice(Kind.DYNAMIC, reason, Implementation.SUB_PIXEL, weights=inputs)
+    refusal = rewrite_refusal(SUB_PIXEL, node, regards_time=config.regards_time)
+    if FORMS[config.form].dynamic_as_conv and not refusal:
+        return Choice(Kind.DYNAMIC, reason, SUB_PIXEL, weights=inputs)
     ((index, params),) = inputs.items()
     if (
         largest_sum(quantize(arrays[index], params), node.attributes.get_int("group", 1))
@@ -435,6 +441,17 @@ def _dynamic(node: Node, rule: Rule, choice: Choice, facts: PlanningFacts) -> Ch
         text = "ONNX has no integer ConvTranspose, and its sums of integers could exceed 2 ** 24"
         return Choice(Kind.FLOAT, because(ReasonCode.UNSUPPORTED_USE, text=text))
     return Choice(Kind.DYNAMIC, reason, weights=inputs)
+
+
+def largest_sum(weight: npt.NDArray[np.generic], groups: int) -> int:
+    """Return an upper bound of each sum of a ConvTranspose of uint8 integers, in any order of addition.
+
+    `weight` has the integers less their zero points, [inputs, channels of a group, *kernel]; each of the
+    groups has its own inputs.
+    """
+    by_group = np.abs(weight.astype(np.int64)).reshape(groups, -1, *weight.shape[1:])
+    channel_sums = by_group.sum(axis=(1, *range(3, by_group.ndim)))
+    return 255 * int(channel_sums.max(initial=0))
 
 
 # Weight-only nodes ----------------------------------------------------------------------------------------
@@ -446,7 +463,7 @@ def _weight_only(node: Node, rule: Rule, facts: PlanningFacts, instead: WeightFo
     pays = config.mode == "weight-only" or kernel_reads_weight(node, facts)
     if not facts.target.weight_only.get(node.op_type, ()) or not pays or rule.is_lookup:
         return None
-    implementation, remarks = Implementation.USUAL, list[str]()
+    implementation, remarks = "", list[str]()
     inputs: dict[int, QuantParams] = {}
     for weight in rule.constants:
         name = node.input(weight.index)

@@ -277,7 +277,7 @@ def recurrent_equalized(planned: PlannedModel, floats: FloatReasons = NO_FLOATS)
         nodes,
         signed_type(facts),
         per_channel=facts.config.granularity == "per-channel",
-        in_two_parts=[n for n, way in facts.run_dynamic.items() if way is Implementation.TWO_PARTS],
+        in_two_parts=[n for n, way in facts.run_dynamic.items() if way == Implementation.TWO_PARTS],
         known=facts.recurrent_sqnr,
     )
     while scales:

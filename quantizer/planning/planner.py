@@ -213,7 +213,7 @@ def _listed(caches: Collection[str], names: Sequence[str]) -> str:
 
 def _implementation(
     facts: PlanningFacts, node: Node, choice: Choice, parameters: Parameters, *, shares: bool
-) -> Implementation:
+) -> str:
     """Return the implementation of a node: the selected look-up table, or one of the target's variants.
 
     `shares` means that all its activations have the same parameters.
@@ -241,7 +241,7 @@ def _implementation(
         return Implementation.RUNTIME if needs_8_bits else choice.implementation
     own = choice.quantized and rule is not None and rule.constraint in (Constraint.OWN, Constraint.FIXED)
     way = target.implementations.get(node.op_type, "") if shares or own else ""
-    return choice.implementation or Implementation(way)
+    return choice.implementation or way
 
 
 def _float_implementation(facts: PlanningFacts, node: Node, parameters: Parameters) -> Implementation:

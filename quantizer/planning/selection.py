@@ -15,10 +15,10 @@ from ..operators.conditions import attribute_value
 from ..operators.facts import KernelSizes
 from ..operators.functions import CHAIN, chain_of, operator_of
 from ..operators.graph import Graph, Node
-from ..operators.sub_pixel import sub_pixel_refusal
 from ..operators.table import Constraint, Rule, is_clip
 from ..plan.plan import Implementation, Kind
 from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because
+from ..plan.rewrites import SUB_PIXEL, rewrite_refusal
 from ..targets.target import FLOAT, QUANTIZED, lut_implementation
 from .facts import PlanningFacts
 
@@ -37,7 +37,7 @@ class Choice:
 
     kind: Kind
     reason: FloatReason | str = ""
-    implementation: Implementation = Implementation.USUAL
+    implementation: str = Implementation.USUAL
     returns_float: bool = False
     weights: Mapping[int, QuantParams] = field(default_factory=dict)
 
@@ -145,10 +145,10 @@ def _unsupported(node: Node, facts: PlanningFacts) -> FloatReason | None:
         return because(ReasonCode.UNSUPPORTED_OPERATOR, operator=operator_of(node))
     if node.op_type not in target.operators and not _lut(node, rule, facts):
         return because(ReasonCode.NO_KERNEL, target=target.name, operator=operator_of(node))
-    as_sub_pixels = target.implementations.get(node.op_type) == Implementation.SUB_PIXEL.value
+    as_sub_pixels = target.implementations.get(node.op_type) == SUB_PIXEL
     refusal = rule.refusal(node, graph)
     if as_sub_pixels and not refusal:
-        refusal = sub_pixel_refusal(node, regards_time=facts.config.regards_time)
+        refusal = rewrite_refusal(SUB_PIXEL, node, regards_time=facts.config.regards_time)
     if refusal:
         return because(ReasonCode.UNSUPPORTED_USE, text=refusal)
     weight = "" if rule.weight is None else node.input(rule.weight.index)

@@ -104,7 +104,7 @@ def find_groups(facts: PlanningFacts, choices: Mapping[str, Choice]) -> tuple[Sc
         for name in (*inputs, *outputs):
             groups.of(name)
         has_8_bits = facts.in_16_bits.isdisjoint((*inputs, *outputs))
-        if choice.implementation is Implementation.SIGMOID and has_8_bits:
+        if choice.implementation == Implementation.SIGMOID and has_8_bits:
             groups.of(outputs[0]).fixed_by = node  # tanh by the sigmoid table has one scale alone
         if choice.kind is Kind.PASS_THROUGH:
             for output in outputs:

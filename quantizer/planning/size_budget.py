@@ -229,19 +229,19 @@ def _shape(graph: Graph, name: str) -> tuple[int, ...]:
     return tuple(tensor.shape.numpy())
 
 
-def _ways(graph: Graph, plan: QuantPlan) -> dict[str, Implementation]:
+def _ways(graph: Graph, plan: QuantPlan) -> dict[str, str]:
     """Return the constants that are stored quantized, each with its last reader's implementation."""
     return {
         name: plan.nodes[node.name].implementation for node in graph.nodes for name in _stored(node, plan)
     }
 
 
-def _twins(graph: Graph, ways: Mapping[str, Implementation]) -> dict[str, str]:
+def _twins(graph: Graph, ways: Mapping[str, str]) -> dict[str, str]:
     """Return the matrices that are stored as others transposed: a table -> the weight of the last product.
 
     DequantizeLinear before a product cannot read a table.
     """
-    matrices = {name: graph.constant(name) for name, way in ways.items() if way is not Implementation.USUAL}
+    matrices = {name: graph.constant(name) for name, way in ways.items() if way != Implementation.USUAL}
     arrays = {name: array for name, array in matrices.items() if array is not None and array.ndim == 2}
     by_shape: dict[tuple[int, ...], list[str]] = {}
     for name, array in arrays.items():

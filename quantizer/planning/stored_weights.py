@@ -51,7 +51,7 @@ class Storage:
 
     format: WeightFormat
     axis: int | None
-    implementation: Implementation
+    implementation: str
     remark: str = ""
 
     @property

@@ -753,8 +753,8 @@ def _with_dynamic(best: _MeasuredPlan, *, nodes: Collection[str], in_two_parts: 
     names = [name for name in _noisy_recurrent_nodes(facts, best.planned) if name in nodes]
     for name in names:
         operator = facts.prepared.graph.node(name).op_type
-        ways[name] = Implementation(dynamic_implementation(operator, facts.target))
-        if in_two_parts and ways[name] is Implementation.RUNTIME:
+        ways[name] = dynamic_implementation(operator, facts.target)
+        if in_two_parts and ways[name] == Implementation.RUNTIME:
             ways[name] = Implementation.TWO_PARTS
     if names:
         most = best.time - MIN_TIME_GAIN

@@ -297,8 +297,8 @@ class _Decider:
         if node.op_type not in target.operators:
             if not outputs:
                 return self._float_in_source
-            implementation = self._table_implementation(node, outputs)
-            return _Decision(NodePlan(Kind.LOOKUP_TABLE, implementation=implementation), inputs, outputs)
+            table = self._table_implementation(node, outputs)
+            return _Decision(NodePlan(Kind.LOOKUP_TABLE, implementation=table), inputs, outputs)
         if not outputs and rule.weight is None and self._are_stored(node, inputs):
             return self._float_in_source  # what is quantized are its neighbours
         kind = Kind.PASS_THROUGH if self._passes_through(node, rule, inputs, outputs) else Kind.QUANTIZED
@@ -380,7 +380,7 @@ class _Decider:
         kind: Kind,
         inputs: Mapping[int, QuantParams],
         outputs: Mapping[str, QuantParams],
-    ) -> Implementation:
+    ) -> str:
         """Return the target's variant of a 16-bit node, or of one that passes 8-bit values through."""
         target, weight = self.recipe.target, None if node.rule is None else node.rule.weight
         if weight is not None and kind is Kind.QUANTIZED:
@@ -391,7 +391,7 @@ class _Decider:
             return Implementation.FOLDED if is_folded else Implementation.USUAL
         if kind is not Kind.PASS_THROUGH or any(params.qtype.bits != 8 for params in inputs.values()):
             return Implementation.USUAL
-        return Implementation(target.implementations.get(node.op_type, ""))
+        return target.implementations.get(node.op_type, "")
 
     def _bias(self, node: Node, rule: Rule, inputs: Mapping[int, QuantParams]) -> dict[int, QuantParams]:
         """Return the parameters of a constant bias: there is one choice, or it stays float."""
@@ -428,8 +428,8 @@ class _Decider:
             problems = (text for i, p in stored.items() if (text := _dynamic_weight_problem(names[i], p)))
             problem = next(problems, "")
             if not problem:
-                way = Implementation(dynamic_implementation(node.op_type, target))
-                in_parts = way is Implementation.RUNTIME and said.implementation == Implementation.TWO_PARTS
+                way = dynamic_implementation(node.op_type, target)
+                in_parts = way == Implementation.RUNTIME and said.implementation == Implementation.TWO_PARTS
                 implementation = Implementation.TWO_PARTS if in_parts else way
                 return _Decision(NodePlan(Kind.DYNAMIC, implementation=implementation), stored)
             why = because(ReasonCode.PARAMETERS_NOT_TAKEN, target=target.name, text=problem)
@@ -440,10 +440,10 @@ class _Decider:
         if others:
             return because(ReasonCode.PARAMETERS_NOT_TAKEN, target=target.name, text=others[0])
         has_own = FORMS[self.recipe.config.form].runtime_operators
-        implementation = Implementation(said.implementation) if has_own else Implementation.USUAL
+        implementation = said.implementation if has_own else Implementation.USUAL
         if implementation in RUNTIME_WEIGHTS and target.weight_implementations.get(node.op_type) != "runtime":
             implementation = Implementation.USUAL
-        if implementation is Implementation.FOLDED and target.folds != "arithmetic":
+        if implementation == Implementation.FOLDED and target.folds != "arithmetic":
             implementation = Implementation.USUAL
         if target.folds == "arithmetic" and not implementation and isinstance(why, FloatReason):
             implementation = Implementation.FOLDED

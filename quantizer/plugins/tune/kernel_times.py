@@ -41,7 +41,7 @@ from ...model.saving import save_model
 from ...numerics.affine import INT8, INT32, UINT8, QuantParams
 from ...operators.graph import Graph, Node, index
 from ...operators.table import CONVERSIONS, Constraint
-from ...plan.plan import ROUNDS_IN_KERNEL, Implementation, Kind, NodePlan, QuantPlan
+from ...plan.plan import ROUNDS_IN_KERNEL, Kind, NodePlan, QuantPlan
 from ...plan.reasons import UnfitNodesError
 from ...prepare.shapes import infer_shapes
 from ...search.node_costs import find_costs
@@ -275,14 +275,14 @@ def _node_plan(node: Node, graph: Graph, target: Target, net: Net) -> NodePlan:
     if net.dynamic:
         if op not in target.dynamic:
             return NodePlan(Kind.FLOAT, "")
-        return NodePlan(Kind.DYNAMIC, "", {}, Implementation(dynamic_implementation(op, target)))
+        return NodePlan(Kind.DYNAMIC, "", {}, dynamic_implementation(op, target))
     if op not in target.operators:
-        table = Implementation(target.lookup_tables.get(op, "") if rule.unary else "")
+        table = target.lookup_tables.get(op, "") if rule.unary else ""
         return NodePlan(Kind.LOOKUP_TABLE, "", {}, table) if table else NodePlan(Kind.FLOAT, "no kernel")
     passes_through = rule.constraint in (Constraint.SAME, Constraint.CLAMP) and op not in ("Max", "Min")
     kind = Kind.PASS_THROUGH if passes_through else Kind.QUANTIZED
     way = "" if net.context == DIRECT else target.implementations.get(op, "")
-    return NodePlan(kind, "", {}, Implementation(way))
+    return NodePlan(kind, "", {}, way)
 
 
 def weight_times(target: Target, threads: int, overheads: Overheads) -> Iterator[KernelTime]:

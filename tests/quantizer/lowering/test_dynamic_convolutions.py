@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from qprof_onnx.quantizer.operators.sub_pixel import largest_sum
-from qprof_onnx.quantizer.plan.plan import Implementation
+from qprof_onnx.quantizer.planning.hybrid import largest_sum
 from qprof_onnx.quantizer.targets.forms import FORMS
 
 from ..lowered import Lowering
@@ -66,7 +65,7 @@ def planned(case: str, *, per_channel: bool = True) -> tuple[str, dict[str, Any]
     # The channels of a transposed weight in groups have one scale: several of them share a position of it.
     how["per_channel"] = per_channel and not ("ConvTranspose" in text and "group" in text)
     if case in TRANSPOSED:
-        how["implementations"] = {name: Implementation.SUB_PIXEL}
+        how["implementations"] = {name: "sub-pixel"}
     return text, how
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from qprof_onnx.profiles.base.errors import ConfigError
-from qprof_onnx.quantizer.plan.plan import Implementation, Kind
+from qprof_onnx.quantizer.plan.plan import Kind
 from qprof_onnx.quantizer.plan.reasons import ReasonCode
 from qprof_onnx.quantizer.plan.verify import verify_plan
 from qprof_onnx.quantizer.targets.forms import FORMS
@@ -27,7 +27,7 @@ def test_the_standard_has_dynamic_convolutions(net: Network, form: str) -> None:
     plan = net.plan("onnx", mode="dynamic", form=form)
     verify_plan(plan, net.graph, net.identity)
     assert [node.kind for node in plan.nodes.values()] == [Kind.DYNAMIC, Kind.FLOAT, Kind.DYNAMIC]
-    as_conv = "" if form == "primitives" else Implementation.SUB_PIXEL
+    as_conv = "" if form == "primitives" else "sub-pixel"
     assert [node.implementation for node in plan.nodes.values()] == ["", "", as_conv]
 
 

@@ -18,12 +18,11 @@ from onnx.reference import ReferenceEvaluator
 from qprof_onnx.profiles.records.profile import DataId, ModelId, Profile
 from qprof_onnx.profiles.runner.calibrate import calibrate
 from qprof_onnx.profiles.samples.values import Sample
-from qprof_onnx.quantizer.lowering.lower import lower
-from qprof_onnx.quantizer.lowering.scan import write_as_scans
+from qprof_onnx.quantizer.lowering.lower import lower, rewritten_nodes
 from qprof_onnx.quantizer.model.identity import model_id
 from qprof_onnx.quantizer.numerics.affine import INT8, QuantParams, quantize
 from qprof_onnx.quantizer.operators.graph import index
-from qprof_onnx.quantizer.plan.plan import Implementation, Kind, NodePlan, QuantPlan
+from qprof_onnx.quantizer.plan.plan import Kind, NodePlan, QuantPlan
 from qprof_onnx.quantizer.plan.reasons import ReasonCode
 from qprof_onnx.quantizer.plan.verify import verify_plan
 from qprof_onnx.quantizer.prepare.prepare import prepare
@@ -31,8 +30,8 @@ from qprof_onnx.quantizer.targets.config import QuantConfig
 from qprof_onnx.quantizer.targets.cost_table import read_table
 from qprof_onnx.quantizer.targets.loading import load_recipe
 
-from ...reference.lstm import run_time_params
-from ..networks import plan_alone
+from ....reference.lstm import run_time_params
+from ...networks import plan_alone
 
 Array = npt.NDArray[np.float32]
 
@@ -105,9 +104,9 @@ def scanned(net: Net) -> onnx.ModelProto:
     """Return the model in float with a Scan in the place of its node."""
     model = ir.serde.deserialize_model(net.model())
     params = QuantParams((1 / 64,), (0,), INT8)
-    nodes = {"cell": NodePlan(Kind.DYNAMIC, implementation=Implementation.SCAN)}
+    nodes = {"cell": NodePlan(Kind.DYNAMIC, implementation="scan")}
     plan = QuantPlan(ModelId("", "", 17), QuantConfig(), {"w": params, "r": params}, nodes)
-    written, _, _ = write_as_scans(model, plan)
+    written, _, _ = rewritten_nodes(model, plan)
     proto = ir.to_proto(written)
     onnx.checker.check_model(proto, full_check=True)
     return proto
@@ -184,7 +183,7 @@ def rounded(net: Net) -> tuple[onnx.ModelProto, QuantPlan]:
     everything = load_recipe("onnxruntime-x86", {"mode": "dynamic", "cost_model": "off"})
     plan = plan_alone(model, Profile(model_id(model, ""), DataId(), {}), everything)
     (entry,) = plan.nodes.values()
-    assert (entry.kind, entry.implementation) == (Kind.DYNAMIC, Implementation.SCAN)
+    assert (entry.kind, entry.implementation) == (Kind.DYNAMIC, "scan")
     verify_plan(plan, index(model), model_id(model, ""))
     return ir.to_proto(lower(model, plan).model), plan
 
@@ -278,7 +277,7 @@ def planned(net: Net, **settings: object) -> NodePlan:
     identity = model_id(model, "")
     profile = calibrate(model, [Sample("0", net.sample())], identity)
     recipe = load_recipe("onnxruntime-x86", settings)
-    times = Path(__file__).parents[3] / "configs" / "costs" / "onnxruntime-x86.1.json"
+    times = Path(__file__).parents[4] / "configs" / "costs" / "onnxruntime-x86.1.json"
     timed = replace(recipe, measured=read_table(times))
     (entry,) = plan_alone(model, profile, timed).nodes.values()
     return entry
@@ -286,7 +285,7 @@ def planned(net: Net, **settings: object) -> NodePlan:
 
 def test_the_price_decides_whether_a_gru_becomes_a_scan() -> None:
     large = planned(Net(hidden=512, steps=16, batch=1), min_output_sqnr=20.0)
-    assert (large.kind, large.implementation) == (Kind.DYNAMIC, Implementation.SCAN)
+    assert (large.kind, large.implementation) == (Kind.DYNAMIC, "scan")
     small = planned(Net(hidden=64, steps=16, batch=1))
     assert (small.kind, small.float_reason.code) == (Kind.WEIGHT_ONLY, ReasonCode.PREDICTED_SLOWER)
 

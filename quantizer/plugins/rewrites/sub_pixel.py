@@ -1,6 +1,6 @@
-"""ConvTranspose written as Conv, where the plan says so: before a form writes the nodes, in terms of both.
+"""ConvTranspose written as Conv.
 
-See `operators.sub_pixel` for the arithmetic. The Conv computes quantized values with the parameters of the
+See `phases` for the arithmetic. The Conv computes quantized values with the parameters of the
 result; what interleaves them moves values only:
 
 =========  ===============================================  ==================================================
@@ -26,32 +26,19 @@ from dataclasses import replace
 import numpy as np
 import onnx_ir as ir
 
-from ..model.graph import name_of
-from ..numerics.affine import QuantParams
-from ..operators.sub_pixel import SubPixel, sub_pixel_of
-from ..plan.plan import Implementation, Kind, NodePlan, QuantPlan
-from ..plan.reasons import ReasonCode, because
-from .emitter import constant_shape
-from .replacement import Replacement, Step, replaced
+from ...lowering.emitter import constant_shape
+from ...lowering.replacement import Replacement, Step
+from ...model.graph import name_of
+from ...numerics.affine import QuantParams
+from ...plan.plan import Implementation, Kind, NodePlan
+from ...plan.reasons import ReasonCode, because
+from .phases import SubPixel, sub_pixel_of
 
 SLICE_TO_END = np.iinfo(np.int64).max
 """End of a Slice, beyond every tensor."""
 
 
-def write_as_convolutions(model: ir.Model, plan: QuantPlan) -> tuple[ir.Model, QuantPlan, dict[str, str]]:
-    """Return the model and plan with a Conv for each planned ConvTranspose, and the added nodes' owners.
-
-    See `replaced`.
-    """
-
-    def is_planned_so(node: ir.Node) -> bool:
-        entry = plan.nodes.get(name_of(node))
-        return entry is not None and entry.implementation == Implementation.SUB_PIXEL
-
-    return replaced(model, plan, is_planned_so, _write_as_convolution)
-
-
-def _write_as_convolution(written: Replacement) -> None:
+def write_convolution(written: Replacement) -> None:
     """Write one ConvTranspose."""
     node, entry = written.node, written.entry
     result = written.plan.tensors.get(name_of(node.outputs[0]))

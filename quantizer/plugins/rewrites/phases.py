@@ -19,10 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from .graph import Node
-
-MAX_FLOAT32_INTEGER = 2**24
-"""Largest integer up to which float32 holds every integer, and so every sum of integers that stays below."""
+from ...operators.graph import Node
 
 MAX_PRODUCT_RATIO = 3.0
 """Products of the Conv for each product of the ConvTranspose up to which int8 gains. A product in int8 takes
@@ -144,7 +141,7 @@ def sub_pixel_of(node: ir.Node | Node, weight_shape: tuple[int, ...]) -> SubPixe
     return SubPixel(attributes.get_int("group", 1), weight_shape[1], tuple(axes))
 
 
-def sub_pixel_refusal(node: Node, *, regards_time: bool = True) -> str:
+def sub_pixel_refusal(node: Node, regards_time: bool) -> str:
     """Return why a ConvTranspose is not written as a Conv of its phases, or "" if it can be.
 
     If `regards_time`, a Conv with many more products is a reason.
@@ -163,14 +160,3 @@ def sub_pixel_refusal(node: Node, *, regards_time: bool = True) -> str:
     if regards_time and ratio > MAX_PRODUCT_RATIO:
         return f"{node.op_type} with this kernel and stride has {ratio:.1f} times as many products as Conv"
     return ""
-
-
-def largest_sum(weight: npt.NDArray[np.generic], groups: int) -> int:
-    """Return an upper bound of each sum of a ConvTranspose of uint8 integers, in any order of addition.
-
-    `weight` has the integers less their zero points, [inputs, channels of a group, *kernel]; each of the
-    groups has its own inputs.
-    """
-    by_group = np.abs(weight.astype(np.int64)).reshape(groups, -1, *weight.shape[1:])
-    channel_sums = by_group.sum(axis=(1, *range(3, by_group.ndim)))
-    return 255 * int(channel_sums.max(initial=0))

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
-if TYPE_CHECKING:
-    from .graph import Graph, Node
+from ...operators.graph import Node
 
 DEFAULT_FUNCTIONS: Mapping[str, tuple[str, ...]] = {"GRU": ("Sigmoid", "Tanh"), "RNN": ("Tanh",)}
 """Operator -> the functions of one direction where the node names none: of gates, and of the new state."""
@@ -75,10 +73,8 @@ def cell_functions(node: ir.Node | Node) -> tuple[CellFunction, ...] | None:
     return first if len(first) == each and all(other == first for other in others) else None
 
 
-def known_cell_functions(node: Node, graph: Graph) -> str:
+def cell_refusal(node: Node, _: bool) -> str:
     """Refuse a GRU or RNN with functions without operator or other ones by direction, or a computed bias."""
-    if node.op_type not in DEFAULT_FUNCTIONS:
-        return ""
     if node.input(3) and not node.has_constant(3):
         return f"the bias of {node.op_type} is not a constant"
     names = ", ".join(node.attributes.get_strings("activations", ()) or ())

@@ -1,4 +1,4 @@
-"""GRU and RNN written as a Scan over the steps, where the plan says so: before a form writes the nodes.
+"""GRU and RNN written as a Scan over the steps.
 
 onnxruntime has an operator of LSTM alone that computes with quantized weights. So GRU and RNN are taken apart
 into products with a weight, which are dynamic as any other, and what is between them, in float. The columns
@@ -27,14 +27,14 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from ...profiles.base.errors import PlanError
-from ..model.editing import FreeNames, add_initializer
-from ..model.graph import constant_of, name_of
-from ..numerics.affine import QuantParams
-from ..operators.recurrent import DEFAULT_FUNCTIONS, CellFunction, cell_functions, directions_of
-from ..plan.plan import Implementation, Kind, NodePlan, QuantPlan
-from ..plan.reasons import ReasonCode, because
-from .replacement import Replacement, replaced
+from ....profiles.base.errors import PlanError
+from ...lowering.replacement import Replacement
+from ...model.editing import FreeNames, add_initializer
+from ...model.graph import constant_of, name_of
+from ...numerics.affine import QuantParams
+from ...plan.plan import Kind, NodePlan, QuantPlan
+from ...plan.reasons import ReasonCode, because
+from .cell_functions import DEFAULT_FUNCTIONS, CellFunction, cell_functions, directions_of
 
 Array = npt.NDArray[Any]
 Shape = Sequence[int | None]
@@ -43,19 +43,6 @@ GATES_AXIS = 1
 """Of the standard weights, [directions, gates * hidden, inputs]."""
 
 _PART = NodePlan(Kind.FLOAT, because(ReasonCode.UNKNOWN, text="a part of a recurrent node"))
-
-
-def write_as_scans(model: ir.Model, plan: QuantPlan) -> tuple[ir.Model, QuantPlan, dict[str, str]]:
-    """Return the model and plan with products for each planned GRU and RNN, and the added nodes' owners.
-
-    See `replaced`; raises PlanError if a node cannot be written so.
-    """
-
-    def is_planned_so(node: ir.Node) -> bool:
-        entry = plan.nodes.get(name_of(node))
-        return entry is not None and entry.implementation == Implementation.SCAN
-
-    return replaced(model, plan, is_planned_so, _write)
 
 
 @dataclass(frozen=True, eq=False)
@@ -357,8 +344,8 @@ class _Steps:
         return written.add("Expand", [zeros, wanted], [(directions, None, hidden)])[0]
 
 
-def _write(replacement: Replacement) -> None:
-    """Write one node, which is removed."""
+def write_scan(replacement: Replacement) -> None:
+    """Write one node, which is removed; raise PlanError if it cannot be written so."""
     node = replacement.node
     written = _Written(
         replacement.graph,
