@@ -17,8 +17,9 @@ from itertools import pairwise
 from ...profiles.base.tuned import tuned
 from ...profiles.records.profile import Profile
 from ..operators.graph import Graph
-from ..plan.plan import Implementation, Kind, NodePlan, PredictedTime, QuantPlan
+from ..plan.plan import Kind, NodePlan, PredictedTime, QuantPlan
 from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because, price_in_words
+from ..plan.rewrites import PLAIN_LAYOUT
 from ..targets.cost_table import MIN_MICROSECONDS
 from .predicted import CostModel, Costs, is_quantized, price_of, total_microseconds
 
@@ -455,7 +456,7 @@ def saves_too_little(
     if not quantized:
         return None
     nodes = {n: NodePlan(Kind.FLOAT) if n in quantized else entry for n, entry in plan.nodes.items()}
-    nodes |= {n: replace(nodes[n], implementation=Implementation.PLAIN_LAYOUT) for n in after.plain}
+    nodes |= {n: replace(nodes[n], implementation=PLAIN_LAYOUT) for n in after.plain}
     adjustments = replace(plan.adjustments, padded_channels={}, folded_widths={})
     in_float = replace(plan, nodes=nodes, tensors={}, adjustments=adjustments)
     without_integers = total_microseconds(after.costs(in_float), after.graph, in_float)

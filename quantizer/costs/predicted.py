@@ -10,21 +10,21 @@ from __future__ import annotations
 
 import math
 from collections import ChainMap
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from ...profiles.base.tuned import tuned
 from ...profiles.records.profile import Profile
-from ..model.graph import subgraphs
+from ..model.graph import name_of, subgraphs
 from ..numerics.affine import UINT8, QuantParams
 from ..operators.facts import ChannelLayout, KernelSizes
 from ..operators.folded_width import folded_width
 from ..operators.graph import Graph, Node
 from ..operators.table import CONVERSIONS, DEQUANTIZE, PRODUCTS, QUANTIZE, is_clip
-from ..operators.written_out import softplus_before
 from ..plan.channel_groups import ChannelGroup, channel_groups
 from ..plan.plan import Implementation, Kind, NodePlan, QuantPlan
+from ..plan.rewrites import PLAIN_LAYOUT, float_rewrites
 from ..targets.cost_table import CostTable
 from ..targets.forms import FORMS
 from .half_floats import inserted_casts
@@ -43,7 +43,7 @@ from .kernels import (
 )
 from .layouts import Layouts, is_convolution, layouts_of
 from .shapes import Shape, padded_shapes, runs_of, shapes_of
-from .spellings import FLOAT_SPELLINGS, SPELLINGS
+from .spellings import SPELLINGS, has_own_price, pieces_of
 
 
 @dataclass(frozen=True)
@@ -130,9 +130,9 @@ def _repeats_elements(node: Node, graph: Graph) -> bool:
 
 
 def is_spelled(node: Node, entry: NodePlan) -> bool:
-    """Whether a node that computes in float has the time of one of `SPELLINGS`."""
+    """Whether a node that computes in float does not take the time of its operator."""
     is_table = node.rule is not None and node.rule.is_lookup and entry.kind is Kind.WEIGHT_ONLY
-    return entry.implementation in FLOAT_SPELLINGS or (is_table and entry.implementation in SPELLINGS)
+    return has_own_price(entry.implementation) or (is_table and entry.implementation in SPELLINGS)
 
 
 @dataclass(frozen=True, eq=False)
@@ -218,7 +218,7 @@ class CostModel:
         """
         chosen: frozenset[str] = frozenset()
         has_blocks = any(map(is_convolution, self.graph.nodes))
-        if Implementation.PLAIN_LAYOUT not in self.spellings or not has_blocks:
+        if PLAIN_LAYOUT not in self.spellings or not has_blocks:
             return chosen
         keeping = [
             node
@@ -294,7 +294,7 @@ class CostModel:
                 quantized.add(name)
             if entry.kind is Kind.FLOAT and entry.implementation not in ("", Implementation.FUSED):
                 written_apart.add(name)
-            if entry.implementation == Implementation.PLAIN_LAYOUT:
+            if entry.implementation == PLAIN_LAYOUT:
                 plain.add(name)
         unfusable = quantized | written_apart
         fused = {name: fusion for name, fusion in self.fused.items() if unfusable.isdisjoint(fusion.parts)}
@@ -438,17 +438,20 @@ class CostModel:
     def spelled_time(
         self, node: Node, name: str, sizes: Sizes | None = None, *, in_layout: bool = False
     ) -> float:
-        """Return the microseconds of a node in one of `SPELLINGS`: of the kernels that it consists of."""
-        pieces = SPELLINGS[name](node, sizes or self.sizes)
+        """Return the microseconds of a node in an implementation: of the kernels that it consists of."""
+        pieces = pieces_of(name, node, sizes or self.sizes)
         return sum(self._time(piece.work, piece.form, in_layout) for piece in pieces)
 
-    def float_spelling(self, node: Node, names: Iterable[str]) -> str:
-        """Return the key of `FLOAT_SPELLINGS` in `names` that costs less than the float operator, or ""."""
-        before = self.graph.producer(node.input(0)) if softplus_before(node.ir_node) is not None else None
-        if before is not None:  # that has the price of both
-            return "" if node.name in self.fused else self.float_spelling(before, names)
-        fitting = [name for name in names if FLOAT_SPELLINGS[name](node, self.graph, self.profile)]
-        if not fitting or node.name in self.fused:
+    def float_spelling(self, node: Node, names: Collection[str]) -> str:
+        """Return the rewrite among `names` that costs less than the float operator, or ""."""
+        if node.name in self.fused:
+            return ""
+        ways = {name: float_rewrites()[name] for name in names}
+        for way in ways.values():
+            if (before := way.before(node.ir_node)) is not None:  # that has the price of both
+                return self.float_spelling(self.graph.node(name_of(before)), names)
+        fitting = [name for name, way in ways.items() if way.fits(node, self.graph, self.profile)]
+        if not fitting:
             return ""
         usual = self._time(self.sizes.float_work(node), "float", in_layout=False)
         times = {"": usual} | {name: self.spelled_time(node, name) for name in fitting}

@@ -10,18 +10,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 
-from ...profiles.records.profile import Profile
 from ..operators.decompositions import pointwise_function
-from ..operators.facts import KernelSizes
 from ..operators.functions import chain_of
-from ..operators.graph import Graph, Node
+from ..operators.graph import Node
 from ..operators.saturating import Saturation
 from ..operators.table import CHAIN_RULE, DEQUANTIZE, QUANTIZE
 from ..operators.two_parts import features_of
-from ..operators.written_out import softplus_before, written_out
 from ..plan.plan import Implementation
+from ..plan.rewrites import float_rewrites
 from .kernels import Sizes, Work, work_of
 
 
@@ -74,64 +71,6 @@ def _fused_chain(node: Node, sizes: Sizes) -> tuple[Piece, ...]:
     )
 
 
-MAX_EXPONENT = 60.0
-"""What the exponents of a Softmax without its largest value are cut off at: exp(60) is 1.1e26, and of 1e12 of
-them float32 holds the sum."""
-
-MAX_PROFILED_EXPONENT = MAX_EXPONENT / 2.0
-"""Within this all values of a profile must be, so that no sample of its kind comes near `MAX_EXPONENT`."""
-
-
-def _softmax_along(node: Node, graph: Graph, _: Profile) -> bool:
-    """Whether a node is a Softmax along an axis that is not the last, which onnxruntime transposes."""
-    shape = graph.shape(node.input(0))
-    if node.facts.kernel is not KernelSizes.SOFTMAX or node.op_type != "Softmax" or not shape:
-        return False
-    return node.attributes.get_int("axis", -1) % len(shape) < len(shape) - 1
-
-
-def _is_bounded(node: Node, graph: Graph, profile: Profile) -> bool:
-    """Whether a node is such a Softmax whose exponents need not be shifted by the largest of them."""
-    tensor, limit = profile.get(node.input(0)), MAX_PROFILED_EXPONENT
-    if tensor is None or tensor.nan or tensor.inf:
-        return False
-    return -limit <= tensor.minimum and tensor.maximum <= limit and _softmax_along(node, graph, profile)
-
-
-def _written_out_softmax(first: tuple[str, ...], node: Node, sizes: Sizes) -> tuple[Piece, ...]:
-    """The kernels of a Softmax that is written out, its exponents made by those given."""
-    elements, read = float(max(sizes.elements(node.output), 1)), sizes.input(node)
-    axis = node.attributes.get_int("axis", -1) % max(len(read), 1)
-    run = float(max(math.prod(read[axis + 1 :]), 1))
-    kernels = (*first, "Exp", "ReduceSum:inner", "Div:row")
-    works = (Work(kernel, (run, elements) if kernel.endswith(":row") else (elements,)) for kernel in kernels)
-    return tuple(Piece(work, "float") for work in works)
-
-
-def _written_out(node: Node, sizes: Sizes) -> tuple[Piece, ...]:
-    """The operators that stand for a function; those of Tanh(Softplus(x)) are charged to the Softplus."""
-    ir_node, usual = node.ir_node, sizes.float_work(node)
-    if softplus_before(ir_node) is not None:
-        return ()
-    tanh = next((use.node for use in node.ir_node.outputs[0].uses()), ir_node)
-    instead = written_out(tanh if softplus_before(tanh) is ir_node else ir_node)
-    elements, pieces = float(max(sizes.elements(node.output), 1)), []
-    for step in () if instead is None else instead.steps:
-        kernel = step.op_type
-        has_constant = any(not isinstance(operand, int) for operand in step.operands)
-        work = Work(kernel, (elements,))
-        if has_constant and kernel != "Clip":
-            _, colon, broadcast = usual.kernel.partition(":")  # of the divisor
-            of_divisor = replace(usual, kernel=f"{kernel}{colon}{broadcast}")
-            work = of_divisor if node.op_type == "Div" else replace(work, kernel=f"{kernel}:scalar")
-        pieces.append(Piece(work, "float"))
-    return tuple(pieces)
-
-
-def _is_written_out(node: Node, graph: Graph, _: Profile) -> bool:
-    return written_out(node.ir_node) is not None
-
-
 def _rows_of_integers(node: Node, sizes: Sizes) -> tuple[Piece, ...]:
     """Entries of a table in 8 bits, the scale of each, and their product."""
     rows = work_of(node, sizes, integer=True)
@@ -165,23 +104,24 @@ def _two_parts(node: Node, sizes: Sizes) -> tuple[Piece, ...]:
     )
 
 
-Fits = Callable[[Node, Graph, Profile], bool]
-"""Whether a spelling computes what an operator does, to rounding."""
-
 SPELLINGS: Mapping[str, Pieces] = {
     Implementation.SATURATING: _saturating,
     Implementation.FUSED: _fused_chain,
-    Implementation.EXP_SUM: partial(_written_out_softmax, ("Clip",)),
-    Implementation.EXP_SUM_MAX: partial(_written_out_softmax, ("ReduceMax:inner", "Sub:row")),
-    Implementation.WRITTEN_OUT: _written_out,
     Implementation.TWO_PARTS: _two_parts,
     Implementation.INTEGER: _rows_of_integers,
 }
-"""Implementation -> the kernels that it consists of."""
+"""Implementation -> the kernels that it consists of, besides those of `float_rewrites`."""
 
-FLOAT_SPELLINGS: Mapping[str, Fits] = {
-    Implementation.EXP_SUM: _is_bounded,
-    Implementation.EXP_SUM_MAX: _softmax_along,
-    Implementation.WRITTEN_OUT: _is_written_out,
-}
-"""Those of one node that stays float -> where they may be used."""
+
+def has_own_price(name: str) -> bool:
+    """Whether a float node in an implementation does not take the time of its operator."""
+    rewrite = float_rewrites().get(name)
+    return rewrite is not None and rewrite.works is not None
+
+
+def pieces_of(name: str, node: Node, sizes: Sizes) -> tuple[Piece, ...]:
+    """Return the kernels of a node in an implementation that has a price of its own."""
+    if name in SPELLINGS:
+        return SPELLINGS[name](node, sizes)
+    works = float_rewrites()[name].works
+    return () if works is None else tuple(Piece(work, "float") for work in works(node, sizes))

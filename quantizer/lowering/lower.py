@@ -28,10 +28,10 @@ from ..model.graph import check_scopes, name_of, subgraphs
 from ..model.opsets import in_opset
 from ..operators.float_types import FLOAT16_OPSET
 from ..operators.table import CONVERSIONS, MICROSOFT
-from ..plan.plan import BIAS_CORRECTED, QuantPlan
+from ..plan.plan import BIAS_CORRECTED, Kind, QuantPlan
 from ..plan.provenance import FLOAT_TYPE, provenance_of, write_metadata, write_provenance
 from ..plan.reasons import ReasonCode, UnfitNodesError, because
-from ..plan.rewrites import rewrites
+from ..plan.rewrites import float_rewrites, rewrites
 from ..prepare.constant_folding import unfold_constants
 from ..targets.forms import FORMS
 from .borders import write_borders
@@ -214,6 +214,8 @@ def task_of(node: ir.Node, plan: QuantPlan, emitter: Emitter, opset: int) -> Tas
 def writer_of(task: Task, form: str, writers: Writers) -> Writer:
     """Return the writer of a node; raise PlanError if the form has none for its kind and implementation."""
     kind, implementation = task.entry.kind, task.entry.implementation
+    if kind is Kind.FLOAT and implementation in float_rewrites():
+        return float_rewrites()[implementation].write
     if (kind, implementation) not in writers:
         how = f" with implementation '{implementation}'" if implementation else ""
         raise task.error(f"{kind}{how} is not written in form {form}; plan this node otherwise")

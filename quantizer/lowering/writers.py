@@ -19,18 +19,13 @@ import onnx_ir as ir
 
 from ...profiles.base.errors import PlanError
 from ...profiles.instrumentation.subgraphs import graph_attributes
-from ..costs.spellings import MAX_EXPONENT
 from ..model.graph import is_constant, name_of, subgraphs
 from ..numerics.affine import UINT8, QuantParams, unsigned_equivalent
 from ..numerics.lookup_tables import build_table
 from ..operators.functions import PointwiseChain, function_of_chain, fused_function, nodes_between
 from ..operators.table import DEQUANTIZE, MICROSOFT
-from ..operators.written_out import SOURCE, softplus_before, written_out
 from ..plan.plan import Implementation, Kind, NodePlan, QuantPlan
 from .emitter import Emitter, become, constant_shape, integer_type, new_value
-
-AXES_OF_MAXIMUM = 18
-"""The first opset in which ReduceMax reads its axes as a tensor."""
 
 NO_TABLE = "a table needs parameters of input and output; add them, or make the node float"
 
@@ -269,31 +264,6 @@ def _leads_to_quantized(value: ir.Value, plan: QuantPlan) -> bool:
     return False
 
 
-def with_clip(task: Task) -> bool:
-    """Put a Clip without bounds, which changes nothing, before the result of a float node is quantized."""
-    task.emitter.clip_before_quantizing(task.node.outputs[0])
-    return float_node(task)
-
-
-def in_plain_layout(task: Task) -> bool:
-    """Write a float node behind a Reshape to the same shape: blocks of channels end before it."""
-    node, emitter = task.node, task.emitter
-    source, result = node.inputs[0], node.outputs[0]
-    assert source is not None
-    value = emitter.floating(source, node)
-    assert value.shape is not None
-    same = emitter.constant(f"{emitter.name(result)}_shape", np.zeros(len(value.shape), np.int64))
-    plain = new_value(f"{emitter.name(result)}_plain", ir.DataType.FLOAT, value)
-    node.replace_input_with(0, emitter.add("Reshape", [value, same], plain, node))
-    return float_node(task)
-
-
-def as_sum(task: Task) -> bool:
-    """Write a float Add as Sum, which is the same."""
-    task.node.op_type = "Sum"
-    return float_node(task)
-
-
 def as_max(task: Task) -> bool:
     """Write a float Relu as Max with 0, and a Clip as Max and Min with its ends, which is the same."""
     node, emitter, value = task.node, task.emitter, task.node.inputs[0]
@@ -310,79 +280,6 @@ def as_max(task: Task) -> bool:
     for op_type, end in operators[-1:]:
         become(node, op_type, [source, end])
     return float_node(task)
-
-
-def softmax_written_out(task: Task, *, largest: bool) -> bool:
-    """Write a float Softmax as exponentials over their sum; the operator becomes the division.
-
-    `largest` subtracts the largest value first; else all are clipped, so that no sum is infinite.
-    """
-    node, emitter = task.node, task.emitter
-    source, result, name = node.inputs[0], node.outputs[0], emitter.name(node.outputs[0])
-    assert source is not None
-    value = emitter.floating(source, node)
-    axis = node.attributes.get_int("axis", -1)
-
-    def step(op_type: str, word: str, *inputs: ir.Value, **attributes: int | ir.Attr) -> ir.Value:
-        output = new_value(f"{name}_{word}", ir.DataType.FLOAT, result)
-        if attributes and output.shape is not None:
-            output.shape[axis] = 1
-        return emitter.add(op_type, inputs, output, node, attributes)
-
-    axes = emitter.constant(f"{name}_axes", np.array([axis], np.int64))
-    if largest:
-        if task.opset >= AXES_OF_MAXIMUM:
-            top = step("ReduceMax", "largest", value, axes, keepdims=1)
-        else:
-            top = step("ReduceMax", "largest", value, axes=ir.AttrInt64s("axes", [axis]), keepdims=1)
-        exponents = step("Sub", "exponents", value, top)
-    else:
-        low = emitter.constant("low", np.array(-MAX_EXPONENT, np.float32))
-        high = emitter.constant("high", np.array(MAX_EXPONENT, np.float32))
-        exponents = step("Clip", "exponents", value, low, high)
-    powers = step("Exp", "powers", exponents)
-    total = step("ReduceSum", "total", powers, axes, keepdims=1)
-    become(node, "Div", [powers, total])
-    return False
-
-
-def operators_instead(task: Task) -> bool:
-    """Write a float function as its operators in `operators.written_out`, or nothing.
-
-    Nothing is written for a Softplus whose reader is written with it.
-    """
-    node, emitter = task.node, task.emitter
-    readers = [use.node for use in node.outputs[0].uses()]
-    if readers and all(_replaces(task, reader) is node for reader in readers):
-        return True
-    instead = written_out(node)
-    if instead is None or instead.replaces is not _replaces(task, node):
-        return float_node(task)
-    name, results = emitter.name(node.outputs[0]), list[ir.Value]()
-    source = emitter.floating(instead.source, node)
-    for number, step in enumerate(instead.steps):
-        inputs = [
-            emitter.constant(f"{name}_number", each)
-            if not isinstance(each, int)
-            else source
-            if each == SOURCE
-            else results[each]
-            for each in step.operands
-        ]
-        if step is instead.steps[-1]:
-            become(node, step.op_type, inputs)
-        else:
-            result = new_value(f"{name}_step{number + 1}", ir.DataType.FLOAT, instead.source)
-            results.append(emitter.add(step.op_type, inputs, result, node))
-    return False
-
-
-def _replaces(task: Task, node: ir.Node) -> ir.Node | None:
-    """Return the node before another one that is written with it, or None."""
-    before = softplus_before(node)
-    entries = [task.plan.nodes.get(name_of(each)) for each in (node, before) if each is not None]
-    together = all(e is not None and e.implementation == Implementation.WRITTEN_OUT for e in entries)
-    return before if together else None
 
 
 def table_of(task: Task) -> tuple[PointwiseChain, QuantParams]:

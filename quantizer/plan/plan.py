@@ -140,20 +140,8 @@ class Implementation(StrEnum):
     FOLDED = "folded"
     """WEIGHT_ONLY, and QUANTIZED with activations of 16 bits: constants that are dequantized once, when the
     model is loaded."""
-    CLIP = "clip"
-    """FLOAT: a Clip without bounds after it."""
-    SUM = "sum"
-    """FLOAT: Add as Sum."""
     MAX = "max"
     """FLOAT: Relu as Max with 0, Clip as Max and Min."""
-    PLAIN_LAYOUT = "plain-layout"
-    """FLOAT: behind a Reshape to the shape that there is, which ends onnxruntime's blocks of channels."""
-    EXP_SUM = "exp-sum"
-    """FLOAT: Softmax as exponentials of clipped values over their sum."""
-    EXP_SUM_MAX = "exp-sum-max"
-    """FLOAT: Softmax as exponentials of the values less the largest over their sum."""
-    WRITTEN_OUT = "written-out"
-    """FLOAT: a function as the operators that `operators.written_out` has for it."""
 
 
 ROUNDS_IN_KERNEL = Implementation.RUNTIME
@@ -214,7 +202,7 @@ class NodePlan:
             stored in: there the lowering converts on that edge alone. Of a FLOAT node those in which it keeps
             its cache of keys and values, or appends to one.
         implementation: which of the equivalent ways the lowering writes the node in: an `Implementation`,
-            or one of `rewrites.rewrites`.
+            or a rewrite (`plan.rewrites`).
         float32: why its float values are float32 where others are float16 (setting `float_type`), or in
             words; "" for what the setting says.
     """

@@ -1,7 +1,7 @@
 """Rewrites: nodes written as other operators that compute the same.
 
 A target names them, and a plan says which nodes are rewritten (`NodePlan.implementation`). They are a
-plug-in: without it `rewrites` is empty, and no node is rewritten.
+plug-in: without it these tables are empty, and no node is rewritten.
 """
 
 from __future__ import annotations
@@ -9,18 +9,30 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import onnx_ir as ir
 
 from ...profiles.base.extras import OptionalModule
-from ..operators.graph import Node
+from ...profiles.records.profile import Profile
+from ..operators.graph import Graph, Node
+
+if TYPE_CHECKING:
+    from ..costs.kernels import Sizes, Work
 
 TABLE = OptionalModule("the rewrites of nodes", "quantizer.plugins.rewrites.table")
-"""Has `REWRITES`."""
+"""Has `REWRITES` and `FLOAT_REWRITES`."""
+
+SUB_PIXEL = "sub-pixel"
+"""ConvTranspose as a Conv with an output channel for each phase, whose results are interleaved."""
+
+PLAIN_LAYOUT = "plain-layout"
+"""A float node for which onnxruntime ends its blocks of channels."""
 
 
 @dataclass(frozen=True)
 class Rewrite:
-    """One way of writing a node as others, before a form writes these.
+    """One way of writing a quantized node as others, before a form writes these.
 
     Attributes:
         refusal: why a node cannot be written so, "" if it can; without regard to time if it is False.
@@ -31,14 +43,36 @@ class Rewrite:
     write: Callable[[Any], None]
 
 
-SUB_PIXEL = "sub-pixel"
-"""ConvTranspose as a Conv with an output channel for each phase, whose results are interleaved."""
+@dataclass(frozen=True)
+class FloatRewrite:
+    """One way of writing a float node.
+
+    Attributes:
+        write: writes it in a form; its argument is a `lowering.writers.Task`.
+        is_needed: whether the runtime puts something slower in the node's place, by the `Parameters`.
+        fits: whether it computes what the node does, to rounding, on samples like those of the profile.
+        works: the float kernels that it consists of; None if it has no price.
+        before: the node before one that is written with it, and has the price of both.
+    """
+
+    write: Callable[[Any], bool]
+    is_needed: Callable[[Node, Graph, Any], bool] = lambda *_: False
+    fits: Callable[[Node, Graph, Profile], bool] = lambda *_: False
+    works: Callable[[Node, Sizes], tuple[Work, ...]] | None = None
+    before: Callable[[ir.Node], ir.Node | None] = lambda _: None
 
 
 @cache
 def rewrites() -> Mapping[str, Rewrite]:
-    """Return the rewrites that are installed, by the word for each in targets and plans."""
+    """Return the rewrites of quantized nodes, by the word for each in targets and plans."""
     table: Mapping[str, Rewrite] = TABLE.load().REWRITES if TABLE.is_installed else {}
+    return table
+
+
+@cache
+def float_rewrites() -> Mapping[str, FloatRewrite]:
+    """Return the rewrites of float nodes, by the word for each in targets and plans."""
+    table: Mapping[str, FloatRewrite] = TABLE.load().FLOAT_REWRITES if TABLE.is_installed else {}
     return table
 
 

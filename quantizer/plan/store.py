@@ -87,7 +87,7 @@ from .plan import (
 )
 from .provenance import plan_digest
 from .reasons import FloatReason, ReasonCode, detail_names, figure_names
-from .rewrites import rewrites
+from .rewrites import float_rewrites, rewrites
 
 PlanLike: TypeAlias = str | os.PathLike[str] | QuantPlan
 """A plan: a file, or the object."""
@@ -350,7 +350,7 @@ def _params(value: object, where: str) -> QuantParams:
 
 def _node(value: object, where: str) -> NodePlan:
     record = read_record(value, NodeFields, where, {QuantParams: _params})
-    ways = [*(way.value for way in Implementation), *rewrites()]
+    ways = [*(way.value for way in Implementation), *rewrites(), *float_rewrites()]
     if record.implementation not in ways:
         raise not_one_of(f"{where}: implementation", record.implementation, ways[1:])
     inputs = {}

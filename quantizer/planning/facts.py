@@ -17,7 +17,7 @@ from ...profiles.base.errors import ProfileError
 from ...profiles.base.findings import Code, Finding
 from ...profiles.records.profile import ModelId, Profile, has_histograms, source_of
 from ..costs.predicted import CostModel
-from ..costs.spellings import FLOAT_SPELLINGS
+from ..costs.spellings import has_own_price
 from ..costs.token_runs import TokenCosts, token_costs
 from ..noise.activation_ranges import ActivationRanges, RangeCache, with_clip_profiles
 from ..noise.assumed_values import with_assumed_values
@@ -36,9 +36,9 @@ from ..operators.functions import PointwiseChain
 from ..operators.graph import Graph, Node, match_nodes
 from ..operators.pair_sums import unsaturated
 from ..operators.weight_layout import WeightLayout
-from ..plan.plan import Implementation
 from ..plan.provenance import profile_digest
 from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because, stays_float
+from ..plan.rewrites import PLAIN_LAYOUT, float_rewrites
 from ..prepare.prepare import PreparedModel, fix_shapes, with_shapes_of_run
 from ..targets.config import DATA_FREE, QuantConfig, split_shapes, with_limit
 from ..targets.forms import FORMS, RUNTIME_FORMS
@@ -261,7 +261,8 @@ class PlanningFacts:
     def cost_model(self) -> CostModel | None:
         """Times of nodes and conversions; None if the target's kernels or the sizes are unknown."""
         table = self.recipe.costs
-        ways = self.target.spellings if self.config.form in RUNTIME_FORMS else ()
+        has_ways = self.config.form in RUNTIME_FORMS
+        ways = tuple(w for w in self.target.spellings if has_ways and (w == "fused" or w in float_rewrites()))
         if table is None or not self.knows_sizes:
             return None
         on_codes = FORMS[self.config.form].kernels_on_codes
@@ -284,20 +285,19 @@ class PlanningFacts:
         return token_costs(self.prepared.model, table, self.target, config.prompt, config.answer)
 
     @derived_from("graph", "profile", "recipe", "config")
-    def float_spellings(self) -> Mapping[str, Implementation]:
+    def float_spellings(self) -> Mapping[str, str]:
         """Implementations of float nodes that cost less than the usual ones."""
         model = self.cost_model
         if model is None:
             return {}
-        names = [name for name in model.spellings if name in FLOAT_SPELLINGS]
+        names = list(filter(has_own_price, model.spellings))
         spellings = {node.name: model.float_spelling(node, names) for node in self.graph.nodes if names}
-        spellings |= dict.fromkeys(model.plain, Implementation.PLAIN_LAYOUT)
-        return {name: Implementation(how) for name, how in spellings.items() if how}
+        spellings |= dict.fromkeys(model.plain, PLAIN_LAYOUT)
+        return spellings
 
-    def float_spelling(self, name: str) -> Implementation:
+    def float_spelling(self, name: str) -> str:
         """Return the implementation of a float node: the usual one unless another costs less."""
-        way = Implementation.USUAL if name in self.usual else self.float_spellings.get(name)
-        return way or Implementation.USUAL
+        return "" if name in self.usual else self.float_spellings.get(name, "")
 
     @derived_from("prepared", "measured", "config", "quieter")
     def noise_limits(self) -> NoiseLimits:

@@ -27,13 +27,12 @@ from ...profiles.base.tuned import tuned
 from ..costs.float_regions import Crossing, Prices, find_prices, unprofitable_nodes
 from ..costs.predicted import CostModel, find_folds, find_padding
 from ..numerics.affine import QuantParams
-from ..operators.decompositions import is_normalized
-from ..operators.facts import KernelSizes
 from ..operators.functions import CHAIN, chain_of
 from ..operators.graph import Graph, Node
 from ..operators.table import MICROSOFT, Constraint
 from ..plan.plan import Implementation, Kind, NodePlan, PlanOrigin, QuantPlan
 from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, UnfitNodesError, because
+from ..plan.rewrites import PLAIN_LAYOUT, float_rewrites
 from ..targets.config import DATA_FREE
 from ..targets.forms import FORMS
 from .borders import integer_borders
@@ -244,45 +243,18 @@ def _implementation(
     return choice.implementation or way
 
 
-def _float_implementation(facts: PlanningFacts, node: Node, parameters: Parameters) -> Implementation:
+def _float_implementation(facts: PlanningFacts, node: Node, parameters: Parameters) -> str:
     """Return the lowering variant of a float node: a faster one, one that avoids harm, or USUAL."""
     reads_stored = node.input(0) in parameters.tensors
     if reads_stored and node.op_type == CHAIN and chain_of(node.ir_node).fused:
         return Implementation.FUSED  # elsewhere the runtime makes that operator of the chain's nodes itself
     spelling = facts.float_spelling(node.name)
-    if spelling and not (reads_stored and spelling is Implementation.PLAIN_LAYOUT):
+    if spelling and not (reads_stored and spelling == PLAIN_LAYOUT):
         return spelling  # a tensor that is stored quantized is in no blocks
-    way = Implementation(facts.target.float_implementations.get(node.op_type, ""))
-    is_harmed = True
-    if way is Implementation.CLIP:
-        is_harmed = node.output in parameters.activations
-    elif way is Implementation.MAX:
-        is_harmed = False  # `write_clips_as_max` says where
-    elif way is Implementation.SUM:
-        is_harmed = is_normalized(facts.graph, node.output) or _is_bias(node, facts.graph, parameters)
-    return way if is_harmed else Implementation.USUAL
-
-
-def _is_bias(node: Node, graph: Graph, parameters: Parameters) -> bool:
-    """Whether an Add is the bias of a quantized MatMul, so that a float Gemm can replace both.
-
-    Their shapes must be known, at the latest when the model is loaded. The bias need not be a constant: in an
-    unrolled LSTM it is the other product of a gate.
-    """
-    for name in node.inputs:
-        product = graph.producer(name)
-        if product is None or product.facts.kernel is not KernelSizes.MATRIX_STACK:
-            continue
-        if len(graph.consumers(name)) != 1:
-            continue
-        weight = product.input(1)
-        if graph.is_constant(weight) and weight in parameters.tensors:
-            for other in (other for other in node.inputs if other != name):
-                row = graph.shape(other)  # added to each row of a matrix, or to a matrix
-                if graph.is_constant(other) or (row is not None and len(row) <= 2):
-                    return True
-            return False
-    return False
+    way = facts.target.float_implementations.get(node.op_type, "")
+    rewrite = float_rewrites().get(way)
+    is_needed = rewrite is not None and rewrite.is_needed(node, facts.graph, parameters)
+    return way if is_needed else Implementation.USUAL
 
 
 # Rules about time -----------------------------------------------------------------------------------------

@@ -1,7 +1,8 @@
 """Form qdq: standard ONNX, quantized operators written as DequantizeLinear -> operator -> QuantizeLinear.
 
 How this is executed is up to the runtime: onnxruntime, OpenVINO and TensorRT look for the pattern and put an
-integer kernel in its place; a plain evaluator computes the same in float. How each kind of node is written:
+integer kernel in its place; a plain evaluator computes the same in float. How each kind of node is written,
+besides `plan.rewrites`:
 
 ============  ==============  ================================================================================
 kind          implementation  written as
@@ -34,10 +35,8 @@ LOOKUP_TABLE  any, and a      nothing where the later node that has the table is
               float output    in float: a part of that table (see `planning.chains`)
 DYNAMIC       ""              DynamicQuantizeLinear, ConvInteger or MatMulInteger, Cast, Mul, Add; of
                               ConvTranspose the float operator on integers. See `lowering.products`
-DYNAMIC       sub-pixel       ConvTranspose as ConvInteger; see `lowering.sub_pixel`
 DYNAMIC       runtime         LSTM as onnxruntime's own DynamicQuantizeLSTM; see `lowering.lstm`
 DYNAMIC       two-parts       the same with its input in two parts of 8 bits
-DYNAMIC       scan            GRU and RNN as a Scan; rewritten before a form writes it, see `lowering.scan`
 WEIGHT_ONLY   ""              DequantizeLinear for constants with parameters, the operator in float
 WEIGHT_ONLY   folded          the same constants by Cast, Sub and Mul, which are done when the model is loaded
 WEIGHT_ONLY   runtime         MatMul and Gemm as onnxruntime's own MatMulNBits, which may round the data to
@@ -45,19 +44,8 @@ WEIGHT_ONLY   runtime         MatMul and Gemm as onnxruntime's own MatMulNBits, 
 WEIGHT_ONLY   runtime-float   MatMulNBits with float activations
 WEIGHT_ONLY   integer         Gather from a quantized embedding table, and of a scale for each row; Cast, Mul
 FLOAT         ""              unchanged, reading float values
-FLOAT         clip            the same, and a Clip without bounds before the QuantizeLinear of its result,
-                              which onnxruntime would otherwise move in front of the node. It drops the Clip
-FLOAT         sum             Add as Sum, which onnxruntime does not fuse into SkipLayerNormalization: that
-                              takes several times as long as Add and LayerNormalization. Nor does it fuse it
-                              with a quantized MatMul into a float Gemm
-FLOAT         plain-layout    behind a Reshape to the shape that there is: onnxruntime keeps the blocks of
-                              channels of a float Conv no longer, which it would compute whole
 FLOAT         fused           one operator of onnxruntime's own for the chain, behind a DequantizeLinear:
                               there onnxruntime does not find the chain any more
-FLOAT         exp-sum         Softmax as Clip, Exp, ReduceSum, Div, where the profile shows that the Clip
-                              changes nothing: along an axis that is not the last onnxruntime transposes
-FLOAT         exp-sum-max     the same with ReduceMax, Sub in the place of the Clip
-FLOAT         written-out     a function as cheaper operators; see `operators.written_out`
 ============  ==============  ================================================================================
 
 What onnxruntime 1.31 executes on x86-64 (opset 13 to 23, found by experiment). Integer kernels: Conv (its
@@ -91,17 +79,12 @@ from ..saturating import hard_function, prelu
 from ..writers import (
     Writers,
     as_max,
-    as_sum,
     between_conversions,
     float_node,
     fused,
-    in_plain_layout,
     lookup_table,
-    operators_instead,
-    softmax_written_out,
     tanh_through_sigmoid,
     weight_only,
-    with_clip,
 )
 
 WRITERS: Writers = {
@@ -128,14 +111,8 @@ WRITERS: Writers = {
     (Kind.WEIGHT_ONLY, Implementation.RUNTIME): packed_weight,
     (Kind.WEIGHT_ONLY, Implementation.RUNTIME_FLOAT): packed_weight,
     (Kind.FLOAT, Implementation.USUAL): float_node,
-    (Kind.FLOAT, Implementation.CLIP): with_clip,
-    (Kind.FLOAT, Implementation.SUM): as_sum,
     (Kind.FLOAT, Implementation.MAX): as_max,
-    (Kind.FLOAT, Implementation.PLAIN_LAYOUT): in_plain_layout,
     (Kind.FLOAT, Implementation.FUSED): fused,
-    (Kind.FLOAT, Implementation.EXP_SUM): partial(softmax_written_out, largest=False),
-    (Kind.FLOAT, Implementation.EXP_SUM_MAX): partial(softmax_written_out, largest=True),
-    (Kind.FLOAT, Implementation.WRITTEN_OUT): operators_instead,
 }
 """Every way to write a node, by kind and implementation."""
 

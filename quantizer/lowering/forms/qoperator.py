@@ -30,16 +30,11 @@ from ..saturating import hard_function, prelu, qlinear_binary
 from ..writers import (
     Task,
     Writers,
-    as_sum,
     between_conversions,
     float_node,
     fused,
-    in_plain_layout,
     lookup_table,
-    operators_instead,
-    softmax_written_out,
     weight_only,
-    with_clip,
 )
 
 MIN_SOFTMAX_SCALE = 1.0 / 256.0
@@ -237,13 +232,7 @@ WRITERS: Writers = {
     (Kind.WEIGHT_ONLY, Implementation.RUNTIME): packed_weight,
     (Kind.WEIGHT_ONLY, Implementation.RUNTIME_FLOAT): packed_weight,
     (Kind.FLOAT, Implementation.USUAL): float_node,
-    (Kind.FLOAT, Implementation.CLIP): with_clip,
-    (Kind.FLOAT, Implementation.SUM): as_sum,
-    (Kind.FLOAT, Implementation.PLAIN_LAYOUT): in_plain_layout,
     (Kind.FLOAT, Implementation.FUSED): fused,
-    (Kind.FLOAT, Implementation.EXP_SUM): partial(softmax_written_out, largest=False),
-    (Kind.FLOAT, Implementation.EXP_SUM_MAX): partial(softmax_written_out, largest=True),
-    (Kind.FLOAT, Implementation.WRITTEN_OUT): operators_instead,
 }
 """Every way to write a node, by kind and implementation."""
 

@@ -32,12 +32,10 @@ from ...lowering.saturating import hard_function, prelu
 from ...lowering.writers import (
     Task,
     Writers,
-    as_sum,
     between_conversions,
     float_node,
     lookup_table,
     weight_only,
-    with_clip,
 )
 from ...plan.plan import Implementation, Kind, QuantPlan
 
@@ -67,8 +65,6 @@ WRITERS: Writers = {
     (Kind.WEIGHT_ONLY, Implementation.FOLDED): partial(weight_only, folded=True),
     (Kind.WEIGHT_ONLY, Implementation.INTEGER): gather_quantized,
     (Kind.FLOAT, Implementation.USUAL): float_node,
-    (Kind.FLOAT, Implementation.CLIP): with_clip,
-    (Kind.FLOAT, Implementation.SUM): as_sum,
 }
 """Every way to write a node, by kind and implementation."""
 

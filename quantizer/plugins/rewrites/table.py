@@ -1,17 +1,39 @@
-"""The table of rewrites."""
+"""The tables of rewrites, by the word for each in targets and plans."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
-from ...plan.rewrites import Rewrite
+from ...plan.rewrites import PLAIN_LAYOUT, SUB_PIXEL, FloatRewrite, Rewrite
 from .cell_functions import cell_refusal
+from .functions import is_written_out, softplus_before, works_instead, write_operators
 from .phases import sub_pixel_refusal
 from .scan import write_scan
+from .softmax import along_inner_axis, is_bounded, softmax_works, write_softmax
 from .sub_pixel import write_convolution
+from .unoptimized import is_fused, is_quantized_after, write_as_sum, write_before_clip, write_behind_reshape
 
 REWRITES: Mapping[str, Rewrite] = {
     "scan": Rewrite(cell_refusal, write_scan),
-    "sub-pixel": Rewrite(sub_pixel_refusal, write_convolution),
+    SUB_PIXEL: Rewrite(sub_pixel_refusal, write_convolution),
 }
-"""By the word for each in targets and plans."""
+"""Of quantized nodes."""
+
+FLOAT_REWRITES: Mapping[str, FloatRewrite] = {
+    "clip": FloatRewrite(write_before_clip, is_needed=is_quantized_after),
+    "sum": FloatRewrite(write_as_sum, is_needed=is_fused),
+    PLAIN_LAYOUT: FloatRewrite(write_behind_reshape),
+    "exp-sum": FloatRewrite(
+        partial(write_softmax, largest=False), fits=is_bounded, works=partial(softmax_works, ("Clip",))
+    ),
+    "exp-sum-max": FloatRewrite(
+        partial(write_softmax, largest=True),
+        fits=along_inner_axis,
+        works=partial(softmax_works, ("ReduceMax:inner", "Sub:row")),
+    ),
+    "written-out": FloatRewrite(
+        write_operators, fits=is_written_out, works=works_instead, before=softplus_before
+    ),
+}
+"""Of float nodes."""

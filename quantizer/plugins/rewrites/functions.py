@@ -22,13 +22,18 @@ as of the operator. All of it is float32. Pure.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from ..model.graph import constant_of
+from ....profiles.records.profile import Profile
+from ...costs.kernels import Sizes, Work
+from ...lowering.emitter import become, new_value
+from ...lowering.writers import Task, float_node
+from ...model.graph import constant_of, name_of
+from ...operators.graph import Graph, Node
 
 SOURCE = -1
 """Stands for what the node reads among the operands of a `Step`."""
@@ -157,3 +162,68 @@ def _exponential(highest: float) -> Step:
 
 def _number(value: float) -> npt.NDArray[np.float32]:
     return np.array(value, np.float32)
+
+
+def is_written_out(node: Node, graph: Graph, _: Profile) -> bool:
+    """Whether something can be written instead of a node."""
+    return written_out(node.ir_node) is not None
+
+
+def works_instead(node: Node, sizes: Sizes) -> tuple[Work, ...]:
+    """The operators that stand for a function; those of Tanh(Softplus(x)) are charged to the Softplus."""
+    ir_node, usual = node.ir_node, sizes.float_work(node)
+    if softplus_before(ir_node) is not None:
+        return ()
+    tanh = next((use.node for use in node.ir_node.outputs[0].uses()), ir_node)
+    instead = written_out(tanh if softplus_before(tanh) is ir_node else ir_node)
+    elements, works = float(max(sizes.elements(node.output), 1)), list[Work]()
+    for step in () if instead is None else instead.steps:
+        kernel = step.op_type
+        has_constant = any(not isinstance(operand, int) for operand in step.operands)
+        work = Work(kernel, (elements,))
+        if has_constant and kernel != "Clip":
+            _, colon, broadcast = usual.kernel.partition(":")  # of the divisor
+            of_divisor = replace(usual, kernel=f"{kernel}{colon}{broadcast}")
+            work = of_divisor if node.op_type == "Div" else replace(work, kernel=f"{kernel}:scalar")
+        works.append(work)
+    return tuple(works)
+
+
+def write_operators(task: Task) -> bool:
+    """Write a float function as its operators in `operators.written_out`, or nothing.
+
+    Nothing is written for a Softplus whose reader is written with it.
+    """
+    node, emitter = task.node, task.emitter
+    readers = [use.node for use in node.outputs[0].uses()]
+    if readers and all(_replaces(task, reader) is node for reader in readers):
+        return True
+    instead = written_out(node)
+    if instead is None or instead.replaces is not _replaces(task, node):
+        return float_node(task)
+    name, results = emitter.name(node.outputs[0]), list[ir.Value]()
+    source = emitter.floating(instead.source, node)
+    for number, step in enumerate(instead.steps):
+        inputs = [
+            emitter.constant(f"{name}_number", each)
+            if not isinstance(each, int)
+            else source
+            if each == SOURCE
+            else results[each]
+            for each in step.operands
+        ]
+        if step is instead.steps[-1]:
+            become(node, step.op_type, inputs)
+        else:
+            result = new_value(f"{name}_step{number + 1}", ir.DataType.FLOAT, instead.source)
+            results.append(emitter.add(step.op_type, inputs, result, node))
+    return False
+
+
+def _replaces(task: Task, node: ir.Node) -> ir.Node | None:
+    """Return the node before another one that is written with it, or None."""
+    before = softplus_before(node)
+    entry = None if before is None else task.plan.nodes.get(name_of(before))
+    own = task.plan.nodes.get(name_of(node))
+    is_together = entry is not None and own is not None and entry.implementation == own.implementation
+    return before if is_together else None

@@ -13,10 +13,9 @@ import onnxruntime as ort
 import pytest
 from onnx.reference import ReferenceEvaluator
 from qprof_onnx.quantizer.lowering.lower import lower
-from qprof_onnx.quantizer.operators.written_out import written_out
-from qprof_onnx.quantizer.plan.plan import Implementation
+from qprof_onnx.quantizer.plugins.rewrites.functions import written_out
 
-from ..networks import network
+from ...networks import network
 
 Doubles = npt.NDArray[np.float64]
 ROUNDING = 2.0**-24
@@ -80,8 +79,7 @@ def rewritten(text: str) -> onnx.ModelProto:
     net = network(text, read, (1, 8), opset=18, dims=(1, "length"))
     plan = net.plan("onnxruntime-x86", keep_float=["*"], cost_model="off")
     for_all = {
-        node.name: replace(plan.nodes[node.name], implementation=Implementation.WRITTEN_OUT)
-        for node in net.graph.nodes
+        node.name: replace(plan.nodes[node.name], implementation="written-out") for node in net.graph.nodes
     }
     made = ir.to_proto(lower(net.model, replace(plan, nodes=for_all)).model)
     onnx.checker.check_model(made, full_check=True)
@@ -149,7 +147,7 @@ def test_what_is_another_function_stays(text: str) -> None:
 def test_a_softplus_before_a_tanh_that_is_not_written_out_stays() -> None:
     net, first_name = network("s = Softplus (x) y = Tanh (s)", {}, (1, 8)), "Softplus_s"
     plan = net.plan("onnxruntime-x86", keep_float=["*"], cost_model="off")
-    softplus_out = replace(plan.nodes[first_name], implementation=Implementation.WRITTEN_OUT)
+    softplus_out = replace(plan.nodes[first_name], implementation="written-out")
     made = ir.to_proto(
         lower(net.model, replace(plan, nodes={**plan.nodes, "Softplus_s": softplus_out})).model
     )

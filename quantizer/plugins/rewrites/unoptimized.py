@@ -1,0 +1,81 @@
+"""Float nodes written so that onnxruntime puts nothing slower in their place.
+
+============  ===============================================================================================
+clip          a Clip without bounds before the QuantizeLinear of its result, which onnxruntime would otherwise
+              move in front of the node. It drops the Clip
+sum           Add as Sum, which onnxruntime does not fuse into SkipLayerNormalization: that takes several
+              times as long as Add and LayerNormalization. Nor does it fuse it with a quantized MatMul into
+              a float Gemm
+plain-layout  behind a Reshape to the shape that there is: onnxruntime keeps the blocks of channels of a float
+              Conv no longer, which it would compute whole (`CostModel.plain`)
+============  ===============================================================================================
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from ...lowering.emitter import new_value
+from ...lowering.writers import Task, float_node
+from ...operators.decompositions import is_normalized
+from ...operators.facts import KernelSizes
+from ...operators.graph import Graph, Node
+from ...planning.parameters import Parameters
+
+
+def is_quantized_after(node: Node, _: Graph, parameters: Parameters) -> bool:
+    """Whether the result of a node is quantized."""
+    return node.output in parameters.activations
+
+
+def is_fused(node: Node, graph: Graph, parameters: Parameters) -> bool:
+    """Whether onnxruntime would fuse an Add with what reads or makes a tensor of it."""
+    return is_normalized(graph, node.output) or _is_bias(node, graph, parameters)
+
+
+def _is_bias(node: Node, graph: Graph, parameters: Parameters) -> bool:
+    """Whether an Add is the bias of a quantized MatMul, so that a float Gemm can replace both.
+
+    Their shapes must be known, at the latest when the model is loaded. The bias need not be a constant: in an
+    unrolled LSTM it is the other product of a gate.
+    """
+    for name in node.inputs:
+        product = graph.producer(name)
+        if product is None or product.facts.kernel is not KernelSizes.MATRIX_STACK:
+            continue
+        if len(graph.consumers(name)) != 1:
+            continue
+        weight = product.input(1)
+        if graph.is_constant(weight) and weight in parameters.tensors:
+            for other in (other for other in node.inputs if other != name):
+                row = graph.shape(other)  # added to each row of a matrix, or to a matrix
+                if graph.is_constant(other) or (row is not None and len(row) <= 2):
+                    return True
+            return False
+    return False
+
+
+def write_before_clip(task: Task) -> bool:
+    """Put a Clip without bounds, which changes nothing, before the result of a float node is quantized."""
+    task.emitter.clip_before_quantizing(task.node.outputs[0])
+    return float_node(task)
+
+
+def write_behind_reshape(task: Task) -> bool:
+    """Write a float node behind a Reshape to the same shape: blocks of channels end before it."""
+    node, emitter = task.node, task.emitter
+    source, result = node.inputs[0], node.outputs[0]
+    assert source is not None
+    value = emitter.floating(source, node)
+    assert value.shape is not None
+    same = emitter.constant(f"{emitter.name(result)}_shape", np.zeros(len(value.shape), np.int64))
+    plain = new_value(f"{emitter.name(result)}_plain", ir.DataType.FLOAT, value)
+    node.replace_input_with(0, emitter.add("Reshape", [value, same], plain, node))
+    return float_node(task)
+
+
+def write_as_sum(task: Task) -> bool:
+    """Write a float Add as Sum, which is the same."""
+    task.node.op_type = "Sum"
+    return float_node(task)
