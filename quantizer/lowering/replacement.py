@@ -13,9 +13,16 @@ from ...profiles.instrumentation.subgraphs import value_names
 from ..model.editing import FreeNames, add_initializer
 from ..model.graph import name_of
 from ..numerics.affine import QuantParams
-from ..plan.plan import NodePlan, QuantPlan
+from ..plan.plan import Kind, NodePlan, QuantPlan
+from ..plan.reasons import ReasonCode, because
 from .emitter import become, constant_shape
 from .lowered import LoweredModel, WrittenNames, with_record
+
+PART = NodePlan(Kind.FLOAT, because(ReasonCode.UNKNOWN, text="a part of a rewritten node"))
+"""The entry of a float node among those that replace another."""
+
+Shape = Sequence[int | None]
+"""None for a size that is not known."""
 
 
 @dataclass(frozen=True)
@@ -24,12 +31,12 @@ class Step:
 
     Attributes:
         op_type, attributes: the operator.
-        shape: of its result, None for a size that is not known.
+        shape: of its result.
         operands: its inputs besides the result of the step before.
     """
 
     op_type: str
-    shape: Sequence[int | None]
+    shape: Shape
     operands: Sequence[ir.Value | None] = ()
     attributes: Mapping[str, Sequence[int] | int] = field(default_factory=dict)
 
@@ -48,6 +55,7 @@ class Replacement:
         plan: with an entry for it.
         names: those that are free.
         tensors, nodes: entries of the plan for what was added, and for the node itself.
+        is_inside: whether the graph is the body of an added node, and others are added at its end.
     """
 
     graph: ir.Graph
@@ -56,6 +64,7 @@ class Replacement:
     names: FreeNames
     tensors: dict[str, QuantParams] = field(default_factory=dict)
     nodes: dict[str, NodePlan] = field(default_factory=dict)
+    is_inside: bool = False
 
     @property
     def entry(self) -> NodePlan:
@@ -87,19 +96,35 @@ class Replacement:
             self.tensors[name_of(operand)] = changed_params(params)
         return operand
 
+    def value(self, name: str, shape: Shape, dtype: ir.DataType = ir.DataType.FLOAT) -> ir.Value:
+        """Return a new tensor."""
+        return ir.Value(name=self.names.take(name), type=ir.TensorType(dtype), shape=ir.Shape(shape))
+
+    def add_node(
+        self,
+        op_type: str,
+        inputs: Sequence[ir.Value | None],
+        shapes: Sequence[Shape],
+        attributes: Mapping[str, Any] | None = None,
+        *,
+        entry: NodePlan = PART,
+        dtype: ir.DataType = ir.DataType.FLOAT,
+    ) -> tuple[ir.Value, ...]:
+        """Write a node with an output of each shape before the replaced one, and return these."""
+        name = self.names.take(f"{name_of(self.node)}_{op_type}")
+        outputs = [self.value(f"{name}_output", shape, dtype) for shape in shapes]
+        new = ir.node(op_type, inputs, dict(attributes or {}), outputs=outputs, name=name)
+        if self.is_inside:
+            self.graph.append(new)
+        else:
+            self.graph.insert_before(self.node, new)
+        self.nodes[name] = entry
+        return tuple(outputs)
+
     def add(self, step: Step, previous: ir.Value | None, entry: NodePlan) -> ir.Value:
         """Write a step before the node, and return its result."""
-        step_name = self.names.take(f"{name_of(self.node)}_{step.op_type}")
-        output = ir.Value(
-            name=self.names.take(f"{step_name}_output"),
-            type=ir.TensorType(ir.DataType.FLOAT),
-            shape=ir.Shape(step.shape),
-        )
-        attributes = dict(step.attributes)
-        new = ir.node(step.op_type, step.inputs(previous), attributes, outputs=[output], name=step_name)
-        self.graph.insert_before(self.node, [new])
-        self.nodes[step_name] = entry
-        return output
+        read = step.inputs(previous)
+        return self.add_node(step.op_type, read, [step.shape], step.attributes, entry=entry)[0]
 
     def finish(self, step: Step, previous: ir.Value | None, entry: NodePlan) -> None:
         """Make the node the last step."""

@@ -28,21 +28,15 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from ....profiles.base.errors import PlanError
-from ...lowering.replacement import Replacement
-from ...model.editing import FreeNames, add_initializer
+from ...lowering.replacement import Replacement, Shape
 from ...model.graph import constant_of, name_of
 from ...numerics.affine import QuantParams
 from ...plan.plan import Kind, NodePlan, QuantPlan
-from ...plan.reasons import ReasonCode, because
 from .cell_functions import DEFAULT_FUNCTIONS, CellFunction, cell_functions, directions_of
 
 Array = npt.NDArray[Any]
-Shape = Sequence[int | None]
-
 GATES_AXIS = 1
 """Of the standard weights, [directions, gates * hidden, inputs]."""
-
-_PART = NodePlan(Kind.FLOAT, because(ReasonCode.UNKNOWN, text="a part of a recurrent node"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,65 +156,21 @@ def _along_columns(params: QuantParams, repeats: int) -> QuantParams:
     return QuantParams(np.tile(params.scale, repeats), points, params.qtype, 1)
 
 
-@dataclass(frozen=True, eq=False)
-class _Written:
-    """The nodes written for one, in a graph before a node (None: at the end), with their plan entries.
-
-    Names of nodes and tensors begin with `prefix`.
-    """
-
-    graph: ir.Graph
-    before: ir.Node | None
-    names: FreeNames
-    prefix: str
-    nodes: dict[str, NodePlan]
-    tensors: dict[str, QuantParams]
-
-    def inside(self, body: ir.Graph) -> _Written:
-        """Return the same for the body of a Scan, with the same plan entries."""
-        return replace(self, graph=body, before=None)
-
-    def add(
-        self,
-        op_type: str,
-        inputs: Sequence[ir.Value | None],
-        shapes: Sequence[Shape],
-        attributes: Mapping[str, Any] | None = None,
-        *,
-        dtype: ir.DataType = ir.DataType.FLOAT,
-        entry: NodePlan = _PART,
-    ) -> tuple[ir.Value, ...]:
-        """Add a node with an output of each shape."""
-        name = self.names.take(f"{self.prefix}_{op_type}")
-        outputs = [self.value(f"{name}_output", shape, dtype) for shape in shapes]
-        node = ir.node(op_type, inputs, dict(attributes or {}), outputs=outputs, name=name)
-        if self.before is None:
-            self.graph.append(node)
-        else:
-            self.graph.insert_before(self.before, node)
-        self.nodes[name] = entry
-        return tuple(outputs)
-
-    def value(self, name: str, shape: Shape, dtype: ir.DataType = ir.DataType.FLOAT) -> ir.Value:
-        """Return a new tensor."""
-        return ir.Value(name=self.names.take(name), type=ir.TensorType(dtype), shape=ir.Shape(shape))
-
-    def constant(self, array: Array, suffix: str) -> ir.Value:
-        """Return an initialiser."""
-        return add_initializer(self.graph, self.names.take(f"{self.prefix}_{suffix}"), array)
+class _Written(Replacement):
+    """The nodes written for one, and operators among them."""
 
     def integers(self, *numbers: int) -> ir.Value:
         """Return an initialiser of int64."""
-        return self.constant(np.array(numbers, np.int64), "numbers")
+        return self.constant("numbers", np.array(numbers, np.int64))
 
     def product(self, values: ir.Value, product: _Product, shape: Shape) -> ir.Value:
         """Add a dynamic product with a weight, of a shape."""
-        weight = self.constant(product.weight, "weight")
+        weight = self.constant("weight", product.weight)
         self.tensors[name_of(weight)] = product.params
-        (result,) = self.add("MatMul", [values, weight], [shape], entry=NodePlan(Kind.DYNAMIC))
+        (result,) = self.add_node("MatMul", [values, weight], [shape], entry=NodePlan(Kind.DYNAMIC))
         if product.bias.any():
-            bias = self.constant(product.bias, "bias")
-            (result,) = self.add("Add", [result, bias], [shape])
+            bias = self.constant("bias", product.bias)
+            (result,) = self.add_node("Add", [result, bias], [shape])
         return result
 
     def split(self, value: ir.Value, sizes: Sequence[int], axis: int) -> tuple[ir.Value, ...]:
@@ -232,7 +182,7 @@ class _Written:
             shape = list(_sizes(value))
             shape[axis] = size
             shapes.append(shape)
-        return self.add("Split", [value, self.integers(*sizes)], shapes, {"axis": axis})
+        return self.add_node("Split", [value, self.integers(*sizes)], shapes, {"axis": axis})
 
     def joined(self, values: Sequence[ir.Value], axis: int) -> ir.Value:
         """Add a Concat along an axis; none for a single tensor."""
@@ -241,12 +191,12 @@ class _Written:
         shape = list(_sizes(values[0]))
         sizes = [_sizes(value)[axis] for value in values]
         shape[axis] = None if None in sizes else sum(size or 0 for size in sizes)
-        (result,) = self.add("Concat", values, [shape], {"axis": axis})
+        (result,) = self.add_node("Concat", values, [shape], {"axis": axis})
         return result
 
     def elementwise(self, op_type: str, *values: ir.Value) -> ir.Value:
         """Add an operator whose result has the shape of its last input."""
-        (result,) = self.add(op_type, values, [_sizes(values[-1])])
+        (result,) = self.add_node(op_type, values, [_sizes(values[-1])])
         return result
 
     def view(self, op_type: str, value: ir.Value, axis: int) -> ir.Value:
@@ -257,7 +207,7 @@ class _Written:
         else:
             shape.insert(axis, 1)
         dtype = value.dtype or ir.DataType.FLOAT
-        (result,) = self.add(op_type, [value, self.integers(axis)], [shape], dtype=dtype)
+        (result,) = self.add_node(op_type, [value, self.integers(axis)], [shape], dtype=dtype)
         return result
 
 
@@ -308,13 +258,13 @@ class _Steps:
             return None
         written = self.written
         count = self._integers("Squeeze", [self.counts[0], written.integers(0)], ())
-        zero, one = (written.constant(np.array(number, np.int64), "number") for number in (0, 1))
+        zero, one = (written.constant("number", np.array(number, np.int64)) for number in (0, 1))
         steps = self._integers("Range", [zero, count, one], (self.count,))
         steps = self._integers("Reshape", [steps, written.integers(-1, 1, 1, 1)], (self.count, 1, 1, 1))
         beside = written.integers(1, 1, -1, 1)
         lengths = self._integers("Reshape", [self.lengths, beside], (1, 1, self.batch, 1))
         shape = (self.count, 1, self.batch, 1)
-        return written.add("Less", [steps, lengths], [shape], dtype=ir.DataType.BOOL)[0]
+        return written.add_node("Less", [steps, lengths], [shape], dtype=ir.DataType.BOOL)[0]
 
     def _integers(
         self,
@@ -324,37 +274,30 @@ class _Steps:
         attributes: Mapping[str, Any] | None = None,
     ) -> ir.Value:
         """Add a node with a result in int64."""
-        return self.written.add(op_type, inputs, [shape], attributes, dtype=ir.DataType.INT64)[0]
+        return self.written.add_node(op_type, inputs, [shape], attributes, dtype=ir.DataType.INT64)[0]
 
     def reversed(self, value: ir.Value) -> ir.Value:
         """Return [steps, batch, columns] with the steps of each sequence in reverse order."""
         axes = {"time_axis": 0, "batch_axis": 1}
-        return self.written.add("ReverseSequence", [value, self.lengths], [_sizes(value)], axes)[0]
+        return self.written.add_node("ReverseSequence", [value, self.lengths], [_sizes(value)], axes)[0]
 
     def first_state(self, given: ir.Value | None, cell: _Cell) -> ir.Value:
         """Return the state before the first step, [directions, batch, hidden]."""
         if given is not None:
             return given
         written, (directions, hidden) = self.written, (cell.directions, cell.hidden)
-        zeros = written.constant(np.zeros((directions, self.batch or 1, hidden), np.float32), "zeros")
+        zeros = written.constant("zeros", np.zeros((directions, self.batch or 1, hidden), np.float32))
         if self.batch is not None:
             return zeros
         sizes = [written.integers(directions), self.counts[1], written.integers(hidden)]
         wanted = self._integers("Concat", sizes, (3,), {"axis": 0})
-        return written.add("Expand", [zeros, wanted], [(directions, None, hidden)])[0]
+        return written.add_node("Expand", [zeros, wanted], [(directions, None, hidden)])[0]
 
 
 def write_scan(replacement: Replacement) -> None:
     """Write one node, which is removed; raise PlanError if it cannot be written so."""
     node = replacement.node
-    written = _Written(
-        replacement.graph,
-        node,
-        replacement.names,
-        name_of(node),
-        replacement.nodes,
-        replacement.tensors,
-    )
+    written = _Written(**vars(replacement))
     cell = _cell_of(node, replacement.plan)
     x, given, initial = (node.inputs[i] if i < len(node.inputs) else None for i in (0, 4, 5))
     assert x is not None
@@ -405,8 +348,8 @@ def _in_order(states: ir.Value, cell: _Cell, steps: _Steps) -> ir.Value:
     """Return the states of all steps, [steps, directions, batch, hidden], as the node gives them."""
     written = steps.written
     if steps.runs is not None:
-        zero = written.constant(np.zeros((), np.float32), "zero")
-        (states,) = written.add("Where", [steps.runs, states, zero], [_sizes(states)])
+        zero = written.constant("zero", np.zeros((), np.float32))
+        (states,) = written.add_node("Where", [steps.runs, states, zero], [_sizes(states)])
     if not any(cell.is_reverse):
         return states
     parts = [
@@ -424,24 +367,24 @@ def _last_state(state: ir.Value, steps: _Steps) -> ir.Value:
         return state
     written = steps.written
     first, zero = (
-        written.constant(array, "zero") for array in (np.zeros((), np.int64), np.zeros((), np.float32))
+        written.constant("zero", array) for array in (np.zeros((), np.int64), np.zeros((), np.float32))
     )
     shape = _sizes(steps.runs)[1:]
-    (ran,) = written.add("Gather", [steps.runs, first], [shape], {"axis": 0}, dtype=ir.DataType.BOOL)
-    return written.add("Where", [ran, state, zero], [_sizes(state)])[0]
+    (ran,) = written.add_node("Gather", [steps.runs, first], [shape], {"axis": 0}, dtype=ir.DataType.BOOL)
+    return written.add_node("Where", [ran, state, zero], [_sizes(state)])[0]
 
 
 def _scan(
     written: _Written, cell: _Cell, first: ir.Value, reads: Sequence[ir.Value], *, gives_all: bool
 ) -> tuple[ir.Value, ir.Value | None]:
     """Add a Scan over the steps; return the state after the last one, and those of all steps."""
-    state = written.value(f"{written.prefix}_state", _sizes(first))
+    state = written.value(f"{name_of(written.node)}_state", _sizes(first))
     read = [
-        written.value(f"{written.prefix}_read", _sizes(value)[1:], value.dtype or ir.DataType.FLOAT)
+        written.value(f"{name_of(written.node)}_read", _sizes(value)[1:], value.dtype or ir.DataType.FLOAT)
         for value in reads
     ]
-    body = ir.Graph([state, *read], [], nodes=[], name=f"{written.prefix}_step")
-    inside = written.inside(body)
+    body = ir.Graph([state, *read], [], nodes=[], name=f"{name_of(written.node)}_step")
+    inside = replace(written, graph=body, is_inside=True)
     new = _step(inside, cell, state, read)
     shapes = [_sizes(first)]
     body.outputs.append(new)
@@ -449,7 +392,7 @@ def _scan(
         body.outputs.append(inside.elementwise("Identity", new))
         shapes.append((_sizes(reads[0])[0], *_sizes(first)))
     attributes = {"body": ir.AttrGraph("body", body), "num_scan_inputs": len(reads)}
-    outputs = written.add("Scan", [first, *reads], shapes, attributes)
+    outputs = written.add_node("Scan", [first, *reads], shapes, attributes)
     return outputs[0], outputs[1] if gives_all else None
 
 
@@ -491,7 +434,7 @@ def _returned(written: _Written, cell: _Cell, values: ir.Value, start: int, end:
 def _applied(written: _Written, cell: _Cell, index: int, sums: ir.Value) -> ir.Value:
     """Add one of the functions of the cell, after its clip."""
     if cell.clip > 0.0:
-        bounds = [written.constant(np.array(bound, np.float32), "clip") for bound in (-cell.clip, cell.clip)]
-        (sums,) = written.add("Clip", [sums, *bounds], [_sizes(sums)])
+        bounds = [written.constant("clip", np.array(bound, np.float32)) for bound in (-cell.clip, cell.clip)]
+        (sums,) = written.add_node("Clip", [sums, *bounds], [_sizes(sums)])
     function = cell.functions[index]
-    return written.add(function.op_type, [sums], [_sizes(sums)], function.attributes)[0]
+    return written.add_node(function.op_type, [sums], [_sizes(sums)], function.attributes)[0]
