@@ -31,7 +31,6 @@ import onnx_ir as ir
 from ..operators.caches import PAST_KEYS
 from ..operators.decompositions import decomposed_function
 from ..operators.facts import AfterConvolution, Arithmetic, KernelSizes
-from ..operators.folded_width import FoldedWidth, folded_sizes
 from ..operators.functions import chain_of
 from ..operators.graph import Graph, Node
 from ..operators.table import CHAIN_RULE
@@ -288,7 +287,7 @@ def _convolution_work(node: Node, sizes: Sizes, *, integer: bool) -> Work:
     groups = node.attributes.get_int("group", 1) or 1
     is_known = has_known_weights(node, sizes)
     weight, read, out = sizes.input(node, 1), sizes.input(node), sizes.output(node)
-    work = _window_work(weight, read, out, groups, integer=integer, is_known=is_known)
+    work = window_work(weight, read, out, groups, integer=integer, is_known=is_known)
     is_column = not integer and len(out) == 4 and out[-1] == 1 and weight[2] > TALLEST
     return replace(work, is_measured=not is_column)
 
@@ -298,24 +297,7 @@ def has_known_weights(node: Node, sizes: Sizes) -> bool:
     return all(sizes.is_constant(name) for name in node.inputs[1:] if name)
 
 
-def folded_works(form: FoldedWidth, node: Node, sizes: Sizes) -> tuple[Work, ...]:
-    """Return the kernels of a quantized convolution with its width folded into channels.
-
-    The convolution, the two Reshapes, and what fills up blocks and takes the result out of them. The
-    Transposes around it take no other time than those that onnxruntime puts around any.
-    """
-    weight, read, out = sizes.input(node, 1), sizes.input(node), sizes.output(node)
-    folded_weight, folded_read, made = folded_sizes(form, weight, read, out)
-    works = [_window_work(folded_weight, folded_read, made, 1, integer=True)]
-    works += [Work("Reshape", (float(math.prod(shape)),)) for shape in (folded_read, made)]
-    if form.filling:
-        works.append(Work("Pad", (float(form.blocks_read * folded_read[1]), float(math.prod(folded_read)))))
-    if form.blocks * form.fold > form.result:
-        works.append(Work("Slice", (float(form.result * weight[0]), float(math.prod(out)))))
-    return tuple(works)
-
-
-def _window_work(
+def window_work(
     weight: Shape, read: Shape, out: Shape, groups: int, *, integer: bool, is_known: bool = True
 ) -> Work:
     """Return the kernel of a convolution by the shapes of its weight, its input and its result. `is_known`:

@@ -19,12 +19,11 @@ from ...profiles.records.profile import Profile
 from ..model.graph import name_of, subgraphs
 from ..numerics.affine import UINT8, QuantParams
 from ..operators.facts import ChannelLayout, KernelSizes
-from ..operators.folded_width import folded_width
 from ..operators.graph import Graph, Node
 from ..operators.table import CONVERSIONS, DEQUANTIZE, PRODUCTS, QUANTIZE, is_clip
 from ..plan.channel_groups import ChannelGroup, channel_groups
 from ..plan.plan import Implementation, Kind, NodePlan, QuantPlan
-from ..plan.rewrites import PLAIN_LAYOUT, float_rewrites
+from ..plan.rewrites import PLAIN_LAYOUT, WIDTHS, float_rewrites
 from ..targets.cost_table import CostTable
 from ..targets.forms import FORMS
 from .half_floats import inserted_casts
@@ -35,7 +34,6 @@ from .kernels import (
     Work,
     attention_work,
     filled_up,
-    folded_works,
     fused_nodes,
     fused_work,
     has_known_weights,
@@ -100,23 +98,6 @@ MIN_SAVED_US = tuned(
 )
 """Microseconds that leaving blocks early has to save."""
 
-
-FOLDS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
-"""Columns of a result that are tried to be computed together; 1 for a window of more or fewer dimensions."""
-
-MAX_FOLDED_OUTPUTS = tuned(
-    128,
-    figure="with 64, 128 and 256 it takes 0.396, 0.392 and 0.407 of float's time",
-    chosen_on="a spectrogram network",
-)
-"""Output channels of a folded convolution: beyond these, kernels are as fast as they can be."""
-
-MIN_FOLDED_SHARE = tuned(
-    0.1,
-    figure="times between measured points are wrong by as much",
-    chosen_on="37 convolutions of few channels",
-)
-"""Part of a convolution's time that folding its width has to save."""
 
 MIN_MOVED_DIMENSIONS = 2
 """Dimensions above 1, besides the batch, of a tensor whose layout matters."""
@@ -264,7 +245,7 @@ class CostModel:
             times[name] += self._view_time
         for name, count in self.half_casts.items():
             readers = self.graph.consumers(name)
-            time = self._time(Work(HALF_CAST, (self.sizes.elements(name),)), "float", in_layout=False)
+            time = self.time_of(Work(HALF_CAST, (self.sizes.elements(name),)), "float", in_layout=False)
             self._charge(times, name, readers[0][0].name if readers else "", count * time)
         return times
 
@@ -338,14 +319,14 @@ class CostModel:
                 return 0.0  # of sequences and unaligned channels it is not counted: 2 us of 8,192 elements
             return self.table.microseconds(f"{kernel}:float", work.sizes) or 0.0
         if kernel is not None:
-            return self._time(fused_work(node, kernel, self.sizes), "float", blocked)
+            return self.time_of(fused_work(node, kernel, self.sizes), "float", blocked)
         if node.facts.kernel is KernelSizes.ATTENTION:
             parts = attention_work(node, self.sizes)
-            return sum(self._time(part, "float", in_layout=False) for part in parts)
+            return sum(self.time_of(part, "float", in_layout=False) for part in parts)
         work = self.sizes.float_work(node)
         if node.output in layouts.blocked and not is_convolution(node):
             work = self._filled_up(work, node.output)
-        return self._time(work, "float", blocked) + self._reading_weights(node, work, "float")
+        return self.time_of(work, "float", blocked) + self._reading_weights(node, work, "float")
 
     def _filled_up(self, work: Work, tensor: str) -> Work:
         """Return a work on blocks of channels: they are computed whole, whatever of them the model has."""
@@ -382,7 +363,8 @@ class CostModel:
             return self.spelled_time(node, entry.implementation, sizes or self.sizes, in_layout=last)
         fold = None if plan is None else plan.adjustments.folded_widths.get(node.name)
         if fold is not None:
-            return self._folded_time(node, fold, sizes or self.sizes)
+            folded: float = WIDTHS.load().folded_time(self, node, fold, sizes or self.sizes)
+            return folded
         work = work_of(node, sizes or self.sizes, integer=True)
         if node.facts.kernel is KernelSizes.RESIZE and not _repeats_elements(node, self.graph):
             work = replace(work, kernel=f"{work.kernel}:direct")
@@ -391,56 +373,29 @@ class CostModel:
             form = "dynamic"
         elif plan is not None and node.output not in plan.tensors:
             form = "to-float"
-        return self._time(work, form, last) + self._reading_weights(node, work, "integer")
+        return self.time_of(work, form, last) + self._reading_weights(node, work, "integer")
 
     def fold_of(self, node: Node, entry: NodePlan, sizes: Sizes) -> tuple[int, float]:
         """Return the best number of result columns to compute together (0: none), and microseconds saved."""
-        if not self.folds or entry.kind is not Kind.QUANTIZED or not self._may_be_folded(node):
+        if not self.folds or entry.kind is not Kind.QUANTIZED or not WIDTHS.is_installed:
             return 0, 0.0
         key = node.name, sizes.input(node, 1), sizes.input(node)
         if key not in self._folds:
-            times = {0: self.integer_time(node, entry, sizes=sizes)}
-            outputs = key[1][0]
-            for fold in FOLDS:
-                if fold == 1 or fold * outputs <= MAX_FOLDED_OUTPUTS:
-                    times[fold] = self._folded_time(node, fold, sizes)
-            best = min(times, key=lambda fold: times[fold])
-            saved = times[0] - times[best]
-            worth_it = saved >= max(MIN_SAVED_US, MIN_FOLDED_SHARE * times[0])
-            self._folds[key] = (best, saved) if worth_it else (0, 0.0)
+            self._folds[key] = WIDTHS.load().best_fold(self, node, entry, sizes)
         return self._folds[key]
-
-    def _may_be_folded(self, node: Node) -> bool:
-        """Whether a node is a convolution of a known width with a constant weight of few channels."""
-        weight = self.sizes.input(node, 1)
-        return (
-            node.facts.kernel is KernelSizes.CONVOLUTION
-            and self.graph.is_constant(node.input(1))
-            and (weight[0] <= MAX_FOLDED_OUTPUTS // 2 or len(weight) > 4)
-        )
-
-    def _folded_time(self, node: Node, fold: int, sizes: Sizes) -> float:
-        """Return the microseconds of a quantized convolution with its width folded; infinite if it cannot be
-        folded, or if nothing would change."""
-        read, weight = self.graph.shape(node.input(0)) or (), sizes.input(node, 1)
-        form = folded_width(node, weight, read, fold)
-        if isinstance(form, str) or (fold == 1 and not form.planes and not form.flat):
-            return math.inf
-        works = folded_works(form, node, sizes)
-        return sum(self._time(work, "integer", in_layout=False) for work in works)
 
     def packed_time(self, node: Node, bits: int) -> float:
         """Return the microseconds of a product whose kernel reads packed weights of 4 or 8 bits."""
         work = self.sizes.float_work(node)
         form = f"packed{bits}"
-        return self._time(work, form, in_layout=False) + self._reading_weights(node, work, form)
+        return self.time_of(work, form, in_layout=False) + self._reading_weights(node, work, form)
 
     def spelled_time(
         self, node: Node, name: str, sizes: Sizes | None = None, *, in_layout: bool = False
     ) -> float:
         """Return the microseconds of a node in an implementation: of the kernels that it consists of."""
         pieces = pieces_of(name, node, sizes or self.sizes)
-        return sum(self._time(piece.work, piece.form, in_layout) for piece in pieces)
+        return sum(self.time_of(piece.work, piece.form, in_layout) for piece in pieces)
 
     def float_spelling(self, node: Node, names: Collection[str]) -> str:
         """Return the rewrite among `names` that costs less than the float operator, or ""."""
@@ -453,7 +408,7 @@ class CostModel:
         fitting = [name for name, way in ways.items() if way.fits(node, self.graph, self.profile)]
         if not fitting:
             return ""
-        usual = self._time(self.sizes.float_work(node), "float", in_layout=False)
+        usual = self.time_of(self.sizes.float_work(node), "float", in_layout=False)
         times = {"": usual} | {name: self.spelled_time(node, name) for name in fitting}
         return min(times, key=lambda name: times[name])
 
@@ -495,7 +450,7 @@ class CostModel:
         rate = self.table.microseconds(kernel, (work.sizes[-1], self._weight_megabytes * share)) or 0.0
         return rate * elements * 4e-6 * share
 
-    def _time(self, work: Work, form: str, in_layout: bool) -> float:
+    def time_of(self, work: Work, form: str, in_layout: bool) -> float:
         """Return the time of a work, by the fittest kernel of the table. Its name has all words or fewer, it
         is in its layout or not, and of its form, of integers or of float."""
         words = work.kernel.split(":")

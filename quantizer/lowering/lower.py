@@ -6,7 +6,7 @@ function `lower_model`. Before it, what is the same in every form is rewritten i
 1. biases are corrected, and weights rounded to multiples of their scales (`compensated`);
 2. channels are padded (`padded_channels`);
 3. nodes become others where the plan says so (`plan.rewrites`);
-4. the width of convolutions is folded into channels (`folded_widths`).
+4. the width of convolutions is folded into channels (`plan.rewrites`).
 
 A form then writes node by node (`write`, which most of them share). After it caches and the border of the
 model become integers (`caches`, `borders`), and constants that the original computes are computed again. Last
@@ -31,7 +31,7 @@ from ..operators.table import CONVERSIONS, MICROSOFT
 from ..plan.plan import BIAS_CORRECTED, Kind, QuantPlan
 from ..plan.provenance import FLOAT_TYPE, provenance_of, write_metadata, write_provenance
 from ..plan.reasons import ReasonCode, UnfitNodesError, because
-from ..plan.rewrites import float_rewrites, rewrites
+from ..plan.rewrites import WIDTHS, float_rewrites, rewrites
 from ..prepare.constant_folding import unfold_constants
 from ..targets.forms import FORMS
 from .borders import write_borders
@@ -39,7 +39,6 @@ from .caches import write_attention_caches, write_concat_caches
 from .embedding_tables import share_tied_tables
 from .emitter import Emitter
 from .float16 import has_conversions, narrow_floats
-from .folded_widths import fold_widths
 from .lowered import LoweredModel, opset_raised, with_record, write_equalization
 from .padded_channels import pad_channels
 from .replacement import Replacement, in_prepared_names, replaced
@@ -111,8 +110,11 @@ def _lowered(model: ir.Model, plan: QuantPlan, *, whole: bool) -> LoweredModel:
     lower_model = FORMS[form].module.load().lower_model
     padded, padded_plan = pad_channels(compensated(model, plan), plan, whole=whole)
     rewritten, rewritten_plan, owners = rewritten_nodes(padded, padded_plan)
-    folded, folded_plan, more_owners = fold_widths(rewritten, rewritten_plan, whole=whole)
-    lowered = in_prepared_names(lower_model(folded, folded_plan), padded, {**owners, **more_owners})
+    if plan.adjustments.folded_widths:
+        fold_widths = WIDTHS.load("plan: adjustments: folded_widths").fold_widths
+        rewritten, rewritten_plan, more = fold_widths(rewritten, rewritten_plan, whole=whole)
+        owners |= more
+    lowered = in_prepared_names(lower_model(rewritten, rewritten_plan), padded, owners)
     write_attention_caches(lowered.model, plan)
     check_scopes(lowered.model, f"form {form}")
     return lowered

@@ -84,7 +84,7 @@ class Adjustments:
         padded_channels: activation -> how many channels it has in the quantized model, where that is more
             than in the float one (see `channel_groups`).
         folded_widths: Conv -> how many columns of its result are computed together, as channels (see
-            `operators.folded_width`).
+            `rewrites.WIDTHS`).
         shapes: activation -> its shape in the profile's samples, None for sizes that differ, where the model
             does not tell its rank.
     """

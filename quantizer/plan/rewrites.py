@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 TABLE = OptionalModule("the rewrites of nodes", "quantizer.plugins.rewrites.table")
 """Has `REWRITES` and `FLOAT_REWRITES`."""
 
+WIDTHS = OptionalModule("the folding of widths", "quantizer.plugins.rewrites.folded_widths")
+"""Has `best_fold`, `folded_time` and `fold_widths`, of `Adjustments.folded_widths`."""
+
 SUB_PIXEL = "sub-pixel"
 """ConvTranspose as a Conv with an output channel for each phase, whose results are interleaved."""
 

@@ -1,6 +1,6 @@
-"""Convolutions with their width folded into channels, as the plan says: before a form writes the nodes.
+"""Convolutions with their width folded into channels: which are faster, and how they are written.
 
-See `operators.folded_width` for the arithmetic. What is around the Conv moves values only:
+See `folded_width` for the arithmetic. What is around the Conv moves values only:
 
 =========  ============================================  ====================================================
 Transpose  [N, H, W, C]                                  channels last
@@ -20,19 +20,85 @@ cancel against its own, and the outer two against those of its neighbours.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 import onnx_ir as ir
 
-from ...profiles.base.errors import PlanError
-from ..model.graph import name_of
-from ..numerics.affine import QuantParams
-from ..operators.folded_width import FoldedWidth, folded_width
-from ..plan.plan import Implementation, Kind, NodePlan, QuantPlan
-from .emitter import constant_shape
-from .replacement import Replacement, Step, replaced
+from ....profiles.base.errors import PlanError
+from ....profiles.base.tuned import tuned
+from ...costs.kernels import Sizes, Work, window_work
+from ...costs.predicted import MIN_SAVED_US, CostModel
+from ...lowering.emitter import constant_shape
+from ...lowering.replacement import Replacement, Step, replaced
+from ...model.graph import name_of
+from ...numerics.affine import QuantParams
+from ...operators.facts import KernelSizes
+from ...operators.graph import Node
+from ...plan.plan import Implementation, Kind, NodePlan, QuantPlan
+from .folded_width import FoldedWidth, folded_sizes, folded_width
+
+FOLDS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
+"""Columns of a result that are tried to be computed together; 1 for a window of more or fewer dimensions."""
+
+MAX_FOLDED_OUTPUTS = tuned(
+    128,
+    figure="with 64, 128 and 256 it takes 0.396, 0.392 and 0.407 of float's time",
+    chosen_on="a spectrogram network",
+)
+"""Output channels of a folded convolution: beyond these, kernels are as fast as they can be."""
+
+MIN_FOLDED_SHARE = tuned(
+    0.1,
+    figure="times between measured points are wrong by as much",
+    chosen_on="37 convolutions of few channels",
+)
+"""Part of a convolution's time that folding its width has to save."""
+
+
+def best_fold(model: CostModel, node: Node, entry: NodePlan, sizes: Sizes) -> tuple[int, float]:
+    """Return the best number of result columns to compute together (0: none), and microseconds saved."""
+    is_convolution = node.facts.kernel is KernelSizes.CONVOLUTION and model.graph.is_constant(node.input(1))
+    weight = model.sizes.input(node, 1)
+    if not is_convolution or (weight[0] > MAX_FOLDED_OUTPUTS // 2 and len(weight) <= 4):
+        return 0, 0.0
+    times, outputs = {0: model.integer_time(node, entry, sizes=sizes)}, sizes.input(node, 1)[0]
+    for fold in FOLDS:
+        if fold == 1 or fold * outputs <= MAX_FOLDED_OUTPUTS:
+            times[fold] = folded_time(model, node, fold, sizes)
+    best = min(times, key=lambda fold: times[fold])
+    saved = times[0] - times[best]
+    return (best, saved) if saved >= max(MIN_SAVED_US, MIN_FOLDED_SHARE * times[0]) else (0, 0.0)
+
+
+def folded_time(model: CostModel, node: Node, fold: int, sizes: Sizes) -> float:
+    """Return the microseconds of a quantized convolution with its width folded; infinite if it cannot be
+    folded, or if nothing would change."""
+    read, weight = model.graph.shape(node.input(0)) or (), sizes.input(node, 1)
+    form = folded_width(node, weight, read, fold)
+    if isinstance(form, str) or (fold == 1 and not form.planes and not form.flat):
+        return math.inf
+    works = _folded_works(form, node, sizes)
+    return sum(model.time_of(work, "integer", in_layout=False) for work in works)
+
+
+def _folded_works(form: FoldedWidth, node: Node, sizes: Sizes) -> tuple[Work, ...]:
+    """Return the kernels of a quantized convolution with its width folded into channels.
+
+    The convolution, the two Reshapes, and what fills up blocks and takes the result out of them. The
+    Transposes around it take no other time than those that onnxruntime puts around any.
+    """
+    weight, read, out = sizes.input(node, 1), sizes.input(node), sizes.output(node)
+    folded_weight, folded_read, made = folded_sizes(form, weight, read, out)
+    works = [window_work(folded_weight, folded_read, made, 1, integer=True)]
+    works += [Work("Reshape", (float(math.prod(shape)),)) for shape in (folded_read, made)]
+    if form.filling:
+        works.append(Work("Pad", (float(form.blocks_read * folded_read[1]), float(math.prod(folded_read)))))
+    if form.blocks * form.fold > form.result:
+        works.append(Work("Slice", (float(form.result * weight[0]), float(math.prod(out)))))
+    return tuple(works)
 
 
 def fold_widths(

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from .graph import Node
+from ...operators.graph import Node
 
 Array = npt.NDArray[np.generic]
 
