@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 import os
 import sys
 import time
@@ -297,13 +296,6 @@ def table(rows: Sequence[Sequence[str]], left: Collection[int] = (0,)) -> Iterat
             c.ljust(w) if i in left else c.rjust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True))
         ]
         yield "  ".join(cells).rstrip()
-
-
-def decibel_text(sqnr: float) -> str:
-    """Return an SQNR with two decimals; "equal" without any difference, "-inf" for noise without signal."""
-    if sqnr == math.inf:
-        return "equal"
-    return f"{sqnr:.2f}" if math.isfinite(sqnr) else "-inf"
 
 
 def document(name: str, version: int, result: object, **more: Any) -> str:

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...profiles.base.findings import listed
+from ...profiles.base.presentation import decibels
 from ...quantizer.api.options import Judge
 from ...quantizer.evaluation.options import EvaluationOptions
-from ..console import decibel_text, document, echo, progress, table
+from ..console import document, echo, progress, table
 from ..options import (
     EXISTING,
     MODEL,
@@ -105,7 +106,7 @@ def layers_text(report: LayerReport, layers: Sequence[LayerComparison]) -> str:
                 bar += " !"
             if layer.after and sqnr != math.inf:
                 bar += f" after {layer.after}"
-            measured = (f"{layer.effective.cosine:.6f}", decibel_text(sqnr), drop, bar)
+            measured = (f"{layer.effective.cosine:.6f}", decibels(sqnr), drop, bar)
         rows.append((layer.tensor, layer.op_type, layer.kind or "-", layer.type, *measured))
     lines = [
         f"{report.quantized_model} against {report.float_model} on {report.samples} samples",

@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...profiles.base.findings import Severity, listed, of_severity
-from ...profiles.base.presentation import counted, size_change, size_text
+from ...profiles.base.presentation import counted, decibels, size_change, size_text
 from ...quantizer.api.options import Judge
 from ...quantizer.evaluation.options import EvaluationOptions, Gate
 from ..console import (
     REPORTER,
     current_run,
-    decibel_text,
     document,
     echo,
     progress,
@@ -227,7 +226,7 @@ def evaluation_text(result: Evaluation, *, verbose: bool = True, floats_speed: b
         measured = ("-", "-", "-", "-")
         if (d := output.difference) is not None:
             errors = (f"{d.max_abs_error:.4g}", f"{d.max_abs_value:.4g}")
-            measured = (decibel_text(d.sqnr), f"{d.cosine:.6f}", *errors)
+            measured = (decibels(d.sqnr), f"{d.cosine:.6f}", *errors)
         rows.append((output.name, *measured, agreement))
     lines += table(rows)
     if len(outputs) < len(result.outputs):
@@ -236,7 +235,7 @@ def evaluation_text(result: Evaluation, *, verbose: bool = True, floats_speed: b
     worst_samples = result.worst_samples[:NAMED_SAMPLES]
     if worst_samples and (verbose or result.tokens is None):
         named = [
-            f"{worst.sample} {decibel_text(worst.sqnr)} dB{' (an answer changed)' if worst.changed else ''}"
+            f"{worst.sample} {decibels(worst.sqnr)} dB{' (an answer changed)' if worst.changed else ''}"
             for worst in worst_samples
         ]
         lines.append(f"samples that differ most: {', '.join(named)}")
@@ -315,9 +314,9 @@ def _output_remarks(output: OutputResult, verbose: bool) -> Iterator[str]:
         return
     yield (
         f"output '{output.name}': worst of {channels.count} channels (axis {channels.axis}) is number "
-        f"{channels.worst}: {decibel_text(worst.sqnr)} dB, values up to {worst.max_abs_value:.4g}"
+        f"{channels.worst}: {decibels(worst.sqnr)} dB, values up to {worst.max_abs_value:.4g}"
     )
     if verbose and len(channels.groups) > 1:
         for group in channels.groups:
             d = group.difference
-            yield f"  channels {group.text}, values up to {d.max_abs_value:.4g}: {decibel_text(d.sqnr)} dB"
+            yield f"  channels {group.text}, values up to {d.max_abs_value:.4g}: {decibels(d.sqnr)} dB"

@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 
 import click
 
-from .....cli.console import decibel_text, document, echo, progress, table
+from .....cli.console import document, echo, progress, table
 from .....cli.options import (
     DATA,
     EXISTING,
@@ -29,6 +29,7 @@ from .....cli.options import (
 )
 from .....profiles.base.errors import ConfigError
 from .....profiles.base.output_files import write_atomically
+from .....profiles.base.presentation import decibels
 from ....evaluation.options import EvaluationOptions
 
 if TYPE_CHECKING:
@@ -126,15 +127,15 @@ def sensitivity_text(result: Sensitivities, worst: int | None, made_by: str) -> 
     where = f" at output '{result.output}'" if result.output else ""
     lines = [
         f"{result.model}, {plan}: {len(result.nodes)} quantized {nodes}, {result.source}; all quantized: "
-        f"SQNR {_decibels(result.sqnr)} dB{where}"
+        f"SQNR {decibels(result.sqnr)} dB{where}"
     ]
     tried = sum(node.sqnr_without is not None for node in result.nodes)
     rows = [
         (
             *(node.nodes[-1], ", ".join(node.op_types), node.kind),
             f"{'' if node.is_run else '~'}{100.0 * node.share:.1f} %",
-            f"{'' if node.is_run else '~'}{_decibels(node.sqnr)}",
-            *([_decibels(node.sqnr_without) if at < tried else ""] if tried else []),
+            f"{'' if node.is_run else '~'}{decibels(node.sqnr)}",
+            *([decibels(node.sqnr_without) if at < tried else ""] if tried else []),
             "-" if node.microseconds is None else f"{node.microseconds:.0f}",
         )
         for at, node in enumerate(result.nodes[:worst])
@@ -154,10 +155,6 @@ def sensitivity_text(result: Sensitivities, worst: int | None, made_by: str) -> 
     if result.advice:
         lines += ["", f"outputs hold with {result.advice}"]
     return "\n".join(lines)
-
-
-def _decibels(value: float | None) -> str:
-    return "-" if value is None else decibel_text(value)
 
 
 ROW_HEIGHT, LABEL_WIDTH, BAR_WIDTH = 18, 330, 560
@@ -199,7 +196,7 @@ def write_plot(result: Sensitivities, path: Path, worst: int | None) -> None:
         bar = {"x": str(LABEL_WIDTH), "y": str(y), "width": f"{length:.1f}", "height": str(ROW_HEIGHT - 4)}
         ElementTree.SubElement(svg, "rect", {**bar, "fill": colour})
         add_text(LABEL_WIDTH - 6, y + 11, f"{', '.join(node.op_types)}  {node.nodes[-1]}"[-46:], "end")
-        add_text(LABEL_WIDTH + length + 4, y + 11, f"{_decibels(node.sqnr)}  ({100.0 * node.share:.1f} %)")
+        add_text(LABEL_WIDTH + length + 4, y + 11, f"{decibels(node.sqnr)}  ({100.0 * node.share:.1f} %)")
 
     drawing = ElementTree.tostring(svg, encoding="unicode")
     if path.suffix.lower() == ".html":
