@@ -23,8 +23,7 @@ from qprof_onnx.cli.schemas import schema_of
 from qprof_onnx.quantizer.api import from_samples
 from qprof_onnx.quantizer.evaluation import evaluate
 from qprof_onnx.quantizer.evaluation.latency import Latency, LatencySettings, Run, measure
-from qprof_onnx.quantizer.plugins.tune import trial
-from qprof_onnx.quantizer.search import speed_check
+from qprof_onnx.quantizer.plugins.tune import speed_check, trial
 from qprof_onnx.quantizer.search.verdict import Verdict
 from qprof_onnx.quantizer.targets import target
 from qprof_onnx.quantizer.targets.cost_table import costs_of

@@ -121,6 +121,9 @@ def refusals(folder: Path) -> dict[tuple[object, ...], str]:
         ("quantize", MODEL, "--as", "weight-only-4", "--form", "integer", "-o", "q.onnx"): (
             "form 'integer' is not installed"
         ),
+        ("quantize", MODEL, "--data", DIGITS / "calibration", "--check-speed", "-o", "q.onnx"): (
+            "--check-speed: needs the check of speed, which is not installed"
+        ),
         ("schema", "report"): "schema 'report': not one of config",
     }
 

@@ -46,7 +46,7 @@ from ..options import (
 
 if TYPE_CHECKING:
     from ...quantizer.api.results import QuantizeResult
-    from ...quantizer.search.speed_check import SpeedCheck
+    from ...quantizer.search.speed import SpeedCheck
     from ...quantizer.search.verdict import Fix, Judged
 
 

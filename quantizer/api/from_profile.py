@@ -74,7 +74,7 @@ from ..search.closed_loop import (
 from ..search.fallback_nodes import blamed_on_nodes, plan_that_runs, with_fallback_nodes
 from ..search.float16_check import with_float32_nodes_on_samples
 from ..search.options import SpeedCheckOptions
-from ..search.speed_check import SpeedCheck, check_speed
+from ..search.speed import SPEED, SpeedCheck
 from ..search.verdict import NOTHING_TO_QUANTIZE, USE_FLOAT, composition_of
 from ..targets.config import DATA_FREE, WITH_SAMPLES, QuantConfig, size_in_bytes, split_shapes
 from ..targets.loading import goes_with, load_recipe
@@ -227,9 +227,9 @@ def write_quantized(
         # The fastest plan that is found; a gate is never left out.
         speed_check: SpeedCheck | None = None
         if speed is not None and speed.min_speedup is not None:
-            planned, speed_check = check_speed(path, facts, planned, speed)
+            planned, speed_check = SPEED.load("--check-speed").check_speed(path, facts, planned, speed)
         elif speed is not None:
-            faster = partial(check_speed, path, facts, planned, speed)
+            faster = partial(SPEED.load("--check-speed").check_speed, path, facts, planned, speed)
             step = "check of speed (the model may be slower than float)"
             (planned, speed_check), left_out = improved(step, faster, (planned, None), PlanError)
             planned = planned.with_findings(left_out)

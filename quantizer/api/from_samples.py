@@ -65,7 +65,7 @@ from ..search.closed_loop import CHECK_SAMPLES, INCOMPARABLE_SAMPLES, samples_to
 from ..search.fixes import Failing, cheap_fixes, fix_order, in_place_of_poor, is_better, lacking, node_fixes
 from ..search.loop import Loop
 from ..search.options import SpeedCheckOptions
-from ..search.speed_check import check_options as check_speed_options
+from ..search.speed import SPEED
 from ..search.verdict import (
     NOTHING_TO_QUANTIZE,
     USE_FLOAT,
@@ -198,7 +198,7 @@ def quantize_from_samples(
             raise ConfigError(f"checkpoint: is for rounding {words}; leave it out, or choose one of them")
         check_gate(options.gate, labels=labelled, latency=times, metric=metric)
         if options.speed is not None:
-            check_speed_options(options.speed, recipe.target.name)
+            SPEED.load("--check-speed").check_options(options.speed, recipe.target.name)
         for source in (data, holdout):
             if options.gate.has_limit and source is not None and is_random(source_name(source)):
                 raise ConfigError(

@@ -32,7 +32,7 @@ from ..plan.plan import Kind, OutputCheck, PredictedTime, QuantPlan
 from ..planning.facts import PlanningFacts
 from ..planning.plan_model import PlannedModel, predicted_on
 from ..prepare.prepare import ModelFile, opened
-from ..search.speed_check import SpeedCheck
+from ..search.speed import SpeedCheck
 from ..search.verdict import Composition, FloatNodes, Judged, Verdict, composition_of, float_nodes
 from ..targets.machine import processor
 

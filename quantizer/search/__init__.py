@@ -16,6 +16,5 @@ propose, on what they judge, and in the rule.
 
 What the searches share: `fallback_nodes` leaves float what cannot be written or run. `ranking` measures which
 nodes add the noise, in groups, on `submodels`.
-`speed_check` measures speed, on `synthetic_samples` where there are none, and `node_costs` each node's part
-of it.
+`node_costs` measures each node's part of the speed; `speed` is what the check by the clock found, a plug-in.
 """

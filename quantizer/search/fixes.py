@@ -17,6 +17,7 @@ from ..targets.config import FEW_BITS, WITH_SAMPLES, QuantConfig, size_in_bytes
 from ..targets.loading import Settings
 from ..targets.target import Recipe
 from .attribution import Attribution
+from .speed import SPEED
 from .verdict import Fix, Verdict, is_no_gain
 from .worth import is_in_vain
 
@@ -169,7 +170,7 @@ def cheap_fixes(failing: Failing) -> Iterator[Fix]:
         yield Fix({"min_output_sqnr": round(worst.needed + HEADROOM_DB, 1)})
     if verdict.grade == "poor" and failing.weight_only:
         yield Fix(failing.weight_only)
-    if verdict.cost.is_slower:
+    if verdict.cost.is_slower and SPEED.is_installed:
         yield Fix(check_speed=True)
 
 

@@ -6,7 +6,7 @@ A proposer yields proposals from the best plan so far. `Loop.make` makes one, `L
 worth, and the rule `keeps` whether it takes the place of the best. The searches differ in these functions:
 
     closed_loop     nearer to float on check samples at a price worth it, or faster with noise to spare
-    speed_check     faster by the clock
+    --check-speed   faster by the clock
     fixes           better on held-out samples
     tune            meets a quality target, then faster, smaller, or more of it in int8 (`plan_search`)
 """

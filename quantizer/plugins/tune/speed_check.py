@@ -20,32 +20,38 @@ from pathlib import Path
 
 import onnxruntime as ort
 
-from ...profiles.base.errors import ConfigError, DataError
-from ...profiles.base.findings import Code, Finding
-from ...profiles.base.output_files import temporary_folder
-from ...profiles.runtime.states import model_samples
-from ...profiles.samples.objects import source_name
-from ...profiles.samples.samples import input_specs
-from ..costs.float_regions import FloatRegion, find_float_regions, reasons_of
-from ..costs.predicted import Costs
-from ..evaluation.gates import GateFailure, speed_failures
-from ..evaluation.latency import Latency, measure
-from ..evaluation.node_times import node_times
-from ..evaluation.options import QUICK
-from ..evaluation.runtimes import Inputs, as_programs_run, open_session, run
-from ..lowering.lower import lower
-from ..lowering.lowered import WrittenNames
-from ..model.saving import save_model
-from ..plan.plan import Kind, QuantPlan
-from ..plan.provenance import plan_digest
-from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because
-from ..planning.facts import PlanningFacts
-from ..planning.plan_model import PlannedModel, model_facts, plan_from
-from ..targets.loading import weight_only_settings, with_settings
-from ..targets.machine import is_of_machine
-from .loop import Loop
-from .node_costs import RuntimeOverride, TimedNodes, find_costs, find_runtime_overrides, relative_size
-from .options import SpeedCheckOptions
+from ....profiles.base.errors import ConfigError, DataError
+from ....profiles.base.findings import Code, Finding
+from ....profiles.base.output_files import temporary_folder
+from ....profiles.runtime.states import model_samples
+from ....profiles.samples.objects import source_name
+from ....profiles.samples.samples import input_specs
+from ...costs.float_regions import FloatRegion, find_float_regions, reasons_of
+from ...costs.predicted import Costs
+from ...evaluation.latency import Latency, measure
+from ...evaluation.node_times import node_times
+from ...evaluation.options import QUICK
+from ...evaluation.runtimes import Inputs, as_programs_run, open_session, run
+from ...lowering.lower import lower
+from ...lowering.lowered import WrittenNames
+from ...model.saving import save_model
+from ...plan.plan import Kind, QuantPlan
+from ...plan.provenance import plan_digest
+from ...plan.reasons import FloatReason, ReasonCode, because
+from ...planning.facts import PlanningFacts
+from ...planning.plan_model import PlannedModel, model_facts, plan_from
+from ...search.loop import Loop
+from ...search.node_costs import (
+    RuntimeOverride,
+    TimedNodes,
+    find_costs,
+    find_runtime_overrides,
+    relative_size,
+)
+from ...search.options import SpeedCheckOptions
+from ...search.speed import Change, SpeedCheck
+from ...targets.loading import weight_only_settings, with_settings
+from ...targets.machine import is_of_machine
 from .synthetic_samples import synthetic_samples
 
 MAX_TRIALS = 8
@@ -56,53 +62,6 @@ NOT_SLOWER = 0.97
 
 MIN_NODE_LOSS = 0.01
 """Share of the model's time that a node must lose for a change of its own to be tried."""
-
-
-@dataclass(frozen=True)
-class SpeedCheck:
-    """The latencies that the check of speed measured, and its changes.
-
-    Attributes:
-        options: on what it was measured, and what had to be reached.
-        before: float against the plan as it was made.
-        after: float against the plan as it is now; `before` when nothing was changed.
-        fallback: the regions that fell back to float, in this order.
-        trials: plans that were made and timed besides the first.
-        reasons: where the time went, in sentences, when float was faster still; else empty.
-        unfused: nodes that the plan has in integers and onnxruntime computes in float nevertheless.
-        undone: what else onnxruntime executed otherwise than first planned, at a loss, in sentences.
-        changes: the changes that made the model faster, in this order.
-        left_float: how the whole model was left in float at last, as a sentence; "" where it was not.
-        timed: the nodes of the plan as it is now; None for a model left in float.
-    """
-
-    options: SpeedCheckOptions
-    before: Latency
-    after: Latency
-    fallback: tuple[FloatRegion, ...]
-    trials: int
-    reasons: tuple[str, ...]
-    unfused: tuple[str, ...]
-    undone: tuple[str, ...] = ()
-    changes: tuple[Change, ...] = ()
-    left_float: str = ""
-    timed: TimedNodes | None = None
-
-    @property
-    def slower(self) -> bool:
-        """Whether float is faster; a model that is float itself is as fast."""
-        return self.after.speedup < 1.0 and not self.left_float
-
-    @property
-    def passed(self) -> bool:
-        """Whether the demand is met: by the lower quartile, as in `Gate`."""
-        return not self.failures
-
-    @property
-    def failures(self) -> tuple[GateFailure, ...]:
-        """The demand, where it is not shown to be met."""
-        limit = self.options.min_speedup
-        return () if limit is None else tuple(speed_failures(limit, self.after))
 
 
 def check_speed(
@@ -266,31 +225,6 @@ class Findings:
     def loses(self, name: str) -> bool:
         """Whether that is enough to try a change for this node."""
         return self.lost(name) > MIN_NODE_LOSS * sum(self.costs.integer.values())
-
-
-@dataclass(frozen=True)
-class Change:
-    """Another plan.
-
-    Attributes:
-        sentence: what is done, for people.
-        regions: nodes that fall back to float because they are slower in int8.
-        floats: further nodes that stay float, each with the reason.
-        usual: nodes that are written in the usual way, not in the target's.
-        timed: whether nodes are quantized whose plan was predicted to save too little as a whole.
-    """
-
-    sentence: str
-    regions: tuple[FloatRegion, ...] = ()
-    floats: FloatReasons = field(default_factory=dict)
-    usual: frozenset[str] = frozenset()
-    timed: bool = False
-
-    @property
-    def key(self) -> tuple[frozenset[str], frozenset[str]]:
-        """The same for changes that do the same."""
-        nodes = {name for region in self.regions for name in region.nodes}
-        return frozenset(nodes | set(self.floats)), self.usual
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,8 +13,8 @@ from qprof_onnx.profiles.records.profile import Profile
 from qprof_onnx.profiles.samples.samples import input_specs
 from qprof_onnx.quantizer.api.profiling import profile_model
 from qprof_onnx.quantizer.operators.graph import Graph
+from qprof_onnx.quantizer.plugins.tune.synthetic_samples import synthetic_samples
 from qprof_onnx.quantizer.prepare.prepare import open_prepared
-from qprof_onnx.quantizer.search.synthetic_samples import synthetic_samples
 
 
 def profiled(

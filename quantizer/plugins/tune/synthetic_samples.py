@@ -13,12 +13,12 @@ from math import prod
 
 import numpy as np
 
-from ...profiles.base.errors import DataError
-from ...profiles.records.profile import Profile
-from ...profiles.samples.random_samples import random_array
-from ...profiles.samples.values import InputSpec
-from ..evaluation.runtimes import Inputs
-from ..operators.graph import Graph
+from ....profiles.base.errors import DataError
+from ....profiles.records.profile import Profile
+from ....profiles.samples.random_samples import random_array
+from ....profiles.samples.values import InputSpec
+from ...evaluation.runtimes import Inputs
+from ...operators.graph import Graph
 
 
 def synthetic_samples(

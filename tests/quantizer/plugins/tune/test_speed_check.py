@@ -18,22 +18,22 @@ from qprof_onnx.quantizer.plan.plan import Kind, NodePlan, QuantPlan
 from qprof_onnx.quantizer.plan.store import load_plan
 from qprof_onnx.quantizer.planning.facts import PlanningFacts
 from qprof_onnx.quantizer.planning.plan_model import PlannedModel, model_facts, plan_from
-from qprof_onnx.quantizer.prepare.prepare import open_prepared
-from qprof_onnx.quantizer.search import speed_check as module
-from qprof_onnx.quantizer.search.node_costs import RuntimeOverride
-from qprof_onnx.quantizer.search.speed_check import (
+from qprof_onnx.quantizer.plugins.tune import speed_check as module
+from qprof_onnx.quantizer.plugins.tune.speed_check import (
     SpeedCheck,
     SpeedCheckOptions,
     check_speed,
     float_neighbours,
     usual_implementation,
 )
+from qprof_onnx.quantizer.prepare.prepare import open_prepared
+from qprof_onnx.quantizer.search.node_costs import RuntimeOverride
 from qprof_onnx.quantizer.targets.cost_table import read_table
 from qprof_onnx.quantizer.targets.loading import load_recipe
 
-DIGITS = Path(__file__).parents[3] / "examples" / "digits"
+DIGITS = Path(__file__).parents[4] / "examples" / "digits"
 MODEL, DATA = DIGITS / "model.onnx", str(DIGITS / "calibration")
-COSTS = Path(__file__).parents[3] / "configs" / "costs" / "onnxruntime-x86.1.json"
+COSTS = Path(__file__).parents[4] / "configs" / "costs" / "onnxruntime-x86.1.json"
 
 
 @pytest.fixture(scope="module")

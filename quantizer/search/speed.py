@@ -1,0 +1,88 @@
+"""What the check of speed by the clock found; the plug-in `SPEED` makes it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ...profiles.base.extras import OptionalModule
+from ..costs.float_regions import FloatRegion
+from ..evaluation.gates import GateFailure, speed_failures
+from ..evaluation.latency import Latency
+from ..plan.reasons import FloatReasons
+from .node_costs import TimedNodes
+from .options import SpeedCheckOptions
+
+SPEED = OptionalModule("the check of speed", "quantizer.plugins.tune.speed_check")
+"""It has `check_speed`, and `check_options`, which refuses options before work begins."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """Another plan.
+
+    Attributes:
+        sentence: what is done, for people.
+        regions: nodes that fall back to float because they are slower in int8.
+        floats: further nodes that stay float, each with the reason.
+        usual: nodes that are written in the usual way, not in the target's.
+        timed: whether nodes are quantized whose plan was predicted to save too little as a whole.
+    """
+
+    sentence: str
+    regions: tuple[FloatRegion, ...] = ()
+    floats: FloatReasons = field(default_factory=dict)
+    usual: frozenset[str] = frozenset()
+    timed: bool = False
+
+    @property
+    def key(self) -> tuple[frozenset[str], frozenset[str]]:
+        """The same for changes that do the same."""
+        nodes = {name for region in self.regions for name in region.nodes}
+        return frozenset(nodes | set(self.floats)), self.usual
+
+
+@dataclass(frozen=True)
+class SpeedCheck:
+    """The latencies that the check of speed measured, and its changes.
+
+    Attributes:
+        options: on what it was measured, and what had to be reached.
+        before: float against the plan as it was made.
+        after: float against the plan as it is now; `before` when nothing was changed.
+        fallback: the regions that fell back to float, in this order.
+        trials: plans that were made and timed besides the first.
+        reasons: where the time went, in sentences, when float was faster still; else empty.
+        unfused: nodes that the plan has in integers and onnxruntime computes in float nevertheless.
+        undone: what else onnxruntime executed otherwise than first planned, at a loss, in sentences.
+        changes: the changes that made the model faster, in this order.
+        left_float: how the whole model was left in float at last, as a sentence; "" where it was not.
+        timed: the nodes of the plan as it is now; None for a model left in float.
+    """
+
+    options: SpeedCheckOptions
+    before: Latency
+    after: Latency
+    fallback: tuple[FloatRegion, ...]
+    trials: int
+    reasons: tuple[str, ...]
+    unfused: tuple[str, ...]
+    undone: tuple[str, ...] = ()
+    changes: tuple[Change, ...] = ()
+    left_float: str = ""
+    timed: TimedNodes | None = None
+
+    @property
+    def slower(self) -> bool:
+        """Whether float is faster; a model that is float itself is as fast."""
+        return self.after.speedup < 1.0 and not self.left_float
+
+    @property
+    def passed(self) -> bool:
+        """Whether the demand is met: by the lower quartile, as in `Gate`."""
+        return not self.failures
+
+    @property
+    def failures(self) -> tuple[GateFailure, ...]:
+        """The demand, where it is not shown to be met."""
+        limit = self.options.min_speedup
+        return () if limit is None else tuple(speed_failures(limit, self.after))
