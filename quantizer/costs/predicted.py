@@ -198,7 +198,7 @@ class CostModel:
         In blocks of channels onnxruntime computes 16 channels where the model has one.
         """
         chosen: frozenset[str] = frozenset()
-        has_blocks = any(map(is_convolution, self.graph.nodes))
+        has_blocks = PLAIN_LAYOUT in float_rewrites() and any(map(is_convolution, self.graph.nodes))
         if PLAIN_LAYOUT not in self.spellings or not has_blocks:
             return chosen
         keeping = [

@@ -82,4 +82,4 @@ def float_rewrites() -> Mapping[str, FloatRewrite]:
 def rewrite_refusal(word: str, node: Node, *, regards_time: bool) -> str:
     """Return why a node is not rewritten in a way, "" if it can be."""
     rewrite = rewrites().get(word)
-    return f"'{word}' is not installed" if rewrite is None else rewrite.refusal(node, regards_time)
+    return f"rewrite '{word}' is not installed" if rewrite is None else rewrite.refusal(node, regards_time)

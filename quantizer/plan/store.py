@@ -87,7 +87,7 @@ from .plan import (
 )
 from .provenance import plan_digest
 from .reasons import FloatReason, ReasonCode, detail_names, figure_names
-from .rewrites import float_rewrites, rewrites
+from .rewrites import TABLE, float_rewrites, rewrites
 
 PlanLike: TypeAlias = str | os.PathLike[str] | QuantPlan
 """A plan: a file, or the object."""
@@ -352,6 +352,7 @@ def _node(value: object, where: str) -> NodePlan:
     record = read_record(value, NodeFields, where, {QuantParams: _params})
     ways = [*(way.value for way in Implementation), *rewrites(), *float_rewrites()]
     if record.implementation not in ways:
+        TABLE.check(f"{where}: implementation '{record.implementation}'")
         raise not_one_of(f"{where}: implementation", record.implementation, ways[1:])
     inputs = {}
     for key, params in record.inputs.items():

@@ -38,7 +38,7 @@ from ..operators.pair_sums import unsaturated
 from ..operators.weight_layout import WeightLayout
 from ..plan.provenance import profile_digest
 from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because, stays_float
-from ..plan.rewrites import PLAIN_LAYOUT, float_rewrites
+from ..plan.rewrites import PLAIN_LAYOUT
 from ..prepare.prepare import PreparedModel, fix_shapes, with_shapes_of_run
 from ..targets.config import DATA_FREE, QuantConfig, split_shapes, with_limit
 from ..targets.forms import FORMS, RUNTIME_FORMS
@@ -261,8 +261,7 @@ class PlanningFacts:
     def cost_model(self) -> CostModel | None:
         """Times of nodes and conversions; None if the target's kernels or the sizes are unknown."""
         table = self.recipe.costs
-        has_ways = self.config.form in RUNTIME_FORMS
-        ways = tuple(w for w in self.target.spellings if has_ways and (w == "fused" or w in float_rewrites()))
+        ways = self.target.spellings if self.config.form in RUNTIME_FORMS else ()
         if table is None or not self.knows_sizes:
             return None
         on_codes = FORMS[self.config.form].kernels_on_codes

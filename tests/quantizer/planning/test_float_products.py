@@ -134,7 +134,7 @@ def test_onnxruntime_drops_no_relu_and_no_clip_before_a_conversion(function: str
         plan = net.plan(target, **FLOAT8)
         proto = written(net, plan)
         entry = plan.nodes[next(name for name in plan.nodes if name.startswith(("Relu", "Clip")))]
-        assert entry.implementation is Implementation.MAX
+        assert entry.implementation == Implementation.MAX
         assert not {"Relu", "Clip"} & {node.op_type for node in proto.graph.node}
         exact = ReferenceEvaluator(proto).run(None, {"x": x})[0]
         content = proto.SerializeToString()

@@ -175,7 +175,7 @@ def test_a_table_whose_rows_and_scales_are_gathered_comes_back_with_the_products
     source = source_of_model(prepared.graph, written, "own.onnx", "qprof")
     plan = plan_of_source(prepared.model, source, recipe)
     assert decisions(plan) == decisions(planned.plan)
-    assert all(plan.nodes[n].implementation is e.implementation for n, e in planned.plan.nodes.items())
+    assert all(plan.nodes[n].implementation == e.implementation for n, e in planned.plan.nodes.items())
     again = constants(lower(prepared.model, plan).model)
     assert all(np.array_equal(again[name], array) for name, array in constants(written).items())
 
@@ -219,7 +219,7 @@ def test_weights_that_cast_and_mul_dequantize_do_so_again() -> None:
     own = replace(planned.plan, nodes=dict.fromkeys(planned.plan.nodes, folded))
     source = source_of_model(net.graph, lower(planned.model, own).model, "own.onnx", "qprof")
     (found,) = plan_of_source(net.model, source, recipe).nodes.values()
-    assert found.implementation is Implementation.FOLDED
+    assert found.implementation == Implementation.FOLDED
 
 
 @pytest.mark.parametrize("way", [Implementation.RUNTIME, Implementation.TWO_PARTS])
