@@ -41,7 +41,7 @@ from .emitter import Emitter
 from .float16 import has_conversions, narrow_floats
 from .lowered import LoweredModel, opset_raised, with_record, write_equalization
 from .padded_channels import pad_channels
-from .replacement import Replacement, in_prepared_names, replaced
+from .replacement import in_prepared_names, replaced
 from .writers import Task, Writer, Writers
 
 OLDEST_OPSET = 13
@@ -127,10 +127,7 @@ def rewritten_nodes(model: ir.Model, plan: QuantPlan) -> tuple[ir.Model, QuantPl
         entry = plan.nodes.get(name_of(node))
         return entry is not None and entry.implementation in rewrites()
 
-    def write(replacement: Replacement) -> None:
-        rewrites()[replacement.entry.implementation].write(replacement)
-
-    return replaced(model, plan, is_rewritten, write)
+    return replaced(model, plan, is_rewritten, lambda new: rewrites()[new.entry.implementation].write(new))
 
 
 def compensated(model: ir.Model, plan: QuantPlan) -> ir.Model:
