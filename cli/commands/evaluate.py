@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...profiles.base.findings import Severity, listed, of_severity
-from ...profiles.base.presentation import counted, decibels, size_change, size_text
+from ...profiles.base.presentation import counted, decibels, size_text
 from ...quantizer.api.options import Judge
+from ...quantizer.evaluation.cost import Cost
 from ...quantizer.evaluation.options import EvaluationOptions, Gate
 from ..console import (
     REPORTER,
@@ -200,11 +201,10 @@ def evaluation_text(result: Evaluation, *, verbose: bool = True, floats_speed: b
     quantized model has float's arithmetic, so that times differ by chance.
     """
     lines = [*_task_lines(result, verbose)]
-    a, b = result.float_bytes, result.quantized_bytes
-    lines.append(f"size       {size_text(a)} float, {size_text(b)} quantized: {size_change(a, b)}")
+    cost = Cost(result.float_bytes, result.quantized_bytes, result.latency)
+    lines.append(f"size       {cost.size}")
     if (t := result.latency) is not None:
-        speed = "that of float, whose arithmetic it has" if floats_speed else t.text()
-        lines.append(f"latency    {t.milliseconds}: {speed}")
+        lines.append(f"latency    {t.milliseconds}: {cost.speed_line(floats_speed=floats_speed)}")
         if verbose:
             lines.append(f"           quartiles of {t.rounds} rounds of {t.samples} samples")
     lines += [f"{speed.of:<10} {speed.text}" for speed in result.token_speeds]

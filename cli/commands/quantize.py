@@ -12,7 +12,6 @@ import click
 
 from ...profiles.base.findings import Code, Finding, Severity, gravest_first, listed, of_severity
 from ...profiles.base.options import options_of
-from ...profiles.base.presentation import size_change, size_text
 from ...quantizer.api.options import MIXED, OF_JUDGING, PRECISIONS, QuantizeOptions
 from ...quantizer.evaluation.options import Gate
 from ...quantizer.targets.config import QuantConfig
@@ -46,7 +45,6 @@ from ..options import (
 
 if TYPE_CHECKING:
     from ...quantizer.api.results import QuantizeResult
-    from ...quantizer.search.speed import SpeedCheck
     from ...quantizer.search.verdict import Fix, Judged
 
 
@@ -185,7 +183,8 @@ def summary_text(result: QuantizeResult, arguments: Sequence[str], *, verbose: b
     findings = gravest_first(result.findings)
     lines = [*listed(of_severity(findings, Severity.ALARM), codes=verbose)]
     if result.judged is None:
-        lines += _lines_of_unjudged(result, verbose)
+        lines += [("written", str(result.model_path)), *result.figures(every=verbose)]
+        lines += result_lines(_below_alarms(result.findings, verbose), verbose=verbose)
     else:
         lines += _lines_of_judged(result, result.judged, arguments, verbose)
     if verbose:
@@ -200,88 +199,11 @@ def summary_text(result: QuantizeResult, arguments: Sequence[str], *, verbose: b
     return "\n".join(f"{name:9} {text}".rstrip() for name, text in lines)
 
 
-SHOWN = 2
-"""Outputs that are printed without --verbose; JSON has all."""
-
-SLOWER = 0.995
-"""Predicted speed-up below which it is said: printed with two digits it is not 1.00."""
-
-
-def _lines_of_unjudged(result: QuantizeResult, verbose: bool) -> Iterator[tuple[str, str]]:
-    """Yield size, quality and speed of a model that was not judged on samples."""
-    from ...profiles.records.profile import has_histograms
-    from ...quantizer.targets.machine import how_to_time
-
-    sizes = f"{size_text(result.float_bytes)} -> {size_text(result.quantized_bytes)}"
-    yield "written", str(result.model_path)
-    yield "size", f"{sizes}, {size_change(result.float_bytes, result.quantized_bytes)}"
-
-    outputs = [check.text for check in result.checks]
-    if not outputs:
-        expected = sorted(result.expected, key=lambda output: output.estimated)
-        outputs = [f"{output.text}; not run" for output in expected]
-    shown = outputs if verbose else outputs[:SHOWN]
-    yield from (("quality", text) for text in shown)
-    if not outputs and result.facts is not None and not has_histograms(result.facts.measured):
-        yield "quality", "not known: the profile has ranges only, and no samples; measure with qprof evaluate"
-    elif not outputs and (result.facts is None or not result.facts.measured):
-        yield "quality", "not known: made without samples; give --data, or measure with qprof evaluate"
-    if len(outputs) > len(shown):
-        yield "quality", f"{len(outputs) - len(shown)} more outputs, each with less noise"
-
-    facts = result.facts
-    if result.speed is not None:
-        yield from _speed_lines(result.speed, result.predicted_speedup, verbose)
-    elif result.predicted is not None:
-        faster = result.predicted.speedup
-        slower = ": slower" if faster < SLOWER else ""
-        parts = result.predicted.error_text or result.predicted.speedups_text
-        basis = f"predicted ({parts})" if parts else "predicted"
-        source = result.composition.source_of(faster)
-        yield "speed", f"{faster:.2f} times as fast as float, {basis}{slower}{source}"
-    elif result.prediction:
-        yield "speed", result.prediction
-    elif facts is not None and not facts.config.regards_time:
-        yield "speed", f"not predicted (--cost-model off); {how_to_time(result.plan.config.target)}"
-    else:
-        unknown = "times of this target's kernels are not known"
-        if facts is not None and not facts.knows_sizes:
-            unknown = "the model leaves sizes free, and ranges alone do not tell them (--fix-shapes does)"
-        yield "speed", f"not predicted: {unknown}; {how_to_time(result.plan.config.target)}"
-    yield from result.composition.lines
-
-    yield from result_lines(_below_alarms(result.findings, verbose), verbose=verbose)
-
-
 def _below_alarms(findings: Iterable[Finding], verbose: bool) -> Iterator[Finding]:
-    """Yield the findings on a plan that are printed below its figures.
-
-    The kinds of outputs are findings on each model, and printed with --verbose only.
-    """
+    """Yield the findings below the figures of a plan; the kinds of outputs, on each model, are verbose."""
     for finding in findings:
         if finding.severity is not Severity.ALARM and (verbose or finding.code is not Code.OUTPUT_KIND):
             yield finding
-
-
-def _speed_lines(speed: SpeedCheck, predicted: float | None, verbose: bool) -> Iterator[tuple[str, str]]:
-    """Yield the latencies, the float fallbacks, and whether float is faster or a gate failed."""
-    now = speed.after
-    made_up = ", on made-up samples" if speed.options.data is None else ""
-    yield "speed", f"{now.text(predicted)}: {now.milliseconds}{made_up}"
-    if speed.fallback:
-        count = sum(len(region.nodes) for region in speed.fallback)
-        yield "", f"{count} nodes went back to float ({speed.before.speedup:.2f} times as fast before)"
-    if verbose:
-        for region in speed.fallback:
-            more = f" and {len(region.nodes) - 1} more" if len(region.nodes) > 1 else ""
-            times = f"{region.quantized_ms:.3g} ms in int8, {region.float_ms:.3g} ms float"
-            yield "", f"{times}: {region.nodes[0]}{more}"
-        yield from (("faster", change.sentence) for change in speed.changes if not speed.left_float)
-        yield from (("remark", f"not executed as planned: {sentence}") for sentence in speed.undone)
-    if speed.left_float:
-        yield "", speed.left_float
-    if speed.slower:
-        yield "ALARM", f"float is faster: {'; '.join(speed.reasons)}"
 
 
 def _lines_of_judged(

@@ -174,17 +174,6 @@ def counted(samples: int, rows: int) -> str:
     return f"{number} {what}{'s'[: number != 1]}"
 
 
-def size_change(before: int, after: int) -> str:
-    """Return how many times smaller, or larger, a file is than another one, both in bytes."""
-    if before == after:
-        return "the same size"
-    ratio, word = before / max(after, 1), "smaller"
-    if ratio < 1.0:
-        ratio, word = 1.0 / max(ratio, 1e-9), "larger"
-    shown, _ = deciding_digits(ratio, 1.0, (2, 2))
-    return f"{shown} times {word}"
-
-
 def deciding_digits(
     value: float, limit: float, decimals: tuple[int, int], *, is_least: bool = False
 ) -> tuple[str, str]:

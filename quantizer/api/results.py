@@ -21,7 +21,9 @@ from ...profiles.base.errors import ModelError
 from ...profiles.base.findings import Code, Finding
 from ...profiles.base.json_values import to_jsonable
 from ...profiles.base.output_files import replacing_together
-from ...profiles.base.presentation import Presentation, Presented, Table, is_report, size_change, size_text
+from ...profiles.base.presentation import Presentation, Presented, Table, is_report, size_text
+from ...profiles.records.profile import has_histograms
+from ..evaluation.cost import Cost, times_as_fast
 from ..model.files import ModelLike
 from ..model.folders import quantized_name
 from ..model.output_paths import FilesRead, check_outputs
@@ -34,7 +36,10 @@ from ..planning.plan_model import PlannedModel, predicted_on
 from ..prepare.prepare import ModelFile, opened
 from ..search.speed import SpeedCheck
 from ..search.verdict import Composition, FloatNodes, Judged, Verdict, composition_of, float_nodes
-from ..targets.machine import processor
+from ..targets.machine import how_to_time, processor
+
+SHOWN = 2
+"""Outputs whose quality is told without `every`; JSON has all."""
 
 
 @dataclass(frozen=True)
@@ -206,22 +211,63 @@ class QuantizeResult(Presented):
 
     def presentation(self) -> Presentation:
         """Return sizes, settings and findings; how many nodes are of each kind, and why some stay float."""
-        smaller = size_change(self.float_bytes, self.quantized_bytes)
-        facts = [
-            ("size", f"{size_text(self.float_bytes)} float, {size_text(self.quantized_bytes)}: {smaller}"),
-            *self.plan.presentation().facts,
-        ]
-        if self.verdict is not None:
-            facts.insert(0, ("verdict", self.verdict.sentence))
-        if self.speed is not None:
-            facts.append(("speed", f"{self.speed.after.speedup:.2f} times as fast as float"))
-        elif self.prediction:
-            facts.append(("predicted", self.prediction))
+        facts = [("verdict", self.verdict.sentence)] if self.verdict is not None else []
+        facts += [*self.figures(), *self.plan.presentation().facts]
         kinds = tuple((str(count), kind) for kind, count in self.summary.counts.items())
         reasons = tuple((str(group.nodes), group.reason) for group in self.summary.floats)
         tables = [Table(("nodes", "kind"), kinds, left=2)]
         tables += [Table(("nodes", "why float"), reasons, left=2)] if reasons else []
         return Presentation(tuple(facts), tuple(tables))
+
+    def figures(self, *, every: bool = False) -> Iterator[tuple[str, str]]:
+        """Yield name and text of size, quality, speed and fraction of int8; `every` adds all outputs."""
+        if self.verdict is not None:
+            yield from self.verdict.figures()
+            return
+        yield "size", Cost(self.float_bytes, self.quantized_bytes).size
+        outputs = self._quality
+        shown = outputs if every else outputs[:SHOWN]
+        yield from (("quality", text) for text in shown)
+        if len(outputs) > len(shown):
+            yield "quality", f"{len(outputs) - len(shown)} more outputs, each with less noise"
+        if self.speed is not None:
+            yield from self.speed.lines(self.predicted_speedup, every=every)
+        else:
+            yield "speed", self._speed_text
+        yield from self.composition.lines
+
+    @property
+    def _quality(self) -> list[str]:
+        """The error of each output, measured or else expected, the worst first; or why it is not known."""
+        if texts := [check.text for check in self.checks]:
+            return texts
+        if self.expected:
+            return [f"{one.text}; not run" for one in sorted(self.expected, key=lambda one: one.estimated)]
+        measured = None if self.facts is None else self.facts.measured
+        if measured is not None and not has_histograms(measured):
+            return ["not known: the profile has ranges only, and no samples; measure with qprof evaluate"]
+        if not measured:
+            return ["not known: made without samples; give --data, or measure with qprof evaluate"]
+        return []
+
+    @property
+    def _speed_text(self) -> str:
+        """The predicted speed on this processor, or why it is not predicted."""
+        if (time := self.predicted) is not None:
+            parts = time.error_text or time.speedups_text
+            basis = f"predicted ({parts})" if parts else "predicted"
+            slower = ": slower" if round(time.speedup, 2) < 1.0 else ""
+            source = self.composition.source_of(time.speedup)
+            return f"{times_as_fast(time.speedup)} as float, {basis}{slower}{source}"
+        if self.prediction:
+            return self.prediction
+        facts, target = self.facts, self.plan.config.target
+        if facts is not None and not facts.config.regards_time:
+            return f"not predicted (--cost-model off); {how_to_time(target)}"
+        unknown = "times of this target's kernels are not known"
+        if facts is not None and not facts.knows_sizes:
+            unknown = "the model leaves sizes free, and ranges alone do not tell them (--fix-shapes does)"
+        return f"not predicted: {unknown}; {how_to_time(target)}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return sizes, counts of nodes, reasons and findings; the plan has a `to_dict` of its own."""

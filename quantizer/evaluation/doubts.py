@@ -17,7 +17,6 @@ import onnx_ir as ir
 
 from ...profiles.base.errors import ModelError
 from ...profiles.base.findings import Code, Finding
-from ...profiles.base.presentation import size_text
 from ...profiles.base.tool import tool_name
 from ...profiles.instrumentation.profiling_nodes import is_instrumented
 from ..model.editing import is_standard
@@ -31,6 +30,7 @@ from ..plan.plan import QuantPlan
 from ..plan.provenance import Provenance, model_fingerprint, plan_digest, read_provenance
 from ..prepare.prepare import ModelFile, nodes_said_to_be_quantized
 from ..targets.packaged import target_names
+from .cost import Cost
 from .runtimes import DROPS_RELU, ROUNDS_BIAS
 
 _QUANTIZED_PREFIXES = ("qlinear", "qgemm", "qattention", "qembed", "qordered", "qmoe")
@@ -101,11 +101,7 @@ def doubts(floats: ModelFile, quantized: ModelFile) -> tuple[Finding, ...]:
         remedy = "was the model that you quantized meant?"
         found.append(Finding(Code.NOTHING_QUANTIZED, sentence, second, remedy=remedy))
     if quantized.bytes > floats.bytes:
-        sizes = f"{size_text(quantized.bytes)}, float {size_text(floats.bytes)}"
-        sentence = f"{second}: larger than the float model ({sizes})"
-        figures = {"quantized_bytes": quantized.bytes, "float_bytes": floats.bytes}
-        remedy = "see which nodes are quantized"
-        found.append(Finding(Code.LARGER_THAN_FLOAT, sentence, second, figures, remedy))
+        found.append(Cost(floats.bytes, quantized.bytes).larger(second, "see which nodes are quantized"))
     return tuple(found)
 
 

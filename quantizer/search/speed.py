@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from ...profiles.base.extras import OptionalModule
 from ..costs.float_regions import FloatRegion
+from ..evaluation.cost import times_as_fast
 from ..evaluation.gates import GateFailure, speed_failures
 from ..evaluation.latency import Latency
 from ..plan.reasons import FloatReasons
@@ -86,3 +88,22 @@ class SpeedCheck:
         """The demand, where it is not shown to be met."""
         limit = self.options.min_speedup
         return () if limit is None else tuple(speed_failures(limit, self.after))
+
+    def lines(self, predicted: float | None, *, every: bool) -> Iterator[tuple[str, str]]:
+        """Yield name and text of latencies and float fallbacks; `every` adds each region and change."""
+        made_up = ", on made-up samples" if self.options.data is None else ""
+        yield "speed", f"{self.after.text(predicted)}: {self.after.milliseconds}{made_up}"
+        if self.fallback:
+            count = sum(len(region.nodes) for region in self.fallback)
+            yield "", f"{count} nodes went back to float ({times_as_fast(self.before.speedup)} before)"
+        if every:
+            for region in self.fallback:
+                more = f" and {len(region.nodes) - 1} more" if len(region.nodes) > 1 else ""
+                times = f"{region.quantized_ms:.3g} ms in int8, {region.float_ms:.3g} ms float"
+                yield "", f"{times}: {region.nodes[0]}{more}"
+            yield from (("faster", change.sentence) for change in self.changes if not self.left_float)
+            yield from (("remark", f"not executed as planned: {sentence}") for sentence in self.undone)
+        if self.left_float:
+            yield "", self.left_float
+        if self.slower:
+            yield "ALARM", f"float is faster: {'; '.join(self.reasons)}"

@@ -13,11 +13,12 @@ from math import inf
 
 from ...profiles.base.findings import Code, Finding, Severity, gravest_first, listed, of_severity
 from ...profiles.base.json_values import NOT_IN_JSON
-from ...profiles.base.presentation import Presentation, Presented, Table, counted, size_change, size_text
+from ...profiles.base.presentation import Presentation, Presented, Table, counted
 from ...profiles.base.tuned import tuned
 from ...profiles.records.profile import Profile
 from ..costs.float_regions import is_unprofitable
 from ..evaluation.accuracy import Accuracy
+from ..evaluation.cost import FLOATS_SPEED, Cost, times_as_fast
 from ..evaluation.evaluate import VOID, Evaluation
 from ..evaluation.gates import truth_doubts
 from ..evaluation.grades import NARROW, WANTED_DROP, Decision, Grade, OutputGrade
@@ -44,9 +45,6 @@ put down to that: 25 steps of 8 bits."""
 
 OPERATORS_TOLD = 3
 """Operators of products that a composition names, the most frequent first."""
-
-FLOATS_SPEED = "that of float"
-"""How fast a model is that computes what the float one does."""
 
 FEW_ROWS, TOO_FEW_ROWS = 16, 8
 """Held-out rows below which a verdict says that they are few, and below which it is good so far only."""
@@ -215,53 +213,6 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join(names) if more <= 1 else f"{', '.join(names[:OPERATORS_TOLD])} and {more} more"
 
 
-@dataclass(frozen=True)
-class Cost:
-    """The size and time of a quantized model beside the float one.
-
-    Attributes:
-        float_bytes, quantized_bytes: sizes, external data included.
-        latency: None where it was not measured.
-        predicted: times as fast as float, by the times that the plan was made with; None without.
-        printed: the same on this processor, which decides nothing; None where it is not known.
-    """
-
-    float_bytes: int
-    quantized_bytes: int
-    latency: Latency | None
-    predicted: float | None = None
-    printed: float | None = None
-
-    @property
-    def is_slower(self) -> bool:
-        """Whether float is faster in three of four rounds."""
-        return self.latency is not None and self.latency.speedup_high < 1.0
-
-    @property
-    def speedup(self) -> float | None:
-        """Times as fast as float: as measured, or as predicted where the rounds tell nothing."""
-        return self.predicted if self.latency is None or self.latency.is_unclear else self.latency.speedup
-
-    @property
-    def gain(self) -> float:
-        """The fraction of size, or of time if known, that the quantized model saves: the larger one."""
-        faster = 1.0 - 1.0 / max(self.speedup, 1e-9) if self.speedup is not None else -inf
-        return max(1.0 - self.quantized_bytes / self.float_bytes, faster)
-
-    @property
-    def speed_text(self) -> str:
-        """Return how fast it is in words; "" where that is not known."""
-        if self.latency is not None and not self.latency.is_unclear:
-            return f"{self.latency.speedup:.2f} times as fast"
-        return "" if self.printed is None else f"{self.printed:.2f} times as fast, predicted"
-
-    @property
-    def is_even(self) -> bool:
-        """Whether neither is faster, as far as the rounds and the prediction tell."""
-        level = self.latency is None or self.latency.is_even or self.latency.is_unclear
-        return level and (self.predicted is None or 1.0 / EVEN_RATIO <= self.predicted <= EVEN_RATIO)
-
-
 def is_no_gain(composition: Composition, cost: Cost) -> bool:
     """Whether a fix is none: it leaves nothing in int8, or a model that is larger or slower than float."""
     return not composition.uses_integers or cost.quantized_bytes > cost.float_bytes or cost.is_slower
@@ -323,16 +274,14 @@ def against(composition: Composition, cost: Cost) -> Iterator[Finding]:
         sentence = f"no arithmetic in int8 (0 % of the multiply-adds): {only} quantized"
         yield Finding(Code.NO_INT8_ARITHMETIC, sentence, figures={"int8_share": composition.int8_share})
     if cost.quantized_bytes > cost.float_bytes and composition.uses_integers:
-        sizes = f"{size_text(cost.quantized_bytes)}, float {size_text(cost.float_bytes)}"
-        figures = {"quantized_bytes": cost.quantized_bytes, "float_bytes": cost.float_bytes}
-        yield Finding(Code.LARGER_THAN_FLOAT, f"larger than float: {sizes}", figures=figures)
+        yield cost.larger()
     if cost.is_slower and cost.latency is not None:
         yield slower_than_float(cost.latency.speedup)
 
 
 def slower_than_float(speedup: float, how: str = "") -> Finding:
     """Return the finding on a model slower than float; `how` is "predicted" if nothing was measured."""
-    words = f"{speedup:.2f} times as fast{how and f', {how}'}"
+    words = f"{times_as_fast(speedup)}{how and f', {how}'}"
     return Finding(Code.FLOAT_IS_FASTER, f"slower than float: {words}", figures={"speedup": speedup})
 
 
@@ -653,22 +602,11 @@ class Verdict(Presented):
         """The findings that the sentence does not tell."""
         return tuple(one for one in self.findings if one.text not in self.sentence)
 
-    def facts(self) -> Iterator[tuple[str, str]]:
-        """Yield name and text of the lines below the sentence: size, speed, share of int8, findings."""
-        yield from self.figures()
-        yield from listed(self.untold_findings)
-
     def figures(self) -> Iterator[tuple[str, str]]:
         """Yield name and text of size, speed and share of int8."""
-        sizes = f"{size_text(self.float_bytes)} -> {size_text(self.quantized_bytes)}"
-        yield "size", f"{sizes}, {size_change(self.float_bytes, self.quantized_bytes)}"
-        if self.has_floats_speed:
-            yield "speed", f"{FLOATS_SPEED}, whose arithmetic it has"
-        elif self.latency is not None:
-            yield "speed", f"{self.latency.text(self.printed)}{self.composition.source_of(self.cost.speedup)}"
-        else:
-            known = "" if self.printed is None else f"; predicted {self.printed:.2f} times as fast as float"
-            yield "speed", f"not measured{known}{self.composition.source_of(self.printed)}"
+        yield "size", self.cost.size
+        source = self.composition.source_of(self.cost.speedup if self.latency is not None else self.printed)
+        yield "speed", self.cost.speed_line(source, floats_speed=self.has_floats_speed)
         yield from self.composition.lines
 
     def headline(self) -> str:
@@ -680,7 +618,7 @@ class Verdict(Presented):
         applied = [] if self.applied is None else [("fixed", _keywords(self.applied))]
         tries = tuple((_keywords(fix), fix.brings) for fix in self.fixes)
         tables = (Table(("try quantize(..., )", "brings"), tries, left=2),) if tries else ()
-        return Presentation((*self.facts(), *applied), tables)
+        return Presentation((*self.figures(), *listed(self.untold_findings), *applied), tables)
 
 
 def _change(score: Accuracy | Score, unit: str) -> str:
@@ -829,27 +767,15 @@ def with_fixes(
         if tried:
             sentence = f"{tried} other plan{'s were' if tried > 1 else ' was'} tried, and none is better"
         if vain or (verdict.grade == "poor" and not verdict.is_unsure):
-            sentence, code = f"keep the float model ({_compared(verdict)}): {sentence}", Code.KEEP_FLOAT
+            cost, worst = verdict.cost, "" if verdict.worst is None else verdict.worst.text
+            compared = ", ".join(filter(None, [cost.size, cost.speed, worst]))
+            sentence, code = f"keep the float model ({compared}): {sentence}", Code.KEEP_FLOAT
     return replace(verdict, findings=gravest_first([Finding(code, sentence), *verdict.findings]))
-
-
-def _compared(verdict: Verdict) -> str:
-    """Return size, speed and quality of the float model and of the quantized one."""
-    sizes = f"{size_text(verdict.float_bytes)}, int8 {size_text(verdict.quantized_bytes)}"
-    worst = "" if verdict.worst is None else verdict.worst.text
-    return ", ".join(filter(None, [sizes, verdict.cost.speed_text, worst]))
 
 
 @dataclass(frozen=True)
 class Judged:
-    """The evaluation on samples that were held out, with the samples it rests on.
-
-    Attributes:
-        verdict: the verdict.
-        evaluation: both models compared.
-        profile: file of the profile; "" where none was kept, or the mode needs none.
-        profile_reused: whether it was there already.
-    """
+    """The evaluation on held-out samples; `profile` is its file, or "" if none was kept or needed."""
 
     verdict: Verdict
     evaluation: Evaluation

@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from ...profiles.base.presentation import size_change
 from ..evaluation.grades import ORDER
 from .verdict import Verdict
 
@@ -63,7 +62,7 @@ def taken(verdict: Verdict, weights_only: Verdict | None = None) -> Taken:
     """
     if not is_in_vain(verdict):
         return Taken("quantized")
-    gained = [size_change(verdict.float_bytes, verdict.quantized_bytes), verdict.cost.speed_text]
+    gained = [verdict.cost.change, verdict.cost.speed]
     worst = "" if verdict.worst is None else f", {verdict.worst.text}"
     is_good = verdict.decision.grade == "good"
     graded = "" if is_good else f"is {verdict.grade}{worst}, and "

@@ -20,9 +20,10 @@ import msgspec
 from ....profiles.base.errors import ConfigError, MalformedError, ModelError
 from ....profiles.base.json_values import parse_json
 from ....profiles.base.output_files import read_bytes
-from ....profiles.base.presentation import Presentation, Presented, counted, decibels, size_change, size_text
+from ....profiles.base.presentation import Presentation, Presented, counted, decibels, size_text
 from ....profiles.base.strict_yaml import flow_text
 from ....profiles.base.tool import tool_name
+from ...evaluation.cost import Cost
 from ...evaluation.evaluate import Evaluation
 from ...evaluation.metrics.score import score_text
 from ...evaluation.metrics.table import named_metric
@@ -277,7 +278,7 @@ def _page(card: Card) -> Iterator[str]:
         )
         yield f"| SQNR of output {_code(output.name)} | | {ratio} | {same} |"
     before, after = evaluation.float_bytes, evaluation.quantized_bytes
-    yield f"| size | {size_text(before)} | {size_text(after)} | {size_change(before, after)} |"
+    yield f"| size | {size_text(before)} | {size_text(after)} | {Cost(before, after).change} |"
     if evaluation.latency is not None:
         t = evaluation.latency
         threads = f"{t.threads} thread{'s' if t.threads > 1 else ''}"

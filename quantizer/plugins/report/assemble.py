@@ -18,6 +18,7 @@ from ...api.drift import DriftReport
 from ...api.options import DriftLimits
 from ...api.results import QuantizeResult
 from ...costs.predicted import total_microseconds
+from ...evaluation.cost import times_as_fast
 from ...evaluation.evaluate import Evaluation
 from ...evaluation.gates import GATES, GateFailure, failure_text
 from ...evaluation.grades import FAIR_DB, ORDER, Grade, needed_sqnr
@@ -543,7 +544,7 @@ def _verdict(
     if worst_output:
         words.append(worst_output)
     if speed is not None and not speed.is_unclear:
-        words.append(f"{speed.speedup:.2f} times as fast as float, {speed.how}")
+        words.append(f"{times_as_fast(speed.speedup)} as float, {speed.how}")
     sentence = "; ".join(words) or "nothing was measured or estimated"
     return Verdict(_level(grade, gates), sentence, gravest_first(findings), grade)
 

@@ -13,6 +13,7 @@ from ....profiles.base.findings import Finding
 from ....profiles.base.json_values import NOT_IN_JSON
 from ....profiles.base.output_files import write_atomically
 from ....profiles.base.presentation import Presentation, Presented, Table, decibels
+from ...evaluation.cost import Cost
 from ...evaluation.excerpts import Excerpt
 from ...evaluation.latency import is_unclear
 from ...plan.plan import Kind
@@ -416,17 +417,16 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Size:
-    """The size of the model files.
-
-    Attributes:
-        float_bytes: of the float model, external data included.
-        quantized_bytes: of the quantized one; None where it is not known.
-        is_estimated: whether the second is the first less what the quantized constants save.
-    """
+    """Bytes of the model files, external data included; the second may follow from quantized constants."""
 
     float_bytes: int
     quantized_bytes: int | None
     is_estimated: bool = False
+
+    @property
+    def change(self) -> str:
+        """The change of size in words."""
+        return Cost(self.float_bytes, self.quantized_bytes or 0).change
 
 
 @dataclass(frozen=True)

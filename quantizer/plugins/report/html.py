@@ -20,7 +20,7 @@ from typing import Any
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from ....profiles.base.presentation import decibels, size_change, size_text
+from ....profiles.base.presentation import decibels, size_text
 from .content import (
     DriftRecord,
     FloatGroupRecord,
@@ -127,7 +127,6 @@ def _environment() -> Environment:
         levels=LEVELS,
         minus=MINUS,
         node_kinds=NODE_KINDS,
-        size_change=size_change,
         sqnr_plots=sqnr_plots,
     )
     environment.filters.update(

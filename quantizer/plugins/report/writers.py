@@ -17,7 +17,7 @@ from xml.etree import ElementTree
 from ....profiles.base.errors import ConfigError
 from ....profiles.base.json_values import to_jsonable
 from ....profiles.base.output_files import replacing_together, write_atomically
-from ....profiles.base.presentation import decibels, percent, size_change, size_text
+from ....profiles.base.presentation import decibels, percent, size_text
 from .content import Report, file_name
 from .figures import percent_text, visible
 from .html import page
@@ -134,12 +134,10 @@ def _lines(report: Report) -> Iterator[str]:
 def _figures(report: Report) -> Iterator[tuple[str, ...]]:
     if report.outputs:
         worst = report.outputs[0]
-        how = "expected" if worst.measured is None else "measured"
-        yield "worst output", f"{_code(worst.name)}: {decibels(worst.sqnr)} dB {how}"
-    size = report.size
-    if size is not None and size.quantized_bytes is not None:
-        ratio = size_change(size.float_bytes, size.quantized_bytes)
-        yield "size", f"{size_text(size.quantized_bytes)}, {ratio}"
+        how = f"{decibels(worst.sqnr)} dB {'expected' if worst.measured is None else 'measured'}"
+        yield "worst output", f"{_code(worst.name)}: {how}"
+    if (size := report.size) is not None and size.quantized_bytes is not None:
+        yield "size", f"{size_text(size.quantized_bytes)}, {size.change}"
     if report.speed is not None:
         speed = report.speed
         times = (

@@ -28,6 +28,7 @@ from ....profiles.samples.objects import source_name
 from ....profiles.samples.samples import input_specs
 from ...costs.float_regions import FloatRegion, find_float_regions, reasons_of
 from ...costs.predicted import Costs
+from ...evaluation.cost import times_as_fast
 from ...evaluation.latency import Latency, measure
 from ...evaluation.node_times import node_times
 from ...evaluation.options import QUICK
@@ -384,7 +385,7 @@ def _left_float(bench: _Bench, check: SpeedCheck) -> tuple[PlannedModel, SpeedCh
         # Unfit nodes have no int8 weights either.
         planned = plan_from(replace(facts, unfit=nodes))
         after = bench.compared(bench.float_path, bench.written(planned, "float-all"))
-    lost = f"{sentence}: int8 was {check.after.speedup:.2f} times as fast as float"
+    lost = f"{sentence}: int8 was {times_as_fast(check.after.speedup)} as float"
     return planned, replace(check, after=after, fallback=(), left_float=lost, timed=None)
 
 
@@ -412,7 +413,7 @@ def findings_of(check: SpeedCheck) -> tuple[Finding, ...]:
     where = f"onnxruntime {ort.__version__}, {check.after.threads} thread{'s'[: check.after.threads != 1]}"
     if check.options.data is None:
         where += ", samples made up from the profile's ranges and shapes"
-    sentence = f"measured {check.after.speedup:.2f} times as fast as float ({where})"
+    sentence = f"measured {times_as_fast(check.after.speedup)} as float ({where})"
     figures = {"speedup": check.after.speedup, "threads": check.after.threads}
     findings = [Finding(Code.SPEED_MEASURED, sentence, figures=figures)]
     if check.fallback:

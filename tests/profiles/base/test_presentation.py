@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from qprof_onnx.profiles.base.presentation import deciding_digits, size_change, size_text
+from qprof_onnx.profiles.base.presentation import deciding_digits, size_text
 
 
 @pytest.mark.parametrize(
@@ -19,19 +19,6 @@ from qprof_onnx.profiles.base.presentation import deciding_digits, size_change, 
 )
 def test_a_size_has_the_unit_that_suits_it(size: int, text: str) -> None:
     assert size_text(size) == text
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "text"),
-    [
-        (400, 100, "4.00 times smaller"),
-        (1000, 7400, "7.40 times larger"),
-        (10, 10, "the same size"),
-        (1000, 1001, "1.001 times larger"),
-    ],
-)
-def test_a_size_that_grew_is_called_larger(before: int, after: int, text: str) -> None:
-    assert size_change(before, after) == text
 
 
 @pytest.mark.parametrize(

@@ -142,7 +142,7 @@ def test_models_that_are_not_float_and_quantized_are_doubted_and_fail_any_gate(w
     for first, second, doubt, without_gate in (
         (large, small, "small.onnx is the float model large.onnx again", True),
         (large, write("other.onnx", shifted(0, 0, 1)), "other.onnx: no node is quantized", True),
-        (small, quantized, "q.onnx: larger than the float model (", True),
+        (small, quantized, "q.onnx: larger than float: ", True),
         (quantized, large, "q.onnx is quantized and large.onnx is not: they look swapped", False),
     ):
         for gate, passed in ((Gate(), without_gate), (Gate(min_sqnr=10.0), False)):

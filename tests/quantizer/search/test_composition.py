@@ -117,7 +117,7 @@ def test_a_model_whose_arithmetic_is_left_in_float_has_the_speed_of_float() -> N
     slow = replace(WEIGHTS, is_unprofitable=True)
     assert ("speed", "that of float, whose arithmetic it has") in verdict_of(
         evaluation(), slow, HELD_OUT
-    ).facts()
+    ).figures()
 
 
 def test_a_cache_in_int8_is_a_gain_beside_float_weights() -> None:
@@ -137,7 +137,7 @@ def test_int8_brings_nothing_where_it_is_neither_smaller_nor_faster() -> None:
 def test_where_nothing_is_quantized_the_verdict_is_fair_at_best_and_says_to_keep_float() -> None:
     found = with_fixes(verdict_of(evaluation(), FLOAT, HELD_OUT), (), ())
     assert found.grade == "fair"
-    assert found.findings[1].text.startswith("keep the float model (100 B, int8 50 B, ")
+    assert found.findings[1].text.startswith("keep the float model (100 B -> 50 B, 2.00 times smaller, ")
     assert verdict_of(evaluation(), HALF, HELD_OUT).grade == "good"
 
 
@@ -207,7 +207,7 @@ def test_weights_alone_have_the_speed_of_float_where_nothing_tells_otherwise(
     parts = Composition(None, 3, weight_only=3)
     found = verdict_of(evaluation(latency=latency), parts, HELD_OUT, predicted=predicted)
     assert found.has_floats_speed is is_so
-    told = dict(found.facts())["speed"] == "that of float, whose arithmetic it has"
+    told = dict(found.figures())["speed"] == "that of float, whose arithmetic it has"
     assert told is is_so
 
 
@@ -232,3 +232,16 @@ def test_a_gain_of_a_model_that_runs_in_float_is_not_told_as_that_of_int8(
     assert parts.runs_in_float == in_float
     assert bool(parts.source_of(1.6)) == in_float
     assert not parts.source_of(1.0)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "text"),
+    [
+        (400, 100, "4.00 times smaller"),
+        (1000, 7400, "7.40 times larger"),
+        (10, 10, "the same size"),
+        (1000, 1001, "1.001 times larger"),
+    ],
+)
+def test_a_size_that_grew_is_called_larger(before: int, after: int, text: str) -> None:
+    assert Cost(before, after).change == text

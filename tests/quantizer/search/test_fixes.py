@@ -242,7 +242,7 @@ def test_the_cause_is_the_worst_node_with_its_cost_where_it_was_kept_float() -> 
 def test_where_nothing_that_was_tried_is_better_the_float_model_is_to_be_kept() -> None:
     (found,) = with_fixes(verdict(5.0, "poor"), (), (), 3).findings
     assert found.text.startswith(
-        "keep the float model (100 B, int8 25 B, 2.00 times as fast, predicted, output"
+        "keep the float model (100 B -> 25 B, 4.00 times smaller, 2.00 times as fast, predicted, output"
     )
     assert found.text.endswith("3 other plans were tried, and none is better")
 

@@ -23,7 +23,7 @@ from .....cli.options import (
     setting_options,
     take_recipe,
 )
-from .....profiles.base.presentation import size_change, size_text
+from ....evaluation.cost import Cost
 from ....search.options import OBJECTIVES, Objective, QualityTarget
 from ..tune_options import TuneOptions
 
@@ -176,8 +176,7 @@ def tune_text(result: TuneResult, output: Path | None, *, verbose: bool) -> str:
         interval = f"95 % interval {holdout.drop_low:.2f} to {holdout.drop_high:.2f}"
         lines.append(f"{label:<11}{_score_text(holdout)}, {interval}")
     if result.quantized_bytes:
-        a, b = result.float_bytes, result.quantized_bytes
-        lines.append(f"size       {size_text(a)} float, {size_text(b)} quantized: {size_change(a, b)}")
+        lines.append(f"size       {Cost(result.float_bytes, result.quantized_bytes).size}")
     lines += [f"limit      {one}" for one in (result.limits if verbose else result.limits[:1])]
     trials = len(result.trials)
     lines.append(f"time       {result.seconds:.0f} s, {trials} trial{'' if trials == 1 else 's'}")
