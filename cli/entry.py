@@ -1,5 +1,5 @@
-"""Where the command `qprof` begins: Ctrl-C is told in a plain line even while modules are imported, and they
-are imported in as little time as can be.
+"""The start of the command `qprof`: Ctrl-C prints a plain line even while modules are imported, which takes
+as little time as possible.
 """
 
 import gc

@@ -1,4 +1,4 @@
-"""`qprof show`: a profile or a plan as a table, and why a tensor or a node is what it is."""
+"""`qprof show`: a profile or a plan as a table, and the reasons of a tensor or a node."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ def option(
 def setting(
     description: str, *, words: Collection[str] = (), check: Callable[[Any], object] | None = None
 ) -> Meta:
-    """Return the description of a setting of a file, which has no option of its own, only `--set`."""
+    """Return the description of a setting of a file that has no option, only `--set`."""
     return option("", description, words=words, check=check)
 
 

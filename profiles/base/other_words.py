@@ -1,4 +1,4 @@
-"""Words of other tools, and those that mean the same here: for answers to what is not known."""
+"""Words of other tools, and their counterparts here: answers to unknown words."""
 
 from __future__ import annotations
 

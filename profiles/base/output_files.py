@@ -1,4 +1,4 @@
-"""The one way to read and to write whole files: an output appears complete, or what was there stays.
+"""The one way to read and to write whole files: an output appears complete, or the earlier one stays.
 
 An output is written into a folder of its own beside the place where it is to be, which nobody else can enter
 or foresee the name of, and renamed at the end. Several outputs of one command appear together

@@ -1,4 +1,4 @@
-"""Progress of what takes a while: a bar of tqdm in a notebook, or where it is asked for, and plain lines."""
+"""Progress of long work: a bar of tqdm in a notebook or on request, else plain lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tuned constants: a value that was chosen by what models did with it, beside what chose it.
+"""Tuned constants: a value beside the models and the figure that chose it.
 
 Numbers of a format, of a kernel or of mathematics are none. `python docs/printed.py tuned`
 prints the table of all; `tests/benchmarks/run.py constants` finds the range in which nothing changes.

@@ -1,4 +1,4 @@
-"""What a model does first with its inputs, as far as that tells what data it expects."""
+"""A model's first operations on its inputs, as far as they show the expected data."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ _SAME_ELEMENTS = (*_SAME_ORDER, "Transpose", "DepthToSpace", "SpaceToDepth")
 
 @dataclass(frozen=True, eq=False)
 class Observation:
-    """A tensor of which a profile is wanted, or which is read in the place of one.
+    """A tensor that a profile is wanted of, or that is read in place of one.
 
     Attributes:
         name: of the tensor.

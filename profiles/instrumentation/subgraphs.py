@@ -1,4 +1,4 @@
-"""The subgraphs of a model: branches of If, and what Loop, Scan and other operators have as attributes."""
+"""The subgraphs of a model: branches of If, and attributes of Loop, Scan and other operators."""
 
 from __future__ import annotations
 

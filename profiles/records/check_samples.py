@@ -75,7 +75,7 @@ class CheckSample:
 
 @dataclass(frozen=True, order=True)
 class SampleSize:
-    """The measures by which samples are extreme.
+    """The measures that make samples extreme.
 
     Attributes:
         power: mean square of the finite elements of all numeric inputs, of at most `POWER_ELEMENTS` of each.

@@ -1,5 +1,5 @@
-"""What a profile tells about the data that it was made of: what inputs were given, samples that stand out,
-ranges that are still growing, tensors that are worth a look. Pure.
+"""Findings on the data of a profile: the kind of inputs, samples that stand out, ranges that still grow,
+tensors worth a look. Pure.
 """
 
 from __future__ import annotations
@@ -364,7 +364,7 @@ def _width(low: float, high: float) -> float:
 
 
 def growth(extremes: Extremes | None) -> float | None:
-    """Return the fraction by which as many samples again are expected to widen the range of a tensor.
+    """Return the expected fraction that twice the samples would widen a tensor's range by.
 
     Among n + 1 exchangeable samples each is the largest with probability 1 / (n + 1), and then it is above
     all others by the distance D of the two largest. So one more sample adds D / (n + 1) on average, and

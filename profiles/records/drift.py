@@ -458,7 +458,7 @@ def tensor_drift(name: str, old: TensorProfile, new: TensorProfile, cover: Cover
 
 
 def range_growth(old: TensorProfile, new: TensorProfile) -> float:
-    """Return the factor by which OLD's range has to be widened to include NEW's: 1, or more, or inf."""
+    """Return the factor that widens OLD's range to include NEW's: 1, or more, or inf."""
     (old_low, old_high), (new_low, new_high) = _extended(old), _extended(new)
     # Halved, so that the width of the whole of float64 does not overflow.
     needed = max(old_high, new_high) / 2.0 - min(old_low, new_low) / 2.0

@@ -208,7 +208,7 @@ def count_bins(flat: npt.NDArray[np.floating], e: int, first: int, bins: int) ->
 
 
 def _scaling_dtype(dtype: np.dtype[Any], e: int) -> np.dtype[Any]:
-    """Return the type in which x * 2**-e, its floor and the distance of that from the first index are exact.
+    """Return the type that holds x * 2**-e, its floor and its distance from the first index exactly.
 
     A float32 scaled by a power of two of at least 1 does not underflow. The distance of two whole float32 is
     exact if it is below 2000: either both are small, or within a factor of two of each other (Sterbenz).

@@ -1,4 +1,4 @@
-"""NaN and Inf that were left out of a profile: the report on them, and what runs tell one another.
+"""NaN and Inf left out of a profile: the report on them, and its exchange between runs.
 
 A profile's file has their numbers for each tensor. Which sample was the first is known to the run alone; it
 goes from workers to the run that merges their profiles, and into checkpoints, beside the profile.

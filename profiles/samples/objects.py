@@ -1,4 +1,4 @@
-"""Samples from Python objects: iterables, functions, data loaders, and what their items may be.
+"""Samples from Python objects: iterables, functions, data loaders, and their items.
 
 Nothing here needs torch or another framework: an array is what numpy can read through `__array__` or DLPack.
 """

@@ -1,4 +1,4 @@
-"""Pictures on disk: which files they are, and what is known of each by where it lies.
+"""Pictures on disk: their files, and the facts that each one's place tells.
 
 Pictures lie in a folder, whose folders may be their classes. Or they are named by the `data.yaml` of a data
 set, as Ultralytics documents it, or by `data.yaml:val` for one split: `path` is the folder of the data set;

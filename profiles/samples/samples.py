@@ -417,7 +417,7 @@ def open_samples(
 
 
 def _original_of(value: object, read: Callable[[], Any]) -> Original:
-    """Return a text, or a picture that is read again when it is asked for, as the original of a sample."""
+    """Return a text, or a picture that is read again on demand, as the original of a sample."""
     if isinstance(value, str):
         return Original(text=value)
     return Original(picture=lambda longest: small_picture(read(), longest, None))

@@ -87,7 +87,7 @@ class DataFile:
                     yield number, line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
 
     def open(self) -> IO[bytes]:
-        """Return the file, opened: it can seek; an object of a store is fetched in blocks as it is read."""
+        """Return the opened file, which can seek; an object of a store is fetched in blocks."""
         if self.content is not None:
             return io.BytesIO(self.content)
         if is_packed(self.name):
@@ -228,7 +228,7 @@ def entries_of(folder: str) -> list[str]:
 
 
 def holds(source: str, suffixes: Collection[str], *, deep: bool = False) -> bool:
-    """Return whether a source is a file with one of these endings, or a folder with such a file."""
+    """Return whether a source is a file with one of these endings, or a folder that holds one."""
     if suffix_of(data_file(source).name) in suffixes and is_file(source):
         return True
     if not is_folder(source):

@@ -1,4 +1,4 @@
-"""Samples, and what a model expects of them."""
+"""Samples, and a model's expectations of them."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ class Sample:
     originals: tuple[Original, ...] = ()
 
     def first_row(self, rows: int, samples_before: int, rows_before: int) -> int:
-        """Return the position of its first row in all of the data, by which labels are found.
+        """Return the position of its first row in all of the data, for its labels.
 
         `rows` are those of this sample, `rows_before` those of all `samples_before`. DataError if samples
         were drawn that have different numbers of rows, so that the position is unknown.

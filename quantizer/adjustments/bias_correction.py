@@ -1,4 +1,4 @@
-"""Bias correction: what rounding weights does to the mean of each output channel is undone in the bias. Pure.
+"""Bias correction: the bias undoes the shift that rounded weights give each output channel. Pure.
 
 A quantized weight differs from the float one by an error that is the same for every sample, so the output of
 a channel is off by the sum over inputs of error times mean input (Nagel et al., "Data-Free Quantization

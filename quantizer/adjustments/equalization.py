@@ -633,7 +633,7 @@ def equalized_profile(
     scales: Mapping[str, EqualizationScales],
     densities: ChannelDensities | None = None,
 ) -> Profile:
-    """Return the profile of a model after `apply_equalization`, as far as it is known without data.
+    """Return the profile of a model after `apply_equalization`, as far as it follows without data.
 
     `graph` and `profile` are those before equalization. Raises ProfileError if the profile has no records of
     the channels of such an activation.

@@ -1,4 +1,4 @@
-"""Second moments of what a weight is multiplied with. Pure, and the same to the bit on any number of threads.
+"""Second moments of the factors of a weight. Pure, and the same to the bit on any number of threads.
 
 A linear algebra library adds in an order that depends on threads and processors. So rows are rounded to a
 grid of 16 bits first: products then are integers below 2^30, and the sum of up to 2^23 of them is exact in

@@ -238,7 +238,7 @@ def _plan_beside(model: ModelFile, quantized: ModelFile) -> Path | None:
 def _cause(
     model: ModelFile, plan: PlanLike, samples: DataLike, judge: EvaluationOptions
 ) -> tuple[Finding, ...]:
-    """Return the finding on the node that adds most noise at the outputs; () where its plan cannot be run."""
+    """Return the finding on the node that adds most noise at the outputs, or () if its plan cannot be run."""
     provider = check_provider(judge.provider)
     try:
         planned = open_plan(model.prepared, read_plan(plan), plan_name(plan))

@@ -283,7 +283,7 @@ def quantize_from_samples(
 
 
 def _is_in_verdict(finding: Finding) -> bool:
-    """Whether the verdict says what was found in a profile, so that it is not told before too."""
+    """Whether the verdict has a finding of the profile, which is then not printed earlier."""
     of_samples = finding.code in ON_SAMPLES and finding.code.severity is not Severity.NOTE
     return of_samples or finding.code is Code.RANDOM_DATA
 
@@ -704,7 +704,7 @@ def _cause_in_input(verdict: Verdict, profile: KeptProfile | None) -> tuple[Find
 
 
 def _with_verdict(attempt: _Attempt, verdict: Verdict, profile: KeptProfile | None) -> QuantizeResult:
-    """Return the result of an attempt with its verdict, to which findings on its samples are added."""
+    """Return the result of an attempt with its verdict and the findings on its samples."""
     if profile is None:
         return replace(attempt.result, judged=Judged(verdict, attempt.evaluation))
     causes = [one.text for one in verdict.cause]

@@ -36,7 +36,7 @@ MIN_HELD_OUT_SAMPLES = 4
 
 @dataclass(frozen=True)
 class SampleDigests:
-    """Samples that were read, and the digests by which they are told apart.
+    """Samples that were read, and the digests that tell them apart.
 
     Attributes:
         data: the samples.

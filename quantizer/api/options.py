@@ -223,7 +223,7 @@ def settings_with(meant: Mapping[str, Any], given: Mapping[str, Any], name: str)
 
 @dataclass(frozen=True, kw_only=True)
 class Judge(EvaluationOptions):
-    """The means by which a quantized model is judged: samples, truth, metric, limits, how models are run.
+    """The means of judging a quantized model: samples, truth, metric, limits, and runs of the models.
 
     Attributes:
         labels: the truth that the metric reads, a file or folder; without a metric, or for "top-1", the class

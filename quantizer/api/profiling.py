@@ -107,7 +107,7 @@ def profile(
 
 
 def _shown(progress: Shown) -> dict[str, Any]:
-    """Return who is told of progress: the caller's function of all samples, or a bar of each pass."""
+    """Return the receiver of progress: the caller's function of all samples, or a bar of each pass."""
     wanted = asked_for(progress)
     return {"progress": wanted} if callable(wanted) else {"stage": stages(wanted)}
 
@@ -236,7 +236,7 @@ class _ProgressSoFar:
     """A progress callback that knows its last report, so that a further step can go on from there."""
 
     def __init__(self, progress: Progress | None) -> None:
-        """Begin with nothing done; `progress` is told of everything."""
+        """Begin with nothing done; `progress` receives each step."""
         self._progress, self._done = progress, 0
 
     def __call__(self, done: int, total: int | None) -> None:
@@ -295,7 +295,7 @@ def _with_noise(
 
 
 def _too_large(profile: Profile, model: ir.Model, limit: int | None) -> str:
-    """Return that the measurement would not stay below the memory limit; "" where it would."""
+    """Return that the measurement would exceed the memory limit, or "" if it would not."""
     if limit is None:
         return ""
     sizes = activation_bytes(profile)

@@ -1,4 +1,4 @@
-"""The result of `quantize`: the model, its plan, what became of the nodes, and what was measured.
+"""The result of `quantize`: the model, its plan, the kinds of its nodes, and the measured figures.
 
 Other functions take such a result, or any model: `quantized_file`.
 """
@@ -101,7 +101,7 @@ class QuantizedResult(Protocol):
 
     @property
     def plan(self) -> QuantPlan | None:
-        """Its plan; None where no plan could be run."""
+        """Its plan, or None if no plan could be run."""
 
     def quantized_model(self) -> tuple[ModelLike, str]:
         """Return the model, or its file, and a usual file name; raises ConfigError if there is no model."""
@@ -143,13 +143,13 @@ class QuantizeResult(Presented):
 
     @property
     def verdict(self) -> Verdict | None:
-        """The grade of the model, and fixes to try; None where there were no samples to see it on."""
+        """The grade of the model, and fixes to try, or None if there were no samples."""
         return None if self.judged is None else self.judged.verdict
 
     @property
     def checks(self) -> tuple[OutputCheck, ...]:
-        """The figures of the outputs on check samples before the model was written, the worst first;
-        () where it was not run."""
+        """The figures of the outputs on check samples before the model was written, the worst first, or () if
+        it was not run."""
         return tuple(
             sorted(
                 self.plan.origin.checks,
@@ -159,7 +159,7 @@ class QuantizeResult(Presented):
 
     @property
     def passed(self) -> bool:
-        """Whether every limit that was asked for is met, and no output is worth nothing."""
+        """Whether every requested limit is met, and no output is worth nothing."""
         fast = self.speed is None or self.speed.passed
         destroyed = any(check.is_destroyed for check in self.checks)
         return fast and not destroyed and (self.judged is None or self.judged.evaluation.passed)
@@ -175,13 +175,12 @@ class QuantizeResult(Presented):
 
     @property
     def predicted(self) -> PredictedTime | None:
-        """The predicted time of a run on this processor; None where it is not known."""
+        """The predicted time of a run on this processor, or None if it is not known."""
         return None if isinstance(self._prediction, str) else self._prediction
 
     @property
     def predicted_speedup(self) -> float | None:
-        """How many times as fast as float it is predicted to be on this processor; None where that is not
-        known."""
+        """The predicted speedup over float on this processor, or None if it is not known."""
         return None if self.predicted is None else self.predicted.speedup
 
     @property
@@ -192,8 +191,8 @@ class QuantizeResult(Presented):
 
     @property
     def prediction(self) -> str:
-        """The predicted time of a run on this processor, in words, or why it is not predicted; "" where the
-        plan has none."""
+        """The predicted time of a run on this processor, in words, or why it is not predicted; "" if the plan
+        has none."""
         predicted = self._prediction
         if isinstance(predicted, str):
             return predicted
@@ -270,7 +269,7 @@ class QuantizeResult(Presented):
         return f"not predicted: {unknown}; {how_to_time(target)}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return sizes, counts of nodes, reasons and findings; the plan has a `to_dict` of its own."""
+        """Return sizes, counts of nodes, reasons and findings; the plan has a separate `to_dict`."""
         return {
             "model": None if self.model_path is None else str(self.model_path),
             "float_bytes": self.float_bytes,

@@ -1,4 +1,4 @@
-"""Which quantized nodes are faster in float, from what each costs in either form. Pure.
+"""Quantized nodes that are faster in float, by their cost in either form. Pure.
 
 Every quantized node either stays quantized or falls back to float. An assignment costs the time of its nodes,
 and a conversion for each tensor whose producer and readers differ. The cheapest assignment is a minimum cut.
@@ -79,7 +79,7 @@ class Network:
 
 
 def _distances(residual: list[dict[int, float]]) -> list[int | None]:
-    """Return the distance of each node from the source, None where it cannot be reached any more."""
+    """Return the distance of each node from the source, or None if it is out of reach."""
     distances: list[int | None] = [0, *[None] * (len(residual) - 1)]
     reached, distance = [0], 0
     while reached:
@@ -501,7 +501,7 @@ PRICED = (ReasonCode.CONVERSION_COST, ReasonCode.MIXED_INPUTS, ReasonCode.NO_INT
 
 
 def with_prices(plan: QuantPlan, model: CostModel) -> QuantPlan:
-    """Return a plan in which nodes that are float for reasons of time have int8's gain and cost."""
+    """Return a plan whose nodes that are float for reasons of time have int8's gain and cost."""
     costs = model.costs(plan)
     nodes = dict(plan.nodes)
     for node in model.graph.nodes:

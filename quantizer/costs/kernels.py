@@ -108,7 +108,7 @@ class Sizes:
         return math.prod(self.shape(name))
 
     def input(self, node: Node, position: int = 0) -> Shape:
-        """Return the shape of an input; () where the node has none there."""
+        """Return the shape of an input, or () if the node has none there."""
         return self.shape(node.input(position))
 
     def output(self, node: Node) -> Shape:
@@ -223,7 +223,7 @@ def work_of(node: Node, sizes: Sizes, *, integer: bool) -> Work:
 
 
 def attention_work(node: Node, sizes: Sizes) -> tuple[Work, ...]:
-    """Return the kernels that an attention consists of, which has no measured times of its own.
+    """Return the kernels that an attention consists of; attention itself has no measured times.
 
     The scores, their Softmax, the product with the values, and the copies of the cache. They take 0.8 of its
     time for a prompt, and 0.4 where one token reads a cache of 2,048 (DECISIONS.md, 86).

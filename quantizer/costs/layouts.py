@@ -122,7 +122,7 @@ def layouts_of(
 
 
 def is_convolution(node: Node) -> bool:
-    """Whether a node wants a layout of its own."""
+    """Whether a node wants a special layout."""
     return node.facts.layout is ChannelLayout.CONVOLUTION
 
 
@@ -152,7 +152,7 @@ def _keeps_blocks(node: Node, sizes: Sizes, blocked: set[str], fused: Container[
 
 
 def _passes_blocks(node: Node, name: str, blocked: set[str]) -> bool:
-    """Whether a node that is no convolution reads a tensor in blocks as it is."""
+    """Whether a node that is no convolution reads a tensor in blocks unchanged."""
     if node.output not in blocked:
         return False
     if node.input(0) != name:

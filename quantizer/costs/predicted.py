@@ -1,4 +1,4 @@
-"""The time that each node will take, in float and as it is planned, from a table of measured kernels. Pure.
+"""The predicted time of each node, in float and as planned, from a table of measured kernels. Pure.
 
 A node's time is that of its kernel at its sizes, a change of layout belongs to the tensor where it is
 converted anyway and else to the node that makes it (of a graph input: that reads it), and a node that is a
@@ -118,7 +118,7 @@ def is_spelled(node: Node, entry: NodePlan) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class CostModel:
-    """The kernel times and sizes of a model, from which any plan of it is priced.
+    """The kernel times and sizes of a model, which price any plan of it.
 
     Attributes:
         graph: the prepared model.
@@ -333,7 +333,8 @@ class CostModel:
         return replace(work, sizes=(*work.sizes[:-1], work.sizes[-1] * self._share_of_blocks(tensor)))
 
     def _share_of_blocks(self, tensor: str) -> float:
-        """Return how many channels the blocks of a tensor have for each of its own: 16 for a single one."""
+        """Return the number of channels that the blocks of a tensor have for each real one: 16 for a single
+        one."""
         channels = (self.sizes.shape(tensor)[1:2] or (0,))[0]
         return filled_up(channels) / channels if channels else 1.0
 
@@ -490,7 +491,7 @@ class CostModel:
 
 
 def conversion_of(name: str, graph: Graph, plan: QuantPlan) -> str:
-    """Return the operator that converts an activation in a plan, "" where none does."""
+    """Return the operator that converts an activation in a plan, or ""."""
     readers = {reads_quantized(node, plan) for node, position in graph.consumers(name) if position >= 0}
     if graph.is_result(name):
         readers.add(False)

@@ -103,7 +103,7 @@ def padded_shapes(
 
 
 def _symbolic_shape(name: str, graph: Graph, profile: Profile) -> SymbolicShape | None:
-    """Return the declared shape, with sizes that all samples had alike; None where the rank is unknown."""
+    """Return the declared shape, with sizes that all samples had alike, or None if the rank is unknown."""
     declared = graph.values[name].shape
     observed = profile[name].shape if name in profile else None
     if declared is None and observed is None:

@@ -50,7 +50,7 @@ class TokenCosts:
         return all(f"MatMul:packed{bits}" in self.models[0].table.kernels for bits in (4, 8))
 
     def times(self, node: str, plan: QuantPlan) -> tuple[float, ...]:
-        """Return the microseconds of a node as it is planned, in each of the models."""
+        """Return the microseconds of a planned node, in each of the models."""
         return tuple(_planned(model, model.graph.node(node), plan, self.target) for model in self.models)
 
     def total(self, times: tuple[float, ...]) -> float:
@@ -128,7 +128,7 @@ def _is_cache(spec: InputSpec) -> bool:
 
 
 def _input_shapes(specs: tuple[InputSpec, ...], tokens: int, past: int) -> dict[str, Shape] | None:
-    """Return the shapes of all inputs in a run; None where a size is not known."""
+    """Return the shapes of all inputs in a run, or None if a size is not known."""
     shapes: dict[str, Shape] = {}
     for spec in specs:
         if spec.shape is None:

@@ -49,7 +49,7 @@ class Accuracy:
         return is_near_chance(self.float_right, self.rows, self.chance / 100.0)
 
     def rows_to_show(self, limit: float) -> int | None:
-        """Return about how many rows would show that the drop is below a limit; None where none would."""
+        """Return the approximate number of rows that would show a drop below a limit, or None."""
         if self.is_at_chance:
             return None
         differing = 1e4 * (self.only_float + self.only_quantized) / self.rows

@@ -71,7 +71,7 @@ class ClassNames:
     in_truth: tuple[str, ...] = ()
 
     def of(self, count: int) -> Mapping[int, str]:
-        """Return the names of so many classes by number: those of the first source that has as many."""
+        """Return the names of n classes by number, from the first source that has as many."""
         return self.stated(count) or (self._of_folders if len(self._of_folders) == count else {})
 
     def stated(self, count: int) -> Mapping[int, str]:

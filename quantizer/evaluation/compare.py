@@ -385,7 +385,7 @@ def classes_of(values: AnyArray, classes: ClassAxis, where: str) -> npt.NDArray[
 
 
 def class_count(values: AnyArray, classes: ClassAxis) -> int | None:
-    """Return how many classes an output has; None where that is unknown, as for integer classes."""
+    """Return the number of classes of an output, or None if it is unknown, as for integer classes."""
     axis = classes.axis_in(values.shape) if is_float(values) else None
     return None if axis is None else values.shape[axis]
 

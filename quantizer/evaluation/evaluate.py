@@ -230,7 +230,7 @@ class Evaluation(Presented):
 
     @property
     def worst_sqnr(self) -> float | None:
-        """The lowest SQNR of an output in dB; None where none is float."""
+        """The lowest SQNR of an output in dB, or None if none is float."""
         known = (output.difference.sqnr for output in self.outputs if output.difference is not None)
         return min(known, default=None)
 
@@ -411,7 +411,7 @@ def _element_kind(type_text: str) -> str:
 
 
 def _non_finite_finding(output: OutputResult) -> Finding:
-    """Return the finding on an output of which elements are NaN or Inf in one of the models."""
+    """Return the finding on an output with NaN or Inf in one of the models."""
     count = 0 if output.difference is None else output.difference.non_finite
     sentence = (
         f"output '{output.name}': {count} elements are NaN or Inf in one model only, and count in no figure "

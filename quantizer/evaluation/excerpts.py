@@ -153,7 +153,7 @@ class Excerpt:
 
     @property
     def with_picture(self) -> Excerpt:
-        """The excerpt with the picture as its file has it, read now; as it is where there is none."""
+        """The excerpt with the picture of its file, read now; unchanged if there is none."""
         if self.original is None or self.original.picture is None:
             return self
         try:

@@ -206,7 +206,7 @@ def check_gate(
 
 
 def _is_share_right(labels: bool, metric: str | MetricFunction | None) -> bool:
-    """Whether the score is in percent of what is right: of a share that is wrong, below 1 % may be wanted."""
+    """Whether the score is in percent of right answers: of wrong ones, below 1 % may be wanted."""
     if metric is None:
         return labels
     named = named_metric(metric) if isinstance(metric, str) else None

@@ -1,4 +1,4 @@
-"""Good, fair or poor: a grade of each output by what it is, and one of labels by how much was lost. Pure.
+"""Good, fair or poor: a grade of each output by its kind, and one of labels by the loss. Pure.
 
 An output is good while it is no further from float than its limit, by the figure that decides whether a plan
 holds (`output_shift`), fair with up to `FAIR` times that, and poor beyond. Of detections the worst
@@ -175,8 +175,8 @@ class OutputGrade:
 
 
 def needed_sqnr(limits: NoiseLimits) -> dict[str, float]:
-    """Return the SQNR in dB, over its power, from which each output is good as measured. Inputs of the next
-    run (states) are left out if there is another output."""
+    """Return the SQNR in dB, over its power, that makes each output good as measured. Inputs of the next run
+    (states) are left out if there is another output."""
     every = {name: _needed(limits, name) for name in limits.kinds}
     return {name: db for name, db in every.items() if db > -inf} or every
 
@@ -342,7 +342,7 @@ def decision_of(outputs: Sequence[OutputGrade], drop: Accuracy | Score | None, s
 
 
 def _decision_by_score(outputs: Sequence[OutputGrade], drop: Accuracy | Score) -> Decision:
-    """Return the grade of the outputs that a score is about, and what decides."""
+    """Return the grade of the outputs that a score reads, and the deciding figure."""
     worst: Grade = max((o.grade for o in outputs), key=lambda grade: ORDER[grade], default="none")
     shown = drop_grade(drop)
     if shown != "none":

@@ -71,7 +71,7 @@ class Latency:
 
     @property
     def words(self) -> str:
-        """Return how fast the quantized model is, in a few words; "" where that is unclear."""
+        """Return the speed of the quantized model in a few words, or "" if it is unclear."""
         if self.is_unclear:
             return ""
         return "as fast as float" if self.is_even else f"{self.speedup:.2f} times as fast as float"

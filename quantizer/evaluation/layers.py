@@ -338,7 +338,7 @@ def _in_bodies(model: ir.Model) -> dict[str, SubgraphTensor]:
 
 
 def _hidden(model: ir.Model, inner: SubgraphTensor | None) -> str:
-    """Return why a tensor inside a body cannot be read, "" where it can; None stands for one of no body."""
+    """Return why a tensor inside a body cannot be read, or "" if it can; None means that it is in no body."""
     if inner is None:
         return ""
     opset = model.opset_imports.get("", 1)
@@ -450,7 +450,7 @@ class _FunctionAfter:
 
 
 def _function_after(graph: Graph, name: str, opset: int) -> _FunctionAfter | None:
-    """Return the function after an activation, a clip too; None where there is none that can be computed."""
+    """Return the function after an activation, a clip too, or None if none can be computed."""
     following = find_following_or_clip(graph, name)
     if following is None:
         return None

@@ -82,7 +82,7 @@ def _not_finite(floats: Arrays, quantized: Arrays) -> str:
 
 
 def _dead(floats: Arrays, quantized: Arrays, classes: ClassAxis, are_scores: bool, width: float) -> str:
-    """Return that columns are constant that vary in the float model; "" where none is."""
+    """Return that columns are constant that vary in the float model, or "" if none is."""
     numbers = [(f, q) for f, q in _common(floats, quantized) if f.dtype.kind in "iub" or is_float(f)]
     pairs = [(np.asarray(f, np.float64), np.asarray(q, np.float64)) for f, q in numbers]
     if not pairs:

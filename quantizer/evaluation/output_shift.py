@@ -148,7 +148,7 @@ class OutputShift:
 
     @cached_property
     def decibels(self) -> str:
-        """The SQNR with its 95 % interval on other samples; "" where there is none."""
+        """The SQNR with its 95 % interval on other samples, or "" if there is none."""
         if not math.isfinite(self.sqnr):
             return ""
         if self.sqnr >= SAME_DB:
@@ -449,7 +449,7 @@ class JudgedSamples:
         self._samples.append((short, dict(floats), dict(quantized)))
 
     def shifts(self, limits: NoiseLimits) -> tuple[OutputShift, ...]:
-        """Return how far each output is from float on these samples, of which there is one at least."""
+        """Return the distance of each output from float on these samples, at least one."""
         inputs, floats, quantized = (list(side) for side in zip(*self._samples, strict=True))
         return output_shifts(floats, quantized, limits, inputs)
 
@@ -496,7 +496,7 @@ def _values(
     inputs: Sequence[Arrays] | None,
     free: frozenset[int],
 ) -> _Values | None:
-    """Return the values that count; None where no sample has any in common."""
+    """Return the values that count, or None if no sample has any in common."""
     kept = [
         place
         for place, (f, q) in enumerate(zip(floats, quantized, strict=True))

@@ -157,7 +157,7 @@ class TokenSums:
         return TokenAgreement(answers, same, total, len(sequences), firsts)
 
     def memory(self) -> StateMemory | None:
-        """Return the memory that the state takes for each token; None where it does not grow with them."""
+        """Return the memory of the state for each token, or None if it does not grow with them."""
         return StateMemory(self.float_bytes, self.quantized_bytes) if self.float_bytes else None
 
 

@@ -79,7 +79,7 @@ OUTPUT_TYPE_OPSET = 21
 def _float_of_border(
     graph: ir.Graph, value: ir.Value, params: QuantParams, taken: FreeNames, *, moves: bool
 ) -> list[ir.Node]:
-    """Return new nodes, the last of which gives the float values of an integer input.
+    """Return new nodes; the last gives the float values of an integer input.
 
     Usually that is DequantizeLinear. onnxruntime moves it over a Reshape or Transpose, also over one that it
     makes of MatMul and Add itself. From opset 21 on the QuantizeLinear that it writes there has two types for

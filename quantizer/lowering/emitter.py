@@ -1,4 +1,4 @@
-"""The forms of a tensor (float, quantized, dequantized), each written once and only when it is asked for.
+"""The forms of a tensor (float, quantized, dequantized), each written once, on demand.
 
 A tensor is stored in one form. It is *stored quantized* when its node has quantized outputs; else it is
 stored as float, as are graph inputs and constants. Every other form is derived from that:

@@ -1,4 +1,4 @@
-"""The ways to write one node that several forms share; the table of a form says which is for what.
+"""Node writers that several forms share.
 
 Each changes the graph through the task's emitter, puts what it adds before the node, and returns whether the
 node itself is no longer needed.

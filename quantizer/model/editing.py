@@ -24,7 +24,7 @@ def is_standard(node: ir.Node, *types: str) -> bool:
 
 
 def is_in_onnx(node: ir.Node) -> bool:
-    """Tell whether ONNX has the operator; onnxruntime has some of its own in the default domain."""
+    """Tell whether ONNX has the operator; onnxruntime adds operators to the default domain."""
     return node.domain == "" and onnx.defs.has(node.op_type)
 
 

@@ -33,7 +33,7 @@ def external_files(path: str | os.PathLike[str]) -> set[Path]:
 
 
 def _version(path: str | os.PathLike[str]) -> tuple[int, ...]:
-    """Return figures that differ when a file is replaced or written to; () where there is none."""
+    """Return figures that change when a file is replaced or written to, or () if there is no file."""
     try:
         status = os.stat(path)
     except OSError:
@@ -110,7 +110,7 @@ def _types_in(proto: onnx.ModelProto) -> frozenset[int]:
 
 
 def location_of(tensor: onnx.TensorProto) -> str:
-    """Return the name of the file that a tensor has its data in, "" where none is given."""
+    """Return the name of the tensor's external data file, or "" if it has none."""
     return next((str(entry.value) for entry in reversed(tensor.external_data) if entry.key == "location"), "")
 
 
@@ -165,7 +165,7 @@ def check_external(proto: onnx.ModelProto, path: str | os.PathLike[str]) -> None
 
 
 def _folder_of(path: Path, location: str) -> str:
-    """Return the folder of the model in which a location is, links followed, as an absolute path; "" if none.
+    """Return the absolute folder of the model that contains a location, links followed, or "" if none does.
 
     The folder is that of the file as it is named, or else that of the file that a link leads to.
     """
@@ -240,7 +240,7 @@ class WidenedTensor(ir.LazyTensor):
         self.narrow = narrow
 
     def first(self, count: int) -> npt.NDArray[np.float32]:
-        """Return so many elements in their order, without the others."""
+        """Keep the first n elements."""
         array: npt.NDArray[np.float32] = self.narrow.numpy().flat[:count].astype(np.float32)
         return array
 
@@ -250,7 +250,7 @@ def _widened(narrow: ir.TensorProtocol) -> ir.TensorProtocol:
 
 
 def in_file(tensor: ir.TensorProtocol) -> ir.ExternalTensor | None:
-    """Return the tensor in a file that the elements of a constant are read from; None where they are not."""
+    """Return the external tensor that backs a constant, or None."""
     source = tensor.narrow if isinstance(tensor, WidenedTensor) else tensor
     return source if isinstance(source, ir.ExternalTensor) else None
 

@@ -1,4 +1,4 @@
-"""Names of model files: which file of a folder is the model, and what a quantized model is called.
+"""Names of model files: the model's file in a folder, and the usual name of a quantized model.
 
 Exporters write a folder with the ONNX file, its weights, tokenizer and settings. The command line imports
 this module, which imports little.

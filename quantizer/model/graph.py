@@ -31,7 +31,7 @@ def name_of(item: ir.Node | ir.Value | None) -> str:
 
 
 def input_name(node: ir.Node, position: int) -> str:
-    """Return the name of a node's input at a position, "" where the node has none there."""
+    """Return the name of a node's input at a position, or "" if it has none there."""
     return name_of(node.inputs[position]) if position < len(node.inputs) else ""
 
 

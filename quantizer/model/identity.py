@@ -54,7 +54,7 @@ def model_id(model: ir.Model, file: str) -> ModelId:
 
 
 def check_model(expected: ModelId, actual: ModelId, what: str, *, same_weights: bool = True) -> None:
-    """Raise ProfileError if a profile or plan, named `what` in messages, was made for another model.
+    """Raise ProfileError if a profile or plan, named `what` in messages, belongs to another model.
 
     Without `same_weights` only the graphs have to be equal.
     """

@@ -271,7 +271,7 @@ def _detach(model: ir.Model) -> None:
 
 
 def _own(tensor: ir.serde.TensorProtoTensor) -> ir.TensorProtocol:
-    """Return the tensor in memory of its own, in a shape that is written as it was read."""
+    """Return a tensor in separate memory, with the shape kept as it was read."""
     plain = tensor.dtype != ir.DataType.STRING and tensor.dtype.bitwidth >= 8
     plain = plain and bool(tensor.name or not tensor.raw.HasField("name"))
     if plain and tensor.raw.HasField("raw_data") and not tensor.doc_string and not tensor.metadata_props:

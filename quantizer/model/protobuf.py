@@ -125,5 +125,5 @@ def all_tensors(proto: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
 
 
 def is_outside(tensor: onnx.TensorProto) -> bool:
-    """Tell whether the data of a tensor is in a file of its own."""
+    """Tell whether a tensor's data is in a separate file."""
     return bool(tensor.data_location == onnx.TensorProto.EXTERNAL)

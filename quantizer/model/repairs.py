@@ -1,4 +1,4 @@
-"""Checks of a model file before it is converted, and repairs of what onnxruntime takes all the same.
+"""Checks of a model file before it is converted, and repairs of faults that onnxruntime accepts.
 
 A repaired model computes what onnxruntime computes with the file as it is, and a note says what was repaired.
 Each repair is there for files that somebody has:
@@ -252,7 +252,7 @@ def _check_amount(tensor: onnx.TensorProto, where: str) -> None:
 
 
 def _check_input(value: onnx.ValueInfoProto, where: str) -> None:
-    """Raise for an input of the main graph of which no sample can be given; onnxruntime refuses these too."""
+    """Raise for an input of the main graph that no sample can fill; onnxruntime refuses these too."""
     where, kind = f"{where}: input '{value.name}'", value.type
     if kind.HasField("map_type"):
         raise ModelError(f"{where}: is a map; export the model with tensors as inputs")
@@ -279,7 +279,7 @@ Mends = Iterator[str]
 
 
 def mend(proto: onnx.ModelProto) -> tuple[Finding, ...]:
-    """Mend all that is listed in `MENDS` and return what was. `check_proto` has passed the model."""
+    """Mend each fault listed in `MENDS` and return the mended ones. `check_proto` has passed the model."""
     sentences = dict.fromkeys(sentence for step in MENDS for sentence in step(proto))
     return tuple(Finding(Code.MODEL_MENDED, sentence) for sentence in sentences)
 

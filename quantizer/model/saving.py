@@ -39,7 +39,7 @@ def has_external_data(model: ir.Model) -> bool:
 
 
 def weight_files(model: ir.Model) -> set[Path]:
-    """Return the files in which a model in memory has weights."""
+    """Return the files that hold the weights of a model in memory."""
     found = map(in_file, _constants(model))
     return {Path(tensor.path) for tensor in found if tensor is not None}
 

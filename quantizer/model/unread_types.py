@@ -26,7 +26,7 @@ def unread_constants(model: ir.Model) -> Iterator[tuple[ir.Node, ir.Value]]:
 
 
 def result_type(node: ir.Node) -> ir.DataType:
-    """Return the type of what a DequantizeLinear makes."""
+    """Return the type of a DequantizeLinear's result."""
     stated = node.attributes.get_int("output_dtype", 0)
     scale = node.inputs[1]
     return ir.DataType(stated) if stated else (scale and scale.dtype) or ir.DataType.FLOAT
@@ -45,7 +45,7 @@ def replace_by(node: ir.Node, value: ir.Value, quantized: ir.Value) -> None:
 
 
 def without_unread(model: ir.Model) -> ir.Model:
-    """Return a model to be loaded and not run: further inputs stand for what is read of such constants."""
+    """Return a model to load and not to run: further inputs stand for the values read of such constants."""
     copy = model.clone()
     taken = {value.name for graph in copy.graphs() for node in graph for value in node.outputs if value.name}
     taken |= {value.name for graph in copy.graphs() for value in graph.initializers.values() if value.name}

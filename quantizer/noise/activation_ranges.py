@@ -217,7 +217,7 @@ def clip_outputs(graph: Graph) -> dict[str, str]:
 
 
 def with_clip_profiles(profile: Profile, graph: Graph) -> Profile:
-    """Return the profile in which a tensor that only a clip reads has the profile of the clip's output.
+    """Return the profile with the clip's output in place of a tensor that only the clip reads.
 
     Then a profile of all tensors and one of the needed tensors lead to the same plan.
     """

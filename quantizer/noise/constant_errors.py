@@ -25,7 +25,7 @@ from .value_paths import maker_of
 
 
 def without_constant_errors(graph: Graph, profile: Profile, opset: int) -> frozenset[str]:
-    """Return the tensors of the main graph to which no constant may be added, not even a small one."""
+    """Return the tensors of the main graph that tolerate no added constant, not even a small one."""
     strict, relative = set[str](), set[str]()
     parts = (node_view(part) for node in graph.nodes for part in chain_nodes(node.ir_node))
     for node in reversed(list(parts)):

@@ -1,4 +1,4 @@
-"""Estimated SQNR of outputs: the band in which it is expected, and held against what was measured. Pure."""
+"""Estimated SQNR of outputs: its expected band, and the comparison with the measured one. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The noise estimate of a plan: where it rounds, how much noise that is, and what it comes to at the outputs.
+"""The noise estimate of a plan: its roundings, their noise, and the sum at the outputs.
 
 Pure. `propagation` says how noise travels; this module says where it enters.
 """

@@ -188,7 +188,7 @@ def fillers_as_infinities(
 
 
 def with_fillers_apart(profile: Profile, graph: Graph) -> Profile:
-    """Return the profile in which vanishing fillers of tensors count as infinities.
+    """Return the profile with vanishing fillers of tensors counted as infinities.
 
     Their bins can be far wider than all other values. Then the values come from the tensor's sources: the
     tensor that a mask of zeros and fillers is added to, or that is chosen beside a filler.

@@ -1,4 +1,4 @@
-"""A profile of the outputs alone, from which their kinds are decided where a model's own is not at hand."""
+"""A profile of the outputs alone, which decides their kinds if a model's own is not at hand."""
 
 from __future__ import annotations
 

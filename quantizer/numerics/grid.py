@@ -1,4 +1,4 @@
-"""The grid of the quantized values of a type: to which of them a value is rounded, and what is lost by that.
+"""The grid of the quantized values of a type: rounding to it, and the loss.
 
 Values are in units of the scale, less the zero point. The steps of integers are all 1; those of
 floating-point types are as long as the values are large.

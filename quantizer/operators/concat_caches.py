@@ -1,4 +1,4 @@
-"""The caches of a decoder in standard operators: a Concat appends what is new to an input of the model, and
+"""The caches of a decoder in standard operators: a Concat appends new values to an input of the model, and
 its result is an output. They are found by structure; names decide nothing.
 
     past_key_values.0.key ─┐
@@ -99,7 +99,7 @@ def concat_caches(graph: Graph) -> tuple[ConcatCache, ...]:
 
 
 def _grown_input(node: Node, graph: Graph) -> str:
-    """Return the float32 input of the model to which a node appends along an axis of any size, else ""."""
+    """Return the float32 model input that a node appends to along an axis of any size, or ""."""
     if node.op_type != "Concat" or node.domain or len(node.inputs) < 2:
         return ""
     past = node.inputs[0]
@@ -125,7 +125,7 @@ def _passing(graph: Graph, growing: list[ConcatCache], ends: _Ends) -> Iterator[
     known = {name for cache in growing for name in (cache.past, cache.present)}
 
     def growths(name: str) -> list[int]:
-        """Return the axes along which an input or output of such a shape may be of any length."""
+        """Return the axes of an input or output that may have any length."""
         shape = graph.shape(name)
         if name in known or graph.dtype(name) is not ir.DataType.FLOAT or shape is None:
             return []

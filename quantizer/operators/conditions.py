@@ -133,17 +133,17 @@ def average_of_window(node: Node, graph: Graph) -> str:
 
 
 def above_zero(node: Node, graph: Graph) -> tuple[float, float]:
-    """Return the interval in which Relu rises."""
+    """Return the interval that Relu rises on."""
     return 0.0, math.inf
 
 
 def hard_swish_rises(node: Node, graph: Graph) -> tuple[float, float]:
-    """Return the interval in which HardSwish changes."""
+    """Return the interval that HardSwish changes on."""
     return -3.0, math.inf
 
 
 def hard_sigmoid_rises(node: Node, graph: Graph) -> tuple[float, float]:
-    """Return the interval in which HardSigmoid rises."""
+    """Return the interval that HardSigmoid rises on."""
     alpha, beta = node.attributes.get_float("alpha", 0.2), node.attributes.get_float("beta", 0.5)
     return (-beta / alpha, (1.0 - beta) / alpha) if alpha > 0.0 else (-math.inf, math.inf)
 

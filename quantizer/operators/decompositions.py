@@ -57,7 +57,7 @@ def decomposed_function(marker: Node, graph: Graph) -> DecomposedFunction | None
 
 
 def pointwise_function(last: Node, graph: Graph) -> DecomposedFunction | None:
-    """Return the function of one variable (SiLU, Gelu) whose result a node returns, None where it is none."""
+    """Return the function of one variable (SiLU, Gelu) that makes a node's result, or None."""
     nodes = [last]
     for _ in range(MAX_NODES_AFTER_MARKER):
         producers = [graph.producer(name) for node in nodes for name in node.inputs]

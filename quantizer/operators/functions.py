@@ -1,4 +1,4 @@
-"""Unary functions: what a node, or a fused pointwise chain of nodes, with one varying input computes.
+"""Unary functions: the function of a node, or a fused pointwise chain, with one varying input.
 
 Planning asks how steep such a function is, lowering what its look-up table holds.
 """
@@ -277,7 +277,7 @@ def fused_function(chain: PointwiseChain, opset: int) -> FusedFunction | None:
 
 
 def _slope_of_gate(chain: PointwiseChain) -> float | None:
-    """Return the factor of x before its sigmoid, None where that is not a constant number."""
+    """Return the factor of x before its sigmoid, or None if it is no constant number."""
     gate = next(node for node in chain.nodes if node.op_type == "Sigmoid")
     if gate.inputs[0] is chain.source:
         return 1.0

@@ -51,7 +51,7 @@ class Node:
     rule: Rule | None
 
     def input(self, position: int) -> str:
-        """Return the name of the input at a position, "" where there is none."""
+        """Return the name of the input at a position, or ""."""
         return self.inputs[position] if position < len(self.inputs) else ""
 
     @property
@@ -92,7 +92,7 @@ the node holds as an attribute reads the value."""
 
 
 def node_view(node: ir.Node) -> Node:
-    """Return the view of a node as it is now."""
+    """Return the current view of a node."""
     facts = facts_of(node)
     return Node(
         node,
@@ -175,7 +175,7 @@ class Graph:
         return len(self.consumers(name)) == 1 and not self.is_result(name)
 
     def only_reader(self, name: str) -> Node | None:
-        """Return the node that alone reads the value; None where several do, or none."""
+        """Return the only node that reads the value, or None if several do, or none."""
         return self.consumers(name)[0][0] if self.is_read_once(name) else None
 
     def constant(self, name: str) -> npt.NDArray[np.generic] | None:

@@ -205,7 +205,7 @@ def sum_gain(noisy: NoisyInput, result: str) -> float | None:
 
 
 def unit_gain(noisy: NoisyInput, result: str) -> float | None:
-    """Noise goes through as it is."""
+    """Noise passes unchanged."""
     return 1.0
 
 

@@ -57,7 +57,7 @@ def saturates_to_unit(result: QuantParams) -> bool:
 
 
 def slope_params(slopes: npt.NDArray[Any], qtype: QuantType, *, power_of_two: bool) -> QuantParams:
-    """Return the parameters of the slopes of PRelu in which 0 and 1 both are quantized values.
+    """Return the parameters of the slopes of PRelu that have 0 and 1 among their quantized values.
 
     So slopes less 1 are the same integers, with another zero point. If no slope is above 1, 1 is the largest
     quantized value. Slopes are finite, of any shape.

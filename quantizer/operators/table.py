@@ -971,7 +971,7 @@ CONVERSIONS = (QUANTIZE, DEQUANTIZE)
 
 
 def _chain_changes(node: Node, graph: Graph) -> tuple[float, float]:
-    """Return the interval in which a chain changes: that of the nodes that read its source."""
+    """Return the interval that a chain changes on: that of the nodes that read its source."""
     from .graph import node_view
 
     chain, low, high = chain_of(node.ir_node), math.inf, -math.inf
@@ -1014,7 +1014,7 @@ def facts_of(node: ir.Node | Node) -> Operator:
 
 
 def rule_of(node: ir.Node | Node) -> Rule | None:
-    """Return the entry for the operator of `node`, None where it cannot be quantized."""
+    """Return the entry for the operator of `node`, or None if it cannot be quantized."""
     entry = facts_of(node)
     return entry if isinstance(entry, Rule) else None
 

@@ -1,4 +1,4 @@
-"""The input of a dynamic LSTM in two parts of 8 bits: a coarse one, and what it leaves, in finer steps. Pure.
+"""The input of a dynamic LSTM in two parts of 8 bits: a coarse one, and the rest in finer steps. Pure.
 
 onnxruntime's operator quantizes all of its input with one scale. Where that is too coarse, as for spectra
 whose levels differ by decades, the operator is given twice the features: the input rounded to 8 bits, whose

@@ -104,7 +104,7 @@ class WeightLayout:
         return bool(self.data_swapped_by) and node.attributes.get_int(self.data_swapped_by, 0) != 0
 
     def shape_beside_result(self, size: int, rank: int) -> tuple[int, ...]:
-        """Return the shape in which one number for each output channel broadcasts with a result of `rank`."""
+        """Return the shape that broadcasts one number for each output channel with a result of `rank`."""
         assert self.result_axis is not None
         return (size, *(1,) * (rank - 1 - self.result_axis % rank))
 

@@ -126,7 +126,7 @@ class _Demand:
 
 
 def _demand(node: Node, graph: Graph, plan: QuantPlan) -> _Demand:
-    """Return a node's demands; one that is not known to compute channel by channel leaves all as it is."""
+    """Return a node's demands; a node that may mix channels leaves all unchanged."""
     entry, rule = plan.nodes[node.name], node.rule
     is_gathered = entry.kind is Kind.LOOKUP_TABLE and entry.implementation == Implementation.PORTABLE
     demand: _Demand | None = None
@@ -154,7 +154,7 @@ def _is_depthwise(node: Node) -> bool:
 
 
 def _demand_of_convolution(node: Node, graph: Graph) -> _Demand | None:
-    """Return a convolution's demands; None where others read its constants, or its groups are wide."""
+    """Return a convolution's demands, or None if others read its constants or its groups are wide."""
     indices = [index for index in (1, 2) if node.input(index)]
     if not all(_belongs_to_one_node(graph, node.input(index)) for index in indices):
         return None
@@ -171,7 +171,7 @@ def _belongs_to_one_node(graph: Graph, name: str) -> bool:
 
 
 def _demand_of_elementwise(node: Node, graph: Graph) -> _Demand | None:
-    """Return an elementwise operator's demands; None where its operands do not allow."""
+    """Return an elementwise operator's demands, or None if its operands do not allow any."""
     result = node.output
     shape = graph.shape(result)
     if shape is None or len(shape) < 3 or shape[CHANNELS] is None:

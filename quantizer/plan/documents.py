@@ -1,4 +1,4 @@
-"""Profiles and plans from files, by what a file says of itself.
+"""Profiles and plans from files, by the format that a file states.
 
 Files of qprof are read here. Those of other tools are read and written by a plug-in, which `READING` and
 `WRITING` name: without it they are refused.

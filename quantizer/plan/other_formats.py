@@ -1,4 +1,4 @@
-"""Formats of weights that are not all what was asked for, as a sentence."""
+"""Formats of weights that differ from the requested one, as a sentence."""
 
 from __future__ import annotations
 

@@ -352,12 +352,12 @@ class PredictedTime:
 
     @property
     def error_text(self) -> str:
-        """Return in words how far the prediction may be off, "" where that is not known."""
+        """Return the error of the prediction in words, or "" if it is not known."""
         return f"within {self.error:.0%} for nine of ten models".replace("%", " %") if self.error else ""
 
     @property
     def speedups_text(self) -> str:
-        """Return the speedup of a prompt and of an answer; "" where the model takes no tokens."""
+        """Return the speedup of a prompt and of an answer, or "" if the model takes no tokens."""
         parts = (("prompt", self.prompt, self.prompt_ratio), ("answer", self.answer, self.answer_ratio))
         return ", ".join(f"{name} of {tokens} tokens {1 / part:.2f}" for name, tokens, part in parts if part)
 
@@ -507,11 +507,11 @@ class QuantPlan(Presented):
         return sorted(by_reason, key=lambda group: -len(group[2]))
 
     def params_read(self, node: str, position: int, tensor: str) -> QuantParams | None:
-        """Return the parameters in which a node reads a tensor: its own, or those of the tensor."""
+        """Return the parameters that a node reads a tensor with: its own, or those of the tensor."""
         return self.nodes[node].inputs.get(position, self.tensors.get(tensor))
 
     def float_type_of(self, node: str, inputs: Sequence[str]) -> str:
-        """Return the floating-point type in which a node reads data and weight, "" for none.
+        """Return the floating-point type that a node reads data and weight in, or "".
 
         Args:
             node: its name.

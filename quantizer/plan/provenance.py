@@ -167,7 +167,7 @@ def _band(ends: Any) -> tuple[float, float]:
 
 
 def borders_in(metadata: Mapping[str, str]) -> dict[str, Border]:
-    """Return the inputs and outputs that a model's metadata say are integers; none where they are spoiled."""
+    """Return the inputs and outputs that are integers by a model's metadata, or none if they are spoiled."""
 
     def border(entry: Any) -> Border:
         scales, axis = entry["scale"], entry.get("axis")

@@ -245,7 +245,7 @@ _NAMED = 3
 
 
 class UnfitNodesError(PlanError):
-    """Nodes cannot be quantized as planned; a plan in which they stay float can be made.
+    """Nodes cannot be quantized as planned; a plan that leaves them float can be made.
 
     Attributes:
         reasons: why each node has to stay float.

@@ -1,4 +1,4 @@
-"""Tensors of which 8 bits leave nothing in a result: their step is more than the result varies by. Pure.
+"""Tensors whose 8-bit step exceeds the variation of a result. Pure.
 
 A mask is filled with -1e9, and a maximum passes the fillers over; boxes in pixels lie beside scores below 1;
 a model takes 101325 from a pressure. The tensor itself has a good SQNR, and what is made of it by moving,

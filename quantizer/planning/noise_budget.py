@@ -486,7 +486,7 @@ UNNOTICED_DB = tuned(
 def _with_int8_weights_in_budget(
     facts: PlanningFacts, plan: QuantPlan, estimator: NoiseEstimator, flow: NoiseFlow, allowed: Floats
 ) -> QuantPlan:
-    """Return a plan in which float nodes have int8 weights as far as the noise budget allows.
+    """Return a plan whose float nodes have int8 weights, as far as the noise budget allows.
 
     A weight that is dequantized when the model is loaded makes the file smaller, and saves no time. So its
     noise may only use the part of the budget that quantized nodes leave, and no more of that than goes

@@ -1,4 +1,4 @@
-"""The order in which a plan is made: facts, a first plan, adjustments, what the kernels want.
+"""The order of planning: facts, a first plan, adjustments, the shapes that kernels prefer.
 
     facts = model_facts(prepared, profile, recipe)  what is known, and the chains that are planned as one node
     planned = first_plan(facts)                     choices, shared scales, parameters (`planner.decide`),

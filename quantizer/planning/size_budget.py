@@ -1,4 +1,4 @@
-"""Formats of weights that do not all have the one that was asked for. Pure.
+"""Formats of weights that differ from the requested one. Pure.
 
 With few bits and without `fit_size` a model with an embedding table has 8 bits in its tables, and in the
 products that no other weight follows: what makes the words of a language model, and what scores them. Their

@@ -1,4 +1,4 @@
-"""Removal of what is not used: dead nodes, unused outputs and constants, copies of constants.
+"""Removal of dead nodes, unused outputs and constants, and copies of constants.
 
 The passes of onnx_ir for unused nodes and equal initialisers do more than these, and would change what is
 prepared. RemoveUnusedNodesPass blanks unused outputs in the middle of a node (the first output of an LSTM

@@ -152,7 +152,7 @@ def _graph_of_results(node: ir.Node, results: Sequence[Array]) -> ir.Graph:
 
 
 def _read_what_is_there(node: ir.Node, wanted: FoldedNode, graph: ir.Graph) -> bool:
-    """Have the readers of a node read what an equal one, in another subgraph, came to before.
+    """Have the readers of a node read the result of an equal one in another subgraph.
 
     Returns whether that is there.
     """
@@ -248,7 +248,7 @@ def _constant_inputs(node: ir.Node, narrow: ir.DataType | None) -> list[Array | 
 
 
 def _moved_type(node: ir.Node) -> ir.DataType | None:
-    """Return the type of 16 bits in which all floats are stored that a node moves, None where it does not."""
+    """Return the 16-bit type that all floats moved by a node are stored in, or None."""
     types = {
         value.const_value.narrow.dtype if isinstance(value.const_value, WidenedTensor) else None
         for value in node.inputs
@@ -264,7 +264,7 @@ Known: TypeAlias = dict[object, list[Array] | None]
 def _computed(
     node: ir.Node, inputs: Sequence[Array | None], version: int, known: Known
 ) -> list[Array] | None:
-    """Return the outputs as `_evaluate` does, from what is known where an equal node was evaluated."""
+    """Return the outputs as `_evaluate` does, reusing the result of an equal node."""
     computation = _computation(node, inputs)
     if computation is None:
         return _evaluate(node, inputs, version)

@@ -63,7 +63,7 @@ def einsum(new: Replacement) -> Results:
 
 
 def _equation(text: str, values: Sequence[ir.Value]) -> Equation | None:
-    """Read an equation; None where it is not one of products and sums of tensors of these ranks."""
+    """Read an equation, or return None if it is not one of products and sums of tensors of these ranks."""
     left, arrow, result = text.replace(" ", "").partition("->")
     terms = left.split(",")
     letters = left.replace(",", "").replace("...", "")
@@ -94,7 +94,7 @@ def _equation(text: str, values: Sequence[ir.Value]) -> Equation | None:
 
 
 def _sizes(terms: Sequence[str], values: Sequence[ir.Value], result: str) -> dict[str, int] | None:
-    """Return the known sizes of indices; None where one of size 1 meets another in what is not broadcast."""
+    """Return the known sizes of indices, or None if size 1 meets another without broadcasting."""
     sizes: dict[str, int] = {}
     for term, value in zip(terms, values, strict=True):
         for letter, dim in zip(term, value.shape or (), strict=False):

@@ -101,7 +101,7 @@ def narrow_constants(model: ir.Model, dtype: ir.DataType) -> ir.Model:
 
 
 def _narrowed(value: ir.Value, dtype: ir.DataType) -> ir.TensorProtocol | None:
-    """Return a large float32 constant in `dtype`; None where a value would change, and for all others."""
+    """Return a large float32 constant in `dtype`, or None if a value would change, and for all others."""
     tensor = value.const_value
     if tensor is None or tensor.dtype != WIDE or tensor.size < MIN_NARROWED:
         return None

@@ -354,7 +354,7 @@ def _is_product(value: ir.Value) -> bool:
 
 
 def _reading_convolutions(node: ir.Node, *, unpadded: bool) -> tuple[ir.Node, ...]:
-    """Return the Convs that alone read the result of a node, () where others do or one is padded."""
+    """Return the Convs that alone read the result of a node, or () if others do or one is padded."""
     value = node.outputs[0]
     uses = [] if value.is_graph_output() or is_captured(value) else list(value.uses())
     for use in uses:

@@ -315,7 +315,7 @@ class ModelFile(os.PathLike[str]):
 
     @property
     def destination(self) -> Path:
-        """The file, or what it becomes."""
+        """The file, or its future path."""
         return self.output or self.path
 
     @cached_property
@@ -494,7 +494,7 @@ def with_shapes_of_run(prepared: PreparedModel, profile: Profile) -> PreparedMod
 
 
 def _shapes_of_run(graph: Graph, profile: Profile) -> dict[str, tuple[Dim, ...]]:
-    """Return the shapes of the tensors of which a profile alone has one."""
+    """Return the shapes of the tensors that only a profile knows."""
     shapes: dict[str, tuple[Dim, ...]] = {}
     for name, value in graph.values.items():
         tensor = profile.get(name)

@@ -20,7 +20,7 @@ class Replacement:
         self.node, self.opset, self._graph, self._taken = node, opset, node.graph, taken
 
     def input(self, index: int) -> ir.Value | None:
-        """Return an input, None where it is left out."""
+        """Return an input, or None if it is left out."""
         return self.node.inputs[index] if has_input(self.node, index) else None
 
     def add(

@@ -109,7 +109,7 @@ def _inferred(model: ir.Model) -> dict[str, onnx.ValueInfoProto]:
 
 
 def _drop_ceil_mode(model: ir.Model, inferred: Mapping[str, onnx.ValueInfoProto]) -> bool:
-    """Remove `ceil_mode` from the first pool to which it adds only empty windows; return if there is one.
+    """Remove `ceil_mode` from the first pool that it only gives empty windows; return if there is one.
 
     Shapes inferred after that pool are wrong until they are inferred again.
     """
@@ -204,7 +204,7 @@ def _set_contrib_shapes(model: ir.Model) -> int:
 
 
 def _contrib_outputs(node: ir.Node) -> Iterator[tuple[int, ir.Value, Dims | None]]:
-    """Yield outputs by index, a value of the same type, and the dimensions, None where they are unknown."""
+    """Yield outputs by index, a value of the same type, and the dimensions, None for unknown ones."""
     if node.domain not in ("", MICROSOFT) or not node.inputs or node.inputs[0] is None:
         return
     first = node.inputs[0]

@@ -1,4 +1,4 @@
-"""The message of a model for ONNX's shape inference: what that reads, and no large constants.
+"""The message of a model for ONNX's shape inference, without large constants.
 
 It is written in protobuf's wire format. `ir.to_proto` took seven times as long as the inference itself, for
 texts and checks that a file needs, and the message had to be made bytes afterwards.
@@ -31,7 +31,7 @@ inputs that takes; it is written as this."""
 
 
 def skeleton(model: ir.Model) -> bytes:
-    """Return the model as a protobuf in which large constants are inputs, without their values."""
+    """Return the model as a protobuf; large constants become inputs, without values."""
     writer = _Writer(model.graph.opset_imports.get("", 0))
     opsets = (
         _bytes(onnx.OperatorSetIdProto(domain=domain, version=version))

@@ -43,7 +43,7 @@ _imported, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 
 
 def __getattr__(name: str) -> Any:
-    """Return what has a public name; with the first, the modules that all of them need are imported.
+    """Return the object of a public name; the first call imports the modules that all names need.
 
     Raises:
         AttributeError: there is no such name; the nearest is suggested.

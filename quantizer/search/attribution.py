@@ -80,7 +80,7 @@ class OutputNoise:
 
     @property
     def sqnr(self) -> float | None:
-        """SQNR in dB; None where nothing differs."""
+        """SQNR in dB, or None if nothing differs."""
         return -10.0 * math.log10(self.share) if self.share > 1e-30 else None
 
     def part(self, of: float) -> OutputNoise:
@@ -180,7 +180,7 @@ class Attribution:
 
     @property
     def cause(self) -> tuple[Finding, ...]:
-        """The finding on the node that adds most noise; () where there is none."""
+        """The finding on the node that adds most noise, or ()."""
         if not self.is_noise:
             return ()
         worst, percent, gain = self.nodes[0], 100.0 * self.shares()[0], self.gain
@@ -338,7 +338,7 @@ def _names(nodes: Sequence[AttributedNode]) -> tuple[str, ...]:
 
 
 def _power(noises: Noises, whole: Noises) -> float:
-    """Return the noise of a group at the output that decides, a small part of which is that of its signal."""
+    """Return the noise of a group at the deciding output; a small part of its signal counts as noise."""
     deciding = max(whole, key=lambda name: (whole[name].figure, whole[name].share), default="")
     own = noises.get(deciding, OutputNoise(0.0, 0.0))
     return own.figure or 1e-9 * own.share

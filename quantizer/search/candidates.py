@@ -91,7 +91,7 @@ OnTrial = Callable[[int, Trial], None]
 
 @dataclass(frozen=True)
 class RankedNode:
-    """A node, or several that are left float together, in the order in which that is worth its time.
+    """A node, or several that are left float together, with a rank by worth in time.
 
     Attributes:
         nodes: their names.

@@ -1,4 +1,4 @@
-"""Fixes of a model that is not good: settings that are proposed, in the order in which they are tried. Pure.
+"""Fixes of a model that is not good: proposed settings, in the order of trial. Pure.
 
 Each is made as its command makes it, run on check samples, written, and judged on the held-out samples
 (`loop`); what makes no other plan, or no better model, is no fix and is not told. How many are tried is a
@@ -175,7 +175,7 @@ def cheap_fixes(failing: Failing) -> Iterator[Fix]:
 
 
 def lacking(worst: OutputGrade | None) -> float | None:
-    """Return the decibels by which a fix is to make the output better that decides; None where none tells."""
+    """Return the decibels that a fix must add to the deciding output, or None if nothing tells."""
     if worst is None or worst.sqnr is None or not isfinite(worst.sqnr):
         return None
     return max(0.0, worst.needed - worst.sqnr) + HEADROOM_DB

@@ -126,7 +126,7 @@ class _Check:
         self.exact = self._run(self.model, self.outputs, samples)
 
     def excess(self, wide: Collection[str]) -> float:
-        """Return how far the worst output is off with float16, over what it may be."""
+        """Return the error of the worst output with float16, over its limit."""
         outputs = self._run(self._narrow(wide), self.outputs, self.samples)
         floats, others = (
             [
@@ -167,7 +167,7 @@ class _Check:
         return found
 
     def _made_wider(self, node: Node, wide: Collection[str], reach: int) -> Iterator[str]:
-        """Yield the node, and the nodes before it that make what it reads, over so many that are float16."""
+        """Yield the node, and the float16 nodes before it that make its inputs, over growing numbers."""
         waiting, seen = [(node, reach)], set[str]()
         while waiting:
             one, left = waiting.pop(0)

@@ -83,7 +83,7 @@ def ranked_nodes(
     axes = class_axes(planned.model)
 
     def noise_of(quantized: Sequence[Outputs] | None) -> float:
-        """Return the noise over signal; 0 of what cannot be run."""
+        """Return the noise over signal, 0 if it cannot be run."""
         if quantized is None:
             return 0.0
         if noise is not None:
@@ -161,7 +161,7 @@ class NodesAlone:
     def _with_own_state(
         self, groups: Sequence[Group], names: tuple[str, ...]
     ) -> Iterator[tuple[Group, list[Outputs] | None]]:
-        """Run the whole model for each group: with a state of its own no tensor is that of another one."""
+        """Run the whole model for each group: a separate state keeps their tensors apart."""
         for group in groups:
             try:
                 outputs = self._in_steps(self._alone(group))

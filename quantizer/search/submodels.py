@@ -1,4 +1,4 @@
-"""A model split into submodels of consecutive nodes, each of which is lowered and run by itself.
+"""A model split into submodels of consecutive nodes; each is lowered and run alone.
 
 A submodel reads tensors of earlier nodes and returns those that later nodes, or the caller, read. All
 tensors cross its ends as float values: a quantized tensor is dequantized where a submodel ends, and the

@@ -1,4 +1,4 @@
-"""The verdict on a quantized model: how good, how large, how fast, why, and what to try. Pure.
+"""The verdict on a quantized model: quality, size, speed, cause and fixes. Pure.
 
 `verdict_of` holds the grades of what was measured (`evaluation.grades`) beside what the model consists of and
 costs; `with_fixes` adds what to try (`fixes`).
@@ -127,7 +127,7 @@ class Composition:
 
     @property
     def lines(self) -> Iterator[tuple[str, str]]:
-        """Yield name and text: what is quantized, and which products are not and why."""
+        """Yield name and text: the quantized part, and the products left float with the reason."""
         yield "int8", self.text
         if self.float_products:
             yield "float", self.float_products
@@ -473,7 +473,7 @@ class Verdict(Presented):
 
     @property
     def cause(self) -> tuple[Finding, ...]:
-        """The finding on the main cost; () where the model is good, or nothing is the main cause."""
+        """The finding on the main cost, or () if the model is good or has no main cause."""
         return tuple(finding for finding in self.findings if finding.code is Code.MAIN_CAUSE)
 
     @property
@@ -534,7 +534,7 @@ class Verdict(Presented):
 
     @property
     def is_unsure(self) -> bool:
-        """Whether an output speaks against the model, and the score, as far as it is known, does not."""
+        """Whether an output speaks against the model, and the score, if known, does not."""
         scored, by = self.score or self.accuracy, self.decision.by
         if scored is None or by != "outputs" or self.decision.overruled:
             return False
@@ -583,8 +583,8 @@ class Verdict(Presented):
 
     @property
     def has_floats_speed(self) -> bool:
-        """Whether the model computes what the float one does, and as fast as far as that is known: weights
-        alone are quantized, and neither times nor their prediction tell that reading them matters."""
+        """Whether the model has float's computation, and its speed as far as that is known: weights alone are
+        quantized, and neither times nor their prediction show a gain from reading them."""
         if self.latency is None and self.predicted is None:
             return self.composition.is_unprofitable
         return (self.composition.is_weights_only or not self.composition.uses_integers) and self.cost.is_even

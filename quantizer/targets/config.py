@@ -409,7 +409,7 @@ class QuantConfig:
 
     @property
     def is_float16(self) -> bool:
-        """Whether what stays float is float16 where it can be."""
+        """Whether float nodes are float16 if they can be."""
         return self.float_type == "float16"
 
     @property

@@ -168,7 +168,7 @@ def _producer(node: ir.Node) -> ir.Node | None:
 
 
 def _behind_relu(node: ir.Node) -> ir.Node | None:
-    """Return the node that makes what a conversion reads, Relu passed over."""
+    """Return the node that makes the input of a conversion, Relu passed over."""
     producer = _producer(node)
     while producer is not None and producer.op_type == "Relu":
         producer = _producer(producer)

@@ -188,7 +188,7 @@ class CostTable:
     _times: dict[tuple[str, tuple[float, ...]], float] = field(default_factory=dict, repr=False)
 
     def microseconds(self, kernel: str, sizes: tuple[float, ...]) -> float | None:
-        """Return the time of a kernel at sizes, None where it was not measured."""
+        """Return the time of a kernel at sizes, or None if it was not measured."""
         if kernel not in self.kernels:
             return None
         key = (kernel, sizes)  # layers of a model have the same sizes, and every plan of it asks again
@@ -269,7 +269,7 @@ def save_table(table: CostTable, path: str | Path) -> None:
 
 
 def costs_on(target: str, here: Processor) -> CostTable | None:
-    """Return the packaged table of a target's kernels on a processor, None where there is none."""
+    """Return the packaged table of a target's kernels on a processor, or None."""
     names = (file.name for file in resources.files(PLACE).joinpath("costs").iterdir())
     tables = (costs_of(name.removesuffix(".1.json")) for name in sorted(names) if name.endswith(".1.json"))
     return next(
@@ -286,7 +286,7 @@ def costs_on(target: str, here: Processor) -> CostTable | None:
 
 @cache
 def costs_of(target: str, threads: int = 1) -> CostTable | None:
-    """Return the packaged table of a name, None where there is none for this number of threads."""
+    """Return the packaged table of a name, or None if there is none for this number of threads."""
     name = f"{target}.{threads}.json"
     file = resources.files(PLACE).joinpath("costs", name)
     return parse_table(file.read_text(encoding="utf-8"), f"configs/costs/{name}") if file.is_file() else None

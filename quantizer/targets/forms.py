@@ -1,4 +1,4 @@
-"""The forms: what `--help` says of each, and what planning has to know. Without numpy: help is fast."""
+"""The forms: the words of each for `--help`, and facts for planning. Without numpy: help is fast."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ SIGNED_SCHEMAS = tuple(n for n, s in SCHEMAS.items() if s.symmetric and not s.un
 
 @dataclass(frozen=True)
 class ConfigFile:
-    """A configuration file as it is written, and with the entries of its base.
+    """A configuration file as written, and with the entries of its base.
 
     Attributes:
         target: name of the target.
@@ -509,7 +509,7 @@ def _problems(config: QuantConfig, target: Target) -> Iterator[MalformedError]:
 
 
 def _problems_of_size(config: QuantConfig) -> Iterator[MalformedError]:
-    """Yield why the formats of weights cannot be chosen by the size that was asked for."""
+    """Yield why the formats of weights cannot be chosen by the requested size."""
     size = f"fit_size {config.fit_size}"
     if config.mode != "weight-only":
         yield MalformedError(f"{size}: chooses formats of weights in mode weight-only", "use --as mixed")
@@ -528,7 +528,7 @@ def _problems_of_size(config: QuantConfig) -> Iterator[MalformedError]:
 
 
 def _problems_of_floats(config: QuantConfig, target: Target) -> Iterator[MalformedError]:
-    """Yield why products cannot have the floating-point type that was asked for."""
+    """Yield why products cannot have the requested floating-point type."""
     name = "second_type" if config.activation_type not in FLOAT_TYPES else "activation_type"
     if name == "second_type" and config.activation_type not in target.activation_types:
         yield not_one_of("activation_type", config.activation_type, target.activation_types)

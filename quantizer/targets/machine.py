@@ -55,7 +55,7 @@ class Processor:
 
     @property
     def kind(self) -> ProcessorKind | None:
-        """The kind of its integer kernels; None where no kind is known for its architecture."""
+        """The kind of its integer kernels, or None if no kind is known for its architecture."""
         if self.machine.lower() in ARM:
             return "arm64"
         if self.machine.lower() not in X86:

@@ -1,4 +1,4 @@
-"""The operator reference: the table of rules, beside what a target can execute."""
+"""The operator reference: the table of rules, beside the operators that a target executes."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _on_target(rule: Rule, target: Target) -> str:
 
 
 def taken_apart_text(names: Iterable[str]) -> tuple[str, ...]:
-    """Return which operators are written as those that they stand for before the table is asked, as lines."""
+    """Return the operators that are rewritten before the table is asked, as lines."""
     listed = textwrap.wrap(f"Of {MICROSOFT}: {', '.join(sorted(names))}.", 110, break_long_words=False)
     return (
         "These are written as the operators that they stand for, whose lines are above; one with an input,",

@@ -1,4 +1,4 @@
-"""Target and Recipe: what a runtime can execute, and how it writes look-up tables."""
+"""Target and Recipe: the capabilities of a runtime, and its form of look-up tables."""
 
 from __future__ import annotations
 
@@ -399,7 +399,7 @@ class Recipe:
 
     @property
     def costs(self) -> CostTable | None:
-        """The times of the kernels that decide about speed, None where there are none or none are wanted."""
+        """The times of the kernels that decide about speed, or None if there are none or none are wanted."""
         if not self.config.regards_time:
             return None
         packaged = self.target.costs and not is_file_of_costs(self.target.costs)
@@ -428,7 +428,7 @@ def dynamic_implementation(op_type: str, target: Target) -> str:
 
 
 def lut_implementation(op_type: str, target: Target) -> str:
-    """Return the implementation of an operator as a look-up table, "" where it is none."""
+    """Return the implementation of an operator as a look-up table, or ""."""
     if op_type == CHAIN:
         return chain_implementation(target).replace("separate", "")
     return target.lookup_tables.get(op_type, target.lookup_tables.get("*", ""))

@@ -41,7 +41,7 @@ def asked_format(config: QuantConfig) -> WeightFormat:
 
 
 def formats_of(target: Target, op_type: str) -> tuple[WeightFormat, ...]:
-    """Return the formats in which a target takes the weights of an operator, in the order of its list.
+    """Return the formats that a target takes the weights of an operator in, in the order of its list.
 
     Unsigned integers are left out if the same type with sign is there: both have the same values.
     """

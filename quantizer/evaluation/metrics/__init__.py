@@ -1,1 +1,1 @@
-"""Scores of tasks: how outputs become a figure, by which truth; top-k, cosine, and functions of users."""
+"""Scores of tasks: outputs and a truth become a figure; top-k, cosine, and functions of users."""

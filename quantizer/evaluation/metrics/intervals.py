@@ -1,4 +1,4 @@
-"""95 % intervals of what is lost, on more data of the same kind, from scores of the same rows or samples."""
+"""95 % intervals of the loss on more data of the same kind, from scores of the same rows or samples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A metric: how outputs become a figure, and by which truth; one concept for `evaluate` and `tune`.
+"""A metric: outputs and a truth become a figure; one concept for `evaluate` and `tune`.
 
 A metric of the table is a function from `MetricSource` to `Metric`. Sample by sample it reads the truth
 and keeps what it needs of the outputs; at the end it makes `Figures` of all that it kept, which can be

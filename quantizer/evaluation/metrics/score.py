@@ -1,4 +1,4 @@
-"""The score of a quantized model beside that of the float one on the same samples, and what was lost."""
+"""The score of a quantized model beside that of the float one on the same samples, and the loss."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ class Score:
     added: float = 0.0
 
     def rows_to_show(self, limit: float) -> int | None:
-        """Return about how many rows would show that the drop is below a limit; None where none would."""
+        """Return the approximate number of rows that would show a drop below a limit, or None."""
         if not math.isfinite(self.drop_high):
             return None
         beyond = (self.drop_high - self.drop) * self.rows - Z95 * self.spread * math.sqrt(self.rows)

@@ -1,4 +1,4 @@
-"""The table of built-in metrics: what each needs, what its figure means, and what a drop of it is.
+"""The table of built-in metrics: needs, figure, and meaning of a drop.
 
 Without numpy: help is fast. A new metric is one entry here and the function that it names.
 """

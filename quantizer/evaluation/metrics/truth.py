@@ -224,7 +224,7 @@ def _labels_from_text(file: Path) -> Labels:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a sample stands among the samples, by which its truth is looked up.
+    """The place of a sample among the samples; its truth is looked up by it.
 
     Attributes:
         index: among the samples, from 0.

@@ -84,7 +84,7 @@ def _code(function: Callable[..., object]) -> bytes:
 
 
 def _instructions(code: object) -> object:
-    """Return the instructions of a compiled function; anything else as it is."""
+    """Return the instructions of a compiled function, or anything else unchanged."""
     if not isinstance(code, CodeType):
         return code
     return (code.co_code, code.co_names, [_instructions(constant) for constant in code.co_consts])

@@ -242,7 +242,7 @@ def _origin(record: Card, file: ModelFile, is_its_file: bool) -> list[Check]:
 
 
 def _why_unscored(record: Card, labels: LabelsLike | None, metric: object) -> str:
-    """Return why scores cannot be measured again; "" where they can, or where the card has none."""
+    """Return why scores cannot be measured again, or "" if they can or the card has none."""
     then = record.evaluation
     if then.metric and metric_of(record) is None and metric is None:
         return f"metric '{then.metric}' is code; give it with --metric to run it"

@@ -1,4 +1,4 @@
-"""Not worse than what was accepted: a newer card held against an earlier one of the same float model.
+"""No worse than the accepted one: a newer card held against an earlier one of the same float model.
 
 The quantized models may differ, and so may the tools and the machines: only figures that are worse count.
 """

@@ -282,7 +282,7 @@ def _score(scope: _Scope, _: Place, found: float) -> tuple[float, float]:
 
 
 def _drop(scope: _Scope, _: Place, found: float) -> tuple[float, float]:
-    """Return the ends for a drop, of which each of both scores may take its slack."""
+    """Return tolerance bounds for a drop; each of both scores may take its slack."""
     s = scope.found.evaluation.score
     assert s is not None
     slack = scope.slack.score if s.drop_unit.startswith("%") else _score_slack(scope, found)
@@ -424,7 +424,7 @@ def _rule_of(place: Place) -> _Rule:
 
 
 def _number(value: Any) -> float | None:
-    """Return a number of a document, of which the non-finite ones are texts; None for anything else."""
+    """Return a number of a document (non-finite ones are texts there), or None for anything else."""
     if isinstance(value, str):
         return float(value) if value in ("inf", "-inf", "nan") else None
     if not isinstance(value, int | float):

@@ -1,4 +1,4 @@
-"""The float model inside a quantized one, and what its tool chose for it.
+"""The float model inside a quantized one, and the choices of its tool.
 
 Conversions are taken out one by one, in graph order. What they said is kept: in which parameters each
 tensor is stored, in which parameters each node reads each of its inputs, and the integers of each constant.

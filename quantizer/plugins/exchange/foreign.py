@@ -1,4 +1,4 @@
-"""What is read of another tool's file, before it is bound to a model, and what its ranges are held to."""
+"""The content of another tool's file, before it is bound to a model, and the limits of its ranges."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A plan from what another tool wrote: a quantized ONNX model, or a file of parameters.
+"""A plan from another tool's result: a quantized ONNX model, or a file of parameters.
 
 What a model says is read in `quantized_models`. Files of parameters are for converters that know the model,
 so that they do not say what follows from it: axes, tensors that are only moved, weights that preparation

@@ -1,4 +1,4 @@
-"""`join`: parts of a model, each in a file of its own, and functions of other files, as one ONNX file.
+"""`join`: parts of a model, each in a separate file, and functions of other files, as one ONNX file.
 
 The nodes and tensors of a part get its name in front: `encoder:/conv1/Conv`. Inputs that no part makes keep
 their name. Every output of a part is an output of the whole, so that no step between merges nodes of two

@@ -112,7 +112,7 @@ def _float_type(source: DequantizedModel) -> str:
 
 
 def _with_moved_values(source: DequantizedModel, other: Graph) -> DequantizedModel:
-    """Return a source in which results of operators that move or clip quantized values are quantized too.
+    """Return a source whose operators that move or clip quantized values have quantized results too.
 
     Tools that quantize only in front of products write no conversion after these operators; a conversion
     would change none of the values.

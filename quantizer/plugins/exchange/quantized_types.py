@@ -1,4 +1,4 @@
-"""The quantized tensors of a plan, and MLIR's text of their types: what all notations for compilers share."""
+"""The quantized tensors of a plan, and MLIR's text of their types, shared by all notations for compilers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A plan of what another tool decided, node by node.
+"""A plan of another tool's decisions, node by node.
 
 A node is quantized where the source quantizes all activations that it reads, and the target takes operator
 and parameters. Else it computes in float, with the constants that the source stores quantized, or dynamically

@@ -1,4 +1,4 @@
-"""Why a tensor has its parameters, and why a node is what it is.
+"""The reasons for a tensor's parameters and a node's kind.
 
 The plan holds the shared-scale groups with the ranges of their members, so it explains itself. The model adds
 the nodes around a tensor, and the inputs and outputs of a node; the profile adds what was observed and the

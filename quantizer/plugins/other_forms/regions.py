@@ -202,7 +202,7 @@ def _write_function(tasks: list[Task], name: str, opsets: Mapping[str, int]) -> 
 
 @dataclass
 class _FunctionBody:
-    """The graph of a function, to which copies of nodes of the model are added.
+    """The graph of a function, which receives copies of nodes of the model.
 
     `call` is the model's node that becomes the call; `arguments` has its tensor for each input of the graph;
     `stored` maps the copy of a tensor to the quantized input of the graph that it is stored in.

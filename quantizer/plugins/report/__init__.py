@@ -1,4 +1,4 @@
-"""A report of a quantized model: what is estimated of its plan, what was measured, and what to do next.
+"""A report of a quantized model: estimates, measurements, and the next step.
 
 Enters: an `Analysis` of model, plan and profile; results of commands.
 Leaves: a `Report`, which `html` and `writers` make files of.

@@ -550,7 +550,7 @@ def _verdict(
 
 
 def _decibel_words(outputs: tuple[OutputQuality, ...]) -> str:
-    """Return what the first of some outputs keeps and needs; "" where nothing is known of it."""
+    """Return the kept and needed decibels of the first of some outputs, or "" if nothing is known of it."""
     worst = outputs[0] if outputs else None
     if worst is None or (worst.measured is None and worst.estimated is None):
         return ""

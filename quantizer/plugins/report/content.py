@@ -704,7 +704,7 @@ class Report(Presented):
 
     @property
     def shown_samples(self) -> int:
-        """The number of samples of which it shows the input: private ones are not to be published."""
+        """The number of samples whose input is shown: private ones are not to be published."""
         return sum(sample.excerpt is not None for sample in self.samples)
 
     @property

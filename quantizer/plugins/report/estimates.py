@@ -105,7 +105,7 @@ class Analysis:
 
     @cached_property
     def costs(self) -> tuple[CostModel, Costs] | None:
-        """Predicted times of the nodes; None where the target has no table of them."""
+        """Predicted times of the nodes, or None if the target has no table of them."""
         table = None if self.recipe is None else self.recipe.costs
         if table is None:
             return None
@@ -194,7 +194,7 @@ def _noise_of(analysis: Analysis, recipe: Recipe) -> NoiseAnalysis | None:
 def _plan_before_equalization(
     plan: QuantPlan, facts: PlanningFacts, contracted_facts: PlanningFacts
 ) -> QuantPlan:
-    """Return the plan of the model without equalization in which the same nodes are float."""
+    """Return the plan of the model without equalization that leaves the same nodes float."""
     names = (node.name for node in facts.graph.nodes)
     nodes = {name: plan.nodes[name] for name in names if name in plan.nodes}
     floats = {name: entry.float_reason for name, entry in nodes.items() if entry.stays_float}

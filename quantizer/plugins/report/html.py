@@ -200,7 +200,7 @@ def name_code(name: str) -> Markup:
 
 
 def node_places(nodes: Sequence[NodeRecord]) -> dict[str, str]:
-    """Return what runs each node in a body, or the module of a node whose name does not say it, by node."""
+    """Return the runner of each node in a body, or the module of a node whose name lacks it, by node."""
     bodies = {node.name: f"in {node.run_by}" for node in nodes if node.run_by}
     modules = {node.name: node.module for node in nodes if node.module not in node.name}
     return {**modules, **bodies}
@@ -241,7 +241,7 @@ class EstimateDeviation:
 
 
 def estimate_deviation(records: Sequence[TensorNoiseRecord]) -> EstimateDeviation | None:
-    """Return how far measured and estimated SQNR are apart; None where nothing can be compared."""
+    """Return the difference of measured and estimated SQNR, or None if nothing can be compared."""
     pairs = [(r.measured, r.estimated) for r in records]
     apart = sorted(m - e for m, e in pairs if m is not None and e is not None and math.isfinite(m))
     if not apart:
@@ -251,7 +251,7 @@ def estimate_deviation(records: Sequence[TensorNoiseRecord]) -> EstimateDeviatio
 
 
 def measured_less_estimated(record: TensorNoiseRecord) -> float | None:
-    """Return the difference in dB; None where one is not known."""
+    """Return the difference in dB, or None if one is not known."""
     if record.estimated is None or record.measured is None:
         return None
     return record.measured - record.estimated

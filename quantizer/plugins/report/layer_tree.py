@@ -32,7 +32,7 @@ _LEVEL = re.compile(r"[^./]+(?:\.\d+(?![^./]))*")
 
 
 def module_of(node: Node) -> str:
-    """Return the module that a node was exported from, as in "blocks.0.conv"; "" where nothing tells.
+    """Return the module that a node was exported from, as in "blocks.0.conv", or "".
 
     `namespace` in the metadata of a node has the modules around it with their classes, the operator last
     (PyTorch 2.5 and later: "layers.0: Block/layers.0.conv: torch.nn.Conv2d/conv2d: aten.conv2d"). Elsewhere
@@ -52,7 +52,7 @@ def module_of(node: Node) -> str:
 
 
 def _joined(scopes: Sequence[str], separator: str) -> str:
-    """Return one name of nested scopes, of which one may repeat the name of that around it."""
+    """Return one name of nested scopes, which may repeat the name of the scope around them."""
     name = last = ""
     for scope in filter(None, scopes):
         own = scope[len(last) + 1 :] if last and scope.startswith(f"{last}.") else scope
@@ -77,7 +77,7 @@ class LayerRow:
     is_module: bool = False
 
     def total(self, name: str) -> float | None:
-        """Return the sum of a figure of the layers; None where none of them has it."""
+        """Return the sum of a figure of the layers, or None if none has it."""
         known = [value for node in self.nodes if (value := getattr(node, name)) is not None]
         return sum(known) if known else None
 
@@ -118,7 +118,7 @@ class _Module:
         return next(iter(self.children.values())) if len(self.children) == 1 else None
 
     def is_frame_of(self, count: int) -> bool:
-        """Whether it has most of so many layers, and modules inside it have most of its own; no body has."""
+        """Whether it has most of the layers, and modules inside it have most of its own; no body has."""
         if self.runner is not None:
             return False
         inside = sum(len(child.layers) for child in self.children.values() if isinstance(child, _Module))

@@ -198,7 +198,7 @@ def _file_report(
 
 
 def _limits(analysis: Analysis) -> NoiseLimits | None:
-    """Return the limits of the outputs; None where they are not known."""
+    """Return the limits of the outputs, or None if they are not known."""
     noise, _ = improved("report: noise", lambda: analysis.noise, None)  # the report says so once
     return None if noise is None else noise.limits
 
@@ -284,7 +284,7 @@ def _attributed(
 
 
 def _with_usual_calibrator(analysis: Analysis) -> PlannedModel | None:
-    """Return the plan with the calibrator of its target; None where it has that, or is made of no profile."""
+    """Return the plan with the calibrator of its target, or None if it has that or comes from no profile."""
     recipe, config = analysis.recipe, analysis.plan.config
     if recipe is None or not config.reads_profile or config.target not in target_names():
         return None

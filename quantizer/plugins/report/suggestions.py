@@ -128,7 +128,7 @@ def _setting_words(name: str, value: str | float | tuple[str, ...]) -> str:
 
 
 def with_commands(plan: QuantPlan, names: FileNames, changes: Sequence[WhatIf]) -> tuple[WhatIf, ...]:
-    """Return changes with the commands that make them, each into files of its own."""
+    """Return changes with the commands that make them, each into separate files."""
     return tuple(
         replace(change, command=command(plan, names, change.options, number))
         for number, change in enumerate(changes, 1)

@@ -152,7 +152,7 @@ def _figures(report: Report) -> Iterator[tuple[str, ...]]:
 def _table(
     header: Sequence[str], rows: Iterator[tuple[str, ...]] | Sequence[tuple[str, ...]]
 ) -> Iterator[str]:
-    """Yield the lines of a table, without the columns in which no row has anything."""
+    """Yield the lines of a table, without columns that are empty in all rows."""
     lines = list(rows)
     known = [any(row[at] != "-" for row in lines) for at in range(len(header))]
     header, *lines = [tuple(compress(line, known)) for line in (header, *lines)]
@@ -164,7 +164,7 @@ def _table(
 
 
 def _text(words: str) -> str:
-    """Return a text in which nothing is markup; names of models and tensors may hold anything."""
+    """Return a text free of markup; names of models and tensors may hold anything."""
     words = visible(" ".join(words.split()))
     for sign in ("\\", "|", "*", "_", "`", "[", "#", "@"):
         words = words.replace(sign, f"\\{sign}")

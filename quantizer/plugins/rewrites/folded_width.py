@@ -38,7 +38,7 @@ class _Axis:
 
     @property
     def is_alone(self) -> bool:
-        """Whether each result reads the one value of its own place."""
+        """Whether each result reads the one value at the same place."""
         return self.taps == self.stride == 1 and not self.before and not self.after
 
     def result_of(self, size: int) -> int:

@@ -237,7 +237,7 @@ def _fused_time(node: Node, graph: Graph, times: Mapping[str, float]) -> float:
 
 
 def uniform_plan(graph: Graph, target: Target, net: Net) -> QuantPlan:
-    """Return a plan in which every node is quantized that the target has a kernel for."""
+    """Return a plan with every node quantized that the target has a kernel for."""
     nodes = {node.name: _node_plan(node, graph, target, net) for node in graph.nodes}
     tensors: dict[str, QuantParams] = {}
     for node in graph.nodes:
@@ -384,7 +384,7 @@ def recurrent_times(target: Target, threads: int, nets: Iterable[Net] | None = N
 
 
 def product_model(inner: int, columns: int, kind: str, copies: int) -> onnx.ModelProto:
-    """Return products with one weight [inner, columns], each of an input of its own.
+    """Return products with one weight [inner, columns], each with a separate input.
 
     `kind` is "float", "packed4", "packed8", or "dynamic", which quantizes activations at run time as plans
     write it.

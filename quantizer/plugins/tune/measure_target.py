@@ -1,4 +1,4 @@
-"""`measure_target`: what the kernels of a target cost on this machine."""
+"""`measure_target`: the times of a target's kernels on this machine."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ BINARY = ("Add", "Mul", "Sub", "Div", "Max")
 
 
 def all_nets() -> tuple[Net, ...]:
-    """Return the networks whose nodes the profiler times, in the order in which they are measured."""
+    """Return the networks whose nodes the profiler times, in the order of measurement."""
     return (
         *convolutions(),
         *depthwise_convolutions(),
@@ -442,7 +442,7 @@ def _with_operand(op: str, shape: tuple[int, ...], other: tuple[int, ...]) -> Ne
 
 
 def repeated_operands() -> Iterator[Net]:
-    """Operators on two tensors of which one is repeated: a row, or a number for each channel."""
+    """Operators on two tensors, one repeated: a row, or a number for each channel."""
     for run, elements, op in itertools.product((4, 32, 384, 3072), (4096, 32768, 262144, 1048576), BINARY):
         rows = max(elements // run, 2)
         row, channel = Net((rows, run)), Net((1, rows, 1, run))

@@ -79,7 +79,7 @@ class Sensitivities(Presented):
 
     @property
     def advice(self) -> str:
-        """The remedy in words, with what it brings; "" for none."""
+        """The remedy in words, with its gain, or ""."""
         if not self.enough:
             return ""
         after = self.sqnr_of_enough

@@ -151,7 +151,7 @@ class TuningRun:
         return plan_digest(planned.plan)
 
     def prediction(self, candidate: Candidate) -> float | None:
-        """Return the predicted objective of a candidate, larger is better; None where no plan can be made."""
+        """Return the predicted objective of a candidate, larger is better, or None if no plan can be made."""
         try:
             return self._predicted(self.planned(candidate))
         except CANDIDATE_ERRORS:

@@ -62,7 +62,7 @@ class TuneResult(search.TuneResult):
     read: FilesRead = field(default=FilesRead(), compare=False)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all but the plan and the model; the plan has a `to_dict` of its own."""
+        """Return all but the plan and the model; the plan has a separate `to_dict`."""
         names = [f.name for f in fields(search.TuneResult)]
         return {
             name: to_jsonable(getattr(self, name)) for name in (*names, "target_met", "verified", "limits")

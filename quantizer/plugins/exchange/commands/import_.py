@@ -1,4 +1,4 @@
-"""`qprof import`: what another tool recorded becomes a profile, what it chose becomes a plan."""
+"""`qprof import`: another tool's record becomes a profile, its choice a plan."""
 
 from __future__ import annotations
 
