@@ -13,11 +13,11 @@ import qprof_onnx as qprof
 from click.testing import CliRunner
 from qprof_onnx.cli.main import COMMANDS, main
 from qprof_onnx.profiles.base.errors import ConfigError, nearest
-from qprof_onnx.profiles.base.other_words import ANSWERS, OPTIONS, WORDS
 from qprof_onnx.quantizer.api.options import PRECISION_NAMES, precision_named
 from qprof_onnx.quantizer.evaluation.metrics.table import KINDS
 from qprof_onnx.quantizer.numerics.calibrators import CALIBRATORS
 from qprof_onnx.quantizer.numerics.schemas import SCHEMAS
+from qprof_onnx.quantizer.plugins.other_words.words import ANSWERS, OPTIONS, WORDS
 from qprof_onnx.quantizer.targets.config import QuantConfig, RestType, WeightType
 from qprof_onnx.quantizer.targets.forms import FORMS
 from qprof_onnx.quantizer.targets.loading import load_recipe, parsed_lines
