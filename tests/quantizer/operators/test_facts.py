@@ -130,7 +130,10 @@ def test_what_profiles_know_of_operators_agrees_with_the_table() -> None:
     assert set(samples.PASSED_ON) <= moving
 
 
-REWRITING = ("prepare", "lowering", "plugins/exchange", "operators", "reference")
+REWRITING = (
+    *("prepare", "lowering", "operators", "reference"),
+    *("plugins/exchange", "plugins/other_forms", "plugins/rewrites"),
+)
 """Rooms of `quantizer` whose subject are operators: the table, and those that rewrite graphs."""
 
 MAKING = {
