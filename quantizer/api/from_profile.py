@@ -46,6 +46,7 @@ from ..plan.plan import Kind, QuantPlan
 from ..plan.store import PlanLike, plan_name, read_plan
 from ..plan.store import save_plan as write_plan
 from ..planning.facts import PlanningFacts
+from ..planning.known import NOTHING, Known
 from ..planning.needed_tensors import missing_tensors
 from ..planning.plan_model import (
     PlannedModel,
@@ -181,22 +182,23 @@ def write_quantized(
     # The first plan: of the size that was asked for, and one that runs, before steps that take their time.
     first: PlannedModel | None = None
     if config.has_size:
-        first, facts = _plan_of_written_size(facts)
+        first = _plan_of_written_size(facts, NOTHING)
     if speed is not None or data is not None:
-        first, facts = plan_that_runs(facts, path)
-    first_facts = facts
+        first = plan_that_runs(facts, path, NOTHING if first is None else first.known)
+    begin = NOTHING if first is None else first.known
     if not check_outputs:
         check, not_run = None, "--check-outputs off"
     elif check is not None and (not_run := why_not_run(check)):
         check = None
 
-    def attempt(facts: PlanningFacts) -> QuantizeResult:
-        if first is not None and facts is first_facts:
+    def attempt(known: Known) -> QuantizeResult:
+        if first is not None and known is begin:
             planned = first
         elif config.has_size:
-            planned, facts = _plan_of_written_size(facts)
+            planned = _plan_of_written_size(facts, known)
         else:
-            planned = plan_from(facts)
+            planned = plan_from(facts, known)
+        source = facts
         lowered: LoweredModel | None = None
         left_out: Sequence[Finding]
 
@@ -204,10 +206,10 @@ def write_quantized(
         if check is not None and facts.config.is_float16:
             measure = partial(with_float32_nodes_on_samples, facts, planned, check)
             step = "float16 run on check samples (it may lose more than recorded ranges tell)"
-            narrow = facts.lost_in_float16
-            (facts, planned), left_out = improved(step, measure, (facts, planned), DataError, ModelError)
-            if config.has_size and facts.lost_in_float16 != narrow:  # what is float32 takes twice the bytes
-                planned, facts = _plan_of_written_size(facts)
+            narrow = planned.known.lost_in_float16
+            planned, left_out = improved(step, measure, planned, DataError, ModelError)
+            if config.has_size and planned.known.lost_in_float16 != narrow:  # float32 takes twice the bytes
+                planned = _plan_of_written_size(facts, planned.known)
             planned = planned.with_findings(left_out)
 
         # Outputs near enough to float, as measured on calibration samples.
@@ -215,7 +217,7 @@ def write_quantized(
             run = partial(plan_held_on_samples, facts, planned, path, check, of=samples_of, joined=joined)
             step = "run on check samples (outputs may be further from float than estimated)"
             try:
-                (facts, planned, lowered), left_out = improved(step, run, (facts, planned, None))
+                (source, planned, lowered), left_out = improved(step, run, (facts, planned, None))
             except UnfitSamplesError as error:
                 if not own_samples:
                     raise
@@ -227,9 +229,9 @@ def write_quantized(
         # The fastest plan that is found; a gate is never left out.
         speed_check: SpeedCheck | None = None
         if speed is not None and speed.min_speedup is not None:
-            planned, speed_check = SPEED.load("--check-speed").check_speed(path, facts, planned, speed)
+            planned, speed_check = SPEED.load("--check-speed").check_speed(path, source, planned, speed)
         elif speed is not None:
-            faster = partial(SPEED.load("--check-speed").check_speed, path, facts, planned, speed)
+            faster = partial(SPEED.load("--check-speed").check_speed, path, source, planned, speed)
             step = "check of speed (the model may be slower than float)"
             (planned, speed_check), left_out = improved(step, faster, (planned, None), PlanError)
             planned = planned.with_findings(left_out)
@@ -248,13 +250,13 @@ def write_quantized(
         return write(
             planned,
             recipe=recipe,
-            facts=facts,
+            facts=source,
             speed=speed_check,
             samples=samples or (),
             lowered=lowered,
         )
 
-    result = with_fallback_nodes(facts, attempt)
+    result = with_fallback_nodes(begin, attempt)
     if checkpoint is not None:
         remove_checkpoint(Path(checkpoint))
     return result
@@ -323,8 +325,8 @@ def _run_on_samples(
         return planned.with_findings([estimated_only(error)])
 
 
-def _plan_of_written_size(facts: PlanningFacts) -> tuple[PlannedModel, PlanningFacts]:
-    """Return the plan whose written model meets `fit_size`, and the facts that it is made from.
+def _plan_of_written_size(facts: PlanningFacts, known: Known) -> PlannedModel:
+    """Return the plan whose written model meets `fit_size`.
 
     The written size corrects the planner's estimate: first with the smallest formats, then as planned, while
     the model is too large or leaves more room than estimated. Other formats have other estimate errors, so at
@@ -333,16 +335,15 @@ def _plan_of_written_size(facts: PlanningFacts) -> tuple[PlannedModel, PlanningF
     weight. Raises ConfigError if the model in its smallest formats is too large.
     """
     external, limit = has_external_data(facts.prepared.model), size_in_bytes(facts.config.fit_size)
-    fitting: tuple[PlannedModel, PlanningFacts] | None = None
+    fitting: PlannedModel | None = None
     error, least, most = math.inf, -math.inf, math.inf  # errors of plans that are too large, that fit
     step, smallest = 0.0, math.inf
     for _ in range(SIZED_PLANS):
-        sized = replace(facts, size_error=error)
-        planned = plan_from(sized)
+        planned = plan_from(facts, replace(known, size_error=error))
         size = written_bytes(lower(planned.model, planned.plan).model, external)
         exact = size - estimated_size(facts, planned.plan)
         if size <= limit:
-            fitting, most = (planned, sized), error
+            fitting, most = planned, error
             if most - max(exact, least) <= limit / SIZE_TOLERANCE:
                 return fitting
             error = exact if exact > least else (least + most) / 2.0

@@ -184,8 +184,6 @@ class NoiseLimits:
         kinds: of its outputs, by name; those with limits.
         min_output_sqnr: dB that every output keeps whatever it is; None where the kind says.
         steps: inside of it.
-        quieter: output -> by how many dB its noise is to be below what it would be by the limits alone, since
-            it was seen to need that.
         tolerance: typical error of a column of values, as measured.
         asked: whether the user asked for that, so that it is planned for, and holds for maps too.
         maps: outputs of which each place or position has values.
@@ -203,7 +201,6 @@ class NoiseLimits:
     kinds: Mapping[str, OutputKind]
     min_output_sqnr: float | None
     steps: tuple[Step, ...]
-    quieter: Mapping[str, float] = field(default_factory=dict)
     tolerance: float = TOLERANCE
     asked: bool = False
     maps: frozenset[str] = frozenset()

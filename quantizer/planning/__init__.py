@@ -5,7 +5,8 @@ Leaves: `QuantPlan` and the model that it is for.
 
 In the order of the decisions, each module asking those before it:
 
-    facts, chains                 what is known; functions of several nodes that are planned as one node
+    facts, chains                 the model; functions of several nodes that are planned as one node
+    known                         what plans that were tried have shown, passed beside the facts
     selection, hybrid             what becomes of each node: quantized, dynamic, weight-only, float
     shared_scales, parameters     which activations have one scale; scale and zero point of every tensor
     coarse_steps                  what is float as its step leaves nothing of a result

@@ -34,10 +34,10 @@ from ..operators.functions import CHAIN, CHAIN_DOMAIN, PointwiseChain, fused_fun
 from ..operators.graph import Graph, Node, node_view
 from ..operators.table import is_clip, rule_of
 from ..plan.plan import Implementation, Kind, NodePlan, QuantPlan
-from ..plan.reasons import FloatReasons
 from ..targets.forms import RUNTIME_FORMS
 from ..targets.target import Target, chain_implementation, lut_implementation
 from .facts import KeptFacts, PlanningFacts
+from .known import NOTHING, Known
 
 MAX_TENSORS_BACK = 64
 """Tensors back from a node that a chain can begin at: it bounds the search, and the longest chain."""
@@ -208,11 +208,11 @@ def of_adjusted(facts: PlanningFacts, graph: Graph, profile: Profile) -> Plannin
 
 
 def plan_with_chains(
-    facts: PlanningFacts, floats: FloatReasons, make: Callable[[PlanningFacts, FloatReasons], QuantPlan]
+    facts: PlanningFacts, known: Known, make: Callable[[PlanningFacts, Known], QuantPlan]
 ) -> QuantPlan:
-    """Return a plan from `make`, called on the contracted model and its float nodes, with chains expanded."""
+    """Return a plan from `make`, called on the contracted model, with chains expanded."""
     contracted_facts = contracted(facts)
-    return expanded(make(contracted_facts, contracted_facts.by_planned_node(floats)), facts)
+    return expanded(make(contracted_facts, known.renamed(facts.by_planned_node)), facts, known)
 
 
 def contracted(facts: PlanningFacts) -> PlanningFacts:
@@ -261,7 +261,7 @@ def contracted(facts: PlanningFacts) -> PlanningFacts:
     return replace(facts, graph=contracted_graph, profile=profile)
 
 
-def expanded(plan: QuantPlan, facts: PlanningFacts) -> QuantPlan:
+def expanded(plan: QuantPlan, facts: PlanningFacts, known: Known = NOTHING) -> QuantPlan:
     """Return the plan of a contracted graph as one of the model itself, whose facts are given."""
     if not facts.chains:
         return plan
@@ -273,8 +273,9 @@ def expanded(plan: QuantPlan, facts: PlanningFacts) -> QuantPlan:
             continue
         for node in chain.nodes:
             if entry.kind is Kind.FLOAT:
-                way = entry.implementation or facts.float_spelling(name_of(node))
-                entries[name_of(node)] = replace(entry, implementation=way)
+                own = name_of(node)
+                spelling = "" if own in known.usual else facts.float_spellings.get(own, "")
+                entries[own] = replace(entry, implementation=entry.implementation or spelling)
                 continue
             remark = f"part of the look-up table of '{chain.name}'"
             if node is chain.nodes[-1]:

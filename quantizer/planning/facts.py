@@ -37,7 +37,7 @@ from ..operators.graph import Graph, Node, match_nodes
 from ..operators.pair_sums import unsaturated
 from ..operators.weight_layout import WeightLayout
 from ..plan.provenance import profile_digest
-from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because, stays_float
+from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because
 from ..plan.rewrites import PLAIN_LAYOUT
 from ..prepare.prepare import PreparedModel, fix_shapes, with_shapes_of_run
 from ..targets.config import DATA_FREE, QuantConfig, split_shapes, with_limit
@@ -96,7 +96,7 @@ def derived_from(*fields: str) -> Callable[[Callable[[PlanningFacts], T]], cache
 class PlanningFacts:
     """Everything that decisions about one model follow from: the same for all plans of a call.
 
-    A plan is a function of these facts and of the nodes that stay float (`planner.decide`). The record is
+    A plan is a function of these facts and of what is known of other plans (`planner.decide`). The record is
     frozen: who knows something else makes another one with `replace`, and what is derived (below) from fields
     that are still the same objects is not derived again (`KeptFacts`).
 
@@ -109,8 +109,7 @@ class PlanningFacts:
 
     What was asked for: `recipe`, and `config` with the limits that its mode implies.
 
-    What earlier plans of the same call have shown: `unfit`, `usual`, `quieter`, `run_dynamic`, `size_error`,
-    `second_gain`, `left_out`, `timed`.
+    What plans that were tried have shown is no fact of the model: it is passed beside (`known.Known`).
 
     Derived when first asked for, and kept (`derived_from` names the fields that each follows from):
 
@@ -135,24 +134,10 @@ class PlanningFacts:
         range_cache: calibrated ranges, kept.
         weight_formats: formats of weights of float nodes where these are others than was asked for, by name
             of the constant (`size_budget.chosen_formats`).
-        size_error: bytes that a written model takes more than was estimated; settings `fit_size` counts them.
-            Infinity for the smallest formats, whatever they take.
         array_file: where the scales of blocks are kept.
-        unfit: nodes of the prepared model that stay float because an earlier plan could not be written or run
-            with them quantized, each with the reason.
-        usual: nodes that are written in the usual way, whatever way the target has of its own.
         noise_left: returns, by activation and weight, the part of the noise of its rounding that
             equalization leaves (`left_by_equalization`), if no node were float for noise. Finding that out
             takes long; it is not called for a plan that computes nothing in integers.
-        quieter: output -> by how many dB its noise is to be below what its limit makes of it, since it was
-            seen to need that; below 0 where it was seen to bear more than was estimated.
-        run_dynamic: recurrent nodes that are dynamic, each in an implementation, whatever is estimated of
-            their noise: plans with them are run.
-        second_gain: decibels by which `second_type` has to keep more than integers where a product has it.
-        left_out: types of weights that a size does not choose.
-        floats_fit: whether a size chooses float too, of weights that are their node's only one.
-        timed: whether plans are timed: what is predicted that the whole of one saves decides nothing then.
-        lost_in_float16: nodes that were seen to lose too much in float16, each with the reason.
         kept: what was derived from records of this model.
     """
 
@@ -168,18 +153,8 @@ class PlanningFacts:
     channel_densities: ChannelDensities
     range_cache: RangeCache
     weight_formats: Mapping[str, WeightFormat] = field(default_factory=dict)
-    size_error: float = 0.0
     array_file: ArrayFile = field(default_factory=ArrayFile)
-    unfit: FloatReasons = field(default_factory=dict)
-    usual: frozenset[str] = frozenset()
     noise_left: Callable[[], Mapping[str, float]] = dict
-    quieter: Mapping[str, float] = field(default_factory=dict)
-    run_dynamic: Mapping[str, str] = field(default_factory=dict)
-    second_gain: float = 0.0
-    left_out: frozenset[str] = frozenset()
-    floats_fit: bool = False
-    timed: bool = False
-    lost_in_float16: FloatReasons = field(default_factory=dict)
     kept: KeptFacts = field(default_factory=KeptFacts)
 
     @property
@@ -294,26 +269,20 @@ class PlanningFacts:
         spellings |= dict.fromkeys(model.plain, PLAIN_LAYOUT)
         return spellings
 
-    def float_spelling(self, name: str) -> str:
-        """Return the implementation of a float node: the usual one unless another costs less."""
-        return "" if name in self.usual else self.float_spellings.get(name, "")
-
-    @derived_from("prepared", "measured", "config", "quieter")
+    @derived_from("prepared", "measured", "config")
     def noise_limits(self) -> NoiseLimits:
         """The noise limits of the prepared model's outputs and of the steps inside it."""
-        limits = noise_limits(self.prepared.graph, self.measured, self.config)
-        return replace(limits, quieter=self.quieter) if self.quieter else limits
+        return noise_limits(self.prepared.graph, self.measured, self.config)
 
-    @derived_from("prepared", "recipe", "config", "unfit", "chains")
+    @derived_from("prepared", "recipe", "config", "chains")
     def requested_float(self) -> FloatReasons:
-        """The nodes of `graph` that `keep_float` names, that append to an int8 cache, or that are unfit."""
+        """The nodes of `graph` that `keep_float` names, or that append to an int8 cache."""
         matched = match_nodes(self.prepared.graph, self.config.keep_float)
         is_asked = self.config.kv_cache != "float" and "Concat" in self.target.int8_caches
         caches = concat_caches(self.prepared.graph) if is_asked else ()
         return self.by_planned_node(
             {name: self._kept_float(pattern) for name, pattern in matched.items()}
             | {node.name: because(ReasonCode.INT8_CACHE) for cache in caches for node in cache.appends}
-            | dict(self.unfit)
         )
 
     def _kept_float(self, pattern: str) -> FloatReason:
@@ -321,11 +290,6 @@ class PlanningFacts:
         if own is None:
             return because(ReasonCode.BY_REQUEST, pattern=pattern)
         return because(ReasonCode.UNKNOWN, text=own)
-
-    def with_unfit(self, reasons: FloatReasons) -> PlanningFacts:
-        """Return the facts with more nodes that are unfit, and a finding on each."""
-        findings = (stays_float(name, reason) for name, reason in reasons.items())
-        return replace(self, unfit={**self.unfit, **reasons}, findings=(*self.findings, *findings))
 
     def by_planned_node(self, reasons: FloatReasons) -> FloatReasons:
         """Return reasons with the name of its chain for a node in one: a chain stays float as a whole."""

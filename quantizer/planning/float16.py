@@ -10,7 +10,7 @@ Fillers of masks are no values: constants of them are clamped where they vanish,
 model is given its fillers from outside, the nodes from there to where they vanish are float32.
 
 Rules see what is known before a model runs, and are pure. What float16 loses on samples is measured
-(`search.float16_check`) and comes back as facts (`PlanningFacts.lost_in_float16`).
+(`search.float16_check`) and comes back as known (`Known.lost_in_float16`).
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ and all that is about integers (look-up tables, shared scales, kernels on intege
 
 With a floating-point `activation_type` all that the target can run so is computed so, and nothing in
 integers; with a `second_type` each product has that type or integers, in whichever what it reads has less
-noise, by `PlanningFacts.second_gain` or more: what a run says of the whole decides that. Pure.
+noise, by `Known.second_gain` or more: what a run says of the whole decides that. Pure.
 """
 
 from __future__ import annotations
@@ -63,8 +63,11 @@ def float_type(config: QuantConfig) -> QuantType | None:
     return None if config.second_type == "none" else TYPES[config.second_type]
 
 
-def float_products(facts: PlanningFacts, floats: FloatReasons) -> FloatProducts:
-    """Return the products of a model that compute with floating-point data and weights."""
+def float_products(facts: PlanningFacts, floats: FloatReasons, least_gain: float) -> FloatProducts:
+    """Return the products of a model that compute with floating-point data and weights.
+
+    Beside integers they have to keep `least_gain` dB more.
+    """
     qtype, config = float_type(facts.config), facts.config
     if qtype is None:
         return FloatProducts()
@@ -89,7 +92,7 @@ def float_products(facts: PlanningFacts, floats: FloatReasons) -> FloatProducts:
             remarks[node.name] = (
                 f"what it reads keeps {figures[first]:.1f} dB in {first}, {figures[second]:.1f} in {second}"
             )
-            if integer <= own * 10.0 ** (facts.second_gain / 10.0):
+            if integer <= own * 10.0 ** (least_gain / 10.0):
                 continue
         chosen[node.name] = inputs
     return FloatProducts(chosen, remarks, others)

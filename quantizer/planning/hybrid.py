@@ -52,6 +52,7 @@ from ..targets.forms import FORMS, RUNTIME_FORMS
 from ..targets.target import dynamic_implementation
 from ..targets.weight_formats import WeightFormat
 from .facts import PlanningFacts
+from .known import Known
 from .selection import Choice
 from .stored_weights import (
     kernel_reads_weight,
@@ -163,33 +164,35 @@ def data_free_choices(facts: PlanningFacts, floats: FloatReasons) -> dict[str, C
     return choices
 
 
-def find_hybrids(
-    facts: PlanningFacts, choices: Mapping[str, Choice], floats: FloatReasons
-) -> dict[str, Choice]:
+def find_hybrids(facts: PlanningFacts, choices: Mapping[str, Choice], known: Known) -> dict[str, Choice]:
     """Return the choices of the nodes that become dynamic or weight-only, by node name in graph order.
 
     A recurrent node that only its kind or its size keeps float is among them, with that as the reason.
     """
     hybrids: dict[str, Choice] = {}
     for node in facts.graph.nodes:
-        choice, why = choices[node.name], floats.get(node.name)
-        if choice.kind is not Kind.FLOAT or node.rule is None or node.name in facts.requested_float:
+        choice, why = choices[node.name], known.floats.get(node.name)
+        if choice.kind is not Kind.FLOAT or node.rule is None:
+            continue
+        if node.name in facts.requested_float or node.name in known.unfit:
             continue
         if why is not None and why.code in (ReasonCode.SLOWER_IN_INT8, ReasonCode.FITS_IN_FLOAT):
             continue  # as it is, its weights too
-        hybrid = _hybrid(node, node.rule, choice, facts, why)
+        hybrid = _hybrid(node, node.rule, choice, facts, known)
         if hybrid is not None:
             hybrids[node.name] = hybrid
     return hybrids
 
 
 def _hybrid(
-    node: Node, rule: Rule, choice: Choice, facts: PlanningFacts, why: FloatReason | None
+    node: Node,
+    rule: Rule,
+    choice: Choice,
+    facts: PlanningFacts,
+    known: Known,
 ) -> Choice | None:
-    """Return the dynamic or weight-only choice for a node left in float, or None.
-
-    `why` is the reason against static quantization, or None.
-    """
+    """Return the dynamic or weight-only choice for a node left in float, or None."""
+    why, as_run = known.floats.get(node.name), known.run_dynamic.get(node.name)
     config, target = facts.config, facts.target
     hybrid = _embedding(node, rule, facts) if rule.stored else None
     may_be_dynamic = (
@@ -202,7 +205,7 @@ def _hybrid(
     unfit = None
     if hybrid is None and may_be_dynamic:
         unfit = _unfit_recurrent(node, rule, facts) if rule.stored else None
-        hybrid = None if unfit else _dynamic(node, rule, choice, facts)
+        hybrid = None if unfit else _dynamic(node, rule, choice, facts, as_run)
     if hybrid is None and config.mode in DATA_FREE:
         noisy = why is not None and why.code in (ReasonCode.NOISE_BUDGET, ReasonCode.NOISE_LIMIT)
         hybrid = _weight_only(node, rule, facts, stand_in(facts) if noisy else None)
@@ -212,7 +215,7 @@ def _hybrid(
             if config.has_few_bits:
                 hybrid = replace(hybrid, reason=f"{hybrid.reason}; in 4 bits {why}")
     if hybrid is not None and _is_faster_dynamic(node, hybrid, facts):
-        hybrid = _dynamic(node, rule, choice, facts) or hybrid
+        hybrid = _dynamic(node, rule, choice, facts, as_run) or hybrid
     return Choice(Kind.FLOAT, unfit) if hybrid is None and unfit is not None else hybrid
 
 
@@ -362,10 +365,13 @@ def _slower_rewritten(node: Node, way: str, facts: PlanningFacts) -> FloatReason
     return because(code, int8_ms=integer / 1e3, float_ms=floating / 1e3, region="")
 
 
-def _dynamic(node: Node, rule: Rule, choice: Choice, facts: PlanningFacts) -> Choice | None:
+def _dynamic(
+    node: Node, rule: Rule, choice: Choice, facts: PlanningFacts, as_run: str | None
+) -> Choice | None:
     """Return a product or a recurrent node with dynamic quantization parameters, or None.
 
-    A recurrent node with too few dB in 8 bits stays float, with the figure as the reason.
+    A recurrent node with too few dB in 8 bits stays float, with the figure as the reason, unless `as_run`
+    gives its implementation.
     """
     graph, config = facts.graph, facts.config
     if rule.refusal(node, graph):
@@ -374,7 +380,6 @@ def _dynamic(node: Node, rule: Rule, choice: Choice, facts: PlanningFacts) -> Ch
     weights = {w.index: _large(graph, node.input(w.index), 1) for w in rule.constants}
     arrays = {index: array for index, array in weights.items() if array is not None}
     least = 1 if facts.starts_everywhere else MIN_WEIGHT_ELEMENTS
-    as_run = facts.run_dynamic.get(node.name)
     if len(arrays) < len(weights) or sum(array.size for array in arrays.values()) < least:
         return None
     if graph.is_constant(data) or graph.dtype(data) != ir.DataType.FLOAT:

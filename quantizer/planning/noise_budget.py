@@ -39,6 +39,7 @@ from ..targets.config import DATA_FREE, FEW_BITS
 from .coarse_steps import too_coarse
 from .facts import PlanningFacts
 from .hybrid import with_int8_weights
+from .known import NOTHING, Known
 from .planner import (
     NO_FLOATS,
     Decision,
@@ -52,14 +53,12 @@ from .size_budget import chosen_formats
 Floats = npt.NDArray[np.float64]
 
 
-def make_plan(
-    facts: PlanningFacts, floats: FloatReasons = NO_FLOATS, *, start_everywhere: bool = False
-) -> QuantPlan:
+def make_plan(facts: PlanningFacts, known: Known = NOTHING, *, start_everywhere: bool = False) -> QuantPlan:
     """Return the plan of one model, with the noise estimates of its outputs in its origin.
 
     With `start_everywhere` quantization may start at memory-bound operators too, with any neighbours.
     """
-    formats, floats = chosen_formats(facts, floats)
+    formats, known = chosen_formats(facts, known)
     facts = replace(facts, weight_formats=formats)
     rules: list[FloatRule] = [too_coarse]
     if not start_everywhere:
@@ -69,18 +68,16 @@ def make_plan(
     # Without a limit nobody asked for more bits than 4: what is left of the outputs is told, and what to do.
     least = facts.noise_limits.min_output_sqnr
     is_limited = has_noise and least != 0.0 and not (facts.config.has_few_bits and least is None)
-    noise_rules = NoiseRules(facts) if is_limited else None
+    noise_rules = NoiseRules(facts, known) if is_limited else None
     if noise_rules is not None:
         rules += [noise_rules.before_steps, noise_rules.too_noisy, noise_rules.cheap_first_layers]
-    plan = decide(facts, floats, rules, start_everywhere=start_everywhere)
+    plan = decide(facts, known, rules, start_everywhere=start_everywhere)
     if not has_noise:
         return plan
     if noise_rules is not None:
-        flow, _ = noise_rules.noise_of(plan)
-        estimator = noise_rules.estimator
-        plan = _with_int8_weights_in_budget(facts, plan, estimator, flow, noise_rules.allowed)
+        plan = _with_int8_weights_in_budget(facts, known, plan, noise_rules)
     else:
-        plan = with_int8_weights(facts, plan)
+        plan = with_int8_weights(facts, plan, without=known.unfit)
     if not has_histograms(facts.measured):
         return plan  # how values are spread is assumed: that chooses nodes, and is no estimate to be told
     return _with_estimates(facts, plan)
@@ -121,23 +118,20 @@ class NoiseRules:
     """The rules about the noise of one plan while it is decided.
 
     Attributes:
-        estimator: of the noise that is judged: that of `PlanningFacts.run_dynamic` is measured.
+        estimator: of the noise that is judged: that of `Known.run_dynamic` is measured.
         judged: the tensors whose noise is limited: outputs, and what is compared inside of the model.
         allowed: most noise power over signal power at each of them.
     """
 
-    def __init__(self, facts: PlanningFacts) -> None:
+    def __init__(self, facts: PlanningFacts, known: Known) -> None:
         self._facts, self.estimator = facts, facts.noise_estimator
-        if facts.run_dynamic:
-            self.estimator = replace(self.estimator, unjudged=frozenset(facts.run_dynamic))
+        if known.run_dynamic:
+            self.estimator = replace(self.estimator, unjudged=frozenset(known.run_dynamic))
         limits, gains = facts.noise_limits, facts.noise_gains
         compared = [name for name in limits.compared if gains.powers.get(name)]
         self.judged = tuple(dict.fromkeys([*gains.judged_tensors(), *compared]))
-        # What was seen to bear more noise is allowed it; what was seen to need less is to have less than now.
-        decibels = [limits.quieter.get(limits.output_of(name), 0.0) for name in self.judged]
-        quieter = 10.0 ** (-np.array(decibels) / 10.0)
-        self.allowed = np.array([limits.allowed(name) for name in self.judged]) * np.maximum(quieter, 1.0)
-        self._quieter = np.minimum(quieter, 1.0)
+        looser = np.array([known.looser.get(limits.output_of(name), 0.0) for name in self.judged])
+        self.allowed = np.array([limits.allowed(name) for name in self.judged]) * 10.0 ** (looser / 10.0)
         self._known: tuple[QuantPlan, NoiseFlow, Mapping[str, Floats]] | None = None
 
     def noise_of(self, plan: QuantPlan) -> tuple[NoiseFlow, Mapping[str, Floats]]:
@@ -162,11 +156,6 @@ class NoiseRules:
         plan, limits = decision.plan, self._facts.noise_limits
         flow, noise = self.noise_of(plan)
         total = sum(noise.values(), np.zeros(len(self.judged)))
-        if (total <= self.allowed).all() and (self._quieter < 1.0).any():
-            self.allowed = np.where(
-                (self._quieter < 1.0) & (total > 0.0), total * self._quieter, self.allowed
-            )
-            self._quieter = np.ones_like(self._quieter)
         for place in np.argsort(-total / self.allowed, kind="stable").tolist():
             if total[place] <= self.allowed[place]:
                 continue
@@ -484,15 +473,16 @@ UNNOTICED_DB = tuned(
 
 
 def _with_int8_weights_in_budget(
-    facts: PlanningFacts, plan: QuantPlan, estimator: NoiseEstimator, flow: NoiseFlow, allowed: Floats
+    facts: PlanningFacts, known: Known, plan: QuantPlan, rules: NoiseRules
 ) -> QuantPlan:
     """Return a plan whose float nodes have int8 weights, as far as the noise budget allows.
 
     A weight that is dequantized when the model is loaded makes the file smaller, and saves no time. So its
     noise may only use the part of the budget that quantized nodes leave, and no more of that than goes
-    unnoticed. `plan` is within the budget, with float weights in its float nodes; `allowed` is the most noise
-    over signal at each output of the flow.
+    unnoticed. `plan` is within the budget, with float weights in its float nodes.
     """
+    flow, _ = rules.noise_of(plan)
+    estimator, allowed = rules.estimator, rules.allowed
 
     def stored_in_int8(trial: QuantPlan) -> set[str]:
         return {
@@ -501,7 +491,7 @@ def _with_int8_weights_in_budget(
             if entry.kind is Kind.WEIGHT_ONLY and plan.nodes[name].kind is Kind.FLOAT
         }
 
-    trial = with_int8_weights(facts, plan)
+    trial = with_int8_weights(facts, plan, without=known.unfit)
     noise = estimator.by_node(flow, trial)
     stored = stored_in_int8(trial)
     varying = varying_part(facts.profile, flow)
@@ -516,7 +506,7 @@ def _with_int8_weights_in_budget(
         if not noisy:
             break
         float_weights |= noisy
-        trial = with_int8_weights(facts, plan, without=float_weights)
+        trial = with_int8_weights(facts, plan, without={*known.unfit, *float_weights})
         stored = stored_in_int8(trial)
     return trial
 

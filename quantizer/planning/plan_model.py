@@ -66,9 +66,10 @@ from .coarse_steps import too_coarse
 from .facts import PlanningFacts, planning_facts
 from .float16 import with_float32_nodes
 from .hybrid import with_int8_weights
+from .known import NOTHING, Known
 from .needed_tensors import weighted_channels
 from .noise_budget import make_plan
-from .planner import NO_FLOATS, decide, with_fitting_shapes
+from .planner import decide, with_fitting_shapes
 from .settings_check import check_weight_type
 from .stored_weights import signed_type
 
@@ -91,6 +92,7 @@ class PlannedModel:
         graph: its index.
         facts: what the plan was made from, of the model with its corrected biases; None for one that was
             read.
+        known: what it was made from besides.
         cost_model: predicts the times of the model's nodes; None without measured times.
     """
 
@@ -98,6 +100,7 @@ class PlannedModel:
     model: ir.Model
     graph: Graph
     facts: PlanningFacts | None = None
+    known: Known = NOTHING
     cost_model: CostModel | None = None
 
     @property
@@ -131,7 +134,7 @@ def model_facts(
     def noise_left() -> Mapping[str, float]:
         # What a product has in integers is asked before it is given another type.
         in_integers = replace(facts, config=replace(facts.config, second_type="none"))
-        plan = plan_with_chains(in_integers, NO_FLOATS, partial(decide, rules=(too_coarse,)))
+        plan = plan_with_chains(in_integers, NOTHING, partial(decide, rules=(too_coarse,)))
         return left_by_equalization(
             facts.graph,
             facts.profile,
@@ -149,30 +152,29 @@ ADJUSTMENTS = "all adjustments of the model"
 """Steps that a fault of qprof leaves out, as a finding names them."""
 
 
-def plan_from(facts: PlanningFacts, floats: FloatReasons = NO_FLOATS) -> PlannedModel:
+def plan_from(facts: PlanningFacts, known: Known = NOTHING) -> PlannedModel:
     """Return the verified plan that takes no samples.
 
     Only here in planning, a fault of qprof does not stop the command: the first plan is returned instead, or,
-    if the fault is in that, the plan of `decide` without any rule, with a finding. `floats` stay float with
-    any settings.
+    if the fault is in that, the plan of `decide` without any rule, with a finding.
     """
     check_weight_type(facts.graph, facts.recipe)
     first: PlannedModel | None = None
     try:
-        first = first_plan(facts, floats)
-        planned = recurrent_equalized(first, floats)
-        planned = saving_time(planned, facts, floats)
+        first = first_plan(facts, known)
+        planned = recurrent_equalized(first)
+        planned = saving_time(planned, facts)
         planned = equalized(planned)
         planned = bias_corrected(planned)
         planned = in_float_type(fitted_to_kernels(planned))
         verify_plan(planned.plan, planned.source_facts.graph, facts.identity)
-        return with_run_shapes(planned, facts)
+        return replace(with_run_shapes(planned, facts), known=known)
     except Exception as error:
         step = NOISE_AND_TIME if first is None else ADJUSTMENTS
         left_out = leave_out(step, error, PlanError)
     if first is None:
-        plan = plan_with_chains(facts, floats, decide)
-        first = PlannedModel(plan, facts.prepared.model, facts.graph, facts)
+        plan = plan_with_chains(facts, known, decide)
+        first = PlannedModel(plan, facts.prepared.model, facts.graph, facts, known)
     first = in_float_type(first)
     verify_plan(first.plan, facts.graph, facts.identity)
     return with_run_shapes(first, facts).with_findings([left_out])
@@ -216,24 +218,24 @@ def _float_nodes(plan: QuantPlan) -> dict[str, FloatReason]:
     return {name: entry.float_reason for name, entry in plan.nodes.items() if entry.stays_float}
 
 
-def first_plan(facts: PlanningFacts, floats: FloatReasons = NO_FLOATS) -> PlannedModel:
+def first_plan(facts: PlanningFacts, known: Known = NOTHING) -> PlannedModel:
     """Return the plan of a model without adjustments, within the noise budget."""
-    plan = plan_with_chains(facts, floats, make_plan)
-    planned = PlannedModel(plan, facts.prepared.model, facts.graph, facts, facts.cost_model)
+    plan = plan_with_chains(facts, known, make_plan)
+    planned = PlannedModel(plan, facts.prepared.model, facts.graph, facts, known, facts.cost_model)
     return planned.with_findings(_without_channels(facts))
 
 
-def saving_time(planned: PlannedModel, facts: PlanningFacts, floats: FloatReasons) -> PlannedModel:
+def saving_time(planned: PlannedModel, facts: PlanningFacts) -> PlannedModel:
     """Return the plan, or, if integer arithmetic is predicted to save too little time, one without it.
 
     The plan does not change if plans are timed, or with 16 bits, whose times are not known. It has
-    adjustments only of recurrent nodes; `facts` and `floats` are those of `first_plan`.
+    adjustments only of recurrent nodes; `facts` are those of `first_plan`.
     """
     costs, prepared_costs, file_costs = planned.cost_model, facts.cost_model, facts.file_costs
     if costs is None or prepared_costs is None or file_costs is None:
         return planned
     config = facts.config
-    if facts.timed or config.mode in DATA_FREE or not facts.profile:
+    if planned.known.timed or config.mode in DATA_FREE or not facts.profile:
         return planned
     if config.keep_16bit or TYPES[config.activation_type].bits == 16:
         return planned
@@ -247,15 +249,17 @@ def saving_time(planned: PlannedModel, facts: PlanningFacts, floats: FloatReason
     reason = saves_too_little(prepared_costs, costs, plan, predicted)
     if reason is None:
         return planned
-    return first_plan(facts, {**floats, **_float_nodes(plan), **dict.fromkeys(in_int8, reason)})
+    return first_plan(
+        facts, planned.known.with_floats({**_float_nodes(plan), **dict.fromkeys(in_int8, reason)})
+    )
 
 
-def recurrent_equalized(planned: PlannedModel, floats: FloatReasons = NO_FLOATS) -> PlannedModel:
+def recurrent_equalized(planned: PlannedModel) -> PlannedModel:
     """Return the plan of the model with equalized inputs of its dynamic recurrent nodes.
 
     It is made anew, with its noise budget: with the channels of its input equalized a node may become dynamic
-    that would have been too noisy. Inputs of nodes that still stay float are not equalized. `planned` and
-    `floats` are those of `first_plan`.
+    that would have been too noisy. Inputs of nodes that still stay float are not equalized. `planned` is that
+    of `first_plan`.
     """
     facts = planned.source_facts
     if facts.config.equalization != "auto" or not _has_channels(facts):  # a Mul is added
@@ -277,12 +281,12 @@ def recurrent_equalized(planned: PlannedModel, floats: FloatReasons = NO_FLOATS)
         nodes,
         signed_type(facts),
         per_channel=facts.config.granularity == "per-channel",
-        in_two_parts=[n for n, way in facts.run_dynamic.items() if way == Implementation.TWO_PARTS],
+        in_two_parts=[n for n, way in planned.known.run_dynamic.items() if way == Implementation.TWO_PARTS],
         known=facts.recurrent_sqnr,
     )
     while scales:
         scaled, inserted = _with_scales(planned, scales)
-        plan = plan_with_chains(scaled.source_facts, {**floats, **inserted}, make_plan)
+        plan = plan_with_chains(scaled.source_facts, planned.known.with_floats(inserted), make_plan)
         dynamic = {node.input(0) for node in nodes if plan.nodes[node.name].kind is Kind.DYNAMIC}
         kept = {name: entry for name, entry in scales.items() if name in dynamic}
         if len(kept) == len(scales):
@@ -307,7 +311,7 @@ def equalized(planned: PlannedModel) -> PlannedModel:
     if not scales:
         return planned
     scaled, inserted = _with_scales(planned, scales)
-    plan = _plan_of_adjusted(scaled.source_facts, {**_float_nodes(planned.plan), **inserted}, planned.plan)
+    plan = _plan_of_adjusted(scaled, {**_float_nodes(planned.plan), **inserted})
     return replace(scaled, plan=replace(plan, adjustments=scaled.plan.adjustments))
 
 
@@ -329,19 +333,21 @@ def _with_scales(
     adjustments = planned.plan.adjustments
     adjustments = replace(adjustments, equalization={**adjustments.equalization, **scales})
     plan = replace(planned.plan, adjustments=adjustments)
-    scaled = PlannedModel(plan, model, scaled_facts.graph, scaled_facts, scaled_facts.cost_model)
+    graph, costs = scaled_facts.graph, scaled_facts.cost_model
+    scaled = PlannedModel(plan, model, graph, scaled_facts, planned.known, costs)
     return scaled, dict.fromkeys(inserted, because(ReasonCode.EQUALIZATION_MUL))
 
 
-def _plan_of_adjusted(facts: PlanningFacts, floats: FloatReasons, plan: QuantPlan) -> QuantPlan:
-    """Return the plan of an adjusted model, without rules, from the plan before.
+def _plan_of_adjusted(adjusted: PlannedModel, floats: FloatReasons) -> QuantPlan:
+    """Return the plan of an adjusted model, which has the plan before, without rules.
 
     The noise is that of the plan before the adjustment, whose estimate includes the effect of equalization
     (`left_by_equalization`), and gains of noise are known by the names there.
     """
-    wholly_float = {name for name, entry in plan.nodes.items() if entry.kind is Kind.FLOAT}
-    adjusted = with_int8_weights(facts, plan_with_chains(facts, floats, decide), without=wholly_float)
-    return replace(adjusted, origin=plan.origin)
+    facts, before = adjusted.source_facts, adjusted.plan
+    wholly_float = {name for name, entry in before.nodes.items() if entry.kind is Kind.FLOAT}
+    plan = plan_with_chains(facts, adjusted.known.with_floats(floats), decide)
+    return replace(with_int8_weights(facts, plan, without=wholly_float), origin=before.origin)
 
 
 def bias_corrected(planned: PlannedModel) -> PlannedModel:
@@ -359,7 +365,7 @@ def bias_corrected(planned: PlannedModel) -> PlannedModel:
     if not biases and not adjustments.biases:
         return planned
     corrected_facts = of_adjusted(facts, index(apply_biases(planned.model, biases)), facts.profile)
-    plan = _plan_of_adjusted(corrected_facts, _float_nodes(planned.plan), planned.plan)
+    plan = _plan_of_adjusted(replace(planned, facts=corrected_facts), _float_nodes(planned.plan))
     roundings = rebased(planned.graph, adjustments.roundings, planned.plan, plan)
     plan = replace(
         plan,
@@ -380,7 +386,7 @@ def in_float_type(planned: PlannedModel) -> PlannedModel:
     profile = replace(facts.profile, tensors={**facts.measured.tensors, **facts.profile.tensors})
     graph = index(planned.model)
     plan = replace(planned.plan, origin=replace(planned.plan.origin, time=None))
-    return replace(planned, plan=with_float32_nodes(plan, graph, profile, facts.lost_in_float16))
+    return replace(planned, plan=with_float32_nodes(plan, graph, profile, planned.known.lost_in_float16))
 
 
 def fitted_to_kernels(planned: PlannedModel) -> PlannedModel:

@@ -41,6 +41,7 @@ from .facts import PlanningFacts
 from .float16 import with_float16_scales
 from .float_products import FloatProducts, float_products, non_finite, with_float_products
 from .hybrid import data_free_choices, find_hybrids, is_dear_to_read
+from .known import NOTHING, Known
 from .parameters import Parameters, choose_parameters
 from .selection import Choice, select
 from .shared_scales import ScaleGroup, find_groups, shared_scales
@@ -79,7 +80,7 @@ may be among them."""
 
 def decide(
     facts: PlanningFacts,
-    floats: FloatReasons,
+    known: Known = NOTHING,
     rules: Sequence[FloatRule] = (),
     *,
     start_everywhere: bool = False,
@@ -93,30 +94,32 @@ def decide(
     """
     while True:
         try:
-            decision = _decision(facts, floats, start_everywhere=start_everywhere)
+            decision = _decision(facts, known, start_everywhere=start_everywhere)
         except UnfitNodesError as error:
-            if error.reasons.keys() <= floats.keys():
+            if error.reasons.keys() <= known.floats.keys():
                 raise
             found = error.reasons
         else:
             answers = (rule(decision) for rule in rules)
-            found = next((answer for answer in answers if not answer.keys() <= floats.keys()), NO_FLOATS)
+            found = next(
+                (answer for answer in answers if not answer.keys() <= known.floats.keys()), NO_FLOATS
+            )
             if not found:
                 return decision.plan
-        floats = {**floats, **found}
+        known = known.with_floats(found)
 
 
-def _decision(facts: PlanningFacts, floats: FloatReasons, *, start_everywhere: bool) -> Decision:
+def _decision(facts: PlanningFacts, known: Known, *, start_everywhere: bool) -> Decision:
     """Return the answers to all questions; raise UnfitNodesError if constants of nodes get no parameters."""
-    graph, target = facts.graph, facts.target
+    graph, target, floats = facts.graph, facts.target, {**known.floats, **known.unfit}
     products = FloatProducts()
     if facts.config.mode in DATA_FREE:
         choices = data_free_choices(facts, floats)
     else:
-        products = float_products(facts, floats)
+        products = float_products(facts, floats, known.second_gain)
         without = {**products.reserved, **products.floats, **floats}
         choices = select(facts, without, start_everywhere=start_everywhere)
-    choices |= find_hybrids(facts, choices, floats)
+    choices |= find_hybrids(facts, choices, known)
     choices |= dict.fromkeys(products.inputs, Choice(Kind.FLOAT))
     groups = find_groups(facts, choices)
     parameters = choose_parameters(facts, choices, groups)
@@ -131,14 +134,14 @@ def _decision(facts: PlanningFacts, floats: FloatReasons, *, start_everywhere: b
         kind = choice.kind
         if kind is Kind.PASS_THROUGH and not shares:
             kind = Kind.QUANTIZED  # a clip with parameters of its own converts
-        how = _implementation(facts, node, choice, parameters, shares=shares)
+        how = _implementation(facts, known, node, choice, parameters, shares=shares)
         reason = choice.reason or products.remarks.get(node.name, "")
         nodes[node.name] = NodePlan(kind, reason, parameters.inputs[node.name], how)
     tensors = with_float_products(facts, parameters.tensors, nodes, products)
     nodes, stored = with_int8_caches(facts, nodes)
     caches = cached_names(graph, nodes, stored)
 
-    findings = [*facts.findings, *non_finite(facts, products)]
+    findings = [*facts.findings, *known.findings, *non_finite(facts, products)]
     if caches:
         sentence = (
             f"keys and values are int8: the model takes {_listed(caches, graph.inputs)} and gives "
@@ -198,7 +201,7 @@ def _decision(facts: PlanningFacts, floats: FloatReasons, *, start_everywhere: b
     )
     if facts.config.is_float16:
         plan = with_float16_scales(plan, graph)
-    return Decision(facts, floats, plan, groups, parameters.activations)
+    return Decision(facts, known.floats, plan, groups, parameters.activations)
 
 
 def _listed(caches: Collection[str], names: Sequence[str]) -> str:
@@ -211,7 +214,7 @@ def _listed(caches: Collection[str], names: Sequence[str]) -> str:
 
 
 def _implementation(
-    facts: PlanningFacts, node: Node, choice: Choice, parameters: Parameters, *, shares: bool
+    facts: PlanningFacts, known: Known, node: Node, choice: Choice, parameters: Parameters, *, shares: bool
 ) -> str:
     """Return the implementation of a node: the selected look-up table, or one of the target's variants.
 
@@ -223,7 +226,7 @@ def _implementation(
     constant_weight = layout is not None and facts.graph.is_constant(node.input(layout.index))
     if wide and constant_weight and target.rounds_16_bits(node.op_type):
         return Implementation.FOLDED
-    if node.name in facts.usual:
+    if node.name in known.usual:
         return choice.implementation
     if choice.kind is Kind.FLOAT:
         return _float_implementation(facts, node, parameters)
@@ -248,7 +251,7 @@ def _float_implementation(facts: PlanningFacts, node: Node, parameters: Paramete
     reads_stored = node.input(0) in parameters.tensors
     if reads_stored and node.op_type == CHAIN and chain_of(node.ir_node).fused:
         return Implementation.FUSED  # elsewhere the runtime makes that operator of the chain's nodes itself
-    spelling = facts.float_spelling(node.name)
+    spelling = facts.float_spellings.get(node.name)
     if spelling and not (reads_stored and spelling == PLAIN_LAYOUT):
         return spelling  # a tensor that is stored quantized is in no blocks
     way = facts.target.float_implementations.get(node.op_type, "")

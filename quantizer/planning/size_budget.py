@@ -9,9 +9,9 @@ outputs is smallest together among those that fit. That is a knapsack with a cho
 of a format is that of the weight in its most exact one, as it was measured when the model was profiled, times
 what rounding to the grid of each costs. Where nothing was measured all weights have the same noise for their
 error. What is stored once has one format, which all its readers take, and its bytes count once. Float is one
-of the formats once a run has shown that the others are too noisy (`PlanningFacts.floats_fit`).
+of the formats once a run has shown that the others are too noisy (`Known.floats_fit`).
 
-How many bytes the graph itself takes, only the written model tells: `PlanningFacts.size_error` has by how
+How many bytes the graph itself takes, only the written model tells: `Known.size_error` has by how
 much the estimate of one was off.
 """
 
@@ -33,11 +33,12 @@ from ..numerics.schemas import SCHEMAS
 from ..operators.graph import Graph, Node
 from ..operators.weight_layout import WeightLayout
 from ..plan.plan import RUNTIME_WEIGHTS, Implementation, Kind, QuantPlan, unblocked_size
-from ..plan.reasons import FloatReasons, ReasonCode, because
+from ..plan.reasons import ReasonCode, because
 from ..targets.config import size_in_bytes
 from ..targets.weight_formats import WeightFormat, formats_of
 from .facts import PlanningFacts
 from .hybrid import MIN_TABLE_ELEMENTS
+from .known import Known
 from .planner import decide
 from .stored_weights import Storage, stand_in, table_storage, weight_storage, written_name
 
@@ -108,13 +109,11 @@ class StoredOnce:
         return replace(chosen.format, why=f"to fit the size: {', '.join(texts)}" if texts else "")
 
 
-def chosen_formats(
-    facts: PlanningFacts, floats: FloatReasons
-) -> tuple[Mapping[str, WeightFormat], FloatReasons]:
-    """Return the formats of weights that differ from the requested one, by constant, and the float nodes.
+def chosen_formats(facts: PlanningFacts, known: Known) -> tuple[Mapping[str, WeightFormat], Known]:
+    """Return the formats of weights that differ from the requested one, by constant, and what is known.
 
-    Nodes that stay float because the size has room for that join `floats`; `weight_formats` of the facts are
-    not chosen yet. Raises ConfigError if the model exceeds `fit_size` in its smallest formats.
+    Nodes that stay float because the size has room for that join its floats; `weight_formats` of the facts
+    are not chosen yet. Raises ConfigError if the model exceeds `fit_size` in its smallest formats.
     """
     config, graph = facts.config, facts.graph
     if not config.has_size:
@@ -125,12 +124,12 @@ def chosen_formats(
             for node in nodes
             for weight in (node.rule.constants if node.rule is not None else ())
         }
-        return tables, floats
-    plan = decide(replace(facts, weight_formats=_references(facts)), floats)
-    weights = _weights(facts, plan)
+        return tables, known
+    plan = decide(replace(facts, weight_formats=_references(facts, known)), known)
+    weights = _weights(facts, plan, known)
     sizes = {name: 0.0 for one in weights for name in one.names}
     sizes |= {one.names[-1]: one.choices[0].size for one in weights}
-    least, limit = _size(facts, plan, sizes) + facts.size_error, size_in_bytes(config.fit_size)
+    least, limit = _size(facts, plan, sizes) + known.size_error, size_in_bytes(config.fit_size)
     if limit < least < math.inf:
         raise beyond_size(facts, least)
     places = quietest(weights, limit - least)
@@ -141,7 +140,9 @@ def chosen_formats(
         for node in graph.nodes
         if not kept.isdisjoint(_stored(node, plan))
     }
-    return {name: of for name, of in chosen.items() if of is not None}, {**fitting, **floats}
+    return {name: of for name, of in chosen.items() if of is not None}, replace(
+        known, floats={**fitting, **known.floats}
+    )
 
 
 def beyond_size(facts: PlanningFacts, size: float) -> ConfigError:
@@ -269,7 +270,7 @@ def _readers(graph: Graph) -> dict[str, list[tuple[Node, WeightLayout]]]:
 
 
 def _storages(
-    facts: PlanningFacts, shape: Sequence[int], readers: Iterable[tuple[Node, WeightLayout]]
+    facts: PlanningFacts, shape: Sequence[int], readers: Iterable[tuple[Node, WeightLayout]], known: Known
 ) -> dict[tuple[str, int], Storage]:
     """Return the ways to store a constant for all of its readers, in the form for the last reader."""
     found: dict[tuple[str, int], Storage] | None = None
@@ -278,7 +279,7 @@ def _storages(
         for asked in formats_of(facts.target, node.op_type):
             if asked.qtype.is_float and facts.config.rounding != "nearest":
                 continue  # rounding with samples is for integers
-            if asked.qtype.name in facts.left_out:
+            if asked.qtype.name in known.left_out:
                 continue
             if node.rule is not None and node.rule.is_lookup:
                 stored = table_storage(node, shape, facts, asked)
@@ -293,18 +294,18 @@ def _storages(
     return found or {}
 
 
-def _references(facts: PlanningFacts) -> dict[str, WeightFormat]:
+def _references(facts: PlanningFacts, known: Known) -> dict[str, WeightFormat]:
     """Return the format of each weight for estimating its noise: the widest, preferably of integers."""
     found = {}
     for name, readers in _readers(facts.graph).items():
-        storages = _storages(facts, _shape(facts.graph, name), readers)
+        storages = _storages(facts, _shape(facts.graph, name), readers, known)
         if storages:
             formats = (one.format for one in storages.values())
             found[name] = max(formats, key=lambda f: (f.qtype.bits, not f.qtype.is_float, -f.block_size))
     return found
 
 
-def _weights(facts: PlanningFacts, plan: QuantPlan) -> list[StoredOnce]:
+def _weights(facts: PlanningFacts, plan: QuantPlan, known: Known) -> list[StoredOnce]:
     """Return the weights that a plan stores quantized, each with its possible formats.
 
     The plan has each weight in its reference format.
@@ -315,7 +316,7 @@ def _weights(facts: PlanningFacts, plan: QuantPlan) -> list[StoredOnce]:
     for name in (name for name in stored if name not in twins.values()):
         names = (name, twins[name]) if name in twins else (name,)
         readers = [reader for one in names for reader in all_readers[one]]
-        storages = _storages(facts, _shape(graph, names[-1]), readers)
+        storages = _storages(facts, _shape(graph, names[-1]), readers, known)
         errors = {key: _error(facts, names[-1], readers[-1], one) for key, one in storages.items()}
         reference = next(
             (error for key, error in errors.items() if key == _key(plan.tensors[names[-1]])), 0.0
@@ -327,7 +328,7 @@ def _weights(facts: PlanningFacts, plan: QuantPlan) -> list[StoredOnce]:
             if not kept or errors[key] < kept[-1]:
                 choices.append(FormatChoice(storages[key].format, sizes[key], share * errors[key]))
                 kept.append(errors[key])
-        if choices and facts.floats_fit and all(len(_stored(node, plan)) == 1 for node, _ in readers):
+        if choices and known.floats_fit and all(len(_stored(node, plan)) == 1 for node, _ in readers):
             choices.append(FormatChoice(None, _float_bytes(facts, names[-1]), 0.0))
             kept.append(0.0)
         if choices:
@@ -357,7 +358,7 @@ def _error(facts: PlanningFacts, name: str, reader: tuple[Node, WeightLayout], s
 
 
 def estimated_size(facts: PlanningFacts, plan: QuantPlan) -> float:
-    """Return about how many bytes the model takes as planned, `PlanningFacts.size_error` left out."""
+    """Return about how many bytes the model takes as planned, `Known.size_error` left out."""
     return _size(facts, plan, {})
 
 

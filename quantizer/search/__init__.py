@@ -10,9 +10,9 @@ propose, on what they judge, and in the rule.
   grade, SQNR and score on the held-out samples choose. `grades` and `verdict` say what a model is worth.
 * `tune`, a plug-in, looks for the best plan that meets a target: it proposes settings and nodes in float
   (`candidates`).
-* `closed_loop` runs a plan on check samples before its model is written, on every path. Its candidates differ
-  in facts of planning that no setting has (nodes that stay float for their measured noise, noise budgets of
-  single outputs); `output_shift` scores them.
+* `closed_loop` runs a plan on check samples before its model is written, on every path. Its plans differ in
+  what is known of others (`planning.known`): nodes that stay float for their measured noise, looser noise
+  budgets. `output_shift` scores them.
 
 What the searches share: `fallback_nodes` leaves float what cannot be written or run. `ranking` measures which
 nodes add the noise, in groups, on `submodels`.

@@ -67,8 +67,9 @@ from ..numerics.affine import INT8, TYPES
 from ..operators.graph import Graph, Node
 from ..plan.plan import DESTROYED, Implementation, Kind, NodePlan, OutputCheck, QuantPlan
 from ..plan.provenance import plan_digest
-from ..plan.reasons import FloatReasons, ReasonCode, because
+from ..plan.reasons import ReasonCode, because
 from ..planning.facts import PlanningFacts
+from ..planning.known import Known
 from ..planning.plan_model import NOISY, PlannedModel, plan_from
 from ..planning.size_budget import estimated_size
 from ..targets.config import FEW_BITS, size_in_bytes
@@ -179,15 +180,14 @@ class Proposal:
     """Another plan.
 
     Attributes:
-        facts: what it is made from.
+        facts, known: what it is made from.
         change: from the first plan, in words.
-        floats: nodes that compute in float besides.
         most: time over float's that it may take; None for what is worth the noise of the best plan.
     """
 
     facts: PlanningFacts
+    known: Known
     change: str
-    floats: FloatReasons = field(default_factory=dict)
     most: float | None = None
 
 
@@ -200,6 +200,7 @@ class _MeasuredPlan:
     """A plan that was written and run, with the shifts of its outputs from float."""
 
     facts: PlanningFacts  # what it was made from
+    known: Known
     planned: PlannedModel
     shifts: tuple[OutputShift, ...]  # on all samples
     selecting: tuple[OutputShift, ...]  # on the samples that select the plan
@@ -406,14 +407,14 @@ class _CheckedPlans:
     def loop(self) -> Loop[Proposal, PlannedModel, _MeasuredPlan]:
         """The loop over plans, equal ones once."""
         return Loop(
-            make=lambda proposal: plan_from(proposal.facts, proposal.floats),
+            make=lambda proposal: plan_from(proposal.facts, proposal.known),
             digest=lambda planned: plan_digest(planned.plan),
             judge=self._judged,
         )
 
     def begun(self, facts: PlanningFacts, planned: PlannedModel) -> _MeasuredPlan:
         """Return the first plan, written and run."""
-        return self.loop.begin(planned, self._measured(Proposal(facts, ""), planned))
+        return self.loop.begin(planned, self._measured(Proposal(facts, planned.known, ""), planned))
 
     def _judged(self, proposal: Proposal, planned: PlannedModel, best: _MeasuredPlan) -> _MeasuredPlan | None:
         """Return a plan that was written and run; None where it takes longer than it may."""
@@ -429,7 +430,7 @@ class _CheckedPlans:
         change = proposal.change
         if change and all(entry.kind is Kind.FLOAT for entry in planned.plan.nodes.values()):
             change = AS_FLOAT  # weights may be too small to be quantized alone
-        return _MeasuredPlan(facts, planned, *shifts, _time(planned, facts), change)
+        return _MeasuredPlan(facts, proposal.known, planned, *shifts, _time(planned, facts), change)
 
     def shifts(
         self, planned: PlannedModel, limits: NoiseLimits
@@ -533,7 +534,7 @@ class _CheckedPlans:
         """Return the plan that keeps most, of those with other types where several were to choose among."""
 
         def keeps(plan: _MeasuredPlan, best: _MeasuredPlan) -> bool:
-            least = 0.0 if plan.facts.second_gain == math.inf else MIN_TYPE_GAIN_DB
+            least = 0.0 if plan.known.second_gain == math.inf else MIN_TYPE_GAIN_DB
             return plan.sqnr > best.sqnr + least and self._fits(plan.facts)
 
         best = self.loop.best(first, (_with_other_types,), keeps)
@@ -578,14 +579,15 @@ class _CheckedPlans:
         reason = because(ReasonCode.MEASURED_NOISE, samples=len(self.samples.samples))
         kinds = best.planned.plan.nodes.items()
         in_integers = {name: reason for name, entry in kinds if entry.kind.counts_as_quantized}
-        yield Proposal(best.facts, "with quantized weights alone", in_integers, most=math.inf)
+        known = best.known.with_floats(in_integers)
+        yield Proposal(best.facts, known, "with quantized weights alone", most=math.inf)
 
     def _as_float(self, best: _MeasuredPlan) -> Iterator[Proposal]:
         """Yield the plan in which nothing is quantized, in place of one that is worth nothing."""
         if best.is_worth_nothing:
             reason = because(ReasonCode.MEASURED_NOISE, samples=len(self.samples.samples))
             every = dict.fromkeys((node.name for node in best.facts.prepared.graph.nodes), reason)
-            yield Proposal(replace(best.facts, unfit=every), AS_FLOAT, most=math.inf)
+            yield Proposal(best.facts, replace(best.known, unfit=every), AS_FLOAT, most=math.inf)
 
     def bolder(self, first: _MeasuredPlan) -> _MeasuredPlan:
         """Return the fastest of the plans that give more nodes to integers, or the first where none pays."""
@@ -625,8 +627,8 @@ class _CheckedPlans:
             names = {name for one in nodes for name in one.nodes}
             if names:
                 own = [node.name for node in plan.facts.prepared.graph.nodes if node.name in names]
-                unfit = {**plan.facts.unfit, **dict.fromkeys(own, reason)}
-                yield Proposal(replace(plan.facts, unfit=unfit), "with more nodes in float")
+                known = replace(plan.known, unfit={**plan.known.unfit, **dict.fromkeys(own, reason)})
+                yield Proposal(plan.facts, known, "with more nodes in float")
 
     def _noisy_nodes(self, first: _MeasuredPlan) -> _NoisyNodes:
         """Return which nodes of a plan have the noise that is too much, as measured once."""
@@ -692,12 +694,12 @@ def _with_other_types(first: _MeasuredPlan) -> Iterator[Proposal]:
     for gain in SECOND_GAINS if config.second_type != "none" else ():
         few = f"{config.second_type} alone where it gains {gain:g} dB"
         change = few if gain < math.inf else "integers alone"
-        yield Proposal(replace(facts, second_gain=gain), change, most=math.inf)
+        yield Proposal(facts, replace(first.known, second_gain=gain), change, most=math.inf)
     types = {params.qtype.name for params in first.planned.plan.tensors.values()}
     for name in sorted(types) if config.has_size else ():
         if TYPES[name].bits < INT8.bits:
-            left_out = facts.left_out | {name}
-            yield Proposal(replace(facts, left_out=left_out), f"formats without {name}", most=math.inf)
+            known = replace(first.known, left_out=first.known.left_out | {name})
+            yield Proposal(facts, known, f"formats without {name}", most=math.inf)
 
 
 def _limits_of_run(facts: PlanningFacts) -> NoiseLimits:
@@ -713,9 +715,10 @@ def _with_floats_that_fit(first: _MeasuredPlan) -> Iterator[Proposal]:
     The bytes that formats add to the graph are an estimate."""
     facts = first.facts
     for share in SPARE_ROOM:
-        spare = facts.size_error + share * size_in_bytes(facts.config.fit_size)
+        spare = first.known.size_error + share * size_in_bytes(facts.config.fit_size)
         change = "with float weights where they fit"
-        yield Proposal(replace(facts, floats_fit=True, size_error=spare), change, most=math.inf)
+        known = replace(first.known, floats_fit=True, size_error=spare)
+        yield Proposal(facts, known, change, most=math.inf)
 
 
 def _with_more_bits(first: _MeasuredPlan) -> Iterator[Proposal]:
@@ -727,7 +730,7 @@ def _with_more_bits(first: _MeasuredPlan) -> Iterator[Proposal]:
         if (settings := weight_only_settings(recipe)) is not None:
             recipe = with_settings(recipe, settings, "weights")
             facts = replace(first.facts, config=recipe.config, recipe=recipe)
-            yield Proposal(facts, "with weights of 8 bits")
+            yield Proposal(facts, first.known, "with weights of 8 bits")
 
 
 def _dynamic_proposers(first: _MeasuredPlan) -> list[Callable[[_MeasuredPlan], Iterator[Proposal]]]:
@@ -749,7 +752,7 @@ def _with_dynamic(best: _MeasuredPlan, *, nodes: Collection[str], in_two_parts: 
 
     If `in_two_parts`, inputs of LSTMs are in two parts.
     """
-    facts, ways = best.facts, dict(best.facts.run_dynamic)
+    facts, ways = best.facts, dict(best.known.run_dynamic)
     names = [name for name in _noisy_recurrent_nodes(facts, best.planned) if name in nodes]
     for name in names:
         operator = facts.prepared.graph.node(name).op_type
@@ -758,7 +761,7 @@ def _with_dynamic(best: _MeasuredPlan, *, nodes: Collection[str], in_two_parts: 
             ways[name] = Implementation.TWO_PARTS
     if names:
         most = best.time - MIN_TIME_GAIN
-        yield Proposal(replace(facts, run_dynamic=ways), "with more nodes quantized", most=most)
+        yield Proposal(facts, replace(best.known, run_dynamic=ways), "with more nodes quantized", most=most)
 
 
 def _noisy_recurrent_nodes(facts: PlanningFacts, planned: PlannedModel) -> list[str]:
@@ -793,10 +796,10 @@ def _with_looser_budgets(first: _MeasuredPlan) -> Iterator[Proposal]:
     if given or not is_noisy or not compared or spare < MIN_BUDGET_STEP_DB:
         return
     for times in LOOSER_BUDGETS:
-        # In halves, as budgets are tightened.
-        decibels = dict.fromkeys(compared, -math.floor(2.0 * times * spare) / 2.0)
-        facts = replace(first.facts, quieter={**first.facts.quieter, **decibels})
-        yield Proposal(facts, "with more nodes quantized", most=first.time - MIN_TIME_GAIN)
+        # In halves, so that the last digits of what a machine computes decide nothing.
+        decibels = dict.fromkeys(compared, math.floor(2.0 * times * spare) / 2.0)
+        known = replace(first.known, looser={**first.known.looser, **decibels})
+        yield Proposal(first.facts, known, "with more nodes quantized", most=first.time - MIN_TIME_GAIN)
 
 
 def _gains_nothing(plan: _MeasuredPlan, other: _MeasuredPlan) -> bool:

@@ -23,6 +23,7 @@ from ..model.saving import has_external_data, save_model
 from ..plan.plan import Kind
 from ..plan.reasons import FloatReason, ReasonCode, UnfitNodesError, because
 from ..planning.facts import PlanningFacts
+from ..planning.known import NOTHING, Known
 from ..planning.plan_model import PlannedModel, plan_from
 from ..targets.conformance import ConformityError, check_conformity
 
@@ -53,8 +54,8 @@ class RefusedModelError(ModelError):
         self.quantized = quantized
 
 
-def plan_that_runs(facts: PlanningFacts, original: Path) -> tuple[PlannedModel, PlanningFacts]:
-    """Return the plan whose model suits its target and runs in onnxruntime, and the plan's facts.
+def plan_that_runs(facts: PlanningFacts, original: Path, known: Known = NOTHING) -> PlannedModel:
+    """Return the plan whose model suits its target and runs in onnxruntime.
 
     `original` is the float model's file. Raises ModelError, PlanError or ConfigError if there is none.
     """
@@ -62,8 +63,8 @@ def plan_that_runs(facts: PlanningFacts, original: Path) -> tuple[PlannedModel, 
     elements = {name: tensor.count / samples for name, tensor in facts.measured.items()}
     name = "quantized model"
 
-    def attempt(facts: PlanningFacts) -> tuple[PlannedModel, PlanningFacts]:
-        planned = plan_from(facts)
+    def attempt(known: Known) -> PlannedModel:
+        planned = plan_from(facts, known)
         lowered = lower(planned.model, planned.plan)
         with blamed_on_nodes(planned, lowered), temporary_folder() as folder:
             check_conformity(lowered.model, facts.target, name)
@@ -71,12 +72,12 @@ def plan_that_runs(facts: PlanningFacts, original: Path) -> tuple[PlannedModel, 
             save_model(lowered.model, path, has_external_data(facts.prepared.model))
             size = sum(file.stat().st_size for file in Path(folder).iterdir())
             load_and_run(path, size, original, name, elements, target=facts.target.name)
-        return planned, facts
+        return planned
 
-    return with_fallback_nodes(facts, attempt)
+    return with_fallback_nodes(known, attempt)
 
 
-def with_fallback_nodes(facts: PlanningFacts, attempt: Callable[[PlanningFacts], T]) -> T:
+def with_fallback_nodes(known: Known, attempt: Callable[[Known], T]) -> T:
     """Return the result of an attempt to plan and write a model, with more nodes in float after each failure.
 
     Raises UnfitNodesError or ModelError if onnxruntime refuses too many models, or one with all nodes in
@@ -85,18 +86,18 @@ def with_fallback_nodes(facts: PlanningFacts, attempt: Callable[[PlanningFacts],
     runs = 0
     while True:
         try:
-            return attempt(facts)
+            return attempt(known)
         except RefusedModelError as error:
-            return _by_halving(facts, attempt, error)
+            return _by_halving(known, attempt, error)
         except UnfitNodesError as error:
-            reasons = {name: reason for name, reason in error.reasons.items() if name not in facts.unfit}
+            reasons = {name: reason for name, reason in error.reasons.items() if name not in known.unfit}
             runs += any(reason.code is ReasonCode.REFUSED_BY_RUNTIME for reason in reasons.values())
             if not reasons or runs > MOST_RUNS:
                 raise
-            facts = facts.with_unfit(reasons)
+            known = known.with_unfit(reasons)
 
 
-def _by_halving(facts: PlanningFacts, attempt: Callable[[PlanningFacts], T], error: RefusedModelError) -> T:
+def _by_halving(known: Known, attempt: Callable[[Known], T], error: RefusedModelError) -> T:
     """Return the result of an attempt with few nodes in float, those that cause its error among them.
 
     It is made last, after all trials: an attempt may write a file, which the next one replaces. Raises the
@@ -108,7 +109,7 @@ def _by_halving(facts: PlanningFacts, attempt: Callable[[PlanningFacts], T], err
         nonlocal runs
         runs += 1
         try:
-            attempt(facts.with_unfit(dict.fromkeys(floats, refused)))
+            attempt(known.with_unfit(dict.fromkeys(floats, refused)))
         except (RefusedModelError, UnfitNodesError):
             return False
         return True
@@ -126,7 +127,7 @@ def _by_halving(facts: PlanningFacts, attempt: Callable[[PlanningFacts], T], err
 
     if not error.quantized or not suits(error.quantized):
         raise error
-    return attempt(facts.with_unfit(dict.fromkeys(least(error.quantized, ()), refused)))
+    return attempt(known.with_unfit(dict.fromkeys(least(error.quantized, ()), refused)))
 
 
 @contextmanager

@@ -79,15 +79,15 @@ OWN_NOISE = 2.0**-22
 
 def with_float32_nodes_on_samples(
     facts: PlanningFacts, planned: PlannedModel, data: DataLike
-) -> tuple[PlanningFacts, PlannedModel]:
-    """Return the plan with nodes in float32 that lose too much on check samples in float16, and its facts."""
+) -> PlannedModel:
+    """Return the plan with nodes in float32 that lose too much on check samples in float16, known as such."""
     if not facts.config.is_float16:
-        return facts, planned
+        return planned
     samples = tuple(model_samples(data, planned.model, SAMPLES, notes=False))
     if not samples:
-        return facts, planned
+        return planned
     check = _Check(planned, facts, samples)
-    lost = dict(facts.lost_in_float16)
+    lost = dict(planned.known.lost_in_float16)
     wide = {name for name, entry in planned.plan.nodes.items() if entry.float32} | lost.keys()
     excess = least = check.excess(wide)
     worth = dict(lost)
@@ -103,9 +103,7 @@ def with_float32_nodes_on_samples(
         if excess <= WORTH * least:
             worth, least = dict(lost), excess
     lost, excess = worth, least
-    facts = replace(facts, lost_in_float16=lost)
-    planned = replace(planned, facts=replace(planned.source_facts, lost_in_float16=lost))
-    planned = in_float_type(planned)
+    planned = in_float_type(replace(planned, known=replace(planned.known, lost_in_float16=lost)))
     if excess > 1.0:
         sentence = (
             f"with float16 an output is {min(excess, 999.0):.2g} times as far from float as it may be, on "
@@ -113,7 +111,7 @@ def with_float32_nodes_on_samples(
         )
         finding = Finding(Code.FLOAT16_LOSES, sentence, remedy="--float-type float32 has all of them")
         planned = planned.with_findings([finding])
-    return facts, planned
+    return planned
 
 
 class _Check:

@@ -18,6 +18,7 @@ import sys
 import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +37,8 @@ from qprof_onnx.quantizer.api.from_profile import write_quantized
 from qprof_onnx.quantizer.api.profiling import instrument, profile_model
 from qprof_onnx.quantizer.operators.table import RULES
 from qprof_onnx.quantizer.plan.plan import Kind, PlanOrigin, QuantPlan
-from qprof_onnx.quantizer.planning.chains import contracted, expanded
-from qprof_onnx.quantizer.planning.facts import PlanningFacts
+from qprof_onnx.quantizer.planning.chains import plan_with_chains
+from qprof_onnx.quantizer.planning.known import NOTHING, Known
 from qprof_onnx.quantizer.planning.noise_budget import make_plan
 from qprof_onnx.quantizer.planning.plan_model import model_facts, open_plan
 from qprof_onnx.quantizer.prepare.prepare import PreparedModel, open_prepared
@@ -239,12 +240,13 @@ def _write(case: Case, form: str, subject: Subject, output: Path) -> QuantPlan:
     if recipe.config.mode in DATA_FREE:
         profile = None
     if case.start_everywhere and recipe.config.mode not in DATA_FREE and profile is not None:
+        facts = model_facts(prepared, profile, recipe)
 
-        def attempt(facts: PlanningFacts) -> QuantPlan:
-            plan = expanded(make_plan(contracted(facts), start_everywhere=True), facts)
+        def attempt(known: Known) -> QuantPlan:
+            plan = plan_with_chains(facts, known, partial(make_plan, start_everywhere=True))
             return write_quantized(path, None, output, plan=plan).plan
 
-        return with_fallback_nodes(model_facts(prepared, profile, recipe), attempt)
+        return with_fallback_nodes(NOTHING, attempt)
     rounds = recipe.config.rounding in WITH_SAMPLES
     data = [dict(s) for s in case.samples] if rounds else None
     result = write_quantized(path, profile, output, recipe=recipe, data=data)

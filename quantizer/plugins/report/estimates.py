@@ -39,6 +39,7 @@ from ...planning.chains import contracted
 from ...planning.coarse_steps import too_coarse
 from ...planning.facts import PlanningFacts
 from ...planning.hybrid import with_int8_weights
+from ...planning.known import Known
 from ...planning.plan_model import model_facts, open_plan
 from ...planning.planner import decide
 from ...planning.shared_scales import lost_to
@@ -201,7 +202,7 @@ def _plan_before_equalization(
     whole = {name for name, entry in nodes.items() if entry.kind.value == "float"}
     return with_int8_weights(
         contracted_facts,
-        decide(contracted_facts, contracted_facts.by_planned_node(floats), [too_coarse]),
+        decide(contracted_facts, Known(floats=contracted_facts.by_planned_node(floats)), [too_coarse]),
         without=whole,
     )
 

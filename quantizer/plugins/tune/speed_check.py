@@ -40,6 +40,7 @@ from ...plan.plan import Kind, QuantPlan
 from ...plan.provenance import plan_digest
 from ...plan.reasons import FloatReason, ReasonCode, because
 from ...planning.facts import PlanningFacts
+from ...planning.known import Known
 from ...planning.plan_model import PlannedModel, model_facts, plan_from
 from ...search.loop import Loop
 from ...search.node_costs import (
@@ -76,7 +77,7 @@ def check_speed(
     check_options(options, planned.plan.config.target)
     samples = _feeds(facts, options)
     with temporary_folder() as folder:
-        bench = _Bench(float_path, facts, options, samples, Path(folder))
+        bench = _Bench(float_path, facts, planned.known, options, samples, Path(folder))
         prepared = bench.folder / "prepared.onnx"
         save_model(facts.prepared.model, prepared)
         state = _Timed(planned, bench.written(planned, "plan-0"))
@@ -149,6 +150,7 @@ class _Bench:
 
     float_path: Path
     facts: PlanningFacts
+    known: Known
     options: SpeedCheckOptions
     feeds: tuple[Inputs, ...]
     folder: Path
@@ -162,8 +164,7 @@ class _Bench:
         floats |= reasons_of(regions, ReasonCode.SLOWER_IN_INT8)
         usual = frozenset(name for change in changes for name in change.usual)
         timed = any(change.timed for change in changes)
-        facts = replace(self.facts, usual=usual, timed=timed)
-        return plan_from(facts, floats)
+        return plan_from(self.facts, replace(self.known, usual=usual, timed=timed).with_floats(floats))
 
     def timed(self, changes: tuple[Change, ...], planned: PlannedModel, fastest: _Timed) -> _Timed:
         """Return a plan that was written and timed against the fastest one."""
@@ -383,7 +384,7 @@ def _left_float(bench: _Bench, check: SpeedCheck) -> tuple[PlannedModel, SpeedCh
         )
         nodes = {node.name: reason for node in facts.prepared.graph.nodes}
         # Unfit nodes have no int8 weights either.
-        planned = plan_from(replace(facts, unfit=nodes))
+        planned = plan_from(facts, replace(bench.known, unfit=nodes))
         after = bench.compared(bench.float_path, bench.written(planned, "float-all"))
     lost = f"{sentence}: int8 was {times_as_fast(check.after.speedup)} as float"
     return planned, replace(check, after=after, fallback=(), left_float=lost, timed=None)

@@ -36,8 +36,8 @@ from ...noise.activation_ranges import RangeCache
 from ...noise.class_axes import ClassAxis, class_axes
 from ...plan.plan import Kind
 from ...plan.provenance import plan_digest
-from ...plan.reasons import FloatReasons
 from ...planning.facts import PlanningFacts
+from ...planning.known import NOTHING, Known
 from ...planning.plan_model import PlannedModel, model_facts, plan_from
 from ...prepare.prepare import PreparedModel
 from ...search.candidates import Candidate, OnTrial, RankedNode, Trial
@@ -96,7 +96,7 @@ class TuningRun:
     _facts: dict[tuple[object, ...], PlanningFacts] = field(default_factory=dict, init=False)
     _ranges: dict[tuple[str, str], RangeCache] = field(default_factory=dict, init=False)
     _plans: dict[tuple[str, tuple[str, ...]], PlannedModel] = field(default_factory=dict, init=False)
-    _unfit: dict[tuple[str, tuple[str, ...]], FloatReasons] = field(default_factory=dict, init=False)
+    _known: dict[tuple[str, tuple[str, ...]], Known] = field(default_factory=dict, init=False)
 
     @property
     def provider(self) -> str:
@@ -131,8 +131,7 @@ class TuningRun:
             RangeCache(shared.profiles, shared.densities, {}, shared.functions),
         )
         facts = self._facts[key]
-        changed = replace(facts, recipe=recipe, config=with_limit(config), range_cache=ranges)
-        return changed.with_unfit(self._unfit.get(_key(candidate), {}))
+        return replace(facts, recipe=recipe, config=with_limit(config), range_cache=ranges)
 
     def planned(self, candidate: Candidate) -> PlannedModel:
         """Return the verified plan of a candidate, with the model that it is lowered from.
@@ -141,7 +140,7 @@ class TuningRun:
         """
         key = _key(candidate)
         if key not in self._plans:
-            self._plans[key] = plan_from(self.facts(candidate))
+            self._plans[key] = plan_from(self.facts(candidate), self._known.get(key, NOTHING))
             for old in list(self._plans)[:-KEPT_PLANS]:
                 del self._plans[old]
         return self._plans[key]
@@ -208,8 +207,7 @@ class TuningRun:
             except WritingError:
                 raise
             except CANDIDATE_ERRORS:
-                facts = plan_that_runs(self.facts(candidate), self.path)[1]
-                self._unfit[_key(candidate)] = facts.unfit
+                self._known[_key(candidate)] = plan_that_runs(self.facts(candidate), self.path).known
                 self._plans.pop(_key(candidate), None)
                 trial = self._trial(candidate, self.planned(candidate))
         self._tell(trial)

@@ -15,6 +15,7 @@ from qprof_onnx.quantizer.plan.plan import Kind
 from qprof_onnx.quantizer.plan.reasons import ReasonCode, because
 from qprof_onnx.quantizer.plan.store import dumps, loads
 from qprof_onnx.quantizer.planning import planner
+from qprof_onnx.quantizer.planning.known import Known
 from qprof_onnx.quantizer.planning.plan_model import (
     bias_corrected,
     equalized,
@@ -94,7 +95,7 @@ def test_nodes_that_are_slower_stay_float_with_that_as_the_reason(net: Network) 
     slower = because(ReasonCode.SLOWER_IN_INT8, int8_ms=2.0, float_ms=1.0, region="")
     name = next(node.name or "" for node in net.graph.nodes if node.op_type == "Conv")
     assert plan_from(facts).plan.nodes[name].kind is Kind.QUANTIZED
-    entry = plan_from(facts, {name: slower}).plan.nodes[name]
+    entry = plan_from(facts, Known(floats={name: slower})).plan.nodes[name]
     assert (entry.kind, entry.because) == (Kind.FLOAT, slower)
 
 
@@ -105,7 +106,7 @@ def test_a_node_inside_a_chain_keeps_the_whole_chain_float(net: Network) -> None
         next(n.name or "" for n in net.graph.nodes if n.op_type == op) for op in ("Sigmoid", "Mul")
     )
     assert plan_from(facts).plan.nodes[mul].kind is Kind.LOOKUP_TABLE
-    plan = plan_from(facts, {sigmoid: reason}).plan
+    plan = plan_from(facts, Known(floats={sigmoid: reason})).plan
     assert [plan.nodes[name].because for name in (sigmoid, mul)] == [reason, reason]
 
 

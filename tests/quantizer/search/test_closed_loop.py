@@ -23,6 +23,7 @@ from qprof_onnx.quantizer.plan.plan import Kind
 from qprof_onnx.quantizer.plan.reasons import ReasonCode
 from qprof_onnx.quantizer.planning import noise_budget
 from qprof_onnx.quantizer.planning.facts import PlanningFacts
+from qprof_onnx.quantizer.planning.known import NOTHING, Known
 from qprof_onnx.quantizer.planning.plan_model import PlannedModel, model_facts, plan_from
 from qprof_onnx.quantizer.prepare.prepare import open_prepared
 from qprof_onnx.quantizer.search import closed_loop, worth
@@ -79,8 +80,8 @@ def test_where_the_estimate_was_too_careful_more_nodes_are_quantized(tmp_path: P
     profile = qprof.profile(path, DIGITS / "calibration")
     recipe = load_recipe()
     asked = replace(recipe, config=replace(recipe.config, cost_model="off"))
-    facts = replace(model_facts(open_prepared(path), profile, asked), quieter={"logits": 10.0})
-    planned = plan_from(facts)
+    facts = model_facts(open_prepared(path), profile, asked)
+    planned = plan_from(facts, Known(looser={"logits": -30.0}))
     _, bolder, _ = closed_loop.plan_held_on_samples(facts, planned, path, DIGITS / "calibration")
     assert bolder.plan.origin.checks[0].value <= closed_loop.BOLD_LIMIT * bolder.plan.origin.checks[0].limit
     kinds = [[entry.kind for entry in p.plan.nodes.values()].count(Kind.FLOAT) for p in (planned, bolder)]
@@ -175,8 +176,8 @@ def test_where_no_output_can_be_compared_nothing_is_to_spare_for_a_bolder_plan(t
     prepared, profile = open_prepared(tmp_path / "m.onnx"), qprof.profile(tmp_path / "m.onnx", samples)
     recipe = load_recipe()
     asked = replace(recipe, config=replace(recipe.config, cost_model="off"))
-    facts = replace(model_facts(prepared, profile, asked), quieter={"y": 5.0})
-    planned = plan_from(facts)
+    facts = model_facts(prepared, profile, asked)
+    planned = plan_from(facts, Known(looser={"y": -30.0}))
     assert {str(entry.float_reason.code) for entry in planned.plan.nodes.values() if entry.stays_float} & {
         str(ReasonCode.NOISE_BUDGET),
         str(ReasonCode.NOISE_LIMIT),
@@ -284,7 +285,7 @@ def test_where_times_are_assumed_a_plan_that_holds_is_taken_at_any_price_that_is
     facts = cast(PlanningFacts, SimpleNamespace(recipe=SimpleNamespace(costs=costs)))
     planned = cast(PlannedModel, None)
     first, second = (
-        closed_loop._MeasuredPlan(facts, planned, (shift,), (shift,), (shift,), time)
+        closed_loop._MeasuredPlan(facts, NOTHING, planned, (shift,), (shift,), (shift,), time)
         for time, value in ((0.54, 0.048), (0.64, 0.046))
         for shift in (OutputShift("y", Measure.MOVED, value, 0.047, 40.0),)
     )

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
-from typing import cast
 
 import numpy as np
 import onnx
@@ -22,7 +20,7 @@ from qprof_onnx.quantizer.lowering.forms import qdq
 from qprof_onnx.quantizer.lowering.writers import Task
 from qprof_onnx.quantizer.plan.plan import Kind
 from qprof_onnx.quantizer.plan.reasons import ReasonCode
-from qprof_onnx.quantizer.planning.facts import PlanningFacts
+from qprof_onnx.quantizer.planning.known import NOTHING, Known
 from qprof_onnx.quantizer.planning.plan_model import model_facts
 from qprof_onnx.quantizer.prepare.prepare import open_prepared
 from qprof_onnx.quantizer.search.fallback_nodes import (
@@ -151,30 +149,17 @@ def test_a_node_that_no_message_names_is_found_by_halving(
     assert reason.endswith("onnxruntime cannot load it: broken")
 
 
-def _facts() -> PlanningFacts:
-    """Facts of nodes a to p, of which only what stays float is asked for."""
-
-    @dataclass(frozen=True)
-    class Facts:
-        unfit: Mapping[str, object]
-
-        def with_unfit(self, reasons: Mapping[str, object]) -> Facts:
-            return Facts({**self.unfit, **reasons})
-
-    return cast(PlanningFacts, Facts({}))
-
-
 @pytest.mark.parametrize("guilty", ["a", "p", "ap", "gh", "f"])
 def test_the_search_by_halving_is_bounded_and_finds_nodes_that_suffice(guilty: str) -> None:
     names, tries = tuple("abcdefghijklmnop"), list[frozenset[str]]()
 
-    def attempt(facts: PlanningFacts) -> frozenset[str]:
-        tries.append(frozenset(facts.unfit))
-        if not set(guilty) <= facts.unfit.keys():
-            raise RefusedModelError("broken", "broken", tuple(n for n in names if n not in facts.unfit))
-        return frozenset(facts.unfit)
+    def attempt(known: Known) -> frozenset[str]:
+        tries.append(frozenset(known.unfit))
+        if not set(guilty) <= known.unfit.keys():
+            raise RefusedModelError("broken", "broken", tuple(n for n in names if n not in known.unfit))
+        return frozenset(known.unfit)
 
-    found = with_fallback_nodes(_facts(), attempt)
+    found = with_fallback_nodes(NOTHING, attempt)
     assert set(guilty) <= found
     assert len(found) < len(names) // 2
     assert len(tries) <= SEARCH_RUNS + 2
@@ -198,8 +183,8 @@ def test_sensitivity_measures_the_plan_in_which_such_a_node_is_float(
     samples = [{"x": rng.standard_normal((2, 16)).astype(np.float32)} for _ in range(3)]
     profile = profile_model(tmp_path / "model.onnx", samples)
     recipe = load_recipe(None, {"min_output_sqnr": 0.0})
-    planned, facts = plan_that_runs(model_facts(prepared, profile, recipe), tmp_path / "model.onnx")
-    assert list(facts.unfit) == ["second"]
+    planned = plan_that_runs(model_facts(prepared, profile, recipe), tmp_path / "model.onnx")
+    assert list(planned.known.unfit) == ["second"]
     assert planned.plan.nodes["second"].kind is Kind.FLOAT
     measured = sensitivity(tmp_path / "model.onnx", profile, samples, config=recipe)
     assert [node.nodes for node in measured.nodes] == [("first",)]

@@ -17,6 +17,7 @@ from qprof_onnx.quantizer.plan.documents import read_profile
 from qprof_onnx.quantizer.plan.plan import Kind, NodePlan, QuantPlan
 from qprof_onnx.quantizer.plan.store import load_plan
 from qprof_onnx.quantizer.planning.facts import PlanningFacts
+from qprof_onnx.quantizer.planning.known import NOTHING
 from qprof_onnx.quantizer.planning.plan_model import PlannedModel, model_facts, plan_from
 from qprof_onnx.quantizer.plugins.tune import speed_check as module
 from qprof_onnx.quantizer.plugins.tune.speed_check import (
@@ -236,7 +237,7 @@ def test_without_samples_some_are_made_up_and_the_notes_say_so(
 
 def test_every_executed_node_of_a_real_model_finds_its_owner(facts: PlanningFacts, tmp_path: Path) -> None:
     """On the machine of the test: all the time is charged to nodes and tensors of the model."""
-    bench = module._Bench(MODEL, facts, SpeedCheckOptions(DATA), (_feed(),), tmp_path)
+    bench = module._Bench(MODEL, facts, NOTHING, SpeedCheckOptions(DATA), (_feed(),), tmp_path)
     planned = first(facts)
     plan = planned.plan
     floating = replace(plan, tensors={}, nodes=_all_float(plan))
