@@ -212,6 +212,11 @@ class PlanningFacts:
             self._remainders[name] = remainders(self.noise_gains, name)
         return self._remainders[name]
 
+    @derived_from("graph", "profile", "recipe", "config", "prepared", "range_cache", "chains")
+    def decisions(self) -> list[tuple[tuple[object, ...], object]]:
+        """The last decisions of `planner.decide`, each with all else that it follows from."""
+        return []
+
     @derived_from("graph", "profile", "chains")
     def contracted_model(self) -> list[tuple[Graph, Profile]]:
         """The contracted model and its profile, kept by `chains.contracted`; at most one."""

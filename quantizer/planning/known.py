@@ -45,6 +45,11 @@ class Known:
     timed: bool = False
     lost_in_float16: FloatReasons = field(default_factory=dict)
 
+    @property
+    def decided_from(self) -> tuple[object, ...]:
+        """All that one decision follows from; the rules, the formats and the adjustments read the rest."""
+        return self.floats, self.unfit, self.findings, self.usual, self.run_dynamic, self.second_gain
+
     def with_floats(self, reasons: FloatReasons) -> Known:
         """Return it with more nodes that do not compute in integers."""
         return replace(self, floats={**self.floats, **reasons})

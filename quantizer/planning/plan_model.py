@@ -133,7 +133,9 @@ def model_facts(
     @cache
     def noise_left() -> Mapping[str, float]:
         # What a product has in integers is asked before it is given another type.
-        in_integers = replace(facts, config=replace(facts.config, second_type="none"))
+        in_integers = facts
+        if facts.config.second_type != "none":
+            in_integers = replace(facts, config=replace(facts.config, second_type="none"))
         plan = plan_with_chains(in_integers, NOTHING, partial(decide, rules=(too_coarse,)))
         return left_by_equalization(
             facts.graph,

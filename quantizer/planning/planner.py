@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import cast
 
 from ...profiles.base.findings import Code, Finding
 from ...profiles.base.tool import tool_name
@@ -37,7 +38,7 @@ from ..targets.config import DATA_FREE
 from ..targets.forms import FORMS
 from .borders import integer_borders
 from .caches import cached_names, with_int8_caches
-from .facts import PlanningFacts
+from .facts import MOST_KEPT, PlanningFacts
 from .float16 import with_float16_scales
 from .float_products import FloatProducts, float_products, non_finite, with_float_products
 from .hybrid import data_free_choices, find_hybrids, is_dear_to_read
@@ -94,7 +95,7 @@ def decide(
     """
     while True:
         try:
-            decision = _decision(facts, known, start_everywhere=start_everywhere)
+            decision = _known_decision(facts, known, start_everywhere=start_everywhere)
         except UnfitNodesError as error:
             if error.reasons.keys() <= known.floats.keys():
                 raise
@@ -107,6 +108,18 @@ def decide(
             if not found:
                 return decision.plan
         known = known.with_floats(found)
+
+
+def _known_decision(facts: PlanningFacts, known: Known, *, start_everywhere: bool) -> Decision:
+    """Return `_decision`, not made again if nothing of what it follows from changed."""
+    question = facts.findings, facts.weight_formats, start_everywhere, *known.decided_from
+    for asked, made in facts.decisions:
+        if asked == question:
+            return cast(Decision, made)
+    decision = _decision(facts, known, start_everywhere=start_everywhere)
+    facts.decisions[MOST_KEPT - 1 :] = []
+    facts.decisions.insert(0, (question, decision))
+    return decision
 
 
 def _decision(facts: PlanningFacts, known: Known, *, start_everywhere: bool) -> Decision:
