@@ -46,7 +46,7 @@ from ...profiles.samples.random_samples import is_random
 from ...profiles.samples.samples import input_specs
 from ..evaluation.compare import declared_class_count
 from ..evaluation.doubts import speed_doubts
-from ..evaluation.evaluate import Evaluation, evaluate
+from ..evaluation.evaluate import evaluate
 from ..evaluation.gates import MIN_REFUSED_ROWS, check_gate, check_truth, timed_where_it_runs, truth_doubts
 from ..evaluation.metrics.score import reads_truth
 from ..evaluation.metrics.table import named_metric
@@ -63,7 +63,7 @@ from ..prepare.prepare import ModelFile, ProfileLike, profile_name
 from ..search.attribution import Attribution, attribute, samples_to_attribute_on
 from ..search.closed_loop import CHECK_SAMPLES, INCOMPARABLE_SAMPLES, samples_to_run
 from ..search.fixes import Failing, cheap_fixes, fix_order, in_place_of_poor, is_better, lacking, node_fixes
-from ..search.loop import Loop
+from ..search.loop import Loop, Trial
 from ..search.options import SpeedCheckOptions
 from ..search.speed import SPEED
 from ..search.verdict import (
@@ -77,7 +77,7 @@ from ..search.verdict import (
     with_cause_of_good_estimates,
     with_fixes,
 )
-from ..search.worth import is_float, is_in_vain, taken
+from ..search.worth import is_float, is_in_vain, takes_its_place, why_in_vain
 from ..targets.config import DATA_FREE, WITH_SAMPLES
 from ..targets.loading import load_recipe, weight_only_settings, with_settings
 from ..targets.packaged import target_names
@@ -153,15 +153,9 @@ class _Task:
     note: Callable[[Finding], None]
 
 
-@dataclass(frozen=True, eq=False)
-class _Attempt:
-    """A quantized model, and how it compares."""
-
-    result: QuantizeResult
-    evaluation: Evaluation
-    verdict: Verdict
-    seconds: float = 0.0  # processor time to make and judge it
-    fix: Fix | None = None  # None for the model as requested
+Judgement = Trial[QuantizeResult, Fix | None, Judged]
+"""A quantized model, judged on the held-out samples; its cost is in processor seconds, its change is None for
+the model as requested."""
 
 
 def quantize_from_samples(
@@ -456,10 +450,11 @@ def _judge_and_fix(task: _Task) -> QuantizeResult:
             sentence = f"random data: no verdict ({source_name(data)})"
             remedy = "give samples as the model will see them"
             reason = Finding(Code.NO_VERDICT, sentence, remedy=remedy)
-            return _with_verdict(first, no_verdict(first.verdict, reason), task.profile)
+            return _with_verdict(first, no_verdict(first.measured.verdict, reason), task.profile)
 
     # Fixes that are tried; where pixels are not scaled no other settings are of any help.
-    cause, fixes, verdict = _cause_in_input(first.verdict, task.profile), tuple[Fix, ...](), first.verdict
+    verdict, fixes = first.measured.verdict, tuple[Fix, ...]()
+    cause = _cause_in_input(verdict, task.profile)
     left_out: tuple[Finding, ...] = ()
     if cause:
         verdict = replace(verdict, findings=gravest_first([*verdict.findings, *cause]))
@@ -474,16 +469,16 @@ def _judge_and_fix(task: _Task) -> QuantizeResult:
         return replace(result, findings=gravest_first([*result.findings, *left_out]))
     words = " ".join(fix.options)
     fixed = _attempt(task, with_settings(task.recipe, fix.settings, "fix"), check_speed or fix.check_speed)
-    cause = _cause_in_input(fixed.verdict, task.profile)
+    cause = _cause_in_input(fixed.measured.verdict, task.profile)
     worst = "" if verdict.worst is None else f": {verdict.worst.text}"
     before = Finding(Code.FALLBACK_TAKEN, f"as planned the model is {verdict.grade}{worst}", words)
     instead = () if options.fix == "auto" else (before,)
-    findings = gravest_first([*fixed.verdict.findings, *cause, CHOSEN_ON_HELD_OUT, *instead])
-    verdict = replace(fixed.verdict, applied=fix, findings=findings)
+    findings = gravest_first([*fixed.measured.verdict.findings, *cause, CHOSEN_ON_HELD_OUT, *instead])
+    verdict = replace(fixed.measured.verdict, applied=fix, findings=findings)
     return _with_verdict(fixed, verdict, task.profile)
 
 
-def _worth_writing(task: _Task, first: _Attempt, verdict: Verdict) -> tuple[_Attempt, Verdict]:
+def _worth_writing(task: _Task, first: Judgement, verdict: Verdict) -> tuple[Judgement, Verdict]:
     """Return the model that is written, with its verdict: one that is not good and gains nothing is replaced
     by quantized weights only, or by float, unless the user requested int8 regardless."""
     config = task.recipe.config
@@ -491,25 +486,24 @@ def _worth_writing(task: _Task, first: _Attempt, verdict: Verdict) -> tuple[_Att
         return first, verdict
     if is_float(verdict) and not verdict.composition.products:
         return first, replace(no_verdict(verdict, NOTHING_TO_QUANTIZE), fixes=verdict.fixes)
-    settings = weight_only_settings(task.recipe)
+    why, settings = why_in_vain(verdict), weight_only_settings(task.recipe)
     weights = None if settings is None else _attempt(task, with_settings(task.recipe, settings, "weights"))
-    chosen = taken(verdict, None if weights is None else weights.verdict)
-    if weights is None or chosen.model == "float":
-        why = chosen.reason.removeprefix("nothing is quantized: ")
+    if weights is None or not takes_its_place(weights.measured.verdict, verdict):
         keep = with_settings(task.recipe, {"keep_float": ("*",)}, "float", why_float=why)
         floats = _attempt(task, keep)
-        reason = Finding(Code.NOTHING_QUANTIZED, chosen.reason, remedy=USE_FLOAT)
-        return floats, replace(no_verdict(floats.verdict, reason), fixes=verdict.fixes)
-    instead = Finding(Code.FALLBACK_TAKEN, chosen.reason)
-    findings = gravest_first([instead, *weights.verdict.findings, *verdict.cause])
-    return weights, replace(weights.verdict, fixes=verdict.fixes, findings=findings)
+        reason = Finding(Code.NOTHING_QUANTIZED, f"nothing is quantized: {why}", remedy=USE_FLOAT)
+        return floats, replace(no_verdict(floats.measured.verdict, reason), fixes=verdict.fixes)
+    own = weights.measured.verdict
+    instead = Finding(Code.FALLBACK_TAKEN, f"only weights are quantized: {why}")
+    findings = gravest_first([instead, *own.findings, *verdict.cause])
+    return weights, replace(own, fixes=verdict.fixes, findings=findings)
 
 
-def _attempt(task: _Task, recipe: Recipe, check_speed: bool = False) -> _Attempt:
+def _attempt(task: _Task, recipe: Recipe, check_speed: bool = False) -> Judgement:
     """Return the model that a command with these settings writes, judged on the held-out samples."""
     start = time.process_time()
-    attempt = _judged(task, recipe, _written(task, recipe, check_speed))
-    return replace(attempt, seconds=time.process_time() - start)
+    result, judged = _judged(task, recipe, _written(task, recipe, check_speed))
+    return Trial(result, None, judged, time.process_time() - start)
 
 
 def _written(task: _Task, recipe: Recipe, check_speed: bool) -> QuantizeResult:
@@ -542,7 +536,7 @@ def _written(task: _Task, recipe: Recipe, check_speed: bool) -> QuantizeResult:
     )
 
 
-def _judged(task: _Task, recipe: Recipe, result: QuantizeResult) -> _Attempt:
+def _judged(task: _Task, recipe: Recipe, result: QuantizeResult) -> tuple[QuantizeResult, Judged]:
     """Compare a model with float on the held-out samples, and say how good it is."""
     options, samples = task.options, task.samples
     assert result.model_path is not None
@@ -595,16 +589,16 @@ def _judged(task: _Task, recipe: Recipe, result: QuantizeResult) -> _Attempt:
         predicted=None if result.plan.origin.time is None else result.plan.origin.time.speedup,
         printed=result.predicted_speedup,
     )
-    return _Attempt(result, evaluation, verdict)
+    return result, Judged(verdict, evaluation)
 
 
-def _tried_fixes(task: _Task, first: _Attempt) -> Verdict:
+def _tried_fixes(task: _Task, first: Judgement) -> Verdict:
     """Return the verdict on a model with the fixes that were tried and make another and better one.
 
     Each is made as its command makes it, and judged as that judges it. A trial starts if it is expected to
     end within the budget of processor seconds; the first trial of a poor model starts in any case.
     """
-    verdict, result, budget = first.verdict, first.result, task.options.budget
+    verdict, result, budget = first.measured.verdict, first.plan, task.options.budget
     facts = result.facts
     assert facts is not None
     config, start, tried = task.recipe.config, time.process_time(), list[float]()
@@ -614,7 +608,7 @@ def _tried_fixes(task: _Task, first: _Attempt) -> Verdict:
     def has_time() -> bool:
         """Whether another trial is expected to be done in time."""
         nonlocal left
-        longest = max(tried, default=first.seconds / 2.0)
+        longest = max(tried, default=first.cost / 2.0)
         goes_on = time.process_time() - start + longest <= budget
         left = left if goes_on or tried else f"there was no time for one (--budget {budget:g})"
         return goes_on
@@ -630,7 +624,7 @@ def _tried_fixes(task: _Task, first: _Attempt) -> Verdict:
             output=folder / "trial.onnx",
             plan_file=None,
             batch=None,
-            measuring=measuring if first.evaluation.latency else replace(measuring, latency=None),
+            measuring=measuring if first.measured.evaluation.latency else replace(measuring, latency=None),
             options=replace(task.options, checkpoint=None),
             stage=lambda name: lambda done, of: None,
         )
@@ -641,11 +635,12 @@ def _tried_fixes(task: _Task, first: _Attempt) -> Verdict:
             checked = fix.check_speed or task.options.speed is not None
             return _written(trial, with_settings(task.recipe, fix.settings, "fix"), checked)
 
-        def judge(fix: Fix, made: QuantizeResult, best: _Attempt) -> _Attempt:
-            found = _judged(trial, with_settings(task.recipe, fix.settings, "fix"), made)
-            tried.append(time.process_time() - began)
+        def judge(fix: Fix, made: QuantizeResult, best: Judgement) -> Judgement:
+            made, judged = _judged(trial, with_settings(task.recipe, fix.settings, "fix"), made)
+            seconds = time.process_time() - began
+            tried.append(seconds)
             progress(len(tried), None)
-            return replace(found, fix=fix.with_figures(found.verdict))
+            return Trial(made, fix.with_figures(judged.verdict), judged, seconds)
 
         loop = Loop(make, lambda made: plan_digest(made.plan), judge, goes_on)
         loop.begin(result, first)
@@ -659,7 +654,7 @@ def _tried_fixes(task: _Task, first: _Attempt) -> Verdict:
         )
         found: Attribution | None = None
 
-        def of_nodes(_: _Attempt) -> Iterator[Fix]:
+        def of_nodes(_: Judgement) -> Iterator[Fix]:
             nonlocal found
             if failing.is_noisy and config.reads_profile and verdict.composition.uses_integers and goes_on():
                 found = _attributed(task, result, lacking(verdict.worst), has_time)
@@ -669,12 +664,12 @@ def _tried_fixes(task: _Task, first: _Attempt) -> Verdict:
             loop.best(
                 first,
                 (lambda _: cheap_fixes(failing), of_nodes),
-                keeps=lambda found, best: is_better(found.verdict, best.verdict),
-                ends=lambda best: config.has_size and best.verdict.grade == "good" != verdict.grade,
+                keeps=lambda found, best: is_better(found.measured.verdict, best.measured.verdict),
+                ends=lambda best: config.has_size and best.measured.verdict.grade == "good" != verdict.grade,
             )
         except WritingError as error:  # no reason to lose the model that is written
             left = str(error)
-    better = [one.fix for one in loop.trials if one.fix and is_better(one.verdict, verdict)]
+    better = [one.change for one in loop.trials if one.change and is_better(one.measured.verdict, verdict)]
     cause = () if found is None else found.cause
     verdict = replace(verdict, attribution=found)
     return with_fixes(verdict, cause, sorted(better, key=fix_order), len(tried), left)
@@ -703,12 +698,12 @@ def _cause_in_input(verdict: Verdict, profile: KeptProfile | None) -> tuple[Find
     return tuple(replace(one, code=Code.MAIN_CAUSE) for one in pixels)
 
 
-def _with_verdict(attempt: _Attempt, verdict: Verdict, profile: KeptProfile | None) -> QuantizeResult:
+def _with_verdict(attempt: Judgement, verdict: Verdict, profile: KeptProfile | None) -> QuantizeResult:
     """Return the result of an attempt with its verdict and the findings on its samples."""
     if profile is None:
-        return replace(attempt.result, judged=Judged(verdict, attempt.evaluation))
+        return replace(attempt.plan, judged=Judged(verdict, attempt.measured.evaluation))
     causes = [one.text for one in verdict.cause]
     of_samples = [one for one in profile.findings if one.code in ON_SAMPLES and one.text not in causes]
     verdict = replace(verdict, findings=gravest_first([*verdict.findings, *of_samples]))
     file = "" if profile.file is None else str(profile.file)
-    return replace(attempt.result, judged=Judged(verdict, attempt.evaluation, file, profile.is_reused))
+    return replace(attempt.plan, judged=Judged(verdict, attempt.measured.evaluation, file, profile.is_reused))

@@ -22,6 +22,7 @@ from ...profiles.base.errors import ConfigError, ModelError, PlanError, WritingE
 P = TypeVar("P")
 M = TypeVar("M")
 T = TypeVar("T")
+Measured = TypeVar("Measured")
 
 CANDIDATE_ERRORS = (ConfigError, PlanError, ModelError)
 """Errors that say of a proposal that it cannot be planned, written or run."""
@@ -31,6 +32,23 @@ Proposer = Callable[[T], Iterable[P]]
 
 Keeps = Callable[[T, T], bool]
 """Whether a trial takes the place of the best one."""
+
+
+@dataclass(frozen=True, eq=False)
+class Trial(Generic[M, P, Measured]):
+    """A plan that was tried.
+
+    Attributes:
+        plan: as it was made.
+        change: from the first plan.
+        measured: what the judge saw of it.
+        cost: time over float's, or the seconds that the trial took.
+    """
+
+    plan: M
+    change: P
+    measured: Measured
+    cost: float
 
 
 @dataclass(frozen=True)

@@ -7,27 +7,11 @@ the float model, with the sentence that says why.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
-
 from ..evaluation.grades import ORDER
 from .verdict import Verdict
 
 MIN_GAIN = 0.1
 """Share of its size, or of its time, that a model which is not good has to save."""
-
-
-@dataclass(frozen=True)
-class Taken:
-    """The model that is written.
-
-    Attributes:
-        model: the quantized one, the one whose weights alone are quantized, or the float one.
-        reason: why it is not the quantized one; "" where it is.
-    """
-
-    model: Literal["quantized", "weights only", "float"]
-    reason: str = ""
 
 
 def gains_nothing(verdict: Verdict) -> bool:
@@ -47,33 +31,25 @@ def is_float(verdict: Verdict) -> bool:
     return verdict.grade == "none" and not verdict.composition.uses_integers
 
 
-def _is_nearer(weights_only: Verdict, verdict: Verdict) -> bool:
-    """Whether the model with only quantized weights is graded better. In place of float it may have no grade,
-    since an output that cannot be graded is no reason against a plan."""
-    if is_float(verdict):
-        return weights_only.grade == "none" or ORDER[weights_only.grade] < ORDER["fair"]
-    return ORDER[weights_only.grade] < ORDER[verdict.grade]
-
-
-def taken(verdict: Verdict, weights_only: Verdict | None = None) -> Taken:
-    """Return which model is written; `weights_only` is the verdict on the model with only quantized weights.
-
-    It is None if there is no such model.
-    """
-    if not is_in_vain(verdict):
-        return Taken("quantized")
+def why_in_vain(verdict: Verdict) -> str:
+    """Return the reason to write another model than one that is in vain."""
+    if is_float(verdict):  # no figure tells anything
+        return "every plan that quantizes more was too noisy, or gained too little time"
     gained = [verdict.cost.change, verdict.cost.speed]
     worst = "" if verdict.worst is None else f", {verdict.worst.text}"
-    is_good = verdict.decision.grade == "good"
-    graded = "" if is_good else f"is {verdict.grade}{worst}, and "
-    why = f"int8 {graded}gains next to nothing ({', '.join(filter(None, gained))})"
-    if is_float(verdict):  # no figure tells anything
-        why = "every plan that quantizes more was too noisy, or gained too little time"
-    if (
-        weights_only is not None
-        and _is_nearer(weights_only, verdict)
-        and not weights_only.cost.is_slower
-        and weights_only.quantized_bytes <= (1.0 - MIN_GAIN) * weights_only.float_bytes
-    ):
-        return Taken("weights only", f"only weights are quantized: {why}")
-    return Taken("float", f"nothing is quantized: {why}")
+    graded = "" if verdict.decision.grade == "good" else f"is {verdict.grade}{worst}, and "
+    return f"int8 {graded}gains next to nothing ({', '.join(filter(None, gained))})"
+
+
+def takes_its_place(weights_only: Verdict, verdict: Verdict) -> bool:
+    """Whether the model with only quantized weights is written in place of one in vain, not the float model.
+
+    It is smaller, not slower, and graded better. In place of float it may have no grade, since an output that
+    cannot be graded is no reason against a plan.
+    """
+    if is_float(verdict):
+        is_nearer = weights_only.grade == "none" or ORDER[weights_only.grade] < ORDER["fair"]
+    else:
+        is_nearer = ORDER[weights_only.grade] < ORDER[verdict.grade]
+    is_smaller = weights_only.quantized_bytes <= (1.0 - MIN_GAIN) * weights_only.float_bytes
+    return is_nearer and is_smaller and not weights_only.cost.is_slower

@@ -8,7 +8,7 @@ import pytest
 from qprof_onnx.quantizer.evaluation.grades import Grade
 from qprof_onnx.quantizer.evaluation.latency import Latency
 from qprof_onnx.quantizer.search.verdict import Composition, Verdict, verdict_of
-from qprof_onnx.quantizer.search.worth import Taken, gains_nothing, is_in_vain, taken
+from qprof_onnx.quantizer.search.worth import gains_nothing, is_in_vain, takes_its_place, why_in_vain
 
 from .judged import HELD_OUT, evaluation
 
@@ -22,34 +22,37 @@ def verdict(grade: Grade, size: int, predicted: float | None, latency: Latency |
 
 @pytest.mark.parametrize("grade", ["fair", "poor"])
 def test_a_model_that_is_not_good_and_gains_nothing_is_not_written(grade: Grade) -> None:
-    found = taken(verdict(grade, 93, 1.05))
-    assert found.model == "float"
-    assert found.reason.startswith(f"nothing is quantized: int8 is {grade}, output 'y': ")
-    assert found.reason.endswith("gains next to nothing (1.08 times smaller, 1.05 times as fast, predicted)")
+    vain = verdict(grade, 93, 1.05)
+    assert is_in_vain(vain)
+    assert why_in_vain(vain).startswith(f"int8 is {grade}, output 'y': ")
+    assert why_in_vain(vain).endswith(
+        "gains next to nothing (1.08 times smaller, 1.05 times as fast, predicted)"
+    )
 
 
 def test_of_a_model_in_which_nothing_is_quantized_no_noise_is_told() -> None:
     nothing = replace(verdict("none", 100, 1.0), composition=Composition(0.0, 0))
     assert is_in_vain(nothing)
-    assert taken(nothing).reason.startswith("nothing is quantized: every plan that quantizes more was too")
+    assert why_in_vain(nothing).startswith("every plan that quantizes more was too")
 
 
 def test_a_model_that_is_good_or_of_which_nobody_can_tell_is_written() -> None:
-    assert taken(verdict("good", 93, 1.05)) == taken(verdict("none", 93, 1.05)) == Taken("quantized")
+    assert not is_in_vain(verdict("good", 93, 1.05))
+    assert not is_in_vain(verdict("none", 93, 1.05))
 
 
 @pytest.mark.parametrize(("size", "predicted"), [(60, 1.0), (99, 1.5), (99, None)])
 def test_a_model_that_gains_something_or_whose_speed_is_not_known_is_written(
     size: int, predicted: float | None
 ) -> None:
-    assert taken(verdict("poor", size, predicted)) == Taken("quantized")
+    assert not is_in_vain(verdict("poor", size, predicted))
 
 
 def test_what_was_measured_counts_more_than_what_was_predicted() -> None:
     slow = Latency(1.0, 1.0, 1.02, 1.0, 1.04, 25, 50, 2, 1)
     assert gains_nothing(verdict("good", 95, 2.0, slow))
     assert is_in_vain(verdict("fair", 95, 2.0, slow))
-    assert "1.02 times as fast)" in taken(verdict("fair", 95, 2.0, slow)).reason
+    assert "1.02 times as fast)" in why_in_vain(verdict("fair", 95, 2.0, slow))
 
 
 def test_a_model_that_is_good_and_hardly_smaller_is_not_written_for_nothing() -> None:
@@ -57,12 +60,12 @@ def test_a_model_that_is_good_and_hardly_smaller_is_not_written_for_nothing() ->
     vain = verdict_of(quantized, Composition(0.5, 3), HELD_OUT, predicted=1.02, printed=1.02)
     why = "fair: as it is hardly smaller and hardly faster than float, int8 brings nothing; output 'y'"
     assert vain.sentence.startswith(why)
-    said = (
-        "nothing is quantized: int8 gains next to nothing (1.03 times smaller, 1.02 times as fast, predicted)"
+    assert is_in_vain(vain)
+    assert why_in_vain(vain) == (
+        "int8 gains next to nothing (1.03 times smaller, 1.02 times as fast, predicted)"
     )
-    assert taken(vain) == Taken("float", said)
     faster = verdict_of(quantized, Composition(0.5, 3), HELD_OUT, predicted=1.5)
-    assert taken(faster) == Taken("quantized")
+    assert not is_in_vain(faster)
 
 
 def test_a_model_that_is_the_float_one_has_no_grade() -> None:
@@ -72,17 +75,17 @@ def test_a_model_that_is_the_float_one_has_no_grade() -> None:
 
 def test_quantized_weights_are_taken_where_they_are_better_and_smaller() -> None:
     first = verdict("poor", 93, 1.05)
-    assert taken(first, verdict("good", 30, 1.0)).model == "weights only"
-    assert taken(first, verdict("poor", 30, 1.0)).model == "float"
-    assert taken(first, verdict("good", 95, 1.0)).model == "float"
+    assert takes_its_place(verdict("good", 30, 1.0), first)
+    assert not takes_its_place(verdict("poor", 30, 1.0), first)
+    assert not takes_its_place(verdict("good", 95, 1.0), first)
     slower = Latency(1.0, 1.5, 0.65, 0.64, 0.66, 25, 50, 2, 1)
-    assert taken(first, verdict("good", 30, 1.0, slower)).model == "float"
+    assert not takes_its_place(verdict("good", 30, 1.0, slower), first)
     nothing = replace(verdict("none", 100, 1.0), composition=Composition(0.0, 0))
-    assert taken(nothing, verdict("fair", 30, 1.0)).model == "float"
-    assert taken(nothing, verdict("good", 30, 1.0)).model == "weights only"
+    assert not takes_its_place(verdict("fair", 30, 1.0), nothing)
+    assert takes_its_place(verdict("good", 30, 1.0), nothing)
 
 
 def test_outputs_that_cannot_be_graded_speak_against_no_quantized_weights() -> None:
     nothing = replace(verdict("none", 100, 1.0), composition=Composition(0.0, 0))
-    assert taken(nothing, verdict("none", 30, 1.0)).model == "weights only"
-    assert taken(nothing, verdict("none", 95, 1.0)).model == "float"
+    assert takes_its_place(verdict("none", 30, 1.0), nothing)
+    assert not takes_its_place(verdict("none", 95, 1.0), nothing)
