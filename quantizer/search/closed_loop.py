@@ -79,7 +79,7 @@ from ..targets.target import dynamic_implementation
 from .candidates import RankedNode
 from .fallback_nodes import blamed_on_nodes
 from .integer_share import arithmetic, assumed_time
-from .loop import Loop, Patience, Proposer
+from .loop import Loop, Patience, Proposer, Trial
 from .ranking import ranked_nodes
 from .run_samples import RunSamples, outputs_of, run_samples
 from .worth import MIN_GAIN
@@ -176,18 +176,18 @@ LEAST_GAIN = 0.1
 
 
 @dataclass(frozen=True, eq=False)
-class Proposal:
-    """Another plan.
+class Change:
+    """What makes another plan.
 
     Attributes:
         facts, known: what it is made from.
-        change: from the first plan, in words.
+        words: how it differs from the first plan; "" for the first.
         most: time over float's that it may take; None for what is worth the noise of the best plan.
     """
 
     facts: PlanningFacts
     known: Known
-    change: str
+    words: str = ""
     most: float | None = None
 
 
@@ -195,18 +195,26 @@ class UnfitSamplesError(DataError):
     """The float model does not take the check samples."""
 
 
-@dataclass(frozen=True, eq=False)
-class _MeasuredPlan:
-    """A plan that was written and run, with the shifts of its outputs from float."""
+Shifts = tuple[OutputShift, ...]
 
-    facts: PlanningFacts  # what it was made from
-    known: Known
-    planned: PlannedModel
-    shifts: tuple[OutputShift, ...]  # on all samples
-    selecting: tuple[OutputShift, ...]  # on the samples that select the plan
-    confirming: tuple[OutputShift, ...]  # on the samples that confirm it
-    time: float  # as predicted, over float's
-    change: str = ""  # from the first plan, in words; "" for the first
+
+class _Checked(Trial[PlannedModel, Change, tuple[Shifts, Shifts, Shifts]]):
+    """A plan that was written and run, with the shifts of its outputs from float; its cost is predicted."""
+
+    @property
+    def facts(self) -> PlanningFacts:
+        """What it was made from."""
+        return self.change.facts
+
+    @property
+    def shifts(self) -> Shifts:
+        """The shifts on all samples."""
+        return self.measured[0]
+
+    @property
+    def halves(self) -> tuple[Shifts, Shifts]:
+        """The shifts on the samples that select the plan, and on those that confirm it."""
+        return self.measured[1:]
 
     @property
     def excess(self) -> float:
@@ -226,7 +234,7 @@ class _MeasuredPlan:
     @property
     def is_poor(self) -> bool:
         """Whether an output is so far off, in either half, that the verdict would be "poor"."""
-        return max(map(_worst_excess, (self.selecting, self.confirming))) > FAIR
+        return max(map(_worst_excess, self.halves)) > FAIR
 
     @property
     def is_destroyed(self) -> bool:
@@ -236,9 +244,9 @@ class _MeasuredPlan:
     @property
     def is_worth_nothing(self) -> bool:
         """Whether an output is destroyed, or the plan does not hold and is hardly faster than float."""
-        return self.is_destroyed or (not self.holds and self.time > 1.0 - MIN_GAIN)
+        return self.is_destroyed or (not self.holds and self.cost > 1.0 - MIN_GAIN)
 
-    def improves(self, before: _MeasuredPlan) -> bool:
+    def improves(self, before: _Checked) -> bool:
         """Whether it is better than another plan, on both halves, by enough for its time.
 
         A poor plan is worth no time that it saves, one that gains nothing is worth nothing.
@@ -247,15 +255,15 @@ class _MeasuredPlan:
             return False
         if before.is_destroyed or (before.is_worth_nothing and _gains_nothing(before, self)):
             return True
-        if before.is_poor and (self.time <= 1.0 - MIN_GAIN or not self.is_poor):
+        if before.is_poor and (self.cost <= 1.0 - MIN_GAIN or not self.is_poor):
             return True
-        if _worst_excess(self.confirming) > MAX_CONFIRMED_GROWTH * _worst_excess(before.confirming):
+        if _worst_excess(self.halves[1]) > MAX_CONFIRMED_GROWTH * _worst_excess(before.halves[1]):
             return False
         if self.holds and _is_assumed(self.facts):  # what is promised is not given up for an assumption
             return True
-        return self.removed(before) >= MIN_NOISE_PER_TIME * 100.0 * (self.time - before.time)
+        return self.removed(before) >= MIN_NOISE_PER_TIME * 100.0 * (self.cost - before.cost)
 
-    def removed(self, before: _MeasuredPlan) -> float:
+    def removed(self, before: _Checked) -> float:
         """Return the share of the noise power of another plan that it does not have."""
         return 1.0 - (self.excess / before.excess) ** 2 if math.isfinite(before.excess) else 1.0
 
@@ -319,9 +327,9 @@ def plan_held_on_samples(
     else:  # how many bits weights have is the user's wish, unless a limit or nothing is left of an output
         best = loop.more_careful(first) if asked or first.is_destroyed else first
     ran = joined or len(loop.samples.samples)
-    held = _checked(best.planned, loop.as_if_unseen(best.planned, best.shifts, facts.noise_limits), ran)
+    held = _checked(best.plan, loop.as_if_unseen(best.plan, best.shifts, facts.noise_limits), ran)
     held = held.with_findings(_findings(best, first, loop.loop.trials, f"{ran} {of}"))
-    lowered = (lowered for plan, lowered in loop.written if plan is best.planned.plan)
+    lowered = (lowered for plan, lowered in loop.written if plan is best.plan.plan)
     return best.facts, held, next(lowered, None)
 
 
@@ -404,37 +412,33 @@ class _CheckedPlans:
     written: list[tuple[QuantPlan, LoweredModel]] = field(default_factory=list)  # first and last
 
     @cached_property
-    def loop(self) -> Loop[Proposal, PlannedModel, _MeasuredPlan]:
+    def loop(self) -> Loop[Change, PlannedModel, _Checked]:
         """The loop over plans, equal ones once."""
         return Loop(
-            make=lambda proposal: plan_from(proposal.facts, proposal.known),
+            make=lambda change: plan_from(change.facts, change.known),
             digest=lambda planned: plan_digest(planned.plan),
             judge=self._judged,
         )
 
-    def begun(self, facts: PlanningFacts, planned: PlannedModel) -> _MeasuredPlan:
+    def begun(self, facts: PlanningFacts, planned: PlannedModel) -> _Checked:
         """Return the first plan, written and run."""
-        return self.loop.begin(planned, self._measured(Proposal(facts, planned.known, ""), planned))
+        return self.loop.begin(planned, self._measured(Change(facts, planned.known), planned))
 
-    def _judged(self, proposal: Proposal, planned: PlannedModel, best: _MeasuredPlan) -> _MeasuredPlan | None:
-        """Return a plan that was written and run; None where it takes longer than it may."""
-        most = proposal.most
+    def _judged(self, change: Change, planned: PlannedModel, best: _Checked) -> _Checked | None:
+        """Return a plan that was written and run; None if it takes longer than it may."""
+        most = change.most
         if most is None:  # what removes all noise is worth no more, unless nothing is left to lose
-            most = best.time + 1.0 / (100.0 * MIN_NOISE_PER_TIME)
+            most = best.cost + 1.0 / (100.0 * MIN_NOISE_PER_TIME)
             most = math.inf if best.is_destroyed else max(most, 1.0 - MIN_GAIN) if best.is_poor else most
-        return None if _time(planned, proposal.facts) > most else self._measured(proposal, planned)
+        return None if _time(planned, change.facts) > most else self._measured(change, planned)
 
-    def _measured(self, proposal: Proposal, planned: PlannedModel) -> _MeasuredPlan:
-        facts = proposal.facts
-        shifts = self.shifts(planned, _limits_of_run(facts))
-        change = proposal.change
-        if change and all(entry.kind is Kind.FLOAT for entry in planned.plan.nodes.values()):
-            change = AS_FLOAT  # weights may be too small to be quantized alone
-        return _MeasuredPlan(facts, proposal.known, planned, *shifts, _time(planned, facts), change)
+    def _measured(self, change: Change, planned: PlannedModel) -> _Checked:
+        shifts = self.shifts(planned, _limits_of_run(change.facts))
+        if change.words and all(entry.kind is Kind.FLOAT for entry in planned.plan.nodes.values()):
+            change = replace(change, words=AS_FLOAT)  # weights may be too small to be quantized alone
+        return _Checked(planned, change, shifts, _time(planned, change.facts))
 
-    def shifts(
-        self, planned: PlannedModel, limits: NoiseLimits
-    ) -> tuple[tuple[OutputShift, ...], tuple[OutputShift, ...], tuple[OutputShift, ...]]:
+    def shifts(self, planned: PlannedModel, limits: NoiseLimits) -> tuple[Shifts, Shifts, Shifts]:
         """Return the shifts of outputs from float on all samples, those that select and those that confirm.
 
         The plan is written and run; one for another runtime in form qdq.
@@ -530,22 +534,22 @@ class _CheckedPlans:
                 for s in shifts
             )
 
-    def quietest(self, first: _MeasuredPlan) -> _MeasuredPlan:
+    def quietest(self, first: _Checked) -> _Checked:
         """Return the plan that keeps most, of those with other types where several were to choose among."""
 
-        def keeps(plan: _MeasuredPlan, best: _MeasuredPlan) -> bool:
-            least = 0.0 if plan.known.second_gain == math.inf else MIN_TYPE_GAIN_DB
+        def keeps(plan: _Checked, best: _Checked) -> bool:
+            least = 0.0 if plan.change.known.second_gain == math.inf else MIN_TYPE_GAIN_DB
             return plan.sqnr > best.sqnr + least and self._fits(plan.facts)
 
         best = self.loop.best(first, (_with_other_types,), keeps)
         if best is first:
             return first
         sentence = (
-            f"run on {len(self.samples.samples)} samples, {best.change}: {best.sqnr:.1f} dB, and "
+            f"run on {len(self.samples.samples)} samples, {best.change.words}: {best.sqnr:.1f} dB, and "
             f"{first.sqnr:.1f} as types were estimated"
         )
-        told = best.planned.with_findings([Finding(Code.NOISY_PLAN, sentence, figures={"sqnr": best.sqnr})])
-        return replace(best, planned=told)
+        told = best.plan.with_findings([Finding(Code.NOISY_PLAN, sentence, figures={"sqnr": best.sqnr})])
+        return _Checked(told, best.change, best.measured, best.cost)
 
     def _fits(self, facts: PlanningFacts) -> bool:
         """Whether the model that was written last is no larger than it may be."""
@@ -555,9 +559,9 @@ class _CheckedPlans:
         size = written_bytes(lowered.model, has_external_data(facts.prepared.model))
         return size <= size_in_bytes(facts.config.fit_size)
 
-    def more_careful(self, first: _MeasuredPlan) -> _MeasuredPlan:
+    def more_careful(self, first: _Checked) -> _Checked:
         """Return the first of the more careful plans that holds, or the best of all."""
-        proposers: tuple[Proposer[_MeasuredPlan, Proposal], ...] = (
+        proposers: tuple[Proposer[_Checked, Change], ...] = (
             _with_more_bits,
             self._without_noisy_nodes,
             self._without_more_nodes,
@@ -574,22 +578,22 @@ class _CheckedPlans:
             patience=Patience(MAX_VAIN, lambda plan, best: plan.excess <= (1.0 - LEAST_GAIN) * best.excess),
         )
 
-    def _with_weights_alone(self, best: _MeasuredPlan) -> Iterator[Proposal]:
+    def _with_weights_alone(self, best: _Checked) -> Iterator[Change]:
         """Yield the plan in which no node computes in integers."""
         reason = because(ReasonCode.MEASURED_NOISE, samples=len(self.samples.samples))
-        kinds = best.planned.plan.nodes.items()
+        kinds = best.plan.plan.nodes.items()
         in_integers = {name: reason for name, entry in kinds if entry.kind.counts_as_quantized}
-        known = best.known.with_floats(in_integers)
-        yield Proposal(best.facts, known, "with quantized weights alone", most=math.inf)
+        known = best.change.known.with_floats(in_integers)
+        yield Change(best.facts, known, "with quantized weights alone", most=math.inf)
 
-    def _as_float(self, best: _MeasuredPlan) -> Iterator[Proposal]:
+    def _as_float(self, best: _Checked) -> Iterator[Change]:
         """Yield the plan in which nothing is quantized, in place of one that is worth nothing."""
         if best.is_worth_nothing:
             reason = because(ReasonCode.MEASURED_NOISE, samples=len(self.samples.samples))
             every = dict.fromkeys((node.name for node in best.facts.prepared.graph.nodes), reason)
-            yield Proposal(best.facts, replace(best.known, unfit=every), AS_FLOAT, most=math.inf)
+            yield Change(best.facts, replace(best.change.known, unfit=every), AS_FLOAT, most=math.inf)
 
-    def bolder(self, first: _MeasuredPlan) -> _MeasuredPlan:
+    def bolder(self, first: _Checked) -> _Checked:
         """Return the fastest of the plans that give more nodes to integers, or the first where none pays."""
         needed = needed_sqnr(first.facts.noise_limits)
 
@@ -598,43 +602,44 @@ class _CheckedPlans:
                 return True
             return before is not None and shift.excess <= before.excess and not shift.sqnr < before.sqnr
 
-        def keeps(plan: _MeasuredPlan, best: _MeasuredPlan) -> bool:
-            halves = ((plan.selecting, first.selecting), (plan.confirming, first.confirming))
+        def keeps(plan: _Checked, best: _Checked) -> bool:
             near = (
                 is_near(shift, before.get(shift.output))
-                for half, of_first in halves
+                for half, of_first in zip(plan.halves, first.halves, strict=True)
                 for before in ({shift.output: shift for shift in of_first},)
                 for shift in half
             )
-            return plan.time < best.time and all(near)
+            return plan.cost < best.cost and all(near)
 
         dynamic = self.loop.best(first, _dynamic_proposers(first), keeps)
         return self.loop.best(dynamic, (_with_looser_budgets,), keeps, ends=lambda best: best is not dynamic)
 
-    def _without_noisy_nodes(self, first: _MeasuredPlan) -> Iterator[Proposal]:
+    def _without_noisy_nodes(self, first: _Checked) -> Iterator[Change]:
         """Yield facts in which the nodes with excess noise stay float, or only those worth their time."""
         noisy = self._noisy_nodes(first)
         yield from self._without(first, (noisy.paying,) if noisy.is_spread else noisy.enough)
 
-    def _without_more_nodes(self, best: _MeasuredPlan) -> Iterator[Proposal]:
+    def _without_more_nodes(self, best: _Checked) -> Iterator[Change]:
         """Yield facts in which the nodes with the excess noise of a poor plan stay float."""
         yield from self._without(best, self._noisy_nodes(best).enough if best.is_poor else ())
 
-    def _without(self, plan: _MeasuredPlan, choices: Iterable[Sequence[RankedNode]]) -> Iterator[Proposal]:
+    def _without(self, plan: _Checked, choices: Iterable[Sequence[RankedNode]]) -> Iterator[Change]:
         """Yield facts in which nodes stay float, of each choice of them."""
         reason = because(ReasonCode.MEASURED_NOISE, samples=len(self.samples.samples))
         for nodes in choices:
             names = {name for one in nodes for name in one.nodes}
             if names:
                 own = [node.name for node in plan.facts.prepared.graph.nodes if node.name in names]
-                known = replace(plan.known, unfit={**plan.known.unfit, **dict.fromkeys(own, reason)})
-                yield Proposal(plan.facts, known, "with more nodes in float")
+                known = replace(
+                    plan.change.known, unfit={**plan.change.known.unfit, **dict.fromkeys(own, reason)}
+                )
+                yield Change(plan.facts, known, "with more nodes in float")
 
-    def _noisy_nodes(self, first: _MeasuredPlan) -> _NoisyNodes:
+    def _noisy_nodes(self, first: _Checked) -> _NoisyNodes:
         """Return which nodes of a plan have the noise that is too much, as measured once."""
         if first.facts.config.mode == "weight-only":
             return _NoisyNodes()
-        key = plan_digest(first.planned.plan)
+        key = plan_digest(first.plan.plan)
         if key not in self.noisy:
             few = self.samples.subset(range(0, len(self.samples.samples), 2))
 
@@ -644,7 +649,7 @@ class _CheckedPlans:
                 (shifts,) = self._shifts(floats, outputs, inputs, first.facts.noise_limits, every)
                 return min(_worst_excess(shifts), LARGEST_FIGURE) ** 2
 
-            ranked = ranked_nodes(first.planned, few, noise=noise)
+            ranked = ranked_nodes(first.plan, few, noise=noise)
             self.noisy[key] = _noisy_nodes(ranked, first)
         return self.noisy[key]
 
@@ -658,11 +663,11 @@ class _NoisyNodes:
     is_spread: bool = False  # `enough` are too many, or not worth their time
 
 
-def _noisy_nodes(ranked: Sequence[RankedNode], plan: _MeasuredPlan) -> _NoisyNodes:
+def _noisy_nodes(ranked: Sequence[RankedNode], plan: _Checked) -> _NoisyNodes:
     total = sum(one.noise for one in ranked)
     if not 0.0 < total < math.inf:
         return _NoisyNodes()
-    predicted = plan.planned.plan.origin.time
+    predicted = plan.plan.plan.origin.time
     whole = math.inf if predicted is None else predicted.float_us  # what has no price is free
     if _is_assumed(plan.facts):
         whole = 1.0  # prices are shares of float's time
@@ -688,18 +693,18 @@ def _noisy_nodes(ranked: Sequence[RankedNode], plan: _MeasuredPlan) -> _NoisyNod
     )
 
 
-def _with_other_types(first: _MeasuredPlan) -> Iterator[Proposal]:
+def _with_other_types(first: _Checked) -> Iterator[Change]:
     """Yield facts in which fewer products have the second type, or a size chooses without a few-bit type."""
     facts, config = first.facts, first.facts.config
     for gain in SECOND_GAINS if config.second_type != "none" else ():
         few = f"{config.second_type} alone where it gains {gain:g} dB"
         change = few if gain < math.inf else "integers alone"
-        yield Proposal(facts, replace(first.known, second_gain=gain), change, most=math.inf)
-    types = {params.qtype.name for params in first.planned.plan.tensors.values()}
+        yield Change(facts, replace(first.change.known, second_gain=gain), change, most=math.inf)
+    types = {params.qtype.name for params in first.plan.plan.tensors.values()}
     for name in sorted(types) if config.has_size else ():
         if TYPES[name].bits < INT8.bits:
-            known = replace(first.known, left_out=first.known.left_out | {name})
-            yield Proposal(facts, known, f"formats without {name}", most=math.inf)
+            known = replace(first.change.known, left_out=first.change.known.left_out | {name})
+            yield Change(facts, known, f"formats without {name}", most=math.inf)
 
 
 def _limits_of_run(facts: PlanningFacts) -> NoiseLimits:
@@ -710,18 +715,18 @@ def _limits_of_run(facts: PlanningFacts) -> NoiseLimits:
     return replace(facts.noise_limits, min_output_sqnr=facts.config.min_output_sqnr)
 
 
-def _with_floats_that_fit(first: _MeasuredPlan) -> Iterator[Proposal]:
+def _with_floats_that_fit(first: _Checked) -> Iterator[Change]:
     """Yield facts in which a size chooses float as well, if formats are too noisy, with less room each time.
     The bytes that formats add to the graph are an estimate."""
     facts = first.facts
     for share in SPARE_ROOM:
-        spare = first.known.size_error + share * size_in_bytes(facts.config.fit_size)
+        spare = first.change.known.size_error + share * size_in_bytes(facts.config.fit_size)
         change = "with float weights where they fit"
-        known = replace(first.known, floats_fit=True, size_error=spare)
-        yield Proposal(facts, known, change, most=math.inf)
+        known = replace(first.change.known, floats_fit=True, size_error=spare)
+        yield Change(facts, known, change, most=math.inf)
 
 
-def _with_more_bits(first: _MeasuredPlan) -> Iterator[Proposal]:
+def _with_more_bits(first: _Checked) -> Iterator[Change]:
     """Yield facts in which weights have 8 bits in place of 4; unasked only where the model is destroyed."""
     config = first.facts.config
     wanted = config.asks_quality or first.is_destroyed
@@ -730,15 +735,15 @@ def _with_more_bits(first: _MeasuredPlan) -> Iterator[Proposal]:
         if (settings := weight_only_settings(recipe)) is not None:
             recipe = with_settings(recipe, settings, "weights")
             facts = replace(first.facts, config=recipe.config, recipe=recipe)
-            yield Proposal(facts, first.known, "with weights of 8 bits")
+            yield Change(facts, first.change.known, "with weights of 8 bits")
 
 
-def _dynamic_proposers(first: _MeasuredPlan) -> list[Callable[[_MeasuredPlan], Iterator[Proposal]]]:
+def _dynamic_proposers(first: _Checked) -> list[Callable[[_Checked], Iterator[Change]]]:
     """Return proposers of plans in which recurrent nodes are dynamic that are float for their noise."""
     compared = first.shifts and not any(shift.incomparable for shift in first.shifts)
     if first.facts.config.min_output_sqnr is not None or not compared:
         return []
-    names = _noisy_recurrent_nodes(first.facts, first.planned)
+    names = _noisy_recurrent_nodes(first.facts, first.plan)
     each = [(name,) for name in names[:MAX_RECURRENT_NODES]] if len(names) > 1 else []
     return [
         partial(_with_dynamic, nodes=nodes, in_two_parts=in_two_parts)
@@ -747,21 +752,23 @@ def _dynamic_proposers(first: _MeasuredPlan) -> list[Callable[[_MeasuredPlan], I
     ]
 
 
-def _with_dynamic(best: _MeasuredPlan, *, nodes: Collection[str], in_two_parts: bool) -> Iterator[Proposal]:
+def _with_dynamic(best: _Checked, *, nodes: Collection[str], in_two_parts: bool) -> Iterator[Change]:
     """Yield facts in which those of some recurrent nodes become dynamic that are not yet.
 
     If `in_two_parts`, inputs of LSTMs are in two parts.
     """
-    facts, ways = best.facts, dict(best.known.run_dynamic)
-    names = [name for name in _noisy_recurrent_nodes(facts, best.planned) if name in nodes]
+    facts, ways = best.facts, dict(best.change.known.run_dynamic)
+    names = [name for name in _noisy_recurrent_nodes(facts, best.plan) if name in nodes]
     for name in names:
         operator = facts.prepared.graph.node(name).op_type
         ways[name] = dynamic_implementation(operator, facts.target)
         if in_two_parts and ways[name] == Implementation.RUNTIME:
             ways[name] = Implementation.TWO_PARTS
     if names:
-        most = best.time - MIN_TIME_GAIN
-        yield Proposal(facts, replace(best.known, run_dynamic=ways), "with more nodes quantized", most=most)
+        most = best.cost - MIN_TIME_GAIN
+        yield Change(
+            facts, replace(best.change.known, run_dynamic=ways), "with more nodes quantized", most=most
+        )
 
 
 def _noisy_recurrent_nodes(facts: PlanningFacts, planned: PlannedModel) -> list[str]:
@@ -782,12 +789,12 @@ def _recurrent_nodes(facts: PlanningFacts, planned: PlannedModel) -> Iterator[tu
             yield node, planned.plan.nodes[node.name]
 
 
-def _with_looser_budgets(first: _MeasuredPlan) -> Iterator[Proposal]:
+def _with_looser_budgets(first: _Checked) -> Iterator[Change]:
     """Yield facts in which all outputs may have more noise, by some times the decibels that are to spare.
 
     Only where nodes are float for noise that the estimate expects, and the measurement leaves room.
     """
-    floats = [entry for entry in first.planned.plan.nodes.values() if entry.stays_float]
+    floats = [entry for entry in first.plan.plan.nodes.values() if entry.stays_float]
     about_noise = (ReasonCode.NOISE_BUDGET, ReasonCode.NOISE_LIMIT)
     is_noisy = any(entry.float_reason.code in about_noise for entry in floats)
     spare = -20.0 * math.log10(max(first.excess / BOLD_LIMIT, 1e-3))
@@ -798,14 +805,14 @@ def _with_looser_budgets(first: _MeasuredPlan) -> Iterator[Proposal]:
     for times in LOOSER_BUDGETS:
         # In halves, so that the last digits of what a machine computes decide nothing.
         decibels = dict.fromkeys(compared, math.floor(2.0 * times * spare) / 2.0)
-        known = replace(first.known, looser={**first.known.looser, **decibels})
-        yield Proposal(first.facts, known, "with more nodes quantized", most=first.time - MIN_TIME_GAIN)
+        known = replace(first.change.known, looser={**first.change.known.looser, **decibels})
+        yield Change(first.facts, known, "with more nodes quantized", most=first.cost - MIN_TIME_GAIN)
 
 
-def _gains_nothing(plan: _MeasuredPlan, other: _MeasuredPlan) -> bool:
+def _gains_nothing(plan: _Checked, other: _Checked) -> bool:
     """Whether a plan is neither faster nor smaller than another one by `MIN_GAIN`."""
-    size, of = (estimated_size(one.facts, one.planned.plan) for one in (plan, other))
-    return plan.time > other.time - MIN_GAIN and size > (1.0 - MIN_GAIN) * of
+    size, of = (estimated_size(one.facts, one.plan.plan) for one in (plan, other))
+    return plan.cost > other.cost - MIN_GAIN and size > (1.0 - MIN_GAIN) * of
 
 
 def _is_assumed(facts: PlanningFacts) -> bool:
@@ -840,15 +847,13 @@ def _checked(planned: PlannedModel, shifts: Sequence[OutputShift], samples: int)
     return replace(planned, plan=replace(plan, origin=replace(plan.origin, checks=checks)))
 
 
-def _findings(
-    best: _MeasuredPlan, first: _MeasuredPlan, ran: Sequence[_MeasuredPlan], samples: str
-) -> list[Finding]:
+def _findings(best: _Checked, first: _Checked, ran: Sequence[_Checked], samples: str) -> list[Finding]:
     """Return the findings on the change of the best plan from the first, and on a missed limit.
 
     `samples` is their number and kind in words.
     """
     findings = []
-    cost = f"for {100.0 * (best.time - first.time):+.1f} % of float's time as predicted"
+    cost = f"for {100.0 * (best.cost - first.cost):+.1f} % of float's time as predicted"
     if best is not first and first.holds:
         worst = max(best.shifts, key=lambda shift: shift.excess)
         sentence = (
@@ -858,9 +863,8 @@ def _findings(
     elif best is not first:
         worst = max(first.shifts, key=lambda shift: shift.excess)
         after = next((shift.text for shift in best.shifts if shift.output == worst.output), "as float")
-        sentence = (
-            f"run on {samples}, the first plan was too noisy ({worst.text}): {best.change} {after}, {cost}"
-        )
+        change = f"{best.change.words} {after}, {cost}"
+        sentence = f"run on {samples}, the first plan was too noisy ({worst.text}): {change}"
         has_wider = best.facts.config.weight_type != first.facts.config.weight_type
         code = Code.WIDER_WEIGHTS if has_wider else Code.NOISY_PLAN
         findings.append(Finding(code, sentence, worst.output))
@@ -868,15 +872,16 @@ def _findings(
         worst = max(best.shifts, key=lambda shift: shift.excess)
         sentence = f"{worst.text}, on {samples}: no plan that was tried holds at a price worth it"
         if best.is_poor:
-            others = [one for one in ran if one is not best and not one.holds and one.change != AS_FLOAT]
+            others = [
+                one for one in ran if one is not best and not one.holds and one.change.words != AS_FLOAT
+            ]
             sentence = f"{worst.text}, on {samples}: that is poor"
             if others:
                 near = min(others, key=lambda one: one.excess)
                 of = max(near.shifts, key=lambda shift: shift.excess).text
-                count = f"{len(others)} other plan{'s'[: len(others) != 1]}"
-                sentence += (
-                    f", and none of {count} that ran is good; nearest {near.change or 'the first'}: {of}"
-                )
+                number = f"{len(others)} other plan{'s'[: len(others) != 1]}"
+                which = near.change.words or "the first"
+                sentence += f", and none of {number} that ran is good; nearest {which}: {of}"
         remedy = "--min-output-sqnr and qprof tune go further"
         if best.facts.config.has_size:
             remedy = "give a larger size"

@@ -271,7 +271,7 @@ def test_where_every_plan_that_ran_is_poor_one_sentence_says_so_with_the_nearest
 ) -> None:
     monkeypatch.setattr(output_shift, "MOST_MOVED", moved / 5.0)
     monkeypatch.setattr(closed_loop, "FAIR", 1e-12)  # all that is not float is poor
-    monkeypatch.setattr(closed_loop._MeasuredPlan, "holds", property(lambda plan: plan.excess < 1e-9))
+    monkeypatch.setattr(closed_loop._Checked, "holds", property(lambda plan: plan.excess < 1e-9))
     result = quantized(tmp_path / "q.onnx", bias_correction="off")
     (told,) = [str(one) for one in result.plan.findings if one.code is Code.LIMIT_EXCEEDED]
     assert "that is poor, and none of" in told
@@ -283,9 +283,9 @@ def test_where_times_are_assumed_a_plan_that_holds_is_taken_at_any_price_that_is
     costs: str | None, taken: bool
 ) -> None:
     facts = cast(PlanningFacts, SimpleNamespace(recipe=SimpleNamespace(costs=costs)))
-    planned = cast(PlannedModel, None)
+    planned, change = cast(PlannedModel, None), closed_loop.Change(facts, NOTHING)
     first, second = (
-        closed_loop._MeasuredPlan(facts, NOTHING, planned, (shift,), (shift,), (shift,), time)
+        closed_loop._Checked(planned, change, ((shift,), (shift,), (shift,)), time)
         for time, value in ((0.54, 0.048), (0.64, 0.046))
         for shift in (OutputShift("y", Measure.MOVED, value, 0.047, 40.0),)
     )
