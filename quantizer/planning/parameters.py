@@ -14,7 +14,7 @@ from ..operators.facts import Arithmetic
 from ..operators.graph import Node
 from ..operators.saturating import slope_params
 from ..operators.table import is_clip
-from ..plan.plan import Implementation, Kind
+from ..plan.plan import Implementation, Kind, QuantPlan
 from ..plan.reasons import FloatReason, ReasonCode, UnfitNodesError, because
 from .facts import PlanningFacts
 from .selection import Choice, wants_symmetric_inputs
@@ -208,6 +208,30 @@ def _all_weight_params(
         name, reason = next(iter(unfit.items()))
         raise UnfitNodesError(f"node '{name}': {reason}", unfit)
     return params
+
+
+def with_other_biases(facts: PlanningFacts, plan: QuantPlan) -> QuantPlan | None:
+    """Return a plan with the parameters of weights and biases for other values of its biases.
+
+    None if that takes another decision: a constant that is new or that several nodes read, or no parameters.
+    """
+    changed: dict[str, QuantParams] = {}
+    for node in facts.graph.nodes:
+        if node.rule is None or node.rule.bias is None or not plan.nodes[node.name].kind.reads_quantized:
+            continue
+        data = plan.params_read(node.name, 0, node.input(0))
+        try:
+            params = {} if data is None else _weight_params(facts, node, {node.input(0): data})
+        except QprofError:
+            return None
+        for index, own in params.items():
+            name = node.input(index)
+            if plan.params_read(node.name, index, name) == own:
+                continue
+            if name not in plan.tensors or len(facts.graph.consumers(name)) > 1:
+                return None
+            changed[name] = own
+    return replace(plan, tensors={**plan.tensors, **changed})
 
 
 def _weight_params(facts: PlanningFacts, node: Node, activations: Mapping[str, QuantParams]) -> InputParams:

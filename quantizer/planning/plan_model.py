@@ -69,6 +69,7 @@ from .hybrid import with_int8_weights
 from .known import NOTHING, Known
 from .needed_tensors import weighted_channels
 from .noise_budget import make_plan
+from .parameters import with_other_biases
 from .planner import decide, with_fitting_shapes
 from .settings_check import check_weight_type
 from .stored_weights import signed_type
@@ -367,7 +368,9 @@ def bias_corrected(planned: PlannedModel) -> PlannedModel:
     if not biases and not adjustments.biases:
         return planned
     corrected_facts = of_adjusted(facts, index(apply_biases(planned.model, biases)), facts.profile)
-    plan = _plan_of_adjusted(replace(planned, facts=corrected_facts), _float_nodes(planned.plan))
+    plan = with_other_biases(corrected_facts, planned.plan)
+    if plan is None:
+        plan = _plan_of_adjusted(replace(planned, facts=corrected_facts), _float_nodes(planned.plan))
     roundings = rebased(planned.graph, adjustments.roundings, planned.plan, plan)
     plan = replace(
         plan,
