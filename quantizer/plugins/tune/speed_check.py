@@ -15,7 +15,6 @@ from __future__ import annotations
 import platform
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import count
 from pathlib import Path
 
 import onnxruntime as ort
@@ -42,7 +41,7 @@ from ...plan.reasons import FloatReason, ReasonCode, because
 from ...planning.facts import PlanningFacts
 from ...planning.known import Known
 from ...planning.plan_model import PlannedModel, model_facts, plan_from
-from ...search.loop import Loop
+from ...search.loop import Loop, Trial
 from ...search.node_costs import (
     RuntimeOverride,
     TimedNodes,
@@ -80,8 +79,8 @@ def check_speed(
         bench = _Bench(float_path, facts, planned.known, options, samples, Path(folder))
         prepared = bench.folder / "prepared.onnx"
         save_model(facts.prepared.model, prepared)
-        state = _Timed(planned, bench.written(planned, "plan-0"))
-        before = bench.compared(float_path, state.path)
+        state = _Timed(planned, (), None, 1.0)
+        before = bench.compared(float_path, bench.written(planned))
         loop: Loop[tuple[Change, ...], PlannedModel, _Timed] = Loop(
             bench.planned,
             digest=lambda made: plan_digest(made.plan),
@@ -92,28 +91,28 @@ def check_speed(
         proposed: set[tuple[frozenset[str], frozenset[str]]] = set()
         overrides: tuple[RuntimeOverride, ...] | None = None
         while True:
-            costs, now = bench.costs(state.planned, prepared, state.path)
-            findings = Findings(state.planned, costs, now)
+            costs, now = bench.costs(state.plan, prepared, bench.file(state.plan))
+            findings = Findings(state.plan, costs, now)
             if overrides is None:
                 overrides = tuple(one for one in now if findings.loses(one.node))
             faster = loop.best(state, (_Changes(findings, proposed),), _is_faster, _has_changed(state))
             if faster is state:
                 break
             state = faster
-        after = bench.compared(float_path, state.path) if state.changes else before
+        after = bench.compared(float_path, bench.file(state.plan)) if state.change else before
         check = SpeedCheck(
             options,
             before,
             after,
-            fallback=tuple(region for change in state.changes for region in change.regions),
+            fallback=tuple(region for change in state.change for region in change.regions),
             trials=len(loop.trials) - 1,
-            reasons=_reasons(state.planned.plan, costs) if after.speedup < 1.0 else (),
+            reasons=_reasons(state.plan.plan, costs) if after.speedup < 1.0 else (),
             unfused=costs.unfused,
             undone=tuple(str(one) for one in overrides if one.node not in costs.unfused),
-            changes=state.changes,
+            changes=state.change,
             timed=TimedNodes(costs, relative_size(samples, facts.measured), after),
         )
-        planned = state.planned
+        planned = state.plan
         if check.slower:
             planned, check = _left_float(bench, check)
         known = (*planned.plan.findings, *findings_of(check))
@@ -155,7 +154,6 @@ class _Bench:
     feeds: tuple[Inputs, ...]
     folder: Path
     names: dict[Path, WrittenNames] = field(default_factory=dict)
-    numbers: Iterator[int] = field(default_factory=lambda: count(1))
 
     def planned(self, changes: tuple[Change, ...]) -> PlannedModel:
         """Return the plan with some changes."""
@@ -168,11 +166,15 @@ class _Bench:
 
     def timed(self, changes: tuple[Change, ...], planned: PlannedModel, fastest: _Timed) -> _Timed:
         """Return a plan that was written and timed against the fastest one."""
-        path = self.written(planned, f"plan-{next(self.numbers)}")
-        return _Timed(planned, path, changes, self.compared(fastest.path, path))
+        latency = self.compared(self.file(fastest.plan), self.written(planned))
+        return _Timed(planned, changes, latency, fastest.cost / latency.speedup)
 
-    def written(self, planned: PlannedModel, name: str) -> Path:
-        path = self.folder / f"{name}.onnx"
+    def file(self, planned: PlannedModel) -> Path:
+        """Return the place of a plan's model."""
+        return self.folder / f"{plan_digest(planned.plan)}.onnx"
+
+    def written(self, planned: PlannedModel) -> Path:
+        path = self.file(planned)
         lowered = lower(planned.model, planned.plan)
         self.names[path] = lowered.names
         save_model(lowered.model, path)
@@ -229,19 +231,13 @@ class Findings:
         return self.lost(name) > MIN_NODE_LOSS * sum(self.costs.integer.values())
 
 
-@dataclass(frozen=True, eq=False)
-class _Timed:
-    """A plan that was written and timed."""
-
-    planned: PlannedModel
-    path: Path  # file of its model
-    changes: tuple[Change, ...] = ()  # from the first plan
-    latency: Latency | None = None  # of the plan before it (as float) and it; None: first
+_Timed = Trial[PlannedModel, tuple[Change, ...], Latency | None]
+"""A plan that was timed against the one before it, the first against none; the cost is over the first's."""
 
 
 def _is_faster(plan: _Timed, _: _Timed) -> bool:
     """Whether a plan is faster than the fastest before it in three of four rounds."""
-    return plan.latency is not None and plan.latency.speedup_low > 1.0
+    return plan.measured is not None and plan.measured.speedup_low > 1.0
 
 
 def _has_changed(before: _Timed) -> Callable[[_Timed], bool]:
@@ -261,7 +257,7 @@ class _Changes:
         for change in (change for alternative in ALTERNATIVES for change in alternative(self.findings)):
             if change.key not in self.proposed:
                 self.proposed.add(change.key)
-                yield (*fastest.changes, change)
+                yield (*fastest.change, change)
 
 
 def predicted_to_save_too_little(findings: Findings) -> Iterator[Change]:
@@ -369,7 +365,7 @@ def _left_float(bench: _Bench, check: SpeedCheck) -> tuple[PlannedModel, SpeedCh
     if (settings := weight_only_settings(recipe)) is not None:
         recipe = with_settings(recipe, settings, "weights")
         planned = plan_from(model_facts(facts.prepared, facts.measured, recipe, facts.findings))
-        after = bench.compared(bench.float_path, bench.written(planned, "float-weights"))
+        after = bench.compared(bench.float_path, bench.written(planned))
         is_float = all(entry.kind is Kind.FLOAT for entry in planned.plan.nodes.values())
         if after.speedup >= NOT_SLOWER and not is_float:
             sentence += f", with {recipe.config.weight_type} weights"
@@ -385,7 +381,7 @@ def _left_float(bench: _Bench, check: SpeedCheck) -> tuple[PlannedModel, SpeedCh
         nodes = {node.name: reason for node in facts.prepared.graph.nodes}
         # Unfit nodes have no int8 weights either.
         planned = plan_from(facts, replace(bench.known, unfit=nodes))
-        after = bench.compared(bench.float_path, bench.written(planned, "float-all"))
+        after = bench.compared(bench.float_path, bench.written(planned))
     lost = f"{sentence}: int8 was {times_as_fast(check.after.speedup)} as float"
     return planned, replace(check, after=after, fallback=(), left_float=lost, timed=None)
 

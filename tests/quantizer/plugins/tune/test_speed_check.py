@@ -15,6 +15,7 @@ from qprof_onnx.quantizer.evaluation.latency import Latency
 from qprof_onnx.quantizer.evaluation.node_times import node_times
 from qprof_onnx.quantizer.plan.documents import read_profile
 from qprof_onnx.quantizer.plan.plan import Kind, NodePlan, QuantPlan
+from qprof_onnx.quantizer.plan.provenance import plan_digest
 from qprof_onnx.quantizer.plan.store import load_plan
 from qprof_onnx.quantizer.planning.facts import PlanningFacts
 from qprof_onnx.quantizer.planning.known import NOTHING
@@ -74,14 +75,17 @@ class Machine:
         self.weights = 0.5
         self.usual: dict[str, float] = {}
         self.plans: dict[Path, QuantPlan] = {}
+        monkeypatch.setattr(module._Bench, "file", self.file)
         monkeypatch.setattr(module._Bench, "written", self.written)
         monkeypatch.setattr(module._Bench, "compared", self.compared)
         monkeypatch.setattr(module._Bench, "costs", self.costs)
 
-    def written(self, planned: PlannedModel, name: str) -> Path:
-        path = Path(name)
-        self.plans[path] = planned.plan
-        return path
+    def file(self, planned: PlannedModel) -> Path:
+        return Path(plan_digest(planned.plan))
+
+    def written(self, planned: PlannedModel) -> Path:
+        self.plans[self.file(planned)] = planned.plan
+        return self.file(planned)
 
     def spent(self, path: Path) -> float:
         plan = self.plans.get(path)
@@ -241,8 +245,8 @@ def test_every_executed_node_of_a_real_model_finds_its_owner(facts: PlanningFact
     planned = first(facts)
     plan = planned.plan
     floating = replace(plan, tensors={}, nodes=_all_float(plan))
-    prepared = bench.written(replace(planned, plan=floating), "prepared")
-    quantized = bench.written(planned, "quantized")
+    prepared = bench.written(replace(planned, plan=floating))
+    quantized = bench.written(planned)
     floats, codes = node_times({"a": prepared, "b": quantized}, bench.feeds, seconds=0.0)
     found = module.find_costs(planned.graph, plan, floats, codes, names=bench.names[quantized])
     assert not {"", *found.integer, *found.floating} - set(plan.nodes) - {""}
