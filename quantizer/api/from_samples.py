@@ -649,7 +649,6 @@ def _tried_fixes(task: _Task, first: Judgement) -> Verdict:
             config,
             load_recipe(config.target if config.target in target_names() else None).config.calibrator,
             weight_only_settings(task.recipe),
-            task.samples.profiled is not None,
             frozenset(n.name for n in result.planned.graph.nodes if facts.target.has_16bit_kernel(n.op_type)),
         )
         found: Attribution | None = None

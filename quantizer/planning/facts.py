@@ -96,28 +96,9 @@ def derived_from(*fields: str) -> Callable[[Callable[[PlanningFacts], T]], cache
 class PlanningFacts:
     """Everything that decisions about one model follow from: the same for all plans of a call.
 
-    A plan is a function of these facts and of what is known of other plans (`planner.decide`). The record is
-    frozen: who knows something else makes another one with `replace`, and what is derived (below) from fields
-    that are still the same objects is not derived again (`KeptFacts`).
-
-    The model, as it was given and as it is planned. An adjustment (equalization, corrected biases) makes
-    another float model, and replaces `graph`, `profile` and `chains` alone (`chains.of_adjusted`):
-
-        prepared, measured            the prepared model and its profile; they never change
-        graph, profile                the same with the adjustments so far; with each chain as one node where
-                                      `chains.contracted` made them
-
-    What was asked for: `recipe`, and `config` with the limits that its mode implies.
-
-    What plans that were tried have shown is no fact of the model: it is passed beside (`known.Known`).
-
-    Derived when first asked for, and kept (`derived_from` names the fields that each follows from):
-
-        activations, precisions       calibrated ranges of the activations, and their types
-        noise_gains, noise_estimator  how noise travels through `graph`, and the noise of a plan
-        noise_limits                  most noise that each output may have
-        cost_model, file_costs        times of nodes and conversions of `graph`, and of the model's file
-        requested_float               nodes that are float whatever the plan
+    A plan is a function of these facts and of what is known of other plans (`known.Known`). What follows from
+    fields that are still the same objects is not derived again (`KeptFacts`). An adjustment makes another
+    float model, and replaces `graph`, `profile` and `chains` alone.
 
     Attributes:
         prepared: the model as it was prepared: index, identity, findings.

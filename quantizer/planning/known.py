@@ -11,39 +11,24 @@ from ..plan.reasons import FloatReasons, stays_float
 
 @dataclass(frozen=True, eq=False)
 class Known:
-    """What a plan follows from besides the facts of its model.
+    """What a plan follows from besides the facts of its model."""
 
-    Attributes:
-        floats: nodes that do not compute in integers, each with the reason; their weights may be quantized.
-        unfit: nodes that stay float with their weights: an earlier plan could not be written or run with them
-            quantized, or was too far from float.
-        findings: on these.
-        usual: nodes that are written in the usual way, whatever way the target has of its own.
-        looser: output -> by how many dB its noise may be above what its limit makes of it, since it was seen
-            to bear more than was estimated.
-        run_dynamic: recurrent nodes that are dynamic, each in an implementation, whatever is estimated of
-            their noise: plans with them are run.
-        second_gain: decibels by which `second_type` has to keep more than integers where a product has it.
-        left_out: types of weights that a size does not choose.
-        floats_fit: whether a size chooses float too, of weights that are their node's only one.
-        size_error: bytes that a written model takes more than was estimated; settings `fit_size` counts them.
-            Infinity for the smallest formats, whatever they take.
-        timed: whether plans are timed: what is predicted that the whole of one saves decides nothing then.
-        lost_in_float16: nodes that lose too much in float16, each with the reason.
-    """
-
-    floats: FloatReasons = field(default_factory=dict)
-    unfit: FloatReasons = field(default_factory=dict)
-    findings: tuple[Finding, ...] = ()
-    usual: frozenset[str] = frozenset()
+    floats: FloatReasons = field(
+        default_factory=dict
+    )  # nodes that do not compute in integers; weights may be
+    unfit: FloatReasons = field(default_factory=dict)  # nodes in float with their weights, as a run showed
+    findings: tuple[Finding, ...] = ()  # on these
+    usual: frozenset[str] = frozenset()  # nodes that are written in the usual way, not in the target's own
+    # Output -> dB that its noise may be above its limit: it was seen to bear more than was estimated.
     looser: Mapping[str, float] = field(default_factory=dict)
+    # Recurrent nodes that are dynamic, each in an implementation, whatever is estimated of their noise.
     run_dynamic: Mapping[str, str] = field(default_factory=dict)
-    second_gain: float = 0.0
-    left_out: frozenset[str] = frozenset()
-    floats_fit: bool = False
-    size_error: float = 0.0
-    timed: bool = False
-    lost_in_float16: FloatReasons = field(default_factory=dict)
+    second_gain: float = 0.0  # dB that `second_type` has to keep more than integers where a product has it
+    left_out: frozenset[str] = frozenset()  # types of weights that a size does not choose
+    floats_fit: bool = False  # whether a size chooses float too, of weights that are their node's only one
+    size_error: float = 0.0  # bytes of a written model beyond the estimate; infinity for the smallest formats
+    timed: bool = False  # whether plans are timed: no prediction of a whole one decides anything then
+    lost_in_float16: FloatReasons = field(default_factory=dict)  # nodes that lose too much in float16
 
     @property
     def decided_from(self) -> tuple[object, ...]:

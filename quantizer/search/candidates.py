@@ -15,28 +15,18 @@ TIE = 0.05
 
 @dataclass(frozen=True)
 class Base:
-    """Settings that candidates start from.
+    """Settings that candidates start from."""
 
-    Attributes:
-        name: for people, another one for other settings.
-        settings: those that differ from the recipe's.
-    """
-
-    name: str
-    settings: Settings = field(default_factory=dict)
+    name: str  # for people, another one for other settings
+    settings: Settings = field(default_factory=dict)  # those that differ from the recipe's
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """One plan to try.
-
-    Attributes:
-        base: its settings.
-        keep_float: names of the nodes that are left float besides those of the recipe.
-    """
+    """One plan to try."""
 
     base: Base
-    keep_float: tuple[str, ...] = ()
+    keep_float: tuple[str, ...] = ()  # nodes that are left float besides those of the recipe
 
     @property
     def settings(self) -> Settings:

@@ -26,13 +26,8 @@ in a row remove too little noise. Bolder plans are these:
                   LSTMs with their inputs in two parts, or one after another
     budget        noise budgets of all outputs are looser
 
-What a recurrent node loses is hard to estimate, as its gates saturate and one sample spans less than all:
-what is run decides. Noise budgets are raised by what was measured to be to spare, of the outputs that were
-compared. Bolder plans are held to half of what an output may be off, and to the SQNR that the verdict asks
-for, or to the first plan where that is no better. A plan is taken only if what it gains is worth its time, by
-the target's table of kernel times and not by the clock, unless the plan before it destroys an output. The
-same samples give the same plan wherever kernels compute the same.
-
+Bolder plans are held to half of what an output may be off, and to the SQNR that the verdict asks for, or to
+the first plan if that is no better. The same samples give the same plan wherever kernels compute the same.
 Check samples chose the ranges: what is measured on them is no verdict on samples that nobody saw.
 """
 
@@ -79,7 +74,7 @@ from ..targets.target import dynamic_implementation
 from .candidates import RankedNode
 from .fallback_nodes import blamed_on_nodes
 from .integer_share import arithmetic, assumed_time
-from .loop import Loop, Patience, Proposer, Trial
+from .loop import Loop, Proposer, Trial
 from .ranking import ranked_nodes
 from .run_samples import RunSamples, outputs_of, run_samples
 from .worth import MIN_GAIN
@@ -177,18 +172,14 @@ LEAST_GAIN = 0.1
 
 @dataclass(frozen=True, eq=False)
 class Change:
-    """What makes another plan.
+    """What makes another plan."""
 
-    Attributes:
-        facts, known: what it is made from.
-        words: how it differs from the first plan; "" for the first.
-        most: time over float's that it may take; None for what is worth the noise of the best plan.
-    """
-
-    facts: PlanningFacts
-    known: Known
-    words: str = ""
-    most: float | None = None
+    facts: PlanningFacts  # what it is made from
+    known: Known  # likewise
+    words: str = ""  # how it differs from the first plan; "" for the first
+    most: float | None = (
+        None  # time over float's that it may take; None for what the noise of the best is worth
+    )
 
 
 class UnfitSamplesError(DataError):
@@ -302,15 +293,8 @@ def plan_held_on_samples(
     The facts make the plan again. The plan has its figures (`PlanOrigin.checks`) and a finding if an output
     does not hold. The model is None if it is not at hand.
 
-    Args:
-        data: check samples, of which `MOST_CHECK_SAMPLES` are run, or as many as have room for their outputs.
-        of: what these are, for notes.
-        joined: how many they were before they were joined to batches; 0 if they were not.
-
-    Raises:
-        UnfitSamplesError: the float model cannot be run on them.
-        UnfitNodesError: onnxruntime does not load or run the plan's model because of some nodes.
-        ModelError: it cannot be run at all.
+    `of` is the kind of the samples in words; `joined` counts them before they were joined to batches, or is
+    0. Raises UnfitSamplesError if the float model cannot be run on them.
     """
     count = _samples_with_room(facts)
     if facts.noise_limits.compares_nothing:
@@ -575,7 +559,8 @@ class _CheckedPlans:
             proposers,
             keeps=lambda plan, best: plan.improves(best) and self._fits(plan.facts),
             ends=lambda plan: plan.holds,
-            patience=Patience(MAX_VAIN, lambda plan, best: plan.excess <= (1.0 - LEAST_GAIN) * best.excess),
+            gains=lambda plan, best: plan.excess <= (1.0 - LEAST_GAIN) * best.excess,
+            most_vain=MAX_VAIN,
         )
 
     def _with_weights_alone(self, best: _Checked) -> Iterator[Change]:
@@ -628,11 +613,9 @@ class _CheckedPlans:
         reason = because(ReasonCode.MEASURED_NOISE, samples=len(self.samples.samples))
         for nodes in choices:
             names = {name for one in nodes for name in one.nodes}
-            if names:
-                own = [node.name for node in plan.facts.prepared.graph.nodes if node.name in names]
-                known = replace(
-                    plan.change.known, unfit={**plan.change.known.unfit, **dict.fromkeys(own, reason)}
-                )
+            own = {node.name: reason for node in plan.facts.prepared.graph.nodes if node.name in names}
+            if own:
+                known = replace(plan.change.known, unfit={**plan.change.known.unfit, **own})
                 yield Change(plan.facts, known, "with more nodes in float")
 
     def _noisy_nodes(self, first: _Checked) -> _NoisyNodes:

@@ -115,7 +115,6 @@ class Failing:
         config: that it was made with.
         usual_calibrator: that of its target.
         weight_only: the settings that quantize only weights, to 8 bits; None if the target has none.
-        has_samples: whether samples were kept for calibration, with which weights can be rounded.
         in_16_bits: nodes whose activations the target can have in 16 bits.
     """
 
@@ -123,7 +122,6 @@ class Failing:
     config: QuantConfig
     usual_calibrator: str
     weight_only: Settings | None = None
-    has_samples: bool = False
     in_16_bits: frozenset[str] = frozenset()
 
     @property
@@ -155,7 +153,7 @@ def cheap_fixes(failing: Failing) -> Iterator[Fix]:
                 yield Fix({"block_size": SMALL_BLOCK})
             if failing.weight_only:
                 yield Fix(failing.weight_only)
-            if is_integer and failing.has_samples and config.rounding not in WITH_SAMPLES:
+            if is_integer and config.rounding not in WITH_SAMPLES:
                 yield Fix({"rounding": "gptq"})
         return
     if not verdict.composition.uses_integers:

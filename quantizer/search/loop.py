@@ -30,38 +30,15 @@ CANDIDATE_ERRORS = (ConfigError, PlanError, ModelError)
 Proposer = Callable[[T], Iterable[P]]
 """Yields proposals from the best trial so far."""
 
-Keeps = Callable[[T, T], bool]
-"""Whether a trial takes the place of the best one."""
-
 
 @dataclass(frozen=True, eq=False)
 class Trial(Generic[M, P, Measured]):
-    """A plan that was tried.
+    """A plan that was tried."""
 
-    Attributes:
-        plan: as it was made.
-        change: from the first plan.
-        measured: what the judge saw of it.
-        cost: time over float's, or the seconds that the trial took.
-    """
-
-    plan: M
-    change: P
-    measured: Measured
-    cost: float
-
-
-@dataclass(frozen=True)
-class Patience(Generic[T]):
-    """When a proposer is left.
-
-    Attributes:
-        vain: its proposals in a row that gain too little.
-        gains: whether a trial gains enough on the best one.
-    """
-
-    vain: int
-    gains: Callable[[T, T], bool]
+    plan: M  # as it was made
+    change: P  # from the first plan
+    measured: Measured  # what the judge saw of it
+    cost: float  # time over float's, or the seconds that the trial took
 
 
 @dataclass(eq=False)
@@ -86,11 +63,8 @@ class Loop(Generic[P, M, T]):
     trials: list[T] = field(default_factory=list)
 
     def begin(self, made: M, trial: T) -> T:
-        """Return the trial of a plan that was made and judged before, which is not judged again."""
-        return self._kept(trial, self.digest(made))
-
-    def _kept(self, trial: T, digest: str) -> T:
-        self.tried.add(digest)
+        """Return the trial of a plan that was judged, which is not judged again."""
+        self.tried.add(self.digest(made))
         self.trials.append(trial)
         return trial
 
@@ -101,11 +75,10 @@ class Loop(Generic[P, M, T]):
         """
         try:
             made = self.make(proposal)
-            digest = self.digest(made)
-            if digest in self.tried:
+            if self.digest(made) in self.tried:
                 return None
             trial = self.judge(proposal, made, best)
-            return None if trial is None else self._kept(trial, digest)
+            return None if trial is None else self.begin(made, trial)
         except WritingError:
             raise
         except CANDIDATE_ERRORS:
@@ -115,15 +88,17 @@ class Loop(Generic[P, M, T]):
         self,
         first: T,
         proposers: Iterable[Proposer[T, P]],
-        keeps: Keeps[T],
+        keeps: Callable[[T, T], bool],
+        *,
         ends: Callable[[T], bool] = lambda best: False,
-        patience: Patience[T] | None = None,
+        gains: Callable[[T, T], bool] = lambda trial, best: True,
+        most_vain: int | None = None,
     ) -> T:
         """Return the best trial that is found, from a first one.
 
         Each proposer in turn gets the best trial so far. `keeps` decides if a trial replaces the best one.
-        `ends`, asked after each trial, stops at a good one. `patience` leaves a proposer early; None: after
-        its last proposal.
+        `ends`, asked after each trial, stops at a good one. A proposer is left after `most_vain` proposals in
+        a row that do not gain; None: after its last one.
         """
         best = first
         for proposer in proposers:
@@ -134,11 +109,11 @@ class Loop(Generic[P, M, T]):
                 trial = self.attempt(proposal, best)
                 gained = False
                 if trial is not None and keeps(trial, best):
-                    gained = patience is None or patience.gains(trial, best)
+                    gained = gains(trial, best)
                     best = trial
                 if ends(best):
                     return best
                 vain = 0 if gained else vain + 1
-                if patience is not None and vain == patience.vain:
+                if vain == most_vain:
                     break
         return best

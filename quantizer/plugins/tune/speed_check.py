@@ -95,7 +95,7 @@ def check_speed(
             findings = Findings(state.plan, costs, now)
             if overrides is None:
                 overrides = tuple(one for one in now if findings.loses(one.node))
-            faster = loop.best(state, (_Changes(findings, proposed),), _is_faster, _has_changed(state))
+            faster = loop.best(state, (_Changes(findings, proposed),), _is_faster, ends=_has_changed(state))
             if faster is state:
                 break
             state = faster

@@ -120,10 +120,9 @@ def test_the_targets_own_calibrator_is_tried_before_outputs_are_held_to_a_limit(
 def test_weights_of_few_bits_have_smaller_blocks_and_more_bits_and_then_are_rounded_with_samples() -> None:
     few = failing(mode="weight-only", weight_type="int4", block_size=128)
     blocks, bits = {"block_size": 32}, {"weight_type": "int8"}
-    assert settings(cheap_fixes(few)) == [blocks]
-    few = replace(few, weight_only=bits)
-    assert settings(cheap_fixes(few)) == [blocks, bits]
-    assert settings(cheap_fixes(replace(few, has_samples=True))) == [blocks, bits, {"rounding": "gptq"}]
+    rounded = {"rounding": "gptq"}
+    assert settings(cheap_fixes(few)) == [blocks, rounded]
+    assert settings(cheap_fixes(replace(few, weight_only=bits))) == [blocks, bits, rounded]
     assert not settings(cheap_fixes(failing(mode="weight-only", weight_type="int8")))
 
 
