@@ -16,15 +16,7 @@ import numpy.typing as npt
 from ...profiles.base.errors import ConfigError, DataError, ModelError, nearest
 from ...profiles.base.findings import Code, Finding, Severity, gravest_first, listed, of_severity
 from ...profiles.base.json_values import NOT_IN_JSON
-from ...profiles.base.presentation import (
-    Presentation,
-    Presented,
-    Table,
-    counted,
-    decibels,
-    percent,
-    size_text,
-)
+from ...profiles.base.presentation import Presentation, Presented, Table, counted, decibels, percent
 from ...profiles.base.progress import Shown, stages
 from ...profiles.base.tool import note
 from ...profiles.runtime.providers import CPU
@@ -61,6 +53,7 @@ from .compare import (
     class_count,
     classes_of,
 )
+from .cost import Cost
 from .doubts import (
     check_not_instrumented,
     clip_doubts,
@@ -255,7 +248,7 @@ class Evaluation(Presented):
         facts = [
             *self._task(),
             ("compared on", counted(self.samples, self.rows)),
-            ("size", f"{size_text(self.float_bytes)} float, {size_text(self.quantized_bytes)} quantized"),
+            ("size", Cost(self.float_bytes, self.quantized_bytes).size),
         ]
         if self.latency is not None:
             facts.append(("speedup", f"{self.latency.speedup:.2f}"))
