@@ -238,14 +238,13 @@ class _Checked(Trial[PlannedModel, Change, tuple[Shifts, Shifts, Shifts]]):
         return self.is_destroyed or (not self.holds and self.cost > 1.0 - MIN_GAIN)
 
     def improves(self, before: _Checked) -> bool:
-        """Whether it is better than another plan, on both halves, by enough for its time.
-
-        A poor plan is worth no time that it saves, one that gains nothing is worth nothing.
-        """
+        """Whether it is better than another plan, on both halves, by enough for its time and size."""
         if not self.excess < before.excess:
             return False
         if before.is_destroyed or (before.is_worth_nothing and _gains_nothing(before, self)):
             return True
+        if self.change.words == AS_FLOAT:
+            return False
         if before.is_poor and (self.cost <= 1.0 - MIN_GAIN or not self.is_poor):
             return True
         if _worst_excess(self.halves[1]) > MAX_CONFIRMED_GROWTH * _worst_excess(before.halves[1]):
