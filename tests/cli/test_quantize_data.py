@@ -21,7 +21,6 @@ from qprof_onnx.cli.commands.quantize import summary_text
 from qprof_onnx.cli.main import main
 from qprof_onnx.profiles.base.findings import Code, Finding
 from qprof_onnx.quantizer.api import from_samples
-from qprof_onnx.quantizer.search.worth import Taken
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits"
 MODEL, DATA, LABELS = DIGITS / "model.onnx", DIGITS / "heldout", DIGITS / "heldout" / "labels.txt"
@@ -241,7 +240,8 @@ def test_the_file_is_the_model_that_the_verdict_is_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Literal["float", "weights only"]
 ) -> None:
     monkeypatch.setattr(from_samples, "is_in_vain", lambda _: True)
-    monkeypatch.setattr(from_samples, "taken", lambda *_: Taken(kind, "nothing is quantized: so it is"))
+    monkeypatch.setattr(from_samples, "takes_its_place", lambda *_: kind == "weights only")
+    monkeypatch.setattr(from_samples, "why_in_vain", lambda _: "so it is")
     out = tmp_path / "q.onnx"
     result = quantize("-o", out, data=FEW)
     said = {"float": "none: nothing is quantized: so it is", "weights only": "good (weights only"}
