@@ -211,8 +211,8 @@ def read_samples_file(path: Path) -> tuple[CheckSample, ...]:
         raise DataError(f"{path}: has {size >> 20} MiB, more than check samples have; {ADVICE}")
     try:
         return _samples_in(read_bytes(path, DataError))
-    except DAMAGE as error:
-        raise DataError(f"{path}: is damaged ({type(error).__name__}); {ADVICE}") from None
+    except DAMAGE:
+        raise DataError(f"{path}: is damaged, or of another version; {ADVICE}") from None
 
 
 DAMAGE = (
