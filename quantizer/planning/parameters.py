@@ -210,25 +210,25 @@ def _all_weight_params(
     return params
 
 
-def with_other_biases(facts: PlanningFacts, plan: QuantPlan) -> QuantPlan | None:
-    """Return a plan with the parameters of weights and biases for other values of its biases.
-
-    None if that takes another decision: a constant that is new or that several nodes read, or no parameters.
-    """
+def with_other_biases(before: PlanningFacts, facts: PlanningFacts, plan: QuantPlan) -> QuantPlan | None:
+    """Return the plan of `before` with parameters for other biases; None if that takes another decision."""
     changed: dict[str, QuantParams] = {}
     for node in facts.graph.nodes:
         if node.rule is None or node.rule.bias is None or not plan.nodes[node.name].kind.reads_quantized:
             continue
         data = plan.params_read(node.name, 0, node.input(0))
+        if data is None:
+            continue
         try:
-            params = {} if data is None else _weight_params(facts, node, {node.input(0): data})
+            earlier = _weight_params(before, before.graph.node(node.name), {node.input(0): data})
+            params = _weight_params(facts, node, {node.input(0): data})
         except QprofError:
             return None
         for index, own in params.items():
-            name = node.input(index)
-            if plan.params_read(node.name, index, name) == own:
+            name, known = node.input(index), earlier.get(index)
+            if own == known:
                 continue
-            if name not in plan.tensors or len(facts.graph.consumers(name)) > 1:
+            if known is None or plan.tensors.get(name) != known or len(facts.graph.consumers(name)) > 1:
                 return None
             changed[name] = own
     return replace(plan, tensors={**plan.tensors, **changed})

@@ -368,7 +368,7 @@ def bias_corrected(planned: PlannedModel) -> PlannedModel:
     if not biases and not adjustments.biases:
         return planned
     corrected_facts = of_adjusted(facts, index(apply_biases(planned.model, biases)), facts.profile)
-    plan = with_other_biases(corrected_facts, planned.plan)
+    plan = with_other_biases(facts, corrected_facts, planned.plan)
     if plan is None:
         plan = _plan_of_adjusted(replace(planned, facts=corrected_facts), _float_nodes(planned.plan))
     roundings = rebased(planned.graph, adjustments.roundings, planned.plan, plan)

@@ -120,7 +120,7 @@ def test_a_fault_of_rounding_that_was_asked_for_is_the_end(
 def test_a_check_of_speed_is_left_out_but_never_its_gate(
     min_speedup: float | None, lenient: Any, path: Path, profile: qprof.Profile
 ) -> None:
-    lenient("api.from_profile.check_speed")
+    lenient("plugins.tune.speed_check.check_speed")
     speed = qprof.SpeedCheckOptions(min_speedup=min_speedup)
     if min_speedup is not None:
         with pytest.raises(KeyError):
