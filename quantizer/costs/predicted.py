@@ -537,10 +537,7 @@ def changes_nothing(node: Node, plan: QuantPlan, graph: Graph) -> bool:
         return False
     low, high = rule.effective_range(node, graph)
     slack = 1e-3 * (high - low) if math.isfinite(high - low) else 0.0  # what rounding may move the ends
-    lowest, highest = (
-        params.tensor_scale * (quantized - params.tensor_zero_point)
-        for quantized in (params.qtype.low, params.qtype.high)
-    )
+    lowest, highest = params.tensor_ends
     return low - slack <= lowest and highest <= high + slack
 
 

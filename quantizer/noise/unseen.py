@@ -64,15 +64,7 @@ def _errors(runs: NoiseRuns, sample: Sample, own: Mapping[str, Array], ends: End
 
 def plan_ranges(plan: QuantPlan) -> Ends:
     """Return the range of each tensor that a plan quantizes with one scale."""
-    found = {}
-    for name, params in plan.tensors.items():
-        if params.axis is None:
-            low, high = (
-                float(params.scale[0]) * (float(step) - float(params.zero_point[0]))
-                for step in (params.qtype.low, params.qtype.high)
-            )
-            found[name] = low, high
-    return found
+    return {name: params.tensor_ends for name, params in plan.tensors.items() if params.axis is None}
 
 
 def ends_of_others(seen: Sequence[Ends], ranges: Ends) -> list[Ends]:

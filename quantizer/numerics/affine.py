@@ -316,6 +316,12 @@ class QuantParams:
         return int(self.zero_point.item())
 
     @property
+    def tensor_ends(self) -> tuple[float, float]:
+        """The lowest and the highest float value of the only scale. ValueError if there are several."""
+        first, last = self.qtype.low - self.tensor_zero_point, self.qtype.high - self.tensor_zero_point
+        return self.tensor_scale * first, self.tensor_scale * last
+
+    @property
     def scale_array(self) -> npt.NDArray[np.float32]:
         """The scales: no dimension for one per tensor, else one dimension."""
         return self.scale.reshape(()) if self.axis is None else self.scale
