@@ -83,7 +83,6 @@ from .metrics.score import MetricRequest, Score, ScoreRun, open_metric, reads_tr
 from .metrics.score_shift import Rows, ScoreShift, shift_of_rows
 from .metrics.truth import Labels, load_labels
 from .options import EvaluationOptions, Gate
-from .output_rows import rows_of
 from .output_shift import JudgedSamples
 from .runtimes import ExecutionPlace, Inputs, Session, as_programs_run, open_session, place_of, run
 from .tokens import (
@@ -551,7 +550,7 @@ def evaluate(
         sequence_of.append(sequences)
         if judged is not None:
             judged.add(sample.arrays, float_values, quantized_values)
-        judged_rows += rows_of(float_values) if counts_rows else 1
+        judged_rows += len(digests[-1]) if counts_rows else 1
         for name, array in sample.arrays.items():
             has_other_inputs |= array.dtype.kind != "f"
             if array.dtype.kind == "f" and (finite := array[np.isfinite(array)]).size:

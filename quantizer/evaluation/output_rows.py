@@ -70,8 +70,3 @@ def _run_at_end(rows: Array) -> npt.NDArray[np.int64]:
     """Return how many positions at the end of each sequence are equal to its last one, itself included."""
     equal = (rows == rows[:, -1:]).all(axis=2)[:, ::-1]
     return np.asarray(np.where(equal.all(axis=1), equal.shape[1], np.argmin(equal, axis=1)), np.int64)
-
-
-def rows_of(outputs: Mapping[str, Array]) -> int:
-    """Return the number of rows of a sample's outputs, at least one, if their first axis is that of rows."""
-    return max((int(values.shape[0]) for values in outputs.values() if values.ndim), default=1)

@@ -131,6 +131,17 @@ def test_a_gate_says_what_failed_and_by_how_much(write, samples) -> None:
     assert failure.missing == pytest.approx(5.0, rel=1e-12)
 
 
+def test_rows_are_those_of_the_inputs_whatever_axis_an_output_begins_with(write, samples) -> None:
+    text = """<ir_version: 8, opset_import: ["": 13]>
+    agraph (float[N, 3] x) => (float[N, 3] y, float[2, N, 3] states) <int64[1] zero = {0}> {
+      y = Relu (x)
+      one = Unsqueeze (y, zero)
+      states = Concat <axis = 0> (one, one)
+    }"""
+    found = evaluate(write("a.onnx", text), write("b.onnx", text), samples([[3, 0, 4]], [[1, 2, 0]]))
+    assert (found.samples, found.rows) == (2, 2)
+
+
 def test_a_gate_that_is_met_passes(write, samples) -> None:
     a, b = write("a.onnx", shifted(0, 0, 0), padding=999), write("b.onnx", SHIFTED_BY_INT8)
     assert evaluate(a, b, samples([[3.0, 0.0, 4.0]]), measuring=NO_LATENCY, gate=Gate(min_sqnr=19.9)).passed
