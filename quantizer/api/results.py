@@ -23,7 +23,8 @@ from ...profiles.base.json_values import to_jsonable
 from ...profiles.base.output_files import replacing_together
 from ...profiles.base.presentation import Presentation, Presented, Table, is_report, size_text
 from ...profiles.records.profile import has_histograms
-from ..evaluation.cost import Cost, times_as_fast
+from ..evaluation.cost import Cost
+from ..evaluation.latency import times_as_fast
 from ..model.files import ModelLike
 from ..model.folders import quantized_name
 from ..model.output_paths import FilesRead, check_outputs

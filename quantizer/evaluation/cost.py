@@ -7,7 +7,7 @@ from math import inf
 
 from ...profiles.base.findings import Code, Finding
 from ...profiles.base.presentation import deciding_digits, size_text
-from .latency import EVEN_RATIO, Latency
+from .latency import EVEN_RATIO, Latency, times_as_fast
 
 FLOATS_SPEED = "that of float"
 """The speed of a model with float's arithmetic."""
@@ -89,8 +89,3 @@ class Cost:
             return f"{self.latency.text(self.printed)}{source}"
         known = "" if self.printed is None else f"; predicted {times_as_fast(self.printed)} as float"
         return f"not measured{known}{source}"
-
-
-def times_as_fast(speedup: float) -> str:
-    """Return a speedup in words."""
-    return f"{speedup:.2f} times as fast"

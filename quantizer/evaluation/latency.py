@@ -74,7 +74,7 @@ class Latency:
         """Return the speed of the quantized model in a few words, or "" if it is unclear."""
         if self.is_unclear:
             return ""
-        return "as fast as float" if self.is_even else f"{self.speedup:.2f} times as fast as float"
+        return "as fast as float" if self.is_even else f"{times_as_fast(self.speedup)} as float"
 
     def text(self, predicted: float | None = None) -> str:
         """Return the speed of the quantized model in words; if it is unclear, with the predicted speedup."""
@@ -85,6 +85,11 @@ class Latency:
             return f"unclear, the machine is busy: {low} to {high} times as fast as float ({how}){beside}"
         times = " times" if self.is_even else ""
         return f"{self.words} ({low} to {high}{times}; {how})"
+
+
+def times_as_fast(speedup: float) -> str:
+    """Return a speedup in words."""
+    return f"{speedup:.2f} times as fast"
 
 
 def is_unclear(low: float, high: float) -> bool:

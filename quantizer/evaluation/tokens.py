@@ -11,7 +11,7 @@ from typing import Any
 import numpy.typing as npt
 
 from ...profiles.samples.values import Sample
-from .latency import Run, measure
+from .latency import Run, measure, times_as_fast
 from .options import LatencySettings
 
 
@@ -75,7 +75,7 @@ class TokenSpeed:
         past = f" after {self.past:.0f}" if self.past else ""
         return (
             f"{self.float_rate:.0f} tokens a second float, {self.quantized_rate:.0f} quantized: "
-            f"{self.speedup:.2f} times as fast ({what}{past})"
+            f"{times_as_fast(self.speedup)} ({what}{past})"
         )
 
 

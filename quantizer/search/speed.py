@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 
 from ...profiles.base.extras import OptionalModule
 from ..costs.float_regions import FloatRegion
-from ..evaluation.cost import times_as_fast
 from ..evaluation.gates import GateFailure, speed_failures
-from ..evaluation.latency import Latency
+from ..evaluation.latency import Latency, times_as_fast
 from ..plan.reasons import FloatReasons
 from .node_costs import TimedNodes
 from .options import SpeedCheckOptions

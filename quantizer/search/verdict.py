@@ -18,11 +18,11 @@ from ...profiles.base.tuned import tuned
 from ...profiles.records.profile import Profile
 from ..costs.float_regions import is_unprofitable
 from ..evaluation.accuracy import Accuracy
-from ..evaluation.cost import FLOATS_SPEED, Cost, times_as_fast
+from ..evaluation.cost import FLOATS_SPEED, Cost
 from ..evaluation.evaluate import VOID, Evaluation
 from ..evaluation.gates import truth_doubts
 from ..evaluation.grades import NARROW, WANTED_DROP, Decision, Grade, OutputGrade
-from ..evaluation.latency import EVEN_RATIO, Latency
+from ..evaluation.latency import EVEN_RATIO, Latency, times_as_fast
 from ..evaluation.metrics.score import Score, score_text
 from ..noise.estimate_check import EstimateCheck
 from ..noise.output_limits import WORDS

@@ -25,6 +25,7 @@ from ....profiles.base.strict_yaml import flow_text
 from ....profiles.base.tool import tool_name
 from ...evaluation.cost import Cost
 from ...evaluation.evaluate import Evaluation
+from ...evaluation.latency import times_as_fast
 from ...evaluation.metrics.score import score_text
 from ...evaluation.metrics.table import named_metric
 from ...evaluation.options import Gate
@@ -282,7 +283,7 @@ def _page(card: Card) -> Iterator[str]:
     if evaluation.latency is not None:
         t = evaluation.latency
         threads = f"{t.threads} thread{'s' if t.threads > 1 else ''}"
-        speed = f"{t.speedup:.2f} times as fast ({t.speedup_low:.2f} to {t.speedup_high:.2f}), {threads}"
+        speed = f"{times_as_fast(t.speedup)} ({t.speedup_low:.2f} to {t.speedup_high:.2f}), {threads}"
         yield f"| time of a run | {t.float_ms:.3g} ms | {t.quantized_ms:.3g} ms | {speed} |"
     place = f"{_text(machine.processor)}, {machine.system}"
     yield f"\nMeasured with {machine.runtime} ({evaluation.provider}) on {place}.\n"

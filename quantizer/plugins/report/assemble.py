@@ -18,10 +18,10 @@ from ...api.drift import DriftReport
 from ...api.options import DriftLimits
 from ...api.results import QuantizeResult
 from ...costs.predicted import total_microseconds
-from ...evaluation.cost import times_as_fast
 from ...evaluation.evaluate import Evaluation
 from ...evaluation.gates import GATES, GateFailure, failure_text
 from ...evaluation.grades import FAIR_DB, ORDER, Grade, needed_sqnr
+from ...evaluation.latency import times_as_fast
 from ...evaluation.layers import LayerReport
 from ...evaluation.metrics.score import score_text
 from ...evaluation.options import Gate

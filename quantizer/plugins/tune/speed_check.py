@@ -27,8 +27,7 @@ from ....profiles.samples.objects import source_name
 from ....profiles.samples.samples import input_specs
 from ...costs.float_regions import FloatRegion, find_float_regions, reasons_of
 from ...costs.predicted import Costs
-from ...evaluation.cost import times_as_fast
-from ...evaluation.latency import Latency, measure
+from ...evaluation.latency import Latency, measure, times_as_fast
 from ...evaluation.node_times import node_times
 from ...evaluation.options import QUICK
 from ...evaluation.runtimes import Inputs, as_programs_run, open_session, run
