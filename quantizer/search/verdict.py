@@ -46,6 +46,8 @@ put down to that: 25 steps of 8 bits."""
 OPERATORS_TOLD = 3
 """Operators of products that a composition names, the most frequent first."""
 
+SAVES_TOO_LITTLE = "int8 arithmetic would save too little time"
+
 FEW_ROWS, TOO_FEW_ROWS = 16, 8
 """Held-out rows below which a verdict says that they are few, and below which it is good so far only."""
 
@@ -138,7 +140,7 @@ class Composition:
         nodes = _count(max(self.nodes, self.quantized), "node")
         weights = f"weights only, of {self.weight_only} of {nodes}"
         if self.is_unprofitable:
-            return f"{weights if self.weight_only else 'nothing'}: int8 arithmetic would save too little time"
+            return f"{weights if self.weight_only else 'nothing'}: {SAVES_TOO_LITTLE}"
         if self.is_weights_only:
             return "; ".join(filter(None, [f"{weights}; arithmetic in float", self.wider]))
         if self.int8_share is None:
@@ -256,7 +258,7 @@ NOTHING_TO_QUANTIZE = Finding(
 def against(composition: Composition, cost: Cost) -> Iterator[Finding]:
     """Yield the findings against the model: nothing in int8, larger or slower than float."""
     if not composition.uses_integers:
-        why = ": int8 arithmetic would save too little time" if composition.is_unprofitable else ""
+        why = f": {SAVES_TOO_LITTLE}" if composition.is_unprofitable else ""
         yield Finding(Code.NOTHING_QUANTIZED, f"nothing is quantized{why}", remedy=USE_FLOAT)
     elif (
         composition.int8_share is not None

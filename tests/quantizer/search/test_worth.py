@@ -36,6 +36,11 @@ def test_of_a_model_in_which_nothing_is_quantized_no_noise_is_told() -> None:
     assert why_in_vain(nothing).startswith("every plan that quantizes more was too")
 
 
+def test_a_model_that_times_alone_keep_in_float_has_that_reason_as_by_its_profile() -> None:
+    slow = replace(verdict("none", 100, 1.0), composition=Composition(0.0, 0, is_unprofitable=True))
+    assert why_in_vain(slow) in slow.composition.text
+
+
 def test_a_model_that_is_good_or_of_which_nobody_can_tell_is_written() -> None:
     assert not is_in_vain(verdict("good", 93, 1.05))
     assert not is_in_vain(verdict("none", 93, 1.05))
