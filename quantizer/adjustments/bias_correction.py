@@ -36,15 +36,10 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class ChannelMeans:
-    """The mean of each channel of an activation.
+    """The mean of each channel of an activation."""
 
-    Attributes:
-        axis: the axis of the activation that counts channels; negative ones count from the end.
-        values: float64 (channels,).
-    """
-
-    axis: int
-    values: Floats
+    axis: int  # the axis of the activation that counts channels; negative ones count from the end
+    values: Floats  # float64 (channels,)
 
 
 def find_biases(
@@ -54,11 +49,7 @@ def find_biases(
     plan: QuantPlan,
     without: Collection[str] = (),
 ) -> dict[str, tuple[float, ...]]:
-    """Return the bias correction of each quantized node with a constant weight, in graph order.
-
-    `rounded` is the model with its quantized weights (see `rounding`). Means along another axis than a node
-    sums over are ignored; `without` are results whose bias stays, see `noise.constant_errors`.
-    """
+    """Return the bias correction of each quantized node with a constant weight, in graph order."""
     biases: dict[str, tuple[float, ...]] = {}
     for node in graph.nodes:
         layout, name = product_layout(node), node.input(0)
@@ -117,10 +108,7 @@ def _mean_error(
 
 
 def apply_biases(model: ir.Model, biases: Mapping[str, tuple[float, ...]], where: str = "plan") -> ir.Model:
-    """Return the model with corrected biases, without those of unknown nodes.
-
-    Raises PlanError if a node has no constant bias, or another number of output channels.
-    """
+    """Return the model with corrected biases, without those of unknown nodes."""
     if not biases:
         return model
     work = model.clone()

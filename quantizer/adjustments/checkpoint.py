@@ -48,11 +48,7 @@ class RoundingCheckpoint:
     """The offsets of finished weights by key; in a file, if there is one."""
 
     def __init__(self, path: Path | None = None, run: Mapping[str, str] | None = None) -> None:
-        """Open the file of a run (`run_of`), or begin it; without a path nothing is stored.
-
-        Raises ConfigError if the file belongs to another run, is no checkpoint of roundings, or cannot be
-        written.
-        """
+        """Open the file of a run (`run_of`), or begin it; without a path nothing is stored."""
         self._path, self._places = path, dict[bytes, tuple[bytes, int, int]]()
         if path is None:
             return

@@ -81,28 +81,16 @@ earlier half gains more when measured (1.7 dB against 0.6).
 
 @dataclass(frozen=True)
 class Reader:
-    """A product that reads the activation.
+    """A product that reads the activation."""
 
-    Attributes:
-        energy: of the weights that read each channel, summed squares.
-        largest: largest magnitude of the weights from each input channel to each output channel, (out, in),
-            of their type; 0 where there is none.
-        taps: weights between two channels.
-        signal: mean square of the output's elements times the output's channels.
-        noises: what its rounded weights add, by scales (`_weight_noise`).
-    """
-
-    energy: Floats
-    largest: Array
-    taps: int
-    signal: float
+    energy: Floats  # of the weights that read each channel, summed squares
+    largest: Array  # magnitude between two channels, (out, in); 0 where there is no weight
+    taps: int  # weights between two channels
+    signal: float  # mean square of the output's elements times the output's channels
     noises: dict[bytes, float] = field(default_factory=dict)
 
     def reaching(self, powers: Floats) -> Floats:
-        """Return the sum of the powers of input channels with a weight to each output channel.
-
-        Its shape is (out,), or () if every input channel has a weight to every output channel.
-        """
+        """Return the sum of the powers of input channels with a weight to each output channel."""
         return np.asarray(powers.sum() if self._connected is None else self._connected @ powers)
 
     @cached_property
@@ -121,26 +109,16 @@ def find_equalization_scales(
 ) -> dict[str, EqualizationScales]:
     """Return the equalization scales of every activation that gains enough by them, in graph order.
 
-    An activation has one scale; a channel that is much smaller than the largest gets few quantized values.
-    Dividing the channels by equalization scales that the weights of the readers take back moves the
-    differences into the weights, where every output channel has its own scale (cross-layer equalization:
-    Nagel et al. 2019, section 4.1; between an activation and a MatMul: SmoothQuant, Xiao et al. 2022,
-    equation 4). Both are one mechanism here; they differ in the divisor: constants upstream, for nothing, or
-    an inserted Mul.
-
-    The equalization scales of channel c are r_c^a / w_c^b for a small grid of exponents, with r_c the largest
-    magnitude of the channel and w_c that of the weights that read it, rounded to powers of two. The scales
-    with the least expected noise at the readers' outputs, relative to their signal, are chosen:
+    They are r_c^a / w_c^b for channel c, rounded to powers of two, r_c being the largest magnitude of the
+    channel and w_c that of the weights that read it. The least expected noise at the readers' outputs, over
+    their signal, chooses the exponents (cross-layer equalization: Nagel et al. 2019, section 4.1;
+    SmoothQuant: Xiao et al. 2022, equation 4):
 
         activation:  sum over c of  e_c * s_c^2 * |W_c|^2,   e_c = min(step^2 / 12, E[x_c^2])
         weight:      sum over outputs o and inputs c of  step_o^2 / 12 * taps * E[x_c^2]
 
-    where x_c are the divided channels. A channel smaller than half a step is lost, which costs no more than
-    all of it: hence the minimum.
-
-    Activations without records of their channels are skipped. `plan` is that of the model without
-    adjustments: only its quantized activations are considered. `densities` caches estimates; `ranges` are
-    those of the plan, calibrated for `config`.
+    x_c are the divided channels. One smaller than half a step is lost, and costs all of it at most: the
+    minimum.
     """
     return dict(_Search(graph, profile, config, plan, densities, ranges).scales())
 
@@ -156,10 +134,8 @@ def left_by_equalization(
 ) -> dict[str, float]:
     """Return the noise of rounding with equalization over that without, by activation and weight.
 
-    In float the equalized model computes the same, so that noise travels in it as it was measured before: an
-    error in channel c of an activation divided by s_c is one of s_c times as much before, and one in the
-    weights that take the scales back one of 1 / s_c. Both are summed as in `find_equalization_scales`, with
-    the same arguments.
+    Noise travels as measured before: an error in a channel divided by s_c is s_c times as large there, one in
+    the weights that take the scales back 1 / s_c times.
     """
     search = _Search(graph, profile, config, plan, densities, ranges)
     left: dict[str, float] = {}
@@ -220,10 +196,8 @@ class _Search:
         return EqualizationScales(axis, tuple(scales.tolist()), not is_free)
 
     def _rounds(self, node: Node) -> bool:
-        """Whether a node computes on integers of an activation; a dynamic recurrent node does, too.
-
-        The steps of floating-point numbers are as fine in a small channel as in a large one.
-        """
+        """Whether a node computes on integers of an activation; float types of few bits have fine steps
+        anyway."""
         kind = self.plan.nodes[node.name].kind
         if self.plan.float_type_of(node.name, node.inputs):
             return False
@@ -358,11 +332,7 @@ def _output_noise(
     weight_noise: list[tuple[Reader, float]],
     config: QuantConfig,
 ) -> float:
-    """Return the expected noise of the readers' outputs relative to their signal, summed.
-
-    `limits` is the range of the equalized activation, `density` that of its channels before; `weight_noise`
-    has the readers with a signal, each with the noise of its rounded weights.
-    """
+    """Return the expected noise of the readers' outputs relative to their signal, summed."""
     params = choose_params(limits.low, limits.high, SCHEMAS[config.schema], TYPES[config.activation_type])
     errors = channel_mse(density, scales, params) * scales**2
     total = 0.0
@@ -372,10 +342,7 @@ def _output_noise(
 
 
 def powers_of_two(largest: Floats, weights: Floats, exponents: tuple[float, float], most: float) -> Floats:
-    """Return powers of two near largest^a / weights^b; that of the channel with the largest range is 1.
-
-    `weights` are the magnitudes that multiply each channel; `most` is the largest ratio to 1.
-    """
+    """Return powers of two near largest^a / weights^b; that of the channel with the largest range is 1."""
     a, b = exponents
     alive = (largest > 0.0) & (weights > 0.0)
     if not alive.any():
@@ -408,15 +375,7 @@ def find_recurrent_scales(
 ) -> dict[str, EqualizationScales]:
     """Return the scales of every recurrent input that gains enough by them, by name, for an added Mul each.
 
-    A recurrent node has one scale for the whole of its input. If the bins of a spectrum differ by decades,
-    those of low power would be lost, however important they are to the node. The cost of a choice of scales
-    is not judged by powers, as it is for products: gates saturate, so that an error in a step of high level
-    costs less than its power. The node's cell is run instead (`Recurrence.of_scales`), and the scales with
-    the highest SQNR at the worst reader are chosen.
-
-    `nodes` are recurrent nodes with dynamic parameters and float input; those of `in_two_parts` have it in
-    two parts. Activations without records of their channels are skipped; `known` caches costs for later
-    plans.
+    Their cost is not judged by powers: gates saturate. The node's cell is run (`Recurrence.of_scales`).
     """
 
     def rounded(weight: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
@@ -482,20 +441,14 @@ def find_recurrent_scales(
 
 
 def equalized_name(name: str) -> str:
-    """Return the name of an equalized activation, and of the Mul that divides it, if there is one.
-
-    The activation before equalization has other values, and keeps its name.
-    """
+    """Return the name of an equalized activation, and of the Mul that divides it, if there is one."""
     return f"{name}_scaled"
 
 
 def apply_equalization(
     model: ir.Model, scales: Mapping[str, EqualizationScales], where: str = "plan"
 ) -> ir.Model:
-    """Return the prepared model with equalized channels, or itself without scales; in float it is equal.
-
-    Raises PlanError if an activation or a number of channels does not fit, or nothing can take the scales.
-    """
+    """Return the prepared model with equalized channels, or itself without scales; in float it is equal."""
     if not scales:
         return model
     work = model.clone()
@@ -574,11 +527,7 @@ def _insert_mul(
     node_name: str,
     where: str,
 ) -> None:
-    """Put a Mul by 1 / scales between an activation and some of its readers.
-
-    It is in the graph of the activation, before the first node there that reads it or runs a reader, so that
-    readers in this graph and in its subgraphs see it.
-    """
+    """Put a Mul by 1 / scales before the first of some readers of an activation, in its graph."""
     name, graph = name_of(source), source.graph
     assert isinstance(graph, ir.Graph)
     assert source.shape is not None
@@ -633,11 +582,7 @@ def equalized_profile(
     scales: Mapping[str, EqualizationScales],
     densities: ChannelDensities | None = None,
 ) -> Profile:
-    """Return the profile of a model after `apply_equalization`, as far as it follows without data.
-
-    `graph` and `profile` are those before equalization. Raises ProfileError if the profile has no records of
-    the channels of such an activation.
-    """
+    """Return the profile of a model after `apply_equalization`, as far as it follows without data."""
     densities = densities or ChannelDensities(profile)
     replaced: dict[str, dict[str, TensorProfile]] = {}  # by name, what stands in its place
     for name, entry in scales.items():

@@ -19,46 +19,28 @@ from ..operators.weight_layout import Kernel, WeightLayout
 
 @dataclass(frozen=True, eq=False)
 class ScalableConstant:
-    """A constant that takes equalization scales.
-
-    Attributes:
-        node: the node that reads it.
-        index: position of the input.
-        shape: shape that the vector of scales gets to be multiplied with the constant.
-        divide: whether the constant is divided by the scales, as the activation is; else multiplied.
-    """
+    """A constant that takes equalization scales."""
 
     node: Node
     index: int
-    shape: tuple[int, ...]
-    divide: bool = True
+    shape: tuple[int, ...]  # shape that the vector of scales gets to be multiplied with the constant
+    divide: bool = True  # whether the constant is divided by the scales, as the activation is
 
 
 @dataclass(frozen=True)
 class PathTensor:
-    """An activation between the constants and the activation whose channels are divided.
-
-    Attributes:
-        name: its name.
-        keeps_range: whether cutting it off at the range of what its reader returns changes nothing, as where
-            the reader selects, moves or clips values.
-    """
+    """An activation between the constants and the activation whose channels are divided."""
 
     name: str
-    keeps_range: bool
+    keeps_range: bool  # cutting it off at the range of its reader's result changes nothing
 
 
 @dataclass(frozen=True, eq=False)
 class EqualizationPath:
-    """The nodes and constants that divide the channels of an activation.
+    """The nodes and constants that divide the channels of an activation."""
 
-    Attributes:
-        constants: those that take the scales.
-        tensors: activations between them and the activation, nearest first.
-    """
-
-    constants: tuple[ScalableConstant, ...]
-    tensors: tuple[PathTensor, ...] = ()
+    constants: tuple[ScalableConstant, ...]  # those that take the scales
+    tensors: tuple[PathTensor, ...] = ()  # activations between them and the activation, nearest first
 
     def continued(self, name: str, reader: Node) -> EqualizationPath:
         """Return the path of the output of `reader`, this being the path of its input."""
@@ -84,10 +66,7 @@ def absorbs_scales(graph: Graph, use: Use, axis: int) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class _Output:
-    """The output of a node of the main graph, with its rank and the axis and size of its channels.
-
-    The axis is counted from the front.
-    """
+    """The output of a node of the main graph, with its rank and the axis and size of its channels."""
 
     graph: Graph
     node: Node
@@ -97,10 +76,7 @@ class _Output:
 
 
 def find_path(graph: Graph, name: str, axis: int, size: int) -> EqualizationPath | None:
-    """Return the path that divides an activation's channels, or None; the caller checks its readers.
-
-    `axis` is that of the channels, counted from the front, and `size` their number.
-    """
+    """Return the path that divides an activation's channels, or None; the caller checks its readers."""
     node, rank = _maker(graph, name), _rank(graph, name)
     rule = None if node is None else node.rule
     if node is None or rule is None or rank is None or any(node.outputs[1:]):
@@ -167,10 +143,7 @@ def _through_weight(output: _Output, layout: WeightLayout) -> EqualizationPath |
 
 
 def _through_input(output: _Output, index: int, axis: int) -> EqualizationPath | None:
-    """Return the path through an input that nobody else reads and whose channels are those of the output.
-
-    `axis` is that of the channels in the input.
-    """
+    """Return the path through an input that nobody else reads and whose channels are those of the output."""
     graph, name = output.graph, output.node.input(index)
     if not name or not _has_one_reader(graph, name):
         return None
@@ -196,10 +169,7 @@ def _through_operand(output: _Output, index: int) -> EqualizationPath | None:
 
 
 def _scalable_operand(output: _Output, index: int) -> ScalableConstant | None:
-    """Return a constant operand whose product with a vector along the channels grows no larger than both.
-
-    A single number may become a vector, unless a runtime recognises a function by it (`_is_written_out`).
-    """
+    """Return a constant operand whose product with a vector along the channels grows no larger than both."""
     graph, node = output.graph, output.node
     along = (output.size, *(1,) * (output.rank - output.axis - 1))  # one number for each channel
     constant = node.constant(index)
@@ -215,10 +185,7 @@ def _scalable_operand(output: _Output, index: int) -> ScalableConstant | None:
 
 
 def _is_written_out(graph: Graph, node: Node) -> bool:
-    """Whether an operator may be part of a function that runtimes recognise by its numbers, and run as one.
-
-    Six Gelu of a sentence encoder, with vectors instead of 0.5, took onnxruntime 4 % longer.
-    """
+    """Whether an operator may be part of a function that runtimes recognise by its numbers, such as Gelu."""
     readers = [reader for reader, _ in graph.consumers(node.output)]
     nodes = [node, *(r for r in readers if _scaling(r) is ChannelScaling.EITHER_OPERAND)]
     for _ in range(GELU_DEPTH):
@@ -250,9 +217,7 @@ class _HeadAxes:
 def _through_attention(output: _Output) -> EqualizationPath | None:
     """Return the path to the heads of attention, merged by a Reshape: the projection of their values.
 
-    Attention sums values over positions, each channel of a head by itself, so that scales pass through it
-    (SmoothQuant, Xiao et al. 2022, does the same between these two layers). The two axes of head and depth
-    are followed up to the Reshape that made them from the last axis; in memory both are channels there.
+    Attention sums values over positions, each channel by itself, so that scales pass through it.
     """
     if output.axis != output.rank - 1:
         return None

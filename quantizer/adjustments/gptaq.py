@@ -50,22 +50,12 @@ _INTEGER = 1.5 * 2.0**23
 
 @dataclass(frozen=True, eq=False)
 class Program:
-    """The nodes of a main graph as protobufs, and its constants.
+    """The nodes of a main graph as protobufs, and its constants."""
 
-    In a simulation each quantized activation is rounded and saturates as the plan says (fake quantization: it
-    is divided by the scale, clipped, rounded and multiplied), and weights have the values chosen so far. Each
-    sample goes through a program once: what later nodes read is kept in files between two segments.
-
-    Attributes:
-        steps: for each node of the model, in order, what computes its results.
-        constants: by name.
-        opsets: version of each domain.
-        aliases: (node, activation) -> what the node reads instead, where that has another name.
-    """
-
-    steps: list[list[onnx.NodeProto]]
+    steps: list[list[onnx.NodeProto]]  # for each node of the model, in order, what computes its results
     constants: dict[str, ir.TensorProtocol]
-    opsets: Mapping[str, int]
+    opsets: Mapping[str, int]  # version of each domain
+    # (node, activation) -> what the node reads instead, if that has another name
     aliases: dict[tuple[str, str], str] = field(default_factory=dict)
 
 
@@ -78,10 +68,7 @@ def float_program(model: ir.Model) -> Program:
 
 
 def simulated_program(model: ir.Model, graph: Graph, plan: QuantPlan) -> Program:
-    """Return the program whose activations are rounded by the plan, with all constants in float.
-
-    Results of a quantized node are rounded for all readers; those of a float node, for quantized ones.
-    """
+    """Return the program whose activations are rounded by the plan, with all constants in float."""
     program = float_program(model)
     rounded = {
         name: params
@@ -277,16 +264,11 @@ def _segment(
 
 @dataclass(frozen=True, eq=False)
 class Stage:
-    """Nodes that are next to each other, and the weights among them that are rounded together.
+    """Nodes that are next to each other, and the weights among them that are rounded together."""
 
-    Attributes:
-        start, end: from this node to before that one.
-        weights: those of its products, each with the index of its node, by what the products read.
-    """
-
-    start: int
+    start: int  # from this node to before that one
     end: int
-    weights: Mapping[ProductInput, list[tuple[int, Weight]]]
+    weights: Mapping[ProductInput, list[tuple[int, Weight]]]  # each with the index of its node
 
 
 @dataclass(frozen=True)
@@ -325,13 +307,8 @@ def find_asymmetric_roundings(
     progress: Progress | None = None,
     checkpoint: RoundingCheckpoint | None = None,
 ) -> dict[str, RoundingOffsets]:
-    """Return the rounding offsets with the least error at their nodes' outputs, by node name in graph order.
-
-    Nodes with corrected biases have them corrected again for the offsets. `samples` can be iterated more than
-    once; `progress` gets the number of finished stages and of all; `checkpoint` stores the roundings of
-    finished stages. Raises DataError if there are no samples, or one cannot be run, and ModelError if a part
-    of the model cannot be run.
-    """
+    """Return the offsets with the least error at their nodes' outputs, by node name; the rest is corrected by
+    biases."""
     stages = stages_of(graph, model, plan)
     checkpoint = checkpoint or RoundingCheckpoint()
     if not any(stage.weights for stage in stages):

@@ -74,13 +74,8 @@ def gptq(
 ) -> Array:
     """Return quantized weights, zero points taken off, whose e' H e is at most that of rounding to nearest.
 
-    Output channels are independent of each other: at most about `CHUNK` weights are in float64 at once.
-
-    Args:
-        weight: (groups, outputs, columns), as the result, which has integers in float32.
-        scale, low, high: of each weight, in the same shape: size of a step, first and last step.
-        second: H, (groups, columns, columns), up to a factor.
-        damping: share of the mean second moment that is added to each column's own.
+    Weights, and the step, first and last of each, are (groups, outputs, columns), H (groups, columns,
+    columns).
     """
     curvature, quantized = _curvature(second, damping), np.empty(weight.shape, np.float32)
     each = _outputs_at_once(weight.shape[0], weight.shape[2])
@@ -95,13 +90,7 @@ def gptaq(
 ) -> tuple[Floats, Floats]:
     """Return quantized weights whose products with inputs x^ are nearest to the weights' with x, and T.
 
-    The mean square of their error in W x is at most that of rounding W to nearest. They and the target T are
-    (groups, outputs, columns).
-
-    Args:
-        weight, scale, low, high: as in `gptq`.
-        second: H, the mean of x^ x^', (groups, columns, columns).
-        cross: A, the mean of x x^', in the same shape.
+    Shapes are those of `gptq`; `second` is the mean of x^ x^', `cross` that of x x^'.
     """
     weight, scale, low, high = (np.asarray(array, np.float64) for array in (weight, scale, low, high))
     moments, mean = _scaled(second.copy())
@@ -124,17 +113,11 @@ def _cost(errors: Floats, second: Floats) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class _Curvature:
-    """Second moments for `_rounded`, each (groups, columns, columns).
+    """Second moments for `_rounded`, (groups, columns, columns), the column with the largest moment last."""
 
-    Attributes:
-        order: of the columns, (groups, columns): the one with the largest moment is rounded first, and last.
-        moments: H in that order, divided by its mean.
-        factor: L of the damped moments.
-    """
-
-    order: npt.NDArray[np.int64]
-    moments: Floats
-    factor: Floats
+    order: npt.NDArray[np.int64]  # of the columns, (groups, columns), the largest moment last
+    moments: Floats  # H in that order, divided by its mean
+    factor: Floats  # L of the damped moments
 
 
 def _curvature(second: Floats, damping: float) -> _Curvature:
@@ -178,11 +161,8 @@ def _rounded(curvature: _Curvature, weight: Array, scale: Array, low: Array, hig
 
 @cache
 def _blas() -> threadpoolctl.ThreadpoolController:
-    """Return the controller of the threads of numpy's linear algebra.
-
-    Between small products they wait for each other: 2048 columns of 512 outputs took two threads 0.60 s of
-    processor and 0.65 s, and take one 0.15 s.
-    """
+    """Return the controller of the threads of linear algebra, which wait for each other between small
+    products."""
     return threadpoolctl.ThreadpoolController()
 
 
@@ -210,10 +190,7 @@ def _steps(factor: Floats, weight: Floats, scale: Floats, low: Floats, high: Flo
 
 
 def _is_better(errors: Floats, others: Floats, second: Floats) -> npt.NDArray[np.bool_]:
-    """Whether e' H e of each output channel is less for the first errors (groups, columns, outputs).
-
-    The difference is (e - o)' H (e + o): one product with H instead of two.
-    """
+    """Whether e' H e of each output channel is less for the first errors (groups, columns, outputs)."""
     product = np.matmul(second, errors + others)
     product *= errors - others
     return np.asarray(product.sum(1) < 0.0)
@@ -231,11 +208,7 @@ def find_roundings(
     ],
     checkpoint: RoundingCheckpoint | None = None,
 ) -> dict[str, RoundingOffsets]:
-    """Return the rounding offsets with the least error at their nodes' outputs, by node name in graph order.
-
-    `corrected` are nodes whose bias will compensate for the mean error. `gathered` returns the second moments
-    of the wanted ones of all inputs. `checkpoint` stores the offsets of finished nodes.
-    """
+    """Return the offsets with the least error at their nodes' outputs; `corrected` nodes get other biases."""
     finished, file = checkpoint or RoundingCheckpoint(), ArrayFile()
     inputs: dict[ProductInput, None] = {}
     readers: dict[ProductInput, list[Weight]] = {}  # weights that are not rounded yet
@@ -315,10 +288,7 @@ def _output_axis(weight: Weight) -> int | None:
 
 
 def _key(weight: Weight, reading: ProductInput, centred: bool) -> bytes:
-    """Return a digest of everything a weight's rounding depends on, except the float model and the samples.
-
-    A node whose input channels are equalized has another weight, too.
-    """
+    """Return a digest of all that the rounding of a weight depends on."""
     array = np.ascontiguousarray(weight.array)
     facts = (weight.node.name, reading, centred, params_digest(weight.params), array.dtype, array.shape)
     digest = hashlib.sha256(repr(facts).encode())
@@ -329,10 +299,7 @@ def _key(weight: Weight, reading: ProductInput, centred: bool) -> bytes:
 def rebased(
     graph: Graph, roundings: Mapping[str, RoundingOffsets], old_plan: QuantPlan, new_plan: QuantPlan
 ) -> dict[str, RoundingOffsets]:
-    """Return the offsets of one plan for another one of the same nodes.
-
-    Channels with another scale there (as if a new bias would not fit in int32) are rounded to the nearest.
-    """
+    """Return the offsets of one plan for another one of the same nodes."""
     if not roundings:
         return {}
     old = {weight.node.name: weight for weight in quantized_weights(graph, old_plan)}
@@ -352,11 +319,7 @@ def rebased(
 
 
 def flattened(weight: Weight) -> tuple[Array, Array, Array, Array]:
-    """Return a weight, its scale, and its first and last step in the shapes of `gptq`.
-
-    Products that do not saturate with the nearest quantized values do not with the chosen ones. Floats have
-    32 bits and steps 16: a weight may have many elements.
-    """
+    """Return a weight, its scale, and its first and last step in the shapes of `gptq`."""
     params, shape, layout = weight.params, weight.array.shape, product_layout(weight.node)
     scale, point = parameter_arrays(params, shape)
     zero_point = point.astype(np.int16)

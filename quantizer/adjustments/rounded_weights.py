@@ -32,28 +32,16 @@ MIN_LAZY_BYTES = 1 << 20
 
 @dataclass(frozen=True, eq=False)
 class Weight:
-    """A constant that is quantized for one node of the plan, and that no other node reads.
-
-    Attributes:
-        node: the node.
-        value: the constant.
-        array: its elements, float32.
-        params: what it is quantized with.
-    """
+    """A constant that is quantized for one node of the plan, and that no other node reads."""
 
     node: Node
     value: ir.Value
-    array: Array
-    params: QuantParams
+    array: Array  # its elements, float32
+    params: QuantParams  # what it is quantized with
 
 
 def round_weights(model: ir.Model, plan: QuantPlan) -> ir.Model:
-    """Return the model whose weights have the float values of the quantized values that the plan chose.
-
-    Without rounding offsets that is the model itself: quantizing rounds to the nearest. With them quantizing
-    finds the chosen values again, so no form depends on the way of rounding. Raises PlanError if offsets do
-    not fit their weight.
-    """
+    """Return the model whose weights have the float values of the quantized values that the plan chose."""
     roundings = plan.adjustments.roundings
     if not roundings:
         return model
@@ -92,8 +80,7 @@ def quantized_weights(graph: Graph, plan: QuantPlan) -> Iterator[Weight]:
 def params_digest(params: QuantParams) -> str:
     """Return a digest of parameters: 16 hexadecimal digits.
 
-    Plan files have it, so the hashed text stays as in format 1, with the names of classes of then. The
-    numbers of blocks are hashed as bytes: a text of millions takes longer than rounding.
+    Plan files have it, so the hashed text stays as in format 1, with the names of classes of then.
     """
     qtype = params.qtype
     if params.block_size is not None:
@@ -110,11 +97,7 @@ def params_digest(params: QuantParams) -> str:
 
 
 def _rounded_tensor(weight: Weight, rounding: RoundingOffsets) -> ir.TensorProtocol:
-    """Return the float values of a weight's quantized values with offsets.
-
-    Those of a large weight are computed whenever they are read, as when it is written: at most one is in
-    memory.
-    """
+    """Return the float values of quantized values with offsets; large ones are computed when read."""
     array, name = weight.array, weight.value.name
     if array.nbytes < MIN_LAZY_BYTES:
         return ir.Tensor(_with_offsets(weight, rounding), name=name)

@@ -47,43 +47,27 @@ GOLDEN = (5.0**0.5 - 1.0) / 2.0
 
 @dataclass(frozen=True)
 class KernelWindow:
-    """Where a kernel lies on its input, as ONNX Conv describes it.
+    """Where a kernel lies on its input, as ONNX Conv describes it."""
 
-    Attributes:
-        kernel, strides, dilations: one for each spatial axis.
-        pads: begins, then ends.
-        auto_pad: "NOTSET" (`pads` holds), "VALID", "SAME_UPPER" or "SAME_LOWER".
-    """
-
-    kernel: tuple[int, ...]
+    kernel: tuple[int, ...]  # one for each spatial axis
     strides: tuple[int, ...]
     dilations: tuple[int, ...]
-    pads: tuple[int, ...]
-    auto_pad: str = "NOTSET"
+    pads: tuple[int, ...]  # begins, then ends
+    auto_pad: str = "NOTSET"  # "NOTSET" (`pads` holds), "VALID", "SAME_UPPER" or "SAME_LOWER"
 
 
 @dataclass(frozen=True)
 class ProductInput:
-    """How im2col rows are taken from a tensor; nodes with equal records multiply the same rows.
-
-    Attributes:
-        tensor: name of the input.
-        groups: number of groups of its channels.
-        columns: length of a row, in one group.
-        window: of a convolution; None where the last axis holds the rows.
-    """
+    """How im2col rows are taken from a tensor; nodes with equal records multiply the same rows."""
 
     tensor: str
     groups: int
-    columns: int
-    window: KernelWindow | None = None
+    columns: int  # length of a row, in one group
+    window: KernelWindow | None = None  # of a convolution; None where the last axis holds the rows
 
 
 def product_input(graph: Graph, node: Node, weight: Array) -> ProductInput | None:
-    """Return the input rows that a node multiplies by a constant weight, or None if it has no such rows.
-
-    Stacks of matrices, a transposed input, and transposed convolutions whose kernels overlap have none.
-    """
+    """Return the input rows that a node multiplies by a constant weight, or None if it has no such rows."""
     name = node.inputs[0]
     if not graph.is_float(name) or graph.is_constant(name) or weight.ndim < 2:
         return None
@@ -117,12 +101,7 @@ def _kernel_window(node: Node, kernel: tuple[int, ...]) -> KernelWindow:
 
 
 def im2col_rows(array: Array, source: ProductInput, most: int) -> Floats:
-    """Return rows of a tensor, float64 (groups, rows, columns): all, or about `most` evenly spread.
-
-    For each group of channels, one output element of each output channel is the product of a row with a
-    column of the weight. A row of a MatMul is a vector of its input; one of a convolution has the elements
-    under the kernel at one position (im2col), channels before taps, as `WeightAxes.blocks` has the weight.
-    """
+    """Return rows of a tensor, float64 (groups, rows, columns): all, or about `most` evenly spread."""
     if source.window is None:
         flat = array.reshape(-1, source.columns)
         return np.asarray(flat[_spread_rows(flat.shape[0], most)][None], np.float64)
@@ -172,17 +151,11 @@ BITS = 15
 
 @dataclass(frozen=True, eq=False)
 class Moments:
-    """Sums over rows of n columns in g groups.
-
-    Attributes:
-        rows: how many rows.
-        first: sum of the rows, (g, n).
-        second: for each block of the columns, sum of the products of each two of them, (g, p, p).
-    """
+    """Sums over rows of n columns in g groups."""
 
     rows: int
-    first: Floats
-    second: tuple[Floats, ...]
+    first: Floats  # sum of the rows, (g, n)
+    second: tuple[Floats, ...]  # by block of columns: sum of the products of each two, (g, p, p)
 
     def added(self, other: Moments) -> Moments:
         """Return the sums over both."""
@@ -205,17 +178,11 @@ class Moments:
 
 @dataclass(frozen=True, eq=False)
 class PairMoments:
-    """Sums over rows x of the float model and x^ of the quantized one; see `Moments`.
+    """Sums over rows x of the float model and x^ of the quantized one; see `Moments`."""
 
-    Attributes:
-        own: those of x^.
-        first: sum of x, (g, n).
-        cross: for each block of the columns, sum of the products x x^', (g, p, p).
-    """
-
-    own: Moments
-    first: Floats
-    cross: tuple[Floats, ...]
+    own: Moments  # those of x^
+    first: Floats  # sum of x, (g, n)
+    cross: tuple[Floats, ...]  # for each block of the columns, sum of the products x x^', (g, p, p)
 
     def added(self, other: PairMoments) -> PairMoments:
         """Return the sums over both."""
@@ -298,15 +265,8 @@ def collect_moments(
 ) -> Iterator[tuple[ProductInput, Moments]]:
     """Yield the moments of the inputs of products, in the order of `inputs`, which all differ.
 
-    The float model runs, and the inputs of its products are observed, those of as many products at a time as
-    fit in `MEMORY` with their moments. Each such slice of the model runs alone: so only its weights are in
-    memory, and nodes run once for each sample, for any number of slices. Inputs of later slices are stored in
-    files.
-
-    Only moments of the inputs `wanted` are yielded. The slices do not depend on these, for the last bits of a
-    slice's results follow from its first and last node. `samples` can be iterated more than once; `progress`
-    gets the number of finished runs of a sample and their total. Raises DataError if there are no samples, or
-    one cannot be run, and ModelError if the model cannot be loaded.
+    The float model runs in slices, as many products at a time as fit in `MEMORY`. Slices do not depend on
+    what is `wanted`: the last bits of their results follow from their first and last node.
     """
     if not wanted:
         return

@@ -44,10 +44,7 @@ MAX_TENSORS_BACK = 64
 
 
 def find_chains(graph: Graph) -> tuple[PointwiseChain, ...]:
-    """Return the largest chains of two nodes and more, in graph order; no node is in two.
-
-    A clip that is the source's only reader stays before the chain, where it is free.
-    """
+    """Return the largest chains of two nodes and more, no node in two; a clip before a chain stays there."""
     # An element-wise result -> the tensors that every path to it goes through, the nearest first.
     lineages: dict[str, tuple[str, ...]] = {}
     for node in graph.nodes:
@@ -125,10 +122,7 @@ def _chain(end: Node, source: str, graph: Graph) -> PointwiseChain | None:
 def planned_separately(
     chain: PointwiseChain, target: Target, profiled: Collection[str] | None = None
 ) -> bool:
-    """Whether each operator of a chain is planned by itself.
-
-    A chain with an inner tensor outside `profiled` stays one node; None for a profile of every tensor.
-    """
+    """Whether each operator of a chain is planned by itself."""
     if chain_implementation(target) != "separate":
         return False
     if profiled is not None and any(node.outputs[0].name not in profiled for node in chain.nodes):
@@ -143,10 +137,7 @@ def planned_separately(
 
 
 def with_chains(facts: PlanningFacts) -> PlanningFacts:
-    """Return the facts with the chains that are planned as one node.
-
-    A chain with an inner activation that is to have 16 bits is planned node by node.
-    """
+    """Return the facts with the chains planned as one node; none has 16 bits inside."""
     asked_16_bits = facts.named_16bit
     chains = [
         replace(chain, fused=_fused(chain, facts))
@@ -216,10 +207,7 @@ def plan_with_chains(
 
 
 def contracted(facts: PlanningFacts) -> PlanningFacts:
-    """Return the facts with one node instead of each chain, and without the tensors inside chains.
-
-    The model itself does not change: only the index has the nodes of chains.
-    """
+    """Return the facts with one node instead of each chain, and without the tensors inside chains."""
     if not facts.chains:
         return facts
     if facts.contracted_model:

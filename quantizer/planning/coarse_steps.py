@@ -22,10 +22,7 @@ ROUNDING = 1.0 / 12.0
 
 
 def too_coarse(decision: Decision) -> FloatReasons:
-    """Return the nodes that must stay float because the step of their inputs or outputs is too coarse.
-
-    If activations share a scale, those whose own range is too wide are named, as long as there are any.
-    """
+    """Return the nodes that must stay float because the step of their inputs or outputs is too coarse."""
     facts = decision.facts
     by_group: dict[str, FloatReason] = {}
     by_itself: dict[str, FloatReason] = {}

@@ -52,10 +52,7 @@ MOST_KEPT = 8
 
 
 class KeptFacts:
-    """The facts derived for plans of one model, each with the field values that it follows from.
-
-    All records of `PlanningFacts` of the same model share one store, so that later plans reuse derived facts.
-    """
+    """The facts derived for plans of one model, each with the field values that it follows from."""
 
     def __init__(self, before: KeptFacts | None = None) -> None:
         """Start a store; `before`, that of the model before an adjustment, is searched too."""
@@ -94,49 +91,24 @@ def derived_from(*fields: str) -> Callable[[Callable[[PlanningFacts], T]], cache
 
 @dataclass(frozen=True, eq=False)
 class PlanningFacts:
-    """Everything that decisions about one model follow from: the same for all plans of a call.
+    """Everything that decisions about one model follow from: the same for all plans of a call."""
 
-    A plan is a function of these facts and of what is known of other plans (`known.Known`). What follows from
-    fields that are still the same objects is not derived again (`KeptFacts`). An adjustment makes another
-    float model, and replaces `graph`, `profile` and `chains` alone.
-
-    Attributes:
-        prepared: the model as it was prepared: index, identity, findings.
-        recipe: settings that were asked for, and the target.
-        config: the settings in effect: those asked for with the limits that the mode implies.
-        measured: profile of the prepared model; an activation that only a clip reads has that of the clip's
-            output, and the fillers of masks are apart.
-        graph: the model that is planned.
-        profile: of its activations: as measured, or as estimated after an adjustment.
-        profile_digest: of the profile as it was given (`profile_digest`); "" for an empty one.
-        findings: of preparation and earlier steps.
-        chains: pointwise chains that are planned as one node, by the name of that node.
-        channel_densities: how the channels of each activation of the prepared model are spread, kept.
-        range_cache: calibrated ranges, kept.
-        weight_formats: formats of weights of float nodes where these are others than was asked for, by name
-            of the constant (`size_budget.chosen_formats`).
-        array_file: where the scales of blocks are kept.
-        noise_left: returns, by activation and weight, the part of the noise of its rounding that
-            equalization leaves (`left_by_equalization`), if no node were float for noise. Finding that out
-            takes long; it is not called for a plan that computes nothing in integers.
-        kept: what was derived from records of this model.
-    """
-
-    prepared: PreparedModel
-    recipe: Recipe
-    config: QuantConfig
-    measured: Profile
+    prepared: PreparedModel  # the model as it was prepared: index, identity, findings
+    recipe: Recipe  # settings that were asked for, and the target
+    config: QuantConfig  # the settings in effect: those asked for with the limits that the mode implies
+    measured: Profile  # profile of the prepared model
     graph: Graph
-    profile: Profile
-    profile_digest: str
-    findings: tuple[Finding, ...]
-    chains: Mapping[str, PointwiseChain]
+    profile: Profile  # of its activations: as measured, or as estimated after an adjustment
+    profile_digest: str  # of the profile as it was given (`profile_digest`); "" for an empty one
+    findings: tuple[Finding, ...]  # of preparation and earlier steps
+    chains: Mapping[str, PointwiseChain]  # those planned as one node, by the name of that node
     channel_densities: ChannelDensities
-    range_cache: RangeCache
+    range_cache: RangeCache  # calibrated ranges, kept
+    # By constant of a float node, if it is not the one asked for (`size_budget.chosen_formats`).
     weight_formats: Mapping[str, WeightFormat] = field(default_factory=dict)
-    array_file: ArrayFile = field(default_factory=ArrayFile)
-    noise_left: Callable[[], Mapping[str, float]] = dict
-    kept: KeptFacts = field(default_factory=KeptFacts)
+    array_file: ArrayFile = field(default_factory=ArrayFile)  # where the scales of blocks are kept
+    noise_left: Callable[[], Mapping[str, float]] = dict  # `left_by_equalization`, which takes long
+    kept: KeptFacts = field(default_factory=KeptFacts)  # what was derived from records of this model
 
     @property
     def target(self) -> Target:
@@ -205,11 +177,7 @@ class PlanningFacts:
 
     @derived_from("prepared", "measured")
     def knows_sizes(self) -> bool:
-        """Whether the sizes of all activations are known.
-
-        They follow from the numbers of elements in a profile; ranges do not give the sizes that a model
-        leaves free, besides the batch.
-        """
+        """Whether the sizes of all activations are known: from counts of elements, or from the model."""
         dims = (
             dim
             for name, tensor in self.measured.items()
@@ -316,11 +284,7 @@ class PlanningFacts:
     def params_with_bias(
         self, weight: QuantParams, data: QuantParams, bias: str, schema: Schema
     ) -> tuple[QuantParams, QuantParams]:
-        """Return `schemas.weight_for_bias` of a constant bias, and the `bias_params` to it; cached.
-
-        `schema` is that of the weight; `data` are the parameters of the activation that the weight
-        multiplies.
-        """
+        """Return `schemas.weight_for_bias` of a constant bias, and the `bias_params` to it; cached."""
         key = (bias, weight, data, schema)
         if key not in self._params_with_bias:
             array = self.graph.constant(bias)
@@ -346,11 +310,7 @@ class PlanningFacts:
 
     @derived_from("graph", "profile", "recipe", "config", "prepared", "range_cache")
     def precisions(self) -> Mapping[str, QuantType | FloatReason]:
-        """The type of every activation that has a range, or the reason why it stays float.
-
-        It has 16 bits if requested, or if 8 leave an SQNR below `min_tensor_sqnr` and every operator around
-        the activation has a kernel for 16.
-        """
+        """The type of every activation that has a range, or the reason why it stays float."""
         return {name: self._precision(name) for name in self.activations.names}
 
     @property
@@ -409,10 +369,7 @@ class PlanningFacts:
 
 
 def activations_named(graph: Graph, patterns: Collection[str]) -> frozenset[str]:
-    """Return the activations that `keep_16bit` names: tensors, or all activations of nodes.
-
-    Raises ConfigError if a pattern names no tensor and no node.
-    """
+    """Return the activations that `keep_16bit` names: tensors, or all activations of nodes."""
     activations = {n for n, v in graph.values.items() if not graph.is_constant(n) and graph.is_float(n)}
     named: set[str] = set()
     for pattern in patterns:
@@ -429,11 +386,7 @@ def activations_named(graph: Graph, patterns: Collection[str]) -> frozenset[str]
 def planning_facts(
     prepared: PreparedModel, profile: Profile, recipe: Recipe, findings: tuple[Finding, ...] = ()
 ) -> PlanningFacts:
-    """Return the facts of a model; no chain is planned as one node yet.
-
-    The profile is bound to the model's tensor names. Raises ProfileError if a setting needs histograms, and
-    the profile has none.
-    """
+    """Return the facts of a model; no chain is planned as one node yet."""
     fixed = fix_shapes(prepared, split_shapes(recipe.config.fix_shapes))
     run = with_shapes_of_run(fixed, profile)
     graph = run.graph
@@ -476,10 +429,7 @@ def planning_facts(
 
 
 def _on_ranges(profile: Profile, recipe: Recipe) -> tuple[Finding, ...]:
-    """Return the findings about a profile with ranges only; () for other profiles.
-
-    Raises ProfileError if a setting that was given, or is not the default one, needs histograms.
-    """
+    """Return the findings about a profile with ranges only; () for other profiles."""
     if has_histograms(profile):
         return ()
     config = recipe.config

@@ -135,11 +135,7 @@ Floats = npt.NDArray[np.float32]
 
 
 def data_free_choices(facts: PlanningFacts, floats: FloatReasons) -> dict[str, Choice]:
-    """Return the choices of a mode without a profile, by node name in graph order.
-
-    All nodes are float, each with its reason unless it becomes a hybrid. `floats` are nodes that must not
-    compute in integers.
-    """
+    """Return the choices of a mode without a profile, by node name in graph order."""
     mode, target = facts.config.mode, facts.target
     choices = {}
     for node in facts.graph.nodes:
@@ -165,10 +161,7 @@ def data_free_choices(facts: PlanningFacts, floats: FloatReasons) -> dict[str, C
 
 
 def find_hybrids(facts: PlanningFacts, choices: Mapping[str, Choice], known: Known) -> dict[str, Choice]:
-    """Return the choices of the nodes that become dynamic or weight-only, by node name in graph order.
-
-    A recurrent node that only its kind or its size keeps float is among them, with that as the reason.
-    """
+    """Return the choices of the nodes that become dynamic or weight-only, by node name in graph order."""
     hybrids: dict[str, Choice] = {}
     for node in facts.graph.nodes:
         choice, why = choices[node.name], known.floats.get(node.name)
@@ -226,10 +219,7 @@ def _is_too_slow(node: Node, facts: PlanningFacts) -> bool:
 
 
 def _is_faster_dynamic(node: Node, hybrid: Choice, facts: PlanningFacts) -> bool:
-    """Whether dynamic int8 is predicted to beat 8-bit weight-only for the stated tokens.
-
-    Both kernels round the activations to 8 bits, and both weights are as large.
-    """
+    """Whether dynamic int8 is predicted to beat 8-bit weight-only for the stated tokens."""
     config, costs = facts.config, facts.token_costs if facts.config.mode == "weight-only" else None
     if costs is None or not (config.prompt or config.answer) or not config.regards_time:
         return False
@@ -280,10 +270,7 @@ def _embedding(node: Node, rule: Rule, facts: PlanningFacts) -> Choice | None:
 
 
 def is_mostly_tables(graph: Graph) -> bool:
-    """Whether most bytes of a model's constants are tables that nodes read entries from.
-
-    Such a model has little time to gain or to lose, and three quarters of its size to gain.
-    """
+    """Whether most bytes of a model's constants are tables that nodes read entries from."""
     sizes = {
         name: value.const_value.nbytes
         for name, value in graph.values.items()
@@ -307,8 +294,7 @@ def is_dear_to_read(node: Node, facts: PlanningFacts) -> bool:
 def _multiplies_activations(graph: Graph, name: str, longest: int) -> bool:
     """Whether entries of a table multiply activations of a product, as cosines of rotary positions do.
 
-    Their errors reach every activation that they turn, and they are small. Entries that are multiplied only
-    with values made of entries, as by a normalisation, do not count.
+    Those multiplied only with values made of entries, as by a normalisation, do not count.
     """
     for reader, index in graph.consumers(name) if longest else ():
         if reader.facts.arithmetic is Arithmetic.PRODUCT:
@@ -347,10 +333,7 @@ def _unfit_recurrent(node: Node, rule: Rule, facts: PlanningFacts) -> FloatReaso
 
 
 def _slower_rewritten(node: Node, way: str, facts: PlanningFacts) -> FloatReason | None:
-    """Return the reason why a recurrent node gains too little rewritten, or None.
-
-    If its time is not known it stays float: with a state of 128 elements a Scan takes twice as long.
-    """
+    """Return the reason why a recurrent node gains too little rewritten, or None."""
     model, op_type = facts.cost_model, node.op_type
     if model is None or f"{op_type}:dynamic" not in model.table.kernels:
         is_asked = facts.config.mode == "dynamic"
@@ -368,11 +351,7 @@ def _slower_rewritten(node: Node, way: str, facts: PlanningFacts) -> FloatReason
 def _dynamic(
     node: Node, rule: Rule, choice: Choice, facts: PlanningFacts, as_run: str | None
 ) -> Choice | None:
-    """Return a product or a recurrent node with dynamic quantization parameters, or None.
-
-    A recurrent node with too few dB in 8 bits stays float, with the figure as the reason, unless `as_run`
-    gives its implementation.
-    """
+    """Return a product or a recurrent node with dynamic quantization parameters, or None."""
     graph, config = facts.graph, facts.config
     if rule.refusal(node, graph):
         return None
@@ -449,11 +428,7 @@ def _dynamic(
 
 
 def largest_sum(weight: npt.NDArray[np.generic], groups: int) -> int:
-    """Return an upper bound of each sum of a ConvTranspose of uint8 integers, in any order of addition.
-
-    `weight` has the integers less their zero points, [inputs, channels of a group, *kernel]; each of the
-    groups has its own inputs.
-    """
+    """Return an upper bound of each sum of a ConvTranspose of uint8 integers, in any order of addition."""
     by_group = np.abs(weight.astype(np.int64)).reshape(groups, -1, *weight.shape[1:])
     channel_sums = by_group.sum(axis=(1, *range(3, by_group.ndim)))
     return 255 * int(channel_sums.max(initial=0))
@@ -491,11 +466,7 @@ def _weight_only(node: Node, rule: Rule, facts: PlanningFacts, instead: WeightFo
 
 
 def with_int8_weights(facts: PlanningFacts, plan: QuantPlan, *, without: Collection[str] = ()) -> QuantPlan:
-    """Return a plan whose float nodes have int8 weights if these cost no time and make the file smaller.
-
-    The plan does not change in a mode without data, or if the runtime folds nothing; nodes of `without` keep
-    float weights.
-    """
+    """Return a plan whose float nodes have int8 weights if these cost no time and make the file smaller."""
     if facts.config.mode in DATA_FREE or facts.target.folds == "nothing":
         return plan
     wanted = {
@@ -556,11 +527,7 @@ def _least_sqnr(config: QuantConfig) -> float:
 
 
 def _large(graph: Graph, name: str, least: int) -> Floats | None:
-    """Return a constant worth quantizing, or None: float32, finite, large and read only by nodes.
-
-    A constant that is computed from fewer bytes than it takes in int8 is not: in float only these are
-    written.
-    """
+    """Return a constant worth quantizing: float32, finite, large, not made of fewer bytes; or None."""
     if not graph.is_constant(name) or graph.is_result(name) or any(i < 0 for _, i in graph.consumers(name)):
         return None
     array = graph.constant(name)

@@ -18,11 +18,7 @@ from .chains import find_chains, inner_tensors, planned_separately
 def needed_tensors(graph: Graph, hidden: Collection[str] = ()) -> frozenset[str]:
     """Return the floating-point activations that a plan may need, with any settings.
 
-    These are the activations that operators of the table read and make, and the keys and values of caches. No
-    schema, calibrator, form or target quantizes an operator that the table lacks, so tensors between only
-    such operators need no profile. Nor does a tensor that is only clipped: the profile of the clipped one
-    serves for it. Nor do tensors inside a chain that no packaged target takes apart (see `chains`). `hidden`
-    are tensors that the runtime cannot show.
+    Not those between operators that the table lacks, that are only clipped, or inside of chains.
     """
     names: set[str] = set()
     for node in graph.nodes:
@@ -64,11 +60,7 @@ def missing_tensors(profile: Profile, graph: Graph, where: str) -> tuple[Finding
 
 
 def weighted_channels(graph: Graph) -> dict[str, int]:
-    """Return the axis of the input channels of every activation that multiplies a constant weight.
-
-    Inputs of recurrent operators are among them, and the keys and values of caches. If two nodes use
-    different axes of one tensor, the first in graph order decides.
-    """
+    """Return the axis of the input channels of every activation that multiplies a constant weight."""
     axes: dict[str, int] = {}
     for node in graph.nodes:
         if has_own_cache(node, graph):

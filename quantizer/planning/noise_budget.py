@@ -54,10 +54,7 @@ Floats = npt.NDArray[np.float64]
 
 
 def make_plan(facts: PlanningFacts, known: Known = NOTHING, *, start_everywhere: bool = False) -> QuantPlan:
-    """Return the plan of one model, with the noise estimates of its outputs in its origin.
-
-    With `start_everywhere` quantization may start at memory-bound operators too, with any neighbours.
-    """
+    """Return the plan of one model, with the noise estimates of its outputs in its origin."""
     formats, known = chosen_formats(facts, known)
     facts = replace(facts, weight_formats=formats)
     rules: list[FloatRule] = [too_coarse]
@@ -115,13 +112,7 @@ def _with_estimates(facts: PlanningFacts, plan: QuantPlan) -> QuantPlan:
 
 
 class NoiseRules:
-    """The rules about the noise of one plan while it is decided.
-
-    Attributes:
-        estimator: of the noise that is judged: that of `Known.run_dynamic` is measured.
-        judged: the tensors whose noise is limited: outputs, and what is compared inside of the model.
-        allowed: most noise power over signal power at each of them.
-    """
+    """The rules about the noise of one plan while it is decided."""
 
     def __init__(self, facts: PlanningFacts, known: Known) -> None:
         self._facts, self.estimator = facts, facts.noise_estimator
@@ -212,24 +203,16 @@ def _prices(decision: Decision) -> Prices:
 
 @dataclass(frozen=True)
 class Rounding:
-    """Noise at an output that there is as long as one of some nodes is quantized.
+    """Noise at an output that there is as long as one of some nodes is quantized."""
 
-    Attributes:
-        share: noise over the most that the output may have.
-        nodes: their names.
-    """
-
-    share: float
+    share: float  # noise over the most that the output may have
     nodes: frozenset[str]
 
 
 def roundings(
     estimator: NoiseEstimator, plan: QuantPlan, flow: NoiseFlow, place: int, allowed: float
 ) -> Iterator[Rounding]:
-    """Yield the roundings at output number `place` of a flow, each with the nodes that activate it.
-
-    `allowed` is the output's limit of noise power over signal power.
-    """
+    """Yield the roundings at output number `place` of a flow, each with the nodes that activate it."""
     graph = estimator.activations.graph
     for source in estimator.sources(flow, plan):
         maker = graph.producer(source.tensor)
@@ -288,13 +271,8 @@ MIN_NOISE_PRICE, MAX_NOISE_PRICE = 1e-6, 1e9
 def cheapest_floats(prices: Prices, roundings: Collection[Rounding]) -> set[str]:
     """Return the nodes without whose noise an output is within its limit, at the least time.
 
-    A tensor is rounded as long as the node that makes it, or one that reads it, is quantized. So the noise of
-    one node means little: a float node between quantized ones has saved nothing, and at an output the last
-    nodes count most, since nothing after them averages. The nodes are chosen together: time, conversions
-    included, plus noise at a price for its unit, is least for a minimum cut of the graph, and the lowest
-    price at which the output is within its limit is found by bisection (Lagrange). Any other choice that is
-    as fast has more noise. Prices are in microseconds, of the nodes that are quantized now and of
-    conversions; the output is within its limit if the shares of `roundings` add up to 1 at most.
+    They are chosen together: noise at a price, and time with conversions, are least for a minimum cut. The
+    lowest price at which the shares of `roundings` add up to 1 at most is found by bisection (Lagrange).
     """
     names = {name for rounding in roundings for name in rounding.nodes}
     # A node without a price takes no time, and none is taken to be faster in float: noise alone decides here.
@@ -323,8 +301,7 @@ def cheapest_floats(prices: Prices, roundings: Collection[Rounding]) -> set[str]
 def _with_more_quantized(floats: set[str], prices: Prices, roundings: Collection[Rounding]) -> set[str]:
     """Return float nodes without those that can be quantized with the output still within its limit.
 
-    Minimum cuts for all prices of noise are the corners of a convex hull: if many nodes are alike, they all
-    go to float at one price. Those with the least noise for the time that they save go back one by one.
+    Cuts are corners of a convex hull: if many nodes are alike, all go to float at one price.
     """
     at_node: dict[str, list[Rounding]] = {name: [] for name in floats}
     for rounding in roundings:
@@ -398,11 +375,8 @@ def cheap_nodes(
 ) -> dict[str, FloatReason]:
     """Return products at the head of the model that are better in float, each with the figures.
 
-    If a model begins with few channels, a product takes little of the time and may add much of the noise: its
-    error reaches all later layers. Only the outermost products are considered, which have only float nodes
-    before them: one of them in float moves the border and adds no conversions. Noise is compared with the
-    variance of an output, not with its power: a constant offset, such as an image's mean brightness, carries
-    no information. `noise` is, by node, noise power over signal power at each output of the flow.
+    Only those with float nodes before them alone: they move the border and add no conversions. Noise is
+    compared with the variance of an output: a constant offset carries no information.
     """
     total = sum(noise.values(), np.zeros(len(flow.outputs)))
     varying = varying_part(profile, flow)
@@ -475,12 +449,7 @@ UNNOTICED_DB = tuned(
 def _with_int8_weights_in_budget(
     facts: PlanningFacts, known: Known, plan: QuantPlan, rules: NoiseRules
 ) -> QuantPlan:
-    """Return a plan whose float nodes have int8 weights, as far as the noise budget allows.
-
-    A weight that is dequantized when the model is loaded makes the file smaller, and saves no time. So its
-    noise may only use the part of the budget that quantized nodes leave, and no more of that than goes
-    unnoticed. `plan` is within the budget, with float weights in its float nodes.
-    """
+    """Return a plan whose float nodes have int8 weights, as far as nodes leave budget, and unnoticed."""
     flow, _ = rules.noise_of(plan)
     estimator, allowed = rules.estimator, rules.allowed
 

@@ -33,19 +33,12 @@ float32: 128 * 2 ** 15 * 2 ** -24 is a quarter of a step, and beyond a step noth
 
 @dataclass(frozen=True)
 class Parameters:
-    """The parameters that a plan gives to tensors.
+    """The parameters that a plan gives to tensors."""
 
-    Attributes:
-        activations: of every activation that a quantized node reads or makes, in graph order.
-        tensors: of every tensor that is stored quantized: activations in graph order, then constants.
-        inputs: by node name, where a node reads other parameters than its tensor is stored in.
-        retyped: how many tensors are stored unsigned for the target's sake.
-    """
-
-    activations: Mapping[str, QuantParams]
-    tensors: Mapping[str, QuantParams]
-    inputs: Mapping[str, InputParams]
-    retyped: int
+    activations: Mapping[str, QuantParams]  # that a quantized node reads or makes, in graph order
+    tensors: Mapping[str, QuantParams]  # stored quantized: activations in graph order, then constants
+    inputs: Mapping[str, InputParams]  # by node, where it reads others than its tensor is stored in
+    retyped: int  # how many tensors are stored unsigned for the target's sake
 
     def touches_16_bits(self, node: Node, choice: Choice) -> bool:
         """Whether a quantized node reads or makes activations with more than 8 bits."""
@@ -55,10 +48,7 @@ class Parameters:
 def choose_parameters(
     facts: PlanningFacts, choices: Mapping[str, Choice], groups: Sequence[ScaleGroup]
 ) -> Parameters:
-    """Return the parameters of all tensors.
-
-    Raises UnfitNodesError if constants of nodes have no parameters, such as a bias that does not fit.
-    """
+    """Return the parameters of all tensors."""
     graph = facts.graph
     by_schema = _activation_params(facts, choices, groups)
     activations = {name: _stored(facts, params) for name, params in by_schema.items()}
@@ -131,10 +121,7 @@ def _activation_params(
 
 
 def _misread_joins(facts: PlanningFacts, choices: Mapping[str, Choice], want: str) -> set[str]:
-    """Return the activations behind a Concat that a kernel of the target reads in one way only.
-
-    The way is `want`, a value of `Target.joined_inputs`.
-    """
+    """Return the activations behind a Concat that a kernel of the target reads in one way only."""
     graph, found = facts.graph, set[str]()
     for node in graph.nodes:
         if facts.target.joined_inputs.get(node.op_type) != want or not choices[node.name].quantized:

@@ -84,25 +84,14 @@ its state or its weights is too low."""
 
 @dataclass(frozen=True, eq=False)
 class PlannedModel:
-    """A plan and the model that its names are those of.
-
-    Attributes:
-        plan: the plan.
-        model: the prepared model with the plan's equalization scales; in float it computes the same. This is
-            what is lowered.
-        graph: its index.
-        facts: what the plan was made from, of the model with its corrected biases; None for one that was
-            read.
-        known: what it was made from besides.
-        cost_model: predicts the times of the model's nodes; None without measured times.
-    """
+    """A plan and the model that its names are those of."""
 
     plan: QuantPlan
-    model: ir.Model
+    model: ir.Model  # the prepared model with the plan's equalization scales
     graph: Graph
-    facts: PlanningFacts | None = None
+    facts: PlanningFacts | None = None  # what the plan was made from, of the model with its corrected biases
     known: Known = NOTHING
-    cost_model: CostModel | None = None
+    cost_model: CostModel | None = None  # predicts the times of the model's nodes
 
     @property
     def source_facts(self) -> PlanningFacts:
@@ -119,11 +108,7 @@ class PlannedModel:
 def model_facts(
     prepared: PreparedModel, profile: Profile, recipe: Recipe, findings: tuple[Finding, ...] = ()
 ) -> PlanningFacts:
-    """Return the facts that plans of a model are made from, with its chains.
-
-    The profile is bound to the model's tensor names. Raises ProfileError if a setting needs histograms, and
-    the profile has none.
-    """
+    """Return the facts that plans of a model are made from, with its chains."""
     facts = planning_facts(prepared, profile, recipe, findings)
     if recipe.config.mode in DATA_FREE:
         return facts
@@ -158,8 +143,7 @@ ADJUSTMENTS = "all adjustments of the model"
 def plan_from(facts: PlanningFacts, known: Known = NOTHING) -> PlannedModel:
     """Return the verified plan that takes no samples.
 
-    Only here in planning, a fault of qprof does not stop the command: the first plan is returned instead, or,
-    if the fault is in that, the plan of `decide` without any rule, with a finding.
+    Only here in planning a fault of qprof is no error: the first plan is returned, with a finding.
     """
     check_weight_type(facts.graph, facts.recipe)
     first: PlannedModel | None = None
@@ -229,11 +213,7 @@ def first_plan(facts: PlanningFacts, known: Known = NOTHING) -> PlannedModel:
 
 
 def saving_time(planned: PlannedModel, facts: PlanningFacts) -> PlannedModel:
-    """Return the plan, or, if integer arithmetic is predicted to save too little time, one without it.
-
-    The plan does not change if plans are timed, or with 16 bits, whose times are not known. It has
-    adjustments only of recurrent nodes; `facts` are those of `first_plan`.
-    """
+    """Return the plan, or, if integer arithmetic is predicted to save too little time, one without it."""
     costs, prepared_costs, file_costs = planned.cost_model, facts.cost_model, facts.file_costs
     if costs is None or prepared_costs is None or file_costs is None:
         return planned
@@ -260,9 +240,7 @@ def saving_time(planned: PlannedModel, facts: PlanningFacts) -> PlannedModel:
 def recurrent_equalized(planned: PlannedModel) -> PlannedModel:
     """Return the plan of the model with equalized inputs of its dynamic recurrent nodes.
 
-    It is made anew, with its noise budget: with the channels of its input equalized a node may become dynamic
-    that would have been too noisy. Inputs of nodes that still stay float are not equalized. `planned` is that
-    of `first_plan`.
+    It is made anew: a node may become dynamic that would have been too noisy.
     """
     facts = planned.source_facts
     if facts.config.equalization != "auto" or not _has_channels(facts):  # a Mul is added
@@ -342,11 +320,7 @@ def _with_scales(
 
 
 def _plan_of_adjusted(adjusted: PlannedModel, floats: FloatReasons) -> QuantPlan:
-    """Return the plan of an adjusted model, which has the plan before, without rules.
-
-    The noise is that of the plan before the adjustment, whose estimate includes the effect of equalization
-    (`left_by_equalization`), and gains of noise are known by the names there.
-    """
+    """Return the plan of an adjusted model; its noise is that before, which includes equalization."""
     facts, before = adjusted.source_facts, adjusted.plan
     wholly_float = {name for name, entry in before.nodes.items() if entry.kind is Kind.FLOAT}
     plan = plan_with_chains(facts, adjusted.known.with_floats(floats), decide)
@@ -354,10 +328,7 @@ def _plan_of_adjusted(adjusted: PlannedModel, floats: FloatReasons) -> QuantPlan
 
 
 def bias_corrected(planned: PlannedModel) -> PlannedModel:
-    """Return the plan of the model with biases that compensate for the present rounding of weights.
-
-    New biases may change the parameters of weights, and those their rounding offsets.
-    """
+    """Return the plan of the model with biases that compensate for the present rounding of weights."""
     facts, adjustments = planned.source_facts, planned.plan.adjustments
     if facts.config.bias_correction == "off" or not _has_channels(facts):
         return planned
@@ -381,10 +352,7 @@ def bias_corrected(planned: PlannedModel) -> PlannedModel:
 
 
 def in_float_type(planned: PlannedModel) -> PlannedModel:
-    """Return the plan; with `float_type` float16, with its float32 nodes and without a predicted time.
-
-    The cost tables have times of float32.
-    """
+    """Return the plan; with `float_type` float16, with its float32 nodes and without a predicted time."""
     facts = planned.source_facts
     if not facts.config.is_float16:
         return planned
@@ -395,10 +363,7 @@ def in_float_type(planned: PlannedModel) -> PlannedModel:
 
 
 def fitted_to_kernels(planned: PlannedModel) -> PlannedModel:
-    """Return the plan with channels padded if that is faster, priced reasons and its predicted time.
-
-    A finding is added if predicted times leave the plan without integer arithmetic.
-    """
+    """Return the plan with channels padded if that is faster, priced reasons and its predicted time."""
     facts = planned.source_facts
     costs = planned.cost_model
     if costs is not None:
@@ -435,11 +400,7 @@ PRINTED = 0.005
 
 
 def predicted_on(here: Processor, planned: PlannedModel) -> PredictedTime | str:
-    """Return the predicted time of a run on a processor, or the reason for none; "" if the plan has no time.
-
-    It is that of a run as the calibration data have them, batches included; the plan's own time is that of
-    one sample by the table that it was made with.
-    """
+    """Return the predicted time of a run on a processor, or why none is; "" if the plan has no time."""
     time, facts, costs = planned.plan.origin.time, planned.facts, planned.cost_model
     if time is None:
         return ""
@@ -488,12 +449,7 @@ def rounded_with_samples(
     progress: Callable[[int, int | None], None] | None = None,
     checkpoint: Path | None = None,
 ) -> PlannedModel:
-    """Return the verified plan with rounding offsets that are chosen with samples, and biases for these.
-
-    `samples` must be iterable more than once; `checkpoint` stores the offsets of finished weights, for a run
-    that resumes this one. Raises DataError if there are no samples, or one cannot be run, and ConfigError if
-    the checkpoint is that of another run.
-    """
+    """Return the verified plan with rounding offsets that are chosen with samples, and biases for these."""
     facts, graph, plan = planned.source_facts, planned.graph, planned.plan
     kept = None
     if checkpoint is not None:
@@ -518,11 +474,7 @@ def rounded_with_samples(
 
 
 def open_plan(prepared: PreparedModel, plan: QuantPlan, where: str = "plan") -> PlannedModel:
-    """Return a plan with the model that it is applied to, after `verify_plan`; `where` is for messages.
-
-    Raises PlanError if it belongs to another model, its adjustments do not fit, or it breaks a rule, and
-    ModelError if it breaks one because the library of an operator is not loaded.
-    """
+    """Return a plan with the model that it is applied to, after `verify_plan`; `where` is for messages."""
     check_identity(plan, prepared.identity, where)
     prepared = fix_shapes(prepared, split_shapes(plan.config.fix_shapes))
     shaped = with_shapes(prepared.model, plan.adjustments.shapes)

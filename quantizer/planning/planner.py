@@ -52,21 +52,13 @@ NO_FLOATS: FloatReasons = {}
 
 @dataclass(frozen=True, eq=False)
 class Decision:
-    """A plan, and the answers to the questions before it that it does not hold.
-
-    Attributes:
-        facts: the model.
-        floats: nodes that stay float whatever the answers are, each with the reason.
-        plan: the plan.
-        groups: its quantized activations, those with one scale together.
-        activations: parameters of the same activations.
-    """
+    """A plan, and the answers to the questions before it that it does not hold."""
 
     facts: PlanningFacts
-    floats: FloatReasons
+    floats: FloatReasons  # nodes that stay float whatever the answers are, each with the reason
     plan: QuantPlan
-    groups: tuple[ScaleGroup, ...]
-    activations: Mapping[str, QuantParams]
+    groups: tuple[ScaleGroup, ...]  # its quantized activations, those with one scale together
+    activations: Mapping[str, QuantParams]  # parameters of the same activations
 
     @cached_property
     def prices(self) -> Prices:
@@ -88,10 +80,7 @@ def decide(
 ) -> QuantPlan:
     """Iterate to the plan at which no rule names another node that is better in float.
 
-    In each round the nodes of the first rule that names new ones join those that stay float, and all is
-    decided anew. None leaves them, so it ends. Nodes whose constants get no parameters join them too. Rules
-    are asked in order; with `start_everywhere` quantization may start at memory-bound operators too, with any
-    neighbours.
+    With `start_everywhere` quantization may start at memory-bound operators too.
     """
     while True:
         try:
@@ -229,10 +218,7 @@ def _listed(caches: Collection[str], names: Sequence[str]) -> str:
 def _implementation(
     facts: PlanningFacts, known: Known, node: Node, choice: Choice, parameters: Parameters, *, shares: bool
 ) -> str:
-    """Return the implementation of a node: the selected look-up table, or one of the target's variants.
-
-    `shares` means that all its activations have the same parameters.
-    """
+    """Return the implementation of a node: the selected look-up table, or one of the target's variants."""
     target, rule = facts.target, node.rule
     wide = parameters.touches_16_bits(node, choice)
     layout = None if rule is None else rule.weight
@@ -301,9 +287,7 @@ def unprofitable(decision: Decision) -> FloatReasons:
 def rounded_outputs(decision: Decision) -> FloatReasons:
     """Return quantized products that make an output of the model and cost little in float, with figures.
 
-    Rounding an output differs from noise inside: peaks in it become ties, and move. A product whose kernel
-    returns float does not round it; look-up tables have a range of their own and are left out. A target
-    without float operators between quantized ones rounds all outputs.
+    Rounding an output differs from noise inside: peaks in it become ties, and move.
     """
     facts, plan = decision.facts, decision.plan
     if not facts.config.regards_time or not facts.target.float_elementwise:
@@ -344,11 +328,7 @@ def with_fitting_shapes(plan: QuantPlan, model: CostModel) -> QuantPlan:
 
 
 def prices_of(facts: PlanningFacts, plan: QuantPlan) -> Prices:
-    """Return the times of a plan's quantized nodes and conversions, in int8 and in float (microseconds).
-
-    Without measured kernels, multiplications estimate the time that int8 saves, and elements that of
-    conversions.
-    """
+    """Return the times of a plan's quantized nodes and conversions, in int8 and in float (microseconds)."""
     graph, profile, model = facts.graph, facts.profile, facts.cost_model
     if model is not None:
         return find_prices(graph, plan, profile, model.costs(with_fitting_shapes(plan, model)))

@@ -25,21 +25,13 @@ from .facts import PlanningFacts
 
 @dataclass(frozen=True)
 class Choice:
-    """The kind that was selected for one node.
+    """The kind that was selected for one node."""
 
-    Attributes:
-        kind: as in `NodePlan`; a clip is PASS_THROUGH here, and becomes one where it shares parameters.
-        reason: why it stays float, or a remark.
-        implementation: how a look-up table, a dynamic or a weight-only node is written.
-        returns_float: whether a quantized node gives float outputs.
-        weights: parameters of the constants of a dynamic or weight-only node, by input index.
-    """
-
-    kind: Kind
-    reason: FloatReason | str = ""
-    implementation: str = Implementation.USUAL
-    returns_float: bool = False
-    weights: Mapping[int, QuantParams] = field(default_factory=dict)
+    kind: Kind  # as in `NodePlan`; a clip is PASS_THROUGH here, and becomes one where it shares parameters
+    reason: FloatReason | str = ""  # why it stays float, or a remark
+    implementation: str = Implementation.USUAL  # of a look-up table, a dynamic or a weight-only node
+    returns_float: bool = False  # whether a quantized node gives float outputs
+    weights: Mapping[int, QuantParams] = field(default_factory=dict)  # by input, if dynamic or weight-only
 
     @property
     def quantized(self) -> bool:
@@ -218,10 +210,7 @@ def _not_observed(facts: PlanningFacts, name: str) -> FloatReason:
 
 
 def is_compute_bound(node: Node, facts: PlanningFacts) -> bool:
-    """Whether quantization starts at a node, by its rule or by the target's limits for products.
-
-    If time does not matter, it starts at every product with a weight.
-    """
+    """Whether quantization starts at a node, by its rule or by the target's limits for products."""
     rule, target = node.rule, facts.target
     assert rule is not None
     if not facts.config.regards_time and rule.weight is not None:

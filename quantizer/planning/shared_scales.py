@@ -29,23 +29,14 @@ Interval = tuple[float, float]
 
 @dataclass(eq=False)
 class ScaleGroup:
-    """Activations with one range.
+    """Activations with one range."""
 
-    Attributes:
-        members: name -> its own calibrated range.
-        range: the common one.
-        range_set_by: the members whose ranges make it.
-        narrowest: the own range of the member that loses most when ranges grow.
-        tied_by: names of the nodes that tied them.
-        fixed_by: the node whose look-up table fixes the parameters, if one does.
-    """
-
-    members: dict[str, Range]
+    members: dict[str, Range]  # name -> its own calibrated range
     range: Range
-    range_set_by: tuple[str, ...]
-    narrowest: Range
-    tied_by: dict[str, None] = field(default_factory=dict)
-    fixed_by: Node | None = None
+    range_set_by: tuple[str, ...]  # the members whose ranges make it
+    narrowest: Range  # the own range of the member that loses most when ranges grow
+    tied_by: dict[str, None] = field(default_factory=dict)  # names of the nodes that tied them
+    fixed_by: Node | None = None  # the node whose look-up table fixes the parameters, if one does
 
 
 class _Groups:
@@ -65,10 +56,7 @@ class _Groups:
         return self._group_of[name]
 
     def join(self, name: str, other: str, node: str, set_by: str | None = None) -> None:
-        """Merge the group of `other` into that of `name`, because of `node`.
-
-        The common range is that of the group of `set_by`, or the union of both.
-        """
+        """Merge the group of `other` into that of `name`, because of `node`."""
         into, gone = self.of(name), self.of(other)
         if set_by is not None:
             chosen = self.of(set_by)
@@ -124,11 +112,7 @@ def find_groups(facts: PlanningFacts, choices: Mapping[str, Choice]) -> tuple[Sc
 
 
 def _join_passed(groups: _Groups, facts: PlanningFacts, node: Node, source: str, output: str) -> None:
-    """Join the input and the output of a node that passes values through.
-
-    A clip whose input has other readers gets parameters of its own: it becomes a conversion. So does one
-    whose input has the range of a kernel that needs the full range of its function.
-    """
+    """Join input and output of a node that passes values; a clip of a shared or fixed input converts."""
     graph, group = facts.graph, groups.of(source)
     if not is_clip(node) or group.fixed_by is not None:
         groups.join(source, output, node.name, set_by=source)
@@ -157,10 +141,7 @@ def shared_scales(groups: Iterable[ScaleGroup]) -> tuple[SharedScale, ...]:
 
 
 def lost_to(own: Interval, common: Interval) -> float:
-    """Return the SQNR in dB that a tensor loses to a wider range than its own: the step grows with the width.
-
-    A common range that is narrower (a clip after the tensor) costs nothing: the clipped values are not used.
-    """
+    """Return the dB that a tensor loses to a wider range than its own; a narrower one costs 0."""
     width, wide = own[1] - own[0], common[1] - common[0]
     if wide <= max(width, 0.0):
         return 0.0

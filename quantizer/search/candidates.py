@@ -38,31 +38,17 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Trial:
-    """The result of one candidate.
-
-    Attributes:
-        candidate: what was tried.
-        score: of the quantized model against the float one, on the tuning samples, or on the first of them
-            where these leave no doubt that the target is missed; None when the plan could not be made or run.
-        value: of the objective, larger is better; latency is measured of a plan that meets the target alone,
-            and None else.
-        quantized_nodes: number of nodes that compute in integers or have quantized weights.
-        predicted: the objective as it is predicted, before anything is run; of latency the share of the
-            arithmetic in int8 for a target without a table of kernel times; None without a plan.
-        sqnr: in dB, of the worst group of channels of the worst output on the first tuning samples; None
-            where nothing differs.
-        plan_digest: identifies the plan; equal plans are run once.
-        error: why there is no score; "" otherwise.
-    """
+    """The result of one candidate."""
 
     candidate: Candidate
+    # On the tuning samples, or the first of them if these show that the target is missed; None if it failed.
     score: Score | None
-    value: float | None
-    quantized_nodes: int
-    predicted: float | None
-    sqnr: float | None
-    plan_digest: str = ""
-    error: str = ""
+    value: float | None  # of the objective, larger is better
+    quantized_nodes: int  # number of nodes that compute in integers or have quantized weights
+    predicted: float | None  # the objective as it is predicted, before anything is run
+    sqnr: float | None  # dB, of the worst group of channels of the worst output; None if nothing differs
+    plan_digest: str = ""  # identifies the plan; equal plans are run once
+    error: str = ""  # why there is no score; "" otherwise
 
     @property
     def drop(self) -> float:
@@ -81,18 +67,11 @@ OnTrial = Callable[[int, Trial], None]
 
 @dataclass(frozen=True)
 class RankedNode:
-    """A node, or several that are left float together, with a rank by worth in time.
-
-    Attributes:
-        nodes: their names.
-        noise: that they add at the outputs, over the signal.
-        microseconds: that float is predicted to take longer, with the conversions around it; of a target
-            without times of its kernels the share of float's time that is assumed by the arithmetic.
-    """
+    """A node, or several that are left float together, with a rank by worth in time."""
 
     nodes: tuple[str, ...]
-    noise: float
-    microseconds: float
+    noise: float  # that they add at the outputs, over the signal
+    microseconds: float  # that float is predicted to take longer, with the conversions around it
 
 
 def meets(trial: Trial, max_drop: float) -> bool:

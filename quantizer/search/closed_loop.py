@@ -263,11 +263,7 @@ def _worst_excess(shifts: Sequence[OutputShift]) -> float:
 
 
 def samples_to_run(graph: Graph, profile: Profile, runs: int) -> int:
-    """Return how many samples a plan is run on: more if they take next to no time.
-
-    Few samples do not show rare events, such as another turn of a branch or a loop. The profile is made of
-    `runs` samples, or batches of them.
-    """
+    """Return how many samples a plan is run on: few show no rare events, such as another turn of a loop."""
     each = arithmetic(graph, profile) / max(runs, 1)
     enough = int(ENOUGH_ARITHMETIC / each) if each else 0
     return min(MOST_CHECK_SAMPLES, max(CHECK_SAMPLES, enough - enough % 2))
@@ -287,13 +283,10 @@ def plan_held_on_samples(
     of: str = "calibration samples",
     joined: int = 0,
 ) -> tuple[PlanningFacts, PlannedModel, LoweredModel | None]:
-    """Return the plan whose outputs hold as measured, or the best plan found, with its facts and its model.
+    """Return the plan whose outputs hold as measured, or the best found, with its facts, and its model or
+    None.
 
-    The facts make the plan again. The plan has its figures (`PlanOrigin.checks`) and a finding if an output
-    does not hold. The model is None if it is not at hand.
-
-    `of` is the kind of the samples in words; `joined` counts them before they were joined to batches, or is
-    0. Raises UnfitSamplesError if the float model cannot be run on them.
+    `joined` counts the samples before they were joined to batches, or is 0. Raises UnfitSamplesError.
     """
     count = _samples_with_room(facts)
     if facts.noise_limits.compares_nothing:
@@ -319,11 +312,7 @@ def plan_held_on_samples(
 def measured_on_samples(
     planned: PlannedModel, limits: NoiseLimits, model: Path, data: DataLike, joined: int = 0
 ) -> PlannedModel:
-    """Return a plan that was read, unchanged, with the figures of its outputs on check samples.
-
-    `joined` counts the samples before they were joined to batches, 0 if they were not. Raises the errors of
-    `plan_held_on_samples`.
-    """
+    """Return a plan that was read, unchanged, with the figures of its outputs on check samples."""
     loop = _opened(model, planned, data, MOST_CHECK_SAMPLES, limits)
     samples = loop.samples
     shifts = loop.as_if_unseen(planned, shifts_of(planned, limits, samples), limits)
@@ -338,8 +327,7 @@ def shifts_of(
 
 
 def _samples_with_room(facts: PlanningFacts) -> int:
-    """Return how many samples are run, or 0 if not even two have room in memory. Outputs of both models are
-    in memory, as float64 when compared."""
+    """Return how many samples are run, or 0 if not even two have room in memory."""
     profile = facts.measured
     outputs = [profile[name].count for name in facts.prepared.graph.outputs if name in profile]
     elements = sum(outputs) / max(profile.data.samples, 1)
@@ -350,11 +338,7 @@ def _samples_with_room(facts: PlanningFacts) -> int:
 def _opened(
     model: Path, planned: PlannedModel, data: DataLike, count: int, limits: NoiseLimits
 ) -> _CheckedPlans:
-    """Return the runner of plans on the first `count` samples.
-
-    A model with states runs several steps of each sample if they are more than `CHECK_SAMPLES`. Raises
-    UnfitSamplesError if the float model cannot be run on them.
-    """
+    """Return the runner of plans on the first `count` samples."""
     session = open_session(str(model), model.name)
     try:
         samples = run_samples(session, planned.model, data, count, notes=False)
@@ -381,11 +365,7 @@ def _opened(
 
 @dataclass(frozen=True, eq=False)
 class _CheckedPlans:
-    """Plans of one model that are written and run on check samples.
-
-    The first and the last plan that ran are stored with their models: one of them is usually the best plan,
-    which is then not lowered again. No more are stored, to save memory.
-    """
+    """Plans of one model that run on check samples; the first and the last are kept with their models."""
 
     samples: RunSamples
     provider: str = CPU
@@ -422,10 +402,7 @@ class _CheckedPlans:
         return _Checked(planned, change, shifts, _time(planned, change.facts))
 
     def shifts(self, planned: PlannedModel, limits: NoiseLimits) -> tuple[Shifts, Shifts, Shifts]:
-        """Return the shifts of outputs from float on all samples, those that select and those that confirm.
-
-        The plan is written and run; one for another runtime in form qdq.
-        """
+        """Return the shifts of outputs on all samples, on those that select, and on those that confirm."""
         name, plan = "quantized model", planned.plan
         dequantized = not runs_here(plan.config.target, provider=self.provider)
         if dequantized and plan.config.form != "qdq":
@@ -462,11 +439,7 @@ class _CheckedPlans:
     def further_outputs(
         self, session: ort.InferenceSession, outputs: Sequence[Outputs], name: str
     ) -> list[Outputs]:
-        """Return the outputs of a model in `STATE_STEPS` steps of each sample except the first, step by step.
-
-        `outputs` are those of the first step. Each step has the model's own states, and the other inputs
-        unchanged. `name` is the model in errors; raises ModelError.
-        """
+        """Return the outputs in `STATE_STEPS` steps of each sample but the first, each with own states."""
         further, before = list[Outputs](), outputs
         for _ in range(STATE_STEPS - 1 if self.states else 0):
             samples = [
@@ -501,8 +474,7 @@ class _CheckedPlans:
         limits: NoiseLimits,
         parts: Sequence[Sequence[int]],
     ) -> Iterator[tuple[OutputShift, ...]]:
-        """Yield `shifts_of_parts`; if the user gave a limit, all in its unit, SQNR. Outputs with a lost
-        column are excepted, because decibels over all columns do not show it."""
+        """Yield `shifts_of_parts`, in SQNR if the user gave a limit in it; decibels show no lost column."""
         given, limits = limits.min_output_sqnr, replace(limits, min_output_sqnr=None)
         for shifts in shifts_of_parts(floats, outputs, limits, inputs=inputs, parts=parts):
             if given is None:
@@ -690,16 +662,14 @@ def _with_other_types(first: _Checked) -> Iterator[Change]:
 
 
 def _limits_of_run(facts: PlanningFacts) -> NoiseLimits:
-    """Return the limits of outputs as run; with a requested size they are those of their kinds. The plan
-    itself has no limits then."""
+    """Return the limits of outputs as run; with a requested size they are those of their kinds."""
     if not facts.config.has_size:
         return facts.noise_limits
     return replace(facts.noise_limits, min_output_sqnr=facts.config.min_output_sqnr)
 
 
 def _with_floats_that_fit(first: _Checked) -> Iterator[Change]:
-    """Yield facts in which a size chooses float as well, if formats are too noisy, with less room each time.
-    The bytes that formats add to the graph are an estimate."""
+    """Yield facts in which a size chooses float too, with less room each time: added bytes are estimates."""
     facts = first.facts
     for share in SPARE_ROOM:
         spare = first.change.known.size_error + share * size_in_bytes(facts.config.fit_size)
@@ -735,10 +705,7 @@ def _dynamic_proposers(first: _Checked) -> list[Callable[[_Checked], Iterator[Ch
 
 
 def _with_dynamic(best: _Checked, *, nodes: Collection[str], in_two_parts: bool) -> Iterator[Change]:
-    """Yield facts in which those of some recurrent nodes become dynamic that are not yet.
-
-    If `in_two_parts`, inputs of LSTMs are in two parts.
-    """
+    """Yield facts in which those of some recurrent nodes become dynamic that are not yet."""
     facts, ways = best.facts, dict(best.change.known.run_dynamic)
     names = [name for name in _noisy_recurrent_nodes(facts, best.plan) if name in nodes]
     for name in names:
@@ -772,10 +739,7 @@ def _recurrent_nodes(facts: PlanningFacts, planned: PlannedModel) -> Iterator[tu
 
 
 def _with_looser_budgets(first: _Checked) -> Iterator[Change]:
-    """Yield facts in which all outputs may have more noise, by some times the decibels that are to spare.
-
-    Only where nodes are float for noise that the estimate expects, and the measurement leaves room.
-    """
+    """Yield facts in which all outputs may have more noise, by some times the decibels that are to spare."""
     floats = [entry for entry in first.plan.plan.nodes.values() if entry.stays_float]
     about_noise = (ReasonCode.NOISE_BUDGET, ReasonCode.NOISE_LIMIT)
     is_noisy = any(entry.float_reason.code in about_noise for entry in floats)
@@ -830,10 +794,7 @@ def _checked(planned: PlannedModel, shifts: Sequence[OutputShift], samples: int)
 
 
 def _findings(best: _Checked, first: _Checked, ran: Sequence[_Checked], samples: str) -> list[Finding]:
-    """Return the findings on the change of the best plan from the first, and on a missed limit.
-
-    `samples` is their number and kind in words.
-    """
+    """Return the findings on the change of the best plan from the first, and on a missed limit."""
     findings = []
     cost = f"for {100.0 * (best.cost - first.cost):+.1f} % of float's time as predicted"
     if best is not first and first.holds:

@@ -41,12 +41,7 @@ SEARCH_RUNS = 12
 
 
 class RefusedModelError(ModelError):
-    """onnxruntime refuses a written model and names no node of its plan.
-
-    Attributes:
-        text: what it says.
-        quantized: the nodes that are not float, in graph order.
-    """
+    """onnxruntime refuses a model with `text` and names no node; `quantized` are the others than float."""
 
     def __init__(self, message: str, text: str, quantized: tuple[str, ...]) -> None:
         super().__init__(message)
@@ -55,10 +50,7 @@ class RefusedModelError(ModelError):
 
 
 def plan_that_runs(facts: PlanningFacts, original: Path, known: Known = NOTHING) -> PlannedModel:
-    """Return the plan whose model suits its target and runs in onnxruntime.
-
-    `original` is the float model's file. Raises ModelError, PlanError or ConfigError if there is none.
-    """
+    """Return the plan whose model suits its target and runs in onnxruntime; `original` is the float model."""
     samples = max(1, facts.measured.data.samples)
     elements = {name: tensor.count / samples for name, tensor in facts.measured.items()}
     name = "quantized model"
@@ -78,11 +70,7 @@ def plan_that_runs(facts: PlanningFacts, original: Path, known: Known = NOTHING)
 
 
 def with_fallback_nodes(known: Known, attempt: Callable[[Known], T]) -> T:
-    """Return the result of an attempt to plan and write a model, with more nodes in float after each failure.
-
-    Raises UnfitNodesError or ModelError if onnxruntime refuses too many models, or one with all nodes in
-    float.
-    """
+    """Return the result of an attempt to plan and write a model, with more float nodes after a failure."""
     runs = 0
     while True:
         try:
@@ -98,11 +86,7 @@ def with_fallback_nodes(known: Known, attempt: Callable[[Known], T]) -> T:
 
 
 def _by_halving(known: Known, attempt: Callable[[Known], T], error: RefusedModelError) -> T:
-    """Return the result of an attempt with few nodes in float, those that cause its error among them.
-
-    It is made last, after all trials: an attempt may write a file, which the next one replaces. Raises the
-    RefusedModelError if it remains with all nodes in float.
-    """
+    """Return the result of an attempt, made last, with few nodes in float that cause its error."""
     refused, runs = because(ReasonCode.REFUSED_BY_RUNTIME, text=error.text), 0
 
     def suits(floats: Sequence[str]) -> bool:
@@ -132,11 +116,7 @@ def _by_halving(known: Known, attempt: Callable[[Known], T], error: RefusedModel
 
 @contextmanager
 def blamed_on_nodes(planned: PlannedModel, lowered: LoweredModel) -> Iterator[None]:
-    """Turn an error about the nodes of a written model into one about nodes of its plan, if it names any.
-
-    Raises UnfitNodesError for quantized nodes, which may suit in float; RefusedModelError if onnxruntime
-    names none. Other errors pass.
-    """
+    """Turn an error about a written model into UnfitNodesError, or RefusedModelError if it names no node."""
     try:
         yield
     except ConformityError as error:

@@ -49,11 +49,10 @@ SMALL_BLOCK = 32
 
 
 def is_better(verdict: Verdict, than: Verdict) -> bool:
-    """Whether a model is better than another one in the terms of its verdict: by its grade, or within a grade
-    by the score or the worst output, whichever decides, or that it is no longer slower than float.
+    """Whether a model is better than another one in the terms of its verdict.
 
-    One that gains nothing over float never is, nor one that takes `MOST_COST` times as long for no more of
-    the score.
+    By its grade; within a grade by what decides, or as it is no longer slower than float. One that gains
+    nothing over float never is, nor one that takes `MOST_COST` times as long for no more of the score.
     """
     if is_no_gain(verdict.composition, verdict.cost) or is_in_vain(verdict):
         return False
@@ -83,11 +82,9 @@ def fix_order(fix: Fix) -> tuple[object, ...]:
 
 
 def in_place_of_poor(verdict: Verdict, recipe: Recipe, fixes: Sequence[Fix]) -> Fix | None:
-    """Return the fix that is applied unasked to a poor model, or None.
+    """Return the fix that is applied unasked to a poor model, or None; the best that was tried is first.
 
-    It is the first that makes the model good at nearly its bytes, and changes no setting that the user gave.
-    A poor model is worth no time that it saves. A recipe with a limit, a size, or without a cost model is
-    applied as requested. The best of the fixes that were tried is first.
+    It makes the model good at nearly its bytes, and changes no setting that the user gave.
     """
     config = recipe.config
     is_asked = config.min_output_sqnr is not None or config.has_size or config.cost_model == "off"
@@ -108,21 +105,13 @@ def in_place_of_poor(verdict: Verdict, recipe: Recipe, fixes: Sequence[Fix]) -> 
 
 @dataclass(frozen=True)
 class Failing:
-    """A model that is not good, or not worth its arithmetic, and the settings that there are.
-
-    Attributes:
-        verdict: on it.
-        config: that it was made with.
-        usual_calibrator: that of its target.
-        weight_only: the settings that quantize only weights, to 8 bits; None if the target has none.
-        in_16_bits: nodes whose activations the target can have in 16 bits.
-    """
+    """A model that is not good, or not worth its arithmetic, and the settings that there are."""
 
     verdict: Verdict
-    config: QuantConfig
-    usual_calibrator: str
-    weight_only: Settings | None = None
-    in_16_bits: frozenset[str] = frozenset()
+    config: QuantConfig  # that it was made with
+    usual_calibrator: str  # that of its target
+    weight_only: Settings | None = None  # the settings that quantize only weights, to 8 bits
+    in_16_bits: frozenset[str] = frozenset()  # nodes whose activations the target can have in 16 bits
 
     @property
     def is_noisy(self) -> bool:
@@ -131,13 +120,7 @@ class Failing:
 
 
 def cheap_fixes(failing: Failing) -> Iterator[Fix]:
-    """Yield the changes that need no ranking of nodes.
-
-    Only weights if nothing else is quantized, or the model is poor; 7 bits if kernels saturate; the target's
-    own calibrator; a minimum SQNR of outputs. Trials that take long come last: a check of speed if float is
-    faster, and GPTQ of few-bit weights, after smaller blocks and 8 bits. For a size, larger ones, the next
-    first.
-    """
+    """Yield the changes that need no ranking of nodes, those that take long to try last."""
     config, verdict = failing.config, failing.verdict
     if config.has_size:
         asked = size_in_bytes(config.fit_size)

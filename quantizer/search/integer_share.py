@@ -28,12 +28,7 @@ def saved_bytes(plan: QuantPlan, graph: Graph) -> float:
 
 
 def int8_share(plan: QuantPlan, graph: Graph, profile: Profile) -> float:
-    """Return the share of the arithmetic that is done in integers or other types of few bits, in [0, 1].
-
-    A product counts one multiplication for each term of the sums that it computes, a recurrent node those of
-    all its steps, and every other node its output elements. Outputs without a profile (shapes, indices) count
-    nothing.
-    """
+    """Return the share of the arithmetic that is done in integers or other types of few bits, in [0, 1]."""
     shares = _shares(graph, profile).items()
     return sum(share for name, share in shares if plan.nodes[name].kind.counts_as_quantized)
 
@@ -64,10 +59,8 @@ def _shares(graph: Graph, profile: Profile) -> dict[str, float]:
 
 
 def multiplications(node: Node, graph: Graph, known: Mapping[str, TensorProfile]) -> float | None:
-    """Return the multiplications of a node in all samples together, or None without a profile.
-
-    `known` has the profiles of tensors, from `with_clip_profiles`.
-    """
+    """Return the multiplications of a node in all samples; elements if it is no product; None without a
+    profile."""
     layout = None if node.rule is None else node.rule.weight
     if node.rule is not None and node.rule.is_recurrent:
         # They follow from the input: of the results the last state alone may be read.

@@ -43,24 +43,14 @@ class Trial(Generic[M, P, Measured]):
 
 @dataclass(eq=False)
 class Loop(Generic[P, M, T]):
-    """Plans of one model that are made and judged, equal ones once.
+    """Plans of one model that are made and judged, equal ones once."""
 
-    Attributes:
-        make: a proposal as a plan, or as a model. Raises one of `CANDIDATE_ERRORS` where it cannot be made.
-        digest: of what was made; the same for equal plans.
-        judge: what was made with its figures, held against the best trial; None where it is not worth that.
-            Raises as `make`.
-        goes_on: whether there is time for another trial.
-        tried: digests of what was judged.
-        trials: what was judged, in order.
-    """
-
-    make: Callable[[P], M]
-    digest: Callable[[M], str]
-    judge: Callable[[P, M, T], T | None]
-    goes_on: Callable[[], bool] = lambda: True
-    tried: set[str] = field(default_factory=set)
-    trials: list[T] = field(default_factory=list)
+    make: Callable[[P], M]  # a proposal as a plan, or as a model
+    digest: Callable[[M], str]  # of what was made; the same for equal plans
+    judge: Callable[[P, M, T], T | None]  # what was made with its figures, held against the best trial
+    goes_on: Callable[[], bool] = lambda: True  # whether there is time for another trial
+    tried: set[str] = field(default_factory=set)  # digests of what was judged
+    trials: list[T] = field(default_factory=list)  # what was judged, in order
 
     def begin(self, made: M, trial: T) -> T:
         """Return the trial of a plan that was judged, which is not judged again."""
@@ -69,10 +59,7 @@ class Loop(Generic[P, M, T]):
         return trial
 
     def attempt(self, proposal: P, best: T) -> T | None:
-        """Return a proposal that was made and judged; None for one that cannot be, or is not another plan.
-
-        Raises WritingError if there is no room for its model, which is no fault of the proposal.
-        """
+        """Return a proposal that was made and judged; None for one that cannot be, or is not another plan."""
         try:
             made = self.make(proposal)
             if self.digest(made) in self.tried:
@@ -96,9 +83,7 @@ class Loop(Generic[P, M, T]):
     ) -> T:
         """Return the best trial that is found, from a first one.
 
-        Each proposer in turn gets the best trial so far. `keeps` decides if a trial replaces the best one.
-        `ends`, asked after each trial, stops at a good one. A proposer is left after `most_vain` proposals in
-        a row that do not gain; None: after its last one.
+        A proposer gets the best trial so far, and is left after `most_vain` proposals that do not gain.
         """
         best = first
         for proposer in proposers:

@@ -58,11 +58,7 @@ def find_costs(
     names: WrittenNames,
     prepared: Graph | None = None,
 ) -> Costs:
-    """Charge executed nodes of the prepared and of the planned model to the nodes and tensors of a plan.
-
-    `names` map tensors and nodes of `graph` to the planned model. `prepared` is the prepared model, if the
-    plan's adjustments make another graph of it.
-    """
+    """Charge executed nodes of the prepared and of the planned model to the nodes and tensors of a plan."""
     no_plan = QuantPlan(plan.model, plan.config, {}, {})
     floating, _, _ = _Charged(prepared or graph, floats, WrittenNames()).costs(no_plan)
     integer, border, products = _Charged(graph, quantized, names).costs(plan)
@@ -76,14 +72,7 @@ def find_costs(
 
 @dataclass(frozen=True)
 class RuntimeOverride:
-    """A node that is executed otherwise than planned.
-
-    Attributes:
-        node: its name.
-        kind: what it is in the plan.
-        executed: the operator that stands for it.
-        microseconds: that this takes.
-    """
+    """A node that is executed otherwise than planned."""
 
     node: str
     kind: Kind
@@ -107,10 +96,7 @@ class RuntimeOverride:
 def find_runtime_overrides(
     graph: Graph, plan: QuantPlan, executed: Sequence[ExecutedNode], names: WrittenNames
 ) -> tuple[RuntimeOverride, ...]:
-    """Return the nodes that onnxruntime does not execute as planned, the longest first.
-
-    `executed` are the nodes of the written model in order; `names` map nodes of `graph` to it.
-    """
+    """Return the nodes that onnxruntime does not execute as planned, the longest first."""
     charged, integers = _Charged(graph, executed, names), set[str]()
     overrides = []
     for node in executed:
@@ -131,24 +117,16 @@ def find_runtime_overrides(
 
 @dataclass(frozen=True)
 class TimedNodes:
-    """Times of the nodes of both models, as measured.
-
-    Attributes:
-        costs: by node.
-        relative_size: of the timed samples, see `relative_size`.
-        latency: of runs without the profiler on such samples; None where it was not measured.
-    """
+    """Times of the nodes of both models, as measured."""
 
     costs: Costs
-    relative_size: float
-    latency: Latency | None
+    relative_size: float  # of the timed samples, see `relative_size`
+    latency: Latency | None  # of runs without the profiler on such samples; None where it was not measured
 
 
 def relative_size(samples: Sequence[Inputs], profile: Profile) -> float:
-    """Return how many times the elements of a profile's samples some others have: rows, and free dimensions.
-
-    Times are predicted for the samples of the profile. 1 for inputs that it knows nothing of.
-    """
+    """Return how many times as many elements as those of a profile some samples have; times are for the
+    profile's."""
     known = [name for name in samples[0] if name in profile]
     elements = sum(np.size(sample[name]) for sample in samples for name in known) / len(samples)
     profiled = sum(profile[name].count for name in known) / max(1, profile.data.samples)

@@ -97,42 +97,24 @@ class QualityTarget:
 
 @dataclass(frozen=True)
 class TuningData:
-    """The samples that plans are scored on, and the metric.
+    """The samples that plans are scored on, and the metric."""
 
-    Attributes:
-        data: folder of samples, "module:function", or an object of Python (`model_samples`).
-        labels: file or folder with the truth that the metric reads: without a metric the class of every row,
-            for top-1 accuracy.
-        output: name of the output that the metric and `class_axis` belong to; the first when None.
-        class_axis: axis of its classes; None for what its operator says (`class_axes`).
-        metric: name in the table of metrics (`table.KINDS`), "module:function" or a function (`user_metric`);
-            None for accuracy where there are labels, and else agreement or correlation.
-        holdout_data: other samples that the chosen plan is verified on; None holds out half of `data`.
-        holdout_labels: their labels.
-        limit: number of samples used of each source, drawn from all of them; None for all.
-    """
-
-    data: DataLike
-    labels: str | Path | None = None
-    output: str | None = None
-    class_axis: int | None = None
-    metric: str | MetricFunction | None = None
-    holdout_data: DataLike | None = None
+    data: DataLike  # folder of samples, "module:function", or an object of Python (`model_samples`)
+    labels: str | Path | None = None  # the truth that the metric reads; without one the class of every row
+    output: str | None = None  # name of the output that the metric and `class_axis` belong to
+    class_axis: int | None = None  # axis of its classes; None for what its operator says (`class_axes`)
+    metric: str | MetricFunction | None = None  # None: accuracy by labels, else agreement or correlation
+    holdout_data: DataLike | None = None  # other samples that the chosen plan is verified on
     holdout_labels: str | Path | None = None
-    limit: int | None = None
+    limit: int | None = None  # number of samples used of each source, drawn from all of them; None for all
 
 
 @dataclass(frozen=True)
 class TuneFiles:
-    """Files that a tuning writes; None for those that are not wanted.
+    """Files that a tuning writes; None for those that are not wanted."""
 
-    Attributes:
-        model: the quantized model, written only when the target is met.
-        save_plan: the best plan, whether it meets the target or not.
-    """
-
-    model: Path | None = None
-    save_plan: Path | None = None
+    model: Path | None = None  # the quantized model, written only when the target is met
+    save_plan: Path | None = None  # the best plan, whether it meets the target or not
 
 
 @dataclass(frozen=True)

@@ -22,18 +22,12 @@ from ..evaluation.runtimes import run
 
 @dataclass(frozen=True, eq=False)
 class RunSamples:
-    """Samples with the float model's outputs on them, all in memory.
-
-    Attributes:
-        samples: inputs of the model.
-        float_outputs: of the float model, in the order of the samples.
-        state: the inputs that a model is fed of its own step before, with the names of the outputs; none
-            where each sample stands alone, with the state of the float model.
-    """
+    """Samples with the float model's outputs on them, all in memory."""
 
     samples: tuple[Sample, ...]
-    float_outputs: tuple[Outputs, ...]
+    float_outputs: tuple[Outputs, ...]  # of the float model, in the order of the samples
     _: KW_ONLY
+    # Input -> output of the model's own step before; none where each sample has the float model's state.
     state: Mapping[str, str] = field(default_factory=dict)
 
     def subset(self, positions: Sequence[int]) -> RunSamples:
@@ -56,11 +50,7 @@ def outputs_of(
     side_by_side: int = 1,
     state: Mapping[str, str] = MappingProxyType({}),
 ) -> list[Outputs]:
-    """Return the outputs of a model on samples that are arrays, no sequences or maps; raises ModelError.
-
-    `name` is the model in errors. `state` maps inputs to outputs of the model's own step before
-    (`runs_with_own_state`).
-    """
+    """Return the outputs of a model on samples that are arrays, no sequences or maps; raises ModelError."""
     names = [output.name for output in session.get_outputs()]
 
     def outputs(sample: Sample) -> Outputs:
@@ -84,11 +74,7 @@ def run_samples(
     *,
     notes: bool = True,
 ) -> RunSamples:
-    """Read the first `limit` samples (None: all) and run the float model on them.
-
-    `notes` prints assumptions about the data. Raises DataError if the data are wrong, or there are none, and
-    ModelError if onnxruntime fails.
-    """
+    """Read the first `limit` samples (None: all) and run the float model on them."""
     samples = samples_in_memory(model, data, limit, notes=notes)
     return RunSamples(samples, tuple(outputs_of(session, samples, "float model", side_by_side)))
 

@@ -19,21 +19,13 @@ SPEED = OptionalModule("the check of speed", "quantizer.plugins.tune.speed_check
 
 @dataclass(frozen=True)
 class Change:
-    """Another plan.
+    """Another plan."""
 
-    Attributes:
-        sentence: what is done, for people.
-        regions: nodes that fall back to float because they are slower in int8.
-        floats: further nodes that stay float, each with the reason.
-        usual: nodes that are written in the usual way, not in the target's.
-        timed: whether nodes are quantized whose plan was predicted to save too little as a whole.
-    """
-
-    sentence: str
-    regions: tuple[FloatRegion, ...] = ()
-    floats: FloatReasons = field(default_factory=dict)
-    usual: frozenset[str] = frozenset()
-    timed: bool = False
+    sentence: str  # what is done, for people
+    regions: tuple[FloatRegion, ...] = ()  # nodes that fall back to float because they are slower in int8
+    floats: FloatReasons = field(default_factory=dict)  # further nodes that stay float, each with the reason
+    usual: frozenset[str] = frozenset()  # nodes that are written in the usual way, not in the target's
+    timed: bool = False  # whether nodes are quantized whose plan was predicted to save too little as a whole
 
     @property
     def key(self) -> tuple[frozenset[str], frozenset[str]]:
@@ -44,33 +36,19 @@ class Change:
 
 @dataclass(frozen=True)
 class SpeedCheck:
-    """The latencies that the check of speed measured, and its changes.
+    """The latencies that the check of speed measured, and its changes."""
 
-    Attributes:
-        options: on what it was measured, and what had to be reached.
-        before: float against the plan as it was made.
-        after: float against the plan as it is now; `before` when nothing was changed.
-        fallback: the regions that fell back to float, in this order.
-        trials: plans that were made and timed besides the first.
-        reasons: where the time went, in sentences, when float was faster still; else empty.
-        unfused: nodes that the plan has in integers and onnxruntime computes in float nevertheless.
-        undone: what else onnxruntime executed otherwise than first planned, at a loss, in sentences.
-        changes: the changes that made the model faster, in this order.
-        left_float: how the whole model was left in float at last, as a sentence; "" where it was not.
-        timed: the nodes of the plan as it is now; None for a model left in float.
-    """
-
-    options: SpeedCheckOptions
-    before: Latency
-    after: Latency
-    fallback: tuple[FloatRegion, ...]
-    trials: int
-    reasons: tuple[str, ...]
-    unfused: tuple[str, ...]
-    undone: tuple[str, ...] = ()
-    changes: tuple[Change, ...] = ()
-    left_float: str = ""
-    timed: TimedNodes | None = None
+    options: SpeedCheckOptions  # on what it was measured, and what had to be reached
+    before: Latency  # float against the plan as it was made
+    after: Latency  # float against the plan as it is now; `before` when nothing was changed
+    fallback: tuple[FloatRegion, ...]  # the regions that fell back to float, in this order
+    trials: int  # plans that were made and timed besides the first
+    reasons: tuple[str, ...]  # where the time went, in sentences, when float was faster still; else empty
+    unfused: tuple[str, ...]  # planned in integers, computed in float nevertheless
+    undone: tuple[str, ...] = ()  # what else was executed otherwise than first planned, at a loss
+    changes: tuple[Change, ...] = ()  # the changes that made the model faster, in this order
+    left_float: str = ""  # how the whole model was left in float at last, as a sentence; "" where it was not
+    timed: TimedNodes | None = None  # the nodes of the plan as it is now; None for a model left in float
 
     @property
     def slower(self) -> bool:

@@ -15,14 +15,12 @@ MIN_GAIN = 0.1
 
 
 def gains_nothing(verdict: Verdict) -> bool:
-    """Whether a model is less than `MIN_GAIN` smaller and less than that faster, measured or else predicted.
-    An unknown speed is no reason against it."""
+    """Whether a model is known to be less than `MIN_GAIN` smaller, and less than that faster."""
     return verdict.cost.speedup is not None and verdict.cost.gain < MIN_GAIN
 
 
 def is_in_vain(verdict: Verdict) -> bool:
-    """Whether another model is to be written: nothing is quantized, or it is not good and gains nothing. A
-    good one that is hardly smaller or faster is graded fair (`verdict.brings_nothing`)."""
+    """Whether another model is to be written: nothing is quantized, or it is not good and gains nothing."""
     return is_float(verdict) or (verdict.grade in ("fair", "poor") and gains_nothing(verdict))
 
 
@@ -43,11 +41,7 @@ def why_in_vain(verdict: Verdict) -> str:
 
 
 def takes_its_place(weights_only: Verdict, verdict: Verdict) -> bool:
-    """Whether the model with only quantized weights is written in place of one in vain, not the float model.
-
-    It is smaller, not slower, and graded better. In place of float it may have no grade, since an output that
-    cannot be graded is no reason against a plan.
-    """
+    """Whether the model with only quantized weights is written in place of one in vain, not float's."""
     if is_float(verdict):
         is_nearer = weights_only.grade == "none" or ORDER[weights_only.grade] < ORDER["fair"]
     else:

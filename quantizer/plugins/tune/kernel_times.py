@@ -79,23 +79,14 @@ KernelTime = tuple[str, tuple[float, ...], float]
 
 @dataclass(frozen=True)
 class Overheads:
-    """Microseconds that are no kernel's.
+    """Microseconds that are no kernel's."""
 
-    Attributes:
-        run: of a run, whatever its nodes.
-        reading: that the profiler adds to the time of a node.
-    """
-
-    run: float
-    reading: float
+    run: float  # of a run, whatever its nodes
+    reading: float  # that the profiler adds to the time of a node
 
 
 def measured_costs(target: Target, threads: int, progress: Progress | None = None) -> CostTable:
-    """Run every network and return the times of its kernels on this machine; progress is per network.
-
-    The target must be onnxruntime on a processor like this one, else ConfigError is raised. `threads` are
-    inside an operator.
-    """
+    """Run every network and return the times of its kernels on this machine; progress is per network."""
     check_machine(target)
     times: dict[str, dict[tuple[float, ...], list[float]]] = defaultdict(lambda: defaultdict(list))
     nets, overheads = all_nets(), measured_overheads(threads)
@@ -131,10 +122,7 @@ def check_machine(target: Target) -> None:
 
 
 def kernel_times(net: Net, target: Target, threads: int, overheads: Overheads) -> Iterator[KernelTime]:
-    """Run a network in float and quantized, and yield the times of the kernels that are measured in it.
-
-    The mean of nodes of one kernel and size: by the profiler some of them take one microsecond more.
-    """
+    """Run a network in float and quantized, and yield the times of the kernels that are measured in it."""
     times: dict[tuple[str, tuple[float, ...]], list[float]] = defaultdict(list)
     for kernel, sizes, microseconds in _node_times(net, target, threads, overheads):
         times[kernel, sizes].append(microseconds)
@@ -199,12 +187,7 @@ def _node_times(net: Net, target: Target, threads: int, overheads: Overheads) ->
 def by_clock(
     nodes: tuple[ExecutedNode, ...], path: Path, net: Net, threads: int, overheads: Overheads
 ) -> tuple[ExecutedNode, ...]:
-    """Return executed nodes with times that add up to a run without the profiler.
-
-    Each is shorter by the same time; if the nodes are long, by the time that the profiler takes of small
-    ones. The nodes have the profiler's times, `path` is the file of their model, and `overheads` belong to no
-    node.
-    """
+    """Return executed nodes with times that add up to a run without the profiler, `overheads` taken off."""
     total, reading = sum(node.microseconds for node in nodes), overheads.reading
     if total < LONG_NODE * len(nodes):
         reading = (total - run_time(path, net, threads) + overheads.run) / len(nodes)
@@ -286,11 +269,7 @@ def _node_plan(node: Node, graph: Graph, target: Target, net: Net) -> NodePlan:
 
 
 def weight_times(target: Target, threads: int, overheads: Overheads) -> Iterator[KernelTime]:
-    """Yield the time that reading a megabyte of weights adds to a product, in microseconds.
-
-    The sizes are the rows of the product and the megabytes of all weights of the model: those of a small
-    model stay in a cache, which are the times of the other networks.
-    """
+    """Yield the microseconds that a megabyte of weights adds to a product, by its rows and all megabytes."""
     in_cache: dict[tuple[str, float], float] = {}  # of the smallest model, which comes first
     for net in memory_nets():
         times = [
@@ -305,12 +284,7 @@ def weight_times(target: Target, threads: int, overheads: Overheads) -> Iterator
 
 
 def packed_times(target: Target, threads: int) -> Iterator[KernelTime]:
-    """Yield the times of products with packed weights of 4 and 8 bits, as onnxruntime's MatMulNBits has them.
-
-    With the float and the dynamic product of the same sizes, which ran in turns with them. Blocks of 4
-    bits have 32 elements and zero points, those of 8 bits are as long as they can be, as weight-only
-    plans have them unasked. Activations are rounded in the kernel (accuracy_level 4).
-    """
+    """Yield the times of products with packed weights, by the clock: the profiler's reading takes longer."""
     if target.weight_implementations.get("MatMul") != ROUNDS_IN_KERNEL:
         return
     for inner, columns, rows in itertools.product(WIDTHS, WIDTHS, ROWS):
@@ -342,12 +316,7 @@ def packed_times(target: Target, threads: int) -> Iterator[KernelTime]:
 
 
 def recurrent_times(target: Target, threads: int, nets: Iterable[Net] | None = None) -> Iterator[KernelTime]:
-    """Yield the times of recurrent operators, in float and dynamic; None for `nets` is `recurrent_nets`.
-
-    The clock measures them, not the profiler, which reads it at every node of every step of an operator
-    written as a Scan. The fixed cost of a run is that of a model with the same input whose only node does
-    nothing.
-    """
+    """Yield the times of recurrent operators, by the clock: the profiler reads every node of every step."""
     clock = time.thread_time if threads == 1 else time.perf_counter
     for net in recurrent_nets() if nets is None else nets:
         model = ir.from_proto(net.model())
@@ -384,11 +353,7 @@ def recurrent_times(target: Target, threads: int, nets: Iterable[Net] | None = N
 
 
 def product_model(inner: int, columns: int, kind: str, copies: int) -> onnx.ModelProto:
-    """Return products with one weight [inner, columns], each with a separate input.
-
-    `kind` is "float", "packed4", "packed8", or "dynamic", which quantizes activations at run time as plans
-    write it.
-    """
+    """Return products "float", "packed4", "packed8" or "dynamic" with one weight, each with its own input."""
     rng, dtype, make_node = np.random.default_rng(1), onnx.TensorProto.FLOAT, helper.make_node
     arrays: dict[str, npt.NDArray[Any]]
     if kind == "float":
@@ -432,10 +397,7 @@ def product_model(inner: int, columns: int, kind: str, copies: int) -> onnx.Mode
 
 
 def measured_overheads(threads: int) -> Overheads:
-    """Return the time of a run beyond its nodes, and of the profiler's reading of a node.
-
-    They follow from chains of two lengths of nodes that do next to nothing.
-    """
+    """Return the time of a run beyond its nodes, and of the profiler's reading of a node."""
     lengths, runs, read = (16, 64), list[float](), list[float]()
     for length in lengths:
         net = Net((1, 16))

@@ -16,13 +16,7 @@ from .kernel_times import measured_costs
 def measure_target(
     target: Recipe | str | Path, output: PathLike, *, threads: int = 1, progress: Progress | None = None
 ) -> CostTable:
-    """Measure the times of a target's kernels on this machine, and write the table to a JSON file.
-
-    Networks of one operator each are run in float and quantized. It takes a few minutes, during which nothing
-    else should run. The target's runtime is onnxruntime, on a processor like this one. A table holds for one
-    number of `threads` inside an operator. Raises ConfigError if there is no such target, or it is for
-    another machine.
-    """
+    """Measure the times of a target's kernels on this machine, and write the table to a JSON file."""
     check_outputs([output], FilesRead((), (target,)))
     recipe = target if isinstance(target, Recipe) else load_recipe(target)
     table = measured_costs(recipe.target, threads, progress)

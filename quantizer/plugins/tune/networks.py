@@ -83,34 +83,19 @@ def memory_nets() -> Iterator[Net]:
 
 @dataclass
 class Net:
-    """A network that is being built, whose nodes follow each other.
+    """A network that is being built, whose nodes follow each other."""
 
-    Attributes:
-        shape: of the graph input x.
-        context: ":blocked" where the measured nodes find blocks of channels, as convolutions make them, and
-            "" for the usual layout; a part of the names of their kernels.
-        float_operators: operators that stay float in the quantized form though they need not.
-        dynamic: whether products are quantized dynamically.
-        measures_conversions: whether the conversions between its nodes are measured, and no node.
-        output: name of the tensor that the last node computes.
-        nodes: in order.
-        constants: arrays by name.
-        weights: shapes of constants with random values, by name; these are made when they are needed.
-        inputs: shapes of the graph inputs besides x, by name.
-        measured_nodes: names of the nodes whose times are used.
-    """
-
-    shape: tuple[int, ...]
-    context: str = ""
-    float_operators: tuple[str, ...] = ()
+    shape: tuple[int, ...]  # of the graph input x
+    context: str = ""  # ":blocked" if measured nodes find blocks of channels; part of their kernels' names
+    float_operators: tuple[str, ...] = ()  # that stay float in the quantized form though they need not
     dynamic: bool = False
-    measures_conversions: bool = False
-    output: str = "x"
+    measures_conversions: bool = False  # whether the conversions between its nodes are measured, and no node
+    output: str = "x"  # name of the tensor that the last node computes
     nodes: list[onnx.NodeProto] = field(default_factory=list)
     constants: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
-    weights: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    inputs: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    measured_nodes: set[str] = field(default_factory=set)
+    weights: dict[str, tuple[int, ...]] = field(default_factory=dict)  # shapes of random constants
+    inputs: dict[str, tuple[int, ...]] = field(default_factory=dict)  # besides x
+    measured_nodes: set[str] = field(default_factory=set)  # names of the nodes whose times are used
 
     def add(self, op: str, *more: str, measure: bool = True, **attributes: Any) -> Net:
         """Append a node that reads the output of the one before it, and the names in `more`."""
@@ -214,10 +199,7 @@ def convolutions() -> Iterator[Net]:
 def _to_and_fro(
     a: int, b: int, sides: tuple[int, ...], kernel: tuple[int, ...], batch: int = 1
 ) -> Iterator[Net]:
-    """Yield convolutions from `a` to `b` channels and back.
-
-    None that would take too long, or whose kernel is twice as long as the picture.
-    """
+    """Yield convolutions from `a` to `b` channels and back."""
     if batch * a * b * np.prod(sides) * np.prod(kernel) > MOST_PRODUCTS or max(kernel) > 2 * max(sides) + 1:
         return
     net = Net((batch, a, *sides)).conv(a, b, kernel, measure=False)
@@ -250,11 +232,7 @@ def depthwise_convolutions() -> Iterator[Net]:
 
 
 def wide_windows() -> Iterator[Net]:
-    """Convolutions that copy windows, with few channels: by the height and the width of a window.
-
-    The picture is much wider than all but the longest windows: copies at its border, of windows that are not
-    whole, take longer.
-    """
+    """Convolutions that copy windows, with few channels, in pictures much wider than most windows."""
     for kernel, inputs, outputs, pixels in (
         *itertools.product(((1, 3), (3, 1), (1, 11), (3, 11), (11, 11)), (1, 3), (8, 32), (256, 4096)),
         *itertools.product(((1, 39), (3, 39), (3, 5)), (1, 8), (1, 8, 32), (1024, 8192)),
@@ -273,8 +251,7 @@ def wide_windows() -> Iterator[Net]:
 
 
 def few_channels() -> Iterator[Net]:
-    """Convolutions of few input channels with an own kernel, as folded ones; and of large pictures. No cache
-    can store the copied windows of these pictures."""
+    """Convolutions of few input channels with an own kernel, and of pictures that no cache holds."""
     for kernel, inputs, outputs, pixels in (
         *itertools.product(((1, 3), (3, 3), (5, 5), (3, 11)), (4, 8, 12), (16, 32, 64), (256, 4096, 16384)),
         *itertools.product(((3, 3), (3, 11)), (24, 32, 48), (32, 64, 128), (256, 4096, 16384)),

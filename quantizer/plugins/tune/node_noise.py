@@ -17,30 +17,16 @@ from ...search.attribution import attribute, samples_to_attribute_on
 
 @dataclass(frozen=True)
 class NodeNoise:
-    """The noise of one quantized node, or of the nodes of one look-up table.
+    """The noise of one quantized node, or of the nodes of one look-up table."""
 
-    Attributes:
-        nodes: their names; the last makes the result.
-        op_types: their operators.
-        kind: of the node in the plan.
-        share: of the noise of all nodes at the output that decides, each quantized alone, 0 to 1.
-        sqnr: in dB, of that output with these nodes alone quantized; None where nothing differs.
-        microseconds: by which float is predicted to take longer here, conversions included; None where the
-            target's kernel times are not known.
-        is_run: whether they were run by themselves; else they share the noise of a group of neighbours that
-            was run, as estimated.
-        sqnr_without: in dB, of that output where these nodes and all before them in the ranking are float;
-            None where that was not run, or nothing differs then.
-    """
-
-    nodes: tuple[str, ...]
+    nodes: tuple[str, ...]  # their names; the last makes the result
     op_types: tuple[str, ...]
-    kind: str
-    share: float
-    sqnr: float | None
-    microseconds: float | None
-    is_run: bool = True
-    sqnr_without: float | None = None
+    kind: str  # of the node in the plan
+    share: float  # of the noise of all nodes at the output that decides, each quantized alone, 0 to 1
+    sqnr: float | None  # in dB, of that output with these nodes alone quantized; None where nothing differs
+    microseconds: float | None  # by which float is predicted to take longer here, conversions included
+    is_run: bool = True  # whether they were run by themselves
+    sqnr_without: float | None = None  # dB, with these and all before them in float, if that was run
 
 
 @dataclass(frozen=True, repr=False)
@@ -116,11 +102,7 @@ def sensitivity_of(
     limit: int | None = None,
     provider: str = CPU,
 ) -> Sensitivities:
-    """Attribute the noise of a plan to its nodes.
-
-    `limits` of None are those of the plan; a `limit` of None leaves the number to `samples_to_attribute_on`.
-    Raises DataError if there are no samples, and ModelError if a model cannot be run.
-    """
+    """Attribute the noise of a plan to its nodes."""
     samples = samples_to_attribute_on(model.path, planned, data, limit, provider=provider, notes=True)
     found = attribute(planned, samples, limits, provider=provider)
     op_types = {name_of(node): node.op_type for node in planned.model.graph.all_nodes()}

@@ -36,10 +36,7 @@ the tuning samples alone; it does not; nothing is quantized, or cannot be run.""
 
 
 def halvings(ranking: Sequence[RankedNode]) -> tuple[int, ...]:
-    """Return how many ranked nodes are left float, step by step; the last step leaves one quantized.
-
-    Each step has at most half the noise of the one before; nodes without any count as equal.
-    """
+    """Return how many ranked nodes are left float, step by step; the last step leaves one quantized."""
     noise = [ranked.noise for ranked in ranking]
     noise = noise if any(noise) else [1.0] * len(noise)
     before = rest = sum(noise)
@@ -54,27 +51,16 @@ def halvings(ranking: Sequence[RankedNode]) -> tuple[int, ...]:
 
 @dataclass(eq=False)
 class PlanSearch:
-    """The search for a plan, and the scores on the held-out samples.
+    """The search for a plan, and the scores on the held-out samples."""
 
-    Attributes:
-        run: makes, runs and measures plans.
-        bases: settings to start from, those that were asked for first.
-        verified: scores on the held-out samples, by digest of the plan.
-        predictions: of the objective, by name of the settings; None where no plan can be made.
-        rankings: nodes, those first whose noise is worth most time, by name of the settings.
-    """
-
-    run: TuningRun
-    bases: Sequence[Base]
-    verified: dict[str, Score] = field(default_factory=dict)
+    run: TuningRun  # makes, runs and measures plans
+    bases: Sequence[Base]  # settings to start from, those that were asked for first
+    verified: dict[str, Score] = field(default_factory=dict)  # on held-out samples, by digest of the plan
     predictions: dict[str, float | None] = field(default_factory=dict)
     rankings: dict[str, tuple[RankedNode, ...]] = field(default_factory=dict)
 
     def find(self) -> Trial | None:
-        """Return the best trial, which was scored on the held-out samples; None if nothing can be run.
-
-        If none meets the target on all samples, it is the one with the smallest drop.
-        """
+        """Return the best trial, which was scored on the held-out samples; None if nothing can be run."""
         run, best = self.run, Trial(Candidate(self.bases[0]), None, None, 0, None, None)
         loop: Loop[Candidate, PlannedModel, Trial] = Loop(run.make, run.digest, run.judge, run.goes_on)
         proposers = (self._given, self._as_good, self._halvings, self._slower)
@@ -130,10 +116,7 @@ class PlanSearch:
             yield from self._settings(best, 0.0)
 
     def _settings(self, best: Trial, least: float) -> Iterator[Candidate]:
-        """Yield other settings, the best prediction first.
-
-        If the best trial misses the target, a prediction of at least `least` times that of the best suffices.
-        """
+        """Yield other settings, the best prediction first."""
         for base in self.bases[1:]:
             if base.name not in self.predictions and self.run.goes_on():
                 self.predictions[base.name] = self.run.prediction(Candidate(base))

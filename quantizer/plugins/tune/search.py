@@ -52,12 +52,7 @@ def tune(
     files: TuneFiles | None = None,
     on_trial: OnTrial | None = None,
 ) -> TuneResult:
-    """Find the best plan that meets a quality target, and verify it on held-out samples.
-
-    All samples, and the float model's outputs on them, are in memory. A recipe of None is the default
-    target's. Raises ConfigError, ModelError, ProfileError or DataError with the cause, the place, and the
-    remedy.
-    """
+    """Find the best plan that meets a quality target, and verify it on held-out samples."""
     begin, spent = time.monotonic(), time.process_time()
     files, recipe = files or TuneFiles(), recipe or load_recipe()
     check_without_samples(recipe.config)
@@ -125,11 +120,7 @@ def tune(
 
 
 def objective_in_effect(target: QualityTarget, recipe: Recipe) -> Objective:
-    """Return the requested objective, or latency if times here are the target's, and else int8-share.
-
-    Times are the target's if its runtime runs here. Raises ConfigError if latency was requested, and would be
-    that of another runtime.
-    """
+    """Return the requested objective, or latency if times here are the target's, and else int8-share."""
     if runs_here(recipe.target.name, "onnxruntime", check_provider(target.provider)):
         return target.optimised
     if target.objective == "latency":
@@ -141,10 +132,7 @@ def objective_in_effect(target: QualityTarget, recipe: Recipe) -> Objective:
 
 
 def bases_of(recipe: Recipe, profile: Profile) -> tuple[Base, ...]:
-    """Return the settings to start from: the recipe's own, and others that may be as good or better.
-
-    A profile that has ranges only leaves no choice of calibrators and of noise.
-    """
+    """Return the settings to start from: the recipe's own, and others that may be as good or better."""
     config = recipe.config
     can_choose = has_histograms(profile)
     quick = [name for name, calibrator in CALIBRATORS.items() if not calibrator.is_slow]
@@ -277,11 +265,7 @@ class TuneResult(Presented):
 
 
 def target_met(best: Trial, holdout: Score | None, target: QualityTarget) -> bool:
-    """Return whether a plan meets the target on the tuning samples (its trial) and on the held-out ones.
-
-    No plan does with a truth that does not fit. If the objective is size, one larger than the float model
-    misses it.
-    """
+    """Return whether a plan meets the target on the tuning samples (its trial) and on the held-out ones."""
     on_both = meets(best, target.max_drop) and holdout is not None and holdout.drop <= target.max_drop
     return on_both and not _is_at_chance(best, holdout) and not _is_larger(best, target)
 

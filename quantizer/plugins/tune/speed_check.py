@@ -67,11 +67,7 @@ MIN_NODE_LOSS = 0.01
 def check_speed(
     float_path: Path, facts: PlanningFacts, planned: PlannedModel, options: SpeedCheckOptions
 ) -> tuple[PlannedModel, SpeedCheck]:
-    """Return the fastest plan found, with the reasons of nodes that return to float, and the report.
-
-    `float_path` is the user's file. Raises ConfigError for contradicting options, DataError if there are no
-    samples, and ModelError if a model cannot be run.
-    """
+    """Return the fastest plan found, with the reasons of nodes that return to float, and the report."""
     check_options(options, planned.plan.config.target)
     samples = _feeds(facts, options)
     with temporary_folder() as folder:
@@ -209,17 +205,11 @@ class _Bench:
 
 @dataclass(frozen=True, eq=False)
 class Findings:
-    """The measured times of a plan.
-
-    Attributes:
-        planned: the plan.
-        costs: of its nodes, in integers and in float.
-        overrides: what onnxruntime executes otherwise than planned.
-    """
+    """The measured times of a plan."""
 
     planned: PlannedModel
     costs: Costs
-    overrides: tuple[RuntimeOverride, ...]
+    overrides: tuple[RuntimeOverride, ...]  # what onnxruntime executes otherwise than planned
 
     def lost(self, name: str) -> float:
         """Return the microseconds that a node takes more than in the float model."""
@@ -291,10 +281,7 @@ def slower_regions(findings: Findings) -> Iterator[Change]:
 
 
 def float_neighbours(findings: Findings) -> Iterator[Change]:
-    """Yield the quantized readers in float of a float node that is executed on integers.
-
-    Then there is no conversion after it that onnxruntime could move in front of it.
-    """
+    """Yield the quantized readers in float of a float node that is executed on integers."""
     graph, plan = findings.planned.graph, findings.planned.plan
     for override in findings.overrides:
         if override.planned_float and findings.loses(override.node):

@@ -24,10 +24,7 @@ from ...operators.graph import Graph
 def synthetic_samples(
     specs: Sequence[InputSpec], graph: Graph, profile: Profile, count: int
 ) -> tuple[Inputs, ...]:
-    """Return `count` samples, the same ones each time.
-
-    Raises DataError if the size of a dimension is unknown, or an input is not numeric.
-    """
+    """Return `count` samples, the same ones each time."""
     sizes = _sizes(specs, graph, profile)
     shapes = {spec.name: _shape(spec, profile, sizes) for spec in specs}
     ranges = {
@@ -59,11 +56,7 @@ def _shape(spec: InputSpec, profile: Profile, sizes: Mapping[str, int]) -> tuple
 
 
 def _sizes(specs: Sequence[InputSpec], graph: Graph, profile: Profile) -> dict[str, int]:
-    """Return the sizes of free dimensions that have a name, as far as activations with them show.
-
-    The profile counts elements: one unknown dimension of an activation follows from its count. If each has
-    several, the first one of the inputs is taken for the batch, which is 1.
-    """
+    """Return the sizes of named free dimensions, as far as counts of activations show; the batch is 1."""
     shapes = {name: graph.values[name].shape for name in profile if name in graph.values}
     dims_of = {
         name: tuple(dim if isinstance(dim, int) else dim.value or "" for dim in shape)

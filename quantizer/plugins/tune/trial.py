@@ -66,33 +66,19 @@ KEPT_PLANS = 4
 
 @dataclass(eq=False)
 class TuningRun:
-    """Plans of one float model that are made, run, scored and measured.
-
-    What was calibrated and what else is known of tensors is kept from plan to plan; so are the last plans.
-
-    Attributes:
-        path: the float model's file.
-        prepared, profile, recipe: what plans are made from; the settings of candidates change the recipe's.
-        target: the quality target and the objective.
-        float_session: a session of the float model, on `target.threads` threads.
-        split: the samples.
-        deadline: time of `time.process_time` after which no trial starts; None for none.
-        on_trial: called after each trial.
-        trials: all of them, in order, failed ones too.
-        finished: whether nothing was left out as the time was up.
-    """
+    """Plans of one float model that are made, run, scored and measured."""
 
     path: Path
-    prepared: PreparedModel
+    prepared: PreparedModel  # what plans are made from; the settings of candidates change the recipe's
     profile: Profile
     recipe: Recipe
     target: QualityTarget
-    float_session: ort.InferenceSession
+    float_session: ort.InferenceSession  # a session of the float model, on `target.threads` threads
     split: Split
-    deadline: float | None = None
+    deadline: float | None = None  # time of `time.process_time` after which no trial starts; None for none
     on_trial: OnTrial | None = None
-    trials: list[Trial] = field(default_factory=list)
-    finished: bool = True
+    trials: list[Trial] = field(default_factory=list)  # all of them, in order, failed ones too
+    finished: bool = True  # whether nothing was left out as the time was up
     _facts: dict[tuple[object, ...], PlanningFacts] = field(default_factory=dict, init=False)
     _ranges: dict[tuple[str, str], RangeCache] = field(default_factory=dict, init=False)
     _plans: dict[tuple[str, tuple[str, ...]], PlannedModel] = field(default_factory=dict, init=False)
@@ -134,10 +120,7 @@ class TuningRun:
         return replace(facts, recipe=recipe, config=with_limit(config), range_cache=ranges)
 
     def planned(self, candidate: Candidate) -> PlannedModel:
-        """Return the verified plan of a candidate, with the model that it is lowered from.
-
-        Raises ConfigError or PlanError if it cannot be made.
-        """
+        """Return the verified plan of a candidate, with the model that it is lowered from."""
         key = _key(candidate)
         if key not in self._plans:
             self._plans[key] = plan_from(self.facts(candidate), self._known.get(key, NOTHING))
@@ -157,11 +140,7 @@ class TuningRun:
             return None
 
     def _predicted(self, planned: PlannedModel) -> float:
-        """Return the predicted value of the objective for a plan; larger is better.
-
-        For a target without a table of kernel times the value for latency is the int8 fraction of the
-        arithmetic.
-        """
+        """Return the predicted value of the objective for a plan; larger is better."""
         plan, graph, facts = planned.plan, planned.graph, planned.facts
         if self.target.optimised == "size":
             float_bytes = model_bytes(self.path)
@@ -179,10 +158,7 @@ class TuningRun:
         return improved("ranking of the nodes by their noise", ranked, ())[0]
 
     def lowered(self, planned: PlannedModel) -> LoweredModel:
-        """Return the quantized model of a plan, with findings on parts that its target does not support.
-
-        Raises PlanError if the form cannot write it, and ConfigError if its runtime would refuse it.
-        """
+        """Return the quantized model of a plan, with findings on parts that its target does not support."""
         lowered = lower(planned.model, planned.plan)
         findings = check_conformity(lowered.model, self.recipe.target, "quantized model")
         return replace(lowered, findings=(*lowered.findings, *findings))
@@ -195,12 +171,7 @@ class TuningRun:
             return self.planned(candidate)
 
     def judge(self, candidate: Candidate, planned: PlannedModel, best: Trial) -> Trial:
-        """Return the trial of a plan; see `Loop.judge`.
-
-        If its model cannot be written or run, it is planned again with the nodes at fault in float. Raises
-        WritingError if there is no room, which is no fault of the candidate, and DataError if the outputs
-        cannot be scored.
-        """
+        """Return the trial of a plan; see `Loop.judge`."""
         with self._failures_told(candidate):
             try:
                 trial = self._trial(candidate, planned)
@@ -214,10 +185,7 @@ class TuningRun:
         return trial
 
     def look(self, candidate: Candidate) -> Score:
-        """Return the score of a candidate's model on the held-out samples.
-
-        Raises WritingError if there is no room, and DataError if the outputs cannot be scored.
-        """
+        """Return the score of a candidate's model on the held-out samples."""
         planned, holdout = self.planned(candidate), self.split.holdout
         with temporary_folder() as folder:
             path = self._written(planned, folder)
@@ -308,13 +276,10 @@ def screen_model(
     provider: str = CPU,
     dequantized: bool = False,
 ) -> tuple[Score, float | None]:
-    """Return a quantized model's score, and the SQNR (dB) of the worst channel group of its worst output.
+    """Return a model's score, and the SQNR (dB) of the worst channel group of its worst output, or None.
 
-    If the first third of the samples shows a drop whose whole 95 % interval is above `max_drop` (percentage
-    points), the score is on these, and the others are not run: a plan that is to be chosen is never scored on
-    fewer than all. The SQNR is None if nothing differs. The model runs on one thread, so that its sums do not
-    depend on the number of cores, and as many samples run at the same time. Raises ModelError if it cannot be
-    run, and DataError if it cannot be scored.
+    If the first third shows a drop whose 95 % interval is above `max_drop`, the others are not run. One
+    thread runs the model, so that its sums do not depend on the number of cores.
     """
     session = open_session(str(path), "quantized model", provider=provider, dequantized=dequantized)
     count = len(samples.samples)

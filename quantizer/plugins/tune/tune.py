@@ -213,12 +213,7 @@ def _with_own_profile(
     how: TuneOptions,
     file: Path | None,
 ) -> tuple[Profile, TuningData]:
-    """Return a profile of the samples, and the samples with a quarter held out, like `quantize`.
-
-    The profile is written to the file. With other samples to verify on, the profile is made from all of them.
-    Raises ConfigError for a setting that is not allowed, and DataError if a sample does not fit, or the
-    samples are random.
-    """
+    """Return a profile of the samples, and the samples with a quarter held out, like `quantize`."""
     prepared, show = model.prepared, stages(asked_for(how.progress))
     check_settings(prepared, recipe or load_recipe())
     check_not_random(source_name(data.data), "tuning")

@@ -34,21 +34,13 @@ from ...search.run_samples import RunSamples, outputs_of, samples_in_memory
 
 @dataclass(frozen=True, eq=False)
 class ScoringSamples(RunSamples):
-    """Samples that were run, with the metric to score them with.
-
-    Attributes:
-        metric: gives the scores.
-        truths: what the metric reads of each sample.
-        float_scored: what the metric keeps of the float model's outputs on each sample.
-        scored_at_random: the same with the truth of other rows; None where there were none (`OtherRows`).
-        rows: digests of the rows of each sample; a sample whose inputs are no batch is one row.
-    """
+    """Samples that were run, with the metric to score them with."""
 
     metric: Metric
-    truths: tuple[Any, ...]
-    float_scored: tuple[Any, ...]
-    scored_at_random: tuple[Any, ...]
-    rows: tuple[tuple[str, ...], ...]
+    truths: tuple[Any, ...]  # what the metric reads of each sample
+    float_scored: tuple[Any, ...]  # what the metric keeps of the float model's outputs on each sample
+    scored_at_random: tuple[Any, ...]  # the same with the truth of other rows
+    rows: tuple[tuple[str, ...], ...]  # digests of the rows of each sample
 
     @property
     def data(self) -> DataId:
@@ -68,10 +60,7 @@ class ScoringSamples(RunSamples):
         )
 
     def score(self, outputs: Sequence[Outputs]) -> Score:
-        """Return the score of a quantized model by its outputs on these samples.
-
-        Raises DataError or ModelError if the outputs cannot be scored.
-        """
+        """Return the score of a quantized model by its outputs on these samples."""
         pairs = zip(self.truths, outputs, strict=True)
         quantized = [self.metric.scored(truth, sample_outputs) for truth, sample_outputs in pairs]
         return score_of(
@@ -95,22 +84,14 @@ class ScoringSamples(RunSamples):
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """The samples for tuning, and the held-out ones that the chosen plan is verified on.
+    """The samples for tuning, and the held-out ones that the chosen plan is verified on."""
 
-    Attributes:
-        tuning, holdout: both with the same metric.
-        description: how they were separated, as a sentence.
-    """
-
-    tuning: ScoringSamples
+    tuning: ScoringSamples  # both with the same metric
     holdout: ScoringSamples
     description: str
 
     def overlaps(self, profiled: DataId | None) -> tuple[Finding, ...]:
-        """Return the findings on held-out samples that were used before, so that their score flatters.
-
-        `profiled` is the data that the profile was made from, if known.
-        """
+        """Return the findings on held-out samples that were used before, so that their score flatters."""
         rows = [row for rows in self.holdout.rows for row in rows]
         tuned = {row for rows in self.tuning.rows for row in rows}
         shared = sum(row in tuned for row in rows)
@@ -130,10 +111,7 @@ class Split:
 def read_split(
     session: ort.InferenceSession, model: ir.Model, data: TuningData, side_by_side: int = 1
 ) -> Split:
-    """Read the samples for tuning and the held-out ones.
-
-    Raises ConfigError, DataError or ModelError if samples, labels or metric are wrong.
-    """
+    """Read the samples for tuning and the held-out ones."""
     if (data.holdout_labels is not None) != (data.holdout_data is not None and data.labels is not None):
         raise ConfigError("--holdout-labels: goes with --holdout-data and --labels; give all three")
     other = replace(data, data=data.holdout_data or data.data, labels=data.holdout_labels)
@@ -158,11 +136,7 @@ def read_samples(
     data: TuningData,
     side_by_side: int = 1,
 ) -> ScoringSamples:
-    """Read samples, run the float model on them (`run_samples`) and choose the metric.
-
-    `holdout_data` is ignored. Raises ConfigError for both labels and a metric, DataError if data, labels or
-    metric are wrong, and ModelError if the output is missing, or has no classes.
-    """
+    """Read samples, run the float model on them and choose the metric; `holdout_data` is ignored."""
     if data.labels is not None:
         check_same_again(data.data, model_samples(data.data, model, data.limit, notes=False))
     specs, samples = input_specs(model), samples_in_memory(model, data.data, data.limit)
@@ -199,12 +173,8 @@ def read_samples(
 
 
 def halves(samples: ScoringSamples) -> tuple[ScoringSamples, ScoringSamples]:
-    """Return two halves, for tuning and held out: of each two consecutive samples one goes into each.
-
-    The held-out one is drawn at random, the same in every run: alternating would split data in a regular
-    order (classes in turn) by class. The steps of a sequence stay together. Raises DataError if there are
-    fewer than two samples.
-    """
+    """Return two halves: of each two consecutive samples one, drawn the same way each time; sequences stay
+    whole."""
     units: list[list[int]] = []
     for number, sample in enumerate(samples.samples):
         if sample.step and units:

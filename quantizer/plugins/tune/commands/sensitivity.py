@@ -118,10 +118,7 @@ def command(
 
 
 def sensitivity_text(result: Sensitivities, worst: int | None, made_by: str) -> str:
-    """Return the ranking as a table, after a line about the whole plan; the remedy below it.
-
-    At most `worst` nodes are listed, None for all; `made_by` are the settings of a new plan, in words.
-    """
+    """Return the ranking as a table, after a line about the whole plan; the remedy below it."""
     plan = result.plan or f"a new plan by {made_by} (give the quantized model for its own)"
     nodes = "node" if len(result.nodes) == 1 else "nodes"
     where = f" at output '{result.output}'" if result.output else ""

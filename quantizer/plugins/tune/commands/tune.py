@@ -144,10 +144,7 @@ def trial_text(number: int, trial: Trial, target: QualityTarget) -> str:
 
 
 def tune_text(result: TuneResult, output: Path | None, *, verbose: bool) -> str:
-    """Return the result for people: whether the target is met, the best plan, its scores, its limits.
-
-    `output` is the file for the model; `verbose` adds the split of the samples, and all limits.
-    """
+    """Return the result for people: whether the target is met, the best plan, its scores, its limits."""
     target, best, holdout = result.target, result.best, result.holdout
     if not result.target_met:
         unwritten = "" if output is None else f"; {output} was not written"
