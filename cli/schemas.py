@@ -19,6 +19,7 @@ from msgspec import Meta
 
 from ..profiles.base.extras import OptionalModule
 from ..profiles.base.findings import Finding
+from ..profiles.base.options import ATTRIBUTES, sentences_of
 from ..profiles.records.data_checks import InputCheck, Outlier
 from ..profiles.records.profile import OutputMeaning
 from ..profiles.samples.constants import Constants
@@ -35,7 +36,7 @@ from ..quantizer.plan.plan import OutputCheck, PredictedTime, QuantPlan
 from ..quantizer.plan.store import NOTATION
 from ..quantizer.search.verdict import FloatNodes, Judged
 from ..quantizer.targets.config import QuantConfig
-from ..quantizer.targets.loading import IDENTITY
+from ..quantizer.targets.loading import IDENTITY, ConfigFile
 from ..quantizer.targets.operator_reference import OperatorReference
 from ..quantizer.targets.target import Target, Verified
 from .console import format_of
@@ -226,27 +227,18 @@ def _keys(record: type, without: Collection[str] = ()) -> list[tuple[str, Any, A
     ]
 
 
-Runtime = make_dataclass(
-    "Runtime", _keys(Target, IDENTITY), namespace={"__doc__": "Facts about a runtime."}, frozen=True
-)
+_FACTS = f"Facts about a runtime.{ATTRIBUTES}{(Target.__doc__ or '').partition(ATTRIBUTES)[2]}"
+Runtime = make_dataclass("Runtime", _keys(Target, IDENTITY), namespace={"__doc__": _FACTS}, frozen=True)
 """The fields of `Target` that a file has under `runtime`."""
 
 
-@dataclass(frozen=True)
-class ConfigDocument:
-    """A configuration file: a target, or settings for one."""
-
-    target: Annotated[
-        str, Meta(description="Name; of a packaged target when base and runtime are left out.")
-    ] = ""
-    base: Annotated[str, Meta(description="A packaged target: what is not given here is taken from it.")] = ""
-    description: Annotated[str, Meta(description="One line for people.")] = ""
-    sources: Annotated[tuple[str, ...], Meta(description="Where the facts were read or measured.")] = ()
-    verified: Annotated[
-        Verified | None, Meta(description="Whether models were run there, on what, and when.")
-    ] = None
-    runtime: Runtime | None = None  # type: ignore[valid-type]
-    settings: QuantConfig | None = None
+_IN_FILE = {"runtime": Runtime | None, "settings": QuantConfig | None, "verified": Verified | None}
+ConfigDocument = make_dataclass(
+    "ConfigDocument",
+    [(name, _IN_FILE.get(name, kind), entry) for name, kind, entry in _keys(ConfigFile)],
+    namespace={"__doc__": ConfigFile.__doc__},
+)
+"""A configuration file with its records."""
 
 
 # ---------------------------------------- recipes of preprocessing, by reader
@@ -421,15 +413,9 @@ def _describe(record: dict[str, Any], of_bases: Sequence[str] = ()) -> None:
     own = str(record.get("description", ""))
     record["description"] = " ".join(own.partition(ATTRIBUTES)[0].split())
     for text in (own, *of_bases):
-        attributes = text.partition(ATTRIBUTES)[2]
-        for names, sentence in re.findall(r"^ {8}(\w[\w, ]*): (.*(?:\n {12}.*)*)", attributes, re.MULTILINE):
-            for name in names.split(", "):
-                if name in record["properties"]:
-                    record["properties"][name].setdefault("description", " ".join(sentence.split()))
-
-
-ATTRIBUTES = "\n\n    Attributes:\n"
-"""What stands before the attributes in the docstring of a record."""
+        for name, sentence in sentences_of(text).items():
+            if name in record["properties"]:
+                record["properties"][name].setdefault("description", sentence)
 
 
 def _with_infinities(schema: Any) -> Any:

@@ -1,8 +1,9 @@
 """Options described once: the field of a frozen dataclass says name, type, default, unit, help and group.
 
-    threads: Annotated[int, option("Speed", "Threads inside an operator.", metavar="N")] = 1
+    threads: Annotated[int, option("Speed", metavar="N")] = 1
 
 From such fields follow the options of the command line, the readers of YAML, the JSON Schema and the pages.
+The help is the sentence that the docstring of the dataclass has on the field; one that is computed is given.
 Nothing here is slow to import: `--help` needs it.
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import builtins
 import json
+import re
 import sys
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import MISSING, dataclass, fields, replace
@@ -71,7 +73,7 @@ class Option:
 
 def option(
     group: Group | Literal[""],
-    description: str,
+    description: str = "",
     *,
     words: Collection[str] = (),
     flag: str = "",
@@ -82,11 +84,11 @@ def option(
 ) -> Meta:
     """Return the description of an option; the words may follow from its type, the flag from its name."""
     described = Option(group, description, tuple(words), flag, metavar, takes, least, check)
-    return Meta(description=description, extra={"option": described})
+    return Meta(description=description or None, extra={"option": described})
 
 
 def setting(
-    description: str, *, words: Collection[str] = (), check: Callable[[Any], object] | None = None
+    description: str = "", *, words: Collection[str] = (), check: Callable[[Any], object] | None = None
 ) -> Meta:
     """Return the description of a setting of a file that has no option, only `--set`."""
     return option("", description, words=words, check=check)
@@ -115,10 +117,24 @@ def types_of_function(function: Callable[..., object]) -> Mapping[str, Any]:
     return get_type_hints(function, localns=_Names(function.__module__))
 
 
+ATTRIBUTES = "\n\n    Attributes:\n"
+"""What stands before the attributes in the docstring of a record."""
+
+
+def sentences_of(docstring: str) -> dict[str, str]:
+    """Return the sentence that the docstring of a record has on each of its fields."""
+    entries = re.findall(
+        r"^ {8}(\w[\w, ]*): (.*(?:\n {12}.*)*)", docstring.partition(ATTRIBUTES)[2], re.MULTILINE
+    )
+    return {name: " ".join(text.split()) for names, text in entries for name in names.split(", ")}
+
+
 @cache
 def options_of(record: type) -> Mapping[str, Option]:
     """Return the options of a record, in the order of its fields: those whose type has an `option`."""
-    hints = types_of(record)
+    hints, sentences = types_of(record), dict[str, str]()
+    for base in reversed(record.__mro__):
+        sentences |= sentences_of(base.__doc__ or "")
     options = {}
     for field in fields(record):
         if get_origin(hints[field.name]) is not Annotated:
@@ -130,6 +146,7 @@ def options_of(record: type) -> Mapping[str, Option]:
                 value_kind, words = _kind_and_words(kind)
                 options[field.name] = replace(
                     described,
+                    description=described.description or sentences.get(field.name, ""),
                     words=described.words or words,
                     flag=described.flag or (f"--{field.name.replace('_', '-')}" if described.group else ""),
                     name=field.name,

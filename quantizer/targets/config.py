@@ -137,27 +137,68 @@ FEWEST_IN_BLOCK = 16
 class QuantConfig:
     """Settings of one quantization; every field has one name in YAML, in a plan, as an option and here.
 
-    What each means is the description in its type, which `qprof quantize --help` and `qprof schema config`
-    print.
+    Attributes:
+        target: Runtime that the quantized model is for; its settings hold if none are given. Default: that of
+            this machine's processor.
+        mode: How nodes are quantized: static (activations with parameters from the profile), dynamic
+            (parameters of activations computed at run time), weight-only (quantized weights, float
+            arithmetic), auto (for each node the first of these within the noise budget). Large embedding
+            tables are quantized in every mode.
+        schema: Quantization schema of activations: how a range becomes scale and zero point.
+        activation_type: Type of activations. With a type of floating-point numbers (float8e4m3fn, ...) the
+            data and weights of products (MatMul, Gemm, Conv) have it, and nothing else is quantized.
+        keep_16bit: Activations quantized to 16 bits where the others have 8 (mixed precision): names of
+            tensors or nodes, operator types or globs; a node stands for its inputs and outputs.
+        weight_schema: Quantization schema of weights.
+        weight_type: Type of weights, that of activations where this is one of floating-point numbers; int7 is
+            int8 within -64..63; int4 and uint4 are for mode weight-only (8 bits where the target has no 4-bit
+            kernel).
+        second_type: Further type for the data and weights of products (MatMul, Gemm, Conv): each has this or
+            integers, in whichever what it reads has less noise by the profile; none for integers alone.
+        block_size: Elements along the input axis of a weight that share a scale, in mode weight-only; 0 for
+            the granularity.
+        fit_size: Most that the model may take, such as 900MB, in mode weight-only: each weight has one of all
+            formats that the target takes, those that lose least together and fit (noise at the outputs as
+            measured, where there is a profile), and float where a run shows that these lose too much. least,
+            with a type of few bits: all weights have it; by default embedding tables, and the product after
+            which there is no other weight, have 8 bits.
+        prompt: Tokens of a prompt, which a language model runs together; with answer: in mode weight-only
+            with 8 bits each product is dynamic where that is predicted to be faster for both. 0 for not
+            known.
+        answer: Tokens of an answer, which a language model runs one by one; see prompt.
+        kv_cache: Keys and values that a decoder keeps from step to step (past_key_values, present): float, or
+            int8 where the target takes that, with a calibrated scale for each tensor, or for each element of
+            a head. The model then takes and gives them in int8.
+        float_type: Type of what stays float: float32, or float16 where its range and its 11 bits are enough,
+            in form qdq (the plan says why a node is in float32); inputs and outputs of the model stay as they
+            are. For GPUs: on a CPU it only takes longer.
+        io: What the model takes and gives in place of float: uint8 or int8, as a camera or a chip has them,
+            with scale and zero point in its metadata (qprof.borders).
+        granularity: Scales of a weight: one, or one for each output channel.
+        min_tensor_sqnr: Estimated SQNR in dB below which an activation stays float.
+        min_output_sqnr: Estimated SQNR in dB that every output keeps, whatever it is: nodes stay float until
+            it does; 0 for no limit. In mode weight-only weights of 4 bits get 8 until it does. By default
+            each kind of output has a limit of its own, see output_kind, and none where fit_size is a size or
+            weights have 4 bits.
+        tolerance: Typical error that outputs which are values may have, such as 1%: over what varies in a
+            column, or relative to each value where the model makes magnitudes. The worst column may have five
+            times that, 25% at most. By default 2%, of maps, sequences and vectors 10%, as measured.
+        equalization: Cross-layer equalization of activation channels: auto (with an added Mul where no weight
+            can take the scales), free (only where a weight can), off.
+        bias_correction: Correct biases for the mean error of quantized weights.
+        rounding: Rounding of weights: nearest, gptq (least error at the output of each product), gptaq (the
+            same, and makes up for errors of earlier products); gptq and gptaq need samples (--data).
+        cost_model: Nodes that the target's table of measured kernel times predicts to be slower in int8 than
+            in float, conversions included, stay float, and so do those whose dynamic kernel is slower;
+            channels are padded where that is faster: auto, or off: all that the target can run in int8 is
+            quantized, whatever time it takes.
+        keep_float: Nodes that stay float: names, operator types or globs of names.
+        fix_shapes: Inputs whose free dimensions are fixed, such as x=1x3x224x224: what depends on sizes alone
+            is computed once, and the quantized model takes inputs of this shape only.
     """
 
-    target: Annotated[
-        str,
-        option(
-            "Basic",
-            "Runtime that the quantized model is for; its settings hold if none are given. Default: that of "
-            "this machine's processor.",
-        ),
-    ] = "onnxruntime-x86"
-    mode: Annotated[
-        Mode,
-        setting(
-            "How nodes are quantized: static (activations with parameters from the profile), dynamic "
-            "(parameters of activations computed at run time), weight-only (quantized weights, float "
-            "arithmetic), auto (for each node the first of these within the noise budget). Large embedding "
-            "tables are quantized in every mode.",
-        ),
-    ] = "static"
+    target: Annotated[str, option("Basic")] = "onnxruntime-x86"
+    mode: Annotated[Mode, setting()] = "static"
     form: Annotated[
         FormName,
         option(
@@ -165,13 +206,7 @@ class QuantConfig:
             f"Output format: {', '.join(f'{name} ({form.summary})' for name, form in FORMS.items())}.",
         ),
     ] = "qdq"
-    schema: Annotated[
-        SchemaName,
-        option(
-            "Calibration and precision",
-            "Quantization schema of activations: how a range becomes scale and zero point.",
-        ),
-    ] = "asymmetric"
+    schema: Annotated[SchemaName, option("Calibration and precision")] = "asymmetric"
     calibrator: Annotated[
         str,
         option(
@@ -183,137 +218,27 @@ class QuantConfig:
             check=parse_calibrator,
         ),
     ] = "mse"
-    activation_type: Annotated[
-        ActivationType,
-        setting(
-            "Type of activations. With a type of floating-point numbers (float8e4m3fn, ...) the data and "
-            "weights of products (MatMul, Gemm, Conv) have it, and nothing else is quantized.",
-        ),
-    ] = "uint8"
-    keep_16bit: Annotated[
-        tuple[str, ...],
-        option(
-            "Calibration and precision",
-            "Activations quantized to 16 bits where the others have 8 (mixed precision): names of tensors or "
-            "nodes, operator types or globs; a node stands for its inputs and outputs.",
-            metavar="NAME|TYPE|GLOB",
-        ),
-    ] = ()
-    weight_schema: Annotated[
-        SchemaName,
-        setting("Quantization schema of weights."),
-    ] = "symmetric"
-    weight_type: Annotated[
-        WeightType,
-        setting(
-            "Type of weights, that of activations where this is one of floating-point numbers; int7 is int8 "
-            "within -64..63; int4 and uint4 are for mode "
-            "weight-only (8 bits where the target has no 4-bit kernel).",
-        ),
-    ] = "int8"
-    second_type: Annotated[
-        Literal["none", FloatType],
-        setting(
-            "Further type for the data and weights of products (MatMul, Gemm, Conv): each has this or "
-            "integers, in whichever what it reads has less noise by the profile; none for integers alone.",
-        ),
-    ] = "none"
-    block_size: Annotated[
-        int,
-        Meta(ge=0),
-        setting(
-            "Elements along the input axis of a weight that share a scale, in mode weight-only; 0 for the "
-            "granularity.",
-            check=_check_block_size,
-        ),
-    ] = 0
-    fit_size: Annotated[
-        str,
-        setting(
-            "Most that the model may take, such as 900MB, in mode weight-only: each weight has one of all "
-            "formats that the target takes, those that lose least together and fit (noise at the outputs as "
-            "measured, where there is a profile), and float where a run shows that these lose too much. "
-            "least, with a type of few bits: all weights have it; by default embedding tables, and the "
-            "product after which there is no other weight, have 8 bits.",
-            check=lambda text: size_in_bytes(text) if text else None,
-        ),
-    ] = ""
-    prompt: Annotated[
-        int,
-        Meta(ge=0),
-        setting(
-            "Tokens of a prompt, which a language model runs together; with answer: in mode weight-only "
-            "with 8 bits each product is dynamic where that is predicted to be faster for both. 0 for not "
-            "known.",
-        ),
-    ] = 0
-    answer: Annotated[
-        int,
-        Meta(ge=0),
-        setting(
-            "Tokens of an answer, which a language model runs one by one; see prompt.",
-        ),
-    ] = 0
-    kv_cache: Annotated[
-        Literal["float", "int8", "int8-per-channel"],
-        option(
-            "Calibration and precision",
-            "Keys and values that a decoder keeps from step to step (past_key_values, present): float, or "
-            "int8 where the target takes that, with a calibrated scale for each tensor, or for each element "
-            "of a head. The model then takes and gives them in int8.",
-        ),
-    ] = "float"
-    float_type: Annotated[
-        RestType,
-        option(
-            "Calibration and precision",
-            "Type of what stays float: float32, or float16 where its range and its 11 bits are enough, in "
-            "form qdq (the plan says why a node is in float32); inputs and outputs of the model stay as they "
-            "are. For GPUs: on a CPU it only takes longer.",
-        ),
-    ] = "float32"
-    io: Annotated[
-        Literal["float", "uint8", "int8"],
-        option(
-            "Output format",
-            "What the model takes and gives in place of float: uint8 or int8, as a camera or a chip has "
-            "them, with scale and zero point in its metadata (qprof.borders).",
-        ),
-    ] = "float"
-    granularity: Annotated[
-        Granularity,
-        setting("Scales of a weight: one, or one for each output channel."),
-    ] = "per-channel"
-    min_tensor_sqnr: Annotated[
-        float,
-        setting(
-            "Estimated SQNR in dB below which an activation stays float.",
-            check=partial(_check_decibels, "min_tensor_sqnr"),
-        ),
-    ] = 0.0
+    activation_type: Annotated[ActivationType, setting()] = "uint8"
+    keep_16bit: Annotated[tuple[str, ...], option("Calibration and precision", metavar="NAME|TYPE|GLOB")] = ()
+    weight_schema: Annotated[SchemaName, setting()] = "symmetric"
+    weight_type: Annotated[WeightType, setting()] = "int8"
+    second_type: Annotated[Literal["none", FloatType], setting()] = "none"
+    block_size: Annotated[int, Meta(ge=0), setting(check=_check_block_size)] = 0
+    fit_size: Annotated[str, setting(check=lambda text: size_in_bytes(text) if text else None)] = ""
+    prompt: Annotated[int, Meta(ge=0), setting()] = 0
+    answer: Annotated[int, Meta(ge=0), setting()] = 0
+    kv_cache: Annotated[Literal["float", "int8", "int8-per-channel"], option("Calibration and precision")] = (
+        "float"
+    )
+    float_type: Annotated[RestType, option("Calibration and precision")] = "float32"
+    io: Annotated[Literal["float", "uint8", "int8"], option("Output format")] = "float"
+    granularity: Annotated[Granularity, setting()] = "per-channel"
+    min_tensor_sqnr: Annotated[float, setting(check=partial(_check_decibels, "min_tensor_sqnr"))] = 0.0
     min_output_sqnr: Annotated[
-        float | None,
-        option(
-            "Quality",
-            "Estimated SQNR in dB that every output keeps, whatever it is: nodes stay float until it does; 0 "
-            "for no limit. In mode weight-only weights of 4 bits get 8 until it does. By default each kind "
-            "of output has a limit of its own, see output_kind, and none where fit_size is a size or weights "
-            "have 4 bits.",
-            metavar="DB",
-            check=partial(_check_decibels, "min_output_sqnr"),
-        ),
+        float | None, option("Quality", metavar="DB", check=partial(_check_decibels, "min_output_sqnr"))
     ] = None
     tolerance: Annotated[
-        float | None,
-        option(
-            "Quality",
-            "Typical error that outputs which are values may have, such as 1%: over what varies in a column, "
-            "or relative to each value where the model makes magnitudes. The worst column may have five "
-            "times that, 25% at most. By default 2%, of maps, sequences and vectors 10%, as measured.",
-            metavar="SHARE",
-            takes="share",
-            check=_check_tolerance,
-        ),
+        float | None, option("Quality", metavar="SHARE", takes="share", check=_check_tolerance)
     ] = None
     output_kind: Annotated[
         tuple[str, ...],
@@ -323,52 +248,13 @@ class QuantConfig:
             check=split_kinds,
         ),
     ] = ()
-    equalization: Annotated[
-        Literal["auto", "free", "off"],
-        setting(
-            "Cross-layer equalization of activation channels: auto (with an added Mul where no weight can "
-            "take the scales), free (only where a weight can), off.",
-        ),
-    ] = "auto"
-    bias_correction: Annotated[
-        Literal["auto", "off"],
-        setting("Correct biases for the mean error of quantized weights."),
-    ] = "auto"
-    rounding: Annotated[
-        Literal["nearest", "gptq", "gptaq"],
-        option(
-            "Quality",
-            "Rounding of weights: nearest, gptq (least error at the output of each product), gptaq (the "
-            "same, and makes up for errors of earlier products); gptq and gptaq need samples (--data).",
-        ),
-    ] = "nearest"
-    cost_model: Annotated[
-        Literal["auto", "off"],
-        option(
-            "Quality",
-            "Nodes that the target's table of measured kernel times predicts to be slower in int8 than in "
-            "float, conversions included, stay float, and so do those whose dynamic kernel is slower; "
-            "channels are padded where that is faster: auto, or off: all that the target can run in int8 is "
-            "quantized, whatever time it takes.",
-        ),
-    ] = "auto"
-    keep_float: Annotated[
-        tuple[str, ...],
-        option(
-            "Quality",
-            "Nodes that stay float: names, operator types or globs of names.",
-            metavar="NAME|TYPE|GLOB",
-        ),
-    ] = ()
+    equalization: Annotated[Literal["auto", "free", "off"], setting()] = "auto"
+    bias_correction: Annotated[Literal["auto", "off"], setting()] = "auto"
+    rounding: Annotated[Literal["nearest", "gptq", "gptaq"], option("Quality")] = "nearest"
+    cost_model: Annotated[Literal["auto", "off"], option("Quality")] = "auto"
+    keep_float: Annotated[tuple[str, ...], option("Quality", metavar="NAME|TYPE|GLOB")] = ()
     fix_shapes: Annotated[
-        tuple[str, ...],
-        option(
-            "Output format",
-            "Inputs whose free dimensions are fixed, such as x=1x3x224x224: what depends on sizes alone is "
-            "computed once, and the quantized model takes inputs of this shape only.",
-            metavar="NAME=SHAPE",
-            check=split_shapes,
-        ),
+        tuple[str, ...], option("Output format", metavar="NAME=SHAPE", check=split_shapes)
     ] = ()
 
     @property

@@ -77,16 +77,16 @@ SIGNED_SCHEMAS = tuple(n for n, s in SCHEMAS.items() if s.symmetric and not s.un
 
 @dataclass(frozen=True)
 class ConfigFile:
-    """A configuration file as written, and with the entries of its base.
+    """A configuration file: a target, or settings for one.
 
     Attributes:
-        target: name of the target.
-        base: packaged target whose facts and settings hold where none are given, "" for none.
-        description: one line for people.
-        sources: where the facts were read or measured.
-        verified: how they are known, by the names of the fields of `Verified`.
-        runtime: facts about the runtime, by the names of the fields of `Target`.
-        settings: by the names of the fields of `QuantConfig`.
+        target: Name; of a packaged target when base and runtime are left out.
+        base: A packaged target: what is not given here is taken from it.
+        description: One line for people.
+        sources: Where the facts were read or measured.
+        verified: Whether models were run there, on what, and when.
+        runtime: Facts about the runtime, by the names of the fields of `Target`.
+        settings: By the names of the fields of `QuantConfig`.
     """
 
     target: str = ""

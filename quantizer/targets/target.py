@@ -30,27 +30,18 @@ CHAIN_IMPLEMENTATIONS = ("separate", "runtime", "portable")
 class Verified:
     """How the facts about a runtime are known.
 
-    What each field means is the description in its type.
+    Attributes:
+        how: run where written models were run there, or in a simulator or emulator, which tells what is
+            computed and not how fast; rule where the facts were read in its documents or source and written
+            models are checked against them.
+        runtime: What was run or read, with its version: 'onnxruntime 1.32.0, AVX512-VNNI'; with '(correctness
+            only)' where it was not timed.
+        date: The day, such as 2026-11-22.
     """
 
-    how: Annotated[
-        Literal["run", "rule"],
-        Meta(
-            description="run where written models were run there, or in a simulator or emulator, which "
-            "tells what is computed and not how fast; rule where the facts were read in its documents or "
-            "source and written models are checked against them."
-        ),
-    ]
-    runtime: Annotated[
-        str,
-        Meta(
-            description="What was run or read, with its version: 'onnxruntime 1.32.0, AVX512-VNNI'; with "
-            "'(correctness only)' where it was not timed."
-        ),
-    ]
-    date: Annotated[
-        str, Meta(description="The day, such as 2026-11-22.", extra_json_schema={"format": "date"})
-    ]
+    how: Literal["run", "rule"]
+    runtime: str
+    date: Annotated[str, Meta(extra_json_schema={"format": "date"})]
 
     @property
     def title(self) -> str:
@@ -62,302 +53,166 @@ class Verified:
 class ProductLimits:
     """The limits of a runtime's kernel of a product for floating-point data and weights of few bits.
 
-    What each field means is the description in its type.
+    Attributes:
+        sizes: Fewest rows and columns of a matrix, input channels (of a group) and output channels of a
+            convolution.
+        kernel_elements: Most elements of the kernel of a convolution; 0 for no limit.
+        head_sizes: Smallest and largest size of a head where both factors are activations, as in attention;
+            none where the limits above hold for those too.
     """
 
-    sizes: Annotated[
-        int,
-        Meta(
-            ge=1,
-            description="Fewest rows and columns of a matrix, input channels (of a group) and output "
-            "channels of a convolution.",
-        ),
-    ] = 1
-    kernel_elements: Annotated[
-        int, Meta(ge=0, description="Most elements of the kernel of a convolution; 0 for no limit.")
-    ] = 0
-    head_sizes: Annotated[
-        tuple[int, int] | None,
-        Meta(
-            description="Smallest and largest size of a head where both factors are activations, as in "
-            "attention; none where the limits above hold for those too."
-        ),
-    ] = None
+    sizes: Annotated[int, Meta(ge=1)] = 1
+    kernel_elements: Annotated[int, Meta(ge=0)] = 0
+    head_sizes: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True)
 class Target:
     """A runtime, as far as quantization is concerned.
 
-    What each field means is the description in its type, which `qprof schema target` prints.
+    Attributes:
+        name: As in --target.
+        description: One line for people.
+        sources: Where the facts were read or measured.
+        verified: Whether models were run there, on what, and when.
+        activation_types: Integer types of activations that it has kernels for.
+        operators: Operator type to what its integer kernel can return: quantized values, float values
+            (integer inputs, float output) or both; '*' stands for all of the operator table that are not
+            named, but for unary functions. An operator that is not here has no integer kernel.
+        lookup_tables: Operator type to the implementation of its look-up table: runtime, sigmoid, portable or
+            saturating (HardSigmoid and HardSwish as sums and products that saturate); '*' stands for all
+            unary functions not named, 'Chain' for several operators that together are a unary function:
+            separate when each is planned by itself, else runtime or portable.
+        scale_sharing: Scales of the inputs and the output of Concat and similar operators: unified where its
+            kernels want one scale, separate where they requantize each input at no cost, auto for one scale
+            where that costs no tensor more than 1 dB.
+        inter_layer: Activations between quantized nodes: quantized; or float where only products run on
+            integers, and each whose kernel can return float does.
+        implementations: Operator type to the way in which a node is written where conversions around it would
+            make the runtime compute it in float, or with a slow kernel of integers: a pass-through node on
+            integers, as leaky-relu or channels-last, PRelu as saturating, ConvTranspose as sub-pixel
+            convolution, recurrent nodes as a scan over their steps.
+        float_implementations: Operator type to the way in which a float node is written where the runtime
+            would put something slower in its place: clip for one before a conversion that the runtime would
+            move in front of it, sum for an Add that it would fuse with the normalization after it or the
+            product before it, max for a Relu or Clip before a conversion to floating-point numbers of few
+            bits, which onnxruntime leaves out as if these had no values below 0.
+        spellings: Further ways in which nodes may be written, each where the table of kernel times says that
+            it is faster: fused for SiLU and GELU as one operator of the runtime's own, in float; plain-layout
+            for float nodes of a few channels after a convolution, which are computed in whole blocks of
+            channels otherwise; exp-sum and exp-sum-max for a float Softmax along an axis that is not the last
+            as exponentials over their sum, of clipped values or of those less the largest; written-out for
+            float Pow, Div by a constant, Elu, Softplus and Mish as operators that compute the same.
+        unsigned_activations: Whether the kernels want unsigned activations: signed ones are stored as uint8
+            then, with the same scale and the zero point moved by 128, which changes no value.
+        float_elementwise: Whether float operators between integer ones cost no more than the conversions; if
+            not (integer-only hardware), everything that can be quantized is.
+        start_everywhere: Whether quantization starts at every operator that can be quantized, whatever its
+            neighbours are and whether that is faster; if not, at convolutions and matrix products, from which
+            it spreads as far as that saves conversions.
+        weight_types: Integer types of weights that it has kernels for.
+        pairs_in_16_bits: Whether a kernel may add the products of two neighbouring int8 weights in 16 bits,
+            as onnxruntime and OpenVINO do on x86-64 without VNNI: scales of weights are raised so far that no
+            such sum saturates. false keeps the full range, for processors that all have VNNI.
+        float_types: Floating-point types of few bits in which products can read data and weights.
+        float_products: Operator type to the limits of its kernel for these types; no other has one.
+        forms: Output formats that it can read.
+        rest_types: Types that it computes what stays float in, as written.
+        zero_points: any, or zero where it takes zero point 0 only.
+        symmetric_inputs: Operator types whose integer kernel wants zero point 0 in the activations that it
+            reads: always, or where all inputs are activations (MatMul). Such products are worth int8 at a
+            node that reads activations alone, too.
+        joined_inputs: Operator types whose integer kernel misreads some activations that a Concat makes:
+            unsigned, where it takes unsigned ones alone (of any zero point); zero, where it takes zero point
+            0 alone of what is joined along another axis than the last.
+        joined_values_once: Whether it crashes where what a Concat makes, or a Relu behind it, is quantized
+            with a zero point other than 0, and then a second time: that is refused.
+        conv_products: Multiplications for each output element from which int8 pays for the conversions of an
+            ungrouped convolution, where fewer than usual do: float kernels write quantized values.
+        node_products: Multiplications of one sample below which a product is not worth int8 by itself: it
+            takes no longer than a kernel takes to start.
+        bias: int32 (with scale(x) * scale(w)), or float where it reads no integer bias.
+        domains: Operator domains that it knows besides the standard one.
+        opsets: The oldest and the newest opset that it reads, such as [13, 21]; none where its documents name
+            no limit.
+        static_shapes: Whether it wants every dimension of the inputs fixed.
+        full_range: Operator types whose kernels are right only where the parameters of the output cover all
+            that the mathematics allows (0 to 1 for Softmax), whatever was profiled.
+        known_operators: Every standard operator that it can run at all, for runtimes that lack many; empty
+            where that is no concern.
+        kernels_16bit: Operator types with an integer kernel for 16-bit activations; '*' for all.
+        dynamic: Operator types with an integer kernel for dynamic quantization.
+        slower_dynamic: Those of them whose kernel takes longer than float, and how many times as long: they
+            are used in mode dynamic with cost_model off alone.
+        weight_only: Operator type to the integer types in which a float node can have its constant weight, at
+            a gain: a runtime that would dequantize it when it loads the model has none.
+        weight_only_activations: Activations of weight-only products with weights of 4 bits, where the
+            runtime's own operator has kernels for both: int8 (rounded in the kernel, a scale for each block),
+            or float (slower, and closer to float).
+        weight_kernels: Those of them whose kernel reads a quantized weight: of a product one matrix that
+            nothing else reads. The weights of the others are dequantized.
+        weight_implementations: Operator type to the way in which a node with a weight of 4 or 8 bits and
+            float activations is written: runtime for the runtime's own operator (MatMulNBits and
+            GatherBlockQuantized of onnxruntime), in forms qdq and qoperator.
+        int8_caches: Operator types that extend a cache of keys and values in int8: the attention of
+            onnxruntime, and Concat in decoders of standard operators.
+        folds: What it computes once, when it loads the model, where only constants are read: conversions
+            (DequantizeLinear), arithmetic (Cast and Mul, but DequantizeLinear in every run) or nothing.
+            Quantized weights of float nodes cost no time then, and are written so.
+        costs: The table of measured kernel times, by which nodes that would be slower in int8 stay float and
+            channels are padded: name of a packaged one, or a file of qprof measure-target (.json), in the
+            folder of the target's file; empty where none was measured.
+        processors: The processors on which this is the default target; none if the processor that qprof runs
+            on does not matter.
     """
 
-    name: Annotated[str, Meta(description="As in --target.")]
-    description: Annotated[str, Meta(description="One line for people.")] = ""
-    sources: Annotated[tuple[str, ...], Meta(description="Where the facts were read or measured.")] = ()
-    verified: Annotated[
-        Verified | None, Meta(description="Whether models were run there, on what, and when.")
-    ] = None
-    activation_types: Annotated[
-        tuple[IntegerType, ...],
-        Meta(description="Integer types of activations that it has kernels for."),
-    ] = ("uint8", "int8")
-    operators: Annotated[
-        Mapping[str, tuple[KernelOutput, ...]],
-        Meta(
-            description="Operator type to what its integer kernel can return: quantized values, float values "
-            "(integer inputs, float output) or both; '*' stands for all of the operator table that are not "
-            "named, but for unary functions. An operator that is not here has no integer kernel."
-        ),
+    name: str
+    description: str = ""
+    sources: tuple[str, ...] = ()
+    verified: Verified | None = None
+    activation_types: tuple[IntegerType, ...] = ("uint8", "int8")
+    operators: Mapping[str, tuple[KernelOutput, ...]] = field(default_factory=dict)
+    lookup_tables: Mapping[str, LutImplementation] = field(default_factory=dict)
+    scale_sharing: Literal["auto", "unified", "separate"] = "auto"
+    inter_layer: Literal["quantized", "float"] = "quantized"
+    implementations: Mapping[
+        str, Literal["integer", "leaky-relu", "channels-last", "saturating", "sub-pixel", "scan"]
     ] = field(default_factory=dict)
-    lookup_tables: Annotated[
-        Mapping[str, LutImplementation],
-        Meta(
-            description="Operator type to the implementation of its look-up table: runtime, sigmoid, "
-            "portable or saturating (HardSigmoid and HardSwish as sums and products that saturate); '*' "
-            "stands for all unary functions not named, 'Chain' for several operators that together are a "
-            "unary function: separate when each is planned by itself, else runtime or portable."
-        ),
-    ] = field(default_factory=dict)
-    scale_sharing: Annotated[
-        Literal["auto", "unified", "separate"],
-        Meta(
-            description="Scales of the inputs and the output of Concat and similar operators: unified where "
-            "its kernels want one scale, separate where they requantize each input at no cost, auto for one "
-            "scale where that costs no tensor more than 1 dB."
-        ),
-    ] = "auto"
-    inter_layer: Annotated[
-        Literal["quantized", "float"],
-        Meta(
-            description="Activations between quantized nodes: quantized; or float where only products run on "
-            "integers, and each whose kernel can return float does."
-        ),
-    ] = "quantized"
-    implementations: Annotated[
-        Mapping[str, Literal["integer", "leaky-relu", "channels-last", "saturating", "sub-pixel", "scan"]],
-        Meta(
-            description="Operator type to the way in which a node is written where conversions around it "
-            "would make the runtime compute it in float, or with a slow kernel of integers: a pass-through "
-            "node on integers, as leaky-relu or channels-last, PRelu as saturating, ConvTranspose as "
-            "sub-pixel convolution, recurrent nodes as a scan over their steps."
-        ),
-    ] = field(default_factory=dict)
-    float_implementations: Annotated[
-        Mapping[str, Literal["clip", "sum", "max"]],
-        Meta(
-            description="Operator type to the way in which a float node is written where the runtime would "
-            "put something slower in its place: clip for one before a conversion that the runtime would move "
-            "in front of it, sum for an Add that it would fuse with the normalization after it or the "
-            "product before it, max for a Relu or Clip before a conversion to floating-point numbers of few "
-            "bits, which onnxruntime leaves out as if these had no values below 0."
-        ),
-    ] = field(default_factory=dict)
-    spellings: Annotated[
-        tuple[Literal["fused", "plain-layout", "exp-sum", "exp-sum-max", "written-out"], ...],
-        Meta(
-            description="Further ways in which nodes may be written, each where the table of kernel times "
-            "says that it is faster: fused for SiLU and GELU as one operator of the runtime's own, in "
-            "float; plain-layout for float nodes of a few channels after a convolution, which are computed "
-            "in whole blocks of channels otherwise; exp-sum and exp-sum-max for a float Softmax along an "
-            "axis that is not the last as exponentials over their sum, of clipped values or of those less "
-            "the largest; written-out for float Pow, Div by a constant, Elu, Softplus and Mish as operators "
-            "that compute the same."
-        ),
-    ] = ()
-    unsigned_activations: Annotated[
-        bool,
-        Meta(
-            description="Whether the kernels want unsigned activations: signed ones are stored as uint8 "
-            "then, with the same scale and the zero point moved by 128, which changes no value."
-        ),
-    ] = False
-    float_elementwise: Annotated[
-        bool,
-        Meta(
-            description="Whether float operators between integer ones cost no more than the conversions; if "
-            "not (integer-only hardware), everything that can be quantized is."
-        ),
-    ] = False
-    start_everywhere: Annotated[
-        bool,
-        Meta(
-            description="Whether quantization starts at every operator that can be quantized, whatever its "
-            "neighbours are and whether that is faster; if not, at convolutions and matrix products, from "
-            "which it spreads as far as that saves conversions."
-        ),
-    ] = False
-    weight_types: Annotated[
-        tuple[WeightType, ...], Meta(description="Integer types of weights that it has kernels for.")
-    ] = ("int8", "uint8", "int7")
-    pairs_in_16_bits: Annotated[
-        bool,
-        Meta(
-            description="Whether a kernel may add the products of two neighbouring int8 weights in 16 bits, "
-            "as onnxruntime and OpenVINO do on x86-64 without VNNI: scales of weights are raised so far that "
-            "no such sum saturates. false keeps the full range, for processors that all have VNNI."
-        ),
-    ] = False
-    float_types: Annotated[
-        tuple[FloatType, ...],
-        Meta(description="Floating-point types of few bits in which products can read data and weights."),
-    ] = ()
-    float_products: Annotated[
-        Mapping[str, ProductLimits],
-        Meta(description="Operator type to the limits of its kernel for these types; no other has one."),
-    ] = field(default_factory=dict)
-    forms: Annotated[tuple[FormName, ...], Meta(description="Output formats that it can read.")] = tuple(
-        FORMS
-    )
-    rest_types: Annotated[
-        tuple[RestType, ...], Meta(description="Types that it computes what stays float in, as written.")
-    ] = ("float32", "float16")
-    zero_points: Annotated[
-        Literal["any", "zero"], Meta(description="any, or zero where it takes zero point 0 only.")
-    ] = "any"
-    symmetric_inputs: Annotated[
-        Mapping[str, Literal["always", "activations"]],
-        Meta(
-            description="Operator types whose integer kernel wants zero point 0 in the activations that it "
-            "reads: always, or where all inputs are activations (MatMul). Such products are worth int8 at a "
-            "node that reads activations alone, too."
-        ),
-    ] = field(default_factory=dict)
-    joined_inputs: Annotated[
-        Mapping[str, Literal["unsigned", "zero"]],
-        Meta(
-            description="Operator types whose integer kernel misreads some activations that a Concat makes: "
-            "unsigned, where it takes unsigned ones alone (of any zero point); zero, where it takes "
-            "zero point 0 alone of what is joined along another axis than the last."
-        ),
-    ] = field(default_factory=dict)
-    joined_values_once: Annotated[
-        bool,
-        Meta(
-            description="Whether it crashes where what a Concat makes, or a Relu behind it, is quantized "
-            "with a zero point other than 0, and then a second time: that is refused."
-        ),
-    ] = False
-    conv_products: Annotated[
-        int,
-        Meta(
-            description="Multiplications for each output element from which int8 pays for the conversions of "
-            "an ungrouped convolution, where fewer than usual do: float kernels write quantized values."
-        ),
-    ] = 0
-    node_products: Annotated[
-        int,
-        Meta(
-            description="Multiplications of one sample below which a product is not worth int8 by itself: "
-            "it takes no longer than a kernel takes to start."
-        ),
-    ] = 0
-    bias: Annotated[
-        Literal["int32", "float"],
-        Meta(description="int32 (with scale(x) * scale(w)), or float where it reads no integer bias."),
-    ] = "int32"
-    domains: Annotated[
-        tuple[str, ...], Meta(description="Operator domains that it knows besides the standard one.")
-    ] = ()
-    opsets: Annotated[
-        tuple[int, int] | None,
-        Meta(
-            description="The oldest and the newest opset that it reads, such as [13, 21]; none where its "
-            "documents name no limit."
-        ),
-    ] = None
-    static_shapes: Annotated[
-        bool, Meta(description="Whether it wants every dimension of the inputs fixed.")
-    ] = False
-    full_range: Annotated[
-        tuple[str, ...],
-        Meta(
-            description="Operator types whose kernels are right only where the parameters of the output "
-            "cover all that the mathematics allows (0 to 1 for Softmax), whatever was profiled."
-        ),
-    ] = ()
-    known_operators: Annotated[
-        tuple[str, ...],
-        Meta(
-            description="Every standard operator that it can run at all, for runtimes that lack many; empty "
-            "where that is no concern."
-        ),
-    ] = ()
-    kernels_16bit: Annotated[
-        tuple[str, ...],
-        Meta(description="Operator types with an integer kernel for 16-bit activations; '*' for all."),
-    ] = ()
-    dynamic: Annotated[
-        tuple[str, ...], Meta(description="Operator types with an integer kernel for dynamic quantization.")
-    ] = ()
-    slower_dynamic: Annotated[
-        Mapping[str, float],
-        Meta(
-            description="Those of them whose kernel takes longer than float, and how many times as long: "
-            "they are used in mode dynamic with cost_model off alone."
-        ),
-    ] = field(default_factory=dict)
-    weight_only: Annotated[
-        Mapping[str, tuple[WeightType, ...]],
-        Meta(
-            description="Operator type to the integer types in which a float node can have its constant "
-            "weight, at a gain: a runtime that would dequantize it when it loads the model has none."
-        ),
-    ] = field(default_factory=dict)
-    weight_only_activations: Annotated[
-        Literal["int8", "float"],
-        Meta(
-            description="Activations of weight-only products with weights of 4 bits, where the runtime's own "
-            "operator has kernels for both: int8 (rounded in the kernel, a scale for each block), or float "
-            "(slower, and closer to float)."
-        ),
-    ] = "int8"
-    weight_kernels: Annotated[
-        tuple[str, ...],
-        Meta(
-            description="Those of them whose kernel reads a quantized weight: of a product one matrix that "
-            "nothing else reads. The weights of the others are dequantized."
-        ),
-    ] = ()
-    weight_implementations: Annotated[
-        Mapping[str, Literal["runtime"]],
-        Meta(
-            description="Operator type to the way in which a node with a weight of 4 or 8 bits and float "
-            "activations is written: runtime for the runtime's own operator (MatMulNBits and "
-            "GatherBlockQuantized of onnxruntime), in forms qdq and qoperator."
-        ),
-    ] = field(default_factory=dict)
-    int8_caches: Annotated[
-        tuple[str, ...],
-        Meta(
-            description="Operator types that extend a cache of keys and values in int8: the attention of "
-            "onnxruntime, and Concat in decoders of standard operators."
-        ),
-    ] = ()
-    folds: Annotated[
-        Literal["nothing", "arithmetic", "conversions"],
-        Meta(
-            description="What it computes once, when it loads the model, where only constants are read: "
-            "conversions (DequantizeLinear), arithmetic (Cast and Mul, but DequantizeLinear in every run) or "
-            "nothing. Quantized weights of float nodes cost no time then, and are written so."
-        ),
-    ] = "nothing"
+    float_implementations: Mapping[str, Literal["clip", "sum", "max"]] = field(default_factory=dict)
+    spellings: tuple[Literal["fused", "plain-layout", "exp-sum", "exp-sum-max", "written-out"], ...] = ()
+    unsigned_activations: bool = False
+    float_elementwise: bool = False
+    start_everywhere: bool = False
+    weight_types: tuple[WeightType, ...] = ("int8", "uint8", "int7")
+    pairs_in_16_bits: bool = False
+    float_types: tuple[FloatType, ...] = ()
+    float_products: Mapping[str, ProductLimits] = field(default_factory=dict)
+    forms: tuple[FormName, ...] = tuple(FORMS)
+    rest_types: tuple[RestType, ...] = ("float32", "float16")
+    zero_points: Literal["any", "zero"] = "any"
+    symmetric_inputs: Mapping[str, Literal["always", "activations"]] = field(default_factory=dict)
+    joined_inputs: Mapping[str, Literal["unsigned", "zero"]] = field(default_factory=dict)
+    joined_values_once: bool = False
+    conv_products: int = 0
+    node_products: int = 0
+    bias: Literal["int32", "float"] = "int32"
+    domains: tuple[str, ...] = ()
+    opsets: tuple[int, int] | None = None
+    static_shapes: bool = False
+    full_range: tuple[str, ...] = ()
+    known_operators: tuple[str, ...] = ()
+    kernels_16bit: tuple[str, ...] = ()
+    dynamic: tuple[str, ...] = ()
+    slower_dynamic: Mapping[str, float] = field(default_factory=dict)
+    weight_only: Mapping[str, tuple[WeightType, ...]] = field(default_factory=dict)
+    weight_only_activations: Literal["int8", "float"] = "int8"
+    weight_kernels: tuple[str, ...] = ()
+    weight_implementations: Mapping[str, Literal["runtime"]] = field(default_factory=dict)
+    int8_caches: tuple[str, ...] = ()
+    folds: Literal["nothing", "arithmetic", "conversions"] = "nothing"
 
-    costs: Annotated[
-        str,
-        Meta(
-            description="The table of measured kernel times, by which nodes that would be slower in int8 "
-            "stay float and channels are padded: name of a packaged one, or a file of qprof measure-target "
-            "(.json), in the folder of the target's file; empty where none was measured."
-        ),
-    ] = ""
-    processors: Annotated[
-        tuple[ProcessorKind, ...],
-        Meta(
-            description="The processors on which this is the default target; none if the processor that "
-            "qprof runs on does not matter."
-        ),
-    ] = ()
+    costs: str = ""
+    processors: tuple[ProcessorKind, ...] = ()
 
     def has_16bit_kernel(self, op_type: str) -> bool:
         """Whether there is an integer kernel of an operator for 16-bit activations."""
