@@ -121,10 +121,7 @@ def read_npy(source: DataFile, names: Sequence[str], check: CheckHeaders | None 
 
 
 def _headers_of(source: DataFile, names: Sequence[str]) -> Headers:
-    """Return the headers of an `.npz` file by array name, or of an `.npy` file by the one input's name.
-
-    DataError if the file is broken.
-    """
+    """Return the headers of an `.npz` file by array name, or of an `.npy` file by the one input's name."""
     if source.suffix == ".npz":
         with _readable(source, "an .npz file"), source.open() as whole, zipfile.ZipFile(whole) as archive:
             return _npz_headers(source, archive)
@@ -165,10 +162,7 @@ def _size(file: IO[bytes]) -> int:
 
 
 def _header(where: str, file: IO[bytes], size: int) -> ArrayHeader:
-    """Return the header at the start of a file of `size` bytes, if an array can follow it.
-
-    DataError names an array that is not accepted; an error in `BROKEN` means that there is no header.
-    """
+    """Return the header at the start of a file of `size` bytes, if an array can follow it."""
     readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
     version = np.lib.format.read_magic(file)
     if version not in readers:
@@ -262,10 +256,7 @@ def _input_number(name: str) -> int | None:
 
 
 def _sample_files(source: str) -> list[DataFile]:
-    """Return the samples of a folder in natural order, or the one file that `source` names.
-
-    They are `.npz` and `.npy` files, or folders of `input_*.pb`. Hidden files and check samples are skipped.
-    """
+    """Return the samples of a folder in natural order: files, or folders of `input_*.pb`."""
     whole, folder = data_file(source), shown_location(source)
     if whole.suffix in ARRAYS and is_file(source):
         return [whole]
@@ -293,11 +284,7 @@ def _sample_files(source: str) -> list[DataFile]:
 
 
 def _read_data_set(folder: DataFile, names: Sequence[str]) -> Arrays:
-    """Return the `input_*.pb` files of a folder, each an ONNX TensorProto, as one sample.
-
-    If every tensor is named after an input, the names count; if not, input_0.pb is the first input, and so
-    on, as in the test data of ONNX.
-    """
+    """Return `input_*.pb` files as one sample: by their names if all are inputs, else by number."""
     import onnx
     from google.protobuf.message import DecodeError
 
@@ -379,15 +366,7 @@ class ArrayRecipe:
 
 
 def open(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing) -> Samples:
-    """Return the samples of a folder of arrays, or of one file of them.
-
-    A folder contains `.npz` files (arrays named after the inputs), `.npy` files (models with one input),
-    `input_*.pb` as in the ONNX model zoo (one sample), or `test_data_set_*` folders of those.
-
-    A file is one sample, or one row without the axis of rows, or more rows than the model takes at a time
-    (they are split and joined to its batches), or samples along another axis. The reading is a finding. A
-    broken file, pickled objects or arrays that do not fit raise DataError while iterating.
-    """
+    """Return the samples of a folder of arrays, or of one file of them; how rows are taken is a finding."""
     recipe = recipe_of(preprocessing, ArrayRecipe)
     specs, files = tuple(inputs), _sample_files(source)
     place, shown = place_of(source), shown_location(source)

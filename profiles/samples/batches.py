@@ -34,10 +34,7 @@ def of_one_row(inputs: Sequence[InputSpec]) -> tuple[InputSpec, ...]:
 
 
 def in_batches(samples: Samples, inputs: Sequence[InputSpec]) -> Samples:
-    """Return samples with a leading dimension of 1 as the batches that a model takes.
-
-    Rows at the end that do not fill a batch are left out, with a note.
-    """
+    """Return samples of one row as the batches that a model takes; a last partial one is left out."""
     size = fixed_batch(inputs)
     if size == 1:
         return samples

@@ -26,10 +26,7 @@ _LOADING = RLock()
 
 
 def is_function(source: str) -> bool:
-    """Return whether `source` means file.py:function or module:function.
-
-    A folder of that name takes precedence, and so does a part of a file that is not Python, as data.yaml:val.
-    """
+    """Return whether `source` means file.py:function or module:function, and no folder or file."""
     file = source.rpartition(":")[0]
     if os.path.isdir(source) or (os.path.isfile(file) and not file.endswith(".py")):
         return False
@@ -37,10 +34,7 @@ def is_function(source: str) -> bool:
 
 
 def load_function(source: str) -> Callable[[], object]:
-    """Return the function that "module:function" or "file.py:function" names.
-
-    While it is loaded, modules of the current folder can be imported too; for a file, those of its folder.
-    """
+    """Return the function that a source names; it may import modules beside it."""
     match = FUNCTION.fullmatch(source)
     target: Any
     if match is not None and match["file"]:
@@ -78,11 +72,7 @@ class _SourceLoader(SourceFileLoader):
 
 
 def _module_of_file(source: str, file: Path) -> ModuleType:
-    """Return the module of a Python file, which runs the first time only.
-
-    The module's name has a digest of path and content. So files of one name in two folders are two modules,
-    and a file that was changed, as from a notebook, runs again.
-    """
+    """Return the module of a Python file, named by path and content, so that a changed file runs again."""
     path = Path(os.path.realpath(file))
     if not path.is_file():
         raise DataError(f"{source}: there is no file '{file}'; check the path")

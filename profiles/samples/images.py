@@ -39,13 +39,7 @@ Size = int | tuple[int, int]
 
 @dataclass(frozen=True)
 class ImageRecipe:
-    """How a picture becomes the input of a model, in the order of the steps.
-
-    The picture is turned as its EXIF data says, put on `background`, converted to `color`, resized, cropped,
-    multiplied by `scale`, lessened by `mean` and divided by `std`. Height and width, layout and type are
-    those of the model's input; an input of type uint8 takes the pixels as they are, without scale, mean and
-    std.
-    """
+    """How a picture becomes the input of a model; uint8 inputs take pixels without scale, mean and std."""
 
     size: Annotated[
         Size | None,
@@ -288,21 +282,11 @@ PARTS = {
 
 @dataclass(eq=False)
 class ImageEncoder:
-    """Makes samples of pictures, wherever they come from.
-
-    Attributes:
-        recipe: how.
-        spec: the input that takes the picture, as if the model took one row at a time.
-        size: height and width of it; None where they are free and nothing gives them.
-        channels_first: whether channels go before rows of pixels.
-        color: order of the channels.
-        dtype: of the array; the pixels stay as they are where it is uint8.
-        constants: of the other inputs, each with one row where it has an axis of rows.
-    """
+    """Makes samples of pictures, wherever they come from."""
 
     recipe: ImageRecipe
-    spec: InputSpec
-    size: tuple[int, int] | None
+    spec: InputSpec  # as if the model took one row at a time
+    size: tuple[int, int] | None  # height, width; None if they are free and nothing gives them
     channels_first: bool
     color: str
     dtype: np.dtype[Any]
@@ -394,11 +378,7 @@ def _size_text(sides: Sequence[int]) -> str:
 
 
 def image_encoder(preprocessing: Preprocessing, inputs: Sequence[InputSpec]) -> ImageEncoder:
-    """Return an encoder that makes samples of pictures.
-
-    ConfigError if the recipe has to name the input, its size, its layout or the values of other inputs;
-    DataError if no input of the model can take a picture.
-    """
+    """Return an encoder that makes samples of pictures; ConfigError if the recipe leaves something open."""
     where = preprocessing.name
     library("PIL", where, "images")
     recipe = _image_recipe(preprocessing)
@@ -580,11 +560,7 @@ def _loaded(file: IO[bytes], where: str) -> Image:
 
 
 def _upright(image: Image, color: str, background: int | None) -> Image:
-    """Return a picture turned by its EXIF data, in a colour order; bgr is still rgb.
-
-    `background`, 0 to 255, is put behind a transparent picture as by `convert_to_rgb` of transformers 5; None
-    drops transparency. The colour rgba keeps it.
-    """
+    """Return a picture turned by its EXIF data, on a background, in a colour order; bgr is still rgb."""
     from PIL import Image as PillowImage
     from PIL import ImageOps
 
@@ -607,17 +583,11 @@ def _is_transparent(image: Image) -> bool:
 
 @dataclass(frozen=True)
 class Placement:
-    """Where a picture goes in the input of a model, in pixels; heights go before widths.
+    """Where a picture goes in the input of a model, in pixels; heights go before widths."""
 
-    Attributes:
-        resized: height and width of the whole picture.
-        size: height and width of the input.
-        corner: row and column of the resized picture's first pixel; below 0 where it is cropped.
-    """
-
-    resized: tuple[int, int]
-    size: tuple[int, int]
-    corner: tuple[int, int] = (0, 0)
+    resized: tuple[int, int]  # height, width of the whole picture
+    size: tuple[int, int]  # of the input
+    corner: tuple[int, int] = (0, 0)  # row, column of the picture's first pixel; below 0 if it is cropped
 
     @property
     def box(self) -> Box:
@@ -627,11 +597,7 @@ class Placement:
 
 
 def placement(height: int, width: int, recipe: ImageRecipe, size: tuple[int, int] | None) -> Placement:
-    """Return the place of a picture in the input.
-
-    `size` is the height and width for the words `shorter`, `exact`, `letterbox` and `center`; None if the
-    recipe uses none of them.
-    """
+    """Return the place of a picture in the input; `size` is the (height, width) that words stand for."""
 
     def sides_of(step: str | Size) -> tuple[int, int]:
         """Return the height and width of a step: its own, or those that the model has."""

@@ -49,37 +49,22 @@ Transform: TypeAlias = Callable[[Any], object]
 
 @dataclass(frozen=True, eq=False)
 class Transformed:
-    """Data whose items become samples through a function of the user's.
-
-    Attributes:
-        data: as in `WholeData`; of a folder, pictures and lines of text are its items.
-        transform: makes a sample of an item. A picture of a folder comes as `PIL.Image.Image` in RGB, a line
-            as str: transforms of torchvision, processors and tokenizers of Hugging Face take them so.
-    """
+    """Data whose items become samples through a function of the user's."""
 
     data: DataSource | KeptItems
-    transform: Transform
+    transform: Transform  # a picture comes as PIL.Image in RGB, a line of text as str
 
 
 @dataclass(frozen=True)
 class PreprocessedData:
-    """Data of a folder or file, and how samples are made of it; a worker in another process takes it too.
-
-    Attributes:
-        source: the folder or file; every worker must be able to read it.
-        preprocess: a built-in recipe, or the file of one (`load_preprocessing`); None for arrays as they are.
-    """
+    """Data of a folder or file, and how samples are made of it; a worker in another process takes it too."""
 
     source: str
-    preprocess: str | None = None
+    preprocess: str | None = None  # as `load_preprocessing` takes it
 
 
 class KeptItems:
-    """The items of an iterator, for a call that reads its data more than once.
-
-    Each is read from the iterator when it is first asked for, and its arrays are written into a temporary
-    file, which is read from then on; so no more than one is in memory.
-    """
+    """The items of an iterator, which can be read again; their arrays lie in a temporary file."""
 
     def __init__(self, items: Iterator[object]) -> None:
         self._left = items
@@ -131,11 +116,7 @@ def _mapped(item: object, type_: type[R], function: Callable[[R], object]) -> ob
 
 
 def items_of_object(data: Any, *, keep: bool) -> Any:
-    """Return the user's data, with an object that has only `get_next` as an iterator of its items.
-
-    Such an object is a CalibrationDataReader of onnxruntime. With `keep`, iterators become `KeptItems`, which
-    can be read more than once. A table of pandas or polars is refused: it iterates over columns.
-    """
+    """Return the user's data: readers of onnxruntime as iterators, with `keep` as `KeptItems`."""
     if type(data).__name__ == "DataFrame" and hasattr(data, "columns"):
         raise DataError(
             "data: is a DataFrame, which gives columns and no rows; give its values, as "
@@ -152,21 +133,12 @@ WholeData: TypeAlias = DataSource | Transformed | PreprocessedData | KeptItems
 
 @dataclass(frozen=True, eq=False)
 class ChosenSamples:
-    """Some of the samples of data.
-
-    Attributes:
-        data: all of them.
-        positions: of the chosen ones in it, ascending, counted from 0.
-        know_places: whether each sample knows its position, by which truth in the order of all samples is
-            found.
-        marks: of the samples when they were first read (`sample_mark`), by which they are known again; ()
-            where nobody read them.
-    """
+    """Some of the samples of data."""
 
     data: WholeData
-    positions: tuple[int, ...]
-    know_places: bool = False
-    marks: tuple[int, ...] = ()
+    positions: tuple[int, ...]  # ascending
+    know_places: bool = False  # whether samples know their positions, for truth in the order of all
+    marks: tuple[int, ...] = ()  # `sample_mark` of the first reading, if there was one
 
     def some(self, positions: Sequence[int]) -> ChosenSamples:
         """Return those of them at some of their positions, ascending."""
@@ -199,12 +171,7 @@ def source_name(data: DataLike) -> str:
 def open_object(
     data: Any, transform: Transform | None, specs: Sequence[InputSpec], limit: int | None
 ) -> Samples:
-    """Return the samples of an iterable, of a function that returns one, or of one sample itself.
-
-    One sample is a mapping, or, for a model with one input, an array of the input's rank. If `data` has a
-    length and items by number, only the items that `limit` draws are read. Code of the user's that fails
-    raises DataError while iterating.
-    """
+    """Return the samples of an iterable, of a function that returns one, or of one sample itself."""
     if transform is None:
         rank = len(specs[0].shape) if len(specs) == 1 and specs[0].shape is not None else None
         alone = len(specs) == 1 and is_array(data) and getattr(data, "ndim", rank) == rank
@@ -305,11 +272,7 @@ def _samples_of_items(
     limit: int | None = None,
     positions: tuple[int, ...] | None = None,
 ) -> Samples:
-    """Return the items of the user's own code as samples; only those asked for are transformed and checked.
-
-    `items` returns a fresh iterator. `total` is None if only iterating shows the number of samples.
-    `positions` are those of the items among all, if a limit drew them; None if the items are the first.
-    """
+    """Return items as samples; `positions` are those of the items among all, if a limit drew them."""
 
     def iterate(part: slice) -> Iterator[Sample]:
         numbers = count() if positions is None else positions
@@ -332,9 +295,7 @@ def item_arrays(
 ) -> tuple[dict[str, npt.NDArray[Any]], list[Finding]]:
     """Return the arrays of an item, checked against the inputs, and the assumptions made.
 
-    Data sets of trainers contain more than a model takes (labels, names), and their items have no batch axis.
-    Arrays that are no inputs are left out if all inputs are there; if not, one may be a misspelt input. An
-    array that lacks only the first axis becomes a batch of one.
+    Arrays that are no inputs are left out if all inputs are there; a missing batch axis is added.
     """
     if transform is not None:
         with user_code(f"{where}: transform", "repair the transform"):
@@ -360,11 +321,7 @@ def item_arrays(
 
 
 def _arrays_by_input(where: str, item: object, names: Sequence[str]) -> Mapping[Any, object]:
-    """Return copies of the arrays of an item by input name, so that the caller may refill its own.
-
-    An item is a mapping from input name to array; or, for a model with one input, an array; or a tuple or
-    list that begins with one of these, such as the (x, y) of a data loader.
-    """
+    """Return copies of the arrays of an item by input name, so that the caller may refill its own."""
     if isinstance(item, Mapping):
         return {name: _as_array(f"{where}: input '{name}'", value) for name, value in item.items()}
     if is_array(item) and len(names) == 1:
@@ -386,11 +343,7 @@ LABEL_NAMES = ("labels", "label", "y")
 
 
 def classes_at_hand(data: Any, count: int) -> str:
-    """Return the expression that takes classes from the items of an object, as its first item has them.
-
-    They are the second of a pair, or an entry named so. The expression is "" if there are none, if a number
-    is not below `count`, or if the object can be read only once.
-    """
+    """Return the expression that takes classes below `count` from an object's items, or ""."""
     data = data.data if isinstance(data, Transformed) else data
     if isinstance(data, KeptItems | Iterator | str) or not hasattr(data, "__iter__"):
         return ""
@@ -415,10 +368,7 @@ def is_array(value: object) -> bool:
 
 
 def _as_array(where: str, value: object) -> object:
-    """Return a copy of an array-like value as a numpy array; another value unchanged.
-
-    A list of arrays or numbers of one shape, as processors of Hugging Face return, is array-like too.
-    """
+    """Return a copy of an array, or of a list of one shape, as an array; another value unchanged."""
     if isinstance(value, np.ndarray):
         return np.array(value)
     if isinstance(value, list) and value:

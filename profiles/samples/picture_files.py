@@ -46,10 +46,7 @@ CLASS_NAMES = "classes.txt"
 
 
 def image_files(source: str) -> tuple[DataFile, ...]:
-    """Return the pictures of a folder and of the folders in it, in natural order, without hidden ones.
-
-    `source` may be one picture, or a `data.yaml` and its split. DataError if there are none.
-    """
+    """Return the pictures of a folder and of the folders in it, in natural order, without hidden ones."""
     pictures, _ = image_and_other_files(source)
     return pictures
 
@@ -87,20 +84,12 @@ MAX_NOTED_CLASSES = 8
 
 @dataclass(frozen=True, eq=False)
 class FolderClasses:
-    """The classes of the pictures of a folder.
+    """The classes of the pictures of a folder."""
 
-    Attributes:
-        names: of the classes by number; "" for one without a folder.
-        labels: class of each picture, int64, in the order in which `image_files` has them.
-        rule: where the numbers come from, in words.
-        is_order: whether the numbers are the order of the folders, and so right only where there is a folder
-            for each class of the model.
-    """
-
-    names: tuple[str, ...]
-    labels: npt.NDArray[np.int64]
+    names: tuple[str, ...]  # by number; "" for one without a folder
+    labels: npt.NDArray[np.int64]  # in the order of `image_files`
     rule: str
-    is_order: bool
+    is_order: bool  # whether the order of the folders numbers them: right only if each class has one
 
 
 def noted_classes(source: str | os.PathLike[str]) -> FolderClasses:
@@ -119,12 +108,9 @@ def noted_classes(source: str | os.PathLike[str]) -> FolderClasses:
 
 
 def folder_classes(source: str | os.PathLike[str]) -> FolderClasses:
-    """Return the classes of the pictures of a folder.
+    """Return the classes of the pictures of a folder, by `classes.txt` or the names of the folders.
 
-    The number of a class is the line of its folder's name in `classes.txt`, counted from 0. Without that file
-    it is the name itself if the names are exactly the numbers from 0 on, with or without leading zeros. Else
-    it is the folder's place in order: by number if all names are numbers, else alphabetical, as in
-    torchvision and Keras. DataError if there are no pictures, or if one is in no folder of a class.
+    Names that are the numbers from 0 on are the classes; all others are numbered in order.
     """
     root = os.fspath(source)
     paths = [file.name.split("/") for file in image_files(root)]
@@ -181,10 +167,7 @@ def for_evaluation(data: DataLike) -> DataLike:
 
 
 def box_files(source: str) -> dict[str, tuple[Path, Path]]:
-    """Return the file of each picture and the file of its boxes, which need not exist, by the picture's name.
-
-    `source` is `data.yaml:SPLIT`, or `data.yaml` for all splits.
-    """
+    """Return the file of each picture and that of its boxes, which need not exist, by the picture's name."""
     path, split = _path_and_split(source)
     files: dict[str, tuple[Path, Path]] = {}
     for name in [split] if split else [name for name in SPLITS if _data_yaml(path).get(name)]:
@@ -196,10 +179,7 @@ def box_files(source: str) -> dict[str, tuple[Path, Path]]:
 
 
 def data_yaml_names(source: str) -> dict[int, str]:
-    """Return the names of the classes of a `data.yaml` by number; {} if it has none.
-
-    DataError if the file is no such description.
-    """
+    """Return the names of the classes of a `data.yaml` by number; {} if it has none."""
     names = _data_yaml(_path_and_split(source)[0]).get("names")
     if isinstance(names, list):
         names = dict(enumerate(names))
@@ -209,10 +189,7 @@ def data_yaml_names(source: str) -> dict[int, str]:
 
 
 def _files_of_split(source: str) -> tuple[DataFile, ...]:
-    """Return the pictures of a split, in its order; without a name those of train, else of val.
-
-    A picture is named by its path in the data set, so that one name is one picture in all splits.
-    """
+    """Return the pictures of a split, else of train or val, named by their path in the data set."""
     path, split = _path_and_split(source)
     document = _data_yaml(path)
     split = split or next((name for name in SPLITS if document.get(name)), "")

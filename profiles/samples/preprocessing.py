@@ -52,32 +52,19 @@ SIZE = r"[1-9][0-9]{0,4}(x[1-9][0-9]{0,4})?"
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """How data is prepared.
-
-    Attributes:
-        name: as the user gave it, for messages; "" where nothing was given.
-        reader: what it is for: image, text, audio, table, ...; "" for nothing.
-        kind: `RECIPE`, or the kind of file of Hugging Face's: `PREPROCESSOR_CONFIG` or `TOKENIZER`.
-        settings: keys and values, which the reader checks.
-        path: of the file; None for a built-in recipe.
-        state: outputs that are fed back, and the inputs that take them; names with one *, or none.
-    """
+    """How data is prepared."""
 
     name: str = ""
     reader: str = ""
     kind: str = RECIPE
     settings: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     path: Path | None = None
+    # output: input; names with one *, or none
     state: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
 
 def load_preprocessing(text: str | None) -> Preprocessing:
-    """Return the preprocessing that `--preprocess` names; an empty one for None.
-
-    `text` is the name of a built-in recipe, to which a size may be added, as in imagenet:224 or
-    imagenet:192x256 (height, width); or the path of a recipe in YAML, of a `preprocessor_config.json` or of a
-    `tokenizer.json`.
-    """
+    """Return the preprocessing that `--preprocess` names: a recipe (imagenet:192x256), or a file."""
     if text is None:
         return Preprocessing()
     name, _, size = text.partition(":")
@@ -114,11 +101,7 @@ def load_preprocessing(text: str | None) -> Preprocessing:
 
 
 def recipe_of(preprocessing: Preprocessing, record: type[R]) -> R:
-    """Return the settings as a record of a reader.
-
-    The record's fields are annotated with `msgspec.Meta`, whose description lists the allowed values for
-    messages.
-    """
+    """Return the settings as a record of a reader, whose descriptions say which values are allowed."""
     hints = get_type_hints(record, include_extras=True)
     for key, value in preprocessing.settings.items():
         where = f"{preprocessing.name}: {key}"

@@ -90,10 +90,9 @@ def open(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing)
 def random_array(
     spec: InputSpec, shape: tuple[int, ...], generator: np.random.Generator, limits: tuple[float, float]
 ) -> npt.NDArray[np.generic]:
-    """Return random values of an input.
+    """Return random values of an input: floats uniform between the limits.
 
-    Float values are uniform between the limits. Integers that select rows, as token ids do, are drawn from
-    the indices of these; all others are 1, as in an attention mask.
+    Integers that select rows, as token ids do, are drawn from these; all others are 1, as in a mask.
     """
     if spec.dtype.kind == "f" or spec.dtype.name == "bfloat16":
         return np.asarray(generator.uniform(*limits, shape)).astype(spec.dtype)

@@ -23,22 +23,13 @@ from .values import InputSpec, Samples
 
 @dataclass(frozen=True)
 class Reader:
-    """One kind of source.
-
-    Attributes:
-        name: what messages call what it reads.
-        recognises: whether a source is for it; looks at names alone.
-        module: where it is; that of a plug-in may not be installed.
-        record: name of the record there that its recipes are.
-        takes: the words of the recipes that it can use (`reader: image`), its own first.
-        suffixes: of its files in a folder of samples, in lower case.
-    """
+    """One kind of source."""
 
     name: str
-    recognises: Callable[[str], bool]
+    recognises: Callable[[str], bool]  # looks at names alone
     module: OptionalModule
     record: str
-    takes: tuple[str, ...]
+    takes: tuple[str, ...]  # words of the recipes that it can use (`reader: image`), its own first
     suffixes: tuple[str, ...] = ()
 
     @property

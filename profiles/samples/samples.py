@@ -76,12 +76,7 @@ DIGESTS = 1 << 8 * DIGEST_BYTES
 
 
 def data_id(arrays: Mapping[str, npt.NDArray[Any]], specs: Sequence[InputSpec]) -> DataId:
-    """Return the identity of the arrays that are run together; `DataId.merged` joins several.
-
-    If all inputs share a free leading dimension, their rows i together are one sample, so that batching does
-    not matter; if not, all arrays together are one sample. The digest of a sample is blake2b over name, type,
-    shape and little-endian elements of each input, sorted by name. Digests are added modulo 2**128.
-    """
+    """Return the identity of arrays that are run together; `DataId.merged` joins several."""
     return id_of_digests(sample_digests(arrays, specs))
 
 
@@ -96,7 +91,10 @@ def digest_text(number: int) -> str:
 
 
 def sample_digests(arrays: Mapping[str, npt.NDArray[Any]], specs: Sequence[InputSpec]) -> list[int]:
-    """Return the digest of each sample in arrays, which `data_id` adds up."""
+    """Return the digest of each row of a batch, else of all arrays: the sum modulo 2**128 is the identity.
+
+    It is blake2b over name, type, shape and little-endian elements of each input, sorted by name.
+    """
     named = []
     for name in sorted(arrays):
         array = arrays[name]
@@ -136,9 +134,7 @@ MARKED_BYTES = 1 << 16
 def sample_mark(sample: Sample, state: Collection[str] = ()) -> int:
     """Return a checksum that identifies a sample in another reading of the same source.
 
-    It covers names, types, shapes and elements; from a large array only elements spread over it, so that it
-    costs almost nothing beside reading the sample. Inputs in `state` are left out: a model computes them,
-    perhaps with other last bits.
+    Of a large array it covers elements spread over it. Inputs in `state` are computed: last bits may differ.
     """
     mark = 0
     for name in sorted(sample.arrays.keys() - set(state)):
@@ -166,10 +162,7 @@ def _known_again(samples: Samples, marks: Sequence[int]) -> Samples:
 
 
 def check_same_again(data: DataLike, samples: Samples) -> None:
-    """Refuse user code whose first sample differs in a second reading.
-
-    Labels beside it, in the order of the samples, would belong to other samples.
-    """
+    """Refuse user code whose first sample differs in a second reading: labels would be those of others."""
     whole = data.data if isinstance(data, Transformed) else data
     kept = isinstance(whole, ChosenSamples | KeptItems | PreprocessedData | Iterator)
     if kept or (isinstance(whole, str | os.PathLike) and not is_function(os.fspath(whole))):
@@ -189,10 +182,7 @@ def _other_sample(sample: Sample) -> str:
 
 
 def rows_of(sample: Sample, specs: Sequence[InputSpec]) -> Iterator[Sample]:
-    """Yield the rows of a batch, each as a batch of one; a sample that is not a batch unchanged.
-
-    For a model with a fixed batch of 1, `of_batches` returns the inputs that its batches have.
-    """
+    """Yield the rows of a batch, each as a batch of one; a sample that is not a batch unchanged."""
     rows = batch_size(sample.arrays, of_batches(specs))
     if rows is None:
         yield sample
@@ -207,9 +197,7 @@ def batches_of_shape(
 ) -> list[dict[str, npt.NDArray[Any]]]:
     """Return samples in the shapes of inputs: unchanged, or joined to batches of the size that is fixed.
 
-    If an input has a larger first axis, at least two batches are made, in order and from the first sample on
-    again, so that each sample is in one. Samples that differ in another fixed size are left out; so are, in
-    batches, those of other shapes than the first.
+    There are at least two batches, which repeat samples to be full. Samples of other shapes are left out.
     """
     fitting, repeats = [], 1
     for sample in samples:
@@ -277,11 +265,7 @@ def input_specs(model: ir.Model) -> tuple[InputSpec, ...]:
 
 
 def has_rows(model: ir.Model) -> bool:
-    """Return whether the first axis of a model's outputs can be that of the rows of a batch.
-
-    If the model fixes it in all outputs, a free first axis of its inputs is another: that of time, or
-    letters.
-    """
+    """Return whether some output has a free first axis; else a free one of inputs is time or letters."""
     shapes = [value.shape for value in model.graph.outputs]
     return any(shape is None or (len(shape) > 0 and not isinstance(shape[0], int)) for shape in shapes)
 
@@ -298,10 +282,7 @@ def output_specs(model: ir.Model) -> tuple[InputSpec, ...]:
 
 
 def _selected_rows(value: ir.Value) -> Iterator[int]:
-    """Yield the number of rows that an integer tensor selects from, at each operator that it reaches.
-
-    It is the number of ids that an embedding of the model has; 1 if the model does not give it.
-    """
+    """Yield the rows that an integer tensor selects from, at each operator that it reaches; 1 if unknown."""
     for node, index in value.uses():
         if node.op_type in PASSED_ON and index == 0:
             yield from _selected_rows(node.outputs[0])
@@ -333,22 +314,8 @@ def open_samples(
     """Return the samples of a source, in a fixed order.
 
     A source is a folder or file for one of the readers (`registry`), "module:function", or an object of
-    Python: an iterable, or a function without arguments that returns one. Files come in natural order, 2
-    before 10. Items are dicts from input name to array; for a model with one input also arrays; or tuples
-    that begin with one of these, such as (x, y). An array is anything with `__array__` or `__dlpack__`, and
-    is copied; it may lack the batch axis, and a dict may contain more than the inputs.
-
-    Args:
-        limit: number of samples, drawn from all of them (`Samples.drawn`); None for all.
-        by_row: whether the caller runs each row of a batch by itself (`rows_of`): a model with a fixed batch
-            of 1 then takes batches.
-        notes: whether assumptions are noted: not by each of several workers.
-        model: fills in states that go from step to step (`model_samples`); None for none.
-
-    Raises:
-        DataError: the source does not exist or is empty. While iterating: a sample is broken or does not fit
-            the inputs; code of the user's raises; an iterator is read a second time; a chosen sample has
-            changed.
+    Python. `limit` draws samples from all of them (`Samples.drawn`). With `by_row`, a model with a fixed
+    batch of 1 takes batches. `model` fills in states that go from step to step.
     """
     if limit is not None and limit < 1:
         raise DataError(
@@ -424,10 +391,7 @@ def _original_of(value: object, read: Callable[[], Any]) -> Original:
 
 
 def token_decoder(data: DataLike | None, folder: Path | None) -> Callable[[Sequence[int]], str] | None:
-    """Return a function from token ids to their text ("" if it fails); None without a tokenizer.
-
-    The preparation of `data` may name the tokenizer, else it is in the `folder` of the model.
-    """
+    """Return a function from token ids to text, "" if it fails; None without a tokenizer."""
     while isinstance(data, ChosenSamples | Transformed):
         data = data.data
     paths = [] if folder is None else [folder / TOKENIZER]

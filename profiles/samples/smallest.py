@@ -31,15 +31,7 @@ MAX_SAMPLE_BYTES = 1 << 26
 
 @dataclass(frozen=True, order=True)
 class SamplePlace:
-    """Where a sample is.
-
-    Attributes:
-        digest: of its data, as 32 hexadecimal digits.
-        number: of the file or item, counted from 0.
-        row: of the batch in it.
-        rows: how many that batch has.
-        size: by which a sample is extreme.
-    """
+    """Where a sample is: its file or item, its row of so many, and the size by which it is extreme."""
 
     digest: str
     number: int
@@ -49,20 +41,10 @@ class SamplePlace:
 
 
 class SmallestSamples:
-    """Stores the samples of a run with the smallest digests, and the extreme ones, each row as a sample.
-
-    Several threads may note samples. Samples that are equal count as one.
-    """
+    """Stores the samples of a run with the smallest digests, and the extreme ones, by row; thread-safe."""
 
     def __init__(self, count: int, specs: Sequence[InputSpec], *, checks: int = 0, hold: bool = True) -> None:
-        """Begin with none.
-
-        Args:
-            count: least number of samples with the smallest digests that are stored, if there are as many.
-            specs: inputs of the model.
-            checks: number of check samples that are stored, the extreme ones among them.
-            hold: whether their arrays stay in memory; if not, they are read again.
-        """
+        """Store `count` small digests and `checks` check samples; without `hold` arrays are read again."""
         self._count, self._checks = max(count, digest_count(checks)), checks
         self._specs, self._hold, self._lock = specs, hold, Lock()
         self._kept: dict[str, tuple[SamplePlace, Sample | None]] = {}
@@ -117,11 +99,7 @@ class SmallestSamples:
         return tuple(sorted(place for place, _ in self._kept.values()))
 
     def samples(self, source: Samples, count: int | None = None) -> Iterator[tuple[str, Sample]]:
-        """Yield the digests and the samples; those that are not in memory are read again, one at a time.
-
-        A sample that has changed, as functions may return others each time, is left out. `count` is the
-        number of samples with the smallest digests; None for all.
-        """
+        """Yield the digests and the samples, read again if need be, but for those that have changed."""
         missing = defaultdict[int, list[SamplePlace]](list)
         for digest in sorted(self._kept)[:count]:
             place, sample = self._kept[digest]

@@ -42,14 +42,7 @@ GROWING = ("past", "cache")
 
 @dataclass(frozen=True, eq=False)
 class FloatModel:
-    """The float model, as far as states need it.
-
-    Attributes:
-        outputs: what it gives.
-        opened: opens a session, and yields what runs it.
-        folder: where its file is; None for a model in memory.
-        metadata: words that its exporter has written into it.
-    """
+    """The float model, as far as states need it."""
 
     outputs: tuple[InputSpec, ...]
     opened: Callable[[], AbstractContextManager[Run]]
@@ -65,19 +58,11 @@ class FloatModel:
 
 @dataclass(frozen=True, eq=False)
 class FedBack:
-    """An input that takes an output of the run before.
-
-    Attributes:
-        input: its name.
-        output: name of the output.
-        first: what it takes in the first step; None for tokens: the most likely one that the output, scores
-            of shape [..., positions, tokens], gives at its last position. Steps that have a token keep it.
-        spec: of the input.
-    """
+    """An input that takes an output of the run before."""
 
     input: str
     output: str
-    first: npt.NDArray[Any] | None
+    first: npt.NDArray[Any] | None  # in the first step; None for tokens, of which the likeliest is taken
     spec: InputSpec
 
     def value(self, outputs: Arrays, before: npt.NDArray[Any] | None = None) -> npt.NDArray[Any]:
@@ -90,21 +75,14 @@ class FedBack:
 
 
 def next_state(output: npt.NDArray[Any], before: npt.NDArray[Any] | None) -> npt.NDArray[Any]:
-    """Return the value of an input in the next step: the output, or the value before if that is empty.
-
-    A merged decoder returns the keys and values of its encoder in the first step only.
-    """
+    """Return the next state; a merged decoder returns the part of its encoder in the first step only."""
     return before if before is not None and before.size and not output.size else output
 
 
 def fed_back(
     preprocessing: Preprocessing, inputs: Sequence[InputSpec], model: FloatModel | None
 ) -> tuple[FedBack, ...]:
-    """Return the inputs that take outputs of the run before: from the recipe, or by their usual names.
-
-    The recipe's `state` has patterns of outputs, and of the inputs that take them; the constants of these
-    inputs are their values in the first step. Without `state`, only texts use the usual names.
-    """
+    """Return the inputs that take outputs of the run before: by `state`, or, for texts, by usual names."""
     where = f"{preprocessing.name}: state"
     constants: Mapping[str, Any] = preprocessing.settings.get("constants") or {}
     state = preprocessing.state
@@ -179,11 +157,7 @@ STEP_WORDS = (
 
 
 def state_output(spec: InputSpec, outputs: Sequence[InputSpec]) -> str:
-    """Return the output that looks like the value of an input in the next step; "" if none or several do.
-
-    It has the type, the rank and the fixed sizes of the input, and its name except for words such as next:
-    state and stateN, h and hn, cache_in_0 and cache_out_0.
-    """
+    """Return the output that is alike and has the name of an input, but for words such as next; else ""."""
     fitting = [one for one in outputs if _is_alike(spec, one)]
     for numbers in (True, False):
         words = _words(spec.name, numbers=numbers)
@@ -220,10 +194,7 @@ def _words(name: str, *, numbers: bool) -> list[str]:
 
 
 def values_advice(specs: Sequence[InputSpec], values: Mapping[str, object] = MappingProxyType({})) -> str:
-    """Return the keys of a recipe that give inputs their values: states by `state`, others by `constants`.
-
-    `specs` are one input or more without a value; `values` are likely values of some, by name.
-    """
+    """Return the keys of a recipe that give inputs values: states by `state`, others by `constants`."""
     return " and ".join(lines_of_values(specs, values))
 
 
@@ -273,10 +244,7 @@ def _matching_pairs(
 def _empty_state(
     where: str, spec: InputSpec, output: InputSpec, batch_dims: set[int | str | None], model: FloatModel
 ) -> npt.NDArray[Any]:
-    """Return the state before the first step: zeros, of no length along the axis that grows.
-
-    If a cache [batch, heads, past, width] leaves heads and width free, they come from config.json.
-    """
+    """Return the state before the first step: zeros, of no length along the axis that grows."""
     if spec.shape is None or spec.dtype.kind == "O":
         raise ConfigError(
             f"{where}: the model does not say what '{spec.name}' is at first; give it, as constants: "
@@ -313,10 +281,7 @@ def _empty_state(
 def without_state(
     preprocessing: Preprocessing, inputs: Sequence[InputSpec], feedback: Sequence[FedBack]
 ) -> tuple[Preprocessing, tuple[InputSpec, ...]]:
-    """Return the recipe and the inputs for a reader of the steps: those of the model without the states.
-
-    Its `state` maps the names of all outputs that are fed back to their inputs.
-    """
+    """Return the recipe and the inputs for a reader of the steps: those of the model without the states."""
     states = {fed.input for fed in feedback if fed.first is not None}
     settings = dict(preprocessing.settings)
     others = {n: v for n, v in (settings.pop("constants", None) or {}).items() if n not in states}
@@ -337,11 +302,7 @@ def follows(sample: Sample, before: Sample | None) -> bool:
 def runs_with_own_state(
     samples: Iterable[Sample], state: Mapping[str, str], run: Callable[[Sample], Arrays]
 ) -> Iterator[Arrays]:
-    """Yield the outputs of a model that is fed its own state in each step that follows another one.
-
-    `samples` have the state of the float model, which only the first of a sequence uses. `state` has the
-    names of outputs by the inputs that take them; `run` returns at least these outputs.
-    """
+    """Yield the outputs of a model that is fed its own state in each step that follows another one."""
     before: Sample | None = None
     outputs: Arrays = {}
     taken: Arrays = {}
@@ -358,11 +319,7 @@ def runs_with_own_state(
 def with_states(
     samples: Samples, feedback: Sequence[FedBack], specs: Sequence[InputSpec], model: FloatModel
 ) -> Samples:
-    """Return steps with their states, each checked against the inputs.
-
-    The model runs only if a later step of the same sequence is asked for. A sample that is no step of a
-    sequence raises DataError while iterating.
-    """
+    """Return steps with their states; the model runs only if a later step of a sequence is asked for."""
     wanted_outputs = list(dict.fromkeys(fed.output for fed in feedback))
     first = {fed.input: fed.first for fed in feedback if fed.first is not None}
 
@@ -415,10 +372,8 @@ and a state shows only after some."""
 def drawn_steps(steps: Samples, limit: int, *, notes: bool) -> tuple[int, ...]:
     """Return the positions of `limit` steps, ascending, from sequences that are spread over all of them.
 
-    Each sequence gives as many as the others, or all that it has; there are `MIN_SEQUENCES`, or more if these
-    have too few steps. The steps follow each other: in a text from its first step on, which is the prompt; in
-    others from a place that moves from the beginning of the first sequence to the end of the last, for
-    recordings often begin with silence. `steps` are without states; they are read once, to count them.
+    Each sequence gives as many as the others, or all that it has: of a text from its first step on, of others
+    from a place that moves from the beginning of the first sequence to the end of the last.
     """
     starts = []
     total, is_text = 0, False

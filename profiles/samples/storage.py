@@ -35,18 +35,10 @@ SECRETS = re.compile(r"^([\w+.-]+://)[^@]*:[^@]*@|^((?:https?|ftp)://)[^@/]*@")
 
 @dataclass(frozen=True)
 class DataFile:
-    """A file that holds data.
+    """A file that holds data."""
 
-    Attributes:
-        name: its path within the folder or URL that was given, with "/" between folders; of a file that was
-            given itself, the last part of its path. Names samples: the same for a folder and for its copy
-            in a store.
-        location: path, or URL, that opens it.
-        content: where it is held already; None where it is to be read.
-    """
-
-    name: str
-    location: str
+    name: str  # within the folder or URL that was given, with "/"; names samples
+    location: str  # path or URL
     content: bytes | None = field(default=None, repr=False, compare=False)
 
     def __str__(self) -> str:
@@ -196,10 +188,7 @@ def joined(folder: str, name: str) -> DataFile:
 def data_files(source: str, suffixes: Collection[str] = (), *, deep: bool = False) -> tuple[DataFile, ...]:
     """Return the files of a folder in natural order, 2 before 10, and after them those of its folders.
 
-    Hidden ones are skipped. Links are followed: a folder that is reached in several ways is read once, and
-    each name of a file counts, as labels may name it twice. Both are noted. If `source` is a file, it is the
-    only one. `suffixes` are in lower case, with their dot; none for all files. With `deep`, folders in it are
-    searched too.
+    Hidden ones are skipped, links followed. `suffixes` are in lower case with their dot; none for all files.
     """
     if is_file(source):
         return (data_file(source),)
@@ -246,11 +235,7 @@ def _shown_names(source: str, deep: bool, passed: list[str] | None = None) -> It
 
 
 def _local_names(folder: str, deep: bool, passed: list[str] | None = None) -> Iterator[str]:
-    """Yield the names of the files of a folder of this machine, and, with `deep`, of the folders in it.
-
-    A folder that is reached in several ways, by links, is read once: under the name without a link, else
-    under the first in natural order. The other names are appended to `passed`.
-    """
+    """Yield the names of files in a folder; with `deep`, of its folders too, each read once."""
     if not os.path.isdir(folder):
         problem = "is neither file nor folder" if os.path.lexists(folder) else "no such file or folder"
         raise DataError(f"{folder}: {problem}; {ADVICE}")

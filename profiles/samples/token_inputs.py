@@ -42,8 +42,5 @@ USUAL_NAMES: Mapping[str, Role] = {
 
 
 def usual_role(name: str) -> Role | None:
-    """Return the part of a text that an input of a usual name takes; None for another name.
-
-    A path before the name, and a suffix of TensorFlow after a colon, are ignored.
-    """
+    """Return what an input of a usual name takes of a text; a path and TensorFlow's :0 are ignored."""
     return USUAL_NAMES.get(name.rpartition("/")[2].partition(":")[0].lower())

@@ -31,25 +31,15 @@ class ArrayHeader(NamedTuple):
 
 @dataclass(frozen=True)
 class InputSpec:
-    """The name, type and shape that a model expects of one of its inputs.
-
-    Attributes:
-        name: of the graph input.
-        dtype: numpy type of the elements; `object` for strings.
-        shape: a number for a fixed dimension, a name or None for a free one; None for an unknown rank.
-        rows: of what integers select from, such as an embedding; 1 where the model does not say how
-            many, None for what selects nothing.
-        fed_by: name of the output that looks like its value in the next step (`state_output`); "" for none.
-        has_rows: whether a free first axis can be that of the rows of a batch; where no output has a free
-            first axis it is another one, that of time, or of letters.
-    """
+    """The name, type and shape that a model expects of one of its inputs."""
 
     name: str
-    dtype: np.dtype[Any]
-    shape: tuple[int | str | None, ...] | None
+    dtype: np.dtype[Any]  # object for strings
+    shape: tuple[int | str | None, ...] | None  # a name or None for a free size; None for an unknown rank
+    # that integers select from, as in an embedding; 1 if unknown, None if they select nothing
     rows: int | None = None
-    fed_by: str = ""
-    has_rows: bool = True
+    fed_by: str = ""  # output that looks like its value in the next step (`state_output`)
+    has_rows: bool = True  # False if a free first axis is one of time, or of letters
 
     def __str__(self) -> str:
         return f"{type_text(self.dtype)} of shape {shape_text(self.shape)}"
@@ -60,67 +50,37 @@ Box = tuple[float, float, float, float]
 
 
 class OriginalPicture(NamedTuple):
-    """A picture as a person knows it.
-
-    Attributes:
-        content: of a small picture file.
-        media_type: of that file, as "image/jpeg".
-        size: width and height.
-        box: the whole of it as x0, y0, x1, y1 in pixels of the model's input; beyond these where it is
-            cropped. None where that is not known.
-    """
+    """A picture as a person knows it."""
 
     content: bytes
     media_type: str
-    size: tuple[int, int]
-    box: Box | None
+    size: tuple[int, int]  # width, height
+    box: Box | None  # of the whole picture in pixels of the model's input
 
 
 @dataclass(frozen=True, eq=False)
 class Original:
-    """One row of a sample as a person knows it, before arrays were made of it.
+    """One row of a sample as a person knows it, before arrays were made of it."""
 
-    Attributes:
-        input: name of the input that was made of it; "" for several.
-        text: a text, or the fields of a row of a table; "" for what is none.
-        picture: reads the picture, made smaller where a side has more pixels than the number given; None for
-            what is no picture. It raises DataError where the file can no longer be read.
-    """
-
-    input: str = ""
+    input: str = ""  # made of it; "" for several
     text: str = ""
-    picture: Callable[[int], OriginalPicture] | None = None
+    picture: Callable[[int], OriginalPicture] | None = None  # reads it, with sides of at most so many pixels
 
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """One sample: the inputs of a model in one run.
+    """One sample: the inputs of a model in one run."""
 
-    Attributes:
-        name: where it comes from, for messages; the file or folder name, "module:function[3]", or "data[3]".
-        arrays: by input name, in the order of the model's inputs.
-        step: number of the step in its sequence, from 0, where a state goes from step to step; else None.
-        next_tokens: of a text, the token that follows each one of the sample, int64 of shape [tokens],
-            -1 where it ends; None for what is no text, or goes on after it.
-        position: among all samples, counted from 0, where a limit drew it from them; None where the samples
-            are the first ones, or all.
-        originals: that its rows were made of, one for each; () where nobody knows.
-    """
-
-    name: str
-    arrays: Mapping[str, npt.NDArray[Any]]
+    name: str  # file, "module:function[3]", or "data[3]"
+    arrays: Mapping[str, npt.NDArray[Any]]  # in the order of the model's inputs
     _: KW_ONLY
-    step: int | None = None
-    next_tokens: npt.NDArray[np.int64] | None = None
-    position: int | None = None
-    originals: tuple[Original, ...] = ()
+    step: int | None = None  # in its sequence, if a state goes from step to step
+    next_tokens: npt.NDArray[np.int64] | None = None  # int64 [tokens], -1 where the text ends
+    position: int | None = None  # among all samples, if a limit drew it
+    originals: tuple[Original, ...] = ()  # one for each row, or none
 
     def first_row(self, rows: int, samples_before: int, rows_before: int) -> int:
-        """Return the position of its first row in all of the data, for its labels.
-
-        `rows` are those of this sample, `rows_before` those of all `samples_before`. DataError if samples
-        were drawn that have different numbers of rows, so that the position is unknown.
-        """
+        """Return the position of its first row in all of the data; DataError if it is unknown."""
         if self.position is None:
             return rows_before
         each = rows_before // samples_before if samples_before else rows
@@ -135,33 +95,20 @@ class Sample:
 
 @dataclass(frozen=True)
 class Samples:
-    """Samples that are read, or computed, one at a time while they are iterated.
-
-    A folder can be iterated again; so can a function, which is called anew each time, and an object of Python
-    that is no iterator.
-
-    Attributes:
-        source: folder, "module:function", or "data" for an object; for messages.
-        total: number of samples, None where only iterating tells.
-        iterate: gives a fresh iterator over some of the samples. Files that are not among them are not read;
-            a function is called all the same, and an object iterated.
-        place: absolute path of the folder, without links; "" for what is not a folder.
-        findings: what was assumed to read them, as "where: what; how to choose otherwise".
-        state: the inputs that take an output of the step before, with the names of the outputs.
-        pick: gives the samples of some numbers, in order, where that is cheaper than one after the other.
-        parts: names of the elements of an input along one axis, such as the columns of a table, by input.
-        rates: samples a second of signals, by input.
-    """
+    """Samples that are read, or computed, one at a time while they are iterated, each time anew."""
 
     source: str
-    total: int | None
-    iterate: Callable[[slice], Iterator[Sample]]
-    place: str = ""
+    total: int | None  # None if only iterating tells
+    iterate: Callable[[slice], Iterator[Sample]]  # a fresh iterator; other files are not read
+    place: str = ""  # absolute path of a folder, without links
     findings: tuple[Finding, ...] = ()
+    # outputs of the step before, by the inputs that take them
     state: Mapping[str, str] = field(default_factory=dict)
+    # those of some numbers, if that is cheaper than one after the other
     pick: Callable[[frozenset[int]], Iterator[Sample]] | None = None
+    # names of elements along one axis, by input
     parts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    rates: Mapping[str, int] = field(default_factory=dict)
+    rates: Mapping[str, int] = field(default_factory=dict)  # samples a second of signals, by input
 
     def __iter__(self) -> Iterator[Sample]:
         return self.iterate(slice(None))
@@ -180,10 +127,7 @@ class Samples:
         return replace(self, total=total, iterate=iterate, pick=None)
 
     def numbered(self, positions: Sequence[int]) -> Iterator[tuple[int, Sample]]:
-        """Yield the samples at some positions, ascending, with these; those beyond the last one are left out.
-
-        Only these files are read; from a function or an object, all items up to the last.
-        """
+        """Yield the samples at some positions, ascending, with these; none beyond the last."""
         if not positions:
             return  # an iterator can be read only once: for nothing it is not
         if self.pick is not None:
@@ -196,11 +140,7 @@ class Samples:
             yield from ((at, sample) for at, sample in samples if at in among)
 
     def chosen(self, positions: tuple[int, ...], *, drawn: bool = False) -> Samples:
-        """Return the samples at some positions, ascending, read as by `numbered`.
-
-        With `drawn`, the samples have their positions. DataError while iterating if the source has fewer
-        samples now.
-        """
+        """Return the samples at some positions, ascending; with `drawn`, they know them."""
 
         def iterate(part: slice) -> Iterator[Sample]:
             wanted = positions[part]
@@ -219,10 +159,7 @@ class Samples:
     def drawn(self, limit: int, *, notes: bool = True) -> Samples:
         """Return `limit` of the samples, spread over all; from a stream, whose end is unknown, the first.
 
-        Data often lies in order: a folder for each class, the windows of one recording after another, a table
-        sorted by its answer. So the order is cut in `limit` equal parts, and one sample is drawn from each
-        part, by the place of the part and not at random: the same data and limit give the same samples, and
-        only these are read.
+        One sample is drawn from each of `limit` equal parts by its place: data often lies in order.
         """
         total = self.total
         if total is None or total <= limit:
@@ -286,10 +223,7 @@ def checked_arrays(
 
 
 def batch_size(arrays: Mapping[str, npt.NDArray[Any]], specs: Sequence[InputSpec]) -> int | None:
-    """Return the rows of a batch; None if there is none.
-
-    All inputs of a batch have one and the same free leading dimension, and the arrays agree on it.
-    """
+    """Return the rows of a batch, whose inputs share one free leading dimension; None if there is none."""
     leading = leading_dimensions(specs)
     if len(leading) != 1 or isinstance(leading.pop(), int) or not all(spec.has_rows for spec in specs):
         return None

@@ -15,11 +15,7 @@ from .truth import Place, load_labels
 
 
 def top_k(source: MetricSource) -> Metric:
-    """Return top-k accuracy of one output against the class of each row.
-
-    Raises ConfigError if labels or the class axis are missing, DataError if the labels cannot be read, and,
-    when it is used, ModelError if the output has no classes.
-    """
+    """Return top-k accuracy of one output against the class of each row."""
     labels = load_labels(source.labels or source.required_truth())
     output, k = source.output_name, source.metric.number
     axis = class_axes(source.model, output, source.class_axis)[output]
@@ -51,11 +47,7 @@ def top_k(source: MetricSource) -> Metric:
 def labelled_rows(
     values: npt.NDArray[Any], classes: ClassAxis, true: npt.NDArray[np.int64], where: str
 ) -> Rows:
-    """Return a model's answers for the rows of a sample, and whether they are right, by int64 classes [rows].
-
-    An output with another number of rows has none of them right. Scores are stored only for a matrix of
-    floats: pixels are too many. Raises ModelError if the output has no classes.
-    """
+    """Return a model's answers for the rows of a sample; none is right if their number is another."""
     answers = classes_of(values, classes, where)
     if answers.size != true.size:
         return Rows(np.zeros(true.size, np.bool_), np.full(true.size, -1), None)

@@ -14,10 +14,7 @@ from .truth import Place
 
 
 def cosine(source: MetricSource) -> Metric:
-    """Return the cosine similarity of each row with the float model's, in percent.
-
-    Raises ModelError if the output has no directions: it is not float, or a row of it is a single value.
-    """
+    """Return the cosine similarity of each row with the float model's, in percent."""
     output = source.values_output
     first = source.first_outputs[output]
     if not is_float(first) or unit_rows(first).shape[1] < 2:

@@ -24,10 +24,9 @@ ROUNDING = 1e-9
 
 
 def paired_interval(only_float: int, only_quantized: int, rows: int) -> tuple[float, float]:
-    """Return the 95 % interval of a difference of two proportions measured on the same rows, in [-1, 1].
+    """Return the 95 % interval of a difference of proportions measured on the same rows, in [-1, 1].
 
-    Bonett and Price (2012): the normal interval after one row was added to each of the two counts that
-    differ. It keeps a width when the models agree on every one of a few rows.
+    Bonett and Price (2012): the normal interval after one row was added to each count that differs.
     """
     n = rows + 2
     a, b = (only_float + 1) / n, (only_quantized + 1) / n
@@ -38,13 +37,9 @@ def paired_interval(only_float: int, only_quantized: int, rows: int) -> tuple[fl
 def rows_to_show(drop: float, spread: float, added: float, limit: float, beyond: float = 0.0) -> int | None:
     """Return about how many rows show that a mean drop is below a limit, or None if no number does.
 
-    That is the least number for which the upper end of the interval is at most the limit when rows differ as
-    often and as much as these did. With D = limit - drop, v = spread**2, a = added and m the rows with those
-    added, the end is about drop + Z95 * sqrt((v + 2 a**2 / m) / m), so that m is the positive root of
-    D**2 m**2 - Z95**2 v m - 2 (Z95 a)**2 = 0. If the losses are skewed, it is drop + Z95 * spread / sqrt(m)
-    + beyond / m. Drop and limit have one unit; spread and added are as in `Interval`; `beyond` is the
-    distance of the end from that of a normal interval, times the rows. The result is None if the drop is not
-    below the limit, or nothing is known.
+    With D = limit - drop, v = spread**2, a = added and m the rows with those added, the interval ends at
+    about drop + Z95 * sqrt((v + 2 a**2 / m) / m): D**2 m**2 - Z95**2 v m - 2 (Z95 a)**2 = 0. If the losses
+    are skewed, it ends at drop + Z95 * spread / sqrt(m) + beyond / m.
     """
     room = limit - drop
     if not room > 0.0 or not math.isfinite(spread + added):
@@ -69,30 +64,18 @@ def mcnemar_p(only_float: int, only_quantized: int) -> float:
 
 
 def is_near_chance(right: float, rows: int, chance: float) -> bool:
-    """Whether rows that are right are not more than guessing has right, at 95 %.
-
-    The score test of a proportion: whether Wilson's interval (1927) of the share that is right contains the
-    chance, or is below it. It needs no estimate of the variance, so it holds on few rows too. `chance` is a
-    share, such as 1 / classes; 0 if unknown: then nothing must be right.
-    """
+    """Whether rows that are right are no more than guessing has: the score test (Wilson, 1927)."""
     return right / rows - chance <= Z95 * math.sqrt(chance * (1.0 - chance) / rows)
 
 
 @dataclass(frozen=True)
 class Interval:
-    """The 95 % interval of a drop on more data of the same kind.
+    """The 95 % interval of a drop on more data of the same kind."""
 
-    Attributes:
-        low, high: its ends; infinite where nothing is known.
-        spread: standard deviation of what one unit loses.
-        added: what each of the two units that were added to the measured ones gains or loses; 0 where the
-            measured ones differed enough to tell their spread.
-    """
-
-    low: float
+    low: float  # infinite if nothing is known, as `high`
     high: float
-    spread: float
-    added: float = 0.0
+    spread: float  # standard deviation of what one unit loses
+    added: float = 0.0  # what each of the two added units gains or loses
 
 
 UNKNOWN = Interval(-math.inf, math.inf, math.inf)
@@ -100,12 +83,9 @@ UNKNOWN = Interval(-math.inf, math.inf, math.inf)
 
 
 def drop_interval(drops: Floats, largest_drop: float = 100.0) -> Interval:
-    """Return the 95 % interval of the mean loss of rows or samples, in their unit (`_skewed`).
+    """Return the 95 % interval of the mean loss of units, float64 [units], in their unit (`_skewed`).
 
-    If rows are right or wrong (drops of 0 and of `largest_drop`), or too few of them differ (`is_few`), the
-    spread of a few rows predicts nothing of the rows to come. It is then the interval with two rows more
-    (`with_two_added`), which always has a width. `drops` is float64 [units]; `largest_drop` is the largest
-    possible one, inf if unknown.
+    If units are right or wrong, or too few differ (`is_few`), it is that of `with_two_added`.
     """
     n, mean, spread = drops.size, float(drops.mean()), float(drops.std())
     differing = int((np.abs(drops) > ROUNDING * np.minimum(largest_drop, 100.0)).sum())
@@ -130,10 +110,8 @@ def _skewness_of_mean(values: Floats) -> float:
 def _skewed(mean: float, error: float, degrees: int, skewness: float) -> tuple[float, float]:
     """Return Student's interval of a mean with a standard error, widened as far as its skewness asks for.
 
-    If few units lose much, the mean is often low together with its error, and Student's upper end is too low.
-    Hall (1992) takes a cubic of the ratio of both, (mean - truth) / error, that is normal up to the order 1 /
-    n, and inverts it. Each end is the outer one of his and Student's. `degrees` are the error's degrees of
-    freedom; `skewness` is that of the units over the root of their number.
+    Hall (1992): a cubic of (mean - truth) / error is normal up to the order 1 / n. Each end is the outer one
+    of his and Student's. `skewness` is that of the units over the root of their number.
     """
     student = student95(degrees)
     low, high = mean - student * error, mean + student * error
@@ -148,21 +126,14 @@ def _skewed(mean: float, error: float, degrees: int, skewness: float) -> tuple[f
 
 
 def is_few(differing: int, units: int) -> bool:
-    """Whether so few of the units differ between two models that their spread is not known.
-
-    Fewer than five events are too few for a normal interval, the usual rule for proportions: one line of ten
-    with another word says how often a line changes to a factor of some ten. Fewer units than five have to
-    differ all, as measured figures do.
-    """
+    """Whether too few units differ to know their spread: fewer than five events, unless all do."""
     return differing < min(units, MIN_DIFFERING)
 
 
 def with_two_added(mean: float, spread: float, units: int, largest_drop: float) -> Interval:
     """Return the normal interval of a mean with two units more: one has the largest drop, one gains as much.
 
-    For rows that are right or wrong that is Bonett and Price (2012), as `paired_interval`. If nothing differs
-    in n units, it ends at about 2.8 / n of the largest drop; the rule of three, for one side, gives 3 / n.
-    `spread` is a standard deviation; if `largest_drop` is inf, nothing is known.
+    For rows that are right or wrong that is Bonett and Price (2012), as `paired_interval`.
     """
     if not math.isfinite(largest_drop + mean + spread):
         return UNKNOWN
@@ -179,16 +150,9 @@ def bootstrap_interval(
 ) -> Interval:
     """Return the 95 % interval of a drop that is no mean, by drawing the units anew.
 
-    The expanded percentile interval of Hesterberg (2015): the quantiles are those that make the interval of a
-    mean Student's, which few units need. No draw is beyond the worst unit, so for very few units it is still
-    too narrow: it is widened to that of the draws' standard error and skewness (`_skewed`). If too few units
-    differ (`is_few`) or the draws do not, it is that of `with_two_added`.
-
-    Args:
-        drop: weights of the units, float64 of shape [repeats, units] -> drop in each repeat, [repeats].
-        units: how many; one unit proves nothing about others.
-        largest_drop: the drop of a model that is right nowhere; inf if unknown.
-        differing: units that differ between the two models; None if unknown.
+    The expanded percentile interval of Hesterberg (2015), widened by the draws' error and skewness
+    (`_skewed`). `drop` maps weights [repeats, units] to the drop of each repeat. If too few units differ, or
+    the draws do not, it is that of `with_two_added`.
     """
     if units < 2:
         return UNKNOWN
@@ -217,10 +181,7 @@ def bootstrap_interval(
 
 
 def student95(degrees: int) -> float:
-    """Return the two-sided 95 % quantile of Student's t; 1 % off at 3 degrees of degrees, less above.
-
-    Abramowitz and Stegun 26.7.5, three terms; it is too inaccurate for 1 and 2 degrees, which are tabulated.
-    """
+    """Return the two-sided 95 % quantile of Student's t (Abramowitz and Stegun 26.7.5)."""
     if degrees <= 2:
         return (12.7062, 4.3027)[degrees - 1]
     z, v = Z95, float(degrees)

@@ -44,19 +44,12 @@ FoundObjects = Callable[[Outputs, Outputs, Mapping[int, str]], Sequence[tuple[Fo
 
 @dataclass(frozen=True, eq=False)
 class Figures:
-    """The figures of a metric from the outputs of one model on all samples.
-
-    Attributes:
-        units: rows, samples or pictures that are scored.
-        figure: weights of the units, float64 of shape [repeats, units] -> the figure for each, [repeats].
-        scores: score of each unit where the figure is their mean; None elsewhere.
-        counts: counts of each unit, float64 of shape [units, counts]: units with the same counts do not
-            differ between two models; None where nothing is counted.
-    """
+    """The figures of a metric from the outputs of one model on all samples."""
 
     units: int
-    figure: Callable[[Floats], Floats]
-    scores: Floats | None = None
+    figure: Callable[[Floats], Floats]  # weights [repeats, units] -> the figure of each repeat
+    scores: Floats | None = None  # of each unit, if the figure is their mean
+    # [units, counts]: units with the same counts do not differ between two models
     counts: Floats | None = None
 
     @property
@@ -75,60 +68,38 @@ def mean_of(scores: Floats) -> Figures:
 
 
 def of_sums(sums: Floats, function: Callable[[Floats], Floats]) -> Figures:
-    """Return figures that follow from sums over the units, float64 [units, counts].
-
-    The function maps sums [repeats, counts] to the figure of each repeat.
-    """
+    """Return figures by a function of weighted sums [repeats, counts] of counts [units, counts]."""
     return Figures(len(sums), lambda weights: function(weights @ sums), counts=sums)
 
 
 @dataclass(frozen=True, eq=False)
 class Metric:
-    """A metric, opened with its truth.
-
-    Attributes:
-        name: as the user wrote it.
-        title: for people.
-        kind: what its figure means.
-        truth: place of a sample and the float model's outputs on it -> the truth about it, in whatever form
-            the metric has it, and how many rows of the file it used.
-        scored: that truth and the outputs of one model -> what is kept of them.
-        figures: what was kept of all samples -> the figures.
-        finish: called with the number of all rows, and whether samples were left out at the end; raises
-            DataError where the truth is about more or fewer.
-        digest: of the truth and of the options.
-        assumed: what was assumed of outputs and truth.
-        at_random: what was kept of all samples -> the figures if the truth of each row were that of another;
-            None where the truth is a sequence of rows that can be exchanged one by one.
-        shift: what was kept of the float and of the quantized model -> by how much scores moved; None where
-            the metric is not about answers with scores.
-        found: objects of each row, in either model or both; None where the metric is not about objects.
-        words: outputs of one model -> the answer of each row, in words; None where numbers say as much.
-        reads: the output that it scores; "" for one that may read any.
-    """
+    """A metric, opened with its truth."""
 
     name: str
     title: str
     kind: MetricKind
+    # -> truth of a sample, and how many rows of the file it used
     truth: Callable[[Place, Outputs], tuple[Any, int]]
-    scored: Callable[[Any, Outputs], Any]
-    figures: Callable[[Sequence[Any]], Figures]
+    scored: Callable[[Any, Outputs], Any]  # truth, outputs of one model -> what is kept of them
+    figures: Callable[[Sequence[Any]], Figures]  # what was kept of all samples -> the figures
+    # takes the number of all rows, and whether samples were left out; raises DataError
     finish: Callable[[int, bool], None] = lambda rows, cut: None
     digest: str = ""
     assumed: tuple[Finding, ...] = ()
+    # the figures if the truth of each row were another's; None if rows can be exchanged one by one
     at_random: Callable[[Sequence[Any]], Figures] | None = None
+    # what was kept of both models -> by how much scores moved
     shift: Callable[[Sequence[Any], Sequence[Any]], ScoreShift | None] | None = None
     found: FoundObjects | None = None
+    # the answer of each row, if numbers do not say as much
     words: Callable[[Outputs], Sequence[str]] | None = None
-    reads: str = ""
+    reads: str = ""  # output that it scores; "" for any
 
     def truth_of(
         self, sample: Sample, outputs: Outputs, samples_before: int, rows_before: int
     ) -> tuple[Any, int]:
-        """Return the truth about a sample, and how many rows of the file it used; raises DataError.
-
-        If a limit drew the sample, its position finds its rows; else those read before it do.
-        """
+        """Return the truth about a sample, by its position if it was drawn, and the file's rows it used."""
         if sample.position is None:
             return self.truth(Place(samples_before, sample.name, rows_before, sample), outputs)
         _, rows = self.truth(Place(sample.position, sample.name, 0, sample), outputs)
@@ -138,19 +109,7 @@ class Metric:
 
 @dataclass(frozen=True, eq=False)
 class MetricSource:
-    """The request that a metric of the table is opened with.
-
-    Attributes:
-        metric: its name, options and entry in the table.
-        truth: file or folder; None where none was given, or it is `labels`.
-        output: name of the output that is scored; None for the first (that fits).
-        class_axis: axis of its classes; None for what its operator says.
-        model: the float model.
-        first_inputs: its inputs in the first sample.
-        first_outputs: its outputs on that sample.
-        data: all samples that these were chosen from; None where nobody knows.
-        labels: the truth, where it is labels that were read already.
-    """
+    """The request that a metric of the table is opened with."""
 
     metric: NamedMetric
     truth: str | None
@@ -198,12 +157,7 @@ class MetricSource:
         words: Callable[[Outputs], Sequence[str]] | None = None,
         reads: str = "",
     ) -> Metric:
-        """Return the metric that this source opens, with its name, kind and digest.
-
-        The digest is that of name, options and `reading` (how the metric reads the outputs), and of the bytes
-        of the truth (a file, a folder or labels) if the metric reads one. Other arguments are as in `Metric`;
-        `finish` is None if any number of rows fits.
-        """
+        """Return the metric; its digest is of name, options, `reading` and the bytes of the truth."""
         named = self.metric
         digest = hashlib.sha256(repr((named.kind.name, named.number, sorted(named.options.items()))).encode())
         digest.update(reading.encode())

@@ -34,10 +34,7 @@ def relative_metric(first: Outputs, axes: Mapping[str, ClassAxis]) -> Metric:
 
 
 def are_answers(outputs: Outputs, axes: Mapping[str, ClassAxis]) -> bool:
-    """Return whether agreement tells all: every float output has answers, or none is float.
-
-    Integer outputs beside float ones (a length, a mask) hardly ever change, so they are not counted.
-    """
+    """Return whether every float output has answers, or none is float; integers beside them hardly change."""
     floats = {name: values for name, values in outputs.items() if is_float(values)}
     return all(answers(values, axes[name])[1] is not None for name, values in floats.items())
 
@@ -80,9 +77,8 @@ def _agreement_of_rows(floats: Outputs, quantized: Outputs, axes: Mapping[str, C
 def correlation_metric(axes: Mapping[str, ClassAxis]) -> Metric:
     """Return the metric "correlation" with the float model's outputs.
 
-    The worst group of channels is that of all samples together; a sample's noise is measured against the mean
-    energy that the samples have in it, so that a quiet sample (an image without objects) counts as little as
-    it matters. The outputs of all samples are kept.
+    A sample's noise is held against the mean energy of all samples in the worst group of channels, so that a
+    quiet sample counts as little as it matters.
     """
 
     def figures(pairs: Sequence[tuple[Outputs, Outputs]]) -> Figures:
@@ -104,10 +100,7 @@ def correlation_metric(axes: Mapping[str, ClassAxis]) -> Metric:
 def noise_share(
     floats: Sequence[Outputs], quantized: Sequence[Outputs], axes: Mapping[str, ClassAxis]
 ) -> float:
-    """Return the noise over the energy in the worst group of channels of the worst float output.
-
-    For a model without float outputs it is the share of elements that differ in the worst output.
-    """
+    """Return the noise over the energy in the worst channels; of integers, the elements that differ."""
     shares = _noise_by_output(floats, quantized, axes)
     if shares:
         return max(float(share.mean()) for share in shares)
@@ -130,8 +123,7 @@ def _noise_by_output(
 def _noise_shares(pairs: Sequence[ValuePair], axis: ClassAxis) -> Floats:
     """Return the noise of an output in each sample over its mean energy, in the worst group of channels.
 
-    Values of another length are compared on their common part. The result is inf in all samples if one has
-    nothing in common with float's, NaN or Inf, or noise without any signal.
+    It is inf if a sample has nothing in common with float's, NaN or Inf, or noise without any signal.
     """
 
     def of_channels(sums: Sequence[Sums], channels: npt.NDArray[np.intp]) -> Floats:

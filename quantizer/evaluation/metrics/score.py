@@ -29,18 +29,9 @@ from .user_functions import MetricFunction, user_metric
 
 @dataclass(frozen=True, eq=False)
 class MetricRequest:
-    """A metric as the user requests it.
+    """A metric as the user requests it."""
 
-    Attributes:
-        metric: a name of the table with options, "module:function", or a function; None for top-1 accuracy
-            where there are labels, and what needs no truth elsewhere (`relative_metric`).
-        truth: file or folder that the metric reads, or its labels; None for none.
-        output: name of the output that is scored; None for the first.
-        class_axis: axis of its classes; None for what its operator says.
-        data: the samples, which may say how pictures were put into the input; None where nobody knows.
-    """
-
-    metric: str | MetricFunction | None = None
+    metric: str | MetricFunction | None = None  # None for top-1 with labels, else `relative_metric`
     truth: str | os.PathLike[str] | Labels | None = None
     output: str | None = None
     class_axis: int | None = None
@@ -48,11 +39,7 @@ class MetricRequest:
 
 
 def open_metric(request: MetricRequest, model: ir.Model, inputs: Inputs, first: Outputs) -> Metric:
-    """Return a metric with its truth, by the float model's inputs and outputs on the first sample.
-
-    Raises ConfigError if metric or option do not exist, the truth that it needs is missing, or it reads none;
-    DataError if the truth cannot be read; ModelError if the output is missing, or cannot be scored so.
-    """
+    """Return a metric with its truth, by the float model's inputs and outputs on the first sample."""
     metric, output, class_axis = request.metric, request.output, request.class_axis
     labels = request.truth if isinstance(request.truth, Labels) else None
     truth = None if request.truth is None or isinstance(request.truth, Labels) else os.fspath(request.truth)
@@ -81,10 +68,7 @@ def open_metric(request: MetricRequest, model: ir.Model, inputs: Inputs, first: 
 
 
 def reads_truth(metric: str | MetricFunction | None) -> bool:
-    """Return whether a metric is one of the table, which reads a file of truth.
-
-    Raises ConfigError if the text is neither a name nor "module:function".
-    """
+    """Return whether a metric is one of the table, which reads a file of truth."""
     if not isinstance(metric, str):
         return False
     check_metric(metric)
@@ -93,38 +77,21 @@ def reads_truth(metric: str | MetricFunction | None) -> bool:
 
 @dataclass(frozen=True)
 class Score:
-    """The score of a quantized model and of the float one on the same samples.
-
-    Attributes:
-        samples: how many samples.
-        rows: how many units were scored: rows, queries, or samples as a whole.
-        float_score, quantized_score: of both models, in `unit`.
-        drop: how much worse the quantized model is, in `drop_unit`; negative when it is better.
-        drop_low, drop_high: 95 % interval of the drop on more data of the same kind (`drop_interval`,
-            `bootstrap_interval`); infinite where one unit alone was scored, or where the truth does not show
-            that the float model knows anything of the data (`score_of`).
-        unit: "%", "dB", or "" for the unit of the output.
-        drop_unit: "percentage points", "points" (of a function of the user), "dB", or "% of float's".
-        higher_is_better: whether a larger score is the better one.
-        chance: what a model scores that knows nothing of the data: the float model with the truth of other
-            rows; 0 for unknown.
-        is_at_chance: whether the float model is not surely better than that, so that nothing can be lost.
-        spread, added: what the interval rests on (`Interval`).
-    """
+    """The score of a quantized model and of the float one on the same samples."""
 
     samples: int
-    rows: int
+    rows: int  # units scored: rows, queries, or samples as a whole
     float_score: float
     quantized_score: float
     drop: float
-    drop_low: float
+    drop_low: float  # 95 % interval; infinite if nothing is known
     drop_high: float
     unit: str = "%"
     drop_unit: str = "percentage points"
     higher_is_better: bool = True
-    chance: float = 0.0
-    is_at_chance: bool = False
-    spread: float = math.inf
+    chance: float = 0.0  # score of the float model with the truth of other rows; 0 for unknown
+    is_at_chance: bool = False  # whether the float model is not surely better than that
+    spread: float = math.inf  # see `Interval`
     added: float = 0.0
 
     def rows_to_show(self, limit: float) -> int | None:
@@ -155,12 +122,8 @@ def score_of(
 ) -> Score:
     """Return the score of a quantized model.
 
-    A loss is meaningful only if there is something to lose: the float model has to score surely better (at 95
-    %) with the truth of its rows than with that of other rows. Labels of other data, in another order or of
-    other classes, and outputs that are the same for every input, are no better than that for any metric, and
-    any other model then loses nothing. `at_random` has the figures of the float model with the truth of its
-    rows, and with that of other rows; None for a metric that has no truth for each row. Raises DataError if
-    there is nothing to score.
+    A loss is meaningful only if the float model scores surely better (at 95 %) with the truth of its rows
+    than with that of other rows: `at_random` has both figures, None for a metric without a truth of rows.
     """
     if floats.units == 0:
         raise DataError("the samples: have no rows to score; check the data")
@@ -218,10 +181,7 @@ def _drops(kind: MetricKind, floats: Floats, quantized: Floats) -> Floats:
 
 
 class OtherRows:
-    """Gives each row the truth of another one, drawn from the rows of its sample and a few before it.
-
-    Every draw is the same each time. Of all rows before only some are kept, as truths may be pictures.
-    """
+    """Gives each row the truth of another one of its sample or before it, the same each time."""
 
     MAX_KEPT_ROWS = 8
 
@@ -231,21 +191,14 @@ class OtherRows:
         self._rows = 0
 
     def scored(self, metric: Metric, truth: Any, floats: Outputs) -> Any:
-        """Return the part of a sample that a metric keeps, with the truth of other rows, or None.
-
-        It is None if there was no other row yet, and for a metric that has no truth for each row, or
-        exchanges it itself (`Metric.at_random`).
-        """
+        """Return what a metric keeps of a sample with the truth of other rows; None if there is none."""
         if not metric.kind.maker or metric.at_random is not None:
             return None
         other_truth = self.truth(truth)
         return None if other_truth is None else metric.scored(other_truth, floats)
 
     def truth(self, truth: Any) -> Any:
-        """Return the truth of other rows in place of a sample's own, or None if there was no other yet.
-
-        A truth is an array or list with one entry for each row, or an array without axes.
-        """
+        """Return the truth of other rows in place of a sample's own rows; None if none came yet."""
         is_array = isinstance(truth, np.ndarray)
         rows = [truth] if is_array and not truth.ndim else list(truth)
         drawn = []
@@ -274,11 +227,7 @@ class OtherRows:
 def figures_at_random(
     metric: Metric, floats: Sequence[Any], at_random: Sequence[Any]
 ) -> tuple[Figures, Figures] | None:
-    """Return the figures with the truth of the rows, and with that of other rows, for `score_of`.
-
-    `floats` are the metric's records of the float model on each sample; `at_random` are those with the truth
-    of other rows, None if there were none (`OtherRows.scored`).
-    """
+    """Return the figures with the truth of the rows, and with that of other rows, for `score_of`."""
     if metric.at_random is not None:
         return metric.figures(floats), metric.at_random(floats)
     pairs = [pair for pair in zip(floats, at_random, strict=True) if pair[1] is not None]
@@ -292,11 +241,7 @@ def figures_at_random(
 
 
 class ScoreRun:
-    """The outputs of both models as a metric keeps them, sample by sample.
-
-    Args:
-        open_with: the first sample and the float model's outputs on it -> the metric with its truth.
-    """
+    """The outputs of both models as a metric keeps them, sample by sample; the first one opens the metric."""
 
     def __init__(self, open_with: Callable[[Sample, Outputs], Metric]) -> None:
         self._open_with = open_with
@@ -308,10 +253,7 @@ class ScoreRun:
         self._row = 0
 
     def add(self, sample: Sample, floats: Outputs, quantized: Outputs) -> None:
-        """Take the outputs of both models on the next sample.
-
-        Raises ConfigError, DataError or ModelError if the metric, its truth or the outputs are wrong.
-        """
+        """Take the outputs of both models on the next sample."""
         metric = self._metric = self._metric or self._open_with(sample, floats)
         truth, rows = metric.truth_of(sample, floats, len(self._floats), self._row)
         self._floats.append(metric.scored(truth, floats))
@@ -331,11 +273,7 @@ class ScoreRun:
         return self._metric.shift(self._floats, self._quantized)
 
     def result(self, cut: bool) -> tuple[Metric, Score]:
-        """Return the metric and the score, after one sample at least.
-
-        `cut`: samples were left out at the end. Raises DataError if the truth has another number of rows, or
-        there is nothing to score.
-        """
+        """Return the metric and the score; `cut`: samples were left out at the end."""
         metric = self._metric
         assert metric is not None
         metric.finish(self._row, cut)

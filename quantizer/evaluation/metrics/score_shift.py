@@ -25,21 +25,13 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Answers:
-    """Answers of one model, each with a score.
+    """Answers of one model, each with a score."""
 
-    Attributes:
-        unit: picture or row of each, counted from 0; int64 of shape [answers].
-        scores: float64 of shape [answers].
-        item: the true box, or the row, that each is about, int64; -1 for a box that is about none.
-        right: whether it is true.
-        wanted: how many true ones there are in each unit, float64 of shape [units].
-    """
-
-    unit: Ints
+    unit: Ints  # picture or row of each
     scores: Floats
-    item: Ints
+    item: Ints  # the true box, or the row, that each is about; -1 for none
     right: npt.NDArray[np.bool_]
-    wanted: Floats
+    wanted: Floats  # true ones of each unit
 
     def of_units(self, units: npt.NDArray[np.bool_]) -> Answers:
         """Return the answers of some of the units; the others have none, and nothing is wanted there."""
@@ -55,30 +47,20 @@ class Answers:
 
 @dataclass(frozen=True)
 class ThresholdShift:
-    """A threshold of the float model, and the one of the quantized model that lets as many answers through.
+    """A threshold of the float model, and the one of the quantized model that lets as many through."""
 
-    Attributes:
-        threshold: of the float model.
-        precision, f1: of the float model there, in percent.
-        unchanged_precision, unchanged_f1: of the quantized model at the same threshold.
-        quantized_threshold: of the quantized model, of all samples.
-        quantized_precision, quantized_f1: of the quantized model at a threshold that was chosen on other
-            samples in the same way.
-    """
-
-    threshold: float
+    threshold: float  # of the float model; figures are in percent
     precision: float
     f1: float
-    unchanged_precision: float
+    unchanged_precision: float  # of the quantized model at the same threshold
     unchanged_f1: float
-    quantized_threshold: float
-    quantized_precision: float
+    quantized_threshold: float  # chosen on all samples
+    quantized_precision: float  # at thresholds chosen on other samples
     quantized_f1: float
 
     @property
     def pays(self) -> bool:
-        """Whether another threshold is useful: the same one loses MIN_LOST_POINTS of F1 or precision. The
-        other one regains half of that on samples that it was not chosen on."""
+        """Whether the same threshold loses MIN_LOST_POINTS, and the other one regains half of that."""
         for of_float, unchanged, moved in (
             (self.f1, self.unchanged_f1, self.quantized_f1),
             (self.precision, self.unchanged_precision, self.quantized_precision),
@@ -90,8 +72,7 @@ class ThresholdShift:
 
     @property
     def lost(self) -> tuple[str, float, float, float]:
-        """F1 or precision, the one that loses more at the same threshold, and its figures. The figures are
-        the float model's, the quantized model's, and that at the other threshold."""
+        """F1 or precision, which loses more: float's, the quantized model's, that at the other threshold."""
         figures = (
             ("F1", self.f1, self.unchanged_f1, self.quantized_f1),
             ("precision", self.precision, self.unchanged_precision, self.quantized_precision),
@@ -111,21 +92,11 @@ MIN_LOST_POINTS = 0.5
 
 @dataclass(frozen=True)
 class ScoreShift:
-    """By how much the scores of a quantized model moved.
-
-    Attributes:
-        of: what has a score.
-        pairs: how many answers of both models to the same thing were compared, whose mean score is at least
-            the lowest of the thresholds.
-        mean: the quantized model's score less the float model's, on average.
-        low, high: 95 % interval of that; infinite where it is of one picture or row.
-        spread: standard deviation of the differences.
-        thresholds: usual thresholds, and what stands for them.
-    """
+    """By how much the scores of a quantized model moved."""
 
     of: Literal["boxes", "rows"]
-    pairs: int
-    mean: float
+    pairs: int  # answers of both models to the same thing
+    mean: float  # the quantized model's score less the float model's
     low: float
     high: float
     spread: float
@@ -166,10 +137,7 @@ class ScoreShift:
 def score_shift(
     of: Literal["boxes", "rows"], floats: Answers, quantized: Answers, thresholds: Sequence[float]
 ) -> ScoreShift | None:
-    """Return by how much scores moved on the same units, or None if there is nothing to compare.
-
-    The thresholds are the float model's.
-    """
+    """Return by how much scores moved on the same units, or None if there is nothing to compare."""
     units = len(floats.wanted)
     # Unit and both scores of each item that both models have an answer to.
     places = [np.flatnonzero(answers.item >= 0) for answers in (floats, quantized)]
@@ -223,8 +191,7 @@ def _threshold_shift(floats: Answers, quantized: Answers, threshold: float) -> T
 def equivalent_threshold(floats: Answers, quantized: Answers, threshold: float) -> float:
     """Return the threshold that lets as many answers of the quantized model through, or as nearly as it can.
 
-    Scores of integers come in steps, and many are equal: the threshold lies in the middle between two that
-    there are. It is the float model's own where this lets as many through, or a model has no answers.
+    Many scores of integers are equal: it lies in the middle between two that there are.
     """
     of_float = floats.counts(threshold)[0]
     if quantized.counts(threshold)[0] == of_float:
@@ -250,17 +217,11 @@ ROW_THRESHOLDS = (0.5, 0.9)
 
 @dataclass(frozen=True, eq=False)
 class Confidences:
-    """How sure a model is of each row of a sample, for both meanings that its values may have.
+    """How sure a model is of each row of a sample, for both meanings that its values may have."""
 
-    Attributes:
-        of_probabilities: the highest value of each row, float64, flat in C order.
-        of_logits: the highest probability of each row, by a softmax.
-        in_unit: whether no value of the sample is below 0 or above 1.
-    """
-
-    of_probabilities: Floats
-    of_logits: Floats
-    in_unit: bool
+    of_probabilities: Floats  # highest value of each row, flat in C order
+    of_logits: Floats  # highest probability of each row, by a softmax
+    in_unit: bool  # no value is below 0 or above 1
 
 
 def confidences(values: npt.NDArray[np.generic], axis: int) -> Confidences:
@@ -274,13 +235,7 @@ def confidences(values: npt.NDArray[np.generic], axis: int) -> Confidences:
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """The answers of one model for the rows of a sample.
-
-    Attributes:
-        right: whether it has the row right, bool of shape [rows].
-        classes: what it says, int64 of shape [rows].
-        scores: how sure it is (`confidences`); None where it does not say.
-    """
+    """The answers of one model for the rows of a sample."""
 
     right: npt.NDArray[np.bool_]
     classes: Ints
@@ -290,9 +245,7 @@ class Rows:
 def shift_of_rows(floats: Sequence[Rows], quantized: Sequence[Rows]) -> ScoreShift | None:
     """Return by how much the probabilities of classes moved, on rows with the same answer of both models.
 
-    Values are probabilities if all values of the float model are from 0 to 1, and logits else: for both
-    models and all samples, as one row of logits may well be in that range. The result is None if a model
-    gives no confidence, or another number of rows.
+    Values are probabilities if all of the float model are from 0 to 1, and logits else, for both models.
     """
     scores = [[sample.scores for sample in side if sample.scores is not None] for side in (floats, quantized)]
     if not floats or len(scores[0]) < len(floats) or len(scores[1]) < len(quantized):

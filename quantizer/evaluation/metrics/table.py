@@ -19,37 +19,21 @@ Option = str | int | float | bool | None
 
 @dataclass(frozen=True)
 class MetricKind:
-    """One kind of metric.
+    """One kind of metric."""
 
-    Attributes:
-        name: as users write it; "top-K" and "recall@K" with a number for K.
-        title: for people.
-        maker: "module:function" below `quantizer`, which opens it with its truth.
-        truth: what file it reads.
-        without_truth: what stands for the truth where no file is given; "" where one is needed.
-        higher_is_better: whether a larger figure is the better one.
-        unit: of its figure: "%", "dB" or "" for that of the output, or of the function.
-        drop: in what its drop is counted: "points" (of the figure; percentage points where it is in percent),
-            "dB", or "relative" (percent of the float model's figure).
-        options: those that may follow the name, with their defaults; None for what follows from the model.
-        recognises: "module:function" below `quantizer`, which says of a path whether it is truth of this
-            metric by what it holds, so that nobody need name the metric; "" for none.
-        library: the module that computes it, which the extra `metrics` installs; "" for none.
-        usual_numbers: those for K that editors offer; () where the name has none.
-    """
-
-    name: str
+    name: str  # "top-K" and "recall@K" with a number for K
     title: str
-    maker: str
-    truth: str
-    without_truth: str = ""
+    maker: str  # "module:function" below `quantizer`
+    truth: str  # the file that it reads
+    without_truth: str = ""  # stands for the truth without a file; "" if one is needed
     higher_is_better: bool = True
     unit: Literal["%", "dB", ""] = "%"
     drop: Literal["points", "dB", "relative"] = "points"
+    # with defaults; None for what follows from the model
     options: Mapping[str, Option] = field(default_factory=dict)
-    recognises: str = ""
-    library: str = ""
-    usual_numbers: tuple[int, ...] = ()
+    recognises: str = ""  # "module:function": whether a path is truth of this metric
+    library: str = ""  # that the extra `metrics` installs
+    usual_numbers: tuple[int, ...] = ()  # for K, that editors offer
 
     @property
     def module(self) -> OptionalModule:
@@ -237,14 +221,7 @@ _NAME = re.compile(r"([a-z0-9@-]+?)(?:(?<=-|@)(\d{1,6}))?(?::(.*))?")
 
 @dataclass(frozen=True)
 class NamedMetric:
-    """A metric of the table, as the user names it.
-
-    Attributes:
-        text: the name with its options, as the user wrote it.
-        kind: its entry.
-        number: the K of "top-K" and "recall@K"; 1 elsewhere.
-        options: all of its options.
-    """
+    """A metric of the table, as the user names it."""
 
     text: str
     kind: MetricKind
@@ -258,11 +235,7 @@ class NamedMetric:
 
 
 def metric_of_truth(path: str) -> str | None:
-    """Return the name of the only metric that reads truth with this content, or None.
-
-    It is None for classes of rows, and for truth of several metrics. Raises ConfigError if the content is
-    near to the truth of a metric, with the missing part.
-    """
+    """Return the name of the only metric that reads truth with this content, or None."""
     for kind in KINDS:
         if kind.recognises and kind.module.is_installed:
             module, _, name = kind.recognises.partition(":")
@@ -294,11 +267,7 @@ def _own_words(text: str) -> str:
 
 
 def named_metric(text: str) -> NamedMetric | None:
-    """Return the metric of the table that a text names, as in "top-5" or "map50:nms=0.6", or None.
-
-    "module:function" is a function of the user. Raises ConfigError if an option or its value is not allowed,
-    or K is 0.
-    """
+    """Return the metric of the table that a text names, as in "top-5" or "map50:nms=0.6"."""
     match = _NAME.fullmatch(_own_words(text))
     if match is None:
         return None
@@ -323,11 +292,7 @@ def named_metric(text: str) -> NamedMetric | None:
 
 
 def check_metric(text: str) -> None:
-    """Check the packages and options of a metric before data are read.
-
-    Raises ConfigError if the text is neither in the table nor names a function, or its library is not
-    installed.
-    """
+    """Check the packages and options of a metric before data are read."""
     metric = named_metric(text)
     if metric is not None:
         metric.kind.module.check()

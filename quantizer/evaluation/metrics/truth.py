@@ -25,22 +25,13 @@ from ....profiles.samples.values import Sample
 
 @dataclass(frozen=True, eq=False)
 class Labels:
-    """The true class of every row, as a file or folder has them.
-
-    Attributes:
-        file: its path.
-        classes: int64 of shape [rows], none below 0.
-        lines: number of the line of each row in a text file; None for an array.
-        rows: place of each row in the array or folder, for some of its rows; None for all.
-        folders: number of folders whose order numbers the classes; None where nothing was taken for granted.
-        names: of the classes, in their order; () where they are numbers.
-    """
+    """The true class of every row, as a file or folder has them."""
 
     file: str
     classes: npt.NDArray[np.int64]
-    lines: tuple[int, ...] | None = None
-    rows: tuple[int, ...] | None = None
-    folders: int | None = None
+    lines: tuple[int, ...] | None = None  # of each row in a text file
+    rows: tuple[int, ...] | None = None  # place of each row in the file, if these are some of its rows
+    folders: int | None = None  # number of folders whose order numbers the classes, if it does
     names: tuple[str, ...] = ()
 
     def subset(self, rows: Sequence[int]) -> Labels:
@@ -50,11 +41,7 @@ class Labels:
         return replace(self, classes=self.classes[list(rows)], lines=lines, rows=places)
 
     def check_classes(self, count: int | None) -> None:
-        """Check the labels against the number of classes of an output; None for an unknown number.
-
-        Raises DataError if a label is no class, all labels are one too high, or some of the classes have no
-        folder.
-        """
+        """Check the labels against the number of classes of an output; None for an unknown number."""
         if count is not None and self.folders is not None and self.folders != count:
             raise DataError(
                 f"{self.file}: has folders of {self.folders} classes, and the output has {count}; write the "
@@ -76,11 +63,7 @@ class Labels:
         )
 
     def check_rows(self, rows: int, *, cut: bool, ended: bool = True) -> None:
-        """Check that each of `rows` rows has a label; `cut`: samples after them were left out.
-
-        Without `ended` there are more rows to come. Raises DataError if there are no rows, or not as many as
-        labels.
-        """
+        """Check that each row has a label; `cut`: samples were left out; not `ended`: more are to come."""
         if not rows:
             raise DataError(f"{self.file}: the samples have 0 rows to compare with labels; check the data")
         count = self.classes.size
@@ -96,13 +79,9 @@ _WRITE = "write it with numpy.save(file, labels.astype('int64')), or as text wit
 
 
 def load_labels(source: str | Path | Labels) -> Labels:
-    """Return the labels in a file, `.npy` with a one-dimensional integer array or text, if not yet read.
+    """Return the labels in a file: an `.npy` array or one integer a line.
 
-    Text has one integer a line; empty lines are skipped. For a folder of pictures, each in the folder of its
-    class, they are the classes of the pictures (`noted_classes`). FILE:COLUMN is a column of a table:
-    integers, or names of classes, which are numbered in alphabetical order. Raises DataError, with the row or
-    line, if the file cannot be read, has another content, or has a label that is negative or does not fit
-    into int64.
+    A folder of pictures in folders of their classes, and FILE:COLUMN, a column of a table, are labels too.
     """
     if isinstance(source, Labels):
         return source
@@ -132,10 +111,7 @@ def load_labels(source: str | Path | Labels) -> Labels:
 
 
 def _classes_in_column(where: str, values: Sequence[object]) -> tuple[npt.NDArray[np.int64], tuple[str, ...]]:
-    """Return the classes in a column of a table, and their names, () for numbers.
-
-    Raises DataError if a value is missing or negative, or neither an integer nor a text.
-    """
+    """Return the classes in a column of a table, and their names, () for numbers."""
     texts = [str(value).strip() if value is not None else "" for value in values]
     for row, text in enumerate(texts):
         if not text:
@@ -224,14 +200,7 @@ def _labels_from_text(file: Path) -> Labels:
 
 @dataclass(frozen=True)
 class Place:
-    """The place of a sample among the samples; its truth is looked up by it.
-
-    Attributes:
-        index: among the samples, from 0.
-        name: of the sample: that of its file.
-        row: rows before it.
-        sample: the sample itself; None where a metric reads outputs alone.
-    """
+    """The place of a sample among the samples; its truth is looked up by it."""
 
     index: int
     name: str
@@ -241,18 +210,12 @@ class Place:
 
 @dataclass(frozen=True, eq=False)
 class ArrayTruth:
-    """Arrays that are the truth of samples: one file for each sample, or the rows of one array.
-
-    Attributes:
-        path: file or folder.
-        of_sample: place of a sample and how many rows it has -> its array, and how many rows of the file it
-            used.
-        rows: of the one array; None for a folder.
-    """
+    """Arrays that are the truth of samples: one file for each sample, or the rows of one array."""
 
     path: str
+    # place, rows -> array, rows of the file used
     of_sample: Callable[[Place, int], tuple[npt.NDArray[Any], int]]
-    rows: int | None
+    rows: int | None  # of the one array; None for a folder
 
     def check_rows(self, rows: int, cut: bool) -> None:
         """Raise DataError where the array has another number of rows than the samples (`Metric.finish`)."""
@@ -263,11 +226,7 @@ class ArrayTruth:
 
 
 def array_truth(path: str, readers: Mapping[str, Callable[[Path], npt.NDArray[Any]]]) -> ArrayTruth:
-    """Return the arrays of a file, one for each row of the samples, or of a folder, by the samples' names.
-
-    `readers` map the suffix of a file, such as ".npy", to its reader. Raises DataError if the file is missing
-    or cannot be read, or the folder has none of these; when it is used, if a sample has no file.
-    """
+    """Return the arrays of a file, one for each row of the samples, or of a folder, by the samples' names."""
     place = Path(path)
     if not place.is_dir():
         whole = _read_truth(place, readers)
@@ -300,10 +259,7 @@ def stem_of(name: str) -> str:
 
 
 def unique_stems(path: str) -> Callable[[str], str]:
-    """Return a function that gives the stem of a sample's name, and refuses that of another sample.
-
-    It raises DataError if two samples have one stem, such as a/1.jpg and b/1.jpg, or rows of one file.
-    """
+    """Return a function that gives the stem of a sample's name, and refuses that of another sample."""
     names: dict[str, str] = {}
 
     def unique_stem(name: str) -> str:
@@ -351,9 +307,6 @@ def read_text(path: str) -> str:
 
 
 def read_picture(file: Path) -> npt.NDArray[Any]:
-    """Return a picture as its file has it: uint8 or uint16 of shape [height, width] or [height, width, 3].
-
-    Palette numbers stay numbers: masks of classes are often stored so.
-    """
+    """Return a picture as its file has it: uint8 or uint16 of shape [height, width] or [height, width, 3]."""
     with library("PIL.Image", str(file), "metrics").open(file) as picture:
         return np.asarray(picture)

@@ -24,12 +24,7 @@ returns a score from 0 to 100 for each, higher is better. Limits on it and on it
 
 
 def user_metric(metric: str | MetricFunction) -> Metric:
-    """Return the metric of a user's function, or of "module:function".
-
-    The outputs of all samples are kept for it. Raises ConfigError if the text names no function, and
-    DataError if the function does not exist or, when it is used, raises or does not return a score for each
-    sample.
-    """
+    """Return the metric of a user's function, or of "module:function"."""
     name = metric if isinstance(metric, str) else getattr(metric, "__name__", type(metric).__name__)
     if isinstance(metric, str) and ":" not in metric:
         raise ConfigError(f"--metric {name}: names no function; name one as module:function")
@@ -67,10 +62,7 @@ def user_metric(metric: str | MetricFunction) -> Metric:
 
 
 def _code(function: Callable[..., object]) -> bytes:
-    """Return the source of the module that a function is defined in, or else its compiled code.
-
-    What it imports, and the values that it closes over, are not in it.
-    """
+    """Return the source of the module that a function is defined in, or else its compiled code."""
     defined = inspect.unwrap(function)
     if isinstance(defined, partial):
         return _code(defined.func) + repr((defined.args, defined.keywords)).encode()

@@ -60,12 +60,7 @@ def calibrate_sharded(
     *,
     smallest: SmallestSamples | None = None,
 ) -> Profile:
-    """Return the profile of all samples, made by the workers of a cluster: that of `calibrate`, to the byte.
-
-    On machines with other kinds of processors the values themselves may differ in the last bits. 0 threads
-    mean one for a task. `progress` is called after each shard, with numbers of samples; `smallest` stores the
-    places of the samples with the smallest digests. ModelError too if workers were lost again and again.
-    """
+    """Return the profile of all samples, by the workers of a cluster: that of `calibrate`, to the byte."""
     settings = settings.checked()
     if settings.scheduler is None:
         raise ConfigError("scheduler: is missing; give the address of a Dask scheduler, or call calibrate")
@@ -124,17 +119,10 @@ class Shard:
 
 @dataclass(frozen=True)
 class Job:
-    """The part of a job that is the same for all shards.
-
-    Attributes:
-        model_id: of the prepared model.
-        source: folder of the samples, with its recipe, or "module:function"; every worker must be able to
-            read it. A function is called by each worker, which keeps its share of the samples.
-        settings: of each worker.
-    """
+    """The part of a job that is the same for all shards."""
 
     model_id: ModelId
-    source: str | PreprocessedData
+    source: str | PreprocessedData  # every worker must be able to read it
     settings: RunSettings
 
 
@@ -189,11 +177,7 @@ class _CachedModel:
 
 
 class ModelCache:
-    """The profiling models of this process, each cached for the next shards of its job.
-
-    Several threads may use the same model, or models of several jobs: none is closed while a shard uses it.
-    An idle one is closed when another is loaded, or after `IDLE_SECONDS`.
-    """
+    """The profiling models of this process; one that no shard uses is closed after a while."""
 
     def __init__(self) -> None:
         """Begin with none."""
@@ -205,10 +189,7 @@ class ModelCache:
     def use(
         self, key: object, folder: Callable[[ExitStack], Path], settings: RunSettings
     ) -> Iterator[ProfilingModel]:
-        """Yield the model of a key, which identifies a model and its settings; load it if need be.
-
-        `folder` returns the folder of the model's file; whatever it opens is closed with the model.
-        """
+        """Yield the model of a key; load it from a folder, closed with the model, if need be."""
         with self._lock:
             cached = next((cached for cached in self._models if cached.key == key), None)
             if cached is None:
@@ -255,10 +236,7 @@ _models = ModelCache()
 
 
 def shard_of_files(files: Mapping[str, bytes], key: str, job: Job, shard: Shard) -> str:
-    """Return the text of a shard for a model that came over the network; "" if it has no samples.
-
-    `files` are those of the model by name, `key` identifies the model.
-    """
+    """Return the text of a shard for a model whose files came over the network; "" if it has no samples."""
 
     def unpacked(stack: ExitStack) -> Path:
         folder = Path(stack.enter_context(temporary_folder()))

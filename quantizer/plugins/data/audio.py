@@ -41,10 +41,7 @@ Channels = Literal["mean", "first"]
 def recording_of(
     where: str, content: bytes, channels: Channels = "mean"
 ) -> tuple[npt.NDArray[np.float32], int]:
-    """Return the signal of a file, one channel with a full scale of -1..1, and its samples a second.
-
-    ConfigError if it is not plain PCM, and the library soundfile is not installed.
-    """
+    """Return the signal of a file, one channel with a full scale of -1..1, and its samples a second."""
     values, rate = _plain_wav(content) or _by_soundfile(where, content)
     if not len(values):
         raise DataError(f"{where}: holds no samples; leave the file out")
@@ -92,10 +89,7 @@ def _by_soundfile(where: str, content: bytes) -> tuple[npt.NDArray[np.float64], 
 def _resampled(
     where: str, signal: npt.NDArray[np.float32], rate: int, new_rate: int, library_name: str
 ) -> npt.NDArray[np.float32]:
-    """Return a signal at another rate, both in samples a second.
-
-    `library_name` is `soxr` or `scipy`, which resamples; with "refuse", other rates are a DataError.
-    """
+    """Return a signal at another rate, by soxr or scipy; with "refuse" other rates are a DataError."""
     if rate == new_rate:
         return signal
     if library_name == "soxr":
@@ -153,24 +147,13 @@ class AudioRecipe:
 
 @dataclass(frozen=True, eq=False)
 class AudioEncoder:
-    """Makes samples of recordings.
-
-    Attributes:
-        recipe: how.
-        rate: samples a second.
-        spec: of the input that takes the signal.
-        shape: of that input, -1 where the window goes.
-        window: samples of the signal in one sample; None for the whole recording.
-        hop: samples from window to window.
-        constants: of the other inputs.
-        findings: what was assumed.
-    """
+    """Makes samples of recordings."""
 
     recipe: AudioRecipe
     rate: int
     spec: InputSpec
-    shape: tuple[int, ...]
-    window: int | None
+    shape: tuple[int, ...]  # -1 for the window
+    window: int | None  # None for the whole recording
     hop: int | None
     constants: Mapping[str, npt.NDArray[Any]]
     findings: tuple[Finding, ...] = ()
@@ -287,10 +270,7 @@ WINDOW_OF_MODEL = f"window: the samples of one step, {USUAL_WINDOW} for one"
 def _lines_of_steps(
     specs: Sequence[InputSpec], signal: InputSpec, recipe: AudioRecipe | None = None
 ) -> list[str]:
-    """Return the line of a recipe that cuts recordings into the steps of a state.
-
-    [] if there is no state, or if the model or the recipe sets the window.
-    """
+    """Return the line of a recipe that cuts recordings into the steps of a state, if one is needed."""
     is_said = recipe is not None and recipe.window is not None
     fixed = signal.shape is not None and all(isinstance(size, int) for size in signal.shape[1:])
     if is_said or fixed or not any(spec.fed_by for spec in specs):
@@ -325,11 +305,7 @@ def _is_rate(name: str) -> bool:
 
 
 def _layout(where: str, spec: InputSpec) -> tuple[tuple[int, ...], int | None]:
-    """Return the shape of the input, -1 for the window, and the window if the model fixes it.
-
-    The window is the last dimension, or the one before it if the last one is 1 and that one is not. Any other
-    fixed dimension must be 1.
-    """
+    """Return the shape of the input, -1 for the window, and the window if the model fixes it."""
     dims = spec.shape if spec.shape is not None else (1, None)
     axis = len(dims) - 1
     if len(dims) == 3 and dims[2] == 1 and dims[1] != 1:

@@ -147,10 +147,7 @@ class RemoteFile(io.RawIOBase):
 
 
 def _asked(url: str, request: Callable[[Any, str], T]) -> T:
-    """Return the answer of a store to a request, which is repeated if the failure may pass.
-
-    Any other failure is a DataError.
-    """
+    """Return the answer of a store to a request, which is repeated if the failure may pass."""
     tenacity = library("tenacity", shown_url(url), "remote")
     attempts = tenacity.Retrying(
         stop=tenacity.stop_after_attempt(ATTEMPTS) | tenacity.stop_after_delay(SECONDS),

@@ -51,36 +51,22 @@ from ....profiles.samples.values import InputSpec, Original, Sample, Samples, ty
 
 
 class Row(NamedTuple):
-    """A row.
-
-    Attributes:
-        where: file and line, row or member; for messages.
-        name: of the samples that are made of it.
-        values: by column: numbers, text, bytes of a file, arrays; None where one is missing.
-    """
+    """A row."""
 
     where: str
     name: str
-    values: Mapping[str, object]
+    values: Mapping[str, object]  # None where one is missing
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows that are read one at a time.
-
-    Attributes:
-        source: where they come from, for messages.
-        columns: their names, in order; () where every row has its own.
-        total: number of rows, None where only iterating tells.
-        iterate: gives some of the rows.
-        file_kinds: image or audio, by the names of the columns that are known to hold files.
-    """
+    """Rows that are read one at a time."""
 
     source: str
-    columns: tuple[str, ...]
+    columns: tuple[str, ...]  # () if every row has its own
     total: int | None
     iterate: Callable[[slice], Iterator[Row]]
-    file_kinds: Mapping[str, str]
+    file_kinds: Mapping[str, str]  # image or audio, by column
 
 
 # Rows of CSV files: text in every cell, the names of the columns in the first line.
@@ -93,11 +79,7 @@ OTHER_DELIMITERS = (";", "\t", "|", ",")
 
 
 def _delimited_rows(source: str, files: Sequence[DataFile], delimiter: str, header: Sequence[str]) -> Rows:
-    """Return the rows of CSV files, which have the same columns.
-
-    `delimiter` is "" for the mark of the ending, or of the first line; `header` names the columns if the
-    files do not begin with them. A row with more or fewer cells is a DataError while iterating.
-    """
+    """Return the rows of CSV files, which have the same columns; `header` names them if the files do not."""
     delimiter = delimiter or _delimiter_of(files[0])
     columns = tuple(header) or _header_line(files[0], delimiter)
     for file in files[1:]:
@@ -147,10 +129,7 @@ def _header_line(file: DataFile, delimiter: str) -> tuple[str, ...]:
 
 
 def _delimiter_of(file: DataFile) -> str:
-    """Return the mark between the cells of a file.
-
-    It is the usual one of the ending; if the first line has another one only, it is that, with a note.
-    """
+    """Return the mark between cells: the usual one of the ending, else that of the first line, noted."""
     usual = DELIMITERS.get(file.suffix, ",")
     line = next((line for _, line in file.lines()), b"")
     others = [mark for mark in OTHER_DELIMITERS if mark.encode() in line and mark != usual]
@@ -329,11 +308,7 @@ def _arrow_batches(arrow: Any, file: DataFile) -> Iterator[Any]:
 
 
 def _rows_of_batch(batch: Any, file: DataFile, file_start: int, start: int, wanted: range) -> Iterator[Row]:
-    """Yield the wanted rows of an arrow batch.
-
-    `file_start`, `start` and `wanted` count all rows: they are the first of the file, the first of the batch,
-    and the wanted ones.
-    """
+    """Yield the wanted rows of an arrow batch; numbers count all rows of all files."""
     for index in range(batch.num_rows):
         if start + index in wanted:
             number = start + index - file_start + 1
@@ -396,10 +371,7 @@ def _shard_rows(source: str, files: Sequence[DataFile]) -> Rows:
 
 
 def _rows_of_shard(file: DataFile, wanted: range) -> Iterator[Row | None]:
-    """Yield the rows of a file; None for unwanted ones, whose members are not read.
-
-    The file is not read beyond the last wanted row.
-    """
+    """Yield the rows of a file up to the last wanted one; None for unwanted ones."""
     key, number, values = "", -1, dict[str, object]()
     try:
         with file.open() as stream, tarfile.open(fileobj=stream, mode="r:*") as archive:
@@ -514,20 +486,12 @@ class TableRecipe:
 
 @dataclass(frozen=True)
 class RowEncoder:
-    """Makes samples of rows.
-
-    Attributes:
-        arrays: yields the arrays of each sample of a row.
-        single: whether every row is one sample.
-        findings: what was assumed.
-        columns: names of those that an input takes side by side, by input.
-        original: returns what a person knows of a row; None where samples say enough.
-    """
+    """Makes samples of rows."""
 
     arrays: Callable[[Row], Iterator[Arrays]]
     single: bool = True
     findings: tuple[Finding, ...] = ()
-    columns: Mapping[str, tuple[str, ...]] = of_field(default_factory=dict)
+    columns: Mapping[str, tuple[str, ...]] = of_field(default_factory=dict)  # side by side, by input
     original: Callable[[Row], Original] | None = None
 
     def originals(self, rows: Sequence[Row]) -> tuple[Original, ...]:
@@ -538,10 +502,7 @@ class RowEncoder:
 def _table_encoder(
     where: str, recipe: TableRecipe, inputs: Sequence[InputSpec], rows: Rows, first: Row
 ) -> RowEncoder:
-    """Return an encoder of the numbers and text of a row into arrays, each a batch of one.
-
-    The encoder raises DataError if a value is missing, or not of the input's type.
-    """
+    """Return an encoder of the numbers and text of a row into arrays, each a batch of one."""
     source = rows.source
     every = list(rows.columns or first.values)
     names = [name for name in every if name != recipe.label and name not in recipe.exclude]
@@ -626,11 +587,7 @@ def _usual_columns(
 
 
 def _columns_advice(spec: InputSpec, size: int | str | None, first: Row, names: Sequence[str]) -> str:
-    """Return the keys of a recipe that select the columns of an input.
-
-    Columns of ids and dates, of text for an input of numbers, and of the answer are left out. `size` is the
-    number of columns that the only input takes; None if it is free or there are several.
-    """
+    """Return the keys of a recipe that select the columns of an input, without ids, dates and the answer."""
     left, excluded, answers = _sorted_columns(spec, size, first, names)
     keys = [f"exclude: [{', '.join(excluded)}]"] if excluded else []
     keys += [f"label: {answers[0]}"] if answers else []
@@ -700,10 +657,7 @@ def _scaling(
 def _partly_scaled(
     where: str, scaled: Collection[str], side_by_side: Mapping[str, Sequence[str]], first: Row
 ) -> Iterator[Finding]:
-    """Yield a finding on each input that takes unscaled columns beside scaled ones.
-
-    Columns of flags, which are 0 or 1 in the first row, are seldom scaled, and are skipped.
-    """
+    """Yield a finding on each input that takes unscaled columns, flags apart, beside scaled ones."""
     for name, columns in side_by_side.items():
         left = [column for column in columns if column not in scaled]
         values = [column for column in left if not _is_flag(first.values.get(column))]
@@ -783,10 +737,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _column_array(row: Row, column: str, spec: InputSpec) -> npt.NDArray[Any]:
-    """Return the value of a column as an array, if no value changes except by rounding to a float type.
-
-    A scalar has as many dimensions as the input.
-    """
+    """Return the value of a column as an array, if no value changes except by rounding to a float type."""
     value = row.values.get(column)
     if not isinstance(value, np.ndarray | list):
         scalar = np.array(_cell_value(row, column, spec), spec.dtype)
@@ -867,10 +818,7 @@ SUFFIXES_BY_KIND = {"image": IMAGE_SUFFIXES, "audio": AUDIO_SUFFIXES}
 def _row_encoder(
     preprocessing: Preprocessing, recipe: TableRecipe, inputs: Sequence[InputSpec], rows: Rows
 ) -> RowEncoder:
-    """Return an encoder that makes samples of rows, by the recipe and the first row.
-
-    Without a recipe, columns go to the inputs of their names.
-    """
+    """Return an encoder that makes samples of rows, by the recipe and the first row."""
     first = next(rows.iterate(slice(0, 1)), None)
     if first is None:
         raise DataError(f"{rows.source}: holds no rows; there is nothing to make samples of")
@@ -957,11 +905,7 @@ def _file_content(row: Row, column: str) -> bytes:
 
 
 def open(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing) -> Samples:
-    """Return the rows of a source, each as a sample.
-
-    A source is a file or a folder of files of one kind (CSV, JSON lines, Parquet, tar), a folder that the
-    library `datasets` saved, or its URL. Without a recipe, columns go to the inputs of their names.
-    """
+    """Return the rows of a file, a folder of files of one kind, or a saved data set, each as a sample."""
     is_for_tables = preprocessing.reader in ("", "table")
     recipe = recipe_of(preprocessing, TableRecipe) if is_for_tables else TableRecipe()
     rows = _rows_in(source, recipe)

@@ -98,24 +98,15 @@ class TextRecipe:
 
 @dataclass(frozen=True, eq=False)
 class TextEncoder:
-    """Makes samples of texts.
-
-    Attributes:
-        recipe: how.
-        roles: what each input takes.
-        specs: of the inputs that take something of a text.
-        constants: of the other inputs.
-        tokenizer: of the library `tokenizers`; None for models that take text itself.
-        findings: what was assumed.
-        start: the token that a decoder begins with; None where no input takes the second text of a pair.
-    """
+    """Makes samples of texts."""
 
     recipe: TextRecipe
     roles: Mapping[str, Role]
     specs: tuple[InputSpec, ...]
     constants: Mapping[str, npt.NDArray[Any]]
-    tokenizer: Any
+    tokenizer: Any  # None for models that take text itself
     findings: tuple[Finding, ...] = ()
+    # token that a decoder begins with; None if no input takes the second text of a pair
     start: int | None = None
 
     def arrays(self, where: str, text: str, pair: str | None = None) -> dict[str, npt.NDArray[Any]]:
@@ -145,8 +136,7 @@ class TextEncoder:
     def _target(self, start: int, tokens: npt.NDArray[np.int64]) -> dict[Role, npt.NDArray[Any]]:
         """Return a decoder's inputs for an answer: all but its last token, which it is to predict.
 
-        If a second decoder continues from its keys and values, the first one reads the first half, and the
-        second one the token after it.
+        If a second decoder goes on, the first reads one half, the second the token after it.
         """
         end = len(tokens) // 2 if "next_ids" in self.roles.values() else max(1, len(tokens) - 1)
         specs = [spec for spec in self.specs if self.roles[spec.name] in ("target_ids", "target_mask")]
@@ -166,9 +156,7 @@ class TextEncoder:
     ) -> Iterator[tuple[dict[str, npt.NDArray[Any]], npt.NDArray[np.int64] | None]]:
         """Yield the arrays of each step of a text through a model with a state, and its next tokens.
 
-        The prompt is one step, and each token after it: those of the text, or those that the model answers,
-        whose ids the model fills in. A model with a fixed number of tokens takes as many in each step. If an
-        encoder reads the text and a decoder answers, steps are those of the answer, and the text is the same.
+        The prompt is one step, and each token after it: the text's, or those that the model answers.
         """
         recipe, encoded = self.recipe, _encoded(self.tokenizer, text, None)
         same: dict[Role, npt.NDArray[Any]] = {"text": np.array(text, object)}
@@ -342,10 +330,7 @@ def _tokenizer(where: str, preprocessing: Preprocessing, recipe: TextRecipe) -> 
 
 
 def decoded(path: Path, ids: Sequence[int]) -> str:
-    """Return the text of token ids, special tokens left out.
-
-    ConfigError if the tokenizer cannot be read, or if its library is missing.
-    """
+    """Return the text of token ids, special tokens left out."""
     text: str = _tokenizer_in(path).decode([int(number) for number in ids if number >= 0])
     return text
 
@@ -374,11 +359,7 @@ def _fixed_length(specs: Sequence[InputSpec], roles: Mapping[str, Role]) -> int 
 def _set_length(
     where: str, path: Any, tokenizer: Any, recipe: TextRecipe, fixed: int | None, *, state: bool = False
 ) -> list[Finding]:
-    """Set up cutting and padding; return the assumptions made.
-
-    The tokenizer's own settings are the defaults. `fixed` is the number of tokens that the model takes; None
-    for any. `state` means that a text goes through the model step by step.
-    """
+    """Set up cutting and padding, by default as the tokenizer's file says; return the assumptions made."""
     truncation, padding = tokenizer.truncation or {}, tokenizer.padding or {}
     findings = []
 

@@ -14,19 +14,12 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Boxes:
-    """Boxes of one picture.
+    """Boxes of one picture."""
 
-    Attributes:
-        corners: float64 of shape [boxes, 4].
-        classes: int64 of shape [boxes].
-        scores: float64 of shape [boxes]; 1 for true ones.
-        crowd: bool of shape [boxes]: true boxes around many objects, which may be found any number of times.
-    """
-
-    corners: Floats
+    corners: Floats  # [boxes, 4]
     classes: Ints
-    scores: Floats
-    crowd: npt.NDArray[np.bool_]
+    scores: Floats  # 1 for true ones
+    crowd: npt.NDArray[np.bool_]  # true boxes around many objects, which may be found any number of times
 
     def subset(self, which: npt.NDArray[np.generic]) -> Boxes:
         """Return some of the boxes, by a mask or by their places."""
@@ -50,11 +43,7 @@ def overlaps(some: Floats, others: Floats) -> Floats:
 
 
 def non_max_suppression(boxes: Boxes, limit: float, most: int) -> Boxes:
-    """Return the boxes that no better one of their class overlaps by more than the limit, best first.
-
-    Greedy, as in onnx's NonMaxSuppression and OpenCV. `limit` is an IoU; `most` boxes are returned at most,
-    of all classes together.
-    """
+    """Return at most `most` boxes, best first, that no better one of their class overlaps."""
     order = np.argsort(-boxes.scores, kind="stable")
     ranked = boxes.subset(order)
     kept: list[int] = []
@@ -68,10 +57,9 @@ def non_max_suppression(boxes: Boxes, limit: float, most: int) -> Boxes:
 
 
 def matches(detected: Boxes, true: Boxes, min_iou: float) -> Ints:
-    """Return the true box that each detected one matches, int64 of shape [detected]; -1 for a false one.
+    """Return the true box that each detected one matches, int64 [detected]; -1 for a false one.
 
-    As in COCO's evaluation the best come first, and each takes the free true box that it overlaps most, of
-    the same class and at an IoU of at least `min_iou`; crowds are no matches.
+    As in COCO's evaluation the best come first, and take the free one of their class that they overlap most.
     """
     matched = np.full(len(detected.scores), -1, np.int64)
     if not len(detected.scores) or not len(true.scores):
@@ -88,11 +76,7 @@ def matches(detected: Boxes, true: Boxes, min_iou: float) -> Ints:
 
 
 def counted_matches(detected: Boxes, true: Boxes, min_iou: float) -> tuple[Boxes, Ints]:
-    """Return the detected boxes that count, with the true box that each matches (`matches`).
-
-    As in COCO's evaluation, a box that matches no object but lies in a crowd of its class does not count; the
-    fraction of the box that is in the crowd decides.
-    """
+    """Return the detected boxes, without those that lie in a crowd of their class, and the match of each."""
     matched = matches(detected, true, min_iou)
     counts = (matched >= 0) | ~_in_crowds(detected, true, min_iou)
     return detected.subset(counts), matched[counts]

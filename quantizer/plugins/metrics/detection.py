@@ -136,11 +136,7 @@ def _metric(source: MetricSource, figures: Callable[[Sequence[Pair]], Figures]) 
 def _found(
     head: Head, sufficient: float, floats: Outputs, quantized: Outputs, names: Mapping[int, str]
 ) -> list[tuple[Found, ...]]:
-    """Return the objects of each picture, in either model or both, the surest first.
-
-    Boxes of one class that overlap by half are one object. `head` reads boxes of low scores too; an object
-    has a `sufficient` score in at least one of the models.
-    """
+    """Return the objects of each picture, the surest first; boxes that overlap half are one."""
 
     def box(boxes: Boxes, at: int | None) -> Box | None:
         if at is None:
@@ -175,11 +171,7 @@ def _found(
 
 
 def answers(pictures: Sequence[Pair]) -> Answers:
-    """Return the boxes detected in pictures as answers: right are those of a true box at an IoU of 0.5.
-
-    Boxes in a crowd are neither true nor false, and neither are those of classes without any true box, which
-    mean average precision leaves out too: labels of some classes do not cover the others.
-    """
+    """Return detected boxes as answers, right at an IoU of 0.5, without classes that have no true box."""
     labelled = np.unique(np.concatenate([true.classes for true, _ in pictures]))
     unit, scores, item, wanted, boxes_before = [], [], [], [], 0
     for picture, (true, detected) in enumerate(pictures):
@@ -195,22 +187,15 @@ def answers(pictures: Sequence[Pair]) -> Answers:
 
 @dataclass(frozen=True, eq=False)
 class _ClassMatches:
-    """The boxes detected of one class, best first.
+    """The boxes detected of one class, best first."""
 
-    `picture` is int64 of shape [boxes]; `hit` and `miss`, true and false boxes at each IoU, are bool of shape
-    [ious, boxes]; `wanted`, true boxes of each picture, is float64 of shape [pictures].
-    """
-
-    picture: npt.NDArray[np.int64]
-    hit: npt.NDArray[np.bool_]
-    miss: npt.NDArray[np.bool_]
-    wanted: Floats
+    picture: npt.NDArray[np.int64]  # [boxes]
+    hit: npt.NDArray[np.bool_]  # [ious, boxes]: true ones
+    miss: npt.NDArray[np.bool_]  # [ious, boxes]: false ones
+    wanted: Floats  # true boxes of each picture
 
     def average_precisions(self, weights: Floats) -> Floats:
-        """Return the mean of the average precisions at the IoUs for each row of weights; NaN without boxes.
-
-        Precision at a recall is the best one at that recall or a higher one, as in COCO's `accumulate`.
-        """
+        """Return the mean over IoUs of COCO's average precision, by row of weights; NaN without boxes."""
         wanted = weights @ self.wanted
         of_box = weights[:, self.picture]
         precisions = np.zeros((len(weights), len(self.hit)))
@@ -227,11 +212,7 @@ class _ClassMatches:
 
 
 def average_precision(pictures: Sequence[Pair], ious: Floats, most: int) -> Figures:
-    """Return COCO's mean average precision in percent, the mean over the classes that there are.
-
-    `ious` are the least overlaps of a match, over which the mean is taken; the best `most` detected boxes of
-    a picture and class count.
-    """
+    """Return COCO's mean average precision in percent; the best `most` boxes of a picture and class count."""
     classes = _matches(pictures, ious, most)
 
     def figure(weights: Floats) -> Floats:

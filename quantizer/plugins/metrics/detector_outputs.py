@@ -25,36 +25,20 @@ MAX_CANDIDATES = 30000
 
 @dataclass(frozen=True)
 class Head:
-    """How the outputs of a detector are read.
-
-    Attributes:
-        form: a key of `FORMS`.
-        outputs: names: the one; or boxes, scores and, for form "boxes", classes.
-        corners: of boxes: "xyxy", "yxyx" or "cxcywh".
-        size: (width, height) that boxes are multiplied with; (1, 1) where they are pixels.
-        background: whether the first score of form "ssd" is of no class; classes count from the next.
-        confidence: least score.
-        nms: IoU of the suppression; of forms before NMS.
-        most: boxes of one picture at most.
-        classes: those that count; () for all.
-        agnostic: whether all classes count as one.
-        first: number that the outputs give the first class, of forms after NMS; that of the truth is 0.
-        scored: number of classes that have a score, of the forms of YOLO; what follows them in an output are
-            coefficients of masks, keypoints or an angle. None for all that there is.
-    """
+    """How the outputs of a detector are read."""
 
     form: str
-    outputs: tuple[str, ...]
+    outputs: tuple[str, ...]  # the one; or boxes, scores and, for form "boxes", classes
     corners: str
-    size: tuple[float, float]
-    background: bool
+    size: tuple[float, float]  # width, height that boxes are multiplied with; (1, 1) if they are pixels
+    background: bool  # whether the first score of form "ssd" is of no class
     confidence: float
     nms: float
     most: int
-    classes: tuple[int, ...]
+    classes: tuple[int, ...]  # that count; () for all
     agnostic: bool
-    first: int = 0
-    scored: int | None = None
+    first: int = 0  # number of the first class, after NMS
+    scored: int | None = None  # classes with a score, of YOLO; None for all
 
     def boxes(self, outputs: Outputs) -> list[Boxes]:
         """Return the boxes that a detector gives for each picture, best first."""
@@ -86,10 +70,7 @@ class Head:
         return np.stack([a * width, b * height, c * width, d * height], axis=1)
 
     def of_scores(self, corners: Array, scores: Array) -> Boxes:
-        """Return boxes, each with its best class; `scores` is [boxes, classes].
-
-        If several classes are likely, each is a separate box, as for mAP.
-        """
+        """Return boxes by `scores` [boxes, classes]; each likely class is a box of its own, as for mAP."""
         scores = np.nan_to_num(scores)
         if self.classes:
             other = ~np.isin(np.arange(scores.shape[1]), self.classes)
@@ -102,10 +83,7 @@ class Head:
 
 
 def head_of(source: MetricSource) -> tuple[Head, str]:
-    """Return the reading of a detector's outputs, and a sentence about it.
-
-    ModelError if the outputs have no known form, or if those read as scores are not from 0 to 1.
-    """
+    """Return the reading of a detector's outputs, and a sentence about it."""
     metric, options = source.metric, source.metric.options
     form, names = _form(source)
     arrays = [np.asarray(source.first_outputs[name], np.float64) for name in names]
@@ -161,11 +139,9 @@ def head_of(source: MetricSource) -> tuple[Head, str]:
 
 
 def _scored_classes(source: MetricSource, form: str, output: str, classes: Collection[int]) -> int | None:
-    """Return the number of classes of a head of YOLO; None for as many as it has channels for.
+    """Return the number of classes of a head of YOLO, from nc= or the metadata; None for all there are.
 
-    Its exporters write the names of the classes into the model's metadata; heads of masks, of poses and of
-    turned boxes have more channels than these. ModelError if the output has too few channels or turned boxes,
-    or if another output has prototypes of masks and the number of classes is unknown.
+    Heads of masks, of poses and of turned boxes have more channels than classes.
     """
     shape, before = source.first_outputs[output].shape, 5 if form == "yolov5" else 4
     if len(shape) != 3:
@@ -208,10 +184,7 @@ SCORE_SLACK = 1e-3
 
 
 def _check_scores(head: Head, arrays: list[Array]) -> int | None:
-    """Return the number of classes with a score; None if boxes come with the number of theirs.
-
-    ModelError if scores of the first sample, `arrays`, are not from 0 to 1.
-    """
+    """Return the number of classes that have scores of 0 to 1; None if boxes come with their class."""
     form = FORMS[head.form]
     scores = form.scores(head, arrays)
     if form.before_nms and head.classes:
@@ -378,20 +351,12 @@ def _first_four(values: Array) -> Array:
 
 @dataclass(frozen=True)
 class Form:
-    """A form of the outputs of detectors.
-
-    Attributes:
-        text: what the outputs hold, for people.
-        read: head and its outputs, float64 -> the boxes of each picture.
-        coordinates: the output of boxes -> their coordinates, by whose size pixels are told from shares.
-        scores: head and its outputs -> all scores, those of classes along the last axis before NMS.
-        before_nms: whether each box has a score of every class, and boxes are yet to be suppressed.
-    """
+    """A form of the outputs of detectors."""
 
     text: str
     read: Callable[[Head, list[Array]], list[Boxes]]
-    scores: Callable[[Head, list[Array]], Array]
-    coordinates: Callable[[Array], Array] = _first_four
+    scores: Callable[[Head, list[Array]], Array]  # of classes along the last axis before NMS
+    coordinates: Callable[[Array], Array] = _first_four  # their size tells pixels from shares
     before_nms: bool = False
 
 

@@ -44,11 +44,9 @@ def ssim(source: MetricSource) -> Metric:
 
 
 def similarity(one: Picture, other: Picture, peak: float) -> float:
-    """Return the structural similarity of two pictures (Wang et al., 2004), from -1 to 1.
+    """Return the similarity of two pictures [channels, height, width], -1 to 1 (Wang et al., 2004).
 
-    By hand, as the library that has it brings six others; the tests compare it with that library. The
-    pictures are float64 of shape [channels, height, width], at least 11 by 11; `peak` is the largest value
-    that a pixel can have.
+    By hand, as the library that has it brings six others; the tests compare it with that library.
     """
     a, b = _blurred(one), _blurred(other)
     aa, bb, ab = _blurred(one * one) - a * a, _blurred(other * other) - b * b, _blurred(one * other) - a * b

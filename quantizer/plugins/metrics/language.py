@@ -21,9 +21,7 @@ POSITIONS_AT_ONCE = 64
 def perplexity(source: MetricSource) -> Metric:
     """Return exp of the mean negative log-probability of the next token (Jelinek et al., 1977).
 
-    The scores are an output of shape [..., positions, tokens], before Softmax or its logarithm. The next
-    tokens come from the text's reader, else they are the ids of the sample, one later. Pieces of a text count
-    as one unit.
+    Scores are an output [..., positions, tokens], before Softmax or its logarithm.
     """
     output, metric = source.values_output, source.metric
 
@@ -80,10 +78,7 @@ def _figures(kept: Sequence[Floats], column: int, output: str) -> Figures:
 def _aligned(
     values: npt.NDArray[Any], tokens: npt.NDArray[np.int64]
 ) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
-    """Return the scores and the tokens of the positions for which both are known, as rows.
-
-    Some models output the scores of the last positions only.
-    """
+    """Return scores and tokens of positions that have both; some models output the last ones only."""
     positions = values.shape[-2]
     scores = values.reshape(-1, positions, values.shape[-1])
     truths = tokens.reshape(len(scores), -1)[:, -positions:] if tokens.size else np.full(scores.shape[:2], -1)

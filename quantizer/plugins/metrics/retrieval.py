@@ -65,10 +65,8 @@ def _ranks(
 ) -> Floats:
     """Return the place of the first document of each query, from 1; ties count against it.
 
-    An embedding that is not finite is as far as can be. `numbers` are the pairs of the rows, each with its
-    query first; `rows` are vectors of length 1. Blocks of `among` pairs, in their order as from
-    `numpy.array_split`, are searched together; None for all. With `of_next`, each query looks for the
-    documents of the next one instead of its own.
+    `numbers` are the pairs of the rows, each with its query first. Blocks of `among` pairs are searched
+    together. With `of_next`, each query looks for the documents of the next one.
     """
     pairs, queries = np.unique(numbers, return_index=True)
     queries = np.sort(queries)

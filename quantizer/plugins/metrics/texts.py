@@ -34,21 +34,13 @@ def character_error_rate(source: MetricSource) -> Metric:
 
 @dataclass(frozen=True)
 class Reader:
-    """How an output becomes texts.
-
-    Attributes:
-        output: its name.
-        tokens: text of each class; () for an output of strings.
-        blank: class that stands for nothing, of CTC.
-        time_first: whether the output is [time, rows, classes].
-        end: number of the token after which an output of token numbers ends; None for none.
-    """
+    """How an output becomes texts."""
 
     output: str
-    tokens: tuple[str, ...] = ()
+    tokens: tuple[str, ...] = ()  # text of each class; () for an output of strings
     blank: int = 0
-    time_first: bool = False
-    end: int | None = None
+    time_first: bool = False  # [time, rows, classes]
+    end: int | None = None  # token that ends an output of token numbers
 
     def texts(self, outputs: Outputs) -> list[str]:
         """Return the text of each row."""
@@ -69,10 +61,7 @@ class Reader:
 
 
 def greedy_text(scores: npt.NDArray[Any], tokens: Sequence[str], blank: int) -> str:
-    """Return the text of CTC scores, [time, classes]: the best class of each step, repeats joined, no blanks.
-
-    Graves et al. (2006), best path decoding.
-    """
+    """Return the text of CTC scores [time, classes] by best path decoding (Graves et al., 2006)."""
     best = np.argmax(scores, axis=1)
     starts = np.flatnonzero(np.diff(best, prepend=-1) != 0)
     return _joined([tokens[c] for c in best[starts] if c != blank and c < len(tokens)])
@@ -180,11 +169,7 @@ def _blank(metric: NamedMetric, classes: int) -> int:
 
 
 def _charset(source: MetricSource, classes: int | None) -> tuple[tuple[str, ...], str]:
-    """Return the text of each class, and a sentence on its source.
-
-    A list with one text fewer than classes lacks the blank, and with two fewer a space at the end as well, as
-    the lists of PaddleOCR do.
-    """
+    """Return the text of each class, and its source; a short list lacks the blank, and a space at the end."""
     file, metric = source.metric.options["charset"], source.metric
     if file is not None:
         where, text = str(file), read_text(str(file)).removesuffix("\n")

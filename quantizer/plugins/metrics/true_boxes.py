@@ -33,18 +33,10 @@ below; stretched."""
 
 @dataclass(frozen=True, eq=False)
 class TrueBoxes:
-    """The true boxes of all pictures.
+    """The true boxes of all pictures."""
 
-    Attributes:
-        of_sample: place of a sample and number of its pictures -> the boxes of each.
-        check_rows: called with the number of all pictures, and whether samples were left out, as
-            `Metric.finish`.
-        assumed: how the boxes were put into the model's input.
-        names: of classes, as far as the file has some.
-    """
-
-    of_sample: Callable[[Place, int], list[Boxes]]
-    check_rows: Callable[[int, bool], None]
+    of_sample: Callable[[Place, int], list[Boxes]]  # place, pictures -> boxes of each
+    check_rows: Callable[[int, bool], None]  # as `Metric.finish`
     assumed: str
     names: Mapping[int, str] = field(default_factory=dict)
 
@@ -71,10 +63,7 @@ def true_boxes(source: MetricSource) -> TrueBoxes:
 
 
 def holds_true_boxes(path: str) -> bool:
-    """Return whether a file or folder has true boxes in it, so that no metric need be named.
-
-    A COCO file without boxes is a ConfigError.
-    """
+    """Return whether a file or folder has true boxes in it; a COCO file without boxes is a ConfigError."""
     place = Path(path)
     if is_data_yaml(path):
         return True
@@ -111,11 +100,7 @@ def _placement_of_recipe(data: DataLike | None) -> str | None:
 def boxes_in_input(
     corners: npt.NDArray[np.float64], size: tuple[float, float], target: tuple[int, int], how: str
 ) -> npt.NDArray[np.float64]:
-    """Return boxes of a picture in the coordinates of the model's input.
-
-    `corners` are float64 of shape [boxes, 4], in pixels of the picture; `size` and `target` are (width,
-    height) of picture and input; `how` is one of PLACEMENTS, and a letterbox has equal borders.
-    """
+    """Return boxes [boxes, 4] of a picture in pixels of the model's input; sizes are (width, height)."""
     if how == "input":
         return corners
     scale = np.array(target, np.float64) / size
@@ -204,11 +189,7 @@ def _coco(source: MetricSource, path: Path, placement: str | None) -> TrueBoxes:
 
 
 def _part_of_file(source: MetricSource, path: Path, listed: Sequence[str]) -> str:
-    """Return a clause on samples that are only some of the pictures of a file; "" for all.
-
-    It is "" too if samples are no pictures that can be listed. DataError if pictures of the samples are
-    missing.
-    """
+    """Return a clause on samples that are only some of the pictures of a file; it must have theirs."""
     place = place_of_data(source.data)
     pictures: list[str] = []
     with suppress(DataError):
@@ -233,9 +214,7 @@ def _part_of_file(source: MetricSource, path: Path, listed: Sequence[str]) -> st
 def _classes_of_categories(source: MetricSource, path: Path, record: _Coco) -> tuple[dict[int, int], str]:
     """Return the class of the model for the id of each category, and a sentence on the numbering.
 
-    Names decide if the model's metadata have names of classes; categories of other names are none of its
-    classes. If not, the order of their ids does, without a category that only stands above the others, as in
-    exports of labelling sites. DataError if no category has a name of the model's.
+    Names decide if the model has some, else the order of ids, without one that only stands above the others.
     """
     named = {category.id: category.name for category in record.categories}
     with_boxes = {entry.category_id for entry in record.annotations}
@@ -260,11 +239,7 @@ def _classes_of_categories(source: MetricSource, path: Path, record: _Coco) -> t
 def _classes_by_name(
     source: MetricSource, path: Path, named: Mapping[int, str], with_boxes: Collection[int]
 ) -> tuple[dict[int, int], str] | None:
-    """Return the model's class for each number of a file by its name, and a sentence on it.
-
-    None if the model or the file has no names. A number of another name is no class; DataError if all are.
-    `with_boxes` are the numbers that boxes have.
-    """
+    """Return the model's class for each number of a file by its name, and a sentence, if there are names."""
     names = names_in_metadata(source.model)
     if not names or not any(named.values()):
         return None
@@ -350,10 +325,7 @@ def _by_name_or_order(
 
 
 def _same_picture(path: str, sample: str, pictures: Mapping[int, str]) -> int:
-    """Return the number of a sample's picture: among those of its name the one in the same folders.
-
-    DataError if there are several.
-    """
+    """Return the number of a sample's picture: among those of its name the one in the same folders."""
 
     def folders_in_common(name: str) -> int:
         pairs = zip(reversed(Path(sample).parts[:-1]), reversed(Path(name).parts[:-1]), strict=False)
@@ -435,10 +407,7 @@ def _pictures_of(data: DataLike | None) -> dict[str, Path]:
 def _classes_of_data_yaml(
     source: MetricSource, file: Path, boxes: Mapping[str, Path]
 ) -> tuple[dict[int, int] | None, str]:
-    """Return the model's classes for the numbers of a data set by the names in its `data.yaml`.
-
-    A sentence comes with them. None if there are no names, or if all have the model's number.
-    """
+    """Return the model's classes for the numbers of a `data.yaml`, if they differ, and a sentence."""
     if not is_data_yaml(str(file)) or source.metric.options["ids"]:
         return None, ""
     named = data_yaml_names(str(file))
