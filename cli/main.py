@@ -75,6 +75,7 @@ PLUGIN_COMMANDS = {
     "join": "exchange",
     "split": "exchange",
     "measure-target": "tune",
+    "diff": "drift",
 }
 """Command -> its plug-in, a folder of `quantizer/plugins/`: without it the command is not there."""
 

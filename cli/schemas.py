@@ -25,7 +25,6 @@ from ..profiles.records.profile import OutputMeaning
 from ..profiles.samples.constants import Constants
 from ..profiles.samples.preprocessing import BUILT_IN, STATE
 from ..profiles.samples.registry import READERS
-from ..quantizer.api.drift import DriftReport
 from ..quantizer.api.evaluate import EvaluateResult
 from ..quantizer.api.results import QuantizeResult
 from ..quantizer.costs.float_regions import FloatRegion
@@ -341,7 +340,9 @@ _ALL_DOCUMENTS: Mapping[str, Document] = {
         1,
         {"target_met": bool, "verified": bool, "float_nodes": _NAMES},
     ),
-    "drift": Document("diff --json", DriftReport, 1, {"passed": bool}),
+    "drift": Document(
+        "diff --json", _of_plugin("quantizer.plugins.drift.drift", "DriftReport"), 1, {"passed": bool}
+    ),
     "report": Document("report.json", _of_plugin("quantizer.plugins.report.content", "Report"), 1),
     "explanation": Document(
         "show PLAN NAME --json", _of_plugin("quantizer.plugins.explanation.explanation", "Explanation"), 1

@@ -1,4 +1,4 @@
-"""Records of measurements: histogram, per-channel statistics, profile; their file, merge and drift.
+"""Records of measurements: histogram, per-channel statistics, profile; their file and merge.
 
 Enters: counts, ranges, files.
 Leaves: `Profile`.

@@ -412,7 +412,7 @@ OF_JUDGING = frozenset(
 
 @dataclass(frozen=True)
 class DriftLimits:
-    """Limits for every tensor; None for no limit. The measures: see `profiles.records.drift`.
+    """Limits for every tensor; None for no limit. The measures: see `plugins.drift.measures`.
 
     They are held against the measures themselves: the elements of a sample depend on each other, so that a
     profile has no interval for them. Of few samples the distances are too large, by chance, and clipping,

@@ -11,7 +11,7 @@ not proven  anything else: too few rows, a truth that does not fit, outputs of a
             does not read. The command ends with exit code 1 as after a failed one
 ==========  ===============================================================================================
 
-The limits of `evaluate` are checked here, those of `diff` in `api.drift`, by the same table and rule.
+The limits of `evaluate` are checked here, those of `diff` in its plug-in, by the same table and rule.
 """
 
 from __future__ import annotations

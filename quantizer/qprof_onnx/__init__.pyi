@@ -11,8 +11,6 @@ from .profiles.records.profile import Profile as Profile
 from .profiles.records.profile import TensorProfile as TensorProfile
 from .profiles.runner.settings import RunSettings as RunSettings
 from .profiles.runtime.providers import load_custom_operators as load_custom_operators
-from .quantizer.api.drift import DriftReport as DriftReport
-from .quantizer.api.drift import diff as diff
 from .quantizer.api.evaluate import compare_layers as compare_layers
 from .quantizer.api.evaluate import evaluate as evaluate
 from .quantizer.api.options import DriftLimits as DriftLimits
@@ -39,6 +37,8 @@ from .quantizer.plugins.card.card import card as card
 from .quantizer.plugins.card.card import verify as verify
 from .quantizer.plugins.card.record import Card as Card
 from .quantizer.plugins.card.verification import Verification as Verification
+from .quantizer.plugins.drift.drift import DriftReport as DriftReport
+from .quantizer.plugins.drift.drift import diff as diff
 from .quantizer.plugins.exchange.exchanging import export as export
 from .quantizer.plugins.exchange.exchanging import import_plan as import_plan
 from .quantizer.plugins.exchange.exchanging import import_profile as import_profile

@@ -16,15 +16,14 @@ from ....profiles.base.arguments import checks_arguments
 from ....profiles.base.errors import ConfigError, nearest
 from ....profiles.base.findings import Code, Finding, listed
 from ....profiles.base.presentation import Presentation, Presented, Table, decibels
-from ....profiles.records.drift import share_outside
 from ....profiles.records.histogram import Histogram
 from ....profiles.records.profile import Profile, TensorProfile
 from ...adjustments.equalization import equalized_profile
-from ...api.drift import covered
 from ...api.results import QuantizeResult
 from ...model.files import ModelLike
 from ...noise.activation_ranges import effective_range, following_function
 from ...numerics.affine import TYPES, QuantParams
+from ...numerics.clipping import covered, share_outside
 from ...numerics.quantization_noise import expected_noise
 from ...numerics.schemas import SCHEMAS, choose_params
 from ...operators.graph import Graph

@@ -14,7 +14,6 @@ from ....profiles.base.improvement import improved
 from ....profiles.base.options import options_of
 from ....profiles.base.presentation import counted
 from ....profiles.base.tool import tool_name
-from ...api.drift import DriftReport
 from ...api.options import DriftLimits
 from ...api.results import QuantizeResult
 from ...costs.predicted import total_microseconds
@@ -99,7 +98,7 @@ class Results:
     quantization: QuantizeResult | None = None
     verdict: Judgement | None = None
     tuning: Any = None
-    drift: tuple[DriftReport, ...] = ()
+    drift: tuple[Any, ...] = ()
     timed: TimedNodes | None = None
     left_out: tuple[Finding, ...] = ()
 
@@ -424,7 +423,7 @@ def _gate_result(failures: Sequence[GateFailure]) -> Literal["passed", "failed",
     return "not proven" if failures else "passed"
 
 
-def _drift_record(report: DriftReport) -> DriftRecord:
+def _drift_record(report: Any) -> DriftRecord:
     """Return a newer profile as a record, the tensors that drifted most first."""
     failing = {failure.where for failure in report.failures}
     return DriftRecord(

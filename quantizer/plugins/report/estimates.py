@@ -14,7 +14,6 @@ import onnx_ir as ir
 
 from ....profiles.base.errors import ConfigError, PlanError, QprofError, natural_key
 from ....profiles.records.drawing import shape_text
-from ....profiles.records.drift import share_outside
 from ....profiles.records.histogram import Histogram, UnknownBins
 from ....profiles.records.profile import Profile, TensorProfile
 from ...adjustments.equalization import equalized_name, equalized_profile
@@ -29,6 +28,7 @@ from ...noise.output_limits import NoiseLimits
 from ...noise.propagation import NoiseFlow, forecast_flow
 from ...numerics.affine import TYPES, QuantParams
 from ...numerics.calibrators import CALIBRATORS, calibrate
+from ...numerics.clipping import share_outside
 from ...numerics.quantization_noise import expected_noise
 from ...numerics.schemas import SCHEMAS, choose_params
 from ...operators.graph import Graph, Node

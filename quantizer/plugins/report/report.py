@@ -11,6 +11,7 @@ from typing import Any
 
 from ....profiles.base.arguments import checks_arguments
 from ....profiles.base.errors import ConfigError, QprofError
+from ....profiles.base.extras import OptionalModule
 from ....profiles.base.findings import Code, Finding
 from ....profiles.base.improvement import improved
 from ....profiles.base.output_files import temporary_folder
@@ -18,7 +19,6 @@ from ....profiles.base.tool import notes_once
 from ....profiles.runtime.providers import CPU, check_provider
 from ....profiles.runtime.states import model_samples
 from ....profiles.samples.objects import DataLike, DataSource
-from ...api.drift import DriftReport, compare_profiles
 from ...api.evaluate import EvaluateResult, judged
 from ...api.from_profile import check_samples_of
 from ...api.held_out import held_out_part
@@ -54,6 +54,9 @@ from .assemble import Results, make_report
 from .content import Report
 from .estimates import Analysis, analyse, recipe_of_plan
 from .suggestions import FileNames
+
+DRIFT = OptionalModule("the comparison of profiles", "quantizer.plugins.drift.drift")
+"""What `--history` needs; a result of it is `DriftReport` there."""
 
 OF_MEASURING = frozenset(field.name for field in fields(Judge)) - {"progress"}
 """Options of `report` that are read where a model is measured alone."""
@@ -161,10 +164,12 @@ def _file_report(
             f"{file}: no {' and no '.join(missing)} that it was made from lies beside it; give "
             f"{' and '.join(f'--{what}' for what in missing)}{remedy}"
         )
-    drift: tuple[DriftReport, ...] = ()
+    drift: tuple[Any, ...] = ()
     if analysis is not None and profile is not None:
         settings = recipe_of_plan(analysis.plan, recipe)
-        drift = tuple(compare_profiles(profile, new, recipe=settings, model_path=path) for new in how.history)
+        if how.history:
+            compare = DRIFT.load("--history").compare_profiles
+            drift = tuple(compare(profile, new, recipe=settings, model_path=path) for new in how.history)
     evaluation = layers = node_costs = None
     samples: DataLike | None = None
     if data is not None:
@@ -378,7 +383,7 @@ def tuning_report(
     return make_report(analysis, Results(tuning=result), FileNames(str(model), profile_name(profile)))
 
 
-def drift_report(result: DriftReport) -> Report:
+def drift_report(result: Any) -> Report:
     """Return the report of a comparison of two profiles."""
     return make_report(None, Results(drift=(result,)), FileNames())
 

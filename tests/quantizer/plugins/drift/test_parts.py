@@ -119,14 +119,12 @@ def test_a_limit_on_parts_that_one_profile_alone_has_is_not_proven(tmp_path: Pat
     assert not report.passed
 
 
-def pictures(
-    folder: Path, shares: Mapping[str, int], *, colour: int | None = None, light: float = 1.0
-) -> Path:
+def pictures(folder: Path, shares: Mapping[str, int], *, colour: int | None = None) -> Path:
     image = pytest.importorskip("PIL.Image", reason="of the extra test-all")
     for name, count in shares.items():
         (folder / name).mkdir(parents=True)
         for number in range(count):
-            pixels = (RNG.integers(100, 150, (8, 8, 3)) * light).astype(np.uint8)
+            pixels = RNG.integers(100, 150, (8, 8, 3)).astype(np.uint8)
             if colour is not None:
                 pixels[..., colour] //= 4
             image.fromarray(pixels).save(folder / name / f"{number}.png")
@@ -152,15 +150,6 @@ def test_the_colour_that_darkened_is_named(tmp_path: Path) -> None:
     assert found.startswith("input 'x', 'blue': mean ")
     (beyond,) = told(files, Code.BEYOND_RANGE)
     assert "values beyond OLD's range come from a/" in beyond
-
-
-def test_pictures_that_are_darker_are_told_as_brightness(tmp_path: Path) -> None:
-    data = [pictures(tmp_path / "old", {"a": 40}), pictures(tmp_path / "new", {"a": 40}, light=0.85)]
-    files = profiles(model(PICTURES, 2, 3, 3, 3), tmp_path, "reader: image\nresize: exact\n", *data)
-    (found,) = told(files, Code.PART_DRIFT)
-    assert found.startswith("input 'x', brightness: mean ")
-    assert "look at light and exposure first: red, green and blue moved alike" in found
-    assert failed(files) == "--max-drifted-parts 0: 1: input 'x', brightness"
 
 
 def recording(folder: Path, *, smooth: bool) -> Path:

@@ -13,23 +13,23 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from qprof_onnx.profiles.base.errors import ProfileError
 from qprof_onnx.profiles.observers.tensor_observer import TensorObserver
-from qprof_onnx.profiles.records.drift import (
+from qprof_onnx.profiles.records.histogram import MIN_EXPONENT, Histogram, bin_exponent
+from qprof_onnx.profiles.records.profile import DataId, ModelId, Profile, TensorProfile
+from qprof_onnx.quantizer.numerics.clipping import share_outside
+from qprof_onnx.quantizer.plan.documents import load_profile
+from qprof_onnx.quantizer.plugins.drift.measures import (
     TensorDrift,
     check_comparable,
     common_bins,
     compare,
     jensen_shannon,
     range_growth,
-    share_outside,
     tensor_drift,
     wasserstein_distance,
 )
-from qprof_onnx.profiles.records.histogram import MIN_EXPONENT, Histogram, bin_exponent
-from qprof_onnx.profiles.records.profile import DataId, ModelId, Profile, TensorProfile
-from qprof_onnx.quantizer.plan.documents import load_profile
 
 MODEL = ModelId("a" * 64, "b" * 64, 17, "m.onnx")
-GLOW = Path(__file__).parents[2] / "data" / "profile-glow.yaml"
+GLOW = Path(__file__).parents[3] / "data" / "profile-glow.yaml"
 FLOAT64 = st.floats(allow_nan=False, allow_infinity=False)
 SOME = st.lists(FLOAT64 | st.floats(-4, 4), min_size=1, max_size=30).map(np.array)
 

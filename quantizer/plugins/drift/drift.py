@@ -14,40 +14,30 @@ from dataclasses import dataclass, fields, replace
 from itertools import groupby
 from typing import Any
 
-from ...profiles.base.arguments import checks_arguments
-from ...profiles.base.errors import ConfigError, check_finite
-from ...profiles.base.findings import Code, Figure, Finding, gravest_first, listed
-from ...profiles.base.presentation import Presentation, Presented, Table
-from ...profiles.instrumentation.subgraphs import hidden_tensors
-from ...profiles.records.drift import (
-    BRIGHTNESS,
-    Cover,
-    Drift,
-    PartDrift,
-    TensorDrift,
-    band_drifts,
-    check_comparable,
-    compare,
-    folder_drifts,
-    has_parts,
-    part_drifts,
-)
-from ...profiles.records.profile import Dim, Profile, TensorProfile, check_data_not_random
-from ...profiles.records.store import with_samples_of_file
-from ..evaluation.gates import GateFailure, gate_finding, limit_failures
-from ..model.files import ModelLike
-from ..model.identity import check_model
-from ..numerics.affine import TYPES, QuantParams
-from ..numerics.calibrators import calibrate
-from ..numerics.schemas import HEADROOM, SCHEMAS, choose_params
-from ..plan.documents import read_at
-from ..planning.needed_tensors import needed_tensors
-from ..prepare.prepare import ProfileLike, open_prepared, opened, profile_name
-from ..targets.config import QuantConfig
-from ..targets.loading import load_recipe
-from ..targets.target import Recipe
-from .keywords import SETTINGS, ConfigLike, recipe_of, split_settings, with_keywords
-from .options import DriftLimits
+from ....profiles.base.arguments import checks_arguments
+from ....profiles.base.errors import ConfigError, check_finite
+from ....profiles.base.findings import Code, Finding, gravest_first, listed
+from ....profiles.base.presentation import Presentation, Presented, Table
+from ....profiles.instrumentation.subgraphs import hidden_tensors
+from ....profiles.records.profile import Dim, Profile, TensorProfile, check_data_not_random
+from ....profiles.records.store import with_samples_of_file
+from ...api.keywords import SETTINGS, ConfigLike, recipe_of, split_settings, with_keywords
+from ...api.options import DriftLimits
+from ...evaluation.gates import GateFailure, gate_finding, limit_failures
+from ...model.files import ModelLike
+from ...model.identity import check_model
+from ...numerics.affine import TYPES, QuantParams
+from ...numerics.calibrators import calibrate
+from ...numerics.clipping import covered
+from ...numerics.schemas import HEADROOM, SCHEMAS, choose_params
+from ...plan.documents import read_at
+from ...planning.needed_tensors import needed_tensors
+from ...prepare.prepare import ProfileLike, open_prepared, opened, profile_name
+from ...targets.config import QuantConfig
+from ...targets.loading import load_recipe
+from ...targets.target import Recipe
+from .measures import Drift, TensorDrift, check_comparable, compare
+from .parts import Part, changed_parts, has_parts
 
 MEASURES = {
     "max_clipping": "added_clipping",
@@ -135,11 +125,7 @@ class DriftReport(Presented):
         return {**super().to_dict(), "passed": self.passed}
 
     def worst(self, count: int | None = None) -> tuple[TensorDrift, ...]:
-        """Return the tensors that drifted most, or all: those that exceed a limit first, then by JS distance.
-
-        A distance that could not be measured counts as the largest. Equal distances are ordered by range
-        growth, then as in OLD.
-        """
+        """Return the tensors that exceed a limit, then by JS distance (unknown first) and range growth."""
         failing = {failure.where for failure in self.failures}
 
         def key(t: TensorDrift) -> tuple[bool, float, float]:
@@ -147,67 +133,6 @@ class DriftReport(Presented):
             return t.tensor not in failing, -distance, -t.range_growth
 
         return tuple(sorted(self.drift.tensors, key=key)[:count])
-
-
-@dataclass(frozen=True)
-class DataDrift:
-    """The parts of the data that changed by more than chance and much, see `profiles.records.drift`.
-
-    Attributes:
-        parts: columns of a table, colours of pictures and the like, the largest shift first.
-        folders: folders of samples with both shares, the worst first.
-        bands: bands of signals with both levels, the largest change first.
-    """
-
-    parts: tuple[PartDrift, ...]
-    folders: tuple[tuple[str, float, float], ...]
-    bands: tuple[tuple[str, float, float, float, float], ...]
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """All of them, in words."""
-        return (
-            *(part.where for part in self.parts),
-            *(f"folder '{folder}'" for folder, _, _ in self.folders),
-            *(f"input '{name}', {low:g} to {high:g} Hz" for name, low, high, _, _ in self.bands),
-        )
-
-    def failures_of(self, limit: int | None, *, is_known: bool) -> tuple[GateFailure, ...]:
-        """Return the failure of the limit on their number; unknown parts keep none."""
-        if limit is None:
-            return ()
-        more = ", ..." if len(self.names) > FEW else ""
-        doubt = "" if is_known else "no columns, colours, folders or bands are in both profiles"
-        named = "" if doubt else "; ".join(self.names[:FEW]) + more
-        return tuple(
-            limit_failures("max_drifted_parts", limit, float(len(self.names)), doubt=doubt, reason=named)
-        )
-
-    def findings(self) -> Iterator[Finding]:
-        """Yield the first few of each kind, and where to look next."""
-        for number, part in enumerate(self.parts[:FEW], 1):
-            by = f"{part.shift:.3g} of OLD's deviations" if math.isfinite(part.shift) else "constant in OLD"
-            more = f"; so have {len(self.parts) - FEW} others" if number == FEW < len(self.parts) else ""
-            sentence = (
-                f"{part.where}: mean {part.old_mean:.4g} in OLD and {part.new_mean:.4g} in NEW ({by}), "
-                f"deviation {part.old_deviation:.3g} and {part.new_deviation:.3g}{more}"
-            )
-            of_part: dict[str, Figure] = {"part": part.part.strip("'"), "shift": part.shift}
-            light = "look at light and exposure first: red, green and blue moved alike"
-            remedy = light if part.part == BRIGHTNESS else "look at its unit and source first"
-            yield Finding(Code.PART_DRIFT, sentence, part.input, of_part, remedy)
-        for folder, before, after in self.folders[:FEW]:
-            shares = f"{100 * before:.3g} % of the samples in OLD, {100 * after:.3g} % in NEW"
-            of_folder: dict[str, Figure] = {"old": before, "new": after}
-            remedy = "look at how the samples were chosen"
-            yield Finding(Code.FOLDER_DRIFT, f"folder '{folder}': {shares}", folder, of_folder, remedy)
-        for name, low, high, before, after in self.bands[:FEW]:
-            sentence = (
-                f"input '{name}', {low:g} to {high:g} Hz: {before:.0f} dB in OLD, {after:.0f} dB in NEW, of "
-                "the samples that are kept"
-            )
-            of_band: dict[str, Figure] = {"low": low, "high": high, "old": before, "new": after}
-            yield Finding(Code.BAND_DRIFT, sentence, name, of_band, "look at the source of the recordings")
 
 
 @checks_arguments
@@ -259,11 +184,7 @@ def compare_profiles(
     model_path: str | os.PathLike[str] | None = None,
     allow_different: bool = False,
 ) -> DriftReport:
-    """Return how far two profiles differ, and how OLD's parameters would clip NEW's data.
-
-    A recipe chooses OLD's parameters; None is that of the default target. With the float model of OLD,
-    tensors that no plan of it needs are left out. Errors are those of `diff`.
-    """
+    """Return how far two profiles differ; the recipe, or that of the default target, clips NEW's data."""
     limits = limits or DriftLimits()
     check_limits(limits)
     config = (recipe or load_recipe(QuantConfig.target)).config
@@ -281,19 +202,30 @@ def compare_profiles(
         check_data_not_random(before.data, names[0], "a gate")
         check_data_not_random(after.data, names[1], "a gate")
     of_pair = check_comparable(before, after, names, allow_different=allow_different)
-    every = drift = compare(before, after, covers_of(before, config))
+    covers = {name: covered(old_params(tensor, config)) for name, tensor in before.items()}
+    every = drift = compare(before, after, covers)
     if model_path is not None:
         prepared = open_prepared(model_path)
         check_model(before.model, prepared.identity, names[0], same_weights=False)
         drift = _drift_of(every, needed_tensors(prepared.graph, hidden_tensors(prepared.model)))
-    data = DataDrift(part_drifts(before, after), folder_drifts(before, after), band_drifts(before, after))
+    parts = changed_parts(before, after)
     failures = failures_of(limits, drift, vanished_fails=not allow_different)
-    # Data without any parts keep a limit on their number; parts that one profile alone has prove nothing.
-    are_comparable = has_parts(before, after) or not any(has_parts(one, one) for one in (before, after))
-    failures += data.failures_of(limits.max_drifted_parts, is_known=are_comparable)
+    if (most := limits.max_drifted_parts) is not None:
+        changed = [name for kind in parts for _, name, _ in kind]
+        # Data without any parts keep a limit on their number; parts that one profile alone has prove nothing.
+        are_comparable = has_parts(before, after) or not any(has_parts(one, one) for one in (before, after))
+        doubt = "" if are_comparable else "no columns, colours, folders or bands are in both profiles"
+        reason = "" if doubt else "; ".join(changed[:FEW]) + (", ..." if len(changed) > FEW else "")
+        failures += tuple(
+            limit_failures("max_drifted_parts", most, float(len(changed)), doubt=doubt, reason=reason)
+        )
     if model_path is None:
         failing = {failure.where for failure in failures}
-        shapes = {n for n in before if n in after and is_shape_arithmetic(before[n], after[n])}
+        shapes = {
+            name
+            for name in before
+            if name in after and all(is_shape_arithmetic(one[name].shape) for one in (before, after))
+        }
         drift = _drift_of(every, {*before, *after} - (shapes - failing))
     compared = {tensor.tensor for tensor in drift.tensors}
     return DriftReport(
@@ -312,7 +244,7 @@ def compare_profiles(
                 *_of_limits(failures),
                 *of_pair,
                 *_of_tensors(drift),
-                *data.findings(),
+                *_of_parts(parts),
                 *_of_samples(before, after),
             ]
         ),
@@ -331,6 +263,14 @@ def _of_limits(failures: Sequence[GateFailure]) -> Iterator[Finding]:
         sentence = f"--{first.demand.replace('_', '-')} {limit:g}: {where}{value}"
         tensors = {"tensors": 1 + len(others)} if first.where else {}
         yield replace(alarm, sentence=sentence, figures={**alarm.figures, **tensors})
+
+
+def _of_parts(parts: Sequence[Sequence[Part]]) -> Iterator[Finding]:
+    """Yield the first few findings of each kind of parts; the last of them counts the others."""
+    for kind in parts:
+        for number, (_, _, finding) in enumerate(kind[:FEW], 1):
+            more = f"; so have {len(kind) - FEW} others" if number == FEW < len(kind) else ""
+            yield replace(finding, sentence=f"{finding.sentence}{more}")
 
 
 def _of_tensors(drift: Drift) -> Iterator[Finding]:
@@ -353,18 +293,14 @@ def _of_tensors(drift: Drift) -> Iterator[Finding]:
 def _of_samples(old: Profile, new: Profile) -> Iterator[Finding]:
     """Yield the samples of NEW whose values go beyond the range of an input in OLD."""
     for name in (name for name in new.inputs if name in old.inputs):
-        if samples := _samples_beyond(old.inputs[name].tensor, new.inputs[name].tensor):
+        before, after = old.inputs[name].tensor, new.inputs[name].tensor
+        if after.extremes is None:
+            continue
+        lowest = after.extremes.lowest[:1] if after.minimum < before.minimum else ()
+        highest = after.extremes.highest[:1] if after.maximum > before.maximum else ()
+        if samples := list(dict.fromkeys(extreme.name for extreme in (*lowest, *highest))):
             sentence = f"input '{name}': values beyond OLD's range come from {' and '.join(samples)} of NEW"
             yield Finding(Code.BEYOND_RANGE, sentence, name, {"samples": len(samples)}, "look at these first")
-
-
-def _samples_beyond(old: TensorProfile, new: TensorProfile) -> list[str]:
-    """Return the names of NEW's samples with the smallest and the largest value, where OLD had none such."""
-    if new.extremes is None:
-        return []
-    lowest = new.extremes.lowest[:1] if new.minimum < old.minimum else ()
-    highest = new.extremes.highest[:1] if new.maximum > old.maximum else ()
-    return list(dict.fromkeys(extreme.name for extreme in (*lowest, *highest)))
 
 
 def _drift_of(drift: Drift, names: Collection[str]) -> Drift:
@@ -377,22 +313,9 @@ def _drift_of(drift: Drift, names: Collection[str]) -> Drift:
     )
 
 
-def is_shape_arithmetic(*profiles: TensorProfile) -> bool:
-    """Whether a tensor looks like a shape or a size in all of these profiles: small, without a batch axis."""
-
-    def is_small(shape: tuple[Dim, ...] | None) -> bool:
-        return (
-            shape is not None
-            and len(shape) <= 1
-            and all(d is not None and d <= SHAPE_ELEMENTS for d in shape)
-        )
-
-    return all(is_small(profile.shape) for profile in profiles)
-
-
-def covers_of(profile: Profile, config: QuantConfig) -> dict[str, Cover]:
-    """Return, for each tensor, the range that its parameters cover, see `covered`."""
-    return {name: covered(old_params(tensor, config)) for name, tensor in profile.items()}
+def is_shape_arithmetic(shape: tuple[Dim, ...] | None) -> bool:
+    """Whether a tensor looks like a shape or a size: small, without a batch axis."""
+    return shape is not None and len(shape) <= 1 and all(d is not None and d <= SHAPE_ELEMENTS for d in shape)
 
 
 def old_params(tensor: TensorProfile, config: QuantConfig) -> QuantParams:
@@ -401,16 +324,6 @@ def old_params(tensor: TensorProfile, config: QuantConfig) -> QuantParams:
     chosen = calibrate(tensor, config.calibrator, schema, qtype)
     headroom = HEADROOM if qtype.is_float else 1.0
     return choose_params(headroom * chosen.low, headroom * chosen.high, schema, qtype)
-
-
-def covered(params: QuantParams) -> Cover:
-    """Return the range that one scale covers: the values that saturate by one step at most.
-
-    Rounding costs half a step, so only values that saturate by more lose anything worth an alarm. (The zero
-    point is rounded too: OLD's own extremes may lie half a step outside the integer range.)
-    """
-    scale, zero_point, qtype = params.tensor_scale, params.tensor_zero_point, params.qtype
-    return scale * (qtype.low - zero_point - 1), scale * (qtype.high - zero_point + 1)
 
 
 def check_limits(limits: DriftLimits) -> None:
@@ -424,11 +337,7 @@ def check_limits(limits: DriftLimits) -> None:
 
 
 def failures_of(limits: DriftLimits, drift: Drift, vanished_fails: bool = True) -> tuple[GateFailure, ...]:
-    """Return a failure for each tensor that is not shown to meet a limit.
-
-    Tensors without a measure come first, then the worst. A tensor that NEW lacks meets no limit if
-    `vanished_fails`.
-    """
+    """Return a failure for each tensor that is not shown to meet a limit, the worst first."""
     failures: list[GateFailure] = []
     for demand, measure in MEASURES.items():
         limit = getattr(limits, demand)

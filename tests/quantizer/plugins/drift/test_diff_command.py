@@ -18,7 +18,7 @@ from qprof_onnx.profiles.records.histogram import Histogram
 from qprof_onnx.profiles.records.profile import Profile, TensorProfile
 from qprof_onnx.profiles.records.store import load_profile, save_profile
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[4]
 DIGITS = ROOT / "examples" / "digits"
 NIGHTLY = ROOT / "examples" / "ci" / "nightly.sh"
 

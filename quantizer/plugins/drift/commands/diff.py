@@ -9,11 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ...profiles.base.findings import Severity, listed, of_severity
-from ...quantizer.api.options import DriftLimits
-from ...quantizer.targets.config import QuantConfig
-from ..console import REPORTER, document, echo, save_report, table
-from ..options import (
+from .....cli.console import REPORTER, document, echo, save_report, table
+from .....cli.options import (
     EXISTING,
     MODEL,
     GroupedCommand,
@@ -24,9 +21,12 @@ from ..options import (
     report_option,
     take_recipe,
 )
+from .....profiles.base.findings import Severity, listed, of_severity
+from ....api.options import DriftLimits
+from ....targets.config import QuantConfig
 
 if TYPE_CHECKING:
-    from ...quantizer.api.drift import DriftReport
+    from ..drift import DriftReport
 
 
 @click.command("diff", cls=GroupedCommand)
@@ -64,7 +64,7 @@ def command(
     Example:
       qprof diff profile.yaml tonight.yaml --model model.onnx --max-clipping 0.001 --max-js-distance 0.3
     """
-    from ...quantizer.api.drift import diff
+    from ..drift import diff
 
     recipe, known = take_recipe(options), {name: options.pop(name) for name in ("model", "allow_different")}
     result = diff(old, new, config=recipe, limits=record_of(DriftLimits(), options), **known)

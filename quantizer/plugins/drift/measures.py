@@ -1,0 +1,262 @@
+"""Two profiles compared tensor by tensor: have the distributions of the activations changed?
+
+Every measure is computed from the two profiles alone. "Width" below is that of a range extended to 0, because
+quantized types always represent 0: max(maximum, 0) - min(minimum, 0).
+
+==============  ==========================================================================================
+range_growth    width of what both profiles need over the width of OLD's range: 1 when NEW stays within it
+clipping_rate   share of NEW's elements that OLD's parameters would saturate (the caller gives the range that
+                these cover, see `covered`; OLD's own range when there are none)
+js_distance     Jensen-Shannon distance, 0 (equal) to 1 (nothing in common): the square root of the divergence
+                of Lin, "Divergence measures based on the Shannon entropy" (IEEE Transactions on Information
+                Theory 37, 1991), in bits, which is a metric (Endres and Schindelin, 2003)
+wasserstein     Wasserstein-1 distance over OLD's width: the mean distance between matched elements,
+                as a share of OLD's range; the area between both cumulative distributions
+non_finite      share of NEW's elements that are NaN or infinite, which no other measure counts
+==============  ==========================================================================================
+
+They measure different things. One outlier among millions changes range_growth alone. The Jensen-Shannon
+distance reacts to every change of shape, but not to how far elements moved; the Wasserstein distance measures
+that.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ....profiles.base.errors import ProfileError
+from ....profiles.base.findings import Code, Finding
+from ....profiles.records.histogram import Histogram, bin_exponent
+from ....profiles.records.profile import Profile, TensorProfile, describe, is_exact, source_of
+from ...numerics.clipping import Cover, share_outside
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class TensorDrift:
+    """How one tensor changed; the module's docstring defines the measures.
+
+    Attributes:
+        tensor: its name.
+        old_minimum, old_maximum, new_minimum, new_maximum: ranges of the finite elements.
+        range_growth: at least 1; inf when OLD held nothing but zeros and NEW something else.
+        clipping_rate: share of NEW's elements, 0 to 1; None when NEW has no elements and OLD has.
+        baseline_clipping: the same of OLD's own elements: 0 for calibrator minmax; others clip on purpose.
+        js_distance: 0 to 1; None when one of the two has no elements.
+        wasserstein: from 0; inf when OLD's range has no width; None when one of the two has no elements.
+        non_finite: 0 to 1.
+    """
+
+    tensor: str
+    old_minimum: float
+    old_maximum: float
+    new_minimum: float
+    new_maximum: float
+    range_growth: float
+    clipping_rate: float | None
+    baseline_clipping: float
+    js_distance: float | None
+    wasserstein: float | None
+    non_finite: float
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether OLD has elements and NEW has none, so that nothing but their absence was measured."""
+        return self.clipping_rate is None
+
+    @property
+    def added_clipping(self) -> float | None:
+        """How much higher the clipping rate of NEW is than the baseline: the change that a gate is about."""
+        return None if self.clipping_rate is None else max(self.clipping_rate - self.baseline_clipping, 0.0)
+
+
+@dataclass(frozen=True)
+class Drift:
+    """How one profile differs from another.
+
+    Attributes:
+        tensors: those that are in both profiles, in OLD's order.
+        appeared: names that only NEW has, in its order.
+        vanished: names that only OLD has, in its order.
+    """
+
+    tensors: tuple[TensorDrift, ...]
+    appeared: tuple[str, ...] = ()
+    vanished: tuple[str, ...] = ()
+
+
+def check_comparable(
+    old: Profile, new: Profile, names: tuple[str, str] = ("OLD", "NEW"), *, allow_different: bool = False
+) -> tuple[Finding, ...]:
+    """Return the findings about a pair of which each tensor can be compared; a ProfileError for another."""
+    for where, profile in zip(names, (old, new), strict=True):
+        if not is_exact(profile):
+            raise ProfileError(
+                f"{where}: comes from {source_of(profile)}, which has no exact histograms to compare; "
+                "make both profiles with 'qprof dump-profile'"
+            )
+    findings = []
+    pair = f"{describe(old.model)} and {describe(new.model)}"
+    if (old.model.structure, old.model.opset) != (new.model.structure, new.model.opset):
+        if not allow_different:
+            raise ProfileError(
+                f"{names[1]}: is of another model than {names[0]}: {pair}; give profiles of one model, or "
+                "--allow-different to compare tensors of the same name"
+            )
+        sentence = f"the models differ in structure, tensors are compared by name alone: {pair}"
+        findings.append(Finding(Code.OTHER_STRUCTURE, sentence))
+    elif old.model.weights != new.model.weights:
+        sentence = "the models have the same structure and different weights"
+        findings.append(Finding(Code.OTHER_WEIGHTS, sentence))
+    if old.data == new.data and old.data.samples:
+        findings.append(Finding(Code.SAME_DATA, "both profiles are of the same data"))
+    if not set(old) & set(new):
+        raise ProfileError(
+            f"{names[1]}: has no tensor that {names[0]} has; give profiles of models whose "
+            "tensors have the same names"
+        )
+    return tuple(findings)
+
+
+def compare(old: Profile, new: Profile, covers: Mapping[str, Cover] | None = None) -> Drift:
+    """Return the differences of a pair that passed `check_comparable`; without `covers`, of OLD's ranges."""
+    tensors = tuple(
+        tensor_drift(name, old[name], new[name], covers[name] if covers else _extended(old[name]))
+        for name in old
+        if name in new
+    )
+    appeared, vanished = (tuple(n for n in a if n not in b) for a, b in ((new, old), (old, new)))
+    return Drift(tensors, appeared, vanished)
+
+
+def tensor_drift(name: str, old: TensorProfile, new: TensorProfile, cover: Cover) -> TensorDrift:
+    """Return all measures of one tensor; `cover` is the range of OLD's parameters without saturation."""
+    assert isinstance(old.histogram, Histogram)
+    assert isinstance(new.histogram, Histogram)
+    clipped: float | None = share_outside(new, cover)
+    distance: float | None = 0.0
+    wasserstein: float | None = 0.0
+    if bool(old.count) != bool(new.count):
+        distance = wasserstein = None
+        clipped = clipped if new.count else None
+    elif old.count:
+        finest = bin_exponent(*_extended(old))
+        distance = jensen_shannon(*common_bins(old.histogram, new.histogram, finest))
+        wasserstein = wasserstein_distance(old, new)
+    non_finite = new.nan + new.inf
+    return TensorDrift(
+        tensor=name,
+        old_minimum=old.minimum,
+        old_maximum=old.maximum,
+        new_minimum=new.minimum,
+        new_maximum=new.maximum,
+        range_growth=range_growth(old, new),
+        clipping_rate=clipped,
+        baseline_clipping=share_outside(old, cover),
+        js_distance=distance,
+        wasserstein=wasserstein,
+        non_finite=non_finite / (new.count + non_finite) if non_finite else 0.0,
+    )
+
+
+def range_growth(old: TensorProfile, new: TensorProfile) -> float:
+    """Return the factor that widens OLD's range to include NEW's: 1, or more, or inf."""
+    (old_low, old_high), (new_low, new_high) = _extended(old), _extended(new)
+    # Halved, so that the width of the whole of float64 does not overflow.
+    needed = max(old_high, new_high) / 2.0 - min(old_low, new_low) / 2.0
+    present = old_high / 2.0 - old_low / 2.0
+    if needed == present:
+        return 1.0
+    return needed / present if present > 0.0 else np.inf
+
+
+def common_bins(
+    old: Histogram, new: Histogram, finest: int
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return the counts of both, neither empty, in the bins of the merged histogram.
+
+    Bins are no narrower than 2**finest, `bin_exponent` of OLD's range extended to 0: values that are closer
+    are equal when they are quantized.
+    """
+    both = old.merged(new)
+    both = both.coarsened(max(both.exponent, finest))
+
+    def placed(histogram: Histogram) -> npt.NDArray[np.int64]:
+        part = histogram.coarsened(both.exponent)
+        counts = np.zeros(both.counts.size, np.int64)
+        counts[part.first - both.first :][: part.counts.size] = part.counts
+        return counts
+
+    return placed(old), placed(new)
+
+
+def jensen_shannon(old: npt.NDArray[np.int64], new: npt.NDArray[np.int64]) -> float:
+    """Return the Jensen-Shannon distance of two histograms over the same bins, from 0 to 1; neither is all 0.
+
+    With p and q the fractions of a bin and m = (p + q) / 2, the divergence is the sum over bins of (p log2(p
+    / m) + q log2(q / m)) / 2, and the distance its square root.
+
+    Two random draws from one distribution differ in every bin, and with many bins and few elements the
+    distance would be large without any drift. So neighbouring bins are joined first, into (2 n)^(1/3) groups
+    of about equal mass, rounded up to an even number, with n the number of elements of the smaller histogram
+    (the number of bins: Terrell and Scott, "Oversmoothed nonparametric density estimates", 1985). Groups of
+    equal mass are robust to outliers.
+    """
+    elements = old.sum(dtype=np.float64), new.sum(dtype=np.float64)
+    p, q = old / elements[0], new / elements[1]
+    mixed = (p + q) / 2.0
+    groups = 2 * math.ceil(np.cbrt(2.0 * min(elements)) / 2.0)  # even: none mixes two separate halves
+    # A bin belongs to the group that its middle falls into, by the mass below it.
+    group = ((np.cumsum(mixed) - mixed / 2.0) * groups).astype(np.int64)
+    joined = [np.bincount(group, share).astype(np.float64) for share in (p, q)]
+    mixed = (joined[0] + joined[1]) / 2.0
+    divergence = 0.0
+    for share in joined:
+        some = share > 0.0
+        divergence += float(np.sum(share[some] * np.log2(share[some] / mixed[some]))) / 2.0
+    return float(np.sqrt(min(max(divergence, 0.0), 1.0)))
+
+
+def wasserstein_distance(old: TensorProfile, new: TensorProfile) -> float:
+    """Return the integral of |F - G| over OLD's width; both cumulative distributions are lines in a bin."""
+    a, b = old.histogram, new.histogram
+    assert isinstance(a, Histogram)
+    assert isinstance(b, Histogram)
+    unit = max(a.exponent, b.exponent)  # edges are in widths of the wider bins: nothing overflows
+    (x, f), (y, g) = _cumulative(a, unit), _cumulative(b, unit)
+    at = np.union1d(x, y)
+    gap = np.interp(at, x, f, 0.0, 1.0) - np.interp(at, y, g, 0.0, 1.0)
+    first, last = np.abs(gap[:-1]), np.abs(gap[1:])
+    crossing = gap[:-1] * gap[1:] < 0.0
+    # Two triangles where the lines cross, a trapezium elsewhere.
+    height = np.where(
+        crossing,
+        (first * first + last * last) / np.where(crossing, first + last, 1.0),
+        first + last,
+    )
+    area = float(np.sum(height * np.diff(at))) / 2.0
+    if area == 0.0:
+        return 0.0
+    low, high = _extended(old)
+    with np.errstate(over="ignore"):
+        ends = np.ldexp([low, high], -unit)
+    return area / float(ends[1] - ends[0]) if ends[1] > ends[0] else np.inf
+
+
+def _cumulative(histogram: Histogram, unit: int) -> tuple[Floats, Floats]:
+    """Return edges in units of 2**unit, and the share of the elements below each."""
+    edges = histogram.first + np.arange(histogram.counts.size + 1, dtype=np.float64)
+    below = np.append(0.0, np.cumsum(histogram.counts, dtype=np.float64))
+    # Bins of 2**-900 units are still bins; narrower ones could vanish.
+    return np.ldexp(edges, max(histogram.exponent - unit, -900)), below / below[-1]
+
+
+def _extended(tensor: TensorProfile) -> Cover:
+    """Return the range of a tensor, extended to 0, which every quantized type represents."""
+    return min(tensor.minimum, 0.0), max(tensor.maximum, 0.0)
