@@ -39,7 +39,13 @@ Size = int | tuple[int, int]
 
 @dataclass(frozen=True)
 class ImageRecipe:
-    """How a picture becomes the input of a model; uint8 inputs take pixels without scale, mean and std."""
+    """How a picture becomes the input of a model, in the order of the steps.
+
+    The picture is turned as its EXIF data says, put on `background`, converted to `color`, resized, cropped,
+    multiplied by `scale`, lessened by `mean` and divided by `std`. Height and width, layout and type are
+    those of the model's input; an input of type uint8 takes the pixels as they are, without scale, mean and
+    std.
+    """
 
     size: Annotated[
         Size | None,

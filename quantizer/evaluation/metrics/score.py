@@ -77,21 +77,38 @@ def reads_truth(metric: str | MetricFunction | None) -> bool:
 
 @dataclass(frozen=True)
 class Score:
-    """The score of a quantized model and of the float one on the same samples."""
+    """The score of a quantized model and of the float one on the same samples.
+
+    Attributes:
+        samples: how many samples.
+        rows: how many units were scored: rows, queries, or samples as a whole.
+        float_score, quantized_score: of both models, in `unit`.
+        drop: how much worse the quantized model is, in `drop_unit`; negative when it is better.
+        drop_low, drop_high: 95 % interval of the drop on more data of the same kind (`drop_interval`,
+            `bootstrap_interval`); infinite where one unit alone was scored, or where the truth does not show
+            that the float model knows anything of the data (`score_of`).
+        unit: "%", "dB", or "" for the unit of the output.
+        drop_unit: "percentage points", "points" (of a function of the user), "dB", or "% of float's".
+        higher_is_better: whether a larger score is the better one.
+        chance: what a model scores that knows nothing of the data: the float model with the truth of other
+            rows; 0 for unknown.
+        is_at_chance: whether the float model is not surely better than that, so that nothing can be lost.
+        spread, added: what the interval rests on (`Interval`).
+    """
 
     samples: int
-    rows: int  # units scored: rows, queries, or samples as a whole
+    rows: int
     float_score: float
     quantized_score: float
     drop: float
-    drop_low: float  # 95 % interval; infinite if nothing is known
+    drop_low: float
     drop_high: float
     unit: str = "%"
     drop_unit: str = "percentage points"
     higher_is_better: bool = True
-    chance: float = 0.0  # score of the float model with the truth of other rows; 0 for unknown
-    is_at_chance: bool = False  # whether the float model is not surely better than that
-    spread: float = math.inf  # see `Interval`
+    chance: float = 0.0
+    is_at_chance: bool = False
+    spread: float = math.inf
     added: float = 0.0
 
     def rows_to_show(self, limit: float) -> int | None:

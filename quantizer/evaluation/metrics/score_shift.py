@@ -47,15 +47,24 @@ class Answers:
 
 @dataclass(frozen=True)
 class ThresholdShift:
-    """A threshold of the float model, and the one of the quantized model that lets as many through."""
+    """A threshold of the float model, and the one of the quantized model that lets as many answers through.
 
-    threshold: float  # of the float model; figures are in percent
+    Attributes:
+        threshold: of the float model.
+        precision, f1: of the float model there, in percent.
+        unchanged_precision, unchanged_f1: of the quantized model at the same threshold.
+        quantized_threshold: of the quantized model, of all samples.
+        quantized_precision, quantized_f1: of the quantized model at a threshold that was chosen on other
+            samples in the same way.
+    """
+
+    threshold: float
     precision: float
     f1: float
-    unchanged_precision: float  # of the quantized model at the same threshold
+    unchanged_precision: float
     unchanged_f1: float
-    quantized_threshold: float  # chosen on all samples
-    quantized_precision: float  # at thresholds chosen on other samples
+    quantized_threshold: float
+    quantized_precision: float
     quantized_f1: float
 
     @property
@@ -92,11 +101,21 @@ MIN_LOST_POINTS = 0.5
 
 @dataclass(frozen=True)
 class ScoreShift:
-    """By how much the scores of a quantized model moved."""
+    """By how much the scores of a quantized model moved.
+
+    Attributes:
+        of: what has a score.
+        pairs: how many answers of both models to the same thing were compared, whose mean score is at least
+            the lowest of the thresholds.
+        mean: the quantized model's score less the float model's, on average.
+        low, high: 95 % interval of that; infinite where it is of one picture or row.
+        spread: standard deviation of the differences.
+        thresholds: usual thresholds, and what stands for them.
+    """
 
     of: Literal["boxes", "rows"]
-    pairs: int  # answers of both models to the same thing
-    mean: float  # the quantized model's score less the float model's
+    pairs: int
+    mean: float
     low: float
     high: float
     spread: float
