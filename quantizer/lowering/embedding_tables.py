@@ -37,11 +37,7 @@ from .writers import Task
 
 
 def gather_quantized(task: Task) -> bool:
-    """Write an embedding table as Gather of quantized rows and of their scales, and their product.
-
-    `weight_only` would dequantize the whole table in every run. Raises PlanError if the node is no Gather
-    from a constant, or the scales are not one for each of its entries.
-    """
+    """Write an embedding table as Gather of quantized rows and of their scales, and their product."""
     node, emitter = task.node, task.emitter
     table = node.inputs[0] if node.inputs else None
     params = None if table is None or node.op_type != "Gather" else task.params(0)

@@ -53,12 +53,7 @@ class DynamicTensor:
 
 @dataclass
 class _Forms:
-    """The written forms of one tensor; folded and packed ones are of a constant.
-
-    `stored` are the parameters in which the tensor is stored, None for float; `folded` are float forms
-    computed when the model is loaded; in `packed` ones several values share a byte; `dynamic` has parameters
-    computed at run time.
-    """
+    """The written forms of one tensor; `stored` are its parameters, None for float."""
 
     stored: QuantParams | None = None
     quantized: dict[QuantParams, ir.Value] = field(default_factory=dict)
@@ -69,12 +64,10 @@ class _Forms:
 
 
 class Emitter:
-    """Adds nodes and initialisers to one graph, which it changes in place: the forms of tensors, and others.
+    """Adds nodes and initialisers to one graph, in place: the forms of tensors, and others.
 
-    It stores the original names of tensors, and for each added node the node that needs it. Nodes must be
-    lowered in their order: a new node is inserted right before the one that needs it (`before`), or at the
-    end of the graph if that is None. For a subgraph, `outside` is the emitter of the graph around it and the
-    node that has the subgraph. Names are free in both or in neither.
+    A new node goes right before the one that needs it (`before`), or to the end of the graph for None, and
+    nodes are lowered in their order. `outside` is the emitter around a subgraph, and the node that has it.
     """
 
     def __init__(self, graph: ir.Graph, outside: tuple[Emitter, ir.Node] | None = None) -> None:
@@ -122,10 +115,7 @@ class Emitter:
         *,
         domain: str = "",
     ) -> ir.Value:
-        """Add a node right before `before`, with the result `output`; at the end for None.
-
-        The result's name gets a number if it is taken.
-        """
+        """Add a node before `before`, at the end for None; its result's name gets a number if taken."""
         self.rename(output, output.name or op_type)
         node = self._node(op_type, inputs, [output], attributes, domain)
         if before is not None:
@@ -233,19 +223,12 @@ class Emitter:
         return forms.dequantized[params]
 
     def dequantized_at_home(self, value: ir.Value, params: QuantParams, before: ir.Node | None) -> ir.Value:
-        """Return the float values of a quantized constant, computed in the graph that has it.
-
-        If the conversion were in a subgraph, onnxruntime would make a MatMulNBits of it and its product, look
-        for the weight beside it, and not load the model.
-        """
+        """As `dequantized`, in the constant's graph: onnxruntime's MatMulNBits reads no other graph."""
         emitter, place = self._home(value, before)
         return emitter.dequantized(value, params, place)
 
     def folded(self, value: ir.Value, params: QuantParams, before: ir.Node | None) -> ir.Value:
-        """Return the float values of a quantized constant, as Cast and arithmetic on constants.
-
-        A runtime computes these once, when it loads the model; it would not do so with DequantizeLinear.
-        """
+        """Return a quantized constant as float by Cast and arithmetic, which runtimes compute at loading."""
         emitter, place = self._home(value, before)
         forms, name = emitter._forms_of(value), self.name(value)
         if params not in forms.folded:
@@ -265,10 +248,7 @@ class Emitter:
         suffix: str,
         dtype: ir.DataType,
     ) -> ir.Value:
-        """Return an initialiser with the result of `compute` for a constant, the same for the same key.
-
-        Its elements are computed whenever they are read. Its name is that of the constant with a suffix.
-        """
+        """Return an initialiser with the result of `compute` for a constant, the same for the same key."""
         emitter, _ = self._home(value, before)
         forms = emitter._forms_of(value)
         if key not in forms.packed:
@@ -337,10 +317,7 @@ class Emitter:
         return self._forms.setdefault(value, _Forms())
 
     def _home(self, value: ir.Value, before: ir.Node | None) -> tuple[Emitter, ir.Node | None]:
-        """Return the emitter of a tensor's graph, and the node of that graph that needs the tensor.
-
-        A tensor without a graph was just created for this one, and is not in it yet.
-        """
+        """Return the emitter of a tensor's graph, this one for a new tensor, and the node that needs it."""
         if self._outside is None or value.graph is None or value.graph is self._graph:
             return self, before
         emitter, owner = self._outside
@@ -367,10 +344,7 @@ class Emitter:
         return [self._node("DequantizeLinear", inputs, [result], _axis(params))]
 
     def _block_scale_node(self, name: str, params: QuantParams, shape: tuple[int, ...]) -> ir.Node:
-        """Return a new node that computes the scales of blocks from the stored ones.
-
-        Powers of two are cast: DequantizeLinear of onnxruntime rejects them.
-        """
+        """Return a node that computes scales of blocks: Cast of powers of two, which are not dequantized."""
         stored, whole = stored_scales(params)
         grid = params.grid_shape(shape)
         scales = self._initializer(f"{name}_scale", stored.reshape(grid))
@@ -385,10 +359,7 @@ class Emitter:
         return self._node("DequantizeLinear", [scales, factor], [result], None)
 
     def _cast_nodes(self, quantized: ir.Value, name: str, output: str, params: QuantParams) -> list[ir.Node]:
-        """Return new nodes as `_dequantize_nodes` does: Cast, Sub of the zero point, Mul with the scale.
-
-        With blocks they are between two Reshapes, which make the blocks an axis.
-        """
+        """Return nodes as `_dequantize_nodes` does: Cast, Sub, Mul; with blocks between two Reshapes."""
         scale, zero_point = self._broadcast_params(name, params, quantized)
         steps: list[tuple[str, list[ir.Value], str]] = [("Mul", [scale], "scaled")]
         if params.zero_point.any():
@@ -412,11 +383,7 @@ class Emitter:
         return nodes
 
     def _broadcast_params(self, name: str, params: QuantParams, value: ir.Value) -> tuple[ir.Value, ir.Value]:
-        """Return scale and zero point as float32, in shapes that broadcast with a tensor.
-
-        A tensor in blocks along an axis must have been split there. Raises PlanError if there is a scale for
-        each channel, and the rank of the tensor is not known.
-        """
+        """Return scale and zero point as float32, that broadcast with a tensor, which is split in blocks."""
         shape: tuple[int, ...] = ()
         if params.block_size is not None and params.axis is not None:
             split = _in_blocks(params, _sizes(value))
@@ -457,10 +424,7 @@ class Emitter:
     def _computed(
         self, name: str, shape: Sequence[int], dtype: ir.DataType, compute: Callable[[], Array]
     ) -> ir.Value:
-        """Return an initialiser whose elements are computed whenever they are read, as when it is written.
-
-        So at most one large weight of a model is in memory, for any number of weights.
-        """
+        """Return an initialiser computed whenever it is read: at most one large weight is in memory."""
         unique = self._free(name)
 
         def tensor() -> ir.TensorProtocol:
@@ -521,10 +485,7 @@ def _sizes(value: ir.Value) -> tuple[int, ...]:
 
 
 def _is_bias(value: ir.Value, params: QuantParams) -> bool:
-    """Whether a quantized tensor is a bias, which must not be shared.
-
-    onnxruntime copies one that nodes share, under a name that may be taken.
-    """
+    """Whether a tensor is a bias: onnxruntime copies one that nodes share, under a name that may be taken."""
     return params.qtype == INT32 and constant_shape(value) is not None
 
 

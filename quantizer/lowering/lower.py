@@ -64,16 +64,9 @@ IR_VERSIONS: Mapping[int, int] = {FLOAT16_OPSET: 9, 21: 10, 23: 11, 24: 11}
 
 
 def lower(model: ir.Model, plan: QuantPlan) -> LoweredModel:
-    """Return the quantized model that `plan` describes, in its form, with its provenance.
+    """Return the quantized model that a verified plan describes, in its form, with its provenance.
 
-    The model is the prepared float model with the equalization of the plan applied: opset 13 or later, nodes
-    named, constants as initialisers. It does not change; the plan must be verified.
-
-    The result has the same graph inputs and outputs: names, order, and element types except for caches of
-    keys and values that the plan has in int8, and its borders. Its metadata give its origin (`Provenance`)
-    and the equalized channels.
-
-    Raises PlanError if the plan does not fit the model, or the form cannot write a part of it.
+    The model is the prepared float model with the equalization of the plan applied; it does not change.
     """
     lowered = _lowered(model, plan, whole=True)
     write_concat_caches(lowered.model, plan)
@@ -131,10 +124,7 @@ def rewritten_nodes(model: ir.Model, plan: QuantPlan) -> tuple[ir.Model, QuantPl
 
 
 def compensated(model: ir.Model, plan: QuantPlan) -> ir.Model:
-    """Return the float model with the plan's corrected biases and rounded weights.
-
-    These weights are multiples of their scales, so that no form depends on the way of rounding.
-    """
+    """Return the float model with corrected biases, and weights rounded to multiples of their scales."""
     rounded = {name for name, entry in plan.nodes.items() if entry.kind in BIAS_CORRECTED}
     biases = {name: delta for name, delta in plan.adjustments.biases.items() if name in rounded}
     return apply_biases(round_weights(model, plan), biases)
@@ -146,11 +136,7 @@ def compensated(model: ir.Model, plan: QuantPlan) -> ir.Model:
 def write(
     model: ir.Model, plan: QuantPlan, form: str, writers: Writers, new_emitter: Callable[[ir.Graph], Emitter]
 ) -> LoweredModel:
-    """Return the model that `plan` describes, each node written by its writer.
-
-    Raises UnfitNodesError if the form cannot write a node, and PlanError if the plan has no entry for one, or
-    the opset is too old.
-    """
+    """Return the model that `plan` describes, each node written by its writer."""
     opset = checked_opset(model, form)
     model = model.clone()
     emitter = new_emitter(model.graph)

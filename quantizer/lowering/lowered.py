@@ -35,32 +35,19 @@ EQUALIZED = "qprof.equalization"
 
 @dataclass(frozen=True)
 class TensorForms:
-    """The forms that one tensor of the prepared model has in the quantized one, by their names there.
+    """The forms that one tensor of the prepared model has in the quantized one, by their names there."""
 
-    Attributes:
-        floats: float forms: under its own name, before its QuantizeLinear, after DequantizeLinear.
-        quantized: quantized forms, with their parameters.
-        stored: the quantized form that the tensor is stored in, "" for a tensor that is stored as float.
-    """
-
-    floats: tuple[str, ...] = ()
+    floats: tuple[str, ...] = ()  # under its own name, before QuantizeLinear, after DequantizeLinear
     quantized: Mapping[str, QuantParams] = field(default_factory=dict)
-    stored: str = ""
+    stored: str = ""  # "" if it is stored as float
 
 
 @dataclass(frozen=True)
 class WrittenNames:
-    """The names in the quantized model of the tensors and nodes of the prepared one.
+    """The names in the quantized model of the tensors and nodes of the prepared one."""
 
-    Attributes:
-        tensors: tensor, those of subgraphs included -> its forms. What is inside the functions of form
-            regions is not among them.
-        nodes: node -> the nodes that compute it: itself where it is still there, and what was added for it.
-            Conversions belong to tensors, not to nodes.
-    """
-
-    tensors: Mapping[str, TensorForms] = field(default_factory=dict)
-    nodes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    tensors: Mapping[str, TensorForms] = field(default_factory=dict)  # those of subgraphs too
+    nodes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # -> those that compute it
 
 
 def opset_raised(before: int, after: int) -> Finding:
@@ -71,36 +58,22 @@ def opset_raised(before: int, after: int) -> Finding:
 
 @dataclass(frozen=True)
 class LoweredModel:
-    """A quantized model.
-
-    Attributes:
-        model: the new model.
-        findings: what a user should know, such as an opset that had to be raised.
-        names: what stands for what in it.
-        file_bytes: of its file, where these were loaded and run; None where they were not.
-    """
+    """A quantized model."""
 
     model: ir.Model
-    findings: tuple[Finding, ...] = ()
-    names: WrittenNames = field(default_factory=WrittenNames)
-    file_bytes: bytes | None = None
+    findings: tuple[Finding, ...] = ()  # what a user should know, such as an opset that had to be raised
+    names: WrittenNames = field(default_factory=WrittenNames)  # what stands for what in it
+    file_bytes: bytes | None = None  # of its file, where these were loaded and run; None where they were not
 
 
 @dataclass(frozen=True)
 class RecordedTensor:
-    """One entry of the record.
+    """One entry of the record."""
 
-    Attributes:
-        name: of the tensor of the file.
-        scale: one element, or one for each index along `axis`.
-        zero_point: as many integers.
-        axis: None for one scale.
-    """
-
-    name: str
-    scale: tuple[float, ...]
-    zero_point: tuple[int, ...]
-    axis: int | None = None
+    name: str  # of the tensor of the file
+    scale: tuple[float, ...]  # one element, or one for each index along `axis`
+    zero_point: tuple[int, ...]  # as many integers
+    axis: int | None = None  # None for one scale
 
 
 def with_record(lowered: LoweredModel) -> LoweredModel:
@@ -164,9 +137,8 @@ def read_equalization(model: ir.Model) -> dict[str, EqualizationScales]:
 def planned_nodes(written: str, lowered: LoweredModel, plan: QuantPlan, graph: Graph) -> tuple[str, ...]:
     """Return the plan's quantized nodes that a node of the written model belongs to.
 
-    A conversion belongs to the node that makes its tensor, or to those that read it; one to other parameters
-    than the tensor is stored in to those that read it. A node of a function belongs to the node that became
-    its call. onnxruntime gives a node that it fuses a longer name.
+    A conversion belongs to the maker of its tensor, else to the readers, a node of a function to the one that
+    became its call. onnxruntime gives a node that it fuses a longer name.
     """
     quantized = {name for name, entry in plan.nodes.items() if entry.kind is not Kind.FLOAT}
     if written in quantized:

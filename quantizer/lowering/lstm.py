@@ -38,10 +38,7 @@ LEAST_STEP = 1e-30
 
 
 def dynamic_lstm(task: Task, *, in_two_parts: bool = False) -> bool:
-    """Make an LSTM the operator with quantized weights; `in_two_parts` splits its input in two.
-
-    Raises PlanError if it is no LSTM with constant 8-bit weights, or one that the operator cannot compute.
-    """
+    """Make an LSTM the operator with quantized weights; `in_two_parts` splits its input in two."""
     node, emitter = task.node, task.emitter
     if node.op_type != "LSTM" or node.attributes.get_int("layout", 0) != 0:
         raise task.error("only LSTM with layout 0 is dynamic; plan this node otherwise")

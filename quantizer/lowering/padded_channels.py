@@ -21,12 +21,7 @@ from .lowered import PADDED
 
 
 def pad_channels(model: ir.Model, plan: QuantPlan, *, whole: bool) -> tuple[ir.Model, QuantPlan]:
-    """Return a float model and its plan with padded channels; the arguments if the plan pads none.
-
-    The model has the plan's adjustments of values, and does not change. Unless it is `whole`, a group at its
-    ends is not padded. Raises PlanError if an activation cannot be padded, or not to its planned number of
-    channels.
-    """
+    """Return a model and its plan with padded channels; unless `whole`, groups at its ends may be cut off."""
     wanted = plan.adjustments.padded_channels
     if not wanted:
         return model, plan

@@ -45,10 +45,7 @@ def pass_through(task: Task) -> bool:
 
 
 def on_integers(task: Task) -> bool:
-    """Write the operator directly on integers, unsigned ones (see `lowering.writers`).
-
-    A node with bounds or a fill value computed at run time stays between conversions.
-    """
+    """Write the operator on unsigned integers; with conversions if bounds or fill are computed."""
     result = task.result()
     if result is None or _changes_nothing(task) or not _constants_are_known(task):
         return pass_through(task)
@@ -73,9 +70,7 @@ def direct(task: Task) -> bool:
 def direct_or_cast(task: Task) -> bool:
     """As `direct`, but MaxPool of the quantized values as float numbers, between two Cast.
 
-    Few readers of ONNX have MaxPool of integers: OpenCV 5.0 refuses it, and IREE 3.13 reads int8 as uint8.
-    Every quantized value is exact in float32, and so is the largest of them. In onnxruntime 1.31 models take
-    no longer than with MaxPool of integers: 0.94 to 1.00 of the time, of three models.
+    OpenCV 5.0 refuses MaxPool of integers, and IREE 3.13 reads int8 as uint8; onnxruntime takes no longer.
     """
     node, emitter, result = task.node, task.emitter, task.result()
     value, output = node.inputs[0], node.outputs[0]
@@ -96,10 +91,7 @@ def direct_or_cast(task: Task) -> bool:
 
 
 def _write_on_integers(task: Task, result: QuantParams, stored: QuantParams) -> bool:
-    """Let an operator with constant bounds and fill value read and return integers.
-
-    `stored` are the parameters of the written integers, with the same values as `result`.
-    """
+    """Let an operator with constant bounds and fill value read and return integers, `stored` in these."""
     node, emitter = task.node, task.emitter
     for index in data_inputs(task):
         value = node.inputs[index]
@@ -140,11 +132,7 @@ def _write_on_integers(task: Task, result: QuantParams, stored: QuantParams) -> 
 
 
 def channels_last(task: Task, otherwise: Callable[[Task], bool]) -> bool:
-    """Write MaxPool or Resize directly on integers whose last axis is the channels.
-
-    Input and output have the same parameters. `otherwise` writes other nodes: a Resize that does not repeat
-    elements, or of unknown size.
-    """
+    """Write MaxPool or a Resize that repeats elements on integers with channels last, else `otherwise`."""
     node, emitter, result = task.node, task.emitter, task.result()
     value, output = node.inputs[0], node.outputs[0]
     rank = 0 if value is None or value.shape is None else len(value.shape)
@@ -177,11 +165,9 @@ def channels_last(task: Task, otherwise: Callable[[Task], bool]) -> bool:
 
 
 def _resize_indices(node: ir.Node) -> dict[int, npt.NDArray[np.int64]] | None:
-    """Return the elements that a nearest Resize by whole factors takes along each axis, channels last.
+    """Return the elements that a nearest Resize takes along each axis that grows, channels last, or None.
 
-    With a whole factor the coordinates of elements are either exact in float32 or far from a rounding border,
-    so every implementation has these indices. Axes that keep their size are left out; None for a Resize of
-    unknown sizes, by other factors, along batch or channels, or in another mode.
+    Factors are whole: then coordinates are far from a rounding border, and every implementation has these.
     """
     value, output = node.inputs[0], node.outputs[0]
     place = _COORDINATES.get(node.attributes.get_string("coordinate_transformation_mode", "half_pixel"))
@@ -238,10 +224,7 @@ def _changes_nothing(task: Task) -> bool:
 
 
 def _clip_bounds(task: Task) -> tuple[float, float] | None:
-    """Return the smallest and largest output of a Relu or Clip, infinite without a bound.
-
-    None for any other operator, and for bounds that are not constants.
-    """
+    """Return the ends of a Relu or Clip, infinite without a bound; None for others and computed bounds."""
     node = task.node
     if node.op_type == "Relu":
         return 0.0, np.inf

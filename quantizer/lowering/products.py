@@ -72,10 +72,7 @@ def integer_sums(task: Task, data: Factor, weight: Factor, bias: ir.Value | None
 
 
 def float_sums(task: Task, data: Factor, weight: Factor, bias: ir.Value | None) -> ir.Value:
-    """Write the sums with the float operator on quantized values without their zero points.
-
-    Sums are exact if none exceeds 2 ** 24, in any order of adding.
-    """
+    """Write the sums with the float operator on values less zero points: exact in any order to 2 ** 24."""
     node, emitter = task.node, task.emitter
     inputs = []
     for factor in (data, weight):
@@ -118,10 +115,7 @@ def static_product(task: Task, write_sums: WriteSums) -> bool:
 
 
 def dynamic_product(task: Task, write_sums: WriteSums = integer_sums) -> bool:
-    """Write a product of data with dynamic parameters and an 8-bit weight; the result is float.
-
-    Raises PlanError if the node is no such product.
-    """
+    """Write a product of data with dynamic parameters and an 8-bit weight; the result is float."""
     node, emitter = task.node, task.emitter
     layout = product_layout(node)
     weight = None if layout is None else task.params(layout.index)

@@ -27,17 +27,11 @@ Shape = Sequence[int | None]
 
 @dataclass(frozen=True)
 class Step:
-    """One node of those that replace another.
-
-    Attributes:
-        op_type, attributes: the operator.
-        shape: of its result.
-        operands: its inputs besides the result of the step before.
-    """
+    """One node of those that replace another."""
 
     op_type: str
-    shape: Shape
-    operands: Sequence[ir.Value | None] = ()
+    shape: Shape  # of its result
+    operands: Sequence[ir.Value | None] = ()  # its inputs besides the result of the step before
     attributes: Mapping[str, Sequence[int] | int] = field(default_factory=dict)
 
     def inputs(self, previous: ir.Value | None) -> list[ir.Value | None]:
@@ -47,24 +41,15 @@ class Step:
 
 @dataclass(frozen=True)
 class Replacement:
-    """The nodes that are written in the place of one, which becomes the last of them or is removed.
+    """The nodes that are written in the place of one, which becomes the last of them or is removed."""
 
-    Attributes:
-        graph: with the node.
-        node: of the model.
-        plan: with an entry for it.
-        names: those that are free.
-        tensors, nodes: entries of the plan for what was added, and for the node itself.
-        is_inside: whether the graph is the body of an added node, and others are added at its end.
-    """
-
-    graph: ir.Graph
+    graph: ir.Graph  # with the node
     node: ir.Node
-    plan: QuantPlan
-    names: FreeNames
-    tensors: dict[str, QuantParams] = field(default_factory=dict)
+    plan: QuantPlan  # with an entry for it
+    names: FreeNames  # those that are free
+    tensors: dict[str, QuantParams] = field(default_factory=dict)  # of what was added, and of the node itself
     nodes: dict[str, NodePlan] = field(default_factory=dict)
-    is_inside: bool = False
+    is_inside: bool = False  # whether the graph is the body of an added node, and others are added at its end
 
     @property
     def entry(self) -> NodePlan:
@@ -82,10 +67,7 @@ class Replacement:
         changed: Callable[[npt.NDArray[Any]], npt.NDArray[Any]],
         changed_params: Callable[[QuantParams], QuantParams],
     ) -> ir.Value | None:
-        """Return an operand made of a constant that the node reads, and plan its parameters.
-
-        An operand that is no constant is returned unchanged; None if there is none.
-        """
+        """Return an operand made of a constant, with planned parameters; another operand as it is."""
         value = self.node.inputs[index] if index < len(self.node.inputs) else None
         if value is None or constant_shape(value) is None:
             return value
@@ -138,10 +120,7 @@ def replaced(
     is_replaced: Callable[[ir.Node], bool],
     write: Callable[[Replacement], None],
 ) -> tuple[ir.Model, QuantPlan, dict[str, str]]:
-    """Return a copy of the model and its plan with some nodes replaced, and the owner of each added node.
-
-    The owner is the replaced node. Without replacements the arguments are returned.
-    """
+    """Return a copy of model and plan with some nodes replaced, and the replaced node of each added one."""
     if not any(map(is_replaced, model.graph.all_nodes())):
         return model, plan, {}
     model = model.clone()

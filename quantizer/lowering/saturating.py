@@ -29,17 +29,11 @@ from .writers import Task, Writer, between_conversions
 
 @dataclass(frozen=True, eq=False)
 class Operand:
-    """A quantized tensor and how it is read.
+    """A quantized tensor and how it is read."""
 
-    Attributes:
-        name: of the tensor, from which those of the nodes that read it are formed.
-        quantized: the tensor.
-        params: in which it is read: scale or zero point may differ from those of its quantization.
-    """
-
-    name: str
+    name: str  # of the tensor, from which those of the nodes that read it are formed
     quantized: ir.Value
-    params: QuantParams
+    params: QuantParams  # in which it is read: scale or zero point may differ from those of its quantization
 
 
 Binary = Callable[[Task, str, tuple[Operand, Operand], QuantParams, str], Operand]
@@ -74,11 +68,7 @@ def qlinear_binary(
 def hard_function(
     task: Task, binary: Binary = between_conversions_binary, otherwise: Writer = between_conversions
 ) -> bool:
-    """Write HardSigmoid or HardSwish; `binary` writes sums and products.
-
-    `otherwise` writes a HardSigmoid that falls, or whose result does not end at 0 and 1. Raises PlanError for
-    another operator, or if parameters are missing.
-    """
+    """Write HardSigmoid or HardSwish; `otherwise` one that falls, or whose result does not end at 0 and 1."""
     node, source, result = task.node, task.params(0), task.result()
     if node.op_type not in ("HardSigmoid", "HardSwish"):
         raise task.error("no function that saturates; choose another implementation")
@@ -117,10 +107,7 @@ def _linear(
 def prelu(
     task: Task, binary: Binary = between_conversions_binary, otherwise: Writer = between_conversions
 ) -> bool:
-    """Write PRelu; `binary` writes sums and products.
-
-    `otherwise` writes a node if 1 is no quantized value by the parameters of its slopes.
-    """
+    """Write PRelu; `otherwise` writes it if 1 is no quantized value by the parameters of its slopes."""
     node, emitter, result = task.node, task.emitter, task.result()
     source, slope, value = task.params(0), task.params(1), node.inputs[1]
     correction = None if source is None or slope is None else correction_of(source, slope)

@@ -32,19 +32,12 @@ NO_TABLE = "a table needs parameters of input and output; add them, or make the 
 
 @dataclass(frozen=True)
 class Task:
-    """One node to write.
+    """One node to write."""
 
-    Attributes:
-        node: the node, which has an entry in the plan.
-        plan: the plan.
-        emitter: of the graph that the node is in.
-        opset: of the default domain.
-    """
-
-    node: ir.Node
+    node: ir.Node  # the node, which has an entry in the plan
     plan: QuantPlan
-    emitter: Emitter
-    opset: int
+    emitter: Emitter  # of the graph that the node is in
+    opset: int  # of the default domain
 
     @property
     def entry(self) -> NodePlan:
@@ -74,10 +67,7 @@ Writers = Mapping[tuple[Kind, str], Writer]
 
 
 def between_conversions(task: Task, *, folded: bool = False) -> bool:
-    """Write DequantizeLinear -> operator -> QuantizeLinear.
-
-    `folded` writes constants as arithmetic that is done when the model is loaded.
-    """
+    """Write DequantizeLinear -> operator -> QuantizeLinear; `folded` computes constants at loading."""
     node, emitter = task.node, task.emitter
     if node.op_type == "AveragePool":  # dilations of 1, which QLinearAveragePool of onnxruntime does not know
         node.attributes.pop("dilations", None)
@@ -129,10 +119,7 @@ def tanh_through_sigmoid(task: Task) -> bool:
 
 
 def lookup_table(task: Task, *, unsigned: bool = False) -> bool:
-    """Write a look-up table in standard ONNX; nothing for a node that is a part of a later node's table.
-
-    `unsigned` writes unsigned index and entries instead of the plan's signed ones.
-    """
+    """Write a look-up table in standard ONNX, of `unsigned` codes; nothing for a part of a later table."""
     result = task.result()
     if result is None and _is_part(task):
         return True
@@ -159,11 +146,7 @@ def lookup_table(task: Task, *, unsigned: bool = False) -> bool:
 
 
 def fused(task: Task) -> bool:
-    """Write a chain as one operator of onnxruntime's own; nothing for all nodes except the last.
-
-    It computes in float: between conversions if the chain is quantized, of a dequantized tensor if it is
-    float.
-    """
+    """Write a chain as onnxruntime's own float operator, at its last node; with conversions if quantized."""
     node, emitter, result = task.node, task.emitter, task.result()
     if result is None and _is_part(task):
         return True
@@ -183,11 +166,7 @@ def fused(task: Task) -> bool:
 
 
 def weight_only(task: Task, *, folded: bool = False) -> bool:
-    """Store constants with parameters quantized, and compute in float.
-
-    `folded` writes them as arithmetic that is done when the model is loaded: then the operator has the kernel
-    that it has for constant weights.
-    """
+    """Store constants with parameters quantized, and compute in float; `folded` dequantizes at loading."""
     node, emitter = task.node, task.emitter
     for index, value in enumerate(node.inputs):
         params = task.params(index)
@@ -283,10 +262,7 @@ def as_max(task: Task) -> bool:
 
 
 def table_of(task: Task) -> tuple[PointwiseChain, QuantParams]:
-    """Return the chain that a node's table replaces, which it ends, and the parameters of the chain's input.
-
-    Raises PlanError if the chain reads several tensors, or one without parameters.
-    """
+    """Return the chain that a node's table replaces and ends, and the parameters of the chain's input."""
 
     def is_part(value: ir.Value) -> bool:
         maker = value.producer()
@@ -321,11 +297,7 @@ def _may_be_one_with(task: Task, other: ir.Node) -> bool:
 
 
 def data_inputs(task: Task) -> Sequence[int]:
-    """Return the inputs that may be read quantized.
-
-    In pass-through nodes and clips only the first may: bounds and a padding value are no data, even if the
-    same constant is quantized for another node. In look-up tables every input that is no constant may.
-    """
+    """Return the inputs that may be read quantized: no bounds and padding values of pass-through nodes."""
     if task.entry.kind is Kind.LOOKUP_TABLE:
         values = enumerate(task.node.inputs)
         return [index for index, v in values if v is not None and not is_constant(v)]

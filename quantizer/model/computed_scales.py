@@ -13,10 +13,7 @@ from .graph import constant_of
 
 
 def scale_of(value: ir.Value | None) -> tuple[npt.NDArray[Any], str] | None:
-    """Return the scales that a conversion reads, and the ONNX type of their stored form; None if they vary.
-
-    Scales are a constant, the Cast of one, or a DequantizeLinear of one with one scale, computed in float32.
-    """
+    """Return the scales of a conversion and the ONNX type of their stored form; None if they vary."""
     if value is None:
         return None
     array, node = constant_of(value), value.producer()

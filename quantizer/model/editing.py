@@ -142,11 +142,7 @@ def origins(nodes: Iterable[ir.Node]) -> tuple[str, ...]:
 
 
 def bypass(node: ir.Node, source: ir.Value) -> bool:
-    """Remove a node whose first output equals `source`; return False if it has to stay.
-
-    It stays if a graph output would lose its name (a graph input, a constant or another graph output cannot
-    be renamed), and if a subgraph reads the output by its name.
-    """
+    """Remove a node whose first output equals `source`; False if an output or subgraph loses its name."""
     graph, output = node.graph, node.outputs[0]
     assert graph is not None
     if is_captured(output):
@@ -165,10 +161,7 @@ def bypass(node: ir.Node, source: ir.Value) -> bool:
 
 
 def take_over(source: ir.Value, output: ir.Value) -> None:
-    """Replace `output` by `source` everywhere, under the name, type and shape of `output`.
-
-    The producer of `output` is left without users; the caller removes it.
-    """
+    """Replace `output` by `source` everywhere, under the name of `output`; its producer is to go."""
     name = output.name
     output.replace_all_uses_with(source, replace_graph_outputs=True)
     source.name = name

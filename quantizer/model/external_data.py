@@ -25,10 +25,7 @@ from .protobuf import all_tensors, is_outside, read_proto
 
 
 def external_files(path: str | os.PathLike[str]) -> set[Path]:
-    """Return the files of a model's external data, as the model names them, beside the model.
-
-    Raises ModelError if the file cannot be read as an ONNX model.
-    """
+    """Return the files of a model's external data, as the model names them, beside the model."""
     return {Path(path).parent / location for location in _locations(os.fspath(path), _version(path))}
 
 
@@ -54,11 +51,7 @@ FLOAT_WEIGHT_TYPES = frozenset(
 
 
 def float_weight_bytes(path: str | os.PathLike[str], least: int = 0) -> int:
-    """Return the bytes of a model file's float constants, with external data, which is not read.
-
-    A file shorter than `least` bytes that names no other file gives 0 without being parsed. Raises ModelError
-    if the file cannot be read as an ONNX model.
-    """
+    """Return the bytes of a model file's float constants, unread; 0 below `least` without another file."""
     with (
         suppress(OSError, ValueError),  # an empty file cannot be mapped
         open(path, "rb") as file,
@@ -86,10 +79,7 @@ CONVERSIONS = b"uantizeLinear"
 
 
 def has_few_bit_floats(model: str | bytes, types: frozenset[int] = FEW_BIT_FLOATS) -> bool:
-    """Whether constants of a model, also zero points, have one of these types of few-bit floats.
-
-    The model is a path or the bytes of a file; a file that is missing or cannot be read gives False.
-    """
+    """Whether constants of a model, also zero points, have one of these types; False for no readable file."""
     if isinstance(model, bytes):
         return CONVERSIONS in model and bool(types & _types_in(onnx.ModelProto.FromString(model)))
     with suppress(OSError, ValueError, ModelError):
@@ -120,11 +110,7 @@ def bytes_needed(tensor: onnx.TensorProto) -> int:
 
 
 def check_external(proto: onnx.ModelProto, path: str | os.PathLike[str]) -> None:
-    """Check the external data of every tensor, whose type and dimensions are already checked.
-
-    The place is checked before the file is accessed, and then the length. Raises ModelError for a place
-    outside the model's folder, a missing or short file, or invalid numbers.
-    """
+    """Check the external data of every tensor: the place before the file is accessed, then the length."""
     path = Path(path)
     for tensor in filter(is_outside, all_tensors(proto)):
         where, location = f"{path}: tensor '{tensor.name}'", location_of(tensor)
@@ -165,10 +151,7 @@ def check_external(proto: onnx.ModelProto, path: str | os.PathLike[str]) -> None
 
 
 def _folder_of(path: Path, location: str) -> str:
-    """Return the absolute folder of the model that contains a location, links followed, or "" if none does.
-
-    The folder is that of the file as it is named, or else that of the file that a link leads to.
-    """
+    """Return the folder of the model, or of the file that it links to, that contains a location, or ""."""
     real = os.path.realpath(path.parent / location)
     for folder in (os.path.abspath(path.parent), os.path.dirname(os.path.realpath(path))):
         if is_within(real, os.path.realpath(folder)):
@@ -177,11 +160,7 @@ def _folder_of(path: Path, location: str) -> str:
 
 
 class SharedFileTensor(ir.ExternalTensor):
-    """A tensor whose data is a part of a file that is mapped into memory once, for all tensors in it.
-
-    `ir.ExternalTensor` maps the whole file for each: 142 GB of addresses for 984 MB in 145 tensors, which a
-    process with a limit (`ulimit -v`) does not get.
-    """
+    """A tensor in a file that is mapped once: `ir.ExternalTensor` maps it for each, beyond `ulimit -v`."""
 
     def __init__(self, tensor: ir.ExternalTensor, file: ir.ExternalTensor) -> None:
         """Take the part of `tensor` from `file`, all bytes of a file as one tensor."""
@@ -216,22 +195,13 @@ class SharedFileTensor(ir.ExternalTensor):
         return self._bytes().tobytes()
 
     def release(self) -> None:
-        """Close the map of the file, for all its tensors; the next tensor that is read maps it again.
-
-        Raises BufferError if an array still refers to the map, which stays valid.
-        """
+        """Close the map of the file, for all its tensors; the next tensor that is read maps it again."""
         super().release()
         self._file.release()
 
 
 class WidenedTensor(ir.LazyTensor):
-    """A constant of floats of 16 bits as float32, whose elements are computed whenever they are read.
-
-    So a model in 16 bits that is mapped from its files stays there. The values are the same.
-
-    Attributes:
-        narrow: the constant in its own type.
-    """
+    """A constant of 16-bit floats as float32, computed at each reading: the model stays in a mapped file."""
 
     def __init__(self, narrow: ir.TensorProtocol) -> None:
         super().__init__(
@@ -256,11 +226,7 @@ def in_file(tensor: ir.TensorProtocol) -> ir.ExternalTensor | None:
 
 
 def shared_file(tensor: ir.ExternalTensor, path: str | os.PathLike[str]) -> ir.ExternalTensor:
-    """Return all bytes of a tensor's file, with an absolute path of its folder.
-
-    The file is found after a change of the current folder, and if files are links. `path` is that of the
-    model file.
-    """
+    """Return all bytes of a tensor's file, found through links and after a change of the current folder."""
     file = Path(path)
     folder = _folder_of(file, os.fspath(tensor.location))
     real = os.path.realpath(file.parent / tensor.location)

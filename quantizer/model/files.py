@@ -25,24 +25,13 @@ ModelLike: TypeAlias = str | os.PathLike[str] | onnx.ModelProto | ir.Model
 
 
 def load_model(path: str | os.PathLike[str]) -> ir.Model:
-    """Read, check and mend an ONNX file; its nodes are put in topological order.
-
-    Weights in external files stay there and are mapped on demand. `read_model` also returns the repairs.
-    Raises ModelError if the file is no ONNX model or cut off, its external data is missing or damaged, or it
-    cannot be run.
-    """
+    """Read, check and mend an ONNX file; its nodes are put in topological order."""
     return read_model(path).model
 
 
 @contextmanager
 def model_file(model: ModelLike, name: str = "") -> Iterator[Path]:
-    """Yield the file of a model: the given one, or a temporary one of the model in memory.
-
-    An object is only read. A model in memory is checked, prepared and run like a file, so the same model
-    gives the same bytes. A path is that of a file or a folder (`model_in`). An `onnx_ir.Model` may have
-    external data; a `ModelProto` in memory has no folder for it. An empty `name` names the temporary file
-    after the graph. Raises ModelError if the object is no model, or its weights are elsewhere or missing.
-    """
+    """Yield the file of a model, or a temporary one of a model in memory: both give the same bytes."""
     if isinstance(model, str | os.PathLike):
         yield model_in(model)
         return
@@ -69,10 +58,7 @@ def model_file(model: ModelLike, name: str = "") -> Iterator[Path]:
 
 
 def model_name(model: ModelLike) -> str:
-    """Return the name of a model's file, or for an object a name made of that of its graph.
-
-    Raises ModelError for an object that is no model.
-    """
+    """Return the name of a model's file, or for an object a name made of that of its graph."""
     if isinstance(model, str | os.PathLike):
         return Path(model).name
     if not isinstance(model, onnx.ModelProto | ir.Model):
@@ -84,10 +70,7 @@ def model_name(model: ModelLike) -> str:
 
 
 def model_bytes(path: str | Path) -> int:
-    """Return the size of a model in bytes, with each file of external data once.
-
-    Raises ModelError if a file is missing, or the model is not ONNX.
-    """
+    """Return the size of a model in bytes, with each file of external data once."""
     try:
         files = {Path(path).resolve(), *(file.resolve() for file in external_files(path))}
         return sum(file.stat().st_size for file in sorted(files))

@@ -26,11 +26,7 @@ DECODERS = ("decoder_model_merged.onnx", "decoder_model.onnx", "decoder_with_pas
 
 
 def model_in(path: str | os.PathLike[str]) -> Path:
-    """Return the ONNX file of a folder; a path that is no folder is returned unchanged.
-
-    It is the file that the settings of onnxruntime-genai name, one with a usual name, or the only one. Raises
-    ModelError if the folder has none, has several without a usual name, or has an encoder and its decoder.
-    """
+    """Return the ONNX file of a folder, by genai's settings, a usual name or as the only one."""
     folder = Path(path)
     if not folder.is_dir():
         return folder
@@ -54,10 +50,7 @@ def model_in(path: str | os.PathLike[str]) -> Path:
 
 
 def _join_command(folder: Path, files: Sequence[str]) -> str:
-    """Return the command that makes one model of an encoder and its decoder with optimum's names, or "".
-
-    A merged decoder replaces the two that it was made of.
-    """
+    """Return the command that makes one model of an encoder and its decoder with optimum's names, or ""."""
     if ENCODER not in files:
         return ""
     decoders = [name for name in DECODERS if name in files]
@@ -71,11 +64,7 @@ SETTINGS = "genai_config.json"
 
 
 def _named_by_settings(folder: Path) -> str | None:
-    """Return the file that the settings of a folder name; None for none, and for one outside of the folder.
-
-    A file is in the folder by its name and, if it is a link, by its target: there, or in the folder of the
-    settings' own target, as all files of a download may be links to one store.
-    """
+    """Return the file that the settings name, in their folder or, as links to a store, their target's."""
     value: Any = settings_beside(folder / SETTINGS)
     for key in ("model", "decoder", "filename"):
         value = value.get(key) if isinstance(value, dict) else None

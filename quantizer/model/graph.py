@@ -41,10 +41,7 @@ def output_name(node: ir.Node, position: int = 0) -> str:
 
 
 def is_constant(value: ir.Value | None) -> bool:
-    """Tell whether a value is an initialiser, without reading it.
-
-    One that the model lists as a graph input is only a default, not a constant.
-    """
+    """Tell whether a value is an initialiser and no graph input, whose value is only a default."""
     if value is None or value.const_value is None:
         return False
     return value.is_initializer() and not value.is_graph_input()
@@ -60,11 +57,7 @@ def constant_of(value: ir.Value | None) -> npt.NDArray[Any] | None:
 
 
 def check_scopes(model: ir.Model, where: str) -> ir.Model:
-    """Return the model itself if every value that a node reads is made before it, in its or an outer graph.
-
-    Raises PlanError with the first nodes and values that break this; `where` names the step that edited the
-    model.
-    """
+    """Return the model if every value that a node reads is made before it, in its or an outer graph."""
     errors = list(_errors(model.graph, set()))
     if errors:
         more = f"; and {len(errors) - 3} more" if len(errors) > 3 else ""

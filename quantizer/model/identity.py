@@ -54,10 +54,7 @@ def model_id(model: ir.Model, file: str) -> ModelId:
 
 
 def check_model(expected: ModelId, actual: ModelId, what: str, *, same_weights: bool = True) -> None:
-    """Raise ProfileError if a profile or plan, named `what` in messages, belongs to another model.
-
-    Without `same_weights` only the graphs have to be equal.
-    """
+    """Raise ProfileError if a profile or plan, named `what` in messages, belongs to another model."""
     pair = f"it is for {describe(expected)}, the model is {describe(actual)}"
     if expected.opset != actual.opset or expected.structure != actual.structure:
         old, new = expected.file or "another model", actual.file or "this model"

@@ -45,22 +45,14 @@ and the opset converter look at."""
 
 @dataclass(frozen=True, eq=False)
 class LoadedModel:
-    """A model as read.
+    """A model as read."""
 
-    Attributes:
-        model: nodes in topological order; weights in external files are mapped on demand.
-        findings: what was mended, or inferred.
-    """
-
-    model: ir.Model
-    findings: tuple[Finding, ...]
+    model: ir.Model  # nodes in topological order; weights in external files are mapped on demand
+    findings: tuple[Finding, ...]  # what was mended, or inferred
 
 
 def read_model(path: str | os.PathLike[str]) -> LoadedModel:
-    """Read, check and mend an ONNX file.
-
-    Raises ModelError if the file is no ONNX model, its data is missing or damaged, or it cannot be run.
-    """
+    """Read, check and mend an ONNX file."""
     proto = read_proto(path)
     if not proto.HasField("ir_version") or not proto.HasField("graph"):
         raise ModelError(f"{path}: not an ONNX model, or empty; export or download it again")
@@ -84,10 +76,7 @@ def read_model(path: str | os.PathLike[str]) -> LoadedModel:
 
 
 def converted(proto: onnx.ModelProto, path: str | os.PathLike[str]) -> ir.Model:
-    """Return the model of a message: the one place where the exceptions of onnx_ir become errors of qprof.
-
-    Raises ModelError, which begins with `path`, if onnx_ir cannot convert the message.
-    """
+    """Return the model of a message: the one place where the exceptions of onnx_ir become errors of qprof."""
     try:
         with _quiet():
             return ir.from_proto(proto)
@@ -117,11 +106,7 @@ RuntimeOutputs = Callable[[], Mapping[str, ir.Value] | str]
 
 
 def _runtime_outputs(path: str | os.PathLike[str]) -> Mapping[str, ir.Value] | str:
-    """Return the tensors that are outputs of a file in onnxruntime, by name; or why onnxruntime refuses it.
-
-    A shape is given if it is known and not empty: onnxruntime gives an unknown rank as no dimensions.
-    Constants without a kernel are no reason to refuse a file.
-    """
+    """Return the output tensors of a file in onnxruntime, by name; or why onnxruntime refuses it."""
     if has_few_bit_floats(os.fspath(path), UNREAD):
         with temporary_folder() as folder:
             readable = Path(folder, "model.onnx")

@@ -14,13 +14,7 @@ MAX_SHOWN_BYTES = 1024
 
 
 def in_opset(model: ir.Model, opset: int) -> ir.Model:
-    """Return the model in another opset, with the tensors of its initialisers unchanged.
-
-    The converter gets large initialisers by type and shape only. So weights are neither read nor copied,
-    models of any size can be converted, and external data keeps its folder, which a protobuf does not record.
-    The argument is not changed; names of its initialisers are unique over all its graphs. Raises RuntimeError
-    if the converter fails.
-    """
+    """Return a copy in another opset; the converter gets large initialisers by type and shape only."""
     bare = model.clone()
 
     # Large initialisers refer to a file which is never opened.

@@ -27,19 +27,11 @@ Output: TypeAlias = str | os.PathLike[str] | None
 
 @dataclass(frozen=True)
 class FilesRead:
-    """The files that a command reads: they may not be written over.
+    """The files that a command reads: they may not be written over."""
 
-    An object, a function and None are taken too, and have no files, but for a model's weights.
-
-    Attributes:
-        models: ONNX files, or models in memory; files of external data belong to them.
-        files: profiles, plans, configurations, labels.
-        data: folders of samples, and "module:function", of samples or of a metric.
-    """
-
-    models: tuple[object, ...] = ()
-    files: tuple[object, ...] = ()
-    data: tuple[object, ...] = ()
+    models: tuple[object, ...] = ()  # ONNX files, or models in memory; files of external data belong to them
+    files: tuple[object, ...] = ()  # profiles, plans, configurations, labels
+    data: tuple[object, ...] = ()  # folders of samples, and "module:function", of samples or of a metric
 
     def weights(self) -> set[Path]:
         """Return the files of external data of the models; none of a model that cannot be read."""
@@ -54,12 +46,7 @@ class FilesRead:
 
 
 def check_outputs(outputs: Iterable[Output], read: FilesRead) -> None:
-    """Refuse, before any work, outputs that cannot be written, or that would replace inputs.
-
-    A hard link to an input is allowed: it becomes another file as soon as it is replaced. Outputs that were
-    not asked for are None. Raises ConfigError for a folder, a name that ends in a slash, a link to itself, a
-    path below a file, a folder that is not writable, a second output of this name, and a file that is read.
-    """
+    """Refuse, before any work, outputs that cannot be written, or that would replace inputs."""
     taken: list[Path] = []
     for output in outputs:
         if output is None:
@@ -80,11 +67,7 @@ def check_outputs(outputs: Iterable[Output], read: FilesRead) -> None:
 
 
 def _refusal_to_write(folder: Path) -> str:
-    """Return why the system allows no file in a folder, or "".
-
-    A trial shows it, with a file that has no name or is deleted at once: permission bits show neither a
-    read-only file system nor /proc.
-    """
+    """Return why a trial shows that no file can be written, or "": permission bits do not show /proc."""
     try:
         with tempfile.TemporaryFile(dir=folder):
             return ""

@@ -15,11 +15,7 @@ from ...profiles.base.errors import ModelError
 
 
 def read_proto(path: str | os.PathLike[str]) -> onnx.ModelProto:
-    """Return the model in a file, its text checked; weights in other files are not read.
-
-    Raises ModelError if the file is missing, unreadable, no ONNX model or cut off, or has text that is not
-    UTF-8.
-    """
+    """Return the model in a file, its text checked; weights in other files are not read."""
     name = os.fsencode(path).decode("utf-8", "backslashreplace")
     if name != os.fspath(path):
         raise ModelError(f"{name}: the name is not UTF-8, which onnxruntime needs; rename the file")

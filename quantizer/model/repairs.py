@@ -78,13 +78,7 @@ _MESSAGES = {
 
 
 def check_proto(proto: onnx.ModelProto, where: str) -> None:
-    """Check the facts that conversion and the steps after it rely on, in a message from `read_proto`.
-
-    Raises ModelError if a tensor has another amount of data than its type and dimensions take, a name is made
-    twice, an input is no tensor of a known type, a node has no operator, a Constant no value, an attribute
-    outside a function is that of a function, an output of a subgraph is made outside of it, or the opset is
-    below 1.
-    """
+    """Check the facts that conversion and the steps after it rely on, in a message from `read_proto`."""
     if not proto.graph.output:
         raise ModelError(f"{where}: the graph has no outputs; export it with at least one")
     for block in (proto.graph, *proto.functions):

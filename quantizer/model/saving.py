@@ -60,21 +60,8 @@ def save_model(
 ) -> Path:
     """Write a model: the file is complete or absent; the same model gives the same bytes.
 
-    Weights go to a file of their own beside it, one after the other, if they do not fit into one (2 GiB), or
-    if they are large and the model came with external data (`external`). That file is named after the model
-    and a digest of the weights: an older model of this name keeps its weights until it is replaced, and then
-    they are deleted. The argument keeps its own tensors.
-
-    Args:
-        batch: files that appear together with the model; None if it appears by itself.
-        file_bytes: the model as `in_memory` returned it; None if that was not called.
-
-    Returns:
-        The temporary file, with its weights beside it, which can be opened while the batch is open.
-
-    Raises:
-        ConfigError: the folder is missing or not writable, `path` names no file, or it is a pipe or device
-            and the weights need a file of their own.
+    Weights beyond 2 GiB, and large ones that came `external`, go to a file named after the model and a digest
+    of the weights: an older model of this name keeps its weights until it is replaced.
     """
     if batch is None:
         with replacing_together() as alone:
@@ -102,10 +89,7 @@ def save_model(
 
 
 def written_bytes(model: ir.Model, external: bool = False) -> int:
-    """Return how many bytes the files of a model have once it is saved; its weights are not read.
-
-    Beside a file of weights a few hundred bytes for each of them are counted, which name its place.
-    """
+    """Return how many bytes the files of a model have once it is saved; its weights are not read."""
     bare, is_one = model.clone(), _one_file(model, external, False)
     values = [value for graph in bare.graphs() for value in graph.initializers.values() if value.const_value]
     for graph in bare.graphs():

@@ -91,10 +91,7 @@ def scalar_exponent(node: Node, graph: Graph) -> str:
 
 
 def several_along_axis(node: Node, graph: Graph) -> str:
-    """Refuse a Softmax over one element, or over an axis of unknown size, which may have one.
-
-    QLinearSoftmax of onnxruntime 1.31 returns the quantized value 0 for the probability of a single element.
-    """
+    """Refuse a Softmax that may be over one element: QLinearSoftmax of onnxruntime 1.31 returns 0 for it."""
     shape = graph.shape(node.inputs[0])
     axis = node.attributes.get_int("axis", -1)
     size = shape[axis] if shape is not None and -len(shape) <= axis < len(shape) else None
@@ -121,11 +118,7 @@ def bias_for_each_column(node: Node, graph: Graph) -> str:
 
 
 def average_of_window(node: Node, graph: Graph) -> str:
-    """Refuse an AveragePool with dilations, or with windows beyond a padding that is counted.
-
-    The last windows with `ceil_mode` may reach further. QLinearAveragePool of onnxruntime 1.31 divides by all
-    of their elements, AveragePool by those on the tensor and its padding.
-    """
+    """Refuse an AveragePool that QLinearAveragePool computes otherwise: dilations, windows beyond it."""
     if any(d != 1 for d in node.attributes.get_ints("dilations", ())):
         return f"{node.op_type} with dilations has no integer form"
     beyond = all(attribute_value(node, name, 0) for name in ("ceil_mode", "count_include_pad"))
@@ -160,17 +153,11 @@ def clip_bounds(node: Node, graph: Graph) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class Fill:
-    """The value that an operator puts where it has no input: that of an input or an attribute, else 0.
+    """The value that an operator puts where it has no input: that of an input or an attribute, else 0."""
 
-    Attributes:
-        index: position of the input that holds it, 0 where that is left out; None where no input does.
-        attribute: name of the attribute that holds it, 0 without one; "" where no attribute does.
-        applies: whether a node of the operator fills: it may depend on a mode.
-    """
-
-    index: int | None = None
-    attribute: str = ""
-    applies: Callable[[Node], bool] = lambda node: True
+    index: int | None = None  # input that holds it, 0 where that is left out
+    attribute: str = ""  # name of the attribute that holds it, 0 without one; "" where no attribute does
+    applies: Callable[[Node], bool] = lambda node: True  # it may depend on a mode
 
     @property
     def is_zero(self) -> bool:
@@ -189,10 +176,7 @@ class Fill:
         return None if constant is None or constant.size != 1 else float(constant.reshape(()))
 
     def refusal(self, node: Node, graph: Graph) -> str:
-        """Return why no integer stands for the value that a node puts beside those that it passes through.
-
-        Zero is a value of all quantization parameters; others may lie outside of their range.
-        """
+        """Return why no integer stands for the filled value; zero is a value of all parameters."""
         value = self.value(node)
         if value is None:
             return f"{node.op_type} fills with a value computed at run time: no integer form"

@@ -28,23 +28,14 @@ MAX_NODES_AFTER_NORM = 6
 
 @dataclass(frozen=True)
 class DecomposedFunction:
-    """A function that is written as several nodes.
+    """A function that is written as several nodes."""
 
-    Attributes:
-        kernel: of the operator that onnxruntime makes of it in float.
-        nodes: those in which it is written; the last returns the result.
-    """
-
-    kernel: str
-    nodes: tuple[Node, ...]
+    kernel: str  # of the operator that onnxruntime makes of it in float
+    nodes: tuple[Node, ...]  # those in which it is written; the last returns the result
 
 
 def decomposed_function(marker: Node, graph: Graph) -> DecomposedFunction | None:
-    """Return the function that a node is the marker of, None for all other nodes.
-
-    The functions are x * Sigmoid(x) and x * Sigmoid(alpha x), Gelu, and the normalisation by the square root
-    of a variance.
-    """
+    """Return the function that a node marks: x Sigmoid(a x), Gelu, division by a deviation; or None."""
     if marker.op_type == "Sigmoid":
         nodes, kernel = _silu(marker, graph), "Silu"
     elif marker.op_type == "Erf":
@@ -123,10 +114,7 @@ def _layer_normalization(root: Node, graph: Graph) -> tuple[Node, ...]:
 
 
 def softmax_input(divide: Node, graph: Graph) -> str:
-    """Return the input of a Softmax that is written as a division of an Exp, or "" if there is none.
-
-    It is the tensor before the subtraction of its largest value, if there is one.
-    """
+    """Return the input of a Softmax that is written as a division of an Exp, or ""."""
     exponential = graph.producer(divide.input(0)) if divide.op_type == "Div" else None
     if exponential is None or exponential.op_type != "Exp":
         return ""

@@ -20,17 +20,11 @@ Definition = Callable[..., Floats]
 
 @dataclass(frozen=True, eq=False)
 class Defined:
-    """An operator.
+    """An operator."""
 
-    Attributes:
-        compute: its output from its inputs and, by keyword, its attributes.
-        attributes: name -> default. Any other attribute is not known here.
-        inputs: how many it has at least and at most.
-    """
-
-    compute: Definition
+    compute: Definition  # its output from its inputs and, by keyword, its attributes
     attributes: Mapping[str, float] = field(default_factory=dict)
-    inputs: tuple[int, int] = (1, 1)
+    inputs: tuple[int, int] = (1, 1)  # how many it has at least and at most
 
 
 def _relu(x: Floats) -> Floats:
@@ -90,8 +84,7 @@ DEFINITIONS: Mapping[str, Defined] = {
 
 
 def definition_of(node: ir.Node) -> Definition | None:
-    """Return the function of float64 arrays that a node computes, or None if it is not defined here. It has
-    one argument for each input, None for one left out."""
+    """Return the function of float64 arrays, None for an input left out, that a node computes, or None."""
     defined = DEFINITIONS.get(node.op_type) if node.domain == "" else None
     if defined is None or len(node.outputs) != 1 or node.attributes.keys() - defined.attributes.keys():
         return None

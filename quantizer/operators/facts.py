@@ -63,9 +63,7 @@ class KernelSizes(StrEnum):
 class ChannelLayout(StrEnum):
     """In which layouts of the channels onnxruntime computes an operator on x86-64.
 
-    Float convolutions compute in blocks of channels (NCHWc) and integer ones with the channels last (NHWC).
-    Which operators can work in these was seen in the graphs that onnxruntime 1.31 executes: a float operator
-    between two convolutions has its reorders or has none, an integer one likewise.
+    Float convolutions compute in blocks of channels (NCHWc), integer ones with channels last (NHWC).
     """
 
     CONVOLUTION = "convolution"

@@ -28,20 +28,12 @@ CHAIN, CHAIN_DOMAIN = "Chain", "qprof"
 
 @dataclass(frozen=True, eq=False)
 class PointwiseChain:
-    """Nodes that together compute a unary function, such as x * sigmoid(x).
+    """Nodes that together compute a unary function, such as x * sigmoid(x)."""
 
-    Attributes:
-        nodes: in topological order; the last returns the result, and only they read what the others return.
-        source: the tensor that they are a function of.
-        fused: kernel of the one operator of the runtime's own that computes them in float
-            (`fused_function`), "" for none.
-        quantized_fused: whether that operator may stand between quantized tensors as a quantized node does.
-    """
-
-    nodes: tuple[ir.Node, ...]
-    source: ir.Value
-    fused: str = ""
-    quantized_fused: bool = False
+    nodes: tuple[ir.Node, ...]  # in topological order; only they read what all but the last return
+    source: ir.Value  # the tensor that they are a function of
+    fused: str = ""  # kernel of the runtime's own float operator (`fused_function`)
+    quantized_fused: bool = False  # whether that may stand between quantized tensors
 
     @property
     def name(self) -> str:
@@ -91,12 +83,7 @@ def function_of(node: ir.Node, opset: int) -> UnaryFunction:
 
 
 def function_of_chain(chain: PointwiseChain, opset: int) -> UnaryFunction:
-    """Return the function that a chain computes of its source, from the definitions of its operators.
-
-    `definitions`, or onnx's reference implementation, evaluates them, so that every attribute counts and any
-    operator that works element by element will do. Other inputs of the nodes are constants. Raises PlanError
-    if an input is not a constant number, or onnx has no definition of an operator.
-    """
+    """Return the function that a chain computes of its source, by `definitions` or onnx's reference."""
     evaluate = _evaluator(chain, opset, ())
     return lambda values: evaluate(values, ())
 
@@ -106,10 +93,7 @@ STEP = 1e-4
 
 
 def slopes_inside(chain: PointwiseChain, inner: Sequence[str], opset: int) -> UnaryFunction:
-    """Return the slopes of a chain's result by inner tensors, as a function of n values: (inner tensors, n).
-
-    The last tensor is not an inner one. Raises PlanError as `function_of_chain` does.
-    """
+    """Return the slopes of a chain's result by inner tensors: n values to (inner tensors, n)."""
     evaluate = _evaluator(chain, opset, inner)
 
     def slopes(values: Floats) -> Floats:
@@ -132,8 +116,7 @@ def _evaluator(chain: PointwiseChain, opset: int, inner: Sequence[str]) -> Evalu
 
 
 def _defined(chain: PointwiseChain, inner: Sequence[str]) -> Evaluator | None:
-    """Return the function by `definitions`, or None if a node has none, or for some constants. These are
-    constants with several elements, and integers beside a float input."""
+    """Return the function by `definitions`; None for other nodes, constants of several elements, integers."""
     places: dict[ir.Value, int] = {chain.source: 0}
     constants: list[Floats | None] = [None]  # in each place; None for what is computed, and the source
     steps: list[tuple[Definition, tuple[int | None, ...], int, int | None]] = []
@@ -237,27 +220,18 @@ ARGUMENTS = np.linspace(-32.0, 32.0, 513)
 
 @dataclass(frozen=True)
 class FusedFunction:
-    """One operator of onnxruntime's own that computes a whole chain in float: SiLU or GELU.
+    """One operator of onnxruntime's own that computes a whole chain in float: SiLU or GELU."""
 
-    Attributes:
-        op_type: in domain com.microsoft.
-        kernel: its name in a table of kernel times.
-        attributes: of the operator.
-    """
-
-    op_type: str
-    kernel: str
-    attributes: Mapping[str, float] = field(default_factory=dict)
+    op_type: str  # in domain com.microsoft
+    kernel: str  # its name in a table of kernel times
+    attributes: Mapping[str, float] = field(default_factory=dict)  # of the operator
 
 
 def fused_function(chain: PointwiseChain, opset: int) -> FusedFunction | None:
     """Return onnxruntime's own operator that computes a chain up to float rounding, or None.
 
-    onnxruntime makes it of the written-out nodes itself, but not behind a DequantizeLinear: it gives each
-    reader a DequantizeLinear of its own, and then no longer recognises the function. QuickGelu(x) is x *
-    sigmoid(alpha x), Gelu(x) is x / 2 * (1 + erf(x / sqrt(2))): the contrib operators' definitions
-    (ContribOperators.md of onnxruntime). Raises PlanError if onnx has no definition of an operator of the
-    chain.
+    onnxruntime makes it of the nodes itself, but not behind a DequantizeLinear. QuickGelu(x) is x *
+    sigmoid(alpha x), Gelu(x) is x / 2 * (1 + erf(x / sqrt(2))).
     """
     operators = sorted(node.op_type for node in chain.nodes)
     if operators in (["Mul", "Sigmoid"], ["Mul", "Mul", "Sigmoid"]):
@@ -290,10 +264,7 @@ def _slope_of_gate(chain: PointwiseChain) -> float | None:
 def nodes_between(
     result: ir.Value, is_inner: Callable[[ir.Value], bool], is_constant: Callable[[ir.Value], bool]
 ) -> tuple[tuple[ir.Node, ...], tuple[ir.Value, ...]]:
-    """Return a chain's nodes in topological order, and the non-constant tensors that they read from outside.
-
-    The walk goes back from the result of the chain over its inner tensors.
-    """
+    """Return a chain's nodes in topological order, and the varying tensors that they read from outside."""
     order: list[ir.Node] = []
     sources: dict[ir.Value, None] = {}
     seen: set[ir.Node] = set()

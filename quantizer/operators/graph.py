@@ -29,26 +29,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Node:
-    """A node by names. A graph has one view of each node, so views are the same where nodes are.
+    """A node by names. A graph has one view of each node, so views are the same where nodes are."""
 
-    Attributes:
-        ir_node: the node itself, for what edits or runs it.
-        name, op_type, domain, attributes: of the node.
-        inputs: names by position, "" for an input that is left out.
-        outputs: names by position, "" for an output that nothing reads.
-        facts: what the table says of the operator.
-        rule: the same where the operator can be quantized, else None.
-    """
-
-    ir_node: ir.Node
+    ir_node: ir.Node  # the node itself, for what edits or runs it
     name: str
     op_type: str
     domain: str
     attributes: Attributes
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    facts: Operator
-    rule: Rule | None
+    inputs: tuple[str, ...]  # names by position, "" for an input that is left out
+    outputs: tuple[str, ...]  # names by position, "" for an output that nothing reads
+    facts: Operator  # what the table says of the operator
+    rule: Rule | None  # the same where the operator can be quantized, else None
 
     def input(self, position: int) -> str:
         """Return the name of the input at a position, or ""."""
@@ -109,25 +100,15 @@ def node_view(node: ir.Node) -> Node:
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """A model's graph and its subgraphs (of If, Loop, Scan) by names. Valid until the model is edited.
+    """A model's graph and its subgraphs (of If, Loop, Scan) by names. Valid until the model is edited."""
 
-    Attributes:
-        nodes: in topological order, as in the model; the nodes of a subgraph come before the node that runs
-            it.
-        inputs, outputs: names of the main graph's inputs (without initialisers) and outputs, in order.
-        values: name to value: inputs, initialisers and node outputs, those of subgraphs too.
-        uses: name to the uses by nodes of any graph, in the order of `nodes`.
-        producers: name to the node that makes the value.
-        holders: name of a node in a subgraph to the node of the main graph that runs it.
-    """
-
-    nodes: tuple[Node, ...]
-    inputs: tuple[str, ...]
+    nodes: tuple[Node, ...]  # in topological order; those of a subgraph before the node that runs it
+    inputs: tuple[str, ...]  # of the main graph, without initialisers
     outputs: tuple[str, ...]
-    values: Mapping[str, ir.Value]
-    uses: Mapping[str, tuple[Use, ...]]
-    producers: dict[str, Node]
-    holders: Mapping[str, Node]
+    values: Mapping[str, ir.Value]  # those of subgraphs too
+    uses: Mapping[str, tuple[Use, ...]]  # name to the uses by nodes of any graph, in the order of `nodes`
+    producers: dict[str, Node]  # name to the node that makes the value
+    holders: Mapping[str, Node]  # name of a node in a subgraph to the node of the main graph that runs it
 
     @cached_property
     def by_name(self) -> Mapping[str, Node]:
@@ -275,10 +256,7 @@ def in_main_graph(graph: Graph, node: Node) -> bool:
 
 
 def match_nodes(graph: Graph, patterns: Iterable[str], setting: str = "keep_float") -> dict[str, str]:
-    """Return node name -> the first name, operator type or glob pattern that names the node.
-
-    Raises ConfigError, with the nearest name or type, if a pattern names no node.
-    """
+    """Return node name -> the first name, operator type or glob pattern that names the node."""
     matched: dict[str, str] = {}
     names = {node.name: node.op_type for node in graph.nodes}
     for pattern in patterns:

@@ -72,12 +72,7 @@ class NoisyInput:
         return float(slopes.max(initial=0.0))
 
     def transmitted(self, power: float) -> float | None:
-        """Return the mean square change of a unary function's result by input noise of a power.
-
-        It is None for a node that is no unary function. Noise is uniform, and values beyond the observed
-        range stay at its end: a function that is steep near zero has no more to lose if noise is larger than
-        most values.
-        """
+        """Return the mean square change of a unary function's result by uniform noise of a power, or None."""
         function, values = self.function, self._values
         if function is None:
             return None
@@ -120,12 +115,10 @@ def least_argument(function: UnaryFunction, tensor: TensorProfile, values: Densi
 
 
 def error_after(function: UnaryFunction, tensor: TensorProfile, params: QuantParams) -> float:
-    """Return the mean square error of a function of the quantized values of a tensor.
+    """Return the mean square error of a function of the quantized values of a tensor with one scale.
 
-    The tensor has one scale and a histogram. Errors of saturation are those of the largest values, where a
-    square is steepest, and errors of values that become 0 are those of the smallest, where a logarithm is
-    steepest: neither follows from their power and the mean slope. If the function is not finite, as at 0, it
-    is replaced by its value at the least argument with a finite one.
+    Saturation hits the largest values, where a square is steepest, and rounding to 0 the smallest, where a
+    logarithm is: neither follows from power and mean slope. The least finite value stands for infinite ones.
     """
     values = octaves_near_zero(density(tensor))
     least = least_argument(function, tensor, values)
@@ -141,11 +134,7 @@ def error_after(function: UnaryFunction, tensor: TensorProfile, params: QuantPar
 
 
 def octaves_near_zero(whole: Density) -> Density:
-    """Split the bin next to zero into octaves of equal mass.
-
-    Small values lie as densely in each octave as in the next, and a logarithm is the steeper the smaller they
-    are: a uniform distribution over the bin would hide that.
-    """
+    """Split the bin next to zero into octaves of equal mass: small values lie as densely in each."""
     first = int(np.argmax(whole.mass > 0.0))
     low, high = whole.edges[first], whole.edges[first + 1]
     if not 0.0 <= low < high / 2.0:

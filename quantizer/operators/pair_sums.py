@@ -43,8 +43,7 @@ def unsaturated(
     """Return int8 weight parameters (zero point 0) with scales raised until its products cannot saturate.
 
     Two weights of together at most 127.5 steps are rounded to at most 128: each gains half a step at most,
-    and their sum is whole. `weight` is float32, of the shape that `axes` describes, with one scale or one for
-    each output channel.
+    and their sum is whole. `weight` is float32, with one scale or one for each output channel.
     """
     least = np.zeros(axes.output_channels, np.float64)
     for one, other in _pairs(axes.blocks(weight), layout):
@@ -57,11 +56,7 @@ def unsaturated(
 
 
 def limits(codes: Array, axes: WeightAxes, layout: WeightLayout) -> tuple[Array, Array]:
-    """Return the least and the largest int8 value that each weight may be rounded to, as `axes.blocks`.
-
-    Both weights of a pair share the room that is left until their products saturate: no choice within the
-    limits saturates if `codes` do not.
-    """
+    """Return the least and largest int8 value of each weight, as `axes.blocks`: pairs share the room left."""
     blocks = axes.blocks(codes.astype(np.int16))
     low, high = np.full(blocks.shape, INT8.low, np.int16), np.full(blocks.shape, INT8.high, np.int16)
     index = np.arange(blocks.size).reshape(blocks.shape)
@@ -83,10 +78,7 @@ def _largest_sums(one: Array, other: Array) -> Array:
 
 
 def _pairs(blocks: Array, layout: WeightLayout) -> list[tuple[Array, Array]]:
-    """Return the weights that meet in a sum of 16 bits: two arrays (groups, outputs, ...) for each kind.
-
-    `blocks` is (groups, outputs, inputs, taps), from `WeightAxes.blocks`.
-    """
+    """Return pairs that meet in a sum, (groups, outputs, ...), of (groups, outputs, inputs, taps)."""
     groups, outputs, inputs, taps = blocks.shape
     is_depthwise = layout.kernel is Kernel.GATHERS and groups > 1 and outputs == 1
     if inputs == 1 and (taps == 1 or is_depthwise):

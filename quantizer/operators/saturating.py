@@ -57,11 +57,7 @@ def saturates_to_unit(result: QuantParams) -> bool:
 
 
 def slope_params(slopes: npt.NDArray[Any], qtype: QuantType, *, power_of_two: bool) -> QuantParams:
-    """Return the parameters of the slopes of PRelu that have 0 and 1 among their quantized values.
-
-    So slopes less 1 are the same integers, with another zero point. If no slope is above 1, 1 is the largest
-    quantized value. Slopes are finite, of any shape.
-    """
+    """Return parameters of PRelu's slopes that have 0 and 1: less 1 only the zero point differs."""
     low, high = min(float(slopes.min()), 0.0), max(float(slopes.max()), 1.0)
     steps = (qtype.high - qtype.low) // (high - low)
     if steps < 1.0:
@@ -74,24 +70,15 @@ def slope_params(slopes: npt.NDArray[Any], qtype: QuantType, *, power_of_two: bo
 
 @dataclass(frozen=True)
 class Correction:
-    """The term that PRelu adds to its input.
+    """The term that PRelu adds to its input."""
 
-    Attributes:
-        slope_less_one: parameters in which the quantized slopes are read as slopes less 1.
-        params: parameters of the correction.
-        slopes_up_to_one: whether no slope can be above 1, so that saturation corrects negative inputs alone.
-    """
-
-    slope_less_one: QuantParams
-    params: QuantParams
-    slopes_up_to_one: bool
+    slope_less_one: QuantParams  # parameters in which the quantized slopes are read as slopes less 1
+    params: QuantParams  # parameters of the correction
+    slopes_up_to_one: bool  # saturation corrects negative inputs alone
 
 
 def correction_of(source: QuantParams, slope: QuantParams) -> Correction | None:
-    """Return the correction of a PRelu, or None if it has no parameters.
-
-    1 should be a quantized value of the slopes (see `slope_params`).
-    """
+    """Return the correction of a PRelu, or None without parameters; 1 should be a value of the slopes."""
     if source.axis is not None or slope.axis is not None or not source.qtype.bits == slope.qtype.bits == 8:
         return None
     scale, qtype = slope.tensor_scale, slope.qtype

@@ -120,10 +120,7 @@ class Constraint(StrEnum):
 
 
 class ChannelScaling(StrEnum):
-    """How the channels of a node's output are scaled by scaling its input, for equalization.
-
-    Operators with a weight need none of these: `WeightLayout` says how their weight is scaled.
-    """
+    """How output channels are scaled by scaling the input, without a weight, whose layout says it."""
 
     NONE = "none"
     """They are not, or nothing is gained by it."""
@@ -149,55 +146,26 @@ OPERAND_SCALING = (ChannelScaling.EITHER_OPERAND, ChannelScaling.QUOTIENT, Chann
 
 @dataclass(frozen=True)
 class Rule(Operator):
-    """The facts of an operator that can be quantized, beside those of `Operator`.
+    """The facts of an operator that can be quantized, beside those of `Operator`."""
 
-    Attributes:
-        constraint: how the output's parameters follow.
-        data: indices of the inputs that carry activations; None for all inputs.
-        weight: the input that is usually a constant weight, if there is one, and where its channels and its
-            bias are. When it is constant it has the weight's parameters; when not it is an activation like
-            `data`.
-        stored: constant inputs that a dynamic or weight-only node has quantized, where there are other ones
-            than `weight`.
-        bounds: smallest and largest output that the mathematics allows; for FIXED both are finite.
-        unary: each output element is a function of one input element alone, so the node can become a look-up
-            table.
-        elementwise: each output element follows from the input elements at its position, as with every unary
-            function: a subgraph of such operators that reads one activation is a unary function.
-        compute_bound: whether it does so much arithmetic per element that int8 pays for the conversions of
-            its inputs and output; given the node and the graph.
-        effective_range: the interval of inputs outside which the output no longer changes, so that a producer
-            needs no quantized values there. None when every input matters.
-        refuse: conditions of which the first that returns a sentence keeps the node float.
-        gain: how much noise power the operator lets through (see `noise_gains`); None where that follows from
-            weight, unary function or constraint, or is as much as signal.
-        scaling: how scales of the output's channels are handed on to what the node reads.
-        fill: the value that it puts where it has no input; None where it makes no value by itself. What
-            passes quantized values through is quantized only where that is 0, which all parameters hold.
-        saturation: how it is written with sums and products that saturate; None where it is not.
-        through_sigmoid: whether its look-up table can be written with that of onnxruntime's QLinearSigmoid.
-        standard_qlinear: whether ONNX itself has a counterpart on quantized values, as QLinearConv.
-        in_decompositions: exporters write Gelu or HardSwish with it where they decompose them.
-    """
-
-    constraint: Constraint = Constraint.OWN
+    constraint: Constraint = Constraint.OWN  # how the output's parameters follow
     _: KW_ONLY
-    data: tuple[int, ...] | None = (0,)
-    weight: WeightLayout | None = None
-    stored: tuple[WeightLayout, ...] = ()
-    bounds: tuple[float, float] | None = None
-    unary: bool = False
-    elementwise: bool = False
-    compute_bound: Callable[[Node, Graph], bool] = never
-    refuse: tuple[Refusal, ...] = ()
-    effective_range: EffectiveRange | None = None
-    gain: Gain | None = None
-    scaling: ChannelScaling = ChannelScaling.NONE
-    fill: Fill | None = None
-    saturation: Saturation | None = None
-    through_sigmoid: bool = False
-    standard_qlinear: bool = False
-    in_decompositions: bool = False
+    data: tuple[int, ...] | None = (0,)  # indices of the inputs that carry activations; None for all inputs
+    weight: WeightLayout | None = None  # an activation like `data` where it is not constant
+    stored: tuple[WeightLayout, ...] = ()  # quantized in dynamic and weight-only nodes in place of `weight`
+    bounds: tuple[float, float] | None = None  # by mathematics; for FIXED both are finite
+    unary: bool = False  # can become a look-up table
+    elementwise: bool = False  # as with every unary function
+    compute_bound: Callable[[Node, Graph], bool] = never  # int8 pays for the conversions around it
+    refuse: tuple[Refusal, ...] = ()  # the first that returns a sentence keeps it float
+    effective_range: EffectiveRange | None = None  # beyond it the output no longer changes
+    gain: Gain | None = None  # None: by weight or unary function, or as much as signal
+    scaling: ChannelScaling = ChannelScaling.NONE  # handed on to what it reads
+    fill: Fill | None = None  # that it puts where it has no input
+    saturation: Saturation | None = None  # as saturating sums and products
+    through_sigmoid: bool = False  # by onnxruntime's QLinearSigmoid
+    standard_qlinear: bool = False  # ONNX itself has one
+    in_decompositions: bool = False  # exporters write Gelu or HardSwish with it where they decompose them
 
     def activations(self, node: ir.Node | Node) -> tuple[int, ...]:
         """Return the indices of the present inputs that carry activations (a weight not included)."""
@@ -1041,10 +1009,7 @@ def product_layout(node: ir.Node | Node) -> WeightLayout | None:
 
 
 def channel_layout(node: ir.Node | Node) -> WeightLayout | None:
-    """Return the layout of the weight that multiplies the channels of input 0, None for no such operator.
-
-    For a product it is the layout of its weight, for a recurrent operator that of its input's.
-    """
+    """Return the layout of the weight, of a recurrent node its input's, that multiplies input 0."""
     rule = rule_of(node)
     return next((layout for layout in rule.constants if layout.is_product), None) if rule else None
 

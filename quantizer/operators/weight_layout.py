@@ -37,36 +37,18 @@ class Kernel(StrEnum):
 
 @dataclass(frozen=True)
 class WeightLayout:
-    """Where the channels of a weight lie, for every node of one operator.
+    """Where the channels of a weight lie, for every node of one operator; axes may count from the end."""
 
-    Axes may be negative, and are then counted from the end. A weight with an `input_axis` and a `data_axis`
-    is that of a product: output channels are sums over input channels.
-
-    Attributes:
-        index: position of the input that is the weight.
-        output_axis: axis of the output channels (of a recurrent operator the gates, of an embedding table
-            the entries); None where all elements share one scale.
-        input_axis: axis of the input channels, over which the product sums; None where it does not.
-        data_axis: axis of the input channels in input 0; None where there are none.
-        result_axis: axis of the output channels in output 0; None where the operator says nothing of them.
-        bias: position of the input that is added to each output channel. None where there is no such input:
-            of a product then an Add that alone reads the result adds the bias.
-        kernel: what the other axes are. Those of a kernel come last, and attribute `group` splits axis 0.
-        swapped_by: attribute that exchanges output and input axis when it is set; "" for none.
-        data_swapped_by: attribute that exchanges the axes of input 0 when it is set; "" for none.
-        axis_attribute: attribute that holds the output axis; "" for none.
-    """
-
-    index: int
-    output_axis: int | None = None
-    input_axis: int | None = None
-    data_axis: int | None = None
-    result_axis: int | None = None
-    bias: int | None = None
-    kernel: Kernel = Kernel.NONE
-    swapped_by: str = ""
-    data_swapped_by: str = ""
-    axis_attribute: str = ""
+    index: int  # position of the input that is the weight
+    output_axis: int | None = None  # gates of a recurrent operator, entries of a table; None for one scale
+    input_axis: int | None = None  # over which the product sums
+    data_axis: int | None = None  # axis of the input channels in input 0; None where there are none
+    result_axis: int | None = None  # axis of the output channels in output 0
+    bias: int | None = None  # input that is added to each output channel; None: of a product an Add after it
+    kernel: Kernel = Kernel.NONE  # what the other axes are: the last ones; `group` splits axis 0
+    swapped_by: str = ""  # attribute that exchanges output and input axis when it is set; "" for none
+    data_swapped_by: str = ""  # attribute that exchanges the axes of input 0 when it is set; "" for none
+    axis_attribute: str = ""  # attribute that holds the output axis; "" for none
 
     @property
     def is_product(self) -> bool:
@@ -79,10 +61,7 @@ class WeightLayout:
         return WeightAxes(shape, output, input_, self._groups(node))
 
     def axis(self, node: ir.Node | Node, rank: int) -> int | None:
-        """Return the axis of a weight of `rank` along which each output channel may have its own scale.
-
-        None where there is none, or where groups put several output channels at one position of it.
-        """
+        """Return the axis along which each output channel may have a scale, or None as where groups share."""
         output, _ = self._channel_axes(node, rank)
         return None if output != 0 and self._groups(node) != 1 else output
 
@@ -91,10 +70,7 @@ class WeightLayout:
         return self.is_product and self.kernel is Kernel.NONE and rank > 2
 
     def blocked_axis(self, node: ir.Node | Node, rank: int) -> int | None:
-        """Return the axis of a weight of `rank` whose blocks may have scales of their own; None for none.
-
-        That of the input channels, of a convolution for each tap, and where no groups split them.
-        """
+        """Return the axis of input channels whose blocks may have scales; None for none or split ones."""
         if not self.is_product or rank < 2 or self._groups(node) != 1:
             return None
         return self._channel_axes(node, rank)[1]
@@ -109,11 +85,7 @@ class WeightLayout:
         return (size, *(1,) * (rank - 1 - self.result_axis % rank))
 
     def bias_place(self, node: ir.Node) -> tuple[ir.Node, int] | None:
-        """Return the node and the input whose constant is added to each output channel, or None.
-
-        The input may be absent from a node that could have it. The result is None if the node is no product
-        of a constant, or if the added tensor varies.
-        """
+        """Return the node and input, perhaps absent, whose constant is added to output channels, or None."""
         weight = constant_of(node.inputs[self.index])
         if not self.is_product or weight is None:
             return None
@@ -150,20 +122,12 @@ class WeightLayout:
 
 @dataclass(frozen=True)
 class WeightAxes:
-    """Where the channels of one weight lie.
+    """Where the channels of one weight lie."""
 
-    Attributes:
-        shape: of the weight.
-        output: axis of the output channels, counted from the front; None for a single output channel.
-        input: axis of the input channels, counted from the front; None where there are none.
-        groups: into how many groups axis 0 is split. Channels of the other channel axis are counted anew in
-            each group; output channels of a group are computed from input channels of that group alone.
-    """
-
-    shape: tuple[int, ...]
-    output: int | None
-    input: int | None
-    groups: int = 1
+    shape: tuple[int, ...]  # of the weight
+    output: int | None  # of the output channels, counted from the front; None for a single one
+    input: int | None  # axis of the input channels, counted from the front; None where there are none
+    groups: int = 1  # of axis 0; channels of the other axis are counted anew in each
 
     @property
     def output_channels(self) -> int:
@@ -195,12 +159,7 @@ class WeightAxes:
         return self._along(vector, self.input)
 
     def blocks(self, weight: Array) -> Array:
-        """Return the weight, or an array of its shape, as (groups, outputs, inputs, taps).
-
-        Outputs and inputs are those of one group: output channel o of group g is channel g * outputs + o of
-        the result, and so it is with the input channels of the data. A stack of matrices counts as one matrix
-        of several taps.
-        """
+        """Return an array of the weight's shape as (groups, outputs, inputs, taps), channels of a group."""
         split = weight.reshape(self._split_shape)
         return split.transpose(self._block_order).reshape(self.block_shape)
 

@@ -25,36 +25,22 @@ CHANNELS = 1
 
 @dataclass(frozen=True)
 class PaddedConstant:
-    """A constant that gets zeros along an axis.
+    """A constant that gets zeros along an axis."""
 
-    Attributes:
-        node: the only node that reads it.
-        index: at which input.
-        axis: along which, counted from the front.
-    """
-
-    node: str
-    index: int
-    axis: int
+    node: str  # the only node that reads it
+    index: int  # at which input
+    axis: int  # along which, counted from the front
 
 
 @dataclass(frozen=True)
 class ChannelGroup:
-    """Activations whose channels can be padded together.
+    """Activations whose channels can be padded together."""
 
-    Attributes:
-        tensors: their names, in graph order.
-        channels: how many each has in the model.
-        nodes: every node that makes or reads one of them, in graph order.
-        depthwise: the depthwise convolutions among them.
-        constants: what has to be padded with them.
-    """
-
-    tensors: tuple[str, ...]
-    channels: int
-    nodes: tuple[str, ...]
-    depthwise: tuple[str, ...]
-    constants: tuple[PaddedConstant, ...]
+    tensors: tuple[str, ...]  # their names, in graph order
+    channels: int  # how many each has in the model
+    nodes: tuple[str, ...]  # every node that makes or reads one of them, in graph order
+    depthwise: tuple[str, ...]  # the depthwise convolutions among them
+    constants: tuple[PaddedConstant, ...]  # what has to be padded with them
 
 
 def channel_groups(graph: Graph, plan: QuantPlan) -> tuple[ChannelGroup, ...]:

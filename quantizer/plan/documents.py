@@ -56,10 +56,7 @@ def load_profile(path: str | os.PathLike[str]) -> Profile:
 
 
 def profile_in(data: bytes, where: str) -> Profile:
-    """Return the profile in the bytes of a file, see `load_profile`; `where` names it in messages.
-
-    Raises ProfileError if the file is malformed, or contradicts itself.
-    """
+    """Return the profile in the bytes of a file, see `load_profile`; `where` names it in messages."""
     if where.endswith(".onnx"):
         raise ProfileError(
             f"{where}: is a model, where a profile is read; give a profile, or make a plan of a quantized "
@@ -70,11 +67,7 @@ def profile_in(data: bytes, where: str) -> Profile:
 
 
 def _foreign_profile(data: bytes, where: str) -> Profile | None:
-    """Return the ranges of another tool in a file, or None for a file of qprof and for any other.
-
-    Raises ProfileError if the file is malformed, or is that of another tool without ranges; ConfigError if
-    the file is not of qprof, and no reader of others is installed.
-    """
+    """Return the ranges of another tool in a file, or None for a file of qprof and for any other."""
     if data.startswith(OWN) or (not READING.is_installed and b"qprof-" in data[:4096]):
         return None
     found: Profile | None = READING.load(where).foreign_profile(data, where)
@@ -87,10 +80,7 @@ def read_at(path: str | os.PathLike[str]) -> Profile:
 
 
 def read_profile(source: ProfileLike, model: ir.Model, identity: ModelId) -> Profile:
-    """Return a profile, which may be in a file, bound to a prepared model.
-
-    Raises ProfileError if it cannot be read, or belongs to another model.
-    """
+    """Return a profile, which may be in a file, bound to a prepared model."""
     profile = source if isinstance(source, Profile) else load_profile(source)
     where = profile_name(source)
     if not is_bound(profile):
@@ -101,10 +91,7 @@ def read_profile(source: ProfileLike, model: ir.Model, identity: ModelId) -> Pro
 
 
 def read_with_samples(source: ProfileLike, model: ir.Model, identity: ModelId) -> tuple[Profile, str]:
-    """Return a profile with its samples, bound to a prepared model, and why there are no samples, or "".
-
-    Raises ProfileError if it cannot be read, or belongs to another model.
-    """
+    """Return a profile with its samples, bound to a prepared model, and why there are no samples, or ""."""
     profile = read_profile(source, model, identity)
     if not isinstance(source, Profile):
         profile, missing = with_samples_of_file(profile, source)
@@ -123,11 +110,7 @@ def read_with_samples(source: ProfileLike, model: ir.Model, identity: ModelId) -
 
 
 def read_document(path: str | os.PathLike[str]) -> Profile | QuantPlan:
-    """Return the profile or plan of a file, by its heading; the file may be a pipe, and is read once.
-
-    A file of ranges of another tool is a profile, by the names in that file. Raises ConfigError for another
-    file, and ProfileError or PlanError for a malformed one.
-    """
+    """Return the profile or plan of a file, by its heading; ranges of another tool are a profile."""
     path = Path(path)
     advice = (
         "give a profile of 'qprof dump-profile' or of another tool, or a plan of 'qprof quantize --save-plan'"
@@ -151,10 +134,7 @@ def read_document(path: str | os.PathLike[str]) -> Profile | QuantPlan:
 def documents_beside(
     quantized: Path, provenance: Provenance, model: ir.Model, identity: ModelId
 ) -> tuple[Path | None, Path | None]:
-    """Return the plan and the profile beside a quantized model, by the digests in its provenance.
-
-    Model and identity are those of the prepared float model.
-    """
+    """Return the plan and the profile beside a quantized model, by the digests in its provenance."""
     plan = profile = None
     for path in sorted(quantized.parent.glob("*.y*ml"))[:MAX_YAML_FILES]:
         try:

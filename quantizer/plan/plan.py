@@ -108,7 +108,8 @@ NO_ADJUSTMENTS = Adjustments()
 
 class Implementation(StrEnum):
     """The ways of writing a node that a plan can ask for. The writer of each, by the kind of the node, stands
-    in the `Writers` of a form; `lowering.forms.qdq` describes them."""
+    in the `Writers` of a form; `lowering.forms.qdq` describes them.
+    """
 
     USUAL = ""
     """As its kind is usually written."""
@@ -310,10 +311,7 @@ channel: the scale is repeated, and the kernel rounds the activations in blocks 
 
 
 def unblocked_size(size: int) -> int:
-    """Return the block of a weight without blocks: that which takes fewest bytes, `UNBLOCKED` at most.
-
-    The last block is filled up, so that 192 elements in blocks of 128 take a third more than in blocks of 64.
-    """
+    """Return the block that takes fewest bytes, the last one filled up, `UNBLOCKED` at most."""
     blocks = (UNBLOCKED >> halvings for halvings in range(UNBLOCKED.bit_length()))
     return min(
         (block for block in blocks if block >= FEWEST_IN_BLOCK),
@@ -488,12 +486,7 @@ class QuantPlan(Presented):
         return sum(entry.keeps_int8_cache for entry in self.nodes.values())
 
     def float_nodes(self) -> list[tuple[ReasonCode, str, tuple[str, ...]]]:
-        """Return the nodes that stay float, by the code of their reason, most nodes first.
-
-        Returns:
-            The code; what is said of all of them, names and figures with their range; the names of the nodes.
-            Reasons in words alone are grouped by these words.
-        """
+        """Return the nodes that stay float, by the code of their reason, most nodes first."""
         groups: dict[tuple[ReasonCode, str], list[str]] = {}
         for name, entry in self.nodes.items():
             if entry.stays_float:
@@ -511,12 +504,7 @@ class QuantPlan(Presented):
         return self.nodes[node].inputs.get(position, self.tensors.get(tensor))
 
     def float_type_of(self, node: str, inputs: Sequence[str]) -> str:
-        """Return the floating-point type that a node reads data and weight in, or "".
-
-        Args:
-            node: its name.
-            inputs: of the node.
-        """
+        """Return the floating-point type that a node reads data and weight in, or ""."""
         read = (self.params_read(node, index, name) for index, name in enumerate(inputs))
         types = (params.qtype for params in read if params is not None)
         return next((qtype.name for qtype in types if qtype.is_float), "")
@@ -527,10 +515,7 @@ class QuantPlan(Presented):
         return entry is not None and entry.kind is Kind.LOOKUP_TABLE and output not in self.tensors
 
     def table_nodes(self, node: ir.Node) -> tuple[ir.Node, ...]:
-        """Return the nodes of a look-up table, given the node that makes its result: in order, that one last.
-
-        () for a node without a table, and for a part of another node's.
-        """
+        """Return the nodes of a look-up table in order, given the last; () for a part of another, or none."""
 
         def is_inside(value: ir.Value) -> bool:
             maker = value.producer()

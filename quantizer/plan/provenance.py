@@ -185,10 +185,7 @@ FLOAT_TYPE = "qprof.float_type"
 
 
 def write_metadata(model: ir.Model, values: Mapping[str, str | Mapping[str, Any]]) -> None:
-    """Put texts, and mappings as JSON, under their keys into a model's metadata in place of earlier ones.
-
-    Empty ones are left out.
-    """
+    """Put texts, and mappings as JSON, into a model's metadata for earlier ones, but for empty ones."""
     for key, value in values.items():
         model.metadata_props.pop(key, None)
         if isinstance(value, str) and value:
@@ -201,11 +198,7 @@ Entry = TypeVar("Entry")
 
 
 def read_entries(metadata: Mapping[str, str], key: str, entry_of: Callable[[Any], Entry]) -> dict[str, Entry]:
-    """Return the entries by name that a model's metadata store as JSON under one key.
-
-    Without the key, or if another tool has spoiled its value, there are none: any error of `entry_of` counts
-    as spoiled.
-    """
+    """Return the entries by name of a model's metadata, as JSON under a key; none where they are spoiled."""
     try:
         return {name: entry_of(value) for name, value in parse_json(metadata.get(key, "{}")).items()}
     except (ValueError, TypeError, AttributeError, LookupError, OverflowError):
@@ -218,10 +211,7 @@ def model_fingerprint(model: ModelId) -> str:
 
 
 def plan_digest(plan: QuantPlan) -> str:
-    """Return a digest of a plan's decisions: reasons, findings and records for people do not enter.
-
-    Entries are hashed by name, so that a plan that was written and read has the same digest.
-    """
+    """Return a digest of a plan's decisions, hashed by name: reasons and records for people do not enter."""
     digest = hashlib.sha256(f"{model_fingerprint(plan.model)} {plan.config.form}\n".encode())
     for tensor, params in sorted(plan.tensors.items()):
         if params.block_size is None:

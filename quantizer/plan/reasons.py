@@ -245,11 +245,7 @@ _NAMED = 3
 
 
 class UnfitNodesError(PlanError):
-    """Nodes cannot be quantized as planned; a plan that leaves them float can be made.
-
-    Attributes:
-        reasons: why each node has to stay float.
-    """
+    """Nodes cannot be quantized as planned; a plan that leaves them float can be made."""
 
     def __init__(self, message: str, reasons: FloatReasons) -> None:
         super().__init__(message)
@@ -276,10 +272,7 @@ class FloatReason:
 
 
 def because(code: ReasonCode, **details: Detail) -> FloatReason:
-    """Return a reason with its names and figures, which are rounded to digits that people read.
-
-    Raises ValueError if the details are not those of the code.
-    """
+    """Return a reason with its names and figures, which are rounded to digits that people read."""
     if set(details) != set(detail_names(code)):
         raise ValueError(f"reason {code}: has {sorted(details)}, needs {sorted(detail_names(code))}")
     return FloatReason(code, {name: _rounded(details[name]) for name in detail_names(code)})

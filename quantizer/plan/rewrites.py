@@ -35,34 +35,21 @@ PLAIN_LAYOUT = "plain-layout"
 
 @dataclass(frozen=True)
 class Rewrite:
-    """One way of writing a quantized node as others, before a form writes these.
+    """One way of writing a quantized node as others, before a form writes these."""
 
-    Attributes:
-        refusal: why a node cannot be written so, "" if it can; without regard to time if it is False.
-        write: puts the others in its place; its argument is a `lowering.replacement.Replacement`.
-    """
-
-    refusal: Callable[[Node, bool], str]
-    write: Callable[[Any], None]
+    refusal: Callable[[Node, bool], str]  # why not, or ""; without regard to time if False
+    write: Callable[[Any], None]  # of a `lowering.replacement.Replacement`
 
 
 @dataclass(frozen=True)
 class FloatRewrite:
-    """One way of writing a float node.
+    """One way of writing a float node."""
 
-    Attributes:
-        write: writes it in a form; its argument is a `lowering.writers.Task`.
-        is_needed: whether the runtime puts something slower in the node's place, by the `Parameters`.
-        fits: whether it computes what the node does, to rounding, on samples like those of the profile.
-        works: the float kernels that it consists of; None if it has no price.
-        before: the node before one that is written with it, and has the price of both.
-    """
-
-    write: Callable[[Any], bool]
+    write: Callable[[Any], bool]  # writes it in a form; its argument is a `lowering.writers.Task`
     is_needed: Callable[[Node, Graph, Any], bool] = lambda *_: False
-    fits: Callable[[Node, Graph, Profile], bool] = lambda *_: False
-    works: Callable[[Node, Sizes], tuple[Work, ...]] | None = None
-    before: Callable[[ir.Node], ir.Node | None] = lambda _: None
+    fits: Callable[[Node, Graph, Profile], bool] = lambda *_: False  # on the profile's samples
+    works: Callable[[Node, Sizes], tuple[Work, ...]] | None = None  # its float kernels
+    before: Callable[[ir.Node], ir.Node | None] = lambda _: None  # the node written with it
 
 
 @cache

@@ -100,10 +100,7 @@ OTHER_FILE = (
 
 
 def save_plan(plan: QuantPlan, path: str | os.PathLike[str], batch: FileBatch | None = None) -> None:
-    """Write a plan in one step: the file is complete, or unchanged.
-
-    With a batch, it appears with the other files. Raises ConfigError if the file cannot be written.
-    """
+    """Write a plan in one step, with a batch together with its files: the file is complete, or unchanged."""
     write_atomically(path, _texts(plan), batch)
 
 
@@ -239,11 +236,7 @@ def _written_equalization(scales: EqualizationScales) -> dict[str, Any]:
 
 
 def _written_rounding(rounding: RoundingOffsets) -> dict[str, Any]:
-    """Return offsets of rounded weights, deflated, in base 64.
-
-    They repeat by accident only: to look for repeats takes 50 to 130 times as long, for up to 15 % of the
-    size.
-    """
+    """Return offsets, deflated without a search for repeats (50 times as long for 15 %), in base 64."""
     compressor = zlib.compressobj(9, zlib.DEFLATED, zlib.MAX_WBITS, zlib.DEF_MEM_LEVEL, zlib.Z_RLE)
     packed = compressor.compress(rounding.offsets) + compressor.flush()
     return {"params": rounding.params, "offsets": base64.b64encode(packed).decode()}

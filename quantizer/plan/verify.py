@@ -24,10 +24,7 @@ Check = Callable[[QuantPlan, Graph], Iterator[str]]
 
 
 def verify_plan(plan: QuantPlan, graph: Graph, model: ModelId, where: str = "plan") -> None:
-    """Check a plan by the rules below; raises PlanError with the first breaches, with node or tensor.
-
-    `graph` is the prepared model with the plan's adjustments, and `model` its identity.
-    """
+    """Check a plan by the rules below against the prepared model with its adjustments; raise PlanError."""
     check_identity(plan, model, where)
     breaches = [sentence for check in CHECKS for sentence in check(plan, graph)]
     if breaches:

@@ -49,10 +49,7 @@ def remove_dead(model: ir.Model) -> int:
 
 
 def trim_outputs(model: ir.Model) -> int:
-    """Cut off trailing optional outputs that are not used; return how many.
-
-    BatchNormalization keeps its outputs: before opset 14 their number tells training from inference.
-    """
+    """Cut off unused optional outputs; their number says how BatchNormalization before opset 14 works."""
     trimmed = 0
     version = model.graph.opset_imports.get("", 1)
     for node in model.graph:
@@ -93,11 +90,7 @@ COMPARED_FIRST = 256
 
 
 def merge_equal_initializers(model: ir.Model) -> int:
-    """Merge initialisers of equal type, shape and content into the first of them; return how many went.
-
-    Those that are graph outputs, and those that a subgraph reads by name, stay. So do vectors of floats: a
-    bias gets the scale of its own operator, and equal ones are often equal by chance (all zero).
-    """
+    """Merge equal initialisers; vectors of floats stay: a bias gets the scale of its own operator."""
     graph = model.graph
     first: dict[tuple[object, ...], ir.Value] = {}
     sizes: dict[tuple[object, ...], int] = {}
@@ -145,11 +138,7 @@ def _beginning(tensor: ir.TensorProtocol) -> bytes:
 
 
 def drop_noops(model: ir.Model) -> int:
-    """Remove nodes of the main graph whose first output equals their first input; return how many.
-
-    A node stays if a graph output or a name that a subgraph reads would be lost, and if another of its
-    outputs is used (the mask of Dropout).
-    """
+    """Remove nodes of the main graph whose first output equals their first input; return how many."""
     dropped = 0
     for node in list(model.graph):
         has_no_effect = NOOPS.get(node.op_type) if is_standard(node) else None
@@ -172,10 +161,7 @@ def sums_to_adds(model: ir.Model) -> int:
 
 
 def scalar_ranges(model: ir.Model) -> int:
-    """Turn one-element vectors that Range reads into scalars, as it requires; return how many.
-
-    Runtimes accept such vectors when they are computed, and refuse them as constants.
-    """
+    """Turn one-element vectors that Range reads into scalars: runtimes refuse them as constants."""
     changed = 0
     taken = value_names(model)
     for node in list(model.graph):
@@ -279,11 +265,7 @@ NOOPS: Mapping[str, Callable[[ir.Node], bool]] = {
 
 
 def name_nodes(model: ir.Model) -> int:
-    """Give every node, those of subgraphs too, a unique name; return how many changed.
-
-    A unique name stays. A node without a name becomes `<operator>_<first output>`; of several nodes with one
-    name the first keeps it and the others get a number. Node names depend on the file alone.
-    """
+    """Give every node a unique name, `<operator>_<first output>` without one; return how many changed."""
     nodes = list(ir.traversal.RecursiveGraphIterator(model.graph))
     names = FreeNames({node.name for node in nodes if node.name})
     used: set[str] = set()
@@ -312,11 +294,7 @@ def name_values(model: ir.Model) -> int:
 
 
 def unshare_names(model: ir.Model) -> int:
-    """Give values of subgraphs (of If, Loop, Scan) names that no other graph has; return how many changed.
-
-    ONNX lets the two branches of an If use the same names. Profiles and plans identify a tensor by its name
-    alone. The main graph keeps its names; of several subgraphs with one name the first keeps it.
-    """
+    """Give values of subgraphs names that no other graph has, as profiles need; return how many changed."""
     names = FreeNames(value_names(model))
     used: set[str] = set()
     changed = 0

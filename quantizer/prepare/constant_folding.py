@@ -68,11 +68,7 @@ _NUMPY = {ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE, ir.DataTyp
 
 
 def lift_constants(model: ir.Model) -> int:
-    """Turn the Constant nodes into initialisers of the same name, in subgraphs too; return how many.
-
-    A Constant that is an output of its graph stays, and so do strings (onnx_ir's
-    LiftConstantsToInitializersPass lifts them, and would prepare another model).
-    """
+    """Turn the Constant nodes into initialisers of the same name, but for outputs and strings."""
     lifted = 0
     for node in list(model.graph.all_nodes()):
         if not is_standard(node, "Constant") or node.outputs[0].is_graph_output():
@@ -96,14 +92,9 @@ def lift_constants(model: ir.Model) -> int:
 def fold_constants(model: ir.Model) -> int:
     """Compute the nodes of a graph whose inputs are all constants; return how many.
 
-    `Shape` and `Size` of a value whose shape is fully known fold too, and what takes known sizes alone out of
-    a shape: of the position embedding of a model with a free batch too. Float32 and narrower inputs are
-    converted to float64 and the result is rounded once: additions, products, quotients and square roots are
-    correctly rounded on every machine, and other functions are in all but a few of many million values.
-    What is computed in a subgraph from a constant outside that has other consumers, such as the transposed
-    embedding table of a decoder in a Loop, goes to the graph of that constant where it is large: then it is
-    there once for all subgraphs. Operators that are neither in `MOVES` nor in `COMPUTES`, those that the
-    evaluator cannot compute, graph outputs, and results above `LIMIT` stay in the graph.
+    Shapes and what takes known sizes out of them fold too. Floats are computed in float64 and rounded once,
+    which is the same on every machine but for a few of many million values. A large result of a constant
+    outside a subgraph that has other consumers goes to the graph of that constant: once for all subgraphs.
     """
     folded = 0
     versions = model.graph.opset_imports
@@ -141,8 +132,7 @@ def fold_constants(model: ir.Model) -> int:
 
 
 def _graph_of_results(node: ir.Node, results: Sequence[Array]) -> ir.Graph:
-    """Return the graph for the results of a node: its own, or for large ones perhaps one around it. That is
-    the graph of an outer constant with other consumers."""
+    """Return the graph for a node's results: its own, or of large ones that of a shared outer constant."""
     graph = node.graph
     assert isinstance(graph, ir.Graph)
     if any(array.size > SMALL for array in results):
@@ -152,10 +142,7 @@ def _graph_of_results(node: ir.Node, results: Sequence[Array]) -> ir.Graph:
 
 
 def _read_what_is_there(node: ir.Node, wanted: FoldedNode, graph: ir.Graph) -> bool:
-    """Have the readers of a node read the result of an equal one in another subgraph.
-
-    Returns whether that is there.
-    """
+    """Have the readers of a node read an equal node's result in another subgraph, if there is one."""
     there: dict[int, ir.Value] = {}
     for value in graph.initializers.values():
         folded = _folded(value)
@@ -171,8 +158,7 @@ def _read_what_is_there(node: ir.Node, wanted: FoldedNode, graph: ir.Graph) -> b
 
 
 def _replace(node: ir.Node, arrays: Sequence[Array], graph: ir.Graph) -> list[ir.Value | None]:
-    """Replace a node by initialisers of a graph, its own or one around it, named after its outputs. The
-    result has None for an output without readers."""
+    """Replace a node by initialisers of a graph, its own or one around it, named after its outputs."""
     constants: list[ir.Value | None] = []
     for value, array in zip(node.outputs, arrays, strict=True):
         constants.append(None)
@@ -209,10 +195,7 @@ def _part_of_shape(node: ir.Node, sizes: Sequence[int]) -> Array:
 
 
 def _known_sizes(node: ir.Node, version: int, known: Known) -> list[Array] | None:
-    """Return the result of a node that takes sizes out of a Shape, or None if one of them is unknown.
-
-    The result is known if it does not depend on the placeholders of unknown sizes.
-    """
+    """Return the result of a node that takes sizes out of a Shape, or None if one of them is unknown."""
     shape_node = None if node.inputs[0] is None else node.inputs[0].producer()
     others = [constant_of(value) for value in node.inputs[1:]]
     if shape_node is None or not is_standard(shape_node, "Shape") or not others:
@@ -229,10 +212,7 @@ def _known_sizes(node: ir.Node, version: int, known: Known) -> list[Array] | Non
 
 
 def _constant_inputs(node: ir.Node, narrow: ir.DataType | None) -> list[Array | None] | None:
-    """Return the inputs (None if left out), or None if one is not a constant, or the node has none.
-
-    Floats that are stored in the type `narrow` are returned as the integers of their bits.
-    """
+    """Return the constant inputs, floats of type `narrow` as integers of their bits; None if one varies."""
     given = [value for value in node.inputs if value is not None]
     if not node.inputs or not all(is_constant(value) and value.dtype in _NUMPY for value in given):
         return None
@@ -274,8 +254,7 @@ def _computed(
 
 
 def _computation(node: ir.Node, inputs: Sequence[Array | None]) -> object | None:
-    """Return a key of a node's operator, attributes, inputs and named outputs, or None. It is None if they
-    are not small, or not compared exactly, such as floats of either zero."""
+    """Return a key of operator, attributes, inputs and outputs; None for large ones and zeros of floats."""
     attributes = tuple(node.attributes.values())
     if any(attribute.is_ref() or attribute.type not in EXACT for attribute in attributes):
         return None
@@ -449,20 +428,13 @@ LARGE = 4 << 10
 
 @dataclass(frozen=True, eq=False)
 class FoldedNode:
-    """A node that was folded.
+    """A node that was folded."""
 
-    Attributes:
-        op_type, attributes: of the node, of the default domain.
-        inputs: constants, perhaps folded ones; None where one is left out.
-        outputs: their names; "" for one that is left out.
-        opset: of the model then.
-    """
-
-    op_type: str
+    op_type: str  # of the default domain
     attributes: tuple[ir.Attr, ...]
-    inputs: tuple[ir.Value | None, ...]
-    outputs: tuple[str, ...]
-    opset: int
+    inputs: tuple[ir.Value | None, ...]  # constants, perhaps folded ones; None where one is left out
+    outputs: tuple[str, ...]  # their names; "" for one that is left out
+    opset: int  # of the model then
 
     def computes_as(self, other: FoldedNode) -> bool:
         """Whether another node computes the same of the same constants."""
@@ -475,26 +447,17 @@ class FoldedNode:
 
 @dataclass(frozen=True, eq=False)
 class Folded:
-    """The computation behind a constant.
+    """The computation behind a constant."""
 
-    Attributes:
-        node: the node.
-        index: which of its outputs the constant is.
-        tensor: what came of it; a constant that was changed since has another one.
-    """
-
-    node: FoldedNode
-    index: int
-    tensor: ir.TensorProtocol
+    node: FoldedNode  # the node
+    index: int  # which of its outputs the constant is
+    tensor: ir.TensorProtocol  # what came of it; a constant that was changed since has another one
 
 
 def unfold_constants(model: ir.Model) -> None:
-    """Put back the nodes of large constants that take more bytes than their inputs, in place.
+    """Put back, in place, the nodes of large constants that take more bytes than their inputs.
 
-    The tables of a window or of a Fourier transform, which exporters leave as Range, Mul and Cos, would make
-    a written model larger than the original, and so would the transposed embedding table of an output layer
-    that stays float. Runtimes fold them when they load it, as they do those of the original. Constants that
-    were changed since, or quantized, stay, and so do those of subgraphs.
+    A window table left as Range, Mul and Cos would make a written model larger than the original.
     """
     graph, opset = model.graph, model.opset_imports.get("", 1)
     names, node_names = value_names(model), {node.name for node in model.graph.all_nodes() if node.name}

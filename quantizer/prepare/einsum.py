@@ -34,17 +34,11 @@ class Operand:
 
 @dataclass(frozen=True)
 class Equation:
-    """An equation with an index for each axis that "..." stands for.
+    """An equation with an index for each axis that "..." stands for."""
 
-    Attributes:
-        terms: the indices of each operand.
-        result: those of the result.
-        sizes: index -> its size, where that is known.
-    """
-
-    terms: Sequence[str]
-    result: str
-    sizes: Mapping[str, int]
+    terms: Sequence[str]  # the indices of each operand
+    result: str  # those of the result
+    sizes: Mapping[str, int]  # index -> its size, where that is known
 
 
 def einsum(new: Replacement) -> Results:

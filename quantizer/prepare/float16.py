@@ -44,11 +44,7 @@ def narrow_type(model: ir.Model) -> ir.DataType | None:
 
 
 def widen(model: ir.Model) -> tuple[Finding, ...]:
-    """Convert every float16 and bfloat16 tensor to float32, except the inputs and outputs of the model.
-
-    Types have to be inferred. Subgraphs are converted too, and outputs that are sequences, which no Cast
-    takes. Operators of other domains are assumed to compute in any type they are given.
-    """
+    """Convert float16 and bfloat16 tensors, whose types are inferred, to float32; not inputs and outputs."""
     names = value_names(model)
     border = _cast_inputs(model, names) | _cast_outputs(model, names)
     changed = 0
@@ -73,10 +69,7 @@ def widen(model: ir.Model) -> tuple[Finding, ...]:
 
 
 def narrow_constants(model: ir.Model, dtype: ir.DataType) -> ir.Model:
-    """Return the model with large float32 constants stored in `dtype` if that changes no value.
-
-    Each gets a Cast after it, which runtimes compute once, when they load the model.
-    """
+    """Return the model with large float32 constants stored in `dtype`, behind a Cast, if no value changes."""
     model = model.clone()
     names = value_names(model)
     for graph in model.graphs():

@@ -44,12 +44,7 @@ Float64 = npt.NDArray[np.float64]
 
 
 def fold_batch_normalizations(model: ir.Model, *, as_loaded: bool = False) -> int:
-    """Fold BatchNormalization into the Conv, ConvTranspose, Gemm or MatMul + Add before it; return how many.
-
-    The operator before must have no other user, and its weights and all parameters must be constants. A
-    BatchNormalization in training mode stays. `as_loaded` folds only as onnxruntime does when it loads a
-    model: into Conv and ConvTranspose. The model is changed in place.
-    """
+    """Fold BatchNormalization into the operator before; `as_loaded` into Conv and ConvTranspose alone."""
     folded = 0
     taken = value_names(model)
     for node in list(model.graph):
@@ -66,10 +61,7 @@ def fold_batch_normalizations(model: ir.Model, *, as_loaded: bool = False) -> in
 
 
 def split_batch_normalizations(model: ir.Model) -> int:
-    """Turn every other BatchNormalization of inference into Mul and Add by constants; return how many.
-
-    One whose input has unknown rank, or another type than its parameters, stays.
-    """
+    """Turn every other BatchNormalization of inference and known rank into Mul and Add; return how many."""
     split = 0
     taken = value_names(model)
     for node in list(model.graph):
@@ -104,11 +96,7 @@ def split_batch_normalizations(model: ir.Model) -> int:
 
 
 def fold_scales_and_shifts(model: ir.Model, *, as_loaded: bool = False) -> int:
-    """Fold Mul, Div, Add, Sub by a constant per channel into the linear operator before; return how many.
-
-    An Add after MatMul stays: there is no bias input to put it in. `as_loaded` folds only as onnxruntime does
-    when it loads a model, see `_folds_when_loaded`. The model is changed in place.
-    """
+    """Fold Mul, Div, Add, Sub by a constant per channel into the linear operator before; return how many."""
     folded = 0
     taken = value_names(model)
     for node in list(model.graph):
@@ -140,11 +128,7 @@ def fold_scales_and_shifts(model: ir.Model, *, as_loaded: bool = False) -> int:
 
 
 def _folds_when_loaded(node: ir.Node, array: Array, before: ir.Node) -> bool:
-    """Whether onnxruntime folds a Mul or Add into the operator before it when it loads a model.
-
-    It does into a Conv of pictures: a Mul by a number without dimensions, and both by one for each channel
-    (seen in the graphs that onnxruntime 1.32 executes).
-    """
+    """Whether onnxruntime 1.32 folds it into a Conv of pictures: Mul by a number, or one per channel."""
     weight = constant_of(before.inputs[1])
     if not is_standard(before, "Conv") or weight is None or weight.ndim != 4:
         return False
@@ -188,11 +172,7 @@ def _per_channel(array: Array, linear: ir.Node) -> Float64 | None:
 
 
 def _absorb(linear: ir.Node, factor: Float64, shift: Float64, axis: int | None, taken: set[str]) -> bool:
-    """Multiply the output of `linear` by `factor` and add `shift` by other constants; False if impossible.
-
-    `linear` is a product, or an Add after one. `factor` and `shift` are float64 [C] or [1]. `axis` is that of
-    the channels in the output, None for the operator's own. `taken`, the value names in use, is extended.
-    """
+    """Multiply the output of `linear` by `factor` and add `shift` (float64 [C] or [1]), if possible."""
     layout = product_layout(linear)
     if layout is None:
         is_add = axis == 1 and is_standard(linear, "Add")
@@ -286,11 +266,7 @@ def _set_constants(node: ir.Node, new: dict[int, Array], like: Array, taken: set
 
 
 def fold_into_convolutions(model: ir.Model) -> int:
-    """Fold Mul and Add by a constant for each channel, or by one number, into Convs, their only readers.
-
-    Returns the number of removed nodes. An Add stays before padding; the Mul before it is still folded. A
-    product of two activations times a number stays: it may end a function that runtimes know, such as Gelu.
-    """
+    """Fold Mul and Add by constants for each channel into Convs, their only readers; return how many."""
     folded = 0
     taken = value_names(model)
     for node in reversed(list(model.graph)):
@@ -371,11 +347,7 @@ def _reading_convolutions(node: ir.Node, *, unpadded: bool) -> tuple[ir.Node, ..
 def _scale_what_is_read(
     convs: tuple[ir.Node, ...], factor: Float64, shift: Float64, folded: ir.Node, taken: set[str]
 ) -> bool:
-    """Let convolutions read x in place of factor * x + shift; float64 [1], or [C] for each channel.
-
-    If a constant would overflow, nothing is changed and the result is False. The convolutions also stand for
-    the node `folded` afterwards. `taken`, the value names in use, is extended.
-    """
+    """Let convolutions read x for factor * x + shift (float64 [1], [C]); False if a constant overflows."""
     changes: list[tuple[ir.Node, dict[int, Array], Array]] = []
     for conv in convs:
         weight = constant_of(conv.inputs[1])
@@ -409,11 +381,7 @@ def _by_input_channel(vector: Float64, weight: Array, conv: ir.Node) -> Float64:
 
 
 def join_biases(model: ir.Model) -> int:
-    """Fuse MatMul by a constant matrix and the Add of a constant row after it into Gemm; return how many.
-
-    Runtimes fuse them too, but not across the conversions that quantization puts between the two. The integer
-    kernel is for a Gemm with its bias, which is quantized as int32.
-    """
+    """Fuse MatMul by a constant and Add of a row into Gemm, as runtimes do not across conversions."""
     joined = 0
     for add in list(model.graph):
         if add.graph is None or not is_standard(add, "Add"):
@@ -442,10 +410,7 @@ def join_biases(model: ir.Model) -> int:
 
 
 def flatten_biases(model: ir.Model) -> int:
-    """Write constant biases of Gemm as [N], one element for each column; return how many.
-
-    They may be [1, N], and one number for all columns: [], [1] or [1, 1].
-    """
+    """Write constant biases of Gemm as [N]; return how many."""
     changed = 0
     taken: set[str] = set()
     for node in model.graph:
@@ -475,7 +440,7 @@ def widen_numbers(model: ir.Model) -> int:
     """Write constant numbers as [1, ..., 1] beside tensors whose last dimension is 1; return how many.
 
     As [] or [1], onnxruntime repeats them for each element: 53,148 of them take 311 us, and 6 us so. Beside
-    the result of a reduction they stay: runtimes look there for the number of a written-out normalization.
+    a reduction they stay: runtimes look there for the number of a written-out normalization.
     """
     changed = 0
     taken: set[str] = set()
@@ -510,11 +475,7 @@ SIXTH = {"alpha": 1 / 6, "beta": 0.5}
 
 
 def fuse_hard_swish(model: ir.Model) -> int:
-    """Fuse x * clip(x + 3, 0, 6) / 6, in any order of its factors, into HardSwish; return how many.
-
-    HardSigmoid with slope 1/6 and offset 1/2 is accepted for the clip divided by 6. HardSwish is an operator
-    since opset 14; models of older opsets get that HardSigmoid, and Mul by x.
-    """
+    """Fuse x * clip(x + 3, 0, 6) / 6 into HardSwish, or HardSigmoid and Mul before opset 14."""
     fused = 0
     for node in list(model.graph):
         if node.graph is None or not is_standard(node, "Mul"):
@@ -592,10 +553,7 @@ def _product(node: ir.Node, source: ir.Value | None) -> tuple[ir.Value | None, f
 
 
 def _scalar(value: ir.Value | None, source: ir.Value | None) -> float | None:
-    """Return a constant that is one number, or None if it would add dimensions to those of `source`.
-
-    A source of unknown rank is taken for one of at least one dimension.
-    """
+    """Return a constant that is one number, or None if it would add dimensions to those of `source`."""
     array, most = constant_of(value), rank(source)
     if array is None or array.size != 1 or array.ndim > (1 if most is None else most):
         return None
@@ -641,12 +599,7 @@ def _replace(model: ir.Model, nodes: list[ir.Node], new: list[ir.Node]) -> None:
 
 
 def merge_affine_chains(model: ir.Model) -> int:
-    """Fuse Mul with a Mul before it, Add with an Add, and Mul with Mul + Add; return how many.
-
-    `(x c1) c2 = x (c1 c2)`, `(x + c1) + c2 = x + (c1 + c2)` and `(x c0 + c1) c2 = x (c0 c2) + c1 c2`, all
-    constants of floating type and computed in float64. A product that would be larger than both constants
-    (an outer product) is not formed. The outputs of the fused nodes must have no other consumer.
-    """
+    """Fuse Mul with a Mul before it, Add with an Add, and Mul with Mul + Add, in float64; return how many."""
     merged = 0
     taken = value_names(model)
     for node in list(model.graph):
@@ -701,11 +654,7 @@ def _combined(combine: np.ufunc, a: Array, b: Array) -> Array | None:
 
 
 def fold_pads(model: ir.Model) -> int:
-    """Fold Pad with constant zeros into the Conv after it; return how many.
-
-    The Pad must have no other consumer and pad spatial axes only, not by negative numbers, and the
-    convolution must have explicit pads (`auto_pad` NOTSET or VALID).
-    """
+    """Fold Pad with constant zeros of spatial axes into the Conv after it; return how many."""
     folded = 0
     for node in list(model.graph):
         if not is_standard(node, "Conv"):
@@ -732,11 +681,7 @@ def fold_pads(model: ir.Model) -> int:
 
 
 def pad_all_axes(model: ir.Model) -> int:
-    """Write the amounts of Pad for all axes where its input `axes` is constant; return how many.
-
-    A value is dropped in modes that do not read it. onnxruntime 1.31 mishandles `axes` beside an integer
-    Conv: its layout optimizer gathers the amounts of axes that are not there.
-    """
+    """Write the amounts of Pad for all axes: onnxruntime 1.31 mishandles `axes` beside an integer Conv."""
     changed = 0
     taken: set[str] = set()
     for node in model.graph:
@@ -758,10 +703,7 @@ def pad_all_axes(model: ir.Model) -> int:
 
 
 def _amounts(pad: ir.Node, dims: int) -> list[tuple[int, int]] | None:
-    """Return the amounts at begin and end of each axis of a Pad, or None.
-
-    It is None if they or the axes are not constant, or an axis is named twice.
-    """
+    """Return the amounts at begin and end of each axis of a Pad, or None if they are not constant."""
     pads = constant_of(pad.inputs[1]) if has_input(pad, 1) else None
     axes = constant_of(pad.inputs[3]) if has_input(pad, 3) else np.arange(dims)
     if pads is None or axes is None or pads.size != 2 * axes.size:

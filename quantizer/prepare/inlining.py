@@ -31,10 +31,7 @@ MIN_IR_VERSION = 8
 
 
 def unlist_initializers(model: ir.Model) -> tuple[Finding, ...]:
-    """Remove initialisers from the list of graph inputs (IR version 3 lists every weight there).
-
-    onnx_ir's RemoveInitializersFromInputsPass changes subgraphs too, and shifts the inputs of a Loop.
-    """
+    """Remove initialisers from the graph inputs; onnx_ir's pass shifts the inputs of a Loop."""
     inputs = model.graph.inputs
     weights = [value for value in inputs if value.is_initializer() and value.const_value is not None]
     if not weights:
@@ -62,13 +59,7 @@ def raise_ir_version(model: ir.Model) -> tuple[Finding, ...]:
 
 
 def inline_functions(model: ir.Model) -> tuple[Finding, ...]:
-    """Replace calls of model-local functions by their nodes, whose names become `<call>/<inner>`.
-
-    So do those of tensors, except the results of a call, which have the names that the caller gives them. A
-    nameless node inside is called `<operator>_<first output>`, like a node of the graph. Raises ModelError if
-    a function is recursive, takes graphs, or has operators that the opset of the model lacks; or if there
-    would be more than `MAX_INLINED_NODES` nodes.
-    """
+    """Replace calls of functions by their nodes, `<call>/<inner>`; the results of a call keep their names."""
     count = len(model.functions)
     if not count:
         return ()
@@ -114,10 +105,7 @@ def inline_functions(model: ir.Model) -> tuple[Finding, ...]:
 
 
 def _inlined_node_count(model: ir.Model) -> int:
-    """Return how many nodes the model has if every call is replaced, without replacing any.
-
-    Raises ModelError if a function calls itself, directly or by others.
-    """
+    """Return how many nodes the model has if every call is replaced, without replacing any."""
     counts: dict[ir.OperatorIdentifier, int] = {}
     being_counted: set[ir.OperatorIdentifier] = set()
 
@@ -143,11 +131,7 @@ def _inlined_node_count(model: ir.Model) -> int:
 
 
 def _take_opset_of(model: ir.Model, function: ir.Function) -> Iterator[Finding]:
-    """Give a function the opsets of the model, as onnxruntime does; yield a finding if operators differ.
-
-    The standard forbids operators that changed between the two. onnxruntime runs those of the model's opset
-    if it can, and else refuses the model. Raises ModelError if the opset of the model lacks an operator.
-    """
+    """Give a function the opsets of the model, as onnxruntime does; yield a finding if operators differ."""
     for domain, version in function.opset_imports.items():
         common = model.graph.opset_imports.setdefault(domain, version)
         for node in ir.traversal.RecursiveGraphIterator(function) if common != version else ():
@@ -169,11 +153,7 @@ def _take_opset_of(model: ir.Model, function: ir.Function) -> Iterator[Finding]:
 
 
 def signature(node: ir.Node, version: int) -> object:
-    """Return inputs, outputs and attributes of the operator of a node in an opset, or None if it has none.
-
-    Later versions that only allow more types have the same. Changes of the computation came with another
-    input, attribute or default.
-    """
+    """Return inputs, outputs and attributes of an operator in an opset, or None: changes alter these."""
     try:
         schema = onnx.defs.get_schema(node.op_type, version, node.domain)
     except onnx.defs.SchemaError:
@@ -184,10 +164,7 @@ def signature(node: ir.Node, version: int) -> object:
 
 
 def take_constant_branches(model: ir.Model) -> int:
-    """Replace every If with a constant condition by the branch that is taken; return how many.
-
-    An If whose outputs are read by name in a subgraph stays.
-    """
+    """Replace every If with a constant condition by the branch that is taken; return how many."""
     replaced = 0
     names = value_names(model)
     for node in list(model.graph):

@@ -30,11 +30,7 @@ Change = Callable[[ir.Node, Names], None]
 
 
 def raise_opset(model: ir.Model) -> tuple[Finding, ...]:
-    """Raise the default domain to opset 14 if it is below 13; nodes keep their names.
-
-    Opset 13 is raised if a node has another meaning in a later one, which a written model may need. Raises
-    ModelError, with node and operator, if an operator has no counterpart in opset 14.
-    """
+    """Raise the default domain to opset 14 if it is below 13, or 13 if a node has another meaning later."""
     before = model.graph.opset_imports.get("", TARGET)
     trains = any(_trains(node) for node in ir.traversal.RecursiveGraphIterator(model.graph))
     if before >= TARGET or (before == TARGET - 1 and not trains):  # 13 has all that quantization needs
@@ -55,10 +51,7 @@ def raise_opset(model: ir.Model) -> tuple[Finding, ...]:
 
 
 def _check(model: ir.Model, before: int) -> None:
-    """Raise for the first node whose operator or attributes opset 14 lacks.
-
-    Operators of `IN_DEFAULT_DOMAIN` that the model's opset lacks too have the same meaning as before.
-    """
+    """Raise for the first node whose operator or attributes opset 14 lacks, but for `IN_DEFAULT_DOMAIN`."""
     for node in ir.traversal.RecursiveGraphIterator(model.graph):
         if not is_standard(node):
             continue
@@ -115,11 +108,7 @@ def _convert_old(model: ir.Model, before: int) -> None:
 
 
 def _align_operands(model: ir.Model) -> None:
-    """Below opset 7 the second operand was aligned at `axis` of the first: append the axes of size 1.
-
-    The slope of PRelu was aligned at the channels, axis 1. onnx's converter leaves that one unchanged, and
-    refuses the axis of the others if both shapes are known.
-    """
+    """Below opset 7 the second operand was aligned at `axis` of the first, the slope of PRelu at axis 1."""
     names = value_names(model)
     for node in list(model.graph):
         if not is_standard(node) or ("broadcast" not in node.attributes and node.op_type != "PRelu"):
@@ -212,10 +201,7 @@ def _batch_normalization(node: ir.Node, names: Names) -> None:
 
 
 def _batch_normalization_of_training(node: ir.Node, names: Names) -> None:
-    """Before opset 14 more than one output meant training: it normalises by mean and variance of the batch.
-
-    That is kept, where nothing reads the other outputs: some of them have another meaning.
-    """
+    """Keep that more than one output meant training before opset 14, if nothing reads the others."""
     trains = _trains(node)
     if any(value.uses() or value.is_graph_output() for value in node.outputs[1:]):
         raise _failure(node, "it trains, and its other outputs are read")
@@ -238,10 +224,7 @@ def _upsample_scales(node: ir.Node, names: Names) -> None:
 
 
 def _resize(node: ir.Node, names: Names) -> None:
-    """Upsample, and Resize of opset 10: coordinates divided by the scale, then rounded down.
-
-    Shrinking rounds up, as onnxruntime does for opset 10; the changelog does not say.
-    """
+    """Upsample, and Resize of opset 10: coordinates divided by the scale, rounded down, or up to shrink."""
     scales = node.inputs[1]
     node.op_type = "Resize"
     node.resize_inputs(3)
@@ -265,11 +248,7 @@ def _scatter(node: ir.Node, names: Names) -> None:
 
 
 def _scan(node: ir.Node, names: Names) -> None:
-    """Let a Scan of opset 8, which has a batch axis, run over the batch, and one inside over a sequence.
-
-    The outer one has no states: it slices the states and the sequences of each element of the batch, and
-    stacks the results of the inner one. The names of outputs stay. Lengths of sequences are left out.
-    """
+    """Let a Scan of opset 8, which has a batch axis, run over the batch, and one inside over a sequence."""
     if has_input(node, 0):
         raise _failure(node, "it has lengths of sequences, which Scan does not take any more")
     outputs = [_like(value, f"{node.name}_{index}", names) for index, value in enumerate(node.outputs)]

@@ -151,35 +151,17 @@ LAST_STEPS: Sequence[Step] = (
 
 @dataclass(frozen=True)
 class Prepared:
-    """A normalised model.
+    """A normalised model."""
 
-    Attributes:
-        model: the model; its inputs and outputs, and the nodes and tensors that remain, have their original
-            names.
-        findings: what was changed, such as the opset.
-        narrow: the type of a model that was in float16 or bfloat16 and is in float32 now; None for others.
-        origin: name of every node of the main graph, in graph order, to the names of the original nodes that
-            it stands for (a Conv and the BatchNormalization folded into it).
-            A nameless original node is called `<operator>_<first output>`.
-        unimproved: the model before the repeated steps; None where these did only what onnxruntime does too,
-            to a model in float32.
-    """
-
-    model: ir.Model
-    findings: tuple[Finding, ...]
-    narrow: ir.DataType | None
-    origin: Mapping[str, tuple[str, ...]]
-    unimproved: ir.Model | None
+    model: ir.Model  # inputs, outputs, and the nodes and tensors that remain have their original names
+    findings: tuple[Finding, ...]  # what was changed, such as the opset
+    narrow: ir.DataType | None  # the type of a model that was in float16 or bfloat16
+    origin: Mapping[str, tuple[str, ...]]  # node -> the original nodes that it stands for
+    unimproved: ir.Model | None  # before the repeated steps, unless onnxruntime does them too
 
 
 def prepare(model: ir.Model) -> Prepared:
-    """Return the normalised form of a model; the argument is not changed.
-
-    The result computes the same as the original up to rounding of weights that were folded. Preparing a
-    prepared model changes nothing. Every node and every tensor has a name that is unique over the graph and
-    its subgraphs (of If, Loop, Scan). Subgraphs are normalised like the main graph. Raises ModelError if an
-    operator cannot be raised to opset 13, or a model-local function cannot be inlined.
-    """
+    """Return the normalised form of a model, with names unique over all graphs; the argument stays."""
     work = model.clone()
     findings: list[Finding] = []
     narrow = narrow_type(work)
@@ -207,10 +189,7 @@ def _drawing(node: ir.Node) -> Finding:
 def improve(
     model: ir.Model, steps: Sequence[Repeated] = REPEATED_STEPS, last: Sequence[Step] = LAST_STEPS
 ) -> set[Repeated]:
-    """Do the repeated steps and the last ones on a model that has passed the first, in place.
-
-    Returns the repeated steps that changed it.
-    """
+    """Do the repeated steps and the last ones in place; return the repeated steps that changed the model."""
     changed: set[Repeated] = set()
     while latest := _improve(model, steps):
         changed |= latest
@@ -247,27 +226,16 @@ ProfileLike: TypeAlias = str | os.PathLike[str] | Profile
 
 @dataclass(frozen=True)
 class PreparedModel:
-    """A model file, read and normalised.
+    """A model file, read and normalised."""
 
-    Attributes:
-        model: the prepared model.
-        graph: its index.
-        identity: its fingerprint, with the name of the file.
-        findings: what was mended in the file, and what preparation changed.
-        narrow: the type of a model in float16 or bfloat16, which is prepared in float32; None for others.
-        untyped: why some types are not known, "" where they are.
-        unimproved: see `Prepared`.
-        shapes: those of a run that the model has, see `with_shapes_of_run`.
-    """
-
-    model: ir.Model
-    graph: Graph
-    identity: ModelId
-    findings: tuple[Finding, ...]
-    narrow: ir.DataType | None = None
-    untyped: str = ""
-    unimproved: ir.Model | None = None
-    shapes: Mapping[str, tuple[Dim, ...]] = field(default_factory=dict)
+    model: ir.Model  # the prepared model
+    graph: Graph  # its index
+    identity: ModelId  # its fingerprint, with the name of the file
+    findings: tuple[Finding, ...]  # what was mended in the file, and what preparation changed
+    narrow: ir.DataType | None = None  # the type of a model in float16 or bfloat16
+    untyped: str = ""  # why some types are not known, "" where they are
+    unimproved: ir.Model | None = None  # see `Prepared`
+    shapes: Mapping[str, tuple[Dim, ...]] = field(default_factory=dict)  # of a run, see `with_shapes_of_run`
 
     @cached_property
     def loaded(self) -> Graph:
@@ -290,17 +258,10 @@ class PreparedModel:
 
 @dataclass(frozen=True, eq=False)
 class ModelFile(os.PathLike[str]):
-    """A model's file, which is read and prepared when that is first asked for, and once.
+    """A model's file, read and prepared once, when that is first asked for; it stands for its path."""
 
-    It is handed on from step to step, and stands wherever a path does. Nobody changes what it holds.
-
-    Attributes:
-        path: the file.
-        output: what it becomes once it is judged; None where it is in its place.
-    """
-
-    path: Path
-    output: Path | None = None
+    path: Path  # the file
+    output: Path | None = None  # what it becomes once it is judged; None where it is in its place
 
     def __fspath__(self) -> str:
         return str(self.path)
@@ -391,11 +352,7 @@ def open_prepared(path: str | os.PathLike[str]) -> PreparedModel:
 
 
 def _add_runtime_types(model: ir.Model) -> str:
-    """Give outputs whose types ONNX does not infer those that onnxruntime infers.
-
-    Types do not enter the fingerprint, so this is no part of `prepare`. Where onnxruntime does not have an
-    operator, its output stays of no known type, and why is returned, else "".
-    """
+    """Give outputs types that onnxruntime alone infers, outside the fingerprint; return why if it cannot."""
     unknown = {
         value.name: value
         for node in model.graph
@@ -424,20 +381,13 @@ QUANTIZED_NODES = "qprof.quantized_nodes"
 
 
 def nodes_said_to_be_quantized(model: ir.Model) -> int | None:
-    """Return how many nodes are quantized by the metadata, or None if it has no number.
-
-    Form `primitives` has no operator that shows it.
-    """
+    """Return how many nodes the metadata call quantized, or None; form `primitives` shows it only there."""
     text = model.metadata_props.get(QUANTIZED_NODES, "")
     return int(text) if text.isdecimal() and text.isascii() else None
 
 
 def quantized_operators(model: ir.Model) -> tuple[str, ...]:
-    """Return the operator types of quantized computation in the model, sorted; empty for a float model.
-
-    Those are QuantizeLinear and DequantizeLinear, the integer operators, and every type that begins with
-    "QLinear" (also in onnxruntime's own domain) or "QGemm"; subgraphs count.
-    """
+    """Return the operator types of quantized computation, sorted, those of subgraphs too; empty for float."""
     types = {node.op_type for node in ir.traversal.RecursiveGraphIterator(model.graph)}
     quantized = (*CONVERSIONS, "DynamicQuantizeLinear", "ConvInteger", "MatMulInteger")
     return tuple(sorted(t for t in types if t in quantized or t.startswith(("QLinear", "QGemm"))))
@@ -449,11 +399,7 @@ def quantized_operators(model: ir.Model) -> tuple[str, ...]:
 
 
 def fix_shapes(prepared: PreparedModel, shapes: Mapping[str, tuple[int, ...]]) -> PreparedModel:
-    """Return the model with fixed sizes of inputs, the rest of it prepared for these; the argument stays.
-
-    A dimension of another input, or another dimension, with the same name is fixed too. Raises ConfigError if
-    an input is missing, or does not have this shape.
-    """
+    """Return a copy prepared for fixed sizes of inputs, and of all dimensions with the same name."""
     if not shapes:
         return prepared
     model = prepared.model.clone()
@@ -475,10 +421,7 @@ def fix_shapes(prepared: PreparedModel, shapes: Mapping[str, tuple[int, ...]]) -
 
 
 def with_shapes_of_run(prepared: PreparedModel, profile: Profile) -> PreparedModel:
-    """Return the model with missing shapes taken from a profile's samples.
-
-    They are added where inference stops, and the shapes of the tensors that follow are inferred.
-    """
+    """Return the model with missing shapes from a profile's samples, and those inferred of them."""
     given: dict[str, tuple[Dim, ...]] = {}
     while shapes := _shapes_of_run(prepared.graph, profile):
         where_it_stops = {

@@ -25,11 +25,7 @@ POOLS = ("AveragePool", "MaxPool", "LpPool")
 
 
 def clean_shapes(model: ir.Model) -> int:
-    """Remove the file's types of intermediate values, and negative dimensions, which have no meaning.
-
-    Value info of exporters can be stale; decisions must depend on the graph alone. Types of outputs of
-    custom operators stay, because they cannot be inferred.
-    """
+    """Remove the file's intermediate types, which can be stale, but of custom operators; negative sizes."""
     for graph in model.graphs():
         for value in (*graph.inputs, *graph.outputs):
             if value.shape is not None and any(isinstance(dim, int) and dim < 0 for dim in value.shape):
@@ -44,12 +40,7 @@ def clean_shapes(model: ir.Model) -> int:
 
 
 def infer_shapes(model: ir.Model) -> int:
-    """Infer types and shapes of all values, of subgraphs too; return how many became known or better known.
-
-    Names have to be unique over all graphs. What cannot be inferred stays unknown; an inconsistent graph
-    gets no shapes. Large constants enter with their type and shape only, so models of any size can be
-    inferred.
-    """
+    """Infer types and shapes of all values, without large constants; return how many became known."""
     changed = _infer(model)
     while _set_ranks(model) + _set_contrib_shapes(model):
         changed += 1 + _infer(model)
@@ -57,10 +48,7 @@ def infer_shapes(model: ir.Model) -> int:
 
 
 def _set_ranks(model: ir.Model) -> int:
-    """Give the output of a Reshape to a computed shape its rank, the length of it; return how many.
-
-    An output of unknown type is left: a shape without a type cannot be written.
-    """
+    """Give the output of a Reshape to a computed shape its rank, the length of it; return how many."""
     changed = 0
     for node in model.graph:
         if not is_standard(node, "Reshape", "ConstantOfShape") or node.outputs[0].shape is not None:
@@ -109,10 +97,7 @@ def _inferred(model: ir.Model) -> dict[str, onnx.ValueInfoProto]:
 
 
 def _drop_ceil_mode(model: ir.Model, inferred: Mapping[str, onnx.ValueInfoProto]) -> bool:
-    """Remove `ceil_mode` from the first pool that it only gives empty windows; return if there is one.
-
-    Shapes inferred after that pool are wrong until they are inferred again.
-    """
+    """Remove `ceil_mode` from the first pool that it only gives empty windows; return if there is one."""
     for node in model.graph.all_nodes():
         if not is_standard(node, *POOLS) or not node.attributes.get_int("ceil_mode", 0):
             continue
@@ -126,10 +111,7 @@ def _drop_ceil_mode(model: ir.Model, inferred: Mapping[str, onnx.ValueInfoProto]
 
 
 def _adds_empty_windows(node: ir.Node, sizes: list[int]) -> bool:
-    """Whether all windows that `ceil_mode` adds to a pool begin beyond the tensor and its padding before it.
-
-    `sizes` are those of its input along the axes of the kernel.
-    """
+    """Whether all windows that `ceil_mode` adds begin beyond tensor and padding of axes of `sizes`."""
     kernel, axes, ones = node.attributes.get_ints("kernel_shape", ()), len(sizes), (1,) * len(sizes)
     if node.attributes.get_string("auto_pad", "NOTSET") != "NOTSET" or not axes or len(kernel) != axes:
         return False
@@ -260,10 +242,7 @@ def _attention(node: ir.Node) -> Dims | None:
 
 
 def _multi_head_attention(node: ir.Node) -> Dims | None:
-    """Query (batch, length, width), and the value (batch, length, width) or (batch, heads, length, width).
-
-    Or the query is all three, (batch, length, heads, 3, width), or the key is key and value.
-    """
+    """Query (batch, length, width), value likewise or by heads, or both (batch, length, heads, 3, width)."""
     query = _dims(node.inputs[0])
     if query is None or len(query) == 5:
         return None if query is None else [*query[:2], _product(query[2], query[4])]

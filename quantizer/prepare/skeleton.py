@@ -100,9 +100,7 @@ class _Writer:
     def graph(self, graph: ir.Graph, outer: Mapping[str, bytes], small: float = float("inf")) -> bytes:
         """Return the message of a graph; constants of more than `small` bytes become inputs without values.
 
-        ONNX's inference gives a subgraph types and shapes of outer tensors, but no values: the output of a
-        Reshape in the body of a Loop would lack the sizes of a constant outside. So a subgraph has the
-        constants of the graphs around it (`outer`) that its nodes read.
+        A subgraph has the constants around it (`outer`) that it reads: inference gives it no values.
         """
         large, constants = [], dict[str, bytes]()
         for name, value in graph.initializers.items():

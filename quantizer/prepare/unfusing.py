@@ -45,10 +45,7 @@ def refuse_blocked_layouts(model: ir.Model) -> None:
 
 
 def unfuse(model: ir.Model) -> int:
-    """Write Einsum, and operators of onnxruntime that stand for several, as these; return how many.
-
-    One with an input, output or attribute that the others lack stays unchanged.
-    """
+    """Write Einsum and operators of onnxruntime that stand for several as these; return how many."""
     changed, taken = 0, value_names(model)
     for node in list(model.graph):
         of_runtime = TAKEN_APART.get(node.op_type) if node.domain == MICROSOFT else None
@@ -211,10 +208,7 @@ def _gelu(new: Replacement) -> Results:
 
 
 def _fast_gelu(new: Replacement) -> Results:
-    """Gelu with tanh for the error function, of the sum with a bias if there is one.
-
-    Before opset 20 it stays onnxruntime's operator, which onnxruntime does not make of its parts.
-    """
+    """Gelu with tanh, of the sum with a bias if there is one; onnxruntime's operator before opset 20."""
     if new.opset >= GELU_IN_ONNX:
         return (new.one("Gelu", _with_bias(new), attributes=[ir.AttrString("approximate", "tanh")]),)
     if not has_input(new.node, 1):

@@ -80,10 +80,7 @@ _UNITS = {"B": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9, "KiB": 1 << 10, "MiB": 1 << 2
 
 
 def size_in_bytes(text: str) -> int:
-    """Return the bytes of a size such as 900MB or 1.5GiB, or 0 for `LEAST`.
-
-    Raises MalformedError for another text.
-    """
+    """Return the bytes of a size such as 900MB or 1.5GiB, or 0 for `LEAST`."""
     if text == LEAST:
         return 0
     size = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?) ?([A-Za-z]*)", text)
@@ -95,10 +92,7 @@ def size_in_bytes(text: str) -> int:
 
 
 def split_shapes(texts: Collection[str]) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of a setting such as `x=1x3x224x224`, by the name of the input.
-
-    Raises MalformedError for another notation.
-    """
+    """Return the shapes of a setting such as `x=1x3x224x224`, by the name of the input."""
     shapes = {}
     for text in texts:
         name, _, sizes = text.rpartition("=")
@@ -109,10 +103,7 @@ def split_shapes(texts: Collection[str]) -> dict[str, tuple[int, ...]]:
 
 
 def split_kinds(texts: Collection[str]) -> dict[str, OutputKind]:
-    """Return the kinds of a setting such as `wave=signal`, by the name of the output.
-
-    Raises MalformedError for another notation, or an unknown kind.
-    """
+    """Return the kinds of a setting such as `wave=signal`, by the name of the output."""
     kinds: dict[str, OutputKind] = {}
     for text in texts:
         name, _, word = text.rpartition("=")
@@ -330,11 +321,7 @@ def settings() -> Mapping[str, Option]:
 
 
 def config_from_mapping(value: object, where: str = "") -> QuantConfig:
-    """Return the settings of a mapping from a file or a caller; a missing setting has its default.
-
-    `where` names the mapping in messages, "" for no name. Raises MalformedError for no mapping, an unknown
-    name, or a value that is not allowed.
-    """
+    """Return the settings of a mapping, which `where` names in messages; a missing one has its default."""
     return QuantConfig(**settings_from_mapping(value, where))
 
 

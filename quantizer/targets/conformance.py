@@ -30,12 +30,7 @@ class Breach(NamedTuple):
 
 
 class ConformityError(ConfigError):
-    """A written model does not suit its target.
-
-    Attributes:
-        breaches: all of them.
-        target: name of the target.
-    """
+    """A written model does not suit its target."""
 
     def __init__(self, message: str, breaches: tuple[Breach, ...], target: str) -> None:
         super().__init__(message)
@@ -57,10 +52,7 @@ DYNAMIC = ("DynamicQuantizeLinear", "ConvInteger", "MatMulInteger")
 
 
 def check_conformity(model: ir.Model, target: Target, where: str) -> tuple[Finding, ...]:
-    """Return remarks for the user on a quantized model, as it would be written, for a target.
-
-    Raises ConformityError, with the first breaches, if the runtime would refuse the model.
-    """
+    """Return remarks for the user on a quantized model, as it would be written, for a target."""
     breaches = tuple(breach for check in CHECKS for breach in check(model, target))
     if breaches:
         more = f"; and {len(breaches) - 3} more" if len(breaches) > 3 else ""
@@ -197,8 +189,7 @@ def _full_ranges_are_covered(model: ir.Model, target: Target) -> Iterator[Breach
 
 
 def _reads_integers(node: ir.Node) -> bool:
-    """Whether a runtime can compute a node on integers: its input is dequantized, perhaps before operators
-    that move values, which onnxruntime puts the conversion behind. A float input has the float kernel."""
+    """Whether the input is dequantized, perhaps before operators past which onnxruntime moves conversions."""
     value = node.inputs[0]
     while value is not None and (maker := value.producer()) is not None:
         if maker.op_type == DEQUANTIZE:
@@ -211,10 +202,7 @@ def _reads_integers(node: ir.Node) -> bool:
 
 
 def _bounds(op_type: str, target: Target) -> tuple[float, float]:
-    """Return the smallest and the largest output of an operator of `Target.full_range`.
-
-    Raises ConfigError if the operator table has no bounds.
-    """
+    """Return the smallest and the largest output of an operator of `Target.full_range`."""
     rule = RULES.get(("", op_type))
     if rule is None or rule.bounds is None or rule.constraint is not Constraint.FIXED:
         known = sorted(key[1] for key, rule in RULES.items() if rule.constraint is Constraint.FIXED)

@@ -146,19 +146,12 @@ def _knows(tree: _Axis | float, sizes: list[float]) -> bool:
 
 @dataclass(frozen=True)
 class Conditions:
-    """The conditions under which a table was measured.
+    """The conditions under which a table was measured."""
 
-    Attributes:
-        target: name of the target whose kernels these are.
-        processor: family of the processor, with the instruction sets that matter.
-        runtime: name and version.
-        threads: threads inside an operator.
-    """
-
-    target: str
-    processor: str
-    runtime: str
-    threads: int
+    target: str  # name of the target whose kernels these are
+    processor: str  # family of the processor, with the instruction sets that matter
+    runtime: str  # name and version
+    threads: int  # threads inside an operator
 
     def text(self, target: str) -> str:
         """Return runtime, threads and processor in words, and that these are not those of another target."""
@@ -169,21 +162,13 @@ class Conditions:
 
 @dataclass(frozen=True, eq=False)
 class CostTable:
-    """Measured times of kernels.
+    """Measured times of kernels."""
 
-    Attributes:
-        conditions: under which they were measured.
-        kernels: name of a kernel (see `costs.kernels`) -> points: sizes, and last the microseconds.
-        held: the models that predictions were held against; () for none.
-        error: share by which predicted ratios to float were off at most for nine of ten of them; 0 for none.
-        guesses: whether it has the times alone that do not follow from measured ones, and 0 for all others.
-    """
-
-    conditions: Conditions
-    kernels: Mapping[str, tuple[Point, ...]]
-    held: tuple[str, ...] = ()
-    error: float = 0.0
-    guesses: bool = False
+    conditions: Conditions  # under which they were measured
+    kernels: Mapping[str, tuple[Point, ...]]  # points: sizes, and last the microseconds
+    held: tuple[str, ...] = ()  # the models that predictions were held against; () for none
+    error: float = 0.0  # of predicted ratios to float, at most, for nine of ten of them; 0 for none
+    guesses: bool = False  # whether only times that do not follow from measured ones are not 0
     _surfaces: dict[str, Surface] = field(default_factory=dict, repr=False)
     _times: dict[tuple[str, tuple[float, ...]], float] = field(default_factory=dict, repr=False)
 

@@ -11,29 +11,16 @@ from ...profiles.base.extras import OptionalModule
 
 @dataclass(frozen=True)
 class Form:
-    """The operators and types of a model of one form. Stated for each: nothing follows from the name.
+    """The operators and types of a model of one form. Stated for each: nothing follows from the name."""
 
-    Attributes:
-        summary: what stands in its models, for `--help`.
-        writer: module that writes it, below `quantizer`, with its function `lower_model`.
-        runtime_operators: whether operators of one runtime alone may: recurrent ones with dynamic parameters,
-            products and embeddings that read packed weights. Other forms are for every reader of ONNX.
-        kernels_on_codes: whether the runtime's convolutions read quantized values, for whose blocks
-            activations may have padded channels.
-        names_kernels: whether every quantized node is an operator on quantized values by name, so that
-            without onnxruntime's own domain only those of ONNX itself are there.
-        conversions: whether QuantizeLinear and DequantizeLinear may stand in it.
-        dynamic_as_conv: whether a dynamic ConvTranspose is a Conv with an output channel for each phase.
-    """
-
-    summary: str
-    writer: str
+    summary: str  # what stands in its models, for `--help`
+    writer: str  # module that writes it, below `quantizer`, with its function `lower_model`
     _: KW_ONLY
-    runtime_operators: bool
-    kernels_on_codes: bool
-    names_kernels: bool
-    conversions: bool
-    dynamic_as_conv: bool
+    runtime_operators: bool  # of one runtime alone: recurrent ones, products of packed weights
+    kernels_on_codes: bool  # convolutions read quantized values, whose channels may be padded
+    names_kernels: bool  # every quantized node is an operator on quantized values by name
+    conversions: bool  # whether QuantizeLinear and DequantizeLinear may stand in it
+    dynamic_as_conv: bool  # whether a dynamic ConvTranspose is a Conv with an output channel for each phase
 
     @property
     def module(self) -> OptionalModule:

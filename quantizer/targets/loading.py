@@ -108,17 +108,7 @@ def load_recipe(
     overrides: Mapping[str, object] | None = None,
     runtime: Mapping[str, Any] | None = None,
 ) -> Recipe:
-    """Return the settings of a packaged target or of a file, overruled by `overrides`.
-
-    Args:
-        source: name of a packaged target, or path of a YAML file; None for the target of this machine.
-        overrides: values for fields of `QuantConfig`; None values are ignored.
-        runtime: facts about the runtime, which overrule those of the file; entries of a mapping one by one.
-
-    Raises:
-        ConfigError: a target or file is missing, a key is unknown, or a value is not allowed or not supported
-            by the target; the message names packaged targets that support it.
-    """
+    """Return the settings of a packaged target or of a file, overruled by `overrides`."""
     name = AUTO if source is None else str(source)
     is_file = Path(name).suffix in {".yaml", ".yml"}
     own = _parsed(read_text(Path(name), ConfigError), name) if is_file else ConfigFile(target=name)
@@ -170,11 +160,7 @@ def load_recipe(
 
 
 def options_of_config(config: QuantConfig, overruled: Collection[str] = ()) -> list[str]:
-    """Return the options of `qprof quantize` for the settings that differ from those of their target.
-
-    `overruled` lists options, and names with "=" as --set has them, that are replaced; an option that adds
-    names stays.
-    """
+    """Return the options of settings unlike their target's, but those of `overruled` (flags, or "name=")."""
     try:
         usual = load_recipe(config.target).config
     except QprofError:
@@ -238,11 +224,7 @@ def _packaged(name: str, where: str = "") -> ConfigFile:
 
 @cache
 def _packaged_file(name: str) -> ConfigFile:
-    """Return the entries of a packaged target's file and of its base, which are read once.
-
-    Raises ConfigError if the file lacks `verified`, the source of its facts, which pages and `qprof targets`
-    print.
-    """
+    """Return the entries of a packaged target's file and of its base, which are read once."""
     where = f"configs/{name}.yaml"
     file = _with_base(_parsed(packaged_text(name), where), where)
     if file.verified is None:
@@ -275,10 +257,7 @@ def _with_base(file: ConfigFile, where: str) -> ConfigFile:
 
 
 def _over(base: ConfigFile, file: ConfigFile) -> ConfigFile:
-    """Return the entries of a file, completed by those of its base.
-
-    Its own facts were not verified for the base.
-    """
+    """Return a file completed by the entries of its base, for which its own facts were not verified."""
     return ConfigFile(
         target=file.target or base.target,
         description=file.description or base.description,
@@ -329,10 +308,7 @@ def _target(file: ConfigFile) -> Target:
 def resolved(
     settings: Mapping[str, Any], target: Target, chosen: Mapping[str, Any]
 ) -> tuple[QuantConfig, tuple[Finding, ...]]:
-    """Return the settings with those that follow from others filled in, and a finding on each of these.
-
-    `settings` are those of file and options; `chosen`, those of the options, are never replaced.
-    """
+    """Return `settings` with those that follow filled in, but never `chosen` ones, and a finding on each."""
     config, filled_in = QuantConfig(**settings), list[Finding]()
     signed = [name for name in target.activation_types if TYPES[name].signed]
     wants_signed = config.schema in SIGNED_SCHEMAS and not TYPES[config.activation_type].signed
@@ -373,11 +349,7 @@ def resolved(
 
 
 def check_config(config: QuantConfig, target: Target, where: str, given: Collection[str] = ()) -> QuantConfig:
-    """Return `config` unchanged if every value is allowed and fits the others, else raise ConfigError.
-
-    No other setting and no target may change a setting that the user gave (`given`). The message has the
-    setting, its value and the allowed values.
-    """
+    """Return `config` unchanged, or raise ConfigError; nothing may change a setting that the user `given`."""
     try:
         config_from_mapping({field.name: getattr(config, field.name) for field in fields(QuantConfig)})
         for problem in (*_problems(config, target), *_broken_wishes(config, target, given)):
@@ -645,12 +617,7 @@ def _broken_wishes(config: QuantConfig, target: Target, given: Collection[str]) 
 
 
 def parsed_lines(lines: Iterable[str]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return settings and runtime facts of configuration lines, such as `calibrator=kl`.
-
-    Other examples are `settings.keep_float=[Gemm_9]` and `runtime.operators.Conv=[float]`: keys of the file
-    with dots between, the last 2 levels of `runtime` for an entry of a mapping. Raises ConfigError for a line
-    without key and value, or an unknown key.
-    """
+    """Return settings and facts of lines such as `calibrator=kl` and `runtime.operators.Conv=[float]`."""
     settings: dict[str, Any] = {}
     runtime: dict[str, Any] = {}
     names = [f.name for f in fields(QuantConfig)]
@@ -685,11 +652,7 @@ def with_settings(
     *,
     why_float: str = "qprof keeps it float, as a trial showed",
 ) -> Recipe:
-    """Return a recipe with settings that qprof chose; node names are added to those of the recipe.
-
-    `where` names their source in messages, and `why_float` is the reason for nodes of `keep_float`. Raises
-    ConfigError if the settings contradict each other.
-    """
+    """Return a recipe with settings that qprof chose; names of nodes are added to those of the recipe."""
     changes: dict[str, Any] = dict(settings)
     for name in ("keep_float", "keep_16bit"):
         if name in changes:
@@ -709,10 +672,7 @@ def goes_with(recipe: Recipe, settings: Settings) -> bool:
 
 
 def weight_only_settings(recipe: Recipe) -> Settings | None:
-    """Return the settings that quantize only weights, to 8 bits; None if the target reads no such weights.
-
-    A type of 8 bits that the user gave stays, and so does a schema or a granularity.
-    """
+    """Return the settings that quantize weights alone, to 8 bits, and keep given ones; None if none can."""
     config, target, given = recipe.config, recipe.target, recipe.given
     stored = {name for types in target.weight_only.values() for name in types}
     own = config.weight_type

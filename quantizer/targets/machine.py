@@ -41,17 +41,11 @@ _NUMPY = {"AVX2": "avx2", "AVX512F": "avx512f", "AVX512VNNI": "avx512_vnni", "AS
 
 @dataclass(frozen=True)
 class Processor:
-    """A processor.
+    """A processor."""
 
-    Attributes:
-        machine: its architecture, as Python's module platform calls it.
-        model: what it calls itself.
-        features: those of `FEATURES` that it has, in their order.
-    """
-
-    machine: str
-    model: str
-    features: tuple[str, ...]
+    machine: str  # its architecture, as Python's module platform calls it
+    model: str  # what it calls itself
+    features: tuple[str, ...]  # those of `FEATURES` that it has, in their order
 
     @property
     def kind(self) -> ProcessorKind | None:
@@ -129,12 +123,9 @@ def is_of_machine(target: str, machine: str | None = None) -> bool:
 def runs_here(
     target: str, runtime: str = "onnxruntime", provider: str = "", machine: str | None = None
 ) -> bool:
-    """Whether a runtime on this machine is the target's, so that arithmetic and times agree.
+    """Whether a runtime here is the target's, so that arithmetic and times agree; True for own targets.
 
-    Outputs of a model for another runtime are judged in float arithmetic on its rounded values. The result is
-    True for a target that is not packaged, because its runtime is unknown. `runtime` is "onnxruntime" or
-    "openvino"; `provider` is the full name of its execution provider, "" for the CPU's; `machine` is an
-    architecture of Python's module platform, None for this machine's.
+    `runtime` is "onnxruntime" or "openvino"; `provider` the full name of its provider, "" for the CPU.
     """
     if target not in target_names():
         return True
@@ -158,15 +149,10 @@ def how_to_time(target: str) -> str:
 
 @dataclass(frozen=True)
 class Installed:
-    """The runtimes that are installed.
+    """The runtimes that are installed."""
 
-    Attributes:
-        onnxruntime: its version.
-        openvino: its version, "" where it is not installed.
-    """
-
-    onnxruntime: str
-    openvino: str = ""
+    onnxruntime: str  # its version
+    openvino: str = ""  # its version, "" where it is not installed
 
 
 def installed() -> Installed:
@@ -182,10 +168,7 @@ def installed() -> Installed:
 
 @cache
 def int8_kernels_saturate() -> bool:
-    """Whether onnxruntime's product of the largest uint8 and int8 values is wrong here: it is computed.
-
-    Processors of x86-64 without VNNI add two such products in 16 bits (`operators.pair_sums`).
-    """
+    """Whether onnxruntime's product of the largest uint8 and int8 values is wrong here: it is computed."""
     import numpy as np
     from onnx import TensorProto, helper
 

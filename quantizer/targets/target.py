@@ -219,38 +219,22 @@ class Target:
         return op_type in self.kernels_16bit or "*" in self.kernels_16bit
 
     def rounds_16_bits(self, op_type: str) -> bool:
-        """Whether a product with a quantized weight, written between conversions, has 16-bit activations
-        rounded to 8.
-
-        It has no kernel of integers for them, and makes one that reads the weight beside float activations of
-        DequantizeLinear and product (MatMulNBits with accuracy_level 4 of onnxruntime 1.32).
-        """
+        """Whether a product between conversions rounds 16-bit activations to 8, as MatMulNBits does."""
         reads_weight = self.folds == "arithmetic" and op_type in self.weight_kernels
         return reads_weight and not self.has_16bit_kernel(op_type)
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """Everything that decides a quantization besides model and profile: the settings and the target.
+    """Everything that decides a quantization besides model and profile: the settings and the target."""
 
-    Attributes:
-        config: the settings, all filled in.
-        target: the runtime.
-        filled_in: the finding on each setting that another one decided.
-        measured: times of the kernels on the user's own machine, instead of a packaged table.
-        given: names of the settings that the user gave: these are kept or refused.
-        own_floats: patterns of `keep_float` that qprof added, each with the reason in words.
-        products_alone: with `cost_model` off, whether quantization starts at products alone and not at every
-            operator, for a search that counts nothing else.
-    """
-
-    config: QuantConfig
-    target: Target
-    filled_in: tuple[Finding, ...] = field(default=(), compare=False)
-    measured: CostTable | None = field(default=None, compare=False)
-    given: frozenset[str] = field(default=frozenset(), compare=False)
-    own_floats: Mapping[str, str] = field(default_factory=dict, compare=False)
-    products_alone: bool = field(default=False, compare=False)
+    config: QuantConfig  # the settings, all filled in
+    target: Target  # the runtime
+    filled_in: tuple[Finding, ...] = field(default=(), compare=False)  # that another setting decided
+    measured: CostTable | None = field(default=None, compare=False)  # the user's own kernel times
+    given: frozenset[str] = field(default=frozenset(), compare=False)  # by the user: kept or refused
+    own_floats: Mapping[str, str] = field(default_factory=dict, compare=False)  # added patterns and why
+    products_alone: bool = field(default=False, compare=False)  # not every operator
 
     @property
     def costs(self) -> CostTable | None:

@@ -43,22 +43,13 @@ MIN_SOFTMAX_SCALE = 1.0 / 256.0
 
 @dataclass(frozen=True)
 class QLinear:
-    """The QLinear counterpart of a float operator.
-
-    Attributes:
-        op_type, domain: its name.
-        inputs: its inputs, in order: a number stands for values, scale and zero point of that input; "*" for
-            those of every input; "y" for scale and zero point of the result; "=" before a number for that
-            input as it is, or its quantized values alone.
-        neutral: attributes that it does not know, and the value at which they do nothing.
-        further: attributes that the float operator does not have, with their defaults.
-    """
+    """The QLinear counterpart of a float operator."""
 
     op_type: str
-    inputs: tuple[str, ...]
+    inputs: tuple[str, ...]  # "0": value, scale, zero point; "*": of all inputs; "y": result; "=0": value
     domain: str = MICROSOFT
-    neutral: Mapping[str, object] = field(default_factory=dict)
-    further: Mapping[str, int] = field(default_factory=dict)
+    neutral: Mapping[str, object] = field(default_factory=dict)  # unknown attributes -> harmless value
+    further: Mapping[str, int] = field(default_factory=dict)  # attributes that only it has
 
 
 QLINEAR: Mapping[str, QLinear] = {
