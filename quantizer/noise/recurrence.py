@@ -1,9 +1,8 @@
-"""What recurrent operators (LSTM, GRU, RNN) make of noise: their cells are run on drawn sequences.
+"""What recurrent operators (LSTM, GRU, RNN) make of noise: onnxruntime runs each with noise and without.
 
 Their gates saturate and their states return, so that no gain for all levels and no sum over steps is right:
 bounds of the slopes (tanh at most 1, sigmoid at most 1 / 4) say that the noise of a trained LSTM grows
-without end, where it decays. The cells are small beside the rest of a planning, and their weights are known.
-So they are run on short sequences, with noise and without, and both outputs are compared.
+without end, where it decays.
 
 A profile knows how the elements of the input are spread over all samples, not where in a sequence they stood.
 Elements of normal distribution say that all steps have one level. Where they are more spread than that, the
@@ -15,15 +14,18 @@ for all does not. Of the two mistakes, an estimate that is too good is the worse
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
+import onnx_ir as ir
+import onnxruntime as ort
 
-from ...profiles.records.profile import Profile
-from ..numerics.density import ChannelDensity, Density, channel_density, density
+from ...profiles.records.profile import Profile, TensorProfile
+from ...profiles.runtime.providers import CPU, new_session, new_session_options
+from ..numerics.density import ChannelDensity, channel_density, density, signal_power
 from ..operators.graph import Graph, Node
 from ..operators.two_parts import FINER
 
@@ -32,111 +34,17 @@ Floats = npt.NDArray[np.float32]
 NORMAL_SPREAD = np.pi**2 / 8.0
 """Variance of the natural logarithm of the magnitude of normally distributed values."""
 
-DRAWS = 10_000
-"""Values from which the spread of levels is taken."""
 
+def drawn_sequences(features: ChannelDensity, shape: tuple[int, int, int]) -> Floats:
+    """Return sequences [steps, batch, features] each of whose features is spread as its density.
 
-@dataclass(frozen=True, eq=False)
-class Cell:
-    """One direction of a recurrent operator, with gates in the order of ONNX.
-
-    Attributes:
-        w: weights of the input [gates * units, features]; four gates are those of an LSTM, three of a GRU,
-            one of an RNN.
-        r: weights of the state [gates * units, units].
-        input_bias, state_bias: [gates * units].
-        reset_after: `linear_before_reset` of a GRU: the reset gate multiplies the product with the state.
-    """
-
-    w: Floats
-    r: Floats
-    input_bias: Floats
-    state_bias: Floats
-    reset_after: bool = False
-
-    def outputs(self, x: Floats, error: Floats | None = None) -> Floats:
-        """Return the state after each step for inputs [steps, batch, features].
-
-        `error` [steps, batch, units] is added to the state that the next step reads; None for 0.
-        """
-        state = (np.zeros((x.shape[1], self.r.shape[1]), np.float32),) * 2
-        make_step = _CELLS[self.r.shape[0] // self.r.shape[1]]
-        states = []
-        # One product for all steps: those of single steps take BLAS more time to begin than to compute.
-        products = (x.reshape(-1, x.shape[2]) @ self.w.T + self.input_bias).reshape(*x.shape[:2], -1)
-        for step, product in enumerate(products):
-            read = state[0] if error is None else state[0] + error[step]
-            state = make_step(self, product, read, state)
-            states.append(state[0])
-        return np.stack(states)
-
-
-_State = tuple[Floats, Floats]
-"""The state that is the output, and that of memory (LSTM)."""
-
-
-def _lstm(cell: Cell, product: Floats, read: Floats, state: _State) -> _State:
-    i, o, f, c = np.split(product + read @ cell.r.T + cell.state_bias, 4, axis=1)
-    memory = _sigmoid(f) * state[1] + _sigmoid(i) * np.tanh(c)
-    return _sigmoid(o) * np.tanh(memory), memory
-
-
-def _gru(cell: Cell, product: Floats, read: Floats, state: _State) -> _State:
-    units = cell.r.shape[1]
-    both = product[:, : 2 * units] + read @ cell.r[: 2 * units].T + cell.state_bias[: 2 * units]
-    update, reset = np.split(_sigmoid(both), 2, axis=1)
-    r, bias = cell.r[2 * units :], cell.state_bias[2 * units :]
-    returned = reset * (read @ r.T + bias) if cell.reset_after else (reset * read) @ r.T + bias
-    return (1.0 - update) * np.tanh(product[:, 2 * units :] + returned) + update * read, state[1]
-
-
-def _rnn(cell: Cell, product: Floats, read: Floats, state: _State) -> _State:
-    return np.tanh(product + read @ cell.r.T + cell.state_bias), state[1]
-
-
-_CELLS: dict[int, Callable[[Cell, Floats, Floats, _State], _State]] = {4: _lstm, 3: _gru, 1: _rnn}
-"""The step of a cell, by the number of its gates."""
-
-
-def _sigmoid(x: Floats) -> Floats:
-    return np.asarray(0.5 + 0.5 * np.tanh(0.5 * x))
-
-
-def drawn_sequences(levels: Density, shape: tuple[int, int, int], rng: np.random.Generator) -> Floats:
-    """Return sequences [steps, batch, features] whose elements are about as spread as a density.
-
-    Zeros and signs are drawn for each element. The magnitudes of the others are normal within a step, times a
-    level of each step: the logarithm of the magnitudes is as spread as in the density, and the levels have
-    the spread above that of normal values (`NORMAL_SPREAD`). Their power is that of the density.
-    """
-    # Values of the density, each drawn evenly from a bin or a point.
-    low, high = (np.append(ends, levels.points) for ends in (levels.edges[:-1], levels.edges[1:]))
-    mass = np.append(levels.mass, levels.point_mass)
-    bins = rng.choice(mass.size, DRAWS, p=mass / mass.sum())
-    values = low[bins] + (high - low)[bins] * rng.random(DRAWS)
-    nonzero = values[values != 0.0]
-    if not nonzero.size:
-        return np.zeros(shape, np.float32)
-    logs = np.log(np.abs(nonzero))
-    spread = max(float(np.var(logs)) - NORMAL_SPREAD, 0.0) / max(float(np.var(logs)), NORMAL_SPREAD)
-    relative = (logs - np.mean(logs)) * np.sqrt(spread)
-    step_levels = np.exp(rng.choice(relative, (shape[0], shape[1], 1)))
-    signs = np.where(rng.random(shape) * nonzero.size < np.count_nonzero(nonzero > 0.0), 1.0, -1.0)
-    is_nonzero = rng.random(shape) * values.size < nonzero.size
-    drawn = step_levels * np.abs(rng.standard_normal(shape)) * signs * is_nonzero
-    power = np.mean(np.square(nonzero)) / np.mean(np.exp(2.0 * relative))
-    return np.asarray(drawn * np.sqrt(power), np.float32)
-
-
-def drawn_channels(channels: ChannelDensity, shape: tuple[int, int, int], rng: np.random.Generator) -> Floats:
-    """Return sequences [steps, batch, features] each of whose features is spread as its channel.
-
-    A feature takes the quantiles of its channel, each once. Their order depends on a level of each step, as
-    far as the magnitudes within a channel are more spread than normal values (`NORMAL_SPREAD`), and on
+    A feature takes the quantiles of its density, each once. Their order depends on a level of each step, as
+    far as the magnitudes within a feature are more spread than normal values (`NORMAL_SPREAD`), and on
     chance.
     """
+    rng = np.random.default_rng(0)
     count = shape[0] * shape[1]
-    quantiles = _quantiles(channels, (np.arange(count) + 0.5) / count)
+    quantiles = _quantiles(features, (np.arange(count) + 0.5) / count)
     logs = np.log(np.abs(quantiles), where=quantiles != 0.0, out=np.full_like(quantiles, np.nan))
     several = np.count_nonzero(quantiles, axis=0) > 1
     spread = float(np.mean(np.nanvar(logs[:, several], axis=0))) if several.any() else 0.0
@@ -144,6 +52,18 @@ def drawn_channels(channels: ChannelDensity, shape: tuple[int, int, int], rng: n
     level, own = rng.standard_normal((count, 1)), rng.standard_normal(quantiles.shape)
     order = np.argsort(np.argsort(np.sqrt(shared) * level + np.sqrt(1.0 - shared) * own, axis=0), axis=0)
     return np.asarray(np.take_along_axis(quantiles, order, axis=0).reshape(shape), np.float32)
+
+
+def feature_densities(tensor: TensorProfile, count: int) -> ChannelDensity:
+    """Return the densities of the features of an input: without records of channels, all as the tensor's."""
+    channels = channel_density(tensor)
+    if channels is not None and channels.power.size == count:
+        return channels
+    whole, each = density(tensor), np.ones(count)
+    low, high = (np.append(ends, whole.points) for ends in (whole.edges[:-1], whole.edges[1:]))
+    mass = np.tile(np.append(whole.mass, whole.point_mass), (count, 1))
+    ends = tensor.minimum * each, tensor.maximum * each
+    return ChannelDensity(low, high, mass, *ends, signal_power(tensor) * each)
 
 
 def _quantiles(channels: ChannelDensity, ranks: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
@@ -172,8 +92,15 @@ def _quantiles(channels: ChannelDensity, ranks: npt.NDArray[np.float64]) -> npt.
 MAX_STEPS, BATCH = 64, 4
 """Steps of the drawn sequences, at most, and their number."""
 
+OPSET = 14
+"""Version of the operators."""
+
 INPUT_NOISE = 1e-3
 """Power of the noise over that of the input from which the gain is taken: what 8 bits leave, about."""
+
+
+STATES = ("h", "c")
+"""The inputs that are first states: the output's, and the memory's of an LSTM."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,32 +108,40 @@ class Recurrence:
     """The gains of one recurrent node; every result is noise power over signal power at its output.
 
     Attributes:
-        cells: one for each direction.
-        x: drawn inputs [steps, batch, features].
+        session: the node alone, with its weights and states as inputs.
+        feeds: its inputs: x, drawn [steps, batch, features], w, r, b, and the first states, which are 0.
         known: noise that was computed, by the method and its argument: every estimate of a plan asks anew.
     """
 
-    cells: tuple[Cell, ...]
-    x: Floats
+    session: ort.InferenceSession
+    feeds: Mapping[str, Floats]
     known: dict[tuple[str, float], float] = field(default_factory=dict, init=False, repr=False)
 
+    @property
+    def x(self) -> Floats:
+        """The drawn input."""
+        return self.feeds["x"]
+
+    def _run(self, **changed: Floats) -> list[Floats]:
+        """Return all outputs [steps, directions, batch, units], and the last state or states."""
+        return list(self.session.run(None, {**self.feeds, **changed}))
+
     @cached_property
-    def _signals(self) -> tuple[Floats, ...]:
-        return tuple(cell.outputs(self.x) for cell in self.cells)
+    def _output(self) -> Floats:
+        return self._run()[0]
 
     @cached_property
     def signal(self) -> float:
         """Power of the output."""
-        return _power(*self._signals)
+        return _power(self._output)
 
-    def _lost(self, outputs: Callable[[Cell], Floats]) -> float:
-        errors = (outputs(cell) - clean for cell, clean in zip(self.cells, self._signals, strict=True))
-        return _power(*errors) / self.signal
+    def _lost(self, **changed: Floats) -> float:
+        return _power(self._run(**changed)[0] - self._output) / self.signal
 
-    def _known_lost(self, method: str, argument: float, outputs: Callable[[Cell], Floats]) -> float:
-        """Return the noise of outputs that follow from a method's argument, computed once."""
+    def _known_lost(self, method: str, argument: float, lost: Callable[[], float]) -> float:
+        """Return the noise that follows from a method's argument, computed once."""
         if (method, argument) not in self.known:
-            self.known[method, argument] = self._lost(outputs)
+            self.known[method, argument] = lost()
         return self.known[method, argument]
 
     @cached_property
@@ -218,19 +153,15 @@ class Recurrence:
         """
         power = INPUT_NOISE * _power(self.x)
         in_steps, lasting = (_noise((steps, *self.x.shape[1:]), power) for steps in (len(self.x), 1))
-        of_both = self.of_error(in_steps) * self.of_error(lasting)
-        return float(np.sqrt(of_both)) / power
+        return float(np.sqrt(self.of_error(in_steps) * self.of_error(lasting))) / power
 
     def of_error(self, error: Floats) -> float:
         """Return the noise of an error that is added to the input."""
-        noisy = self.x + error
-        return self._lost(lambda cell: cell.outputs(noisy))
+        return self._lost(x=self.x + error)
 
     def of_rounding(self, step: float) -> float:
         """Return the noise of rounding the input to multiples of `step`."""
-        return self._known_lost(
-            "rounding", step, lambda cell: cell.outputs(self.x + (_rounded(self.x, step) - self.x))
-        )
+        return self._known_lost("rounding", step, lambda: self._lost(x=_rounded(self.x, step)))
 
     def of_scales(self, scales: Floats, step: float, rounded: Callable[[Floats], Floats]) -> float:
         """Return the noise of rounding the input and its weight, with its channels divided by scales.
@@ -238,47 +169,55 @@ class Recurrence:
         The weight is multiplied by `scales`, one for each feature; the divided input is rounded to multiples
         of `step`; `rounded` returns a weight [gates * units, features] as quantized.
         """
-        noisy = _rounded(self.x, scales * step)
-        return self._lost(lambda cell: replace(cell, w=rounded(cell.w * scales) / scales).outputs(noisy))
+        w = np.stack([rounded(own * scales) for own in self.feeds["w"]]) / scales
+        return self._lost(x=_rounded(self.x, scales * step), w=w)
 
     def of_two_parts(self, scales: Floats, step: float, rounded: Callable[[Floats], Floats]) -> float:
         """Return the noise of `of_scales` for an input in two parts; the first is rounded to `step`."""
         high, finer = _rounded(self.x, scales * step), scales / np.float32(FINER)
         parts = np.concatenate([high, _rounded(self.x - high, finer * step)], axis=2)
-
-        def outputs(cell: Cell) -> Floats:
-            w = rounded(np.concatenate([cell.w * scales, cell.w * finer], axis=1))
-            return replace(cell, w=w / np.concatenate([scales, finer])).outputs(parts)
-
-        return self._lost(outputs)
+        both = np.concatenate([scales, finer])
+        w = np.stack([rounded(np.concatenate([own, own], axis=1) * both) for own in self.feeds["w"]]) / both
+        return self._lost(x=parts, w=w)
 
     def of_state(self, power: float) -> float:
         """Return the noise from noise of this power in the state that the next step reads."""
+        return self._known_lost("state", power, lambda: self._lost_by_states(power))
 
-        def outputs(cell: Cell) -> Floats:
-            return cell.outputs(self.x, _noise((*self.x.shape[:2], cell.r.shape[1]), power))
+    def _lost_by_states(self, power: float) -> float:
+        """Run single steps, with and without noise in the state that each reads."""
+        steps, directions, *of_step = self._output.shape
+        error = np.repeat(_noise((steps, 1, *of_step), power), directions, axis=1)
+        return _power(self._by_steps(error) - self._by_steps(np.zeros_like(error))) / self.signal
 
-        return self._known_lost("state", power, outputs)
+    def _by_steps(self, error: Floats) -> Floats:
+        """Return the outputs of single steps, with an error added to the state that each reads."""
+        states = {name: self.feeds[name] for name in STATES if name in self.feeds}
+        outputs = []
+        for x, added in zip(self.x, error, strict=True):
+            states["h"] = states["h"] + added
+            output, *last = self._run(x=x[None], **states)
+            states = dict(zip(STATES, last, strict=False))
+            outputs.append(output[0])
+        return np.stack(outputs)
 
     def of_input_weight(self, error: float) -> float:
         """Return the noise of an error of W, its square over that of W."""
-        return self._known_lost(
-            "input weight", error, lambda cell: replace(cell, w=_with_error(cell.w, error)).outputs(self.x)
-        )
+        w = self.feeds["w"]
+        return self._known_lost("input weight", error, lambda: self._lost(w=_with_error(w, error)))
 
     def of_state_weight(self, error: float) -> float:
         """Return the noise of an error of R, its square over that of R."""
-        return self._known_lost(
-            "state weight", error, lambda cell: replace(cell, r=_with_error(cell.r, error)).outputs(self.x)
-        )
+        r = self.feeds["r"]
+        return self._known_lost("state weight", error, lambda: self._lost(r=_with_error(r, error)))
 
 
 def _rounded(values: Floats, step: float | Floats) -> Floats:
     return np.asarray(np.rint(values / step) * step, np.float32)
 
 
-def _power(*arrays: Floats) -> float:
-    return float(np.mean([np.mean(np.square(array, dtype=np.float64)) for array in arrays]))
+def _power(array: Floats) -> float:
+    return float(np.mean(np.square(array, dtype=np.float64)))
 
 
 def _noise(shape: tuple[int, ...], power: float) -> Floats:
@@ -294,29 +233,38 @@ def _with_error(weight: Floats, error: float) -> Floats:
 def recurrence_of(node: Node, graph: Graph, profile: Profile) -> Recurrence | None:
     """Return the gains of a recurrent node; None if its weights or its input are not known.
 
-    Peepholes, initial states and unusual activation functions are ignored.
+    Peepholes and initial states are ignored.
     """
     source = profile.get(node.input(0))
     w, r, bias = (_constant(node, index, graph) for index in (1, 2, 3))
     if w is None or r is None or not w.any() or source is None or not source.histogram.total:
         return None
-    if bias is None:
-        bias = np.zeros((r.shape[0], 2 * r.shape[1]), np.float32)
-    reset_after = bool(node.attributes.get_int("linear_before_reset", 0))
-    half = r.shape[1]
-    cells = tuple(Cell(w[i], r[i], bias[i, :half], bias[i, half:], reset_after) for i in range(len(w)))
+    directions, gates, units = r.shape
     steps = min(source.shape[0] if source.shape and source.shape[0] else MAX_STEPS, MAX_STEPS)
-    rng = np.random.default_rng(0)
-    shape = (steps, BATCH, w.shape[2])
-    channels = channel_density(source)
-    if channels is None or channels.power.size != w.shape[2]:
-        x = drawn_sequences(density(source), shape, rng)
-    else:
-        x = drawn_channels(channels, shape, rng)
-    recurrence = Recurrence(cells, x)
+    x = drawn_sequences(feature_densities(source, w.shape[2]), (steps, BATCH, w.shape[2]))
+    feeds = {"x": x, "w": w, "r": r}
+    feeds["b"] = np.zeros((directions, 2 * gates), np.float32) if bias is None else bias
+    feeds |= dict.fromkeys(
+        STATES[: 1 + (node.op_type == "LSTM")], np.zeros((directions, BATCH, units), np.float32)
+    )
+    recurrence = Recurrence(_session_of(node, list(feeds)), feeds)
     return recurrence if x.any() and recurrence.signal > 0.0 else None
 
 
 def _constant(node: Node, index: int, graph: Graph) -> Floats | None:
     constant = graph.constant(node.input(index))
     return None if constant is None else constant.astype(np.float32)
+
+
+def _session_of(node: Node, names: list[str]) -> ort.InferenceSession:
+    """Return a session of a recurrent node alone, all whose inputs are the graph's."""
+    inputs = [ir.Value(name=name, type=ir.TensorType(ir.DataType.FLOAT)) for name in names]
+    read = [*inputs[:4], None, *inputs[4:]]  # without the lengths of sequences
+    alone = ir.Node("", node.op_type, read, node.attributes.values(), num_outputs=len(names) - 3)
+    for place, value in enumerate(alone.outputs):
+        value.name, value.type = f"y{place}", ir.TensorType(ir.DataType.FLOAT)
+    graph = ir.Graph(inputs, alone.outputs, nodes=[alone], opset_imports={"": OPSET})
+    options = new_session_options()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    model = ir.to_proto(ir.Model(graph, ir_version=8))
+    return new_session(model.SerializeToString(), options, CPU)
