@@ -470,7 +470,7 @@ def _judge_and_fix(task: _Task) -> QuantizeResult:
     words = " ".join(fix.options)
     fixed = _attempt(task, with_settings(task.recipe, fix.settings, "fix"), check_speed or fix.check_speed)
     cause = _cause_in_input(fixed.measured.verdict, task.profile)
-    worst = "" if verdict.worst is None else f": {verdict.worst.text}"
+    worst = "" if verdict.worst is None else f": {verdict.worst.whole_text}"
     before = Finding(Code.FALLBACK_TAKEN, f"as planned the model is {verdict.grade}{worst}", words)
     instead = () if options.fix == "auto" else (before,)
     findings = gravest_first([*fixed.measured.verdict.findings, *cause, CHOSEN_ON_HELD_OUT, *instead])

@@ -74,7 +74,7 @@ from .gates import (
     timed_where_it_runs,
     truth_doubts,
 )
-from .grades import Decision, OutputGrade, decision_of, output_grades
+from .grades import Decision, decision_of, output_grades
 from .latency import Latency, Run, measure
 from .metrics.classification import labelled_rows
 from .metrics.intervals import paired_interval, rows_to_show
@@ -83,7 +83,7 @@ from .metrics.score import MetricRequest, Score, ScoreRun, open_metric, reads_tr
 from .metrics.score_shift import Rows, ScoreShift, shift_of_rows
 from .metrics.truth import Labels, load_labels
 from .options import EvaluationOptions, Gate
-from .output_shift import JudgedSamples
+from .output_shift import JudgedSamples, OutputShift
 from .runtimes import ExecutionPlace, Inputs, Session, as_programs_run, open_session, place_of, run
 from .tokens import (
     StateMemory,
@@ -182,7 +182,7 @@ class Evaluation(Presented):
     score_shift: ScoreShift | None = None
     input_ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict, metadata=NOT_IN_JSON)
     states: frozenset[str] = field(default=frozenset(), metadata=NOT_IN_JSON)
-    grades: tuple[OutputGrade, ...] = field(default=(), metadata=NOT_IN_JSON)
+    grades: tuple[OutputShift, ...] = field(default=(), metadata=NOT_IN_JSON)
     digests: tuple[tuple[int, ...], ...] = field(default=(), metadata=NOT_IN_JSON)
     sequences: tuple[int, ...] = field(default=(), metadata=NOT_IN_JSON)
     rows: int = 0
@@ -571,7 +571,7 @@ def evaluate(
 
     # What the outputs amount to.
     outputs = tuple(one.result(name) for name, one in sums.items())
-    grades = tuple[OutputGrade, ...]()
+    grades = tuple[OutputShift, ...]()
     if judged is not None and limits is not None:
         grades = output_grades(outputs, limits, judged.shifts(limits))
     cut = samples == measuring.limit or (before is not None and before.position is not None)

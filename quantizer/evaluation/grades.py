@@ -20,43 +20,32 @@ it is wider, or there is no score        the worst output decides; with a measur
                                          beyond chance and outputs up to `DOUBTED` times their limits off
                                          at worst
 =======================================  ====================================================================
-
-Where an output was not judged in its unit, as in a comparison that knows nothing of its meaning, its SQNR
-counts (DECISIONS.md, 40).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import inf, isfinite, isnan, log10
+from math import inf, isfinite, log10
 from typing import Literal
 
 import numpy as np
 
 from ...profiles.base.conversion import OutputKind
 from ...profiles.base.json_values import NOT_IN_JSON
-from ...profiles.base.presentation import deciding_digits
 from ...profiles.base.tuned import tuned
 from ..noise.output_limits import WORDS, NoiseLimits
-from ..plan.plan import SAME_DB
 from .accuracy import Accuracy
 from .compare import Agreement, OutputResult
 from .metrics.score import Score
 from .output_faults import LEAST_SCORE
-from .output_shift import FAIR, SAME_GOOD, OutputShift, shows_same
-
-Grade = Literal["good", "fair", "poor", "none"]
+from .output_shift import FAIR, SAME_GOOD, SCORES_DB, Grade, Measure, OutputShift, shows_same
 
 ORDER: Mapping[Grade, int] = {"good": 0, "fair": 1, "none": 2, "poor": 3}
 
 MEASURED_DB: Mapping[OutputKind, float] = {"decision": 3.0, "embedding": 3.0, "signal": -3.0}
 """What a measured SQNR needs more than an estimated one: estimates of decisions are 3 dB too careful in the
 median, those of signals 2 to 3 dB too good (`noise.output_limits`)."""
-
-SCORES_DB = 15.0
-"""SQNR that each group of channels of detections needs: a detector with scores of 15 to 17 dB lost no boxes,
-one with 0.2 nearly all, and over all channels, boxes included, they have 43, 35 and 33 dB."""
 
 FAIR_DB = 6.0
 """dB below what is needed within which an output is fair: twice the error."""
@@ -93,87 +82,6 @@ DOUBTED = tuned(
 """Times its limit that an output may be off and be fair, where a score shows no loss and cannot decide."""
 
 
-@dataclass(frozen=True)
-class OutputGrade:
-    """How good one output is.
-
-    Attributes:
-        output: its name.
-        kind: what it is, in words; "" of one that is not float.
-        sqnr: in dB; of detections that of the worst group of channels; None where nothing could be compared.
-        needed: dB from which on it is good.
-        agreement: share of equal answers, where the largest value of the output is one.
-        grade: by these.
-        other_lengths: samples on which it has another length than float's, compared on their common part.
-        figures: what was measured in the unit of the output, and what is wanted; "" where it was not.
-        sequences: share of sequences of which all answers are equal; None without sequences.
-        destroyed: whether it is beyond doubt worth nothing: broken, `DESTROYED` times its limit off, or poor
-            with more noise than signal.
-        decibels: the SQNR with its interval, in words; "" where it has none.
-        alike: how many answers and sequences are the same, in words.
-    """
-
-    output: str
-    kind: str
-    sqnr: float | None
-    needed: float
-    agreement: float | None
-    grade: Grade
-    other_lengths: int = 0
-    figures: str = ""
-    sequences: float | None = None
-    destroyed: bool = False
-    decibels: str = field(default="", metadata=NOT_IN_JSON)
-    alike: str = field(default="", metadata=NOT_IN_JSON)
-
-    @property
-    def margin(self) -> float:
-        """DB above the needed SQNR; below 0 for an output that is not good by its SQNR."""
-        return -inf if self.sqnr is None else self.sqnr - self.needed
-
-    @property
-    def is_doubted(self) -> bool:
-        """Whether a score that shows no loss makes it doubtful that this output is poor."""
-        return self.margin >= -20.0 * log10(DOUBTED)
-
-    @property
-    def is_same(self) -> bool:
-        """Whether nothing differs but the last bits of a float; without an SQNR, no answer differs."""
-        if self.sqnr is None:
-            return self.agreement == 1.0 and not self.other_lengths
-        return self.sqnr >= SAME_DB
-
-    @property
-    def _decibels(self) -> str:
-        return "no difference" if self.is_same else self.decibels or f"{self.sqnr:.1f} dB"
-
-    @property
-    def measured(self) -> str:
-        """Return the measured figure alone, and the SQNR."""
-        decibels = "" if self.sqnr is None else self._decibels
-        figure = self.figures.partition(" (wanted")[0]
-        return ", ".join(filter(None, [figure, "" if decibels in figure else decibels]))
-
-    @property
-    def text(self) -> str:
-        """Return the measured figure, and the needed one."""
-        if self.figures:
-            known = self.sqnr is not None and isfinite(self.sqnr) and " dB" not in self.figures
-            measured = ", ".join(filter(None, [self.figures, self._decibels if known else "", self.alike]))
-            return f"output '{self.output}': {measured}"
-        count = self.other_lengths
-        lengths = f", of another length on {count} sample{'s'[: count != 1]}" if count else ""
-        if not self.kind and self.agreement is not None:
-            return f"output '{self.output}': {100 * self.agreement:.1f} % of the elements the same{lengths}"
-        if self.sqnr is None:
-            return f"output '{self.output}': has nothing in common with the float model's, or nothing finite"
-        same = "" if self.agreement is None else f", {100 * self.agreement:.1f} % of the answers the same"
-        shown, needed = deciding_digits(self.sqnr, self.needed, (1, 0), is_least=True)
-        measured = "no difference" if self.is_same else f"signal-to-noise {shown} dB"
-        where = " in its worst channels" if self.kind == WORDS["detections"] else ""
-        return f"output '{self.output}': {measured}{where} (wanted: {needed}){same}{lengths}"
-
-
 def needed_sqnr(limits: NoiseLimits) -> dict[str, float]:
     """Return the SQNR in dB, over its power, that makes each output good as measured. Inputs of the next run
     (states) are left out if there is another output."""
@@ -192,99 +100,51 @@ def _needed(limits: NoiseLimits, name: str) -> float:
 
 
 def output_grades(
-    results: Iterable[OutputResult], limits: NoiseLimits, shifts: Iterable[OutputShift] = ()
-) -> tuple[OutputGrade, ...]:
-    """Return the grades of the outputs that were compared and are no states, the worst first.
+    results: Iterable[OutputResult], limits: NoiseLimits, shifts: Iterable[OutputShift]
+) -> tuple[OutputShift, ...]:
+    """Return the graded outputs, the worst first: those with a kind, or a fault, and no states.
 
-    Outputs that are not float have no SQNR, and count only if no output is float. `shifts` are distances from
-    float in the output's unit, if it was judged so.
+    Integers that are nothing else count only if no output is float.
     """
-    needed, results = needed_sqnr(limits), list(results)
-    in_unit = {shift.output: shift for shift in shifts}
+    results, in_unit = list(results), {shift.output: shift for shift in shifts}
     only_integers = not any(result.is_float for result in results)
     graded = []
     for result in results:
-        kind, shift = limits.kinds.get(result.name, "values"), in_unit.get(result.name)
-        if shift is not None and (shift.fault or result.name in needed):
-            graded.append(_grade_in_unit(result, kind, shift))
-        elif result.is_float and result.name in needed:
-            graded.append(_output_grade(result, kind, float(needed[result.name])))
-        elif only_integers and result.agreement is not None:
-            graded.append(_integer_grade(result, result.agreement))
-    return tuple(sorted(graded, key=lambda grade: (-ORDER[grade.grade], grade.margin)))
+        shift = in_unit.get(result.name)
+        if shift is not None and (shift.fault or result.name in limits.kinds):
+            graded.append(_graded(shift, result, limits.kinds.get(result.name, "values")))
+        elif only_integers and (same := result.agreement) is not None:
+            count = result.shape_mismatches
+            lengths = f"of another length on {count} sample{'s'[: count != 1]}" if count else ""
+            shift = OutputShift(result.name, Measure.NONE, 0.0, 1.0, None, answers=same, aside=lengths)
+            graded.append(replace(shift, grade=_at_best("none", same)))
+    return tuple(sorted(graded, key=lambda one: (-ORDER[one.grade], one.margin)))
 
 
-def _grade_in_unit(result: OutputResult, kind: OutputKind, shift: OutputShift) -> OutputGrade:
-    """Return the grade of an output by its figure, and by equal answers where these show more."""
-    answers, sequences = shift.answers, shift.sequences
+def _graded(shift: OutputShift, result: OutputResult, kind: OutputKind) -> OutputShift:
+    """Return an output graded by its figure, and by equal answers where these show more."""
     grade: Grade = "good" if shift.excess <= 1.0 else "fair" if shift.excess <= FAIR else "poor"
     if shift.incomparable and not shift.fault:
         grade = "none"
-    else:
-        if not shift.fault and (isnan(shift.sqnr) or shift.sqnr > 0.0):
-            grade = _at_best(grade, answers)
-        if shift.changes:
-            grade = max(grade, "fair", key=lambda one: ORDER[one])
-    sqnr = None if isnan(shift.sqnr) else shift.sqnr
-    needed = 0.0 if sqnr is None or shift.ratio == 0.0 else sqnr + 20.0 * log10(min(shift.ratio, 1e9))
+    if not shift.fault and (shift.sqnr is None or shift.sqnr > 0.0):
+        grade = _at_best(grade, shift.answers)
+    if shift.changes:
+        grade = max(grade, "fair", key=ORDER.__getitem__)
+    shift = replace(shift, kind=WORDS[kind])
     if kind == "detections" and result.channels is not None and grade in ("good", "fair"):
         groups = [group for group in result.channels.groups if group.difference.max_abs_value >= LEAST_SCORE]
         worst = min((group.difference.sqnr for group in groups), default=inf)
         if worst < SCORES_DB:
-            sqnr, needed = worst, SCORES_DB
-            grade = max(grade, graded(worst, SCORES_DB, None), key=lambda one: ORDER[one])
-    return OutputGrade(
-        result.name,
-        WORDS[kind],
-        sqnr,
-        needed,
-        None if answers is None else answers.ratio,
-        grade,
-        result.shape_mismatches,
-        shift.figures,
-        None if sequences is None else sequences.ratio,
-        destroyed=shift.is_destroyed or (grade == "poor" and sqnr is not None and sqnr <= 0.0),
-        decibels=shift.decibels if sqnr == shift.sqnr else "",
-        alike=shift.alike,
-    )
+            shift = replace(shift, worst_group=worst)
+            grade = max(grade, "fair" if worst >= SCORES_DB - FAIR_DB else "poor", key=ORDER.__getitem__)
+    return replace(shift, grade=grade)
 
 
 def _at_best(grade: Grade, same: Agreement | None) -> Grade:
     """Return the better of a grade and that of equal answers; few, or very different ones, show nothing."""
     if same is None or not shows_same(same):
         return grade
-    return min(grade, "good" if same.ratio >= SAME_GOOD else "fair", key=lambda one: ORDER[one])
-
-
-def _output_grade(result: OutputResult, kind: OutputKind, needed: float) -> OutputGrade:
-    sqnr = None if result.difference is None else result.difference.sqnr
-    if sqnr is not None and kind == "detections" and result.channels is not None:
-        groups = [group.difference for group in result.channels.groups]
-        sqnr = min([sqnr, *(group.sqnr for group in groups if group.max_abs_value >= LEAST_SCORE)])
-    same = result.agreement if result.agreement and result.agreement.kind == "top-1" else None
-    share = None if same is None else same.ratio
-    grade = graded(sqnr, needed, same)
-    return OutputGrade(result.name, WORDS[kind], sqnr, needed, share, grade, result.shape_mismatches)
-
-
-def _integer_grade(result: OutputResult, same: Agreement) -> OutputGrade:
-    """Return the grade of tokens or classes; "none" where many differ, which need not be worse ones."""
-    grade: Grade = "none"
-    if shows_same(same):
-        grade = "good" if same.ratio >= SAME_GOOD else "fair"
-    return OutputGrade(result.name, "", None, 0.0, same.ratio, grade, result.shape_mismatches)
-
-
-def graded(sqnr: float | None, needed: float, same: Agreement | None) -> Grade:
-    """Return the grade of an output by its SQNR, or by equal answers if they show more.
-
-    SQNR is in dB, None if nothing could be compared. An output is good from `needed` dB on.
-    """
-    grade: Grade = "poor"
-    if sqnr is not None and sqnr >= needed - FAIR_DB:
-        grade = "good" if sqnr >= needed else "fair"
-    # Without any signal left all answers may be the same.
-    return _at_best(grade, same) if sqnr is not None and sqnr > 0.0 else grade
+    return min(grade, "good" if same.ratio >= SAME_GOOD else "fair", key=ORDER.__getitem__)
 
 
 @dataclass(frozen=True)
@@ -319,7 +179,7 @@ def drop_grade(drop: Accuracy | Score) -> Grade:
     return "none"
 
 
-def decision_of(outputs: Sequence[OutputGrade], drop: Accuracy | Score | None, scored: str = "") -> Decision:
+def decision_of(outputs: Sequence[OutputShift], drop: Accuracy | Score | None, scored: str = "") -> Decision:
     """Return the grade of a model, and its source: labels or a metric if known, else the worst output.
 
     A destroyed output always decides. The score covers only the output `scored`, or all if that is "".
@@ -328,7 +188,7 @@ def decision_of(outputs: Sequence[OutputGrade], drop: Accuracy | Score | None, s
     if drop is None:
         return Decision(worst, "outputs" if outputs else "", worst)
     for output in outputs:
-        if output.destroyed:
+        if output.is_destroyed:
             overruled = f"output '{output.output}' is worth nothing, whatever the score is"
             return Decision("poor", "outputs", worst, overruled=overruled)
     read = [output for output in outputs if not scored or output.output == scored]
@@ -341,7 +201,7 @@ def decision_of(outputs: Sequence[OutputGrade], drop: Accuracy | Score | None, s
     return replace(decision, outputs=worst)
 
 
-def _decision_by_score(outputs: Sequence[OutputGrade], drop: Accuracy | Score) -> Decision:
+def _decision_by_score(outputs: Sequence[OutputShift], drop: Accuracy | Score) -> Decision:
     """Return the grade of the outputs that a score reads, and the deciding figure."""
     worst: Grade = max((o.grade for o in outputs), key=lambda grade: ORDER[grade], default="none")
     shown = drop_grade(drop)
@@ -351,6 +211,7 @@ def _decision_by_score(outputs: Sequence[OutputGrade], drop: Accuracy | Score) -
     if drop.drop > FAIR * WANTED_DROP and worst in ("good", "none"):
         return Decision("fair", "score", worst)
     shows_no_loss = drop.drop <= WANTED_DROP and drop.drop_low <= 0.0 and isfinite(drop.drop_high)
-    if worst == "poor" and shows_no_loss and all(o.is_doubted for o in outputs if o.grade == "poor"):
+    least = min((output.margin for output in outputs if output.grade == "poor"), default=inf)
+    if worst == "poor" and shows_no_loss and least >= -20.0 * log10(DOUBTED):
         return Decision("fair", "outputs", worst)
     return Decision(worst, "outputs" if outputs else "", worst)

@@ -29,11 +29,12 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property, partial
 from itertools import combinations
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from ...profiles.base.json_values import NOT_IN_JSON
 from ...profiles.base.presentation import deciding_digits
 from ...profiles.base.tuned import tuned
 from ...profiles.records.channel_statistics import Channels
@@ -92,6 +93,12 @@ WORST_COLUMN, MOST_ERROR = 5.0, 0.25
 FEWEST_ROWS, MOST_ROWS = 6, 256
 """Rows of an embedding whose pairs are compared: fewer say nothing, more nothing new."""
 
+SCORES_DB = 15.0
+"""SQNR that each group of channels of detections needs: a detector with scores of 15 to 17 dB lost no boxes,
+one with 0.2 nearly all, and over all channels, boxes included, they have 43, 35 and 33 dB."""
+
+Grade = Literal["good", "fair", "poor", "none"]
+
 OTHER_LENGTH = "it has another length than the float model's"
 EMPTY = "it is empty in both models on these samples, give others to judge it"
 
@@ -110,24 +117,25 @@ class Measure(StrEnum):
 
 @dataclass(frozen=True)
 class OutputShift:
-    """How far one output is from float.
+    """How far one output is from float: `value` in its unit, good up to `limit`.
 
     Attributes:
-        output: its name.
-        measure: what `value` is; "fault" of a faulty output that has no figure, as of integers; "nothing" of
-            one that cannot be compared sample by sample.
-        value: the figure, 0 for equal outputs; infinite where quantized values are not finite.
-        limit: above which the output is too far off.
-        sqnr: of all its elements, in dB; NaN where it cannot be compared.
+        measure: the unit; "fault" of a faulty output without a figure, "nothing" where there is none.
+        value: 0 for equal outputs; infinite where quantized values are not finite.
+        sqnr: of all its elements, in dB; None where it cannot be compared.
         fault: what is broken in it, "" for nothing: values that are not finite, another shape, a dead column.
         typical, worst: of measure "error of columns", of the median column and of the one with the largest
             error; `value` is that of the two which is further from what it may be, as one of `typical`.
         columns: how many there are of these.
-        answers: how often the largest column is the same, of rows that are no padding; None where it is no
-            answer.
+        answers: how often the largest column, or the element of integers, is the same, of rows that are no
+            padding; None where it is no answer.
         sequences: how often all answers of a sequence are; None where there are no sequences.
-        aside: in words, how often answers are the same that nothing shows to be read so; they are not judged.
         incomparable: why it cannot be compared sample by sample, "" where it can.
+        kind: what it is, in words; "" of one that is not float.
+        worst_group: SQNR of the worst group of channels of detections, in dB, where that is less than they
+            need; else None.
+        grade: by all of these.
+        aside: in words, how often answers are the same that nothing shows to be read so; they are not judged.
         powers: of signal and noise in each sample, of one sample in each of its rows.
     """
 
@@ -135,21 +143,24 @@ class OutputShift:
     measure: Measure
     value: float
     limit: float
-    sqnr: float
+    sqnr: float | None
     fault: str = ""
     typical: float = 0.0
     worst: float = 0.0
     columns: int = 0
     answers: Agreement | None = None
     sequences: Agreement | None = None
-    aside: str = ""
     incomparable: str = ""
-    powers: tuple[tuple[float, float], ...] = ()
+    kind: str = ""
+    worst_group: float | None = None
+    grade: Grade = "none"
+    aside: str = field(default="", metadata=NOT_IN_JSON)
+    powers: tuple[tuple[float, float], ...] = field(default=(), metadata=NOT_IN_JSON)
 
     @cached_property
     def decibels(self) -> str:
         """The SQNR with its 95 % interval on other samples, or "" if there is none."""
-        if not math.isfinite(self.sqnr):
+        if self.sqnr is None or not math.isfinite(self.sqnr):
             return ""
         if self.sqnr >= SAME_DB:
             return "no difference"
@@ -186,14 +197,39 @@ class OutputShift:
         return self.value / self.limit
 
     @property
+    def deciding_sqnr(self) -> float | None:
+        """SQNR in dB; of detections whose scores lack some, that of the worst group of channels."""
+        return self.sqnr if self.worst_group is None else self.worst_group
+
+    @property
+    def needed(self) -> float:
+        """`deciding_sqnr` from which on it is good, in dB."""
+        if self.worst_group is not None:
+            return SCORES_DB
+        known = self.sqnr is not None and self.ratio > 0.0
+        return self.sqnr + 20.0 * math.log10(min(self.ratio, 1e9)) if self.sqnr is not None and known else 0.0
+
+    @property
+    def margin(self) -> float:
+        """DB above the needed SQNR; below 0 for an output that is not good by its SQNR."""
+        return -math.inf if self.deciding_sqnr is None else self.deciding_sqnr - self.needed
+
+    @property
+    def is_same(self) -> bool:
+        """Whether nothing differs but the last bits of a float; without an SQNR, no answer differs."""
+        if self.deciding_sqnr is None:
+            return self.answers is not None and self.answers.ratio == 1.0
+        return self.deciding_sqnr >= SAME_DB
+
+    @property
     def is_destroyed(self) -> bool:
-        """Whether it is beyond doubt worth nothing: broken, `DESTROYED` times its limit off, or all noise."""
+        """Whether it is surely worth nothing: broken, `DESTROYED` times its limit off, or more noise than
+        signal and poor."""
         if self.fault or self.incomparable:
             return bool(self.fault)
-        is_noise = self.sqnr <= 0.0
-        if self.answers is not None and shows_same(self.answers) and not is_noise:
-            return False
-        return self.excess >= DESTROYED or (is_noise and self.excess > FAIR)
+        if self.grade == "poor" and self.deciding_sqnr is not None and self.deciding_sqnr <= 0.0:
+            return True
+        return self.excess >= DESTROYED and not (self.answers is not None and shows_same(self.answers))
 
     @property
     def figures(self) -> str:
@@ -205,6 +241,8 @@ class OutputShift:
         if self.incomparable:
             return f"{self.incomparable}: it cannot be compared sample by sample, and has no decibels"
         match self.measure:
+            case Measure.NONE if self.answers is not None:
+                return f"{100 * self.answers.ratio:.1f} % of the elements the same"
             case Measure.NOISE:
                 sqnr, wanted = (-20.0 * math.log10(max(x, 1e-15)) for x in (self.value, self.limit))
                 if sqnr >= 300.0:
@@ -219,16 +257,13 @@ class OutputShift:
             case Measure.COLUMNS:
                 typical, limit = _percents(self.typical, self.limit)
                 return f"typical error {typical} (wanted: {limit})"
-            case Measure.MOVED:
-                what = "of the probability moves"
             case Measure.ANSWERS:
                 chance = 0.0 if self.answers is None else 1.0 / self.answers.total  # one more is let pass
                 changed = self.value if self.answers is None else 1.0 - self.answers.ratio
                 value, limit = _percents(changed, self.limit + chance)
                 return f"{value} of the answers change (wanted: {limit})"
-            case _:
-                what = "noise of cosines"
         value, limit = _percents(self.value, self.limit)
+        what = "of the probability moves" if self.measure is Measure.MOVED else "noise of cosines"
         return f"{value} {what} (wanted: {limit})"
 
     @property
@@ -241,6 +276,8 @@ class OutputShift:
     @property
     def alike(self) -> str:
         """Return how many answers, and whole sequences, are the same; "" without any."""
+        if self.measure is Measure.NONE:
+            return self.aside
         shares = {"answers": self.answers, "sequences": self.sequences}
         equal = [f"{_equal(one)} of the {of}" for of, one in shares.items() if one is not None]
         wanted = f" (wanted: {100 * SAME_GOOD:g} %)" if self.changes and self.excess <= 1.0 else ""
@@ -249,15 +286,37 @@ class OutputShift:
     @property
     def measured(self) -> str:
         """Return the figures, the decibels where these are another one, and the answers if some change."""
-        is_told = self.measure is Measure.NOISE or self.fault or self.incomparable or self.sqnr >= SAME_DB
+        is_same = self.sqnr is not None and self.sqnr >= SAME_DB
+        is_told = self.measure is Measure.NOISE or self.fault or self.incomparable or is_same
         all_same = self.answers is not None and self.answers.same == self.answers.total
         alike = "" if self.fault or self.incomparable or all_same else self.alike
         return ", ".join(filter(None, [self.figures, "" if is_told else self.decibels, alike]))
 
     @property
     def text(self) -> str:
-        """Return the same with the output's name."""
+        """Return the figures with the output's name."""
         return f"output '{self.output}': {self.figures}"
+
+    @property
+    def brief(self) -> str:
+        """Return the measured figure alone, and the decibels."""
+        decibels = "" if self.deciding_sqnr is None else self._deciding_decibels
+        figure = self.figures.partition(" (wanted")[0]
+        return ", ".join(filter(None, [figure, "" if decibels in figure else decibels]))
+
+    @property
+    def whole_text(self) -> str:
+        """Return the text with the decibels where these are another figure, and all answers."""
+        known = self.deciding_sqnr is not None and math.isfinite(self.deciding_sqnr)
+        decibels = self._deciding_decibels if known and " dB" not in self.figures else ""
+        return ", ".join(filter(None, [self.text, decibels, self.alike]))
+
+    @property
+    def _deciding_decibels(self) -> str:
+        if self.is_same:
+            return "no difference"
+        interval = self.decibels if self.deciding_sqnr == self.sqnr else ""
+        return interval or f"{self.deciding_sqnr:.1f} dB"
 
 
 def shows_same(answers: Agreement) -> bool:
@@ -456,7 +515,7 @@ class JudgedSamples:
 
 def _without_figure(name: str, measure: Measure, *, fault: str, incomparable: str = "") -> OutputShift:
     value = math.inf if fault else 0.0
-    return OutputShift(name, measure, value, 1.0, math.nan, fault, incomparable=incomparable)
+    return OutputShift(name, measure, value, 1.0, None, fault, incomparable=incomparable)
 
 
 def _fault(
@@ -659,7 +718,7 @@ def _index_shift(name: str, values: _Values, part: _Values, limits: NoiseLimits)
     """Return how many answers change, of indices; one is chance."""
     same = np.concatenate([(f == q).reshape(-1) for f, q in zip(part.floats, part.quantized, strict=True)])
     changed = max(0, same.size - int(same.sum()) - 1) / same.size
-    shift = OutputShift(name, Measure.ANSWERS, changed, MOST_MOVED, math.nan)
+    shift = OutputShift(name, Measure.ANSWERS, changed, MOST_MOVED, None)
     return _with_answers(shift, *_agreements(same, part.lengths), are_frames=values.are_frames)
 
 

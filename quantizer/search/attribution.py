@@ -25,10 +25,9 @@ from ...profiles.base.findings import Code, Finding
 from ...profiles.runtime.providers import CPU
 from ...profiles.runtime.states import model_samples
 from ...profiles.samples.objects import DataLike
-from ..evaluation.grades import SCORES_DB
 from ..evaluation.metrics.metric import Outputs
 from ..evaluation.metrics.relative import noise_share
-from ..evaluation.output_shift import output_shifts
+from ..evaluation.output_shift import SCORES_DB, output_shifts
 from ..evaluation.runtimes import open_model, open_session
 from ..lowering.lower import lower
 from ..noise.output_limits import NoiseLimits, meanings_in_plan, noise_limits
@@ -344,8 +343,8 @@ def _power(noises: Noises, whole: Noises) -> float:
     return own.figure or 1e-9 * own.share
 
 
-def _share(sqnr: float) -> float:
-    if math.isnan(sqnr):
+def _share(sqnr: float | None) -> float:
+    if sqnr is None:
         return 0.0
     return LARGEST if sqnr == -math.inf else min(10.0 ** (-sqnr / 10.0), LARGEST)
 

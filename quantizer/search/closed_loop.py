@@ -215,7 +215,7 @@ class _Checked(Trial[PlannedModel, Change, tuple[Shifts, Shifts, Shifts]]):
     @property
     def sqnr(self) -> float:
         """SQNR in dB of the worst output; infinity where none can be compared."""
-        return min((s.sqnr for s in self.shifts if not math.isnan(s.sqnr)), default=math.inf)
+        return min((s.sqnr for s in self.shifts if s.sqnr is not None), default=math.inf)
 
     @property
     def holds(self) -> bool:
@@ -483,7 +483,8 @@ class _CheckedPlans:
             most = 10.0 ** (-given / 20.0) if given > 0.0 else LARGEST_FIGURE
             yield tuple(
                 replace(s, measure=Measure.NOISE, value=10.0 ** (-s.sqnr / 20.0), limit=most)
-                if math.isfinite(s.sqnr)
+                if s.sqnr is not None
+                and math.isfinite(s.sqnr)
                 and not (given > 0.0 and s.measure is Measure.COLUMNS and s.worst >= 1.0)
                 else s
                 for s in shifts
@@ -554,9 +555,12 @@ class _CheckedPlans:
         needed = needed_sqnr(first.facts.noise_limits)
 
         def is_near(shift: OutputShift, before: OutputShift | None) -> bool:
-            if shift.excess <= BOLD_LIMIT and not shift.sqnr < needed.get(shift.output, 0.0):
+            sqnr = math.inf if shift.sqnr is None else shift.sqnr
+            if shift.excess <= BOLD_LIMIT and sqnr >= needed.get(shift.output, 0.0):
                 return True
-            return before is not None and shift.excess <= before.excess and not shift.sqnr < before.sqnr
+            if before is None or shift.excess > before.excess:
+                return False
+            return before.sqnr is None or sqnr >= before.sqnr
 
         def keeps(plan: _Checked, best: _Checked) -> bool:
             near = (
@@ -784,7 +788,7 @@ def _checked(planned: PlannedModel, shifts: Sequence[OutputShift], samples: int)
             round(min(s.value, LARGEST_FIGURE), 6),
             round(s.limit, 6),
             samples,
-            round(s.sqnr, 2) if math.isfinite(s.sqnr) else None,
+            round(s.sqnr, 2) if s.sqnr is not None and math.isfinite(s.sqnr) else None,
             s.fault,
             s.measured,
         )

@@ -11,7 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import inf, isfinite
 
-from ..evaluation.grades import ORDER, OutputGrade
+from ..evaluation.grades import ORDER
+from ..evaluation.output_shift import OutputShift
 from ..numerics.affine import TYPES
 from ..targets.config import FEW_BITS, WITH_SAMPLES, QuantConfig, size_in_bytes
 from ..targets.loading import Settings
@@ -155,11 +156,11 @@ def cheap_fixes(failing: Failing) -> Iterator[Fix]:
         yield Fix(check_speed=True)
 
 
-def lacking(worst: OutputGrade | None) -> float | None:
+def lacking(worst: OutputShift | None) -> float | None:
     """Return the decibels that a fix must add to the deciding output, or None if nothing tells."""
-    if worst is None or worst.sqnr is None or not isfinite(worst.sqnr):
+    if worst is None or worst.deciding_sqnr is None or not isfinite(worst.deciding_sqnr):
         return None
-    return max(0.0, worst.needed - worst.sqnr) + HEADROOM_DB
+    return max(0.0, -worst.margin) + HEADROOM_DB
 
 
 def node_fixes(failing: Failing, found: Attribution) -> Iterator[Fix]:

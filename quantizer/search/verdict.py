@@ -21,9 +21,10 @@ from ..evaluation.accuracy import Accuracy
 from ..evaluation.cost import FLOATS_SPEED, Cost
 from ..evaluation.evaluate import VOID, Evaluation
 from ..evaluation.gates import truth_doubts
-from ..evaluation.grades import NARROW, WANTED_DROP, Decision, Grade, OutputGrade
+from ..evaluation.grades import NARROW, WANTED_DROP, Decision
 from ..evaluation.latency import EVEN_RATIO, Latency, times_as_fast
 from ..evaluation.metrics.score import Score, score_text
+from ..evaluation.output_shift import Grade, OutputShift
 from ..noise.estimate_check import EstimateCheck
 from ..noise.output_limits import WORDS
 from ..operators.graph import Graph, Node
@@ -411,7 +412,7 @@ class Fix:
             sqnr=verdict.sqnr,
             speedup=None if latency is None or latency.is_unclear else latency.speedup,
             grade=verdict.grade,
-            figure="" if verdict.worst is None else verdict.worst.measured,
+            figure="" if verdict.worst is None else verdict.worst.brief,
             speed=FLOATS_SPEED if verdict.has_floats_speed else latency.words if latency else "",
             drop=None if scored is None else scored.drop,
             drop_unit=Fix.drop_unit if verdict.score is None else verdict.score.drop_unit,
@@ -456,7 +457,7 @@ class Verdict(Presented):
 
     grade: Grade
     decision: Decision
-    outputs: tuple[OutputGrade, ...]
+    outputs: tuple[OutputShift, ...]
     estimates: tuple[EstimateCheck, ...]
     accuracy: Accuracy | None
     metric: str
@@ -489,14 +490,14 @@ class Verdict(Presented):
         return Cost(self.float_bytes, self.quantized_bytes, self.latency, self.predicted, self.printed)
 
     @property
-    def worst(self) -> OutputGrade | None:
+    def worst(self) -> OutputShift | None:
         """The output that decides."""
         return self.outputs[0] if self.outputs else None
 
     @property
     def sqnr(self) -> float | None:
         """SQNR in dB of that output."""
-        return None if self.worst is None else self.worst.sqnr
+        return None if self.worst is None else self.worst.deciding_sqnr
 
     @property
     def sentence(self) -> str:
@@ -518,7 +519,7 @@ class Verdict(Presented):
                 f"{self.metric} {score_text(self.score)} ({_change(self.score, self.score.drop_unit)})"
             )
         if self.worst is not None:
-            parts.append(self.worst.text)
+            parts.append(self.worst.whole_text)
         facts = "; ".join(parts) or "nothing that is float could be compared"
         on = "" if self.accuracy is not None else f" (on {self.held_out.text})"
         parts = [f"{facts}{on}", self.why]
@@ -675,7 +676,8 @@ def verdict_of(
         composition,
         printed=printed,
     )
-    incomparable = next((o.text for o in outputs[:1] if verdict.grade == o.grade == "none" and o.figures), "")
+    has_none = verdict.grade == "none" and bool(outputs) and bool(outputs[0].incomparable)
+    incomparable = outputs[0].whole_text if has_none else ""
     on_samples = held_out.findings
     if incomparable:  # more samples are of no use, and decibels beside their estimate say nothing
         known = tuple(finding for finding in known if finding.code is not Code.ESTIMATE_TOO_GOOD)
@@ -697,7 +699,7 @@ def verdict_of(
     if verdict.grade in ("none", "good") and not composition.uses_integers and is_same:
         return replace(verdict, grade="none")
     if verdict.grade == "none":
-        reason = incomparable or (outputs[0].text if outputs else "no output could be compared")
+        reason = incomparable or (outputs[0].whole_text if outputs else "no output could be compared")
         return no_verdict(verdict, Finding(Code.NO_VERDICT, reason, remedy=WAY_TO_JUDGE))
     if verdict.grade != "good":
         return verdict
@@ -769,7 +771,7 @@ def with_fixes(
         if tried:
             sentence = f"{tried} other plan{'s were' if tried > 1 else ' was'} tried, and none is better"
         if vain or (verdict.grade == "poor" and not verdict.is_unsure):
-            cost, worst = verdict.cost, "" if verdict.worst is None else verdict.worst.text
+            cost, worst = verdict.cost, "" if verdict.worst is None else verdict.worst.whole_text
             compared = ", ".join(filter(None, [cost.size, cost.speed, worst]))
             sentence, code = f"keep the float model ({compared}): {sentence}", Code.KEEP_FLOAT
     return replace(verdict, findings=gravest_first([Finding(code, sentence), *verdict.findings]))

@@ -19,11 +19,12 @@ from ...api.results import QuantizeResult
 from ...costs.predicted import total_microseconds
 from ...evaluation.evaluate import Evaluation
 from ...evaluation.gates import GATES, GateFailure, failure_text
-from ...evaluation.grades import FAIR_DB, ORDER, Grade, needed_sqnr
+from ...evaluation.grades import FAIR_DB, ORDER, needed_sqnr
 from ...evaluation.latency import times_as_fast
 from ...evaluation.layers import LayerReport
 from ...evaluation.metrics.score import score_text
 from ...evaluation.options import Gate
+from ...evaluation.output_shift import Grade
 from ...noise.estimate_check import expected_sqnr
 from ...noise.output_limits import WORDS, NoiseLimits
 from ...plan.plan import Kind, QuantPlan
@@ -313,7 +314,7 @@ def _outputs(
         states |= {name for name, kind in limits.kinds.items() if kind == "state" and set(kinds) != {"state"}}
     grades = () if evaluation is None else evaluation.grades
     needed = {} if limits is None else needed_sqnr(limits)
-    needed |= {grade.output: grade.needed for grade in grades if grade.sqnr is not None}
+    needed |= {grade.output: grade.needed for grade in grades if grade.deciding_sqnr is not None}
     order = {grade.output: place for place, grade in enumerate(grades)}
     provenance = None if evaluation is None else evaluation.provenance
     origin = provenance if plan is None else plan.origin

@@ -10,7 +10,7 @@ from qprof_onnx.quantizer.evaluation.compare import Difference, OutputResult
 from qprof_onnx.quantizer.evaluation.evaluate import Evaluation
 from qprof_onnx.quantizer.evaluation.grades import output_grades
 from qprof_onnx.quantizer.evaluation.options import Gate
-from qprof_onnx.quantizer.evaluation.output_shift import OutputShift
+from qprof_onnx.quantizer.evaluation.output_shift import Measure, OutputShift
 from qprof_onnx.quantizer.noise.output_limits import NoiseLimits
 from qprof_onnx.quantizer.search.verdict import HeldOut
 
@@ -18,10 +18,11 @@ LIMITS = NoiseLimits(cast("Any", None), cast("Any", None), {"y": "signal"}, 20.0
 HELD_OUT = HeldOut(samples=40, rows=40, of_samples=160, seen=False, source="data")
 
 
-def evaluation(sqnr: float = 30.0, quantized_bytes: int = 50, **changes: Any) -> Evaluation:
-    """Return one of a model with an output of 30 dB that is half as large as float."""
+def evaluation(sqnr: float = 30.0, **changes: Any) -> Evaluation:
+    """Return one of a model with 30 dB, of which 20 are wanted, that is half as large as float."""
     output = OutputResult("y", "float32", Difference(sqnr, 1.0, 0.1, 1.0, 100, 0), None, None, 0)
-    return evaluation_of(output, quantized_bytes=quantized_bytes, **changes)
+    shift = OutputShift("y", Measure.NOISE, 0.1 * 10.0 ** (1.0 - sqnr / 20.0), 0.1, sqnr)
+    return evaluation_of(output, shift, **changes)
 
 
 def evaluation_of(

@@ -8,8 +8,9 @@ from typing import Any, Literal
 
 import pytest
 from qprof_onnx.profiles.base.findings import Code
-from qprof_onnx.quantizer.evaluation.grades import Decision, Grade, OutputGrade
+from qprof_onnx.quantizer.evaluation.grades import Decision
 from qprof_onnx.quantizer.evaluation.metrics.score import Score
+from qprof_onnx.quantizer.evaluation.output_shift import Grade, Measure, OutputShift
 from qprof_onnx.quantizer.search.attribution import AttributedNode, Attribution, OutputNoise
 from qprof_onnx.quantizer.search.fixes import (
     Failing,
@@ -43,7 +44,7 @@ NOISE = {"a": 0.9, "b": 0.05, "c": 0.05}
 
 def verdict(sqnr: float, grade: Grade, size: int = 25, predicted: float | None = 2.0) -> Verdict:
     """Return one on a model of 100 bytes in float, with an output that needs 18 dB."""
-    output = OutputGrade("y", "a decision", sqnr, 18.0, None, grade)
+    output = OutputShift("y", Measure.NOISE, 10.0 ** ((18.0 - sqnr) / 20.0), 1.0, sqnr, grade=grade)
     held_out = HeldOut(40, 40, 160, seen=False, source="d")
     parts = Composition(1.0, 1)
     decision = Decision(grade, "outputs", grade)

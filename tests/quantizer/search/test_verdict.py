@@ -6,10 +6,9 @@ import pytest
 from qprof_onnx.profiles.base.conversion import OutputKind
 from qprof_onnx.profiles.base.findings import Code, Finding
 from qprof_onnx.quantizer.evaluation.accuracy import accuracy_of
-from qprof_onnx.quantizer.evaluation.compare import Agreement, Difference, OutputResult
+from qprof_onnx.quantizer.evaluation.compare import Agreement, OutputResult
 from qprof_onnx.quantizer.evaluation.gates import truth_doubts
 from qprof_onnx.quantizer.evaluation.metrics.score import Score
-from qprof_onnx.quantizer.evaluation.output_shift import Measure, OutputShift
 from qprof_onnx.quantizer.search.verdict import Composition, HeldOut, Verdict, verdict_of, with_fixes
 
 from ..evaluation.running import both_right
@@ -29,7 +28,7 @@ def test_near_chance_there_is_no_verdict() -> None:
 def test_a_good_model_that_was_judged_on_few_samples_is_good_so_far() -> None:
     few = HeldOut(samples=1, rows=1, of_samples=4, seen=False, source="data")
     found = verdict_of(evaluation(), HALF, few)
-    assert found.sentence.startswith("good so far: judged on 1 sample only; output 'y': signal-to-noise 30.0")
+    assert found.sentence.startswith("good so far: judged on 1 sample only; output 'y': 30.0 dB")
     (few_samples,) = map(str, found.findings)
     assert few_samples == "few samples: 1 held-out sample of 4; more make the verdict surer"
     assert verdict_of(evaluation(), HALF, HELD_OUT).sentence.startswith("good: output 'y'")
@@ -66,9 +65,7 @@ def test_of_a_detector_that_is_not_good_by_its_output_moved_scores_are_the_cause
     kind: OutputKind, sqnr: float, label: str
 ) -> None:
     moved = Finding(Code.SCORES_MOVED, "scores are 0.04 lower: use threshold 0.478 instead of 0.5")
-    output = OutputResult("y", "float32", Difference(sqnr, 1.0, 0.1, 1.0, 100, 0), None, None, 0)
-    shift = OutputShift("y", Measure.NOISE, 0.1 * 10.0 ** ((20.0 - sqnr) / 20.0), 0.1, sqnr)
-    found = verdict_of(evaluation_of(output, shift, kind=kind, findings=(moved,)), HALF, HELD_OUT)
+    found = verdict_of(evaluation(sqnr, kind=kind, findings=(moved,)), HALF, HELD_OUT)
     noise = Finding(Code.MAIN_CAUSE, "/conv adds 7 % of the noise")
     labels = [one.label for one in found.findings if one.sentence == moved.sentence]
     assert labels == [label]
@@ -78,10 +75,7 @@ def test_of_a_detector_that_is_not_good_by_its_output_moved_scores_are_the_cause
 def of_score(drop: float, low: float, high: float, sqnr: float, samples: int = 10) -> Verdict:
     """Return the verdict on a score, and on an output of which 20 dB are wanted."""
     score = Score(samples, samples, 90.0, 90.0 - drop, drop, low, high)
-    output = OutputResult("y", "float32", Difference(sqnr, 1.0, 0.1, 1.0, 100, 0), None, None, 0)
-    ratio = 10.0 ** ((20.0 - sqnr) / 20.0)
-    shift = OutputShift("y", Measure.NOISE, 0.1 * ratio, 0.1, sqnr)
-    judged = evaluation_of(output, shift, score=score, metric="map50", metric_title="mAP")
+    judged = evaluation(sqnr, score=score, metric="map50", metric_title="mAP")
     held_out = HeldOut(samples, samples, 4 * samples, seen=False, source="data")
     return verdict_of(judged, HALF, held_out)
 
