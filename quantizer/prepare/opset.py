@@ -17,7 +17,7 @@ import onnx_ir as ir
 from ...profiles.base.errors import ModelError
 from ...profiles.base.findings import Code, Finding
 from ...profiles.instrumentation.subgraphs import value_names
-from ..model.editing import ORIGIN, Array, add_initializer, free_name, has_input, is_standard, rank
+from ..model.editing import ORIGIN, Array, add_initializer, free_name, is_standard, rank
 from ..model.graph import constant_of
 from ..model.opsets import in_opset
 from .shapes import IN_DEFAULT_DOMAIN
@@ -167,11 +167,7 @@ def _float_type(node: ir.Node) -> np.dtype[np.generic]:
 def _clip(node: ir.Node, names: Names) -> None:
     for index, attribute in ((1, "min"), (2, "max")):
         limit = node.attributes.pop(attribute, None)
-        if (
-            limit is not None
-            and np.isfinite(limit.as_float())
-            and abs(limit.as_float()) < np.finfo(np.float32).max
-        ):
+        if limit is not None and abs(limit.as_float()) < np.finfo(np.float32).max:
             _add_input(node, index, np.array(limit.as_float(), _float_type(node)), attribute, names)
 
 
@@ -248,31 +244,7 @@ def _scatter(node: ir.Node, names: Names) -> None:
 
 
 def _scan(node: ir.Node, names: Names) -> None:
-    """Let a Scan of opset 8, which has a batch axis, run over the batch, and one inside over a sequence."""
-    if has_input(node, 0):
-        raise _failure(node, "it has lengths of sequences, which Scan does not take any more")
-    outputs = [_like(value, f"{node.name}_{index}", names) for index, value in enumerate(node.outputs)]
-    sources = [value for value in node.inputs[1:] if value is not None]
-    inputs = [_like(value, f"{value.name}_element", names) for value in sources]
-    attributes = [attribute for attribute in node.attributes.values() if attribute.name != "directions"]
-    directions = node.attributes.get("directions")
-    if directions is not None:
-        attributes.append(ir.AttrInt64s("scan_input_directions", directions.as_ints()))
-    node.attributes.clear()
-    inner = ir.Node("", "Scan", inputs, attributes, outputs=outputs, name=f"{node.name}_sequence")
-    assert node.graph is not None
-    graph = ir.Graph(inputs, outputs, nodes=[inner], name=f"{node.name}_element")
-    node.attributes["body"] = ir.AttrGraph("body", graph)
-    node.attributes["num_scan_inputs"] = ir.AttrInt64("num_scan_inputs", len(inputs))
-    node.resize_inputs(len(sources))
-    for index, value in enumerate(sources):
-        node.replace_input_with(index, value)
-
-
-def _like(value: ir.Value, name: str, names: set[str]) -> ir.Value:
-    """Return a new value for one element of the batch of another."""
-    shape = None if value.shape is None else ir.Shape(list(value.shape)[1:])
-    return ir.Value(name=free_name(name, names), type=value.type, shape=shape)
+    raise _failure(node, "before opset 9 it had an axis of the batch")
 
 
 def _softmax(node: ir.Node, names: Names) -> None:
