@@ -9,8 +9,6 @@ one_opset_per_domain        the model zoo of 2018 has an opset twice (onnx-caffe
                             call the standard domain "ai.onnx" (burn-onnx pull request 447)
 import_domains              onnxruntime's transformer optimizer before 1.14 writes operators of com.microsoft
                             without their opset (onnxruntime pull request 13978)
-dense_initializers          tools/python/sparsify_initializers.py of onnxruntime (its pull request 5540)
-dense_constants             the same in a Constant: sparse_value, which the standard has since opset 11
 drop_device_configurations  since ONNX 1.18 a node may say on which device it runs, which nothing here reads
 readable_texts              text for people may be in any encoding, and protobuf hands such text out as bytes
 untype_maps                 classifiers of skl2onnx end in a list of maps (logreg_iris.onnx of onnxruntime)
@@ -19,7 +17,7 @@ untype_maps                 classifiers of skl2onnx end in a list of maps (logre
 Of 2,212 files (the test models of onnx 1.23, those in packages, and the trained models of the benchmarks) one
 needs a repair: logreg_iris.onnx. What no tool is known to write is refused: a name that is made twice,
 elements given twice, nodes without an operator, an opset below 1, attributes of a function outside of one,
-functions with the name of a standard operator.
+functions with the name of a standard operator; and so are sparse tensors, which no exporter writes.
 """
 
 from __future__ import annotations
@@ -29,7 +27,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import numpy as np
 import onnx
 import onnx.defs
 import onnx.helper
@@ -55,9 +52,6 @@ MOST_DIMENSIONS = 64
 MOST_BYTES = 1 << 48
 """More bytes than a process can address: 2^48."""
 
-MOST_DENSE = 1 << 28
-"""Elements of a sparse initialiser that is made dense: 2^28 float32 values take 1 GiB."""
-
 _TYPED_FIELDS = ("float_data", "int32_data", "int64_data", "double_data", "uint64_data", "string_data")
 _FIELD_OF = {
     **{"FLOAT": "float_data", "COMPLEX64": "float_data", "INT64": "int64_data", "STRING": "string_data"},
@@ -71,7 +65,6 @@ _TYPES = frozenset(int(kind) for kind in ir.DataType if kind != ir.DataType.UNDE
 _MESSAGES = {
     onnx.AttributeProto.TENSOR: "t",
     onnx.AttributeProto.GRAPH: "g",
-    onnx.AttributeProto.SPARSE_TENSOR: "sparse_tensor",
     onnx.AttributeProto.TYPE_PROTO: "tp",
 }
 """Types of attributes whose value is a message, and its field."""
@@ -110,7 +103,7 @@ def _check_block(block: Block, outer: frozenset[str], where: str) -> None:
     for tensor in tensors_in(block):
         _check_tensor(tensor, where)
     for sparse in () if isinstance(block, onnx.FunctionProto) else block.sparse_initializer:
-        _check_sparse(sparse, where)
+        raise ModelError(f"{where}: tensor '{sparse.values.name}' is sparse; export it with dense weights")
     made = _made_names(block)
     twice = next((name for name, count in made.items() if count > 1), None)
     if twice is not None:
@@ -141,7 +134,6 @@ def _made_names(block: Block) -> Counter[str]:
     inputs = [value.name for value in block.input]
     made.update(inputs)
     constants = [tensor.name for tensor in block.initializer]
-    constants += [sparse.values.name for sparse in block.sparse_initializer]
     made.update(name for name in constants if name and name not in inputs)
     made.update(name for name, count in Counter(constants).items() if count > 1 and name in inputs)
     return made
@@ -160,7 +152,7 @@ def _check_node(node: onnx.NodeProto, names: frozenset[str], where: str) -> None
         if field is not None and not attribute.ref_attr_name and not attribute.HasField(field):
             raise ModelError(f"{where}: attribute '{attribute.name}' has no value; export it again")
         if attribute.HasField("sparse_tensor"):
-            _check_sparse(attribute.sparse_tensor, where)
+            raise ModelError(f"{where}: attribute '{attribute.name}' is sparse; export it with dense weights")
     if node.op_type == "Constant" and node.domain in STANDARD_DOMAINS and len(node.attribute) != 1:
         raise ModelError(
             f"{where}: has {len(node.attribute)} attributes and needs the one with its value; export it again"
@@ -196,32 +188,6 @@ def _check_tensor(tensor: onnx.TensorProto, where: str) -> None:
         )
     if not is_outside(tensor):
         _check_amount(tensor, where)
-
-
-def _check_sparse(sparse: onnx.SparseTensorProto, where: str) -> None:
-    """Check a sparse tensor: dimensions that a dense one can have, and as many indices, inside, as values."""
-    values, indices, dims = sparse.values, sparse.indices, list(sparse.dims)
-    for tensor in (values, indices):
-        _check_tensor(tensor, where)
-    shape = list(indices.dims)
-    if (
-        not is_outside(values)
-        and not is_outside(indices)
-        and len(values.dims) == 1
-        and all(dim > 0 for dim in dims)
-        and math.prod(dims) <= MOST_DENSE
-        and len(dims) <= MOST_DIMENSIONS
-        and indices.data_type == onnx.TensorProto.INT64
-        and shape in ([values.dims[0]], [values.dims[0], len(dims)])
-    ):
-        places = onnx.numpy_helper.to_array(indices)
-        limits = math.prod(dims) if places.ndim == 1 else np.array(dims)
-        if bool(np.all((places >= 0) & (places < limits))):
-            return
-    raise ModelError(
-        f"{where}: sparse tensor '{values.name}' of dimensions {dims} has indices that do not fit, or too "
-        "many elements; export the model with dense weights"
-    )
 
 
 def _check_amount(tensor: onnx.TensorProto, where: str) -> None:
@@ -351,38 +317,6 @@ def _unreadable(message: Any) -> Iterator[tuple[Any, str]]:
                 yield from _unreadable(inner)
 
 
-def dense_initializers(proto: onnx.ModelProto) -> Mends:
-    """Write sparse initialisers as dense ones, as onnxruntime does when it loads a model."""
-    for block in blocks(proto):
-        for sparse in () if isinstance(block, onnx.FunctionProto) else tuple(block.sparse_initializer):
-            block.initializer.append(_dense(sparse))
-            yield f"initialiser '{sparse.values.name}' was sparse and is dense now"
-        if not isinstance(block, onnx.FunctionProto):
-            del block.sparse_initializer[:]
-
-
-def dense_constants(proto: onnx.ModelProto) -> Mends:
-    """Write the sparse value of Constant nodes as a dense one."""
-    for block in blocks(proto):
-        for node in block.node:
-            sparse = [a for a in node.attribute if a.name == "sparse_value" and a.HasField("sparse_tensor")]
-            if node.op_type == "Constant" and sparse:
-                value = onnx.helper.make_attribute("value", _dense(sparse[0].sparse_tensor))
-                sparse[0].CopyFrom(value)
-                yield f"the value of the Constant '{node.output[0]}' was sparse and is dense now"
-
-
-def _dense(sparse: onnx.SparseTensorProto) -> onnx.TensorProto:
-    values = onnx.numpy_helper.to_array(sparse.values)
-    indices = onnx.numpy_helper.to_array(sparse.indices)
-    array = np.zeros(tuple(sparse.dims), values.dtype)
-    if indices.ndim == 1:
-        array.reshape(-1)[indices] = values
-    else:
-        array[tuple(indices.T)] = values
-    return onnx.numpy_helper.from_array(array, sparse.values.name)
-
-
 def untype_maps(proto: onnx.ModelProto) -> Mends:
     """Take the type from values that are maps, which onnx_ir does not have: it follows from the node."""
     for block in blocks(proto):
@@ -401,8 +335,6 @@ MENDS: Sequence[Callable[[onnx.ModelProto], Mends]] = (
     name_graphs,
     one_opset_per_domain,
     import_domains,
-    dense_initializers,
-    dense_constants,
     drop_device_configurations,
     readable_texts,
     untype_maps,
