@@ -171,10 +171,11 @@ def take_over(source: ir.Value, output: ir.Value) -> None:
         source.shape = output.shape
 
 
-def merge_into(node: ir.Node, follower: ir.Node) -> None:
+def merge_into(node: ir.Node, follower: ir.Node) -> bool:
     """Remove `follower`, which is fused into `node`: the first output of `node` gets its output's name."""
     graph = follower.graph
     assert graph is not None
     node.meta[ORIGIN] = origins((node, follower))
     take_over(node.outputs[0], follower.outputs[0])
     graph.remove(follower, safe=True)
+    return True

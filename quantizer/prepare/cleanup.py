@@ -31,6 +31,7 @@ from ..model.editing import (
 )
 from ..model.external_data import WidenedTensor
 from ..model.graph import constant_of
+from .steps import each
 
 
 def remove_dead(model: ir.Model) -> int:
@@ -97,14 +98,10 @@ def merge_equal_initializers(model: ir.Model) -> int:
     candidates = []
     for value in graph.initializers.values():
         tensor = value.const_value
-        if (
-            tensor is None
-            or tensor.dtype == ir.DataType.STRING
-            or value.is_graph_output()
-            or value.is_graph_input()
-        ):
+        if tensor is None or tensor.dtype == ir.DataType.STRING:
             continue
-        if tensor.dtype.is_floating_point() and len(tensor.shape) == 1:
+        is_vector = tensor.dtype.is_floating_point() and len(tensor.shape) == 1
+        if is_vector or value.is_graph_output() or value.is_graph_input():
             continue
         kind = (tensor.dtype, tuple(tensor.shape.numpy()), _beginning(tensor))
         sizes[kind] = sizes.get(kind, 0) + 1
@@ -137,56 +134,38 @@ def _beginning(tensor: ir.TensorProtocol) -> bytes:
 # then loses its name, and one whose output a subgraph reads.
 
 
-def drop_noops(model: ir.Model) -> int:
-    """Remove nodes of the main graph whose first output equals their first input; return how many."""
-    dropped = 0
-    for node in list(model.graph):
-        has_no_effect = NOOPS.get(node.op_type) if is_standard(node) else None
-        if has_no_effect is None or not node.inputs or node.inputs[0] is None or not has_no_effect(node):
-            continue
-        if any(value.uses() or value.is_graph_output() for value in node.outputs[1:]):
-            continue
-        dropped += bypass(node, node.inputs[0])
-    return dropped
-
-
-def sums_to_adds(model: ir.Model) -> int:
+@each("Sum")
+def sums_to_adds(node: ir.Node, _: set[str]) -> bool:
     """Turn every `Sum` of two inputs into `Add`, the operator that quantization supports."""
-    changed = 0
-    for node in list(model.graph):
-        if is_standard(node, "Sum") and len(node.inputs) == 2:
-            node.op_type = "Add"
-            changed += 1
-    return changed
+    if len(node.inputs) == 2:
+        node.op_type = "Add"
+    return len(node.inputs) == 2
 
 
-def scalar_ranges(model: ir.Model) -> int:
+@each("Range")
+def scalar_ranges(node: ir.Node, taken: set[str]) -> int:
     """Turn one-element vectors that Range reads into scalars: runtimes refuse them as constants."""
-    changed = 0
-    taken = value_names(model)
-    for node in list(model.graph):
-        for index, value in enumerate(node.inputs) if is_standard(node, "Range") else ():
-            array = constant_of(value)
-            if array is not None and array.ndim and array.size == 1:
-                replace_constant(node, index, array.reshape(()), taken)
-                changed += 1
-    return changed
+    arrays = [(index, constant_of(value)) for index, value in enumerate(node.inputs)]
+    vectors = [
+        (index, array) for index, array in arrays if array is not None and array.ndim and array.size == 1
+    ]
+    for index, array in vectors:
+        replace_constant(node, index, array.reshape(()), taken)
+    return len(vectors)
 
 
-def merge_transposes(model: ir.Model) -> int:
-    """Merge a Transpose with the one before it, when that has no other consumer; return how many."""
-    merged = 0
-    for node in list(model.graph):
-        first = feeding(node.inputs[0], "Transpose") if is_standard(node, "Transpose") else None
-        inner, outer = (None, None) if first is None else (_permutation(first), _permutation(node))
-        if first is None or inner is None or outer is None:
-            continue
-        node.attributes["perm"] = ir.AttrInt64s("perm", [inner[axis] for axis in outer])
-        node.replace_input_with(0, first.inputs[0])
-        node.meta[ORIGIN] = origins((first, node))
-        model.graph.remove(first, safe=True)
-        merged += 1
-    return merged
+@each("Transpose")
+def merge_transposes(node: ir.Node, _: set[str]) -> bool:
+    """Merge a Transpose with the one before it, when that has no other consumer."""
+    first, outer = feeding(node.inputs[0], "Transpose"), _permutation(node)
+    inner = None if first is None else _permutation(first)
+    if first is None or inner is None or outer is None or node.graph is None:
+        return False
+    node.attributes["perm"] = ir.AttrInt64s("perm", [inner[axis] for axis in outer])
+    node.replace_input_with(0, first.inputs[0])
+    node.meta[ORIGIN] = origins((first, node))
+    node.graph.remove(first, safe=True)
+    return True
 
 
 def _permutation(node: ir.Node) -> list[int] | None:
@@ -195,14 +174,6 @@ def _permutation(node: ir.Node) -> list[int] | None:
         return list(perm.as_ints())
     value = node.inputs[0]
     return None if value is None or value.shape is None else list(reversed(range(len(value.shape))))
-
-
-def _always(node: ir.Node) -> bool:
-    return True
-
-
-def _single(node: ir.Node) -> bool:
-    return len(node.inputs) == 1
 
 
 def _dropout(node: ir.Node) -> bool:
@@ -228,7 +199,7 @@ def _same_shape(node: ir.Node) -> bool:
     before, target = static_shape(node.inputs[0]), constant_of(node.inputs[1])
     if before is None or target is None or target.size != len(before):
         return False
-    zero_copies = "allowzero" not in node.attributes or not node.attributes["allowzero"].as_int()
+    zero_copies = not node.attributes.get_int("allowzero", 0)
     wanted = [int(dim) for dim in target]
     if 0 in before or (0 in wanted and not zero_copies):
         return False
@@ -243,12 +214,8 @@ def _no_padding(node: ir.Node) -> bool:
 
 
 NOOPS: Mapping[str, Callable[[ir.Node], bool]] = {
-    "Identity": _always,
-    "Sum": _single,
-    "Max": _single,
-    "Min": _single,
-    "Mean": _single,
-    "Concat": _single,
+    "Identity": lambda node: True,
+    **dict.fromkeys(("Sum", "Max", "Min", "Mean", "Concat"), lambda node: len(node.inputs) == 1),
     "Dropout": _dropout,
     "Cast": _same_type,
     "Transpose": _same_order,
@@ -256,6 +223,15 @@ NOOPS: Mapping[str, Callable[[ir.Node], bool]] = {
     "Pad": _no_padding,
 }
 """Operator to a function that tells whether a node passes its first input on unchanged."""
+
+
+@each(*NOOPS)
+def drop_noops(node: ir.Node, _: set[str]) -> bool:
+    """Remove nodes of the main graph whose first output equals their first input."""
+    if not node.inputs or node.inputs[0] is None or not NOOPS[node.op_type](node):
+        return False
+    is_read = any(value.uses() or value.is_graph_output() for value in node.outputs[1:])
+    return not is_read and bypass(node, node.inputs[0])
 
 
 # Unique names for all nodes and values, and the original nodes that each node stands for --------------------

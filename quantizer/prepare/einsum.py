@@ -131,7 +131,7 @@ def _product(
         width = math.prod(joined) if len(last) > 1 else 0
         b = new.one("Reshape", b, new.integers(*[0] * len(outer + stack), width, size))
     swapped = [*range(len(outer + stack)), len(outer + stack) + 1, len(outer + stack)]
-    b = new.one("Transpose", b, attributes=[ir.AttrInt64s("perm", swapped)])
+    b = new.one("Transpose", b, perm=swapped)
 
     value = new.one("MatMul", a, b)
     indices = rows[:-1] + outer + stack + (rows[-1:] or NONE) + (last or NONE)
@@ -148,8 +148,7 @@ def _summed(new: Replacement, factor: Operand, kept: str) -> Operand:
     lone = [axis for axis, letter in enumerate(factor.indices) if letter not in kept]
     if not lone:
         return factor
-    keepdims = ir.AttrInt64("keepdims", 0)
-    value = new.one("ReduceSum", factor.value, new.integers(*lone), attributes=[keepdims])
+    value = new.one("ReduceSum", factor.value, new.integers(*lone), keepdims=0)
     return Operand(value, "".join(letter for letter in factor.indices if letter in kept))
 
 
@@ -158,6 +157,6 @@ def _ordered(new: Replacement, factor: Operand, indices: str) -> ir.Value:
     order = [factor.indices.index(letter) for letter in indices if letter in factor.indices]
     value = factor.value
     if order != sorted(order):
-        value = new.one("Transpose", value, attributes=[ir.AttrInt64s("perm", order)])
+        value = new.one("Transpose", value, perm=order)
     missing = [axis for axis, letter in enumerate(indices) if letter not in factor.indices]
     return new.one("Unsqueeze", value, new.integers(*missing)) if missing else value

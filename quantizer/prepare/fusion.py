@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from ...profiles.instrumentation.subgraphs import value_names
 from ..model.editing import (
     ORIGIN,
     Array,
@@ -32,6 +31,7 @@ from ..model.editing import (
 from ..model.graph import constant_of, is_constant
 from ..operators.table import product_layout
 from ..operators.weight_layout import WeightLayout
+from .steps import each
 
 # Scales and shifts for each channel, folded into the product before them -----------------------------------
 #
@@ -43,88 +43,68 @@ from ..operators.weight_layout import WeightLayout
 Float64 = npt.NDArray[np.float64]
 
 
-def fold_batch_normalizations(model: ir.Model, *, as_loaded: bool = False) -> int:
+@each("BatchNormalization")
+def fold_batch_normalizations(node: ir.Node, taken: set[str], *, as_loaded: bool = False) -> bool:
     """Fold BatchNormalization into the operator before; `as_loaded` into Conv and ConvTranspose alone."""
-    folded = 0
-    taken = value_names(model)
-    for node in list(model.graph):
-        pair = _batch_normalization(node)
-        if pair is None:
-            continue
-        before = feeding(node.inputs[0])
-        if before is None or (as_loaded and not is_standard(before, "Conv", "ConvTranspose")):
-            continue
-        if _absorb(before, *pair, axis=1, taken=taken):
-            merge_into(before, node)
-            folded += 1
-    return folded
+    pair, before = _batch_normalization(node), feeding(node.inputs[0])
+    if pair is None or before is None or (as_loaded and not is_standard(before, "Conv", "ConvTranspose")):
+        return False
+    return _absorb(before, *pair, axis=1, taken=taken) and merge_into(before, node)
 
 
-def split_batch_normalizations(model: ir.Model) -> int:
-    """Turn every other BatchNormalization of inference and known rank into Mul and Add; return how many."""
-    split = 0
-    taken = value_names(model)
-    for node in list(model.graph):
-        pair = _batch_normalization(node)
-        dims = rank(node.inputs[0]) if pair is not None else None
-        if pair is None or dims is None or dims < 2:
-            continue
-        graph, source, output = model.graph, node.inputs[0], node.outputs[0]
-        scale, shift = node.inputs[1], node.inputs[2]
-        assert source is not None
-        assert scale is not None
-        assert shift is not None
-        if source.dtype != scale.dtype or scale.dtype is None:
-            continue
-        kind = scale.dtype.numpy()
-        per_channel = (-1, *(1,) * (dims - 2))
-        with np.errstate(over="ignore"):
-            factors = [np.asarray(a.astype(kind)).reshape(per_channel) for a in pair]
-        if not all(np.isfinite(a).all() for a in factors):
-            continue
-        names = [free_name(f"{value.name}_{node.name}", taken) for value in (scale, shift)]
-        constants = [add_initializer(graph, n, a) for n, a in zip(names, factors, strict=True)]
-        scaled = ir.Node("", "Mul", [source, constants[0]], name=f"{node.name}_scale")
-        scaled.outputs[0].name = free_name(f"{output.name}_scaled", taken)
-        scaled.outputs[0].type, scaled.outputs[0].shape = output.type, output.shape
-        shifted = ir.Node("", "Add", [scaled.outputs[0], constants[1]], name=f"{node.name}_shift")
-        graph.insert_before(node, [scaled, shifted])
-        scaled.meta[ORIGIN] = shifted.meta[ORIGIN] = origins((node,))
-        merge_into(shifted, node)
-        split += 1
-    return split
+@each("BatchNormalization")
+def split_batch_normalizations(node: ir.Node, taken: set[str]) -> bool:
+    """Turn every other BatchNormalization of inference and known rank into Mul and Add."""
+    pair, dims = _batch_normalization(node), rank(node.inputs[0])
+    if pair is None or dims is None or dims < 2:
+        return False
+    graph, source, output = node.graph, node.inputs[0], node.outputs[0]
+    scale, shift = node.inputs[1], node.inputs[2]
+    assert graph is not None
+    assert source is not None
+    assert scale is not None
+    assert shift is not None
+    if source.dtype != scale.dtype or scale.dtype is None:
+        return False
+    kind = scale.dtype.numpy()
+    with np.errstate(over="ignore"):
+        factors = [np.asarray(a.astype(kind)).reshape((-1, *(1,) * (dims - 2))) for a in pair]
+    if not all(np.isfinite(a).all() for a in factors):
+        return False
+    names = [free_name(f"{value.name}_{node.name}", taken) for value in (scale, shift)]
+    constants = [add_initializer(graph, n, a) for n, a in zip(names, factors, strict=True)]
+    scaled = ir.Node("", "Mul", [source, constants[0]], name=f"{node.name}_scale")
+    scaled.outputs[0].name = free_name(f"{output.name}_scaled", taken)
+    scaled.outputs[0].type, scaled.outputs[0].shape = output.type, output.shape
+    shifted = ir.Node("", "Add", [scaled.outputs[0], constants[1]], name=f"{node.name}_shift")
+    graph.insert_before(node, [scaled, shifted])
+    scaled.meta[ORIGIN] = shifted.meta[ORIGIN] = origins((node,))
+    return merge_into(shifted, node)
 
 
-def fold_scales_and_shifts(model: ir.Model, *, as_loaded: bool = False) -> int:
-    """Fold Mul, Div, Add, Sub by a constant per channel into the linear operator before; return how many."""
-    folded = 0
-    taken = value_names(model)
-    for node in list(model.graph):
-        if not is_standard(node, "Mul", "Div", "Add", "Sub"):
+@each("Mul", "Div", "Add", "Sub")
+def fold_scales_and_shifts(node: ir.Node, taken: set[str], *, as_loaded: bool = False) -> bool:
+    """Fold Mul, Div, Add, Sub by a constant per channel into the linear operator before."""
+    for index in (0, 1) if node.op_type in ("Mul", "Add") else (0,):
+        array, before = constant_of(node.inputs[1 - index]), feeding(node.inputs[index])
+        layout = None if before is None else product_layout(before)
+        if array is None or before is None or layout is None or array.dtype.kind != "f":
             continue
-        for index in (0, 1) if node.op_type in ("Mul", "Add") else (0,):
-            array = constant_of(node.inputs[1 - index])
-            before = feeding(node.inputs[index])
-            layout = None if before is None else product_layout(before)
-            if array is None or before is None or layout is None or array.dtype.kind != "f":
-                continue
-            if layout.bias is None and node.op_type in ("Add", "Sub"):
-                continue
-            if as_loaded and not _folds_when_loaded(node, array, before):
-                continue
-            vector = _per_channel(array, before)
-            if vector is None or (node.op_type == "Div" and np.any(vector == 0)):
-                continue
-            match node.op_type:
-                case "Mul" | "Div":
-                    factor, shift = vector if node.op_type == "Mul" else 1 / vector, np.zeros(1)
-                case _:
-                    factor, shift = np.ones(1), vector if node.op_type == "Add" else -vector
-            if _absorb(before, factor, shift, axis=None, taken=taken):
-                merge_into(before, node)
-                folded += 1
-                break
-    return folded
+        if layout.bias is None and node.op_type in ("Add", "Sub"):
+            continue
+        if as_loaded and not _folds_when_loaded(node, array, before):
+            continue
+        vector = _per_channel(array, before)
+        if vector is None or (node.op_type == "Div" and np.any(vector == 0)):
+            continue
+        match node.op_type:
+            case "Mul" | "Div":
+                factor, shift = vector if node.op_type == "Mul" else 1 / vector, np.zeros(1)
+            case _:
+                factor, shift = np.ones(1), vector if node.op_type == "Add" else -vector
+        if _absorb(before, factor, shift, axis=None, taken=taken):
+            return merge_into(before, node)
+    return False
 
 
 def _folds_when_loaded(node: ir.Node, array: Array, before: ir.Node) -> bool:
@@ -137,15 +117,13 @@ def _folds_when_loaded(node: ir.Node, array: Array, before: ir.Node) -> bool:
 
 def _batch_normalization(node: ir.Node) -> tuple[Float64, Float64] | None:
     """Return factor and shift of a BatchNormalization of inference with constant parameters, each [C]."""
-    if not is_standard(node, "BatchNormalization") or any(value.name for value in node.outputs[1:]):
-        return None
-    if "training_mode" in node.attributes and node.attributes["training_mode"].as_int():
+    if any(value.name for value in node.outputs[1:]) or node.attributes.get_int("training_mode", 0) != 0:
         return None
     arrays = [constant_of(value) for value in node.inputs[1:5]]
     if any(a is None for a in arrays):
         return None
     scale, bias, mean, variance = (a.astype(np.float64) for a in arrays if a is not None)
-    epsilon = node.attributes["epsilon"].as_float() if "epsilon" in node.attributes else 1e-5
+    epsilon = node.attributes.get_float("epsilon", 1e-5)
     with np.errstate(all="ignore"):
         factor = scale / np.sqrt(variance + np.float64(np.float32(epsilon)))
     shift = bias - factor * mean
@@ -265,26 +243,21 @@ def _set_constants(node: ir.Node, new: dict[int, Array], like: Array, taken: set
 # pairs; before a padded convolution `f x + s = f (x + s / f)`, and the sum alone stays.
 
 
-def fold_into_convolutions(model: ir.Model) -> int:
-    """Fold Mul and Add by constants for each channel into Convs, their only readers; return how many."""
-    folded = 0
-    taken = value_names(model)
-    for node in reversed(list(model.graph)):
-        operands = None if node.graph is None else _source_and_constant(node)
-        if operands is None:
-            continue
-        source, array = operands
-        if node.op_type == "Mul":
-            convs = () if _is_product(source) else _reading_convolutions(node, unpadded=False)
-            if convs and _scale_what_is_read(convs, array, np.zeros(1), node, taken):
-                folded += bypass(node, source)
-            continue
-        convs = _reading_convolutions(node, unpadded=True)
-        if convs and _scale_what_is_read(convs, np.ones(1), array, node, taken):
-            folded += bypass(node, source)
-        else:
-            folded += _fold_scale_before(node, source, array, taken)
-    return folded
+@each("Mul", "Add", backwards=True)
+def fold_into_convolutions(node: ir.Node, taken: set[str]) -> bool:
+    """Fold Mul and Add by constants for each channel into Convs, their only readers."""
+    operands = _source_and_constant(node)
+    if operands is None:
+        return False
+    source, array = operands
+    if node.op_type == "Mul":
+        convs = () if _is_product(source) else _reading_convolutions(node, unpadded=False)
+        done = bool(convs) and _scale_what_is_read(convs, array, np.zeros(1), node, taken)
+        return done and bypass(node, source)
+    convs = _reading_convolutions(node, unpadded=True)
+    if convs and _scale_what_is_read(convs, np.ones(1), array, node, taken):
+        return bypass(node, source)
+    return _fold_scale_before(node, source, array, taken)
 
 
 def _fold_scale_before(add: ir.Node, source: ir.Value, shift: Float64, taken: set[str]) -> bool:
@@ -308,8 +281,6 @@ def _fold_scale_before(add: ir.Node, source: ir.Value, shift: Float64, taken: se
 
 def _source_and_constant(node: ir.Node) -> tuple[ir.Value, Float64] | None:
     """Return the other input of a Mul or Add by a constant, and that: one number, or one for each channel."""
-    if not is_standard(node, "Mul", "Add"):
-        return None
     for source, other in (node.inputs, node.inputs[::-1]):
         array, dims = constant_of(other), rank(source)
         if array is None or source is None or dims is None or array.dtype.kind != "f" or array.ndim > dims:
@@ -380,87 +351,58 @@ def _by_input_channel(vector: Float64, weight: Array, conv: ir.Node) -> Float64:
 # MatMul with a bias written as Gemm, and the bias of a Gemm as a vector -------------------------------------
 
 
-def join_biases(model: ir.Model) -> int:
+@each("Add")
+def join_biases(add: ir.Node, _: set[str]) -> bool:
     """Fuse MatMul by a constant and Add of a row into Gemm, as runtimes do not across conversions."""
-    joined = 0
-    for add in list(model.graph):
-        if add.graph is None or not is_standard(add, "Add"):
+    for product, bias in (add.inputs, add.inputs[::-1]):
+        matmul = feeding(product, "MatMul")
+        if matmul is None or not is_constant(bias) or rank(matmul.inputs[0]) != 2:
             continue
-        for product, bias in (add.inputs, add.inputs[::-1]):
-            matmul = feeding(product, "MatMul")
-            if matmul is None or not is_constant(bias) or rank(matmul.inputs[0]) != 2:
-                continue
-            weight, row = constant_of(matmul.inputs[1]), constant_of(bias)
-            if weight is None or row is None or weight.ndim != 2:
-                continue
-            columns = weight.shape[1]
-            if weight.dtype.kind != "f" or row.dtype != weight.dtype:
-                continue
-            if row.shape not in ((columns,), (1, columns)):
-                continue
-            gemm = ir.Node("", "Gemm", [*matmul.inputs, bias], name=matmul.name)
-            gemm.meta[ORIGIN] = origins((matmul, add))
-            model.graph.insert_before(add, gemm)
-            take_over(gemm.outputs[0], add.outputs[0])
-            for node in (add, matmul):
-                model.graph.remove(node, safe=True)
-            joined += 1
-            break
-    return joined
-
-
-def flatten_biases(model: ir.Model) -> int:
-    """Write constant biases of Gemm as [N]; return how many."""
-    changed = 0
-    taken: set[str] = set()
-    for node in model.graph:
-        if not is_standard(node, "Gemm") or not has_input(node, 2):
+        weight, row = constant_of(matmul.inputs[1]), constant_of(bias)
+        if weight is None or row is None or weight.ndim != 2 or weight.dtype.kind != "f":
             continue
-        row, weight = constant_of(node.inputs[2]), constant_of(node.inputs[1])
-        if row is None:
-            continue
-        transposed = node.attributes.get_int("transB", 0)
-        columns = None if weight is None else weight.shape[0 if transposed else 1]
-        if row.size == 1 and columns is not None and row.shape != (columns,):
-            vector = np.repeat(row.reshape(-1), columns)
-        elif row.ndim == 2 and row.shape[0] == 1 and row.shape[1] > 1:
-            vector = row.reshape(-1)
-        else:
-            continue
-        taken = taken or value_names(model)
-        replace_constant(node, 2, vector, taken)
-        changed += 1
-    return changed
+        columns = weight.shape[1]
+        if row.dtype == weight.dtype and row.shape in ((columns,), (1, columns)):
+            _replace([matmul, add], [ir.Node("", "Gemm", [*matmul.inputs, bias], name=matmul.name)])
+            return True
+    return False
 
 
-WITH_A_NUMBER = ("Add", "Sub", "Mul", "Div")
+@each("Gemm")
+def flatten_biases(node: ir.Node, taken: set[str]) -> bool:
+    """Write constant biases of Gemm as [N]."""
+    row = constant_of(node.inputs[2]) if has_input(node, 2) else None
+    weight, transposed = constant_of(node.inputs[1]), node.attributes.get_int("transB", 0)
+    columns = None if weight is None else weight.shape[0 if transposed else 1]
+    if row is not None and row.size == 1 and columns is not None and row.shape != (columns,):
+        vector = np.repeat(row.reshape(-1), columns)
+    elif row is not None and row.ndim == 2 and row.shape[0] == 1 and row.shape[1] > 1:
+        vector = row.reshape(-1)
+    else:
+        return False
+    replace_constant(node, 2, vector, taken)
+    return True
 
 
-def widen_numbers(model: ir.Model) -> int:
-    """Write constant numbers as [1, ..., 1] beside tensors whose last dimension is 1; return how many.
+@each("Add", "Sub", "Mul", "Div")
+def widen_numbers(node: ir.Node, taken: set[str]) -> int:
+    """Write constant numbers as [1, ..., 1] beside tensors whose last dimension is 1.
 
     As [] or [1], onnxruntime repeats them for each element: 53,148 of them take 311 us, and 6 us so. Beside
     a reduction they stay: runtimes look there for the number of a written-out normalization.
     """
     changed = 0
-    taken: set[str] = set()
-    for node in list(model.graph):
-        if node.op_type not in WITH_A_NUMBER or not is_standard(node, node.op_type) or len(node.inputs) != 2:
+    for index, value in enumerate(node.inputs) if len(node.inputs) == 2 else ():
+        number, other = constant_of(value), node.inputs[1 - index]
+        if number is None or number.size != 1 or number.dtype.kind != "f":
             continue
-        for index, value in enumerate(node.inputs):
-            number, other = constant_of(value), node.inputs[1 - index]
-            if number is None or number.size != 1 or number.dtype.kind != "f":
-                continue
-            if other is None or other.shape is None:
-                continue
-            maker = other.producer()
-            if maker is not None and maker.op_type.startswith("Reduce"):
-                continue
-            dims = list(other.shape)
-            if number.ndim < len(dims) and dims[-1] == 1 and any(dim != 1 for dim in dims):
-                taken = taken or value_names(model)
-                replace_constant(node, index, number.reshape((1,) * len(dims)), taken)
-                changed += 1
+        maker = None if other is None else other.producer()
+        if other is None or other.shape is None or (maker and maker.op_type.startswith("Reduce")):
+            continue
+        dims = list(other.shape)
+        if number.ndim < len(dims) and dims[-1] == 1 and any(dim != 1 for dim in dims):
+            replace_constant(node, index, number.reshape((1,) * len(dims)), taken)
+            changed += 1
     return changed
 
 
@@ -474,30 +416,24 @@ SIXTH = {"alpha": 1 / 6, "beta": 0.5}
 """Of the HardSigmoid that HardSwish multiplies x by."""
 
 
-def fuse_hard_swish(model: ir.Model) -> int:
+@each("Mul")
+def fuse_hard_swish(node: ir.Node, taken: set[str]) -> bool:
     """Fuse x * clip(x + 3, 0, 6) / 6 into HardSwish, or HardSigmoid and Mul before opset 14."""
-    fused = 0
-    for node in list(model.graph):
-        if node.graph is None or not is_standard(node, "Mul"):
-            continue
-        for gate, source in (node.inputs[::-1], node.inputs):
-            scaled_gate = _scaled_gate(gate, source)
-            if scaled_gate is not None and _fuse_gate(model, node, source, *scaled_gate):
-                fused += 1
-                break
-    return fused
+    for gate, source in (node.inputs[::-1], node.inputs):
+        scaled_gate = _scaled_gate(gate, source)
+        if scaled_gate is not None and _fuse_gate(node, source, *scaled_gate, taken):
+            return True
+    return False
 
 
-def fuse_hard_sigmoid(model: ir.Model) -> int:
-    """Fuse clip(x + b, 0, c) / c, the sum being optional, into HardSigmoid; return how many."""
-    fused = 0
-    for node in list(model.graph):
-        hard_sigmoid = None if node.graph is None else _hard_sigmoid(node)
-        if hard_sigmoid is not None:
-            nodes, source, attributes = hard_sigmoid
-            _replace(model, nodes, [ir.node("HardSigmoid", [source], attributes, name=node.name)])
-            fused += 1
-    return fused
+@each("Mul", "Div")
+def fuse_hard_sigmoid(node: ir.Node, _: set[str]) -> bool:
+    """Fuse clip(x + b, 0, c) / c, the sum being optional, into HardSigmoid."""
+    hard_sigmoid = _hard_sigmoid(node)
+    if hard_sigmoid is not None:
+        nodes, source, attributes = hard_sigmoid
+        _replace(nodes, [ir.node("HardSigmoid", [source], attributes, name=node.name)])
+    return hard_sigmoid is not None
 
 
 def _hard_sigmoid(node: ir.Node) -> tuple[list[ir.Node], ir.Value | None, dict[str, float]] | None:
@@ -561,7 +497,7 @@ def _scalar(value: ir.Value | None, source: ir.Value | None) -> float | None:
 
 
 def _fuse_gate(
-    model: ir.Model, product: ir.Node, source: ir.Value | None, gate_nodes: list[ir.Node], factor: float
+    product: ir.Node, source: ir.Value | None, gate_nodes: list[ir.Node], factor: float, taken: set[str]
 ) -> bool:
     """Replace x * gate, and a division by 6 after it, when the product of the factors is 1/6."""
     last, nodes = product, [*gate_nodes, product]
@@ -573,62 +509,58 @@ def _fuse_gate(
         if not np.isclose(factor * scaled[1], 1 / 6, rtol=1e-6):
             return False
         last, nodes = after, [*nodes, after]
-    if model.graph.opset_imports.get("", 0) >= HARD_SWISH_OPSET:
-        _replace(model, nodes, [ir.node("HardSwish", [source], name=last.name)])
+    if product.graph is not None and product.graph.opset_imports.get("", 0) >= HARD_SWISH_OPSET:
+        _replace(nodes, [ir.node("HardSwish", [source], name=last.name)])
         return True
     if gate_nodes[0].op_type == "HardSigmoid":
         return False
     gate, output = ir.node("HardSigmoid", [source], SIXTH), last.outputs[0]
-    gate.outputs[0].name = free_name(f"{output.name}_gate", value_names(model))
+    gate.outputs[0].name = free_name(f"{output.name}_gate", taken)
     gate.outputs[0].type, gate.outputs[0].shape = output.type, output.shape
-    _replace(model, nodes, [gate, ir.node("Mul", [source, gate.outputs[0]], name=last.name)])
+    _replace(nodes, [gate, ir.node("Mul", [source, gate.outputs[0]], name=last.name)])
     return True
 
 
-def _replace(model: ir.Model, nodes: list[ir.Node], new: list[ir.Node]) -> None:
+def _replace(nodes: list[ir.Node], new: list[ir.Node]) -> None:
     """Put new nodes in the place of others; the last of each makes the result."""
+    graph = nodes[-1].graph
+    assert graph is not None
     for node in new:
         node.meta[ORIGIN] = origins(nodes)
-    model.graph.insert_before(nodes[-1], new)
+    graph.insert_before(nodes[-1], new)
     take_over(new[-1].outputs[0], nodes[-1].outputs[0])
     for node in reversed(nodes):
-        model.graph.remove(node, safe=True)
+        graph.remove(node, safe=True)
 
 
 # Mul and Add by constants: normalisation and scaling are often exported as four such nodes ------------------
 
 
-def merge_affine_chains(model: ir.Model) -> int:
-    """Fuse Mul with a Mul before it, Add with an Add, and Mul with Mul + Add, in float64; return how many."""
-    merged = 0
-    taken = value_names(model)
-    for node in list(model.graph):
-        if not is_standard(node, "Mul", "Add"):
-            continue
-        operands = _operands(node)
-        before = None if operands is None else feeding(node.inputs[operands[0]], "Mul", "Add")
-        operands_before = None if before is None else _operands(before)
-        if operands is None or before is None or operands_before is None:
-            continue
-        last, inner = operands[2], [(before, operands_before)]
-        if node.op_type == "Mul" and before.op_type == "Add":
-            first = feeding(before.inputs[operands_before[0]], "Mul")
-            operands_first = None if first is None else _operands(first)
-            if first is None or operands_first is None:
-                continue
-            inner.append((first, operands_first))
-        elif node.op_type != before.op_type:
-            continue
-        combine = np.multiply if node.op_type == "Mul" else np.add
-        new = [_combined(combine, array, last) for _, (_, _, array) in inner]
-        if any(array is None for array in new):
-            continue
-        for (changed, (_, position, _)), array in zip(inner, new, strict=True):
-            if array is not None:
-                replace_constant(changed, position, array, taken)
-        merge_into(before, node)
-        merged += 1
-    return merged
+@each("Mul", "Add")
+def merge_affine_chains(node: ir.Node, taken: set[str]) -> bool:
+    """Fuse Mul with a Mul before it, Add with an Add, and Mul with Mul + Add, in float64."""
+    operands = _operands(node)
+    before = None if operands is None else feeding(node.inputs[operands[0]], "Mul", "Add")
+    operands_before = None if before is None else _operands(before)
+    if operands is None or before is None or operands_before is None:
+        return False
+    last, inner = operands[2], [(before, operands_before)]
+    if node.op_type == "Mul" and before.op_type == "Add":
+        first = feeding(before.inputs[operands_before[0]], "Mul")
+        operands_first = None if first is None else _operands(first)
+        if first is None or operands_first is None:
+            return False
+        inner.append((first, operands_first))
+    elif node.op_type != before.op_type:
+        return False
+    combine = np.multiply if node.op_type == "Mul" else np.add
+    new = [_combined(combine, array, last) for _, (_, _, array) in inner]
+    if any(array is None for array in new):
+        return False
+    for (changed, (_, position, _)), array in zip(inner, new, strict=True):
+        if array is not None:
+            replace_constant(changed, position, array, taken)
+    return merge_into(before, node)
 
 
 def _operands(node: ir.Node) -> tuple[int, int, Array] | None:
@@ -653,53 +585,42 @@ def _combined(combine: np.ufunc, a: Array, b: Array) -> Array | None:
 # Pads -------------------------------------------------------------------------------------------------------
 
 
-def fold_pads(model: ir.Model) -> int:
-    """Fold Pad with constant zeros of spatial axes into the Conv after it; return how many."""
-    folded = 0
-    for node in list(model.graph):
-        if not is_standard(node, "Conv"):
-            continue
-        pad = feeding(node.inputs[0], "Pad")
-        weight = node.inputs[1]
-        if pad is None or weight is None or weight.shape is None:
-            continue
-        amounts = _zeros_added(pad, len(weight.shape))
-        mode = node.attributes.get_string("auto_pad", "NOTSET")
-        if amounts is None or mode not in ("NOTSET", "VALID"):
-            continue
-        own = node.attributes.get_ints("pads", ()) if mode == "NOTSET" else ()
-        added = [*(begin for begin, _ in amounts[2:]), *(end for _, end in amounts[2:])]
-        total = [a + b for a, b in zip(added, own or [0] * len(added), strict=True)]
-        node.attributes.pop("auto_pad", None)
-        node.attributes["pads"] = ir.AttrInt64s("pads", total)
-        node.replace_input_with(0, pad.inputs[0])
-        node.meta[ORIGIN] = origins((pad, node))
-        assert node.graph is not None
-        node.graph.remove(pad, safe=True)
-        folded += 1
-    return folded
+@each("Conv")
+def fold_pads(node: ir.Node, _: set[str]) -> bool:
+    """Fold Pad with constant zeros of spatial axes into the Conv after it."""
+    pad, weight = feeding(node.inputs[0], "Pad"), node.inputs[1]
+    if pad is None or weight is None or weight.shape is None:
+        return False
+    amounts = _zeros_added(pad, len(weight.shape))
+    mode = node.attributes.get_string("auto_pad", "NOTSET")
+    if amounts is None or mode not in ("NOTSET", "VALID"):
+        return False
+    own = node.attributes.get_ints("pads", ()) if mode == "NOTSET" else ()
+    added = [*(begin for begin, _ in amounts[2:]), *(end for _, end in amounts[2:])]
+    total = [a + b for a, b in zip(added, own or [0] * len(added), strict=True)]
+    node.attributes.pop("auto_pad", None)
+    node.attributes["pads"] = ir.AttrInt64s("pads", total)
+    node.replace_input_with(0, pad.inputs[0])
+    node.meta[ORIGIN] = origins((pad, node))
+    assert node.graph is not None
+    node.graph.remove(pad, safe=True)
+    return True
 
 
-def pad_all_axes(model: ir.Model) -> int:
+@each("Pad")
+def pad_all_axes(node: ir.Node, taken: set[str]) -> int:
     """Write the amounts of Pad for all axes: onnxruntime 1.31 mishandles `axes` beside an integer Conv."""
-    changed = 0
-    taken: set[str] = set()
-    for node in model.graph:
-        if not is_standard(node, "Pad"):
-            continue
-        if has_input(node, 2) and node.attributes.get_string("mode", "constant") != "constant":
-            node.replace_input_with(2, None)
-            changed += 1
-        dims = rank(node.inputs[0])
-        amounts = None if dims is None or not has_input(node, 3) else _amounts(node, dims)
-        if amounts is None:
-            continue
-        taken = taken or value_names(model)
-        array = np.array([begin for begin, _ in amounts] + [end for _, end in amounts], np.int64)
-        replace_constant(node, 1, array, taken)
-        node.resize_inputs(3 if has_input(node, 2) else 2)
-        changed += 1
-    return changed
+    drops = has_input(node, 2) and node.attributes.get_string("mode", "constant") != "constant"
+    if drops:
+        node.replace_input_with(2, None)
+    dims = rank(node.inputs[0])
+    amounts = None if dims is None or not has_input(node, 3) else _amounts(node, dims)
+    if amounts is None:
+        return drops
+    array = np.array([begin for begin, _ in amounts] + [end for _, end in amounts], np.int64)
+    replace_constant(node, 1, array, taken)
+    node.resize_inputs(3 if has_input(node, 2) else 2)
+    return drops + 1
 
 
 def _amounts(pad: ir.Node, dims: int) -> list[tuple[int, int]] | None:

@@ -10,9 +10,9 @@ from onnx_ir.passes.common import InlinePass
 
 from ...profiles.base.errors import ModelError
 from ...profiles.base.findings import Code, Finding
-from ...profiles.instrumentation.subgraphs import value_names
 from ..model.editing import ORIGIN, add_initializer, discard, free_name, is_captured, is_standard
 from ..model.graph import constant_of
+from .steps import each
 
 DEFAULT_OPSET = 14
 """Opset of the default domain that a model without any of its operators gets."""
@@ -163,23 +163,21 @@ def signature(node: ir.Node, version: int) -> object:
     return operands, sorted(attributes, key=lambda attribute: attribute[0])
 
 
-def take_constant_branches(model: ir.Model) -> int:
-    """Replace every If with a constant condition by the branch that is taken; return how many."""
-    replaced = 0
-    names = value_names(model)
-    for node in list(model.graph):
-        condition = constant_of(node.inputs[0]) if is_standard(node, "If") else None
-        if condition is None or condition.size != 1 or any(is_captured(value) for value in node.outputs):
-            continue
-        branch = node.attributes["then_branch" if bool(condition.reshape(())) else "else_branch"].as_graph()
-        computed = {value for inner in branch for value in inner.outputs}
-        if not computed.issuperset(branch.outputs) or len(set(branch.outputs)) != len(branch.outputs):
-            continue  # an output that is a constant, or the same value twice: rare, and a name would be lost
-        if any(value.dtype == ir.DataType.STRING for value in branch.initializers.values()):
-            continue
-        _hoist(model.graph, node, branch, names)
-        replaced += 1
-    return replaced
+@each("If")
+def take_constant_branches(node: ir.Node, taken: set[str]) -> bool:
+    """Replace every If with a constant condition by the branch that is taken."""
+    condition = constant_of(node.inputs[0])
+    if condition is None or condition.size != 1 or any(is_captured(value) for value in node.outputs):
+        return False
+    branch = node.attributes["then_branch" if bool(condition.reshape(())) else "else_branch"].as_graph()
+    computed = {value for inner in branch for value in inner.outputs}
+    if not computed.issuperset(branch.outputs) or len(set(branch.outputs)) != len(branch.outputs):
+        return False  # an output that is a constant, or the same value twice: rare, and a name would be lost
+    if any(value.dtype == ir.DataType.STRING for value in branch.initializers.values()):
+        return False
+    assert isinstance(node.graph, ir.Graph)
+    _hoist(node.graph, node, branch, taken)
+    return True
 
 
 def _hoist(graph: ir.Graph, node: ir.Node, branch: ir.Graph, names: set[str]) -> None:

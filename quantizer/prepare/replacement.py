@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -31,10 +32,12 @@ class Replacement:
         outputs: int = 1,
         dtype: ir.DataType | None = None,
         attributes: Sequence[ir.Attr | None] = (),
+        **further: int | float | str | Sequence[int],
     ) -> tuple[ir.Value, ...]:
         """Add a node; return its outputs, of the type of the node's first unless another is named."""
         name, kind = self.node.outputs[0].name, self.node.outputs[0].type
-        node = ir.Node(domain, op_type, inputs, filter(None, attributes), num_outputs=outputs)
+        given = {attribute.name: attribute for attribute in attributes if attribute is not None}
+        node = ir.node(op_type, inputs, {**given, **further}, domain=domain, num_outputs=outputs)
         node.name = free_name(f"{self.node.name}_{op_type}", self._taken)
         node.meta[ORIGIN] = origins((self.node,))
         for output in node.outputs:
@@ -43,16 +46,9 @@ class Replacement:
         self._graph.insert_before(self.node, node)
         return tuple(node.outputs)
 
-    def one(
-        self,
-        op_type: str,
-        *inputs: ir.Value | None,
-        domain: str = "",
-        dtype: ir.DataType | None = None,
-        attributes: Sequence[ir.Attr | None] = (),
-    ) -> ir.Value:
-        """Add a node with one output, and return it."""
-        return self.add(op_type, *inputs, domain=domain, dtype=dtype, attributes=attributes)[0]
+    def one(self, op_type: str, *inputs: ir.Value | None, **settings: Any) -> ir.Value:
+        """Add a node with one output, and return it; see `add`."""
+        return self.add(op_type, *inputs, **settings)[0]
 
     def constant(self, array: npt.NDArray[np.generic]) -> ir.Value:
         """Return a new constant."""

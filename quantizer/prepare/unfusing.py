@@ -88,13 +88,10 @@ def _attention(new: Replacement) -> Results:
     projected = new.one("MatMul", new.input(0), new.input(1))
     if has_input(node, 2):
         projected = new.one("Add", projected, new.input(2))
-    axis = [ir.AttrInt64("axis", -1)]
-    query, key, value = new.add("Split", projected, new.integers(*sizes), outputs=3, attributes=axis)
+    query, key, value = new.add("Split", projected, new.integers(*sizes), outputs=3, axis=-1)
     past: list[ir.Value | None] = [None, None]
     if has_input(node, 4):
-        both = new.add(
-            "Split", new.input(4), new.integers(1, 1), outputs=2, attributes=[ir.AttrInt64("axis", 0)]
-        )
+        both = new.add("Split", new.input(4), new.integers(1, 1), outputs=2, axis=0)
         past = [new.one("Squeeze", half, new.integers(0)) for half in both]
     keeps = len(node.outputs) > 1 and _is_used(node.outputs[1])
     result, *present = new.add(
@@ -113,7 +110,7 @@ def _attention(new: Replacement) -> Results:
     if not keeps:
         return (result,)
     stacked = [new.one("Unsqueeze", half, new.integers(0)) for half in present]
-    return result, new.one("Concat", *stacked, attributes=[ir.AttrInt64("axis", 0)])
+    return result, new.one("Concat", *stacked, axis=0)
 
 
 def _is_packed_mask(node: ir.Node) -> bool:
@@ -165,32 +162,24 @@ def _embed_layer_normalization(new: Replacement) -> Results:
     mask_index_type = node.attributes.get_int("mask_index_type", 1)
     if rank(ids) != 2 or (counts and (not has_input(node, 7) or mask_index_type != 1)):
         return ()
-    whole, axis = ir.DataType.INT64, [ir.AttrInt64("axis", 0)]
-    total = new.one("Gather", new.input(2), ids, attributes=axis)
+    whole = ir.DataType.INT64
+    total = new.one("Gather", new.input(2), ids, axis=0)
     if has_input(node, 1):
-        total = new.one("Add", total, new.one("Gather", new.input(4), new.input(1), attributes=axis))
+        total = new.one("Add", total, new.one("Gather", new.input(4), new.input(1), axis=0))
     positions = new.input(8)
     if positions is None:
         shape = new.one("Shape", ids, dtype=whole)
         zero, one = (new.constant(np.array(number, np.int64)) for number in (0, 1))
-        length = new.one("Gather", shape, one, dtype=whole, attributes=axis)
+        length = new.one("Gather", shape, one, dtype=whole, axis=0)
         positions = new.one("Range", zero, length, one, dtype=whole)
-    total = new.one("Add", total, new.one("Gather", new.input(3), positions, attributes=axis))
+    total = new.one("Add", total, new.one("Gather", new.input(3), positions, axis=0))
     result = _layer_normalization(new, "LayerNormalization", total, new.input(5), new.input(6))
     if not counts:
         return result, result, total
-    mask = new.one("Cast", new.input(7), dtype=whole, attributes=[ir.AttrInt64("to", int(whole))])
+    mask = new.one("Cast", new.input(7), dtype=whole, to=int(whole))
     ones = new.one("Equal", mask, new.constant(np.array(1, np.int64)), dtype=ir.DataType.BOOL)
-    numbers = new.one(
-        "Cast", ones, dtype=ir.DataType.INT32, attributes=[ir.AttrInt64("to", int(ir.DataType.INT32))]
-    )
-    count = new.one(
-        "ReduceSum",
-        numbers,
-        new.integers(1),
-        dtype=ir.DataType.INT32,
-        attributes=[ir.AttrInt64("keepdims", 0)],
-    )
+    numbers = new.one("Cast", ones, dtype=ir.DataType.INT32, to=int(ir.DataType.INT32))
+    count = new.one("ReduceSum", numbers, new.integers(1), dtype=ir.DataType.INT32, keepdims=0)
     return result, count, total
 
 
@@ -210,7 +199,7 @@ def _gelu(new: Replacement) -> Results:
 def _fast_gelu(new: Replacement) -> Results:
     """Gelu with tanh, of the sum with a bias if there is one; onnxruntime's operator before opset 20."""
     if new.opset >= GELU_IN_ONNX:
-        return (new.one("Gelu", _with_bias(new), attributes=[ir.AttrString("approximate", "tanh")]),)
+        return (new.one("Gelu", _with_bias(new), approximate="tanh"),)
     if not has_input(new.node, 1):
         return ()
     return (new.one("FastGelu", _with_bias(new), domain=MICROSOFT),)
@@ -250,8 +239,7 @@ def _activated(new: Replacement, result: ir.Value, parameters: Sequence[float | 
     if activation not in ACTIVATIONS:
         return ()
     pairs = zip(ACTIVATIONS[activation], parameters, strict=False)
-    attributes = [ir.AttrFloat32(name, number) for name, number in pairs if number is not None]
-    return (new.one(activation, result, attributes=attributes),)
+    return (new.one(activation, result, **{name: number for name, number in pairs if number is not None}),)
 
 
 def _can_be_activated(node: ir.Node) -> bool:
@@ -298,8 +286,7 @@ def _fused_matmul(new: Replacement) -> Results:
                 order = list(range(dims))
                 order = [*order[1:-1], order[0], order[-1]] if is_batch else order
                 order = [*order[:-2], order[-1], order[-2]] if is_matrix else order
-        perm = None if order is None else [ir.AttrInt64s("perm", order)]
-        factors.append(factor if perm is None else new.one("Transpose", factor, attributes=perm))
+        factors.append(factor if order is None else new.one("Transpose", factor, perm=order))
     result, alpha = new.one("MatMul", *factors), attributes.get_float("alpha", 1.0)
     return (result if alpha == 1.0 else new.one("Mul", result, new.number(alpha)),)
 
