@@ -1,9 +1,4 @@
-"""Which values of each activation its quantized values should cover. Pure; a step of planning.
-
-In order: the calibrated ranges of a model's activations; tensors that only a clip reads; the function after
-an activation by whose error its range is chosen; and which values activations can hold at all.
-
-"""
+"""Which values of each activation its quantized values should cover. Pure; a step of planning."""
 
 from __future__ import annotations
 
@@ -41,22 +36,17 @@ Interval = tuple[float, float]
 class RangeCache:
     """The computed ranges and densities of tensors: kept from plan to plan.
 
-    Keyed by a tensor's profile itself, not by its name: where the float model is adjusted, a tensor whose
-    values change gets another profile, and only that one is calibrated again.
-
-    Attributes:
-        profiles: by identity; they must not vanish as long as their identity is a key.
-        densities: of the values of a profile.
-        ranges: calibrated, by profile, type and what follows.
-        functions: what follows, by profile and nodes, where it can be computed and is nowhere steep.
-        equalized: the scales of its channels with the least noise and the dB that they gain, by profile and
-            the nodes that read it.
+    Keyed by a tensor's profile itself, by identity: if the float model is adjusted, a tensor whose values
+    change gets another profile, and only that one is calibrated again.
     """
 
+    # by identity; they must not vanish as long as their identity is a key
     profiles: dict[int, TensorProfile] = field(default_factory=dict)
     densities: dict[int, Density] = field(default_factory=dict)
     ranges: dict[tuple[int, str, FollowingFunction | None], Range] = field(default_factory=dict)
+    # None where they cannot be computed, or are steep
     functions: dict[tuple[int, FollowingFunction], UnaryFunction | None] = field(default_factory=dict)
+    # scales of channels and the dB that they gain, by profile and readers
     equalized: dict[tuple[int, tuple[str, ...]], tuple[Floats, float]] = field(default_factory=dict)
 
     def key(self, tensor: TensorProfile) -> int:
@@ -77,10 +67,7 @@ class RangeCache:
         qtype: QuantType,
         following: FollowingFunction | None = None,
     ) -> Range:
-        """Return the range that a tensor should cover in a type, cached for one calibrator and schema.
-
-        `following` is the function after it whose error decides, one of `functions`.
-        """
+        """Return the range that a tensor should cover in a type, cached for one calibrator and schema."""
         key = (self.key(tensor), qtype.name, following)
         if key not in self.ranges:
             curve = None if following is None else self.functions[key[0], following]
@@ -89,14 +76,7 @@ class RangeCache:
 
 
 class ActivationRanges:
-    """The ranges of a model's activations, each computed when it is first asked for: many are never
-    quantized.
-
-    Attributes:
-        graph, profile: of the model.
-        opset: version of the default operator domain.
-        names: every float activation that was observed.
-    """
+    """The ranges of a model's activations, each computed when it is first asked for."""
 
     def __init__(
         self, graph: Graph, profile: Profile, recipe: Recipe, opset: int, cache: RangeCache | None = None
@@ -128,10 +108,7 @@ class ActivationRanges:
         return clamp_range(chosen if bounds is None else clamp_range(chosen, bounds), self._distinct(name))
 
     def effective(self, name: str) -> Interval:
-        """Return the interval of an activation outside which no reader distinguishes values.
-
-        If the error after the following function decided the range, it is that range.
-        """
+        """Return the interval outside which no reader distinguishes values, or the chosen range."""
         if name in self._observed and self._following(name) is not None:
             chosen = self.calibrated(name)
             return chosen.low, chosen.high
@@ -237,9 +214,8 @@ MAX_SLOPE = tuned(
     chosen_on="by hand",
     holds=(1.2, 1.875),
 )
-"""Largest slope of a function that is taken into account, that of HardSwish. The readers of a steeper one,
-such as a logarithm or a root, are not linear either, and squared error after it is not what they suffer
-from."""
+"""Largest slope of a function that is taken into account: the readers of a steeper one, such as a logarithm,
+are not linear, and squared error after it is not what they suffer from."""
 
 SLOPE_POINTS = 1024
 """Points at which the slope is computed."""
@@ -247,10 +223,7 @@ SLOPE_POINTS = 1024
 
 @dataclass(frozen=True, eq=False)
 class FollowingFunction:
-    """The nodes that together compute a function of one activation.
-
-    Equal ones compute the same function: of the same nodes, by name, and the same constants, as objects.
-    """
+    """The nodes that together compute a function of one activation; equal by names and constants."""
 
     chain: PointwiseChain
 
@@ -269,13 +242,9 @@ class FollowingFunction:
 def following_function(graph: Graph, name: str, tensor: TensorProfile, opset: int) -> UnaryFunction | None:
     """Return the function that all readers of a tensor compute of it, or None.
 
-    A convolution is often followed by x * sigmoid(x), LeakyRelu or another activation that is flat, or
-    nearly, on one side. Quantized values of the convolution's output on that side are wasted. The error after
-    the function decides the range of the tensor (see `calibrators`).
-
-    The function ends at the first tensor on all paths from the activation. It is None if there is none, if it
-    is only a clip (which takes the range of its output, see `planning.shared_scales`), or if it is steep or
-    not finite somewhere in the range of the tensor.
+    A convolution is often followed by an activation that is flat on one side, so quantized values there are
+    wasted: the error after the function decides the range (see `calibrators`). The function ends at the first
+    tensor on all paths. It is None if it is only a clip, or steep or not finite somewhere in the range.
     """
     following = find_following(graph, name)
     return None if following is None else evaluated(following, tensor, opset)
@@ -356,10 +325,7 @@ ANY: Interval = (-math.inf, math.inf)
 
 
 def possible_values(graph: Graph) -> dict[str, Interval]:
-    """Return the interval that each activation cannot leave, for any inputs of the model.
-
-    Results of unknown nodes are left out. Zero is in every interval, as in every quantized type.
-    """
+    """Return the interval, with 0, that each activation cannot leave, for any inputs of the model."""
     found: dict[str, Interval] = {}
     for node in graph.nodes:
         rule = node.rule

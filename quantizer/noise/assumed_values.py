@@ -22,8 +22,7 @@ ASSUMED_RMS = tuned(
     "detector lose 3 dB, and others at most 0.4",
     chosen_on="profiles of 28 trained models; plans from onnxruntime's ranges of 19",
 )
-"""Root mean square of a tensor's values over the largest magnitude in its range: a weak signal, which is the
-careful assumption."""
+"""Root mean square of a tensor's values over the largest magnitude in its range: a careful assumption."""
 
 ELEMENTS = 10**6
 """Elements of an assumed histogram, which has shares alone."""

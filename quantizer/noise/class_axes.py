@@ -14,17 +14,10 @@ from ..operators.weight_layout import Kernel
 
 @dataclass(frozen=True)
 class ClassAxis:
-    """Where an output has its classes, if it has any.
+    """Where an output has its classes, if it has any."""
 
-    Attributes:
-        axis: of the classes, below 0 from the end, as the operator that computes the output says, or the
-            user; None where nobody says. A matrix then has them along axis 1, its only one besides the rows.
-        is_answer: whether the class of the largest value is an answer, and not just the largest number of an
-            embedding, a box or an image.
-    """
-
-    axis: int | None = None
-    is_answer: bool = False
+    axis: int | None = None  # below 0 from the end; None if nobody says: a matrix then has them along axis 1
+    is_answer: bool = False  # the largest value is an answer, not just the largest number of a box
 
     def axis_in(self, shape: tuple[int, ...]) -> int | None:
         """Return the axis in values of a shape; None if it is unknown, missing, or has one class only."""
@@ -41,10 +34,9 @@ def class_axes(model: ir.Model, output: str | None = None, axis: int | None = No
     """Return the class axis of each output of a float model, by name.
 
     The axis is that of the last Softmax, Gemm, MatMul (the last axis) or Conv (axis 1), also before a
-    Sigmoid, a Transpose, a Resize and arithmetic with a constant. The largest value is an answer after a
-    Softmax, and after a Sigmoid, Gemm or MatMul of shape [rows, classes]: others may be boxes, embeddings or
-    images, whose largest value means nothing. Labels belong to `output`: its largest value is always an
-    answer, and `axis`, if given, is its class axis. Raises ConfigError if the output has no such axis.
+    Sigmoid, a Transpose, a Resize and arithmetic with a constant. Labels belong to `output`: its largest
+    value is always an answer, and `axis`, if given, is its class axis. Raises ConfigError if the output has
+    no such axis.
     """
     axes = {str(value.name): class_axis_of(value) for value in model.graph.outputs}
     if output is None or output not in axes:

@@ -49,10 +49,7 @@ def without_constant_errors(graph: Graph, profile: Profile, opset: int) -> froze
 
 
 def _divisor(node: Node, index: int, graph: Graph) -> str:
-    """Return the tensor that divides an input, or "" for none or a constant.
-
-    A small divisor makes a constant error of this input large.
-    """
+    """Return the tensor that divides an input, which makes its error grow; "" for none or a constant."""
     if node.facts.arithmetic is Arithmetic.QUOTIENT and index == 0:
         name = node.input(1)
     elif node.facts.arithmetic is Arithmetic.PRODUCT:

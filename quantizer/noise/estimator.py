@@ -42,50 +42,35 @@ ROUNDING = 1.0 / 12.0
 """Power of rounding, in squares of the step."""
 
 FLOAT16_ROUNDING = 2.0**-20 / 28.0
-"""Power of rounding to float16 over that of numbers that are alike likely within an octave: a step is 2**-10
-of its lower end, and their mean square 7 / 3 of the square of it."""
+"""Power of rounding to float16 over that of numbers that are alike likely within an octave."""
 
 QUIET_SEQUENCES = tuned(
     10.0,
     figure="estimates were 10 to 23 dB too good",
     chosen_on="six trained LSTMs",
 )
-"""By how much the rounding of a recurrent node's input is more than on drawn sequences, none of which is of
-low level as a whole."""
+"""By how much the rounding of a recurrent node's input is more than on drawn sequences."""
 
 
 @dataclass(frozen=True)
 class RoundedValues:
-    """Values that a plan rounds.
-
-    Attributes:
-        node, tensor, is_inner: as of `NoiseSource`.
-        noise: where the noise of it enters the graph, and its power there.
-    """
+    """Values that a plan rounds; the fields are those of `NoiseSource`."""
 
     node: str
     tensor: str
-    noise: tuple[tuple[Entrance, float], ...]
+    noise: tuple[tuple[Entrance, float], ...]  # where its noise enters the graph, and its power
     is_inner: bool = False
 
 
 @dataclass(frozen=True, eq=False)
 class FloatFunctions:
-    """Float functions that follow a quantized tensor, one after the other.
+    """Float functions that follow a quantized tensor, one after the other, one of them of one variable."""
 
-    Attributes:
-        maker: the node that makes the tensor.
-        tensor: its name.
-        nodes: the functions in their order, one of them of one variable.
-        power: noise power of the tensor's rounding.
-        error: mean square error of what they compute of the rounded tensor.
-    """
-
-    maker: str
+    maker: str  # the node that makes the tensor
     tensor: str
     nodes: tuple[Node, ...]
-    power: float
-    error: float
+    power: float  # noise power of the tensor's rounding
+    error: float  # mean square error of the last result
 
     def beyond_gains(self, gains: NoiseGains) -> RoundedValues | None:
         """Return their error beyond that of the gains; None if the gains include most of it."""
@@ -102,46 +87,28 @@ class FloatFunctions:
 
 @dataclass(frozen=True, eq=False)
 class NoiseSource:
-    """A place where values are rounded.
+    """A place where values are rounded."""
 
-    Attributes:
-        node: the node that would have to stay float for it to vanish.
-        tensor: the activation or weight that is rounded.
-        share: its noise power over signal power at each output of the flow.
-        is_inner: whether it is rounded on the way to the result of the node, so that it vanishes with the
-            node, whatever else is quantized.
-    """
-
-    node: str
-    tensor: str
-    share: Floats
-    is_inner: bool = False
+    node: str  # that would have to stay float for it to vanish
+    tensor: str  # the activation or weight that is rounded
+    share: Floats  # noise power over signal power at each output of the flow
+    is_inner: bool = False  # rounded inside the node: it vanishes with the node, whatever else is quantized
 
 
 @dataclass(frozen=True, eq=False)
 class NoiseEstimator:
-    """Estimates the noise of plans of one model.
-
-    Attributes:
-        activations: of the model.
-        gains: how its nodes pass noise on.
-        left: returns, by activation and weight, the part of the noise of its rounding that is left once the
-            channels are equalized; all of it for others.
-        weight_errors: see `weight_error`; each computed when first needed, as all that follows.
-        unjudged: nodes whose noise is left out.
-        after_functions: the error of float functions of a quantized tensor, by its name, its parameters and
-            the result.
-        in_kernels: noise power that a kernel makes by rounding its input, by tensor and size of a block.
-        uncorrected: what `left_by_bias_correction` is for a node, by name.
-    """
+    """Estimates the noise of plans of one model."""
 
     activations: ActivationRanges
     gains: NoiseGains
+    # the part of a rounding's noise that equalization leaves, by activation and weight
     left: Callable[[], Mapping[str, float]] = dict
     weight_errors: WeightErrors = field(default_factory=dict)
-    unjudged: Collection[str] = ()
+    unjudged: Collection[str] = ()  # nodes whose noise is left out
     after_functions: dict[tuple[str, QuantParams, str], float] = field(default_factory=dict, init=False)
+    # by tensor and size of a block
     in_kernels: dict[tuple[str, int], float] = field(default_factory=dict, init=False)
+    # `left_by_bias_correction` by node
     uncorrected: dict[str, float] = field(default_factory=dict, init=False)
 
     def estimated_sqnr(self, plan: QuantPlan, others: Iterable[str] = ()) -> dict[str, float]:
@@ -168,8 +135,8 @@ class NoiseEstimator:
     def gains_of(self, plan: QuantPlan) -> NoiseGains:
         """Return the gains at the levels of noise that a plan makes in the inputs of steep functions.
 
-        A level is the noise of all nodes before it, so that one walk through the graph in its order finds
-        them. Noise travels as in `forecast_flow`, which has it in the other direction.
+        A level is the noise of all nodes before it: one walk in graph order finds them, by the rules of
+        `forecast_flow`.
         """
         levels: dict[str, Level] = {}
         gains = self.gains.at_levels(levels)
@@ -223,10 +190,7 @@ class NoiseEstimator:
         return gains
 
     def sources(self, flow: NoiseFlow, plan: QuantPlan) -> Iterator[NoiseSource]:
-        """Yield every place where a plan rounds, with the part of the noise that equalization leaves.
-
-        The inputs of dynamic products are left out, see `dynamic_inputs`.
-        """
+        """Yield every place where a plan rounds, without the inputs of dynamic products."""
         beyond = (functions.beyond_gains(flow.node_gains) for functions in self._float_functions(plan))
         roundings = chain(self._roundings(flow.node_gains, plan), filter(None, beyond))
         for rounding, source in _sources(flow, roundings):
@@ -234,19 +198,15 @@ class NoiseEstimator:
             yield source if left == 1.0 else replace(source, share=source.share * left)
 
     def dynamic_inputs(self, flow: NoiseFlow, plan: QuantPlan) -> Iterator[NoiseSource]:
-        """Yield the rounding of the inputs of dynamic products, with one range for all samples.
-
-        A sample that spans less has less noise, but this chooses no node: it is a cautious estimate.
-        """
+        """Yield the rounding of the inputs of dynamic products, with one range for all samples."""
         for _, source in _sources(flow, self._dynamic_inputs(plan)):
             yield source
 
     def in_float16(self, flow: NoiseFlow, plan: QuantPlan) -> Iterator[NoiseSource]:
         """Yield the rounding to float16 of results, and of constants beside them, in a float16 plan.
 
-        It depends on no choice of quantized nodes. A node with subgraphs counts as one. If subgraphs read
-        activations of the main graph, nothing is yielded: gains do not pass noise on that way, so that the
-        noise of later nodes would look like all of it.
+        If subgraphs read activations of the main graph, nothing is yielded: gains do not pass noise on that
+        way.
         """
         if plan.config.is_float16 and not self._has_captured_activations():
             for _, source in _sources(flow, self._rounded_to_float16(plan)):
@@ -311,11 +271,7 @@ class NoiseEstimator:
             yield self._as_it_leaves(rounding) if inside else rounding
 
     def _as_it_leaves(self, rounding: RoundedValues) -> RoundedValues:
-        """Return the rounding of a subgraph's node as noise in the results of the node that runs it.
-
-        There it is as much of the signal as it was of the node's input or output, and if noise was measured,
-        the passes of the subgraph change it as they change errors of its weights.
-        """
+        """Return the rounding of a subgraph's node as noise in the results of the node that runs it."""
         powers, node = self.gains.powers, self.activations.graph.node(rounding.node)
         relative, noise = 0.0, list[tuple[Entrance, float]]()
         for entrance, power in rounding.noise:
@@ -402,10 +358,7 @@ class NoiseEstimator:
                     yield RoundedValues(rounding.node, rounding.tensor, ((at_result, beyond),))
 
     def _dynamic_recurrence(self, node: Node, way: str) -> Iterator[RoundedValues]:
-        """Yield the roundings of a dynamic recurrent node's input and states, by the range of all samples.
-
-        Products are left out: one sample may span much less than all, and mode auto has checked them.
-        """
+        """Yield the roundings of a dynamic recurrent node's input and states, by the range of all samples."""
         rule, source = node.rule, node.inputs[0]
         recurrence = self.gains.recurrences.get(node.name)
         if rule is None or rule.weight is not None or not source or recurrence is None:
@@ -476,8 +429,7 @@ class NoiseEstimator:
     def _rounded_in_kernels(self, plan: QuantPlan) -> Iterator[RoundedValues]:
         """Yield the roundings of activations in onnxruntime's kernel of packed weights: 8 bits in blocks.
 
-        Each block of a row has a scale; its step is the block's largest magnitude over 127. The mean step is
-        that of as many values drawn from the profile: a little too large if values of a block are alike.
+        A block's step is its largest magnitude over 127, that of as many values drawn from the profile.
         """
         for node in self.activations.graph.nodes:
             entry = plan.nodes[node.name]
@@ -579,7 +531,7 @@ def inner_rounding(node: Node, plan: QuantPlan, activations: ActivationRanges) -
     """Return the noise power in a node's result from the rounding of its gate or correction.
 
     HardSwish multiplies its gate, and the rounding of it, by x; a gate of 0 or 1 is exact. PRelu adds its
-    correction to negative x. It is 0 for other implementations than "saturating".
+    correction to negative x.
     """
     name, entry = node.input(0), plan.nodes[node.name]
     params, tensor = plan.params_read(node.name, 0, name), activations.profile.get(name)

@@ -24,35 +24,23 @@ from .value_paths import holds_values, parts_of
 
 @dataclass(frozen=True)
 class ExactGain:
-    """How the rounding of a tensor reaches a result.
+    """How the rounding of a tensor reaches a result."""
 
-    Attributes:
-        node, index, source, result: the last node on the way, the input that it reads, and what it makes.
-        gain: noise power in the result for one unit in the tensor.
-    """
-
-    node: Node
+    node: Node  # the last node on the way
     index: int
-    source: str
+    source: str  # the input that it reads
     result: str
-    gain: float
+    gain: float  # noise power in the result for one unit in the tensor
 
 
 @dataclass(frozen=True)
 class Remainder:
-    """A result that holds values of a tensor, as the rounding of that tensor sees it.
-
-    Attributes:
-        result: its name.
-        gain: noise power in the result for one unit in the tensor.
-        power: mean square of its values.
-        variance: mean square by which they differ from their mean.
-    """
+    """A result that holds values of a tensor, as the rounding of that tensor sees it."""
 
     result: str
-    gain: float
-    power: float
-    variance: float
+    gain: float  # noise power in the result for one unit in the tensor
+    power: float  # mean square of its values
+    variance: float  # mean square by which they differ from their mean
 
 
 def remainders(gains: NoiseGains, name: str) -> tuple[Remainder, ...]:

@@ -27,7 +27,6 @@ Measured = tuple[Profile, tuple[Finding, ...]]
 """A profile with the noise that was measured; or as it was, with the finding that says why it has none."""
 
 STEP = "measurement of how noise travels"
-"""The measurement in words."""
 
 HELD_AT_ONCE = 2 << 30
 """Bytes of activations that samples may hold together while noise is measured; each holds its own twice."""
@@ -46,8 +45,7 @@ def with_noise(
     """Return a profile with the noise measured on samples, or unchanged with a finding.
 
     `samples` gives digests and samples of one row, anew in each call; `at_once` run together, or fewer if
-    they are large. `batches` means that some samples are rows of batches; `progress` gets the number of
-    finished samples.
+    they are large. `batches` means that some samples are rows of batches.
     """
     names, held = set(profile), 2 * sum(activation_bytes(profile).values())
     threads = max(1, min(at_once, HELD_AT_ONCE // max(1, held)))
@@ -75,19 +73,16 @@ def activation_bytes(profile: Profile) -> dict[str, int]:
 # A profile as plans are made of it -------------------------------------------------------------------------
 
 _measured: dict[tuple[object, ...], tuple[SampleNoise, ...]] = {}
-"""The last noises that this process measured, by model, tensors and samples: of a profile that is quantized
-again with other settings nothing is run again."""
+"""The last noises that this process measured, by model, tensors and samples."""
 
 REMEMBERED = 4
-"""How many these are."""
 
 ENOUGH_ELEMENTS = tuned(
     2.0**27,
     figure="eight samples of these took one to five seconds more, and no score changed (DECISIONS.md, 31)",
     chosen_on="seven models with 20 to 90 million elements a sample",
 )
-"""Elements of all activations that the samples hold on which noise is measured: its figures are means over
-them."""
+"""Elements of all activations that the samples hold on which noise is measured."""
 
 LEAST_SAMPLES = 4
 """Samples that are run whatever they hold."""
@@ -96,8 +91,7 @@ LEAST_SAMPLES = 4
 def read_measured(source: ProfileLike, prepared: PreparedModel) -> tuple[Profile, str, tuple[Finding, ...]]:
     """Return a profile with check samples and noise, the reason for missing samples (or ""), and findings.
 
-    Raises ProfileError if it cannot be read, or belongs to another model, and DataError if no output of the
-    model was a finite number.
+    Raises ProfileError if it cannot be read, or belongs to another model, and DataError as below.
     """
     profile, missing = read_with_samples(source, prepared.model, prepared.identity)
     profile, findings = with_noise_of_kept(profile, prepared.model, missing)
@@ -107,9 +101,8 @@ def read_measured(source: ProfileLike, prepared: PreparedModel) -> tuple[Profile
 def with_noise_of_kept(profile: Profile, model: ir.Model, missing: str = "") -> Measured:
     """Return a profile with the noise that is measured on the first of its check samples.
 
-    They are `noise_samples`, or fewer with `ENOUGH_ELEMENTS` in all. Nothing runs if the profile has its
-    noise, or must have none. `missing` is the reason if check samples are missing. Raises DataError if no
-    output of the model was a finite number.
+    Nothing runs if the profile has its noise, or must have none. `missing` is the reason for missing check
+    samples. Raises DataError if no output of the model was a finite number.
     """
     check_outputs_have_numbers(profile, (value.name or "" for value in model.graph.outputs))
     if profile.noise or not profile.noise_samples:

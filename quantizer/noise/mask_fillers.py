@@ -29,8 +29,7 @@ from ..operators.table import facts_of, is_clip
 from .value_paths import holds_values
 
 VANISHING_DISTANCE = 20.0
-"""What lies this far below the largest is nothing beside it: exp(-20) is 2e-9, so that a thousand such
-elements are less than a step of 16 bits."""
+"""What lies this far below the largest is nothing beside it: exp(-20) is 2e-9."""
 
 FILLER_DEPTH = tuned(
     64.0,
@@ -38,8 +37,7 @@ FILLER_DEPTH = tuned(
     chosen_on="masks of published transformers",
     holds=(51.2, 80.0),
 )
-"""An element this far below the largest of what its reader looks at is a filler: of the row of a Softmax, of
-the whole tensor of an Exp."""
+"""An element this far below the largest of its row of a Softmax, or of its tensor for an Exp, is a filler."""
 
 MASKED_ROW_DEPTH = tuned(
     1024.0,
@@ -52,8 +50,7 @@ MASKED_ROW_DEPTH = tuned(
 """A row whose largest is this far below that of its tensor holds fillers alone."""
 
 Rows = frozenset[tuple[int, ...]]
-"""The axes along which readers of a tensor look for the largest, each counted from the last, which is -1; ()
-for all of the tensor."""
+"""The axes along which readers look for the largest, from the last, which is -1; () for all."""
 
 WHOLE: Rows = frozenset({()})
 
@@ -61,8 +58,7 @@ MAX_FOLLOWED_NODES = 8
 """Most nodes between a mask and what makes zeros of it."""
 
 MIN_BINS = 256.0
-"""Bins of a histogram show the values beside fillers where `VANISHING_DISTANCE` has this many of them, a step
-of 8 bits each."""
+"""Bins over `VANISHING_DISTANCE` with which a histogram shows the values beside fillers."""
 
 
 def reach_below(
@@ -72,8 +68,8 @@ def reach_below(
 ) -> float | None:
     """Return the distance below a tensor's largest element at which fillers vanish; None if they do not.
 
-    It is `VANISHING_DISTANCE`, plus the spread of a tensor that is first added to it. `spread_of` returns
-    largest minus smallest value of a tensor without its fillers; at most `longest` nodes are followed.
+    It is `VANISHING_DISTANCE`, plus the spread (`spread_of`: largest minus smallest value without fillers) of
+    a tensor that is first added to it; at most `longest` nodes are followed.
     """
     if longest == 0 or value.is_graph_output() or not value.uses():
         return None
@@ -95,11 +91,7 @@ def reach_below(
 
 
 def filler_rows(value: ir.Value) -> Rows | None:
-    """Return the axes along which readers of a tensor take the largest value, beside which fillers vanish.
-
-    A Softmax works in each row separately: an element far below the largest of another row is a value. None
-    if fillers do not vanish (`reach_below`).
-    """
+    """Return the axes along which readers take the largest value; None if fillers do not vanish."""
     return None if reach_below(value) is None else frozenset(_rows_read(value))
 
 
@@ -159,8 +151,7 @@ def _hands_fillers_on(node: ir.Node, index: int) -> bool:
 def without_fillers(values: npt.NDArray[Any], rows: Rows = WHOLE) -> npt.NDArray[np.bool_]:
     """Return a mask of the elements that are no fillers of a tensor whose fillers vanish.
 
-    Infinities below are fillers; NaN is none. `rows` are those of `filler_rows`: with several readers, a
-    filler is one for all.
+    Infinities below are fillers; NaN is none. With several `rows` (`filler_rows`), a filler is one for all.
     """
     if not values.size:
         return np.ones(values.shape, bool)
@@ -177,10 +168,7 @@ def without_fillers(values: npt.NDArray[Any], rows: Rows = WHOLE) -> npt.NDArray
 def fillers_as_infinities(
     exact: npt.NDArray[Any], other: npt.NDArray[Any], rows: Rows = WHOLE
 ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    """Return a float tensor and another form of it, with minus infinity at the first one's fillers.
-
-    A comparison skips these. The arrays have the same shape; `rows` are those of `without_fillers`.
-    """
+    """Return a float tensor and another form of it, with minus infinity at the first one's fillers."""
     kept = without_fillers(exact, rows)
     if kept.all():
         return exact, other
@@ -190,8 +178,7 @@ def fillers_as_infinities(
 def with_fillers_apart(profile: Profile, graph: Graph) -> Profile:
     """Return the profile with vanishing fillers of tensors counted as infinities.
 
-    Their bins can be far wider than all other values. Then the values come from the tensor's sources: the
-    tensor that a mask of zeros and fillers is added to, or that is chosen beside a filler.
+    Their bins can be far wider than all other values. Then the values come from the tensor's sources.
     """
     without = _WithoutFillers(profile, graph)
     names = [name for name, tensor in profile.items() if name in graph.values and _filler_bins(tensor)]
@@ -212,11 +199,7 @@ def _survive(name: str, profile: Profile, graph: Graph) -> bool:
 
 
 def _filler_bins(tensor: TensorProfile) -> int:
-    """Return the number of a histogram's bins that contain only fillers.
-
-    They end at a gap of `VANISHING_DISTANCE` units without elements: above it each row has elements, beside
-    which those below vanish.
-    """
+    """Return the number of a histogram's bins that contain only fillers: those below a wide gap."""
     counts = tensor.histogram.counts
     if tensor.maximum - tensor.minimum < FILLER_DEPTH or not counts.size:
         return 0
@@ -355,10 +338,7 @@ def _uniform(low: float, high: float) -> TensorProfile:
 
 
 def saturating_low(graph: Graph, name: str, tensors: Mapping[str, TensorProfile]) -> float | None:
-    """Return the range minimum that still makes a tensor's fillers vanish; None without such fillers.
-
-    `tensors` are profiles with fillers apart.
-    """
+    """Return the range minimum that still makes a tensor's fillers vanish; None without such fillers."""
     constant = graph.constant(name)
     if constant is None:
         has_fillers, largest = bool(tensors[name].inf), tensors[name].maximum

@@ -54,12 +54,10 @@ Array = npt.NDArray[Any]
 # Which tensors are measured, and whose shapes may change once values are rounded -------------------------
 
 MAGIC = {ir.DataType.FLOAT: 1.5 * 2.0**23, ir.DataType.DOUBLE: 1.5 * 2.0**52}
-"""Adding and subtracting it rounds to whole numbers, halves to even: the last bit of such numbers is 1. These
-are two vectorised operations; onnxruntime's Round takes longer."""
+"""Adding and subtracting it rounds to whole numbers, halves to even; onnxruntime's Round takes longer."""
 
 NEAR_OVERFLOW = {ir.DataType.FLOAT: 3e38, ir.DataType.DOUBLE: 1e308}
-"""A mean square above it has overflowed in the element type: such a tensor is not rounded. Rounded fillers of
-masks stay above its negative."""
+"""A mean square above it has overflowed: such a tensor is not rounded. Fillers stay above its negative."""
 
 
 MAX_INT16_STEPS = 30000.0
@@ -68,29 +66,17 @@ MAX_INT16_STEPS = 30000.0
 
 @dataclass(frozen=True)
 class MeasuredTensor:
-    """An activation that is rounded and measured.
-
-    Attributes:
-        name: of the tensor.
-        dtype: float or double.
-        filler_rows: where the fillers of masks in it vanish: they are neither signal nor noise. None where
-            they do not.
-        singular: whether one of its readers has no finite value at 0.
-        at_risk: whether its shape may change once values are rounded.
-    """
+    """An activation that is rounded and measured."""
 
     name: str
     dtype: ir.DataType
-    filler_rows: Rows | None
-    singular: bool
-    at_risk: bool
+    filler_rows: Rows | None  # the axes of `mask_fillers.filler_rows`; None if no fillers vanish
+    singular: bool  # one of its readers has no finite value at 0
+    at_risk: bool  # its shape may change once values are rounded
 
 
 def measured_tensors(model: ir.Model, names: Collection[str]) -> tuple[MeasuredTensor, ...]:
-    """Return the measured activations of the main graph, in graph order.
-
-    Only `names` in float and double count, without tensors that only compute shapes.
-    """
+    """Return the measured activations of the main graph, in graph order: `names` in float and double."""
     wanted = set(names) - compute_shapes(model)
     dtypes = {
         value: dtype for value, dtype in typed_activations(model) if value.name in wanted and dtype in MAGIC
@@ -111,10 +97,7 @@ def measured_tensors(model: ir.Model, names: Collection[str]) -> tuple[MeasuredT
 
 
 def compute_shapes(model: ir.Model) -> frozenset[str]:
-    """Return the values of the main graph that follow only from shapes and constants and lead to shapes.
-
-    Such a number may be a float, as the size of a grid that Range counts up to: no plan can round it.
-    """
+    """Return the values that follow only from shapes and constants and lead to shapes, as no plan rounds."""
     varying: set[ir.Value] = set(model.graph.inputs)
     nodes = list(model.graph)
     for node in nodes:
@@ -179,10 +162,9 @@ def rounded_copy(
 ) -> tuple[ir.Model, frozenset[str]]:
     """Return a copy of a model whose nodes read activations rounded, and the values that may differ in it.
 
-    Each step is an input of the copy, a number, named by `step_input`. If a reader has no finite value at 0,
-    values that would become 0 become half a step with the sign of the float value, or nothing would remain to
-    be measured after it. That value is an input too (`float_input`), unless it may have another shape: then
-    the sign is that of the activation itself. Names of added nodes and values begin with `prefix`.
+    Each step is an input, a number (`step_input`). If a reader has no finite value at 0, values that would
+    become 0 become half a step with the sign of the float value: an input too (`float_input`), or the
+    activation itself if that may have another shape.
     """
     copy = model.clone()
     graph = copy.graph
@@ -276,10 +258,7 @@ ENDS = (("Max", "low"), ("Min", "high"))
 def clipped_copy(
     model: ir.Model, tensors: Iterable[MeasuredTensor], outputs: Collection[str], prefix: str
 ) -> tuple[ir.Model, frozenset[str]]:
-    """Return a copy of a model whose nodes read clipped activations, and which of some outputs may differ.
-
-    Both ends of each activation are inputs of the copy, named by `end_input`.
-    """
+    """Return a copy whose nodes read clipped activations (`end_input`), and the outputs that may differ."""
     copy = model.clone()
     graph, names = copy.graph, set[str]()
     values = _activations_of(graph)
@@ -310,8 +289,7 @@ def end_input(prefix: str, name: str, end: str) -> str:
 def quantizable_constants(node: ir.Node) -> Iterator[tuple[int, WeightLayout]]:
     """Yield the float constants that a node multiplies with or reads entries of, by input index.
 
-    These are the weights of products, of recurrent operators, and embedding tables. The scale of a
-    normalisation is none: if the normalisation stays float, so does its scale.
+    The scale of a normalisation is none: if the normalisation stays float, so does its scale.
     """
     rule = rule_of(node)
     for layout in () if rule is None else rule.constants:
@@ -339,8 +317,8 @@ def params_of_rounded_weight(node: ir.Node, layout: WeightLayout, weight: Array)
 def weight_copy(model: ir.Model, prefix: str) -> tuple[ir.Model, frozenset[str]]:
     """Return a copy of a model with rounded weights, and the values of its main graph that may differ in it.
 
-    See `rounded_weight`. Weights that nodes of subgraphs read are rounded too: their effect appears in the
-    results of the If, Loop or Scan that runs the subgraph. Names of rounded weights begin with `prefix`.
+    Weights that nodes of subgraphs read are rounded too: their effect appears in the results of the node that
+    runs the subgraph.
     """
     copy, rounded, readers = model.clone(), dict[tuple[str, int | None], ir.Value](), set[ir.Node]()
     for outer in copy.graph:
@@ -385,12 +363,10 @@ SESSIONS = 4
 rounded weights."""
 
 Errors = Mapping[str, float | None]
-"""The sum of the squares of each tensor's error in a copy, in one sample. None for another shape, and for all
-tensors where the copy fails on the sample."""
+"""The sum of the squares of each tensor's error in one sample; None for another shape, or a failed copy."""
 
 INFINITE_NOISE = INJECTED**-2
-"""Noise over signal that stands for infinite noise: as far above the signal (80 dB) as no error is of which
-the copy tells anything."""
+"""Noise over signal that stands for infinite noise, 80 dB above the signal."""
 
 BLOCK = 8192
 """Elements whose squares are summed at a time: they stay in the cache, and BLAS takes one thread for them."""
@@ -413,17 +389,11 @@ def sum_of_squares(values: Array, exact: Array | None = None, kept: Array | None
 
 
 class FloatTensor(NamedTuple):
-    """The values of a tensor in the model itself.
-
-    Attributes:
-        array: its elements.
-        kept: which of them are no fillers of masks; None for all.
-        total: the sum of the squares of the others.
-    """
+    """The values of a tensor in the model itself."""
 
     array: Array
-    kept: Array | None
-    total: float
+    kept: Array | None  # which of them are no fillers of masks; None for all
+    total: float  # the sum of the squares of the others
 
     @property
     def step(self) -> float:
@@ -443,8 +413,7 @@ class FloatTensor(NamedTuple):
     def has_too_many_steps(self, array: Array, root: float) -> bool:
         """Whether it, or a copy of it, needs more than `MAX_INT16_STEPS`.
 
-        `array` is it, or the copy; `root` is at least the root of the sum of its squares, so no element is
-        larger.
+        `array` is it, or the copy; `root` is at least the root of the sum of its squares.
         """
         most = MAX_INT16_STEPS * self.step
         return root > most and bool(max(array.max(), -array.min()) > most)
@@ -459,11 +428,7 @@ class OpenCopy(NamedTuple):
 
 
 class NoiseRuns:
-    """Runs a model and its copies on samples; several threads may do so at the same time.
-
-    The copies run one after the other, and each result is compared with the model's. So a thread stores the
-    activations of a sample twice.
-    """
+    """Runs a model and its copies on samples; several threads may do so at the same time."""
 
     def __init__(self, model: ir.Model, names: Collection[str], folder: Path, provider: str = CPU) -> None:
         """Take a prepared model, the activations to measure and a temporary folder for the weights."""
@@ -483,11 +448,7 @@ class NoiseRuns:
         self._lock, self._opened = Lock(), dict[object, OpenCopy]()
 
     def measured(self, sample: Sample, digest: str) -> SampleNoise:
-        """Return the noise of a sample.
-
-        Raises ModelError if onnxruntime refuses the model or a copy, and DataError if the model fails on the
-        sample.
-        """
+        """Return the noise of a sample; ModelError for a refused model or copy, DataError for a sample."""
         exact = self.float_tensors(sample)
         copies = self._activation_errors(sample, exact), self._weight_errors(sample, exact)
         tensors = {}
@@ -513,7 +474,7 @@ class NoiseRuns:
     def clipped_outputs(
         self, sample: Sample, ends: Mapping[str, tuple[float, float]], outputs: Collection[str]
     ) -> dict[str, Array]:
-        """Return some outputs of a copy whose activations end at given values, those that may differ.
+        """Return those outputs that may differ in a copy whose activations end at given values.
 
         `ends` are of the same activations for each sample. Raises as `measured`.
         """
@@ -529,8 +490,7 @@ class NoiseRuns:
     def _activation_errors(self, sample: Sample, exact: Mapping[str, FloatTensor]) -> Errors:
         """Return the errors of the tensors in the copy with rounded activations.
 
-        Each way of rounding tensors needs its own copy. After a run in which a tensor had too many steps for
-        16 bits, all tensors are measured again in another copy.
+        If a tensor had too many steps for 16 bits, all are measured again in another copy.
         """
         added_inputs = {float_input(self._prefix, name): own.array for name, own in exact.items()}
         for name, own in exact.items():
@@ -589,10 +549,7 @@ class NoiseRuns:
             return self._opened[key]
 
     def _session(self, model: ir.Model) -> ort.InferenceSession:
-        """Open a copy: one thread inside an operator, optimised as for plain inference.
-
-        Memory is returned when a tensor is freed: another copy needs it next.
-        """
+        """Open a copy: one thread inside an operator, memory returned when a tensor is freed."""
         options = new_session_options(SESSIONS * weight_bytes(model))
         options.graph_optimization_level = OPTIMISATION
         options.add_session_config_entry("session.disable_quant_qdq", "1")  # a copy is no quantized model
@@ -641,8 +598,7 @@ def noise_runs(model: ir.Model, names: Collection[str], provider: str = CPU) -> 
 # A model measured on its samples -------------------------------------------------------------------------
 
 MAX_WEIGHT_BYTES = 1 << 30
-"""Bytes of weights from which on a model is not measured: the model and each copy hold them, besides what
-onnxruntime packs of them."""
+"""Bytes of weights from which on a model is not measured: the model and each copy hold them."""
 
 
 def unmeasurable(model: ir.Model) -> str:
@@ -667,10 +623,8 @@ def measure_noise(
 ) -> tuple[SampleNoise, ...]:
     """Return the noise of each sample in a model, by digest; () if it cannot be measured (`unmeasurable`).
 
-    `names` are the activations to round and measure; those of subgraphs and of other types than float and
-    double are skipped. `threads` samples run at the same time; no figure depends on it. `progress` gets the
-    number of finished samples. Raises ModelError if onnxruntime refuses the model or a copy, and DataError if
-    the model fails on a sample.
+    `names` are the activations to round and measure. `threads` samples run at the same time; no figure
+    depends on it. Raises as `NoiseRuns.measured`.
     """
     if unmeasurable(model):
         return ()
@@ -691,7 +645,7 @@ def measure_noise(
 
 
 SAME_SIGNAL = 1e-3
-"""By how much the signal of two rows may differ where they run together: kernels add in another order."""
+"""By how much the signal of two rows may differ if they run together: kernels add in another order."""
 
 
 def rows_differ_together(
@@ -699,10 +653,8 @@ def rows_differ_together(
 ) -> bool:
     """Return whether rows that run as one batch have another signal than each by itself.
 
-    They have if the free leading dimension of the inputs counts steps in time, not samples: a single row
-    would show nothing of noise from step to step. Two rows of equal shapes are compared, those with the
-    smallest digests in any order of samples; without such a pair, rows are assumed to be samples. `samples`
-    gives digests and batches of one row, anew in each call.
+    They have if the leading dimension counts steps in time, not samples. Two rows of equal shapes are
+    compared, those with the smallest digests; without such a pair, rows are assumed to be samples.
     """
     shapes = {digest: tuple(array.shape for array in sample.arrays.values()) for digest, sample in samples()}
     first: dict[tuple[tuple[int, ...], ...], str] = {}
@@ -730,13 +682,10 @@ def _signals_differ(model: ir.Model, names: Collection[str], one: Sample, other:
 
 
 MARGIN = 1.2
-"""What a run takes over what the sizes of its tensors say: memory of kernels, and tensors of unknown size."""
+"""What a run takes over the sizes of its tensors: memory of kernels, and tensors of unknown size."""
 
 
 def expected_bytes(model: ir.Model, sizes: Mapping[str, int]) -> int:
-    """Return the most bytes that measuring takes while one sample runs, weights included.
-
-    `sizes` are the bytes of each measured activation.
-    """
+    """Return the most bytes that measuring takes; `sizes` are those of each measured activation."""
     activations = 2 * sum(sizes.values()) + live_memory(model, sizes).peak()
     return int(MARGIN * (activations + 3 * weight_bytes(model)))

@@ -43,8 +43,7 @@ MAX_CHANNELS = tuned(
     chosen_on="by hand",
     holds=(3, 5),
 )
-"""Most values at each place of a signal: red, green, blue and opacity; two ears; real and imaginary parts.
-Maps of more, such as logits of classes, are no signals by their shape."""
+"""Most values at each place of a signal: red, green, blue and opacity; two ears; real and imaginary parts."""
 
 MIN_PLACES = tuned(
     256,
@@ -145,11 +144,7 @@ def meanings_of(graph: Graph, profile: Profile) -> dict[str, OutputMeaning]:
 
 
 def makes_magnitudes(graph: Graph, name: str) -> bool:
-    """Whether an output's error is proportional to its value.
-
-    It ends in an exponential, a power of a constant, or a quotient, before nodes that move, clip, scale or
-    shift its values.
-    """
+    """Whether an output's error is proportional to its value: of an exponential, a power, a quotient."""
     return any(_makes_magnitudes(graph, part) for part in parts_of(graph, name))
 
 
@@ -195,11 +190,7 @@ def _meaning(graph: Graph, profile: Profile, name: str) -> OutputMeaning:
 
 
 def _state_reason(graph: Graph, profile: Profile, name: str) -> str:
-    """Return the reason why an output feeds the next run, "" for none.
-
-    It did while profiling, is the state of a recurrent operator, has values of an input with more beside
-    them, or has, as the only result, the shape of an input that is not the first.
-    """
+    """Return the reason why an output feeds the next run, "" for none."""
     if name in fed_back(profile):
         return "fed to the next run while profiling"
     if is_last_state(graph, name):
@@ -230,8 +221,7 @@ def decision_reason(graph: Graph, profile: Profile, name: str) -> str:
     """Return the reason why a tensor has probabilities, classes or an order, "" for none.
 
     Products, powers, complements and choices of probabilities are probabilities, and so are zeros and ones
-    among their factors. Sums of logarithms of probabilities are logarithms of products. Results of Sigmoids
-    only may be a picture, by their values.
+    among their factors. Results of Sigmoids only may be a picture, by their values.
     """
     reason, may_be_picture = _decided(graph, profile, name)
     node = maker_of(graph, name) if may_be_picture else None
@@ -334,10 +324,7 @@ def _embedding_reason(graph: Graph, profile: Profile, name: str) -> str:
 
 
 def column_axes(graph: Graph) -> dict[str, int]:
-    """Return the axis along which a profile records an output's columns, for outputs whose kind needs it.
-
-    Columns are those of boxes, of values beside scores, or of classes.
-    """
+    """Return the axis of an output's columns that a profile records: of boxes, beside scores, of classes."""
     axes: dict[str, int] = {}
     for name in graph.outputs:
         shape = graph.shape(name) if graph.is_float(name) and not graph.is_constant(name) else None
@@ -361,7 +348,6 @@ def _classes_reason(graph: Graph, profile: Profile, name: str) -> str:
     """Return the reason why a row may be logits of classes, "" for none.
 
     A matrix product makes its columns, which vary alike, and not always the same one is the largest by far.
-    Quantities in units of their own do not.
     """
     axis = class_axis_of(graph.values[name])
     shape = graph.shape(name)
@@ -399,11 +385,7 @@ def matrix_columns(graph: Graph, name: str) -> int | None:
 
 
 def has_places(graph: Graph, profile: Profile, name: str) -> bool:
-    """Whether an output has values at each place of a map or position of a sequence.
-
-    Such values are read together, at their peaks, or by the largest; their number is free in the model, or
-    large.
-    """
+    """Whether an output has values at each place of a map or position of a sequence, read together."""
     shape = profile[name].shape if name in profile else graph.shape(name)
     if shape is None or len(shape) < 3:
         return any(dim is None for dim in (shape or ())[1:])
@@ -428,10 +410,7 @@ def _is_heat_map(graph: Graph, profile: Profile, name: str) -> bool:
 
 
 def _is_signal(graph: Graph, profile: Profile, name: str) -> bool:
-    """Whether an output has the shape of a signal, or of an input that has, perhaps before it was flattened.
-
-    The columns that a matrix product makes are no places, in any order of the axes.
-    """
+    """Whether an output has the shape of a signal, or of an input that has, perhaps before a flattening."""
     elements = _per_sample(profile, name)
     own = profile[name].shape if name in profile else graph.shape(name)
     columns = matrix_columns(graph, name)
@@ -460,10 +439,7 @@ def _is_map(shape: tuple[int | None, ...] | None, elements: float) -> bool:
 
 
 def _is_map_like_input(graph: Graph, profile: Profile, name: str) -> bool:
-    """Whether an output of three dimensions or more has the shape of an input, and convolutions make it.
-
-    The features of each place that a transformer makes have the shape of its input too.
-    """
+    """Whether an output of three dimensions or more has the shape of an input, and convolutions make it."""
     shape, node = graph.shape(name), nearest_product(graph, name)
     layout = None if node is None else product_layout(node)
     if shape is None or len(shape) < 3 or layout is None or layout.data_axis == -1:  # of a MatMul
@@ -479,10 +455,7 @@ def _is_map_like_input(graph: Graph, profile: Profile, name: str) -> bool:
 
 
 def _boxes(graph: Graph, profile: Profile, found: Mapping[str, OutputMeaning]) -> list[str]:
-    """Return the outputs that have four numbers alike for each candidate that another output decides on.
-
-    The four numbers and the scores may each come before the candidates or after them.
-    """
+    """Return the outputs that have four numbers alike for each candidate that another output decides on."""
     shapes = {name: profile[name].shape if name in profile else graph.shape(name) for name in found}
     deciding = [shape for name, shape in shapes.items() if found[name].kind == "decision" and shape]
     boxes = []

@@ -73,39 +73,23 @@ class Level(NamedTuple):
 
 
 class Entrance(NamedTuple):
-    """Where noise enters a graph.
+    """Where noise enters a graph."""
 
-    Attributes:
-        kind: "input": in what a node reads at one of its inputs; "tensor": in all that read a tensor;
-            "weights": in a tensor, as errors of the weights of the node that makes it.
-        name: of the node, or the tensor.
-        place: of the input among those of the node.
-    """
-
+    # in what a node reads; in all that read a tensor; in a tensor, by its maker's weights
     kind: Literal["input", "tensor", "weights"]
-    name: str
-    place: int = 0
+    name: str  # of the node, or the tensor
+    place: int = 0  # of the input among those of the node
 
 
 @dataclass(frozen=True, eq=False)
 class NoiseFlow:
-    """How noise reaches the outputs.
+    """How noise reaches the outputs: noise power over signal power at each, for a unit of noise power."""
 
-    Attributes:
-        outputs: the tensors at which it is judged, in the order of every array below.
-        gains: for (name of a node, index of an input): noise power over signal power at each output for one
-            unit of noise power in what the node reads there.
-        reach: for a tensor: the same for noise in all that read it; none for one that reaches no output, see
-            `reach_of`.
-        node_gains: the gains of the single nodes that the flow was made of.
-        weight_reach: for a tensor: the same as `reach` for errors of the weights of the node that makes it;
-            empty where noise was not measured.
-    """
-
-    outputs: tuple[str, ...]
-    gains: Mapping[tuple[str, int], Floats]
-    reach: Mapping[str, Floats]
+    outputs: tuple[str, ...]  # the tensors at which it is judged, in the order of every array
+    gains: Mapping[tuple[str, int], Floats]  # for what a node (by name) reads at an input (by index)
+    reach: Mapping[str, Floats]  # for noise in all that read a tensor; none if it reaches no output
     node_gains: NoiseGains
+    # for errors of the weights of its maker; {} unless measured
     weight_reach: Mapping[str, Floats] = field(default_factory=dict)
 
     def share(self, entrance: Entrance) -> Floats | None:
@@ -115,7 +99,7 @@ class NoiseFlow:
         return (self.reach if entrance.kind == "tensor" else self.weight_reach).get(entrance.name)
 
     def reach_of(self, tensor: str) -> Floats:
-        """Return the reach of a tensor, zeros for one that reaches no output, as that which nobody reads."""
+        """Return the reach of a tensor, zeros for one that reaches no output."""
         reach = self.reach.get(tensor)
         return np.zeros(len(self.outputs)) if reach is None else reach
 
@@ -128,19 +112,11 @@ class NoiseFlow:
 class NoiseGains:
     """How much noise the nodes of a model let through; each gain is computed when it is first asked for.
 
-    Attributes:
-        graph, profile, opset: of the prepared model.
-        powers: mean square of the values of every activation.
-        arriving: the same of those tensors of which nearly all is passed over, as a maximum does with
-            fillers: that of the values that its results hold. Where noise was measured, these were lost.
-        recurrences: what recurrent nodes make of noise, by name.
-        kept_by_clips: share of its values that a clip keeps, for each tensor with the profile of its clip.
-        is_measured: whether the gains are corrected by measured noise, see `measured_gains`.
-        rounding_corrections: by what the gains of the node that makes a tensor are multiplied for the noise
-            of rounded activations, by tensor; 1 for those without an entry.
-        weight_corrections: the same for the noise of rounded weights.
-        steep: functions of one variable, in graph order, whose gain depends on the level of noise.
-        levels: the noise in the inputs of steep functions, by node.
+    `powers` are mean squares of activations; `arriving` those of the tensors of which nearly all is passed
+    over, as a maximum does with fillers: of the values that its results hold. `rounding_corrections` and
+    `weight_corrections` multiply the gains of the node that makes a tensor (`measured_gains`); `steep` are
+    the functions of one variable, in graph order, whose gain depends on the level of noise (`levels`, by
+    node).
     """
 
     def __init__(self, graph: Graph, profile: Profile, opset: int) -> None:
@@ -286,8 +262,7 @@ class NoiseGains:
         """Return the noise power in an output of a node for an error of the weight at an input.
 
         `error` is the square of the error over that of the weight. If the node is in a subgraph, `result` is
-        an output of the node that runs it, and the error there is as much of the signal as of the weight; its
-        change in the passes is measured.
+        an output of the node that runs it.
         """
         if node.name in self.graph.holders:
             return error * self.powers[result]
@@ -307,9 +282,8 @@ class NoiseGains:
     def judged_tensors(self) -> tuple[str, ...]:
         """Return the tensors at which noise is judged: the outputs, or the parts that they are made of.
 
-        The members of a Concat have their own scale, and noise is judged before a Softmax, and, for an index
-        of the largest score, at the scores. Fed-back states are judged by results computed from them, if
-        there are other outputs.
+        The members of a Concat have their own scale; noise is judged before a Softmax, and at the scores of
+        an index. Fed-back states are judged by results computed from them, if there are other outputs.
         """
         graph, states = self.graph, fed_back(self.profile)
         waiting = [name for name in graph.outputs if name not in states] or list(graph.outputs)
@@ -396,10 +370,7 @@ def _mean_square_weight_gain(noisy: NoisyInput, rule: Rule) -> float | None:
 
 
 def noise_flow(node_gains: NoiseGains, outputs: tuple[str, ...]) -> NoiseFlow:
-    """Estimate how noise propagates through a model, for choosing the nodes that stay float.
-
-    If noise was measured this is `forecast_flow`. Each of the judged tensors `outputs` must have a signal.
-    """
+    """Estimate how noise propagates, to choose the nodes that stay float; each output must have a signal."""
     if node_gains.is_measured:
         return forecast_flow(node_gains, outputs)
     powers = node_gains.powers
@@ -421,18 +392,14 @@ def noise_flow(node_gains: NoiseGains, outputs: tuple[str, ...]) -> NoiseFlow:
 def forecast_flow(node_gains: NoiseGains, outputs: tuple[str, ...]) -> NoiseFlow:
     """Return how the noise of rounding reaches the outputs, for an estimate that is to be met.
 
-    It differs in two ways from `noise_flow`, by which nodes are chosen, with limits that are tuned to it.
+    `noise_flow` without measured noise chooses nodes, with limits that are tuned to it. Here noise is white
+    at its source, for any signal there: the first product after it lets through the mean square of its
+    weights, also if that is more than it lets through of the signal. From there on noise is neither white nor
+    quite as the signal: it does not grow beside a signal that a product weakens, and if weights that fit the
+    signal strengthen that, noise grows by the mean in dB of both. A mean over elements is such a product too.
 
-    Noise is white at its source, for any signal there: the first product after it lets through the mean
-    square of its weights, also if that is more than it lets through of the signal (differences of neighbours,
-    inputs with a mean that its weights cancel). From there on noise is neither white nor quite as the signal:
-    it does not grow beside a signal that a product weakens, and if weights that fit the signal strengthen
-    that, noise grows by the mean in dB of both. A mean over elements is such a product too.
-
-    A tensor that only a clip reads has the profile of the clip's output. Its power is that before the clip,
-    which lets through a part of it, but all of the noise of rounding the values in the clip's range.
-
-    Each of the judged tensors `outputs` must have a signal.
+    A tensor that only a clip reads has the power before the clip, which lets through a part of it, but all of
+    the noise of rounding the values in the clip's range.
     """
     powers, zeros = node_gains.powers, np.zeros(len(outputs))
     units = zip(outputs, np.eye(len(outputs)), strict=True)
@@ -491,19 +458,14 @@ def measured_gains(
 ) -> NoiseGains:
     """Return the gains of the nodes of a model, corrected by measured noise if there are samples.
 
-    The gains of single nodes follow from profile and weights, and assume that every noise is independent of
-    every other. But errors of weights are the same at each place and in each sample, gates and softmaxes
-    saturate, and sums cancel: after fifty layers such an estimate is off by 20 dB either way. A profile may
-    record the noise of each tensor when all activations were rounded by a known step, and when all weights
-    were in int8. The noise that the gains predict for the result of a node, from the measured noise of its
-    inputs, is compared with the noise measured there, and the gains of the node are multiplied by the ratio.
-    So a plan that rounded as the measurement did would be estimated to have just the noise that was measured,
-    at each tensor.
+    Gains of single nodes assume that every noise is independent of every other. But errors of weights are the
+    same in each sample, gates saturate, and sums cancel: after fifty layers an estimate is off by 20 dB
+    either way. So the noise that the gains predict for the result of a node, from the measured noise of its
+    inputs, is compared with the noise measured there, and its gains are multiplied by the ratio.
 
-    Errors of weights are relative to the signal of each sample, as in the measurement: the ratio is that of
-    the sums over all samples. A plan rounds every sample by the same step, but the measurement each by its
-    own level. So a node's ratio for rounding is the mean of its ratios in each sample: for a normalisation or
-    a logarithm, which make as much of small values as of large ones, quiet samples count.
+    Errors of weights are relative to the signal of each sample: their ratio is that of the sums over all
+    samples. A plan rounds every sample by the same step, but the measurement each by its own level: so a
+    node's ratio for rounding is the mean of its ratios in each sample.
 
     Constants whose errors are computed join `weight_errors`.
     """
@@ -565,8 +527,8 @@ STRAIGHT = tuned(
     chosen_on="by hand",
     holds=(1.6, 2.5),
 )
-"""By which factor what a function lets through may differ from that in proportion to the noise, from the
-measured level down to `LEVEL_RANGE` of it, for its gain to be taken as the same at all levels."""
+"""By which factor the transmitted noise may differ from proportion, from the measured level down to
+`LEVEL_RANGE` of it, for a gain to be taken as the same at all levels."""
 
 LEVEL_RANGE = 1e-3
 """The range of levels, 30 dB."""
@@ -575,9 +537,8 @@ LEVEL_RANGE = 1e-3
 def _steep_functions(gains: NoiseGains, measured: Mapping[str, Floats]) -> Iterator[Node]:
     """Yield the functions of one variable whose gain depends on the level of noise, in graph order.
 
-    A logarithm has nothing more to lose of a value that is below the noise already, and most may be if they
-    span decades: so its output noise grows by less than its input noise, and less noise than was measured
-    does more harm than the ratio of both suggests.
+    A logarithm has nothing more to lose of a value that is below the noise already: less noise than was
+    measured does more harm than the ratio of both suggests.
     """
     for node in gains.graph.nodes:
         rule, name = node.rule, node.input(0) if node.inputs else ""
@@ -598,8 +559,8 @@ MAX_COPY_NOISE = tuned(
     chosen_on="by hand",
     holds=(8.0, 12.5),
 )
-"""Noise over signal in the copy with rounded activations beyond which what is measured there is no noise of a
-plan: between products that stay float no plan rounds what the copy rounds."""
+"""Noise over signal in the rounded copy beyond which the measurement says nothing of a plan: between products
+that stay float no plan rounds what the copy rounds."""
 
 
 def _is_infinite(noise: TensorNoise, figure: float | None) -> bool:
@@ -613,8 +574,7 @@ def _measured_noise(
     """Return the measured noise in each tensor, [3, samples + 1], the last column for all samples together.
 
     The rows are the noise that its own rounding added, the noise before that, and the noise with rounded
-    weights; NaN if it was not measured. All are scaled to the signal of the profile: noise of a few samples
-    is relative to theirs. A tensor that only a clip reads has the profile of the clip's output.
+    weights, scaled to the signal of the profile; NaN if not measured.
     """
     clipped_to = clip_outputs(gains.graph)
     unknown, measured = TensorNoise(None, None, None), {}
@@ -644,8 +604,8 @@ def _noise_rounded_inside_chain(
 ) -> Floats:
     """Return the noise in a chain's result from roundings inside it while noise was measured.
 
-    A chain that is planned as one node rounds nothing there: that noise does not come from the chain's input.
-    One figure for each sample and one for all together, scaled to the profile.
+    A chain that is planned as one node rounds nothing there. One figure for each sample and one for all
+    together.
     """
     chain, total = chain_of(node.ir_node), np.zeros(len(samples) + 1)
     source, signal = gains.profile.get(node.input(0)), pooled[node.output].signal
@@ -666,8 +626,7 @@ def _noise_rounded_inside_chain(
 def _rounded_share(tensor: TensorProfile, injected: float) -> float:
     """Return the part of its nominal noise that a tensor gets from a step larger than most values.
 
-    A value below half a step loses itself, no more. If most are, as of powers of a spectrum, rounding adds
-    far less noise than the step suggests. The share counts below a half.
+    A value below half a step loses itself, no more. The share counts below a half.
     """
     step = np.array([math.sqrt(12.0 * injected)], np.float32)  # as `measure.FloatTensor.step`
     if not step[0] > 0.0 or not np.isfinite(step[0]):

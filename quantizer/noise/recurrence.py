@@ -67,10 +67,7 @@ def feature_densities(tensor: TensorProfile, count: int) -> ChannelDensity:
 
 
 def _quantiles(channels: ChannelDensity, ranks: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Return values of each channel, [ranks, channels], that have these ranks by their magnitude.
-
-    The bins are narrower if the channel ends within one, and its power is as it was recorded.
-    """
+    """Return values of each channel, [ranks, channels], that have these ranks by their magnitude."""
     low = np.maximum(channels.low, channels.minimum[:, None])
     high = np.maximum(np.minimum(channels.high, channels.maximum[:, None]), low)
     squares = (low * low + low * high + high * high) / 3.0
@@ -105,16 +102,12 @@ STATES = ("h", "c")
 
 @dataclass(frozen=True, eq=False)
 class Recurrence:
-    """The gains of one recurrent node; every result is noise power over signal power at its output.
+    """The gains of one recurrent node; every result is noise power over signal power at its output."""
 
-    Attributes:
-        session: the node alone, with its weights and states as inputs.
-        feeds: its inputs: x, drawn [steps, batch, features], w, r, b, and the first states, which are 0.
-        known: noise that was computed, by the method and its argument: every estimate of a plan asks anew.
-    """
-
-    session: ort.InferenceSession
+    session: ort.InferenceSession  # the node alone, with its weights and states as inputs
+    # x, drawn [steps, batch, features], w, r, b, and the first states, which are 0
     feeds: Mapping[str, Floats]
+    # computed noise, by the method and its argument: every estimate of a plan asks anew
     known: dict[tuple[str, float], float] = field(default_factory=dict, init=False, repr=False)
 
     @property
@@ -148,8 +141,8 @@ class Recurrence:
     def per_unit(self) -> float:
         """The gain for a unit of noise power in every element of the input.
 
-        The mean in dB of two bounds, as elsewhere in `forecast_flow`: for noise that differs in each step, as
-        from rounding, and for noise that lasts, as from errors of weights upstream.
+        The mean in dB of two bounds: for noise that differs in each step, as from rounding, and for noise
+        that lasts, as from errors of weights upstream.
         """
         power = INPUT_NOISE * _power(self.x)
         in_steps, lasting = (_noise((steps, *self.x.shape[1:]), power) for steps in (len(self.x), 1))
@@ -166,8 +159,8 @@ class Recurrence:
     def of_scales(self, scales: Floats, step: float, rounded: Callable[[Floats], Floats]) -> float:
         """Return the noise of rounding the input and its weight, with its channels divided by scales.
 
-        The weight is multiplied by `scales`, one for each feature; the divided input is rounded to multiples
-        of `step`; `rounded` returns a weight [gates * units, features] as quantized.
+        The divided input is rounded to multiples of `step`; `rounded` returns a weight [gates * units,
+        features] as quantized.
         """
         w = np.stack([rounded(own * scales) for own in self.feeds["w"]]) / scales
         return self._lost(x=_rounded(self.x, scales * step), w=w)

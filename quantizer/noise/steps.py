@@ -17,21 +17,13 @@ from .value_paths import before_move, downstream, upstream
 
 @dataclass(frozen=True)
 class Step:
-    """A tensor whose values become steps inside a network.
-
-    Attributes:
-        tensor: its name.
-        node: the node that makes steps of it.
-        operator: of that node.
-        width: of the steps, where they are known; None where they are where two values are equal.
-        chooses: whether it chooses from candidates, so that what it takes in error is nearly as good.
-    """
+    """A tensor whose values become steps inside a network."""
 
     tensor: str
-    node: str
+    node: str  # that makes steps of it
     operator: str
-    width: float | None
-    chooses: bool
+    width: float | None  # of the steps; None if steps are where two values are equal
+    chooses: bool  # from candidates, so that what it takes in error is nearly as good
 
 
 def find_steps(graph: Graph) -> tuple[Step, ...]:
@@ -65,11 +57,7 @@ def _depends_on_weights(name: str, graph: Graph) -> bool:
 
 
 def _is_continuous(node: Node, graph: Graph) -> bool:
-    """Whether other nodes compensate for a step.
-
-    As in interpolation, x - Floor(x) goes on beside Floor(x), or a comparison chooses between functions of
-    the compared value, as in a LeakyRelu of several nodes.
-    """
+    """Whether other nodes compensate for a step: x - Floor(x), or a choice between functions of the value."""
     sources = {n for n in node.inputs if n and not graph.is_constant(n)}
     readers = [reader for name in set(node.outputs) for reader, _ in graph.consumers(name)]
     beside = (reader for reader in readers if sources & set(reader.inputs))
@@ -100,8 +88,7 @@ def _decides_a_product_or_size(node: Node, graph: Graph) -> bool:
 def before_steps(graph: Graph, steps: tuple[Step, ...]) -> dict[str, Step]:
     """Return the nodes that lead to steps, back to the last that have weights, each with its step.
 
-    They stay float: with 256 values, many compared values are equal, and the first of these would be chosen
-    each time; and the last rounding is next to the edges of the steps.
+    They stay float: with 256 values, many compared values are equal, and the first would be chosen each time.
     """
     before: dict[str, Step] = {}
     for step in steps:

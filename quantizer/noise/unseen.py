@@ -31,9 +31,8 @@ def range_errors(
 ) -> list[dict[str, Array]]:
     """Return what float outputs of each sample would change by if the others had chosen the ranges.
 
-    `ranges` are those of activations in a plan. Outputs that would not change are left out; so are all of a
-    model that cannot be measured. Raises ModelError or DataError if onnxruntime refuses the model or a
-    sample.
+    Outputs that would not change are left out; so are all of a model that cannot be measured. Raises
+    ModelError or DataError if onnxruntime refuses the model or a sample.
     """
     if len(samples) < 2 or not ranges or unmeasurable(model):
         return [{} for _ in samples]
@@ -70,8 +69,7 @@ def plan_ranges(plan: QuantPlan) -> Ends:
 def ends_of_others(seen: Sequence[Ends], ranges: Ends) -> list[Ends]:
     """Return the ends of each sample's activations by the others; infinite if they would not clip it.
 
-    They would if the sample alone made the range so wide. A range that ends before theirs was not made by it:
-    its loss is measured without this.
+    They would if the sample alone made the range so wide. A range that ends before theirs was not made by it.
     """
     found: list[dict[str, tuple[float, float]]] = [{} for _ in seen]
     for name in seen[0]:

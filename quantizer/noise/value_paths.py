@@ -30,10 +30,7 @@ def holds_values(node: Node, index: int) -> bool:
 
 
 def before_move(graph: Graph, name: str) -> str | None:
-    """Return the one activation that a tensor is made of, place by place, or None.
-
-    Nodes between may move or clip values, or compute each by itself with constants.
-    """
+    """Return the one activation that a tensor is made of, place by place: moved, clipped, computed."""
     node = graph.producer(name)
     rule = None if node is None else node.rule
     by_itself = rule is not None and (rule.unary or rule.elementwise)
