@@ -41,11 +41,7 @@ def read_record(
     decoders: Decoders | None = None,
     without: Collection[str] = (),
 ) -> Record:
-    """Return the record of a mapping from names of fields to plain values.
-
-    `where` is the mapping's name in messages, "" for the whole document; `decoders` read types that msgspec
-    does not know; `without` are fields that the mapping must not have. MalformedError names the first fault.
-    """
+    """Return the record of a mapping that messages call `where`; MalformedError names the first fault."""
     values = read_fields(value, record, where, decoders, without)
     kind: Any = record
     required, derived = _required_and_derived(kind)
@@ -94,10 +90,7 @@ def _hints(record: type) -> Mapping[str, Any]:
 
 
 def read_value(value: object, hint: Any, where: str, decoders: Decoders | None = None) -> Any:
-    """Return a plain value as its type: a record, a mapping or list of some, or one of msgspec's own.
-
-    MalformedError names the first part that does not fit.
-    """
+    """Return a plain value as its type: a record, a mapping or list of some, or one of msgspec's own."""
     if decoders and hint in decoders:
         return decoders[hint](value, where)
     kind, args = _type_and_args(hint)
@@ -207,10 +200,7 @@ def _shown(value: object) -> str:
 
 
 def plain_value(value: object, encoders: Encoders | None = None) -> Any:
-    """Return a value as mappings, lists, texts, numbers, truth values and None.
-
-    A record becomes its fields in their order, without those that are None by default.
-    """
+    """Return a value as plain ones; of a record without fields that are None by default."""
     kind: Any = type(value)
     if encoders and kind in encoders:
         return encoders[kind](value)

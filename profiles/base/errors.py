@@ -25,11 +25,7 @@ _ALL, _ALL_BUT_LINES = re.compile(f"[{_CONTROLS}]"), re.compile(f"(?!\n)[{_CONTR
 
 
 def escaped(text: str, lines: bool = False) -> str:
-    r"""Return a text with control characters escaped, as in "\x1b": in names, a terminal obeys them.
-
-    Bytes of file names that are not UTF-8 are escaped too: they cannot be printed. With `lines`, line ends
-    stay.
-    """
+    r"""Return a text with control characters, and bytes that are not UTF-8, escaped as in "\x1b"."""
     return (_ALL_BUT_LINES if lines else _ALL).sub(_escaped, text)
 
 
@@ -42,11 +38,7 @@ def _escaped(match: re.Match[str]) -> str:
 
 
 def shown(text: str) -> str:
-    """Return a text on one line of at most 1000 characters that a terminal can show.
-
-    Control characters are escaped. A long text loses its middle: its beginning names the file, its end the
-    remedy.
-    """
+    """Return a text on one line that a terminal can show; a long one loses its middle."""
     line = escaped(text)
     return line if len(line) <= _MAX_CHARACTERS else f"{line[:650]} ... {line[-340:]}"
 
@@ -86,10 +78,7 @@ class PlanError(QprofError):
 
 
 class MalformedError(ValueError):
-    """A document or a setting is malformed. `advice` is the remedy, "" to use the caller's.
-
-    The caller that knows the file turns it into one of the errors above.
-    """
+    """A document or a setting is malformed; the caller, who knows the file, makes an error above of it."""
 
     def __init__(self, what: str, advice: str = "") -> None:
         super().__init__(what)
@@ -145,10 +134,7 @@ def nearest(name: str, names: Iterable[str]) -> str:
 
 
 def nearest_path(path: str) -> str:
-    """Return " Did you mean 'x'?" for a near name in the folder of a missing path; "" if none is close.
-
-    If a folder of the path is missing, return " There is no folder 'y'." for the first one.
-    """
+    """Return " Did you mean 'x'?" for a near name, " There is no folder 'y'." for a missing folder, or ""."""
     folder, name = os.path.split(path.rstrip("/"))
     missing = ""
     if "://" in path:
@@ -178,10 +164,7 @@ def is_out_of_memory(error: BaseException | None) -> bool:
 
 
 def is_internal(error: BaseException) -> bool:
-    """Return whether an error is a fault of qprof: not of the input, files or memory, nor an interruption.
-
-    Compiled modules may turn an interruption into an ImportError, whose context it then is.
-    """
+    """Return whether an error is a fault of qprof: not of the input, files or memory, nor an interruption."""
     if isinstance(error, QprofError | OSError) or is_out_of_memory(error):
         return False
     came_from: BaseException | None = error
@@ -198,10 +181,7 @@ NaturalKey = tuple[list[tuple[int, str]], str]
 
 
 def free_name(name: str, taken: Container[str], numbered: Callable[[int], str] | None = None) -> str:
-    """Return `name` if it is free, else the first free one of its numbered forms.
-
-    `numbered` returns the form of a number from 1 on; None for "name_1", "name_2" and so on.
-    """
+    """Return `name` if it is free, else the first free one of "name_1", "name_2" or its `numbered` forms."""
     if name not in taken:
         return name
     form = numbered or (lambda number: f"{name}_{number}")
@@ -218,11 +198,7 @@ def natural_key(name: str) -> NaturalKey:
 
 
 def check_finite(settings: object) -> None:
-    """Refuse a record of settings with a float that is NaN or infinite; None is allowed.
-
-    A comparison with NaN is always false and one with infinity always the same: such a limit would never
-    apply, or could never be met.
-    """
+    """Refuse settings with a float that is NaN or infinite: such a limit holds always or never."""
     for name, hint in types_of(type(settings)).items():
         value, kind = getattr(settings, name), getattr(hint, "__origin__", hint)
         if kind not in (float, float | None) or value is None:

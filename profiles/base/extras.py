@@ -25,12 +25,7 @@ ROOT = __name__.rsplit(".", 3)[0]
 
 @dataclass(frozen=True)
 class OptionalModule:
-    """A module of a plug-in, as a table of the core names it.
-
-    Attributes:
-        name: of the entry, for messages, as in "reader 'audio'".
-        module: its path below the root, as in "quantizer.plugins.report.report".
-    """
+    """A module of a plug-in, below the root, as a table of the core names it; messages have its name."""
 
     name: str
     module: str
@@ -81,10 +76,7 @@ def library(module: str, where: str, extra: str) -> Any:
 
 
 def install_command(extra: str) -> str:
-    """Return the command that installs the packages of an extra of pyproject.toml.
-
-    It names the packages and not the extra: so it works for a qprof from an index, a wheel or a checkout.
-    """
+    """Return the command that installs the packages of an extra by their names, from a checkout too."""
     lines = [line.partition(";") for line in metadata.requires(DISTRIBUTION) or ()]
     wanted = [text.strip() for text, _, marker in lines if re.search(rf"extra == ['\"]{extra}['\"]", marker)]
     missing = [text for text in wanted if not _is_installed(text)] or wanted

@@ -31,10 +31,7 @@ _PACKAGE = re.compile(r".*?((?:quantizer|profiles|cli)[/\\]\S+)$")
 def improved(
     step: str, make: Callable[[], T], otherwise: U, *also: type[Exception]
 ) -> tuple[T | U, tuple[Finding, ...]]:
-    """Return the result of a step; if a fault of qprof ends it, `otherwise` and a finding about the step.
-
-    `also` are errors that elsewhere are the user's and here are qprof's. For others see `leave_out`.
-    """
+    """Return the result of a step, or `otherwise` and a finding; `also` are errors that here are qprof's."""
     try:
         return make(), ()
     except Exception as error:
@@ -42,11 +39,9 @@ def improved(
 
 
 def leave_out(step: str, error: Exception, *also: type[Exception]) -> Finding:
-    """Log that a step is left out, and return the finding about it.
+    """Log that a step is left out, and return the finding; raise an error that is no fault of qprof again.
 
-    The sentence names the kind of error and the function, and is the same in each run: messages of errors may
-    contain addresses and names of temporary files. The traceback is logged for `qprof --debug`. The error is
-    raised again if it is not a fault of qprof, or if nothing may be left out.
+    The sentence is the same in each run: messages of errors may have addresses and temporary names.
     """
     if os.environ.get(STRICT) or not (is_internal(error) or isinstance(error, also)):
         raise error

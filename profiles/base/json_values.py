@@ -19,12 +19,7 @@ NOT_IN_JSON = {"json": False}
 
 
 def to_jsonable(value: Any) -> Any:
-    """Return a result as dicts, lists, strings, numbers, booleans and None.
-
-    A dataclass becomes a dict of its fields in their order except those `NOT_IN_JSON`, an array a list. JSON
-    has no infinity: inf, -inf and nan become the strings "inf", "-inf" and "nan", so that a missing number
-    (None, JSON null) differs from an infinite one. Anything else is a TypeError.
-    """
+    """Return a result as plain values; inf, -inf and nan, which JSON lacks, become texts."""
     if is_dataclass(value) and not isinstance(value, type):
         return {
             field.name: to_jsonable(getattr(value, field.name))
@@ -45,11 +40,7 @@ def to_jsonable(value: Any) -> Any:
 
 
 def parse_json(text: str, *, non_finite: bool = False) -> Any:
-    """Return the value of a JSON text: the reader of every JSON file of qprof.
-
-    With `non_finite`, NaN and Infinity, which Python writes, are floats. MalformedError, with the line if it
-    is known, for other faults: a key twice, too deep a nesting, or a number of thousands of digits.
-    """
+    """Return the value of a JSON text, strictly; with `non_finite`, NaN and Infinity are floats."""
     try:
         constant = float if non_finite else _no_number
         return json.loads(text, parse_constant=constant, object_pairs_hook=_without_duplicates)
@@ -68,11 +59,7 @@ MAX_SETTINGS_BYTES = 1 << 24
 
 
 def settings_beside(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Return the entries of a JSON file that lies beside a model or data and that nobody named.
-
-    Without the file there are none. A file that cannot be read, is too large or no JSON object is skipped
-    with a note: it may be of another program.
-    """
+    """Return the entries of a JSON file beside a model that nobody named; another file is noted."""
     if not os.path.isfile(path):
         return {}
     try:

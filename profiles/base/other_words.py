@@ -21,21 +21,17 @@ def _plain(word: str) -> str:
 
 
 def same_word(word: str, known: Iterable[str]) -> str | None:
-    """Return the known word that is meant: in another spelling, or another tool's word; None for none.
-
-    A member of an enumeration, as `QuantType.QInt8`, counts by its name.
-    """
+    """Return the known word that is meant, in another spelling or another tool's; None for none."""
     names, plain = list(known), _plain(word.rpartition(".")[2])
     written = next((name for name in names if plain and _plain(name) == plain), None)
     return written or next((name for name in _table("WORDS").get(plain, ()) if name in names), None)
 
 
 def answer_to(word: str, spelt: Callable[[str, str | None], str], given: str = "") -> str:
-    """Return the answer to an option, key or keyword of another tool; "" for any other word.
+    """Return the answer to a word of another tool, "" for none.
 
-    `spelt` returns the spelling of a setting, or of an option with -- in front, with a value, None for the
-    user's; "" if it cannot be given. If `given`, the value after the word, is a number, it replaces the
-    table's.
+    `spelt` spells a setting, or an option with -- in front, with a value, None for the user's; "" if it
+    cannot be. A number that was `given` replaces the table's.
     """
     plain = _plain(word)
     if (meant := _table("OPTIONS").get(plain)) is None:

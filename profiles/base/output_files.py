@@ -40,22 +40,14 @@ MAX_LINKS = 40
 
 @dataclass(frozen=True)
 class Destination:
-    """Where the name of an output leads.
-
-    Attributes:
-        file: the file behind all links, which may not exist yet; for a stream the path as it was given.
-        is_stream: whether it is written into and never replaced: a pipe, a device, an open descriptor.
-    """
+    """The file behind all links, or a stream (pipe, device, descriptor), which is never replaced."""
 
     file: Path
     is_stream: bool
 
 
 def destination(path: str | os.PathLike[str]) -> Destination:
-    """Return the place that the name of an output leads to.
-
-    ConfigError if it names a folder, ends in a slash, is a link to itself, or cannot be looked up.
-    """
+    """Return the place that the name of an output leads to; a ConfigError if no file can be there."""
     if not isinstance(path, str | os.PathLike):
         raise ConfigError(f"output: is of type {type(path).__name__}; give a path")
     name = os.fspath(path)
@@ -170,11 +162,7 @@ class FileBatch:
     """Files that appear together, or not at all; made by `replacing_together`."""
 
     def __init__(self, folders: ExitStack, kept: Callable[[], Iterable[Path]] = tuple) -> None:
-        """Begin an empty batch.
-
-        `folders` removes the temporary folders when it is closed. `kept` returns files that are never removed
-        as superseded; it is called only if any are.
-        """
+        """Begin an empty batch; `kept` returns files that are never removed as superseded."""
         self._folders, self._staged = folders, list[_Staged]()
         self._superseded: list[Path] = []
         self._kept = kept
@@ -182,9 +170,7 @@ class FileBatch:
     def add(self, path: str | os.PathLike[str]) -> Path:
         """Return the path of a temporary file to write; it becomes `path` when the batch is complete.
 
-        The file that is added first appears last; one that is added again replaces the one before. The mode
-        of a file that is replaced stays, and so does a link to a file. A folder that is missing is made. A
-        path that is no regular file (a pipe, a device, a descriptor) is written into, and never replaced.
+        The first file appears last; one that is added again replaces the one before. Modes and links stay.
         """
         target = destination(path)
         for before in {staged.folder for staged in self._staged if staged.path == path}:
@@ -250,11 +236,7 @@ class FileBatch:
 
 @contextmanager
 def replacing_together(kept: Callable[[], Iterable[Path]] = tuple) -> Iterator[FileBatch]:
-    """Yield a batch of files, which appear together when the with block ends without error.
-
-    If the block fails, or is interrupted by Ctrl-C, the temporary files are removed and everything stays as
-    it was. `kept` is as in `FileBatch`.
-    """
+    """Yield a batch of files, which appear together at the end of the with block, or not at all."""
     with ExitStack() as folders:
         batch = FileBatch(folders, kept)
         yield batch
@@ -264,11 +246,7 @@ def replacing_together(kept: Callable[[], Iterable[Path]] = tuple) -> Iterator[F
 def write_atomically(
     path: str | os.PathLike[str], content: str | bytes | Iterable[str], batch: FileBatch | None = None
 ) -> None:
-    """Write a whole file in one step: afterwards it is complete, or as it was before.
-
-    Text is written as UTF-8 with "\\n" line ends on every system; a large one may come in pieces. With a
-    `batch`, the file appears together with its files.
-    """
+    """Write a whole file in one step, as UTF-8 with Unix line ends; a `batch` has its own moment."""
     if batch is None:
         with replacing_together() as alone:
             write_atomically(path, content, alone)
@@ -293,10 +271,7 @@ def no_room(name: object, size: int) -> WritingError:
 
 @contextmanager
 def writing(path: str | os.PathLike[str], size: int = 0) -> Iterator[None]:
-    """Turn an error of the system into a WritingError that names the output, and no temporary file.
-
-    `size` is that of the output in bytes, 0 if unknown, for the error about a full temporary folder.
-    """
+    """Turn an error of the system into a WritingError that names the output, of `size` bytes."""
     try:
         yield
     except OSError as problem:
@@ -323,10 +298,7 @@ def made_folder(path: Path) -> Iterator[None]:
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Remove the temporary folders that killed runs of this user on this system have left in a folder.
-
-    Folders of another system stay, as their locks may not be known here.
-    """
+    """Remove the folders of killed runs of this user; locks of another system may not be known here."""
     leftover = re.compile(rf"\.qprof-[0-9a-f]{{8}}-\w+(-{_system()})?|qprof-\w+-{_system()}")
     with suppress(OSError):
         for left in sorted(folder.glob("*qprof-*")):
@@ -357,10 +329,7 @@ def temporary_folder() -> Iterator[Path]:
 
 
 def _locked_folder(target: Destination | None, folders: ExitStack) -> Path:
-    """Make a temporary folder, locked until `folders` are closed, which removes it, or the process ends.
-
-    It is beside an output, or in TMPDIR if that is a stream or None.
-    """
+    """Make a temporary folder beside an output, else in TMPDIR; it is locked until `folders` remove it."""
     prefix, suffix, parent = "qprof-", f"-{_system()}", Path(tempfile.gettempdir())
     if target is not None and not target.is_stream:
         name = hashlib.sha256(os.fsencode(target.file.name)).hexdigest()[:8]  # it may be very long
@@ -379,10 +348,7 @@ def _locked_folder(target: Destination | None, folders: ExitStack) -> Path:
 
 
 def _lock(folder: Path) -> int:
-    """Lock a folder of this user; return the descriptor, which releases the lock when it is closed.
-
-    OSError if it is locked or another user's, or if the file system has no locks.
-    """
+    """Lock a folder of this user; return the descriptor, which releases it. OSError if it cannot be."""
     if fcntl is None:
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
@@ -407,10 +373,7 @@ def _system() -> str:
 
 
 def _take_over_mode(staged: _Staged) -> None:
-    """Give a file the mode, and if that is allowed the owner, of the one that it replaces.
-
-    It is on the disk before it replaces anything: after a power failure the old content is there, or the new.
-    """
+    """Give a file mode and owner of the one that it replaces, once it is on the disk: power may fail."""
     with suppress(FileNotFoundError):
         old = os.stat(staged.target.file)
         with open(staged.temporary, "rb+") as file:

@@ -35,14 +35,7 @@ _STYLE = "border-collapse:collapse;font-size:90%"
 
 @dataclass(frozen=True)
 class Table:
-    """A table of texts.
-
-    Attributes:
-        header: of the columns.
-        rows: each as long as the header.
-        left: number of columns, from the first, that are aligned to the left; the others are numbers, to the
-            right.
-    """
+    """A table of texts; the first `left` columns are aligned to the left, the others are numbers."""
 
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
@@ -51,12 +44,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Presentation:
-    """The parts that a result shows of itself below its headline.
-
-    Attributes:
-        facts: name and value of what is no table.
-        tables: the rest.
-    """
+    """The parts that a result shows of itself below its headline."""
 
     facts: tuple[tuple[str, str], ...] = ()
     tables: tuple[Table, ...] = ()
@@ -177,10 +165,7 @@ def counted(samples: int, rows: int) -> str:
 def deciding_digits(
     value: float, limit: float, decimals: tuple[int, int], *, is_least: bool = False
 ) -> tuple[str, str]:
-    """Return a figure and its limit; one that misses its limit has as many more decimals as show that.
-
-    `decimals` are those of both if they suffice. `is_least` means that the limit is a lower bound.
-    """
+    """Return a figure and its limit; one that misses its limit has as many more decimals as show that."""
     is_missed = value < limit if is_least else value > limit
     common = max(decimals)
     for first, second in (decimals, *((more, more) for more in range(common, common + 15))):

@@ -78,11 +78,7 @@ def plain_lines(
     clock: Callable[[], float] = time.monotonic,
     unit: str = "sample",
 ) -> Progress:
-    """Return a `Progress` that writes a line after five seconds, after ten more, twenty more and so on.
-
-    It writes one for the last sample too if that comes after the first five seconds. `task` is the first word
-    of each line, `unit` the singular of the items; `clock` returns seconds.
-    """
+    """Return a `Progress` that writes a line after 5 seconds, after 10 more, 20 more, and at a late end."""
     start = clock()
     wait = SECONDS_BETWEEN_LINES
 

@@ -46,10 +46,7 @@ _DEPTH_LIMIT = 50
 
 
 def flow_text(value: object) -> str:
-    """Return `value` on one line: a scalar, or a list or mapping of scalars in flow style.
-
-    ValueError if a number is not finite, TypeError for another type.
-    """
+    """Return a scalar, or a list or mapping of scalars, on one line; ValueError for NaN and infinity."""
     if isinstance(value, str):  # most are
         return text(value)
     match value:
@@ -118,10 +115,7 @@ def block(mapping: Mapping[str, object], indent: int = 0, levels: int = 1) -> st
 
 
 def parse(document: str) -> object:
-    """Return the one document in a text, as dicts, lists, str, int, float, bool and None.
-
-    MalformedError, with the line, if it is not YAML, not one document, or uses a feature that qprof refuses.
-    """
+    """Return the one document in a text; MalformedError, with the line, if it is none."""
     documents = parse_all(document)
     if len(documents) != 1:
         raise MalformedError(f"holds {len(documents)} YAML documents instead of one")
@@ -150,10 +144,7 @@ def parse_all(documents: str) -> list[object]:
 
 
 def _built(events: Iterable[Any]) -> list[object]:
-    """Return the documents that a stream of events describes.
-
-    A stack instead of recursion: libyaml's own composer crashes on deep nesting.
-    """
+    """Return the documents of some events, with a stack: libyaml's own composer crashes on deep nesting."""
     documents: list[object] = []
     frame: list[object] | dict[str, object] = documents
     key: str | None = None  # of the frame, which waits for its value
@@ -226,10 +217,7 @@ def _resolved(event: yaml.ScalarEvent) -> object:
 
 
 def parse_file(document: str, form: str, advice: str) -> dict[str, object]:
-    """Return the top mapping of one of qprof's own files, whose `format` must be `form`, as "qprof-plan/1".
-
-    MalformedError for another format or number, with `advice`, or for a file that is not complete.
-    """
+    """Return the top mapping of a file of qprof, complete and of this `form`, as "qprof-plan/1"."""
     if document.startswith(f"format: {form}\n"):
         _check_whole(document)
     top = parse(document)

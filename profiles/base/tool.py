@@ -33,11 +33,7 @@ LOGGER = logging.getLogger("qprof_onnx")
 
 
 def note(finding: Finding, *, waits: bool = False) -> None:
-    """Note an assumption that nobody stated, as "where: sentence; how to choose otherwise".
-
-    With `waits`, the command line prints it before the next thing that it prints, and not at all if that is
-    an error: for notes on the settings, before anything was done with them.
-    """
+    """Note an assumption that nobody stated; one that `waits` is not printed before an error."""
     LOGGER.warning("%s", finding, extra={"finding": finding, "waits": waits})
 
 

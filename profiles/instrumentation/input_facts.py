@@ -68,10 +68,7 @@ def _normalises(node: ir.Node, value: ir.Value) -> bool:
 
 
 def input_observations(model: ir.Model, observed: tuple[Observation, ...]) -> tuple[Observation, ...]:
-    """Return observations of the inputs that are not observed as activations, such as integers.
-
-    Inputs of strings and of complex numbers are left out: their elements have no range.
-    """
+    """Return observations of inputs that are no activations, such as integers; texts have no range."""
     names = {observation.name for observation in observed}
     values = [v for v in model.graph.inputs if v.name not in names and v.name not in model.graph.initializers]
     return tuple(

@@ -14,15 +14,9 @@ from .subgraphs import graph_attributes
 
 @dataclass(frozen=True, eq=False)
 class LiveMemory:
-    """The bytes of tensors in memory at each step of a run: one step for each node of the main graph.
+    """The bytes of tensors at each node of the main graph where nothing is an output, and their ends.
 
-    A tensor is made at its node's step and freed after the last node that reads it; an output stays. Memory
-    that a kernel takes for itself, or saves by writing over its input, is not in it, nor are graph inputs.
-
-    Attributes:
-        steps: int64, the bytes at each step where nothing is an output.
-        sizes: bytes of each tensor that a node makes, as far as they are known.
-        ends: the step after which each of them is freed.
+    What a kernel takes for itself, or saves by writing over its input, is not in it, nor are graph inputs.
     """
 
     steps: npt.NDArray[np.int64]
@@ -68,10 +62,7 @@ def _unread(node: ir.Node, sizes: Mapping[str, int]) -> bool:
 
 
 def order_by_need(graph: ir.Graph) -> None:
-    """Order the nodes of a graph so that the newest tensors are read first, which frees them early.
-
-    The order in which onnxruntime writes an optimised graph differs from run to run.
-    """
+    """Order nodes so that the newest tensors are read first; onnxruntime's order differs from run to run."""
     nodes = list(graph)
     numbers = {id(node): number for number, node in enumerate(nodes)}
     readers: list[list[int]] = [[] for _ in nodes]

@@ -20,20 +20,11 @@ _SAME_ELEMENTS = (*_SAME_ORDER, "Transpose", "DepthToSpace", "SpaceToDepth")
 
 @dataclass(frozen=True, eq=False)
 class Observation:
-    """A tensor that a profile is wanted of, or that is read in place of one.
+    """A tensor that a profile is wanted of, or that is read in place of one (`same_as`: equal elements).
 
-    Attributes:
-        name: of the tensor.
-        dtype: its element type.
-        shape: its declared shape.
-        producer: the node or graph input that it comes from, for messages.
-        same_as: tensor with exactly the same elements, which is read in its place; None for none.
-        axis: axis of the channels that are recorded one by one; None for none.
-        scan_axes: for a tensor of a subgraph, how many leading dimensions of its arrays count the iterations
-            of Scans; None for a tensor of the main graph. A subgraph may run many times, or not at all.
-        source: output of the edited graph that holds it (see `tensor_outputs`); None for a graph input, where
-            `same_as` names another tensor, and before the graph was edited.
-        input_only: whether it is a graph input that is recorded as such alone, not as an activation.
+    `axis` has the channels that are recorded; `scan_axes`, of a tensor of a subgraph (else None), counts
+    leading dimensions that are iterations of Scans; `source` is the output of the edited graph, None for an
+    input.
     """
 
     name: str
@@ -61,12 +52,9 @@ class Observation:
 def observations(
     model: ir.Model, wanted: Collection[str] | None = None, channels: Mapping[str, int] | None = None
 ) -> tuple[Observation, ...]:
-    """Return the observed tensors of a model, in graph order: those wanted and those read in their place.
+    """Return the tensors that are read, in graph order: those wanted (None: all), and those in their place.
 
-    `wanted` is None for all floating-point activations that can be read; another name is a ConfigError.
-    `channels` are the axes of the channels to be recorded. A tensor whose number of channels is free is
-    profiled without them, one of unknown rank with those of its arrays; one that is not wanted is skipped.
-    ModelError if a type is unknown, and onnxruntime cannot load the model.
+    `channels` are the axes of the channels to be recorded; a free number of channels is left out.
     """
     # The activations that can be read: of the main graph, then of subgraphs.
     in_subgraphs = {str(inner.value.name): inner for inner in subgraph_tensors(model) if not inner.hidden}

@@ -133,11 +133,7 @@ def is_instrumented(model: ir.Model) -> bool:
 
 
 def profiling_function(opset: int) -> ir.Function:
-    """Return the function that a `QuantizationProfile` node calls, for models of this opset.
-
-    It takes one tensor `x` of any floating-point type and shape; `OUTPUTS` lists its outputs. The exponent is
-    chosen as by `histogram.bin_exponent`: the first of all candidates that fits.
-    """
+    """Return the function that a `QuantizationProfile` node calls; its exponent is that of `bin_exponent`."""
     scales = [math.ldexp(1.0, -e) for e in range(MIN_EXPONENT, MAX_EXPONENT + 1)]
     text = _BODY.format(
         domain=DOMAIN,
@@ -165,14 +161,8 @@ MIN_OPSET = 13
 def instrument(model: ir.Model) -> ir.Model:
     """Return a copy of `model` with a `QuantizationProfile` node on each of the `float_activations`.
 
-    The function's outputs are graph outputs, called "qprof:<output>:<tensor>" (with underscores after "qprof"
-    if the model has such names). Attributes name, as in Glow, the node and output that is profiled; for a
-    graph input its own name and 0.
-
-    The original nodes, names and outputs stay: a runtime that fuses nothing computes the original outputs bit
-    for bit. One that fuses nodes cannot fuse across an observed tensor, so its outputs may differ by rounding
-    from those of the original model, which it did fuse. ModelError if the opset is older than MIN_OPSET, or
-    if the model is instrumented already.
+    Its outputs are graph outputs, called "qprof:<output>:<tensor>", with underscores after "qprof" if the
+    model has such names. A runtime that fuses nothing computes the original outputs bit for bit.
     """
     opset = model.opset_imports.get("", 0)
     if opset < MIN_OPSET:

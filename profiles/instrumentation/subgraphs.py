@@ -36,10 +36,7 @@ def graph_attributes(node: ir.Node) -> tuple[ir.Graph, ...]:
 def nested_graphs(
     graph: ir.Graph, owners: tuple[ir.Node, ...] = ()
 ) -> Iterator[tuple[tuple[ir.Node, ...], ir.Graph]]:
-    """Yield all graphs inside a graph, at any depth, each with the nodes that own the graphs around it.
-
-    The owners are the outermost first, and begin with those of `graph`, which is not yielded itself.
-    """
+    """Yield all graphs inside a graph, at any depth, each with the nodes that own it, the outermost first."""
     for node in graph:
         for subgraph in graph_attributes(node):
             yield (*owners, node), subgraph
@@ -71,21 +68,12 @@ FLOAT_TYPES = tuple(ir.DataType[name.upper()] for name in FLOAT_DTYPES)
 
 
 def float_activations(model: ir.Model) -> tuple[ir.Value, ...]:
-    """Return the activations of the main graph that are profiled: graph inputs, then node outputs in order.
-
-    These are the tensors of type float, float16, bfloat16 and double. A value whose `dtype` is None, because
-    shape inference does not know its operator, is among them: `typed_activations` asks onnxruntime.
-    Initialisers, inputs that only replace an initialiser and the outputs of Constant nodes are not
-    activations.
-    """
+    """Return graph inputs and outputs of nodes that are floats, or of no known type, in order."""
     return tuple(value for value in activations_of(model.graph) if value.name and _may_be_float(value))
 
 
 def typed_activations(model: ir.Model) -> tuple[tuple[ir.Value, ir.DataType], ...]:
-    """Return the `float_activations` with their element types, unknown ones from onnxruntime.
-
-    Those of another type than `FLOAT_TYPES` are left out. ModelError if onnxruntime cannot load the model.
-    """
+    """Return the `float_activations` with their element types, unknown ones from onnxruntime."""
     values = float_activations(model)
     unknown = tuple(str(v.name) for v in values if v.dtype is None)
     dtypes = runtime_dtypes(model, unknown) if unknown else {}
@@ -121,14 +109,7 @@ SEQUENCE_OPERATORS = ("Loop", "If")
 
 @dataclass(frozen=True, eq=False)
 class SubgraphTensor:
-    """A tensor of a subgraph.
-
-    Attributes:
-        value: the tensor.
-        dtype: its element type; None when unknown.
-        owners: the nodes that own the graphs around it, the outermost first.
-        hidden: why its values cannot be read; "" when they can.
-    """
+    """A tensor of a subgraph, the nodes around it from the outermost on, and why it cannot be read."""
 
     value: ir.Value
     dtype: ir.DataType | None
@@ -144,10 +125,7 @@ class SubgraphTensor:
 def subgraph_tensors(
     model: ir.Model, types: Collection[ir.DataType] = FLOAT_TYPES
 ) -> tuple[SubgraphTensor, ...]:
-    """Return the tensors of all subgraphs that have one of some types, or an unknown one.
-
-    They are the inputs of each subgraph, then the outputs of its nodes.
-    """
+    """Return the inputs of each subgraph, then the outputs of its nodes, of some types or none known."""
     counts = Counter(str(value.name) for graph in model.graphs() for value in activations_of(graph))
     # The named dimensions that no iteration of a Scan changes: of its inputs and the model's.
     inputs = list(model.graph.inputs)
@@ -170,11 +148,7 @@ def hidden_tensors(model: ir.Model) -> dict[str, str]:
 
 
 def _hidden(value: ir.Value, owners: Sequence[ir.Node], same_names: int, constant: Collection[str]) -> str:
-    """Return the reason why the values of a tensor cannot be read, or "".
-
-    `owners` are the nodes that own the graphs around it, the outermost first; `same_names` is the number of
-    tensors of its name; `constant` are the named dimensions that no iteration of a Scan changes.
-    """
+    """Return the reason why a tensor cannot be read, or ""; no Scan changes `constant` dimensions."""
     other = next((o.op_type for o in owners if o.domain != "" or o.op_type not in CONTROL_FLOW), None)
     if other is not None:
         return f"it is in a subgraph of {other}, and only those of If, Loop and Scan run as they are written"

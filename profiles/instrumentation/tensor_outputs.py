@@ -31,10 +31,7 @@ SEQUENCE_OPSET = 14
 def expose_subgraph_tensors(model: ir.Model, names: Collection[str]) -> dict[str, str]:
     """Make tensors of subgraphs outputs of a model, which is changed; return tensor -> output.
 
-    An output is a sequence with one array for each time that the tensor was computed; for a tensor that is
-    only in subgraphs of Scans, it is one array. Arrays have `SubgraphTensor.scan_axes` more dimensions in
-    front. The model's names are unique over all graphs; `names` are of `subgraph_tensors` of any type that
-    are not hidden.
+    An output is a sequence of the arrays of all iterations; of Scans alone one array with axes in front.
     """
     wanted = [inner for inner in subgraph_tensors(model, tuple(ir.DataType)) if inner.value.name in names]
     if not wanted:
@@ -45,11 +42,7 @@ def expose_subgraph_tensors(model: ir.Model, names: Collection[str]) -> dict[str
 
 
 class _Rewriter:
-    """Adds the nodes that collect and pass on the arrays.
-
-    `empty` are the empty sequences by element type, in the main graph; `replaced` are the new values for the
-    outputs of nodes that were given more of them.
-    """
+    """Adds the nodes that collect the arrays; `replaced` are outputs of nodes that have more now."""
 
     def __init__(self, model: ir.Model) -> None:
         self.model = model
@@ -81,11 +74,7 @@ class _Rewriter:
     def through(
         self, graph: ir.Graph, wanted: Tensors, states: Values, depth: int = 0
     ) -> dict[SubgraphTensor, ir.Value]:
-        """Pass the wanted tensors through the nodes of a graph; return the values for them at its end.
-
-        `wanted` are tensors of this graph and of subgraphs in it, `states` the sequences so far, and `depth`
-        is the number of graphs around this one.
-        """
+        """Pass the wanted tensors through a graph; return the values for them at its end."""
         held = dict(states)
         for owner in list(graph):
             inside = [i for i in wanted if len(i.owners) > depth and i.owners[depth] is owner]

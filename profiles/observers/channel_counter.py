@@ -25,10 +25,7 @@ _SQUARE_BITS = SQUARES.bits // SQUARES.power
 
 
 class ChannelLayout(NamedTuple):
-    """The order of channels in a flat array: a row of units of `inner` vectors of `lanes` channels each.
-
-    Unit u has channels (u % groups) * lanes and the following.
-    """
+    """A row of units of `inner` vectors of `lanes` channels; unit u begins at (u % groups) * lanes."""
 
     groups: int
     inner: int
@@ -41,11 +38,7 @@ class ChannelLayout(NamedTuple):
 
 
 def layout_of(shape: tuple[int, ...], axis: int, block: int = 1) -> ChannelLayout:
-    """Return the layout of the channels on an axis of an array without a dimension of 0.
-
-    `block` is the number of channels that are neighbours in memory for each position of the axes after
-    `axis`, as in the blocked feature maps of onnxruntime; 1 for the usual order.
-    """
+    """Return the layout of channels on an axis; `block` of them are neighbours, 1 in the usual order."""
     axis %= len(shape)
     channels, inner = shape[axis], math.prod(shape[axis + 1 :])
     if block > 1:
@@ -58,10 +51,9 @@ def layout_of(shape: tuple[int, ...], axis: int, block: int = 1) -> ChannelLayou
 class ChannelSums(NamedTuple):
     """The state of one tensor's n channels; the counters change its arrays in place.
 
-    Attributes:
-        ranges: float64 (5, n): smallest and largest value (inf and -inf for none), the magnitude from which
-            on coarser grids are needed, and the factors that scale values, and roots of squares, to grids.
-        sums: int64 (1 + SUMS, n): number of finite elements, then the rows of `Channels.sums`.
+    `ranges` float64 (5, n): smallest and largest value, the magnitude that needs coarser grids, and the
+    factors of values and of roots of squares. `sums` int64 (1 + SUMS, n): finite elements, then
+    `Channels.sums`.
     """
 
     ranges: npt.NDArray[np.float64]
@@ -105,13 +97,7 @@ class ChannelSums(NamedTuple):
 
 
 class ArraySlice(NamedTuple):
-    """Consecutive units of an array, and the sums that they are added to.
-
-    Attributes:
-        layout: where the channels of the array are.
-        start, stop: first unit, and the one after the last.
-        sums: state of the channels.
-    """
+    """The units from `start` to `stop` of an array, and the sums that they are added to."""
 
     layout: ChannelLayout
     start: int

@@ -22,15 +22,9 @@ except ImportError:  # installed without a compiler
 
 
 class Bins(NamedTuple):
-    """The bins that an array is counted into.
+    """The bins of width 2**exponent that an array is counted into, in place; inf .. -inf counts nothing.
 
-    Attributes:
-        minimum, maximum: range of the bins: elements outside are not counted. An empty range, inf and -inf,
-            counts nothing.
-        exponent: the bin width is 2**exponent.
-        first: grid index of the first bin.
-        counts: int64, one for each bin; changed in place.
-        zeros: int64 (1,), how many of the counted elements are zero; changed in place.
+    `first` is the grid index of the first bin; `counts` is int64, one for each bin, and `zeros` int64 (1,).
     """
 
     minimum: float
@@ -52,14 +46,7 @@ class Bins(NamedTuple):
 
 
 class Remainder(NamedTuple):
-    """The part of an array that was not counted.
-
-    Attributes:
-        number: index of the array.
-        stop: the elements before it were counted; they are finite and inside the bins.
-        low, high: range of the finite elements from `stop` on; inf and -inf when there are none.
-        nan, inf: number of elements from `stop` on that are NaN, infinite.
-    """
+    """The elements of array `number` from `stop` on, which were not counted: range, NaN, Inf."""
 
     number: int
     stop: int
@@ -74,10 +61,9 @@ Ranges = npt.NDArray[np.float64]
 
 
 class CountHistograms(Protocol):
-    """Counts arrays (float16, bfloat16, float32 or float64, contiguous), each into its own bins.
+    """Counts contiguous arrays of floats, each into its own bins, up to the first element outside of them.
 
-    Counting of an array stops at or before the first element outside its bins; the uncounted remainders are
-    returned. If `ranges` are given, they are widened in place to all finite elements, counted or not.
+    The uncounted remainders are returned; `ranges` are widened to all finite elements, counted or not.
     """
 
     def __call__(

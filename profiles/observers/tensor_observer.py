@@ -18,11 +18,9 @@ SLICE = 1 << 17
 
 
 class TensorObserver:
-    """Observes one tensor and returns its `TensorProfile`; for one thread at a time.
+    """Observes one tensor, as if the profiles of its arrays were merged; for one thread at a time.
 
-    The bins always span all values so far, so most arrays are counted straight into them. The result is the
-    same as merging the profiles of the arrays, in any order. Arrays are counted into `bins` by `add`, or by a
-    caller that counts many tensors in one call and passes the rest of an array to `finish`.
+    A caller may count many tensors into their `bins` in one call, and pass the rest of an array to `finish`.
     """
 
     def __init__(
@@ -33,11 +31,7 @@ class TensorObserver:
         channels: int = 0,
         channel_counter: AccumulateChannels = accumulate_channels,
     ) -> None:
-        """Begin with nothing.
-
-        `dtype` is an ONNX element type name, as in `TensorProfile`; `axis` is that of the channels to be
-        recorded one by one, None for none; `channels` is their number, 0 for that of the first array.
-        """
+        """Begin with nothing; `channels` on `axis` are recorded, 0 for as many as the first array has."""
         self.bins = Bins.empty()
         self._dtype = dtype
         self._count_histograms = counter
@@ -71,11 +65,7 @@ class TensorObserver:
         return self.count(array, ranges=ranges)
 
     def count(self, array: npt.NDArray[Any], block: int = 1, ranges: Ranges | None = None) -> tuple[int, int]:
-        """Count an array whose shape was noted, and return its numbers of NaN and of infinite elements.
-
-        The array is float16, bfloat16, float32 or float64, of any shape, and not copied; `block` are
-        neighbouring channels in memory (see `layout_of`); `ranges` (1, 2) are widened to the finite elements.
-        """
+        """Count an array whose shape was noted, and return its numbers of NaN and of infinite elements."""
         flat = array.reshape(-1)  # a copy only of what is not contiguous
         whole = self.channel_slice(array.shape, block)
         if whole is None:

@@ -26,14 +26,9 @@ Integers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Grids:
-    """Grids of one kind of sum, by level: 2**(power * level - bits), and that number of steps coarser.
+    """Grids of sums of values to a `power`, by level: 2**(power * level - bits), and `step` levels coarser.
 
-    Attributes:
-        power: 1 for values, 2 for squares.
-        bits: how far below the level the finest grid lies.
-        step: levels are multiples of it.
-        lowest: smallest level, for magnitudes that are zero or nearly so.
-        rows: the sums on the finest grid and coarser ones, as rows of `Channels.sums`.
+    `rows` are those of `Channels.sums`, the finest grid first; `lowest` is the level of magnitudes near zero.
     """
 
     power: int
@@ -77,15 +72,10 @@ MAX_CHANNEL_COUNT = 1 << 40
 
 @dataclass(frozen=True, eq=False)
 class Channels:
-    """Statistics of each of the n channels of a tensor, of finite elements only.
+    """Statistics of each of the n channels of a tensor, of finite elements only; arrays are read-only.
 
-    Attributes:
-        axis: the axis of the tensor that counts channels; negative ones count from the end.
-        minimum, maximum: exact range of each channel, float64 (n,); 0.0 where it had no elements.
-        count: number of finite elements of each channel, int64 (n,).
-        sums: whole numbers, int64 (SUMS, n): sums of the values on two grids and of the squares on three.
-
-    Arrays are read-only.
+    Range and count are (n,); `sums` (SUMS, n) are whole numbers: of the values on two grids, of squares on
+    three.
     """
 
     axis: int
@@ -124,10 +114,7 @@ class Channels:
 
     @property
     def power(self) -> Floats:
-        """Mean square of each channel, float64 (n,), never less than the square of the mean.
-
-        Infinite if float64 cannot represent it; only channels of a tensor of double can have that.
-        """
+        """Mean square of each channel, float64 (n,), at least the square of the mean; perhaps infinite."""
         power = SQUARES.total(self.sums, self.magnitude) / np.maximum(self.count, 1)
         with np.errstate(over="ignore", under="ignore"):
             clipped: Floats = np.clip(power, self.mean**2, self.magnitude**2)
@@ -160,10 +147,7 @@ class Channels:
 
 
 def divided(channels: Channels, divisors: Floats) -> Channels:
-    """Return the statistics of channels whose elements were divided by one number above 0 each, (n,).
-
-    Ranges are exact; the sums are those of the old mean and power, on the finest grids of the new range.
-    """
+    """Return the statistics of elements that are divided by a number above 0 for each channel."""
     low, high = channels.minimum / divisors, channels.maximum / divisors
     magnitude = np.maximum(np.abs(low), np.abs(high))
     sums = np.zeros_like(channels.sums)

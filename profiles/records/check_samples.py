@@ -62,12 +62,7 @@ MAX_FILE_BYTES = 2 * (DIGEST_BYTES + EXTREMES * EXTREME_BYTES)
 
 @dataclass(frozen=True, eq=False)
 class CheckSample:
-    """A sample that is kept: the inputs of the model in one run.
-
-    Attributes:
-        digest: of its data, as 32 hexadecimal digits.
-        arrays: by name of the input.
-    """
+    """A sample that is kept: the inputs of the model in one run by name, and their digest."""
 
     digest: str
     arrays: Mapping[str, Array]
@@ -75,13 +70,7 @@ class CheckSample:
 
 @dataclass(frozen=True, order=True)
 class SampleSize:
-    """The measures that make samples extreme.
-
-    Attributes:
-        power: mean square of the finite elements of all numeric inputs, of at most `POWER_ELEMENTS` of each.
-        elements: of all inputs.
-        bytes: of all inputs.
-    """
+    """The measures that make samples extreme: power is the mean square of finite elements of all inputs."""
 
     power: float
     elements: int
@@ -108,10 +97,7 @@ def digest_count(count: int) -> int:
 
 
 def smallest_digests(sizes: Mapping[str, int], count: int) -> tuple[str, ...]:
-    """Return the smallest digests of samples, in order, at most `count`.
-
-    They are `FEW`, and more as long as all together have at most `MORE_BYTES`. `sizes` are bytes by digest.
-    """
+    """Return at most `count` smallest digests, in order: `FEW`, and more up to `MORE_BYTES` together."""
     chosen, total = list[str](), 0
     for digest in sorted(sizes)[:count]:
         total += sizes[digest]
@@ -122,11 +108,7 @@ def smallest_digests(sizes: Mapping[str, int], count: int) -> tuple[str, ...]:
 
 
 def extreme_digests(sizes: Mapping[str, SampleSize], count: int) -> tuple[str, ...]:
-    """Return the digests of the extreme samples, each once: loudest, quietest, longest, shortest.
-
-    Among equal ones the smallest digest is taken; samples above `EXTREME_BYTES` are left out. `count` is that
-    of all check samples.
-    """
+    """Return the digests of the loudest, quietest, longest and shortest of `count` samples, each once."""
     sizes = {digest: size for digest, size in sizes.items() if size.bytes <= EXTREME_BYTES}
     chosen = []
     if sizes:
@@ -200,10 +182,7 @@ def _stored(array: Array) -> Array:
 
 
 def read_samples_file(path: Path) -> tuple[CheckSample, ...]:
-    """Return the check samples in the file beside a profile.
-
-    DataError if it is missing, no regular file, larger than any that is written, or damaged.
-    """
+    """Return the check samples in the file beside a profile; a DataError if they are missing or damaged."""
     is_file = os.path.isfile(path)
     if not is_file and os.path.exists(path):  # a pipe would be waited for, a device has no end
         raise DataError(f"{path}: is no file; {ADVICE}")

@@ -98,10 +98,9 @@ def data_findings(profile: Profile) -> tuple[Finding, ...]:
 
 
 def equal_runs(profile: Profile) -> int:
-    """Return the number of samples (or batches) if all are equal; 0 if they differ, or for one.
+    """Return the number of samples (or batches) if all are equal, else 0.
 
-    Extremes have each sample once, by its digest. If there is only one, and the digest of the data is a
-    multiple of its digest, all samples are that one.
+    Extremes have a sample once: then the digest of the data is a multiple of its digest.
     """
     tensors = [*profile.values(), *(record.tensor for record in profile.inputs.values())]
     ends = [end for t in tensors if t.extremes for end in (t.extremes.lowest, t.extremes.highest)]
@@ -173,9 +172,8 @@ def check_input(name: str, record: InputProfile) -> InputCheck:
 def mean_and_deviation(tensor: TensorProfile) -> tuple[float, float]:
     """Return mean and standard deviation of a tensor that has elements, from its histogram.
 
-    Neither depends on the order of the samples. A bin is at most a 999th of the range wide and its elements
-    count as evenly spread in it, so that both are exact to about a 2000th of the range; if all elements are
-    whole numbers and a bin has one of them, exact to rounding.
+    A bin's elements count as evenly spread, exact to a 2000th of the range; whole numbers are exact to
+    rounding.
     """
     edges = np.clip(tensor.histogram.edges(), tensor.minimum, tensor.maximum)
     low, high = edges[:-1], edges[1:]
@@ -206,10 +204,7 @@ def whole_numbers(tensor: TensorProfile) -> bool:
 def looks_like_pixels(record: InputProfile) -> bool:
     """Return whether a float input has pixels from 0 to 255 that the model does not scale.
 
-    Networks for images are trained on pixels over 255 or with mean and deviation taken out, so that values
-    beyond 16 do not come up. So the input has an image's sizes, no negative value (a mean was not taken out),
-    nothing above 255, and either a value above 127 or only whole numbers up to 16 or more. False if the model
-    itself begins with Sub, Mul, Div or a normalisation by constants.
+    Networks are trained on scaled pixels: values beyond 16, and none below 0, do not come up.
     """
     tensor = record.tensor
     if record.normalised or tensor.dtype not in FLOAT_DTYPES or not tensor.count:
@@ -225,11 +220,7 @@ def looks_like_pixels(record: InputProfile) -> bool:
 
 
 def looks_channels_last(record: InputProfile) -> bool:
-    """Return whether an image has its channels last if the model leaves all these dimensions free.
-
-    If the model fixes them, a sample of another layout is refused by its shape. A model that begins with
-    Transpose takes such images on purpose.
-    """
+    """Return whether an image has its channels last, and the model leaves these dimensions free."""
     sizes, shape = record.sizes, record.tensor.shape
     if record.transposed or sizes is None or len(sizes) != 4 or shape is None or len(shape) != 4:
         return False
@@ -238,11 +229,7 @@ def looks_channels_last(record: InputProfile) -> bool:
 
 
 def is_constant_input(record: InputProfile, runs: int, alone: bool) -> bool:
-    """Return whether a float input of more than one element has one value everywhere, in every sample.
-
-    Integers often have one, such as the mask of sentences without padding; so have scalars, such as a rate.
-    Recurrent models begin with 0: it counts only for an input that is the only one.
-    """
+    """Return whether a float input has one value everywhere; 0, as of a state, only if it is alone."""
     tensor = record.tensor
     if tensor.dtype not in FLOAT_DTYPES or tensor.count <= runs or tensor.minimum != tensor.maximum:
         return False
@@ -250,10 +237,7 @@ def is_constant_input(record: InputProfile, runs: int, alone: bool) -> bool:
 
 
 def is_unused_state(record: InputProfile, runs: int) -> bool:
-    """Return whether a float input was zero in all samples, or had no elements, as a state at its start.
-
-    The ranges that it takes in later steps were not seen then.
-    """
+    """Return whether a float input was zero or empty in all samples, as a state at its start."""
     tensor = record.tensor
     if tensor.dtype not in FLOAT_DTYPES or record.sizes is None:
         return False
@@ -364,12 +348,10 @@ def _width(low: float, high: float) -> float:
 
 
 def growth(extremes: Extremes | None) -> float | None:
-    """Return the expected fraction that twice the samples would widen a tensor's range by.
+    """Return the expected share by which twice the samples would widen a tensor's range; take many's median.
 
-    Among n + 1 exchangeable samples each is the largest with probability 1 / (n + 1), and then it is above
-    all others by the distance D of the two largest. So one more sample adds D / (n + 1) on average, and
-    samples n + 1 to 2 n about D ln 2, with the D of the n samples as its estimate; at both ends alike. For a
-    single tensor that is a rough guess: use the median of many.
+    Each of n + 1 exchangeable samples is the largest with probability 1 / (n + 1), then by the distance D of
+    the two largest; so samples n + 1 to 2 n add about D ln 2 at each end.
     """
     if extremes is None or len(extremes.lowest) < 2 or len(extremes.highest) < 2:
         return None
@@ -385,16 +367,12 @@ def median_growth(tensors: Mapping[str, TensorProfile]) -> float:
 
 
 def outliers(tensors: Mapping[str, TensorProfile], runs: int) -> tuple[Outlier, ...]:
-    """Return the samples that make the extremes of unusually many tensors, the worst first.
+    """Return up to `MAX_OUTLIERS` samples that make the extremes of unusually many tensors, the worst first.
 
-    Only ends of ranges are counted that one sample alone has made: after a Relu all minima are 0. If all ends
-    were independent, each of `runs` samples would make a binomial number of them, on average their number
-    over `runs`. They are not: a large value goes on through many layers, so that counts are spread more. How
-    much more is estimated from the counts of the other samples (variance over mean, at least 1: the
-    dispersion of a quasi-binomial model, McCullagh and Nelder, "Generalized Linear Models", section 4.5), and
-    both the count and the number of ends are divided by it. A sample stands out if the probability of as many
-    or more, times the number of samples (Bonferroni), is below `OUTLIER_PROBABILITY`; `MAX_OUTLIERS` are
-    returned.
+    Ends of ranges that one sample alone has made are binomial among `runs` samples. As a large value goes on
+    through layers, counts are spread more: count and number of ends are divided by the dispersion of the
+    other samples (quasi-binomial: McCullagh and Nelder, "Generalized Linear Models", 4.5). A sample stands
+    out if its tail probability times the number of samples (Bonferroni) is below `OUTLIER_PROBABILITY`.
     """
     held = dict[str, list[str]]()
     names = dict[str, str]()
@@ -457,11 +435,7 @@ def widened_by_one_sample(tensor: TensorProfile) -> bool:
 
 
 def is_heavy_tailed(tensor: TensorProfile) -> bool:
-    """Return whether all elements but `TAIL_ELEMENTS` of them lie in all but `TAIL_WIDTH` of the range.
-
-    Half of `TAIL_ELEMENTS` is left out at either end. Both ranges are extended to 0, as quantized types
-    represent 0.
-    """
+    """Return whether all but `TAIL_ELEMENTS` of the elements lie in all but `TAIL_WIDTH` of the range."""
     if not tensor.histogram.total or tensor.minimum == tensor.maximum:
         return False
     cumulated = np.cumsum(tensor.histogram.counts) / tensor.histogram.counts.sum()

@@ -23,12 +23,7 @@ BARS, WIDTH, HEIGHT = 96, 480, 120
 def small_histogram(
     histogram: Bins, minimum: float, maximum: float, cells: int = 16, ramp: str = BLOCKS
 ) -> str:
-    """Return a histogram drawn in `cells` characters from minimum to maximum.
-
-    Heights are logarithmic, so the tails that decide a range can be seen: an empty cell is blank, and a cell
-    with any element is not. The mass of a bin counts as evenly spread. `ramp` has the characters from lowest
-    to highest.
-    """
+    """Return a histogram in `cells` characters of a ramp from low to high; only an empty cell is blank."""
     levels = [math.ceil(len(ramp) * height) for height in heights(histogram, minimum, maximum, cells)]
     return "".join(ramp[min(level, len(ramp)) - 1] if level else " " for level in levels)
 

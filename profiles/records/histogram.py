@@ -28,10 +28,9 @@ MIN_EXPONENT = -200
 
 
 def bin_exponent(minimum: float, maximum: float, bins: int = BINS) -> int:
-    """Return the smallest e, at least MIN_EXPONENT, with which the grid indices of the finite range fit.
+    """Return the smallest e with at most `bins` grid indices, all below 2**INDEX_BITS in magnitude.
 
-    They fit if floor(minimum / 2**e) .. floor(maximum / 2**e) are at most `bins` indices, all of them below
-    2**INDEX_BITS in magnitude. The exponent never falls when the range grows, which makes merging exact.
+    It never falls when the range grows, which makes merging exact.
     """
     largest = max(abs(minimum), abs(maximum))
     if largest == 0.0:
@@ -63,12 +62,9 @@ def exact_sum(counts: npt.NDArray[np.int64]) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Histogram:
-    """Counts of values in bins of width 2**exponent.
+    """Counts (read-only int64) in at most BINS bins of width 2**exponent; first and last are not 0.
 
-    Attributes:
-        exponent: the bin width is 2**exponent.
-        first: grid index of the first bin; bin i covers [(first + i), (first + i + 1)) * 2**exponent.
-        counts: read-only int64, at most BINS of them, first and last non-zero; empty for no data.
+    Bin i covers [(first + i), (first + i + 1)) * 2**exponent.
     """
 
     exponent: Annotated[int, Meta(ge=MIN_EXPONENT, le=1024)]
@@ -172,20 +168,14 @@ class Histogram:
         return np.ldexp((self.first + np.arange(self.counts.size + 1)).astype(np.float64), self.exponent)
 
     def resampled(self, minimum: float, maximum: float, bins: int = BINS) -> EqualBins:
-        """Return `bins` equal bins over [minimum, maximum], as Glow's profiles have them.
-
-        The mass of a bin counts as evenly spread, clipped to the range given (the exact minimum and maximum
-        of the data, which lie in the first and the last bin), and the cumulative sum is rounded to whole
-        counts: the total stays and the result is deterministic.
-        """
+        """Return `bins` equal bins over the exact range, as Glow's profiles have them; the total stays."""
         return _resampled(self.edges(), self.counts, minimum, maximum, bins)
 
 
 def count_bins(flat: npt.NDArray[np.floating], e: int, first: int, bins: int) -> npt.NDArray[np.int64]:
-    """Return the number of elements of `flat` in each bin first .. first + bins - 1 of width 2**e.
+    """Return the numbers of elements in bins `first` on of width 2**e: the reference of every faster counter.
 
-    The reference of every faster counter. `flat` is float16, float32 or float64, one axis, all finite and in
-    these bins; e is at least MIN_EXPONENT and at most 1022.
+    `flat` has one axis, and is finite and in these bins; e is at most 1022.
     """
     if bins == 1:
         return np.array([flat.size], np.int64)
@@ -210,21 +200,14 @@ def count_bins(flat: npt.NDArray[np.floating], e: int, first: int, bins: int) ->
 def _scaling_dtype(dtype: np.dtype[Any], e: int) -> np.dtype[Any]:
     """Return the type that holds x * 2**-e, its floor and its distance from the first index exactly.
 
-    A float32 scaled by a power of two of at least 1 does not underflow. The distance of two whole float32 is
-    exact if it is below 2000: either both are small, or within a factor of two of each other (Sterbenz).
-    Float64 suffices for every float32 and for every exponent in use.
+    For float32 the distance of two whole numbers below 2000 is exact (Sterbenz), and no product underflows.
     """
     return np.dtype(np.float32 if dtype != np.float64 and -126 <= e <= 0 else np.float64)
 
 
 @dataclass(frozen=True, eq=False)
 class EqualBins:
-    """Counts in equal bins over [minimum, maximum], as Glow's profiles have them; cannot be merged exactly.
-
-    Attributes:
-        minimum, maximum: ends of the range.
-        counts: read-only float64, at least one.
-    """
+    """Counts (read-only float64) in equal bins over [minimum, maximum], which cannot be merged exactly."""
 
     minimum: float
     maximum: float
@@ -254,10 +237,7 @@ class EqualBins:
         return np.linspace(self.minimum, self.maximum, self.counts.size + 1)
 
     def resampled(self, minimum: float, maximum: float, bins: int = BINS) -> EqualBins:
-        """Return these bins unchanged if the range is their own, else `bins` over the given one.
-
-        That range's ends may be known better than those of the bins, as beside the fillers of a mask.
-        """
+        """Return these bins unchanged if the range is their own, else `bins` over the given one."""
         if (minimum, maximum) == (self.minimum, self.maximum):
             return self
         return _resampled(self.edges(), self.counts, minimum, maximum, bins)
@@ -282,10 +262,7 @@ def _resampled(
 
 @dataclass(frozen=True)
 class UnknownBins:
-    """No histogram: only the range of the elements is known, as another tool recorded it.
-
-    It has no bins, and a total of 0: there is nothing to compute from.
-    """
+    """No histogram: another tool recorded the range alone."""
 
     @property
     def counts(self) -> npt.NDArray[np.int64]:

@@ -19,13 +19,10 @@ MAX_COUNT = (1 << 63) - 1
 def merge_profiles(
     named: Iterable[tuple[str, Profile]], *, allow_duplicates: bool = False
 ) -> tuple[Profile, tuple[Finding, ...]]:
-    """Return the profile of all the data of several profiles, and findings on samples counted twice.
+    """Return the profile of the data of several, read one at a time, and findings on samples counted twice.
 
-    The result does not depend on their order or grouping, to the byte of its file: if names of model files
-    differ, the first in the alphabet stays; if tools differ, all stay. `named` has each profile with its
-    place, for messages, and is read one at a time. Profiles of the same samples, or of the samples of all the
-    others together, are a ProfileError unless duplicates are allowed. Samples that two profiles share besides
-    others cannot be noticed.
+    The result is the same, to the byte, in any order. Profiles of the same samples as one other, or as all
+    others together, are refused unless duplicates are allowed.
     """
     sources: dict[DataId, str] = {}
     files, first = 0, ""

@@ -16,10 +16,7 @@ from .profile import FirstNonFinite, NonFinite, Profile
 
 
 def non_finite_finding(profile: Profile) -> Finding | None:
-    """Return the finding on a profile's NaN and Inf; None if there are none.
-
-    It names the first tensor that has some, and if the run is known the samples and the node.
-    """
+    """Return the finding on a profile's NaN and Inf, with sample and node if known; None for none."""
     names = [name for name, tensor in profile.items() if tensor.nan or tensor.inf]
     if not names:
         return None
@@ -57,11 +54,7 @@ def gate_failure(profile: Profile, limit: float) -> Finding | None:
 
 
 def check_outputs_have_numbers(profile: Profile, outputs: Iterable[str]) -> None:
-    """Raise DataError if each profiled output has NaN, and no finite number.
-
-    A model made from such a profile could not be judged: no number of it differs from float's. The error has
-    the sample and the node of the first NaN, if the profile has them.
-    """
+    """Raise DataError if each profiled output has NaN, and no finite number: a model could not be judged."""
     seen = [profile[name] for name in outputs if name in profile]
     if seen and all(tensor.nan and not tensor.count for tensor in seen):
         finding = non_finite_finding(profile)
@@ -70,10 +63,7 @@ def check_outputs_have_numbers(profile: Profile, outputs: Iterable[str]) -> None
 
 
 def _worst_tensor(profile: Profile) -> tuple[str, float]:
-    """Return the tensor with the largest fraction of NaN and Inf, and this, 0 to 1; "" and 0.0 for none.
-
-    A tensor of infinities only is a filler, as those of masks, and is left out.
-    """
+    """Return the tensor with the largest share of NaN and Inf; infinities alone are a filler of masks."""
     shares = {
         name: (tensor.nan + tensor.inf) / (tensor.nan + tensor.inf + tensor.count)
         for name, tensor in profile.items()

@@ -39,12 +39,7 @@ FLOAT_DTYPES = ("float", "float16", "bfloat16", "double")
 class ModelId:
     """Which prepared model a profile or a plan belongs to.
 
-    Attributes:
-        structure: hex digest of operators, attributes, connections, dtypes and fixed dimensions; batch
-            and other free dimensions and the values of weights do not enter.
-        weights: hex digest of the values of all initialisers.
-        opset: version of the default operator domain after preparation.
-        file: name of the model file, without its folder; for people, never compared.
+    Free dimensions and weights do not enter the digest `structure`; `file` is for people, never compared.
     """
 
     structure: str
@@ -55,14 +50,7 @@ class ModelId:
 
 @dataclass(frozen=True)
 class DataId:
-    """The calibration data of a profile.
-
-    Attributes:
-        samples: number of samples; a batch, whose inputs share a free leading dimension, counts as its rows.
-        digest: 128-bit hex number, the sum modulo 2**128 of the digests of the samples: independent of
-            order, batching and sharding, and added when profiles are merged.
-        random: whether some of the samples are random values ("random:N"), which gates refuse.
-    """
+    """The calibration data: rows, the sum modulo 2**128 of their digests, and whether some are random."""
 
     samples: Count = 0
     digest: Digest = "0" * 32
@@ -205,13 +193,9 @@ KEPT_EXTREMES = 2
 
 @dataclass(frozen=True)
 class Extreme:
-    """The smallest, or the largest, finite value that a tensor had in one sample.
+    """The smallest, or the largest, finite value that a tensor had in one sample, whose digest has 32 digits.
 
-    Attributes:
-        value: exact.
-        digest: of the sample's data, as 32 hexadecimal digits.
-        name: of the sample, as messages call it; where several have the same data, the first in natural
-            order. It depends on how the data are stored, so it is not compared.
+    Of several names for the same data it has the first in natural order.
     """
 
     value: float
@@ -221,12 +205,7 @@ class Extreme:
 
 @dataclass(frozen=True)
 class Extremes:
-    """The samples with the most extreme values of a tensor.
-
-    Attributes:
-        lowest: up to `KEPT_EXTREMES` of them, the smallest minimum first.
-        highest: up to `KEPT_EXTREMES` of them, the largest maximum first.
-    """
+    """The samples with the most extreme values of a tensor, up to `KEPT_EXTREMES`, the most extreme first."""
 
     lowest: tuple[Extreme, ...] = ()
     highest: tuple[Extreme, ...] = ()
@@ -351,16 +330,10 @@ DIGITS = 5
 
 @dataclass(frozen=True)
 class TensorNoise:
-    """The values of one tensor in one sample, as mean squares over its elements.
+    """The values of one tensor in one sample, as mean squares; fillers of masks count as 0, None is unknown.
 
-    The fillers of masks, where a Softmax or the like makes zeros of them, count as 0 in all three.
-
-    Attributes:
-        signal: of the float values. None where it is not finite.
-        activation_noise: of the error that the tensor had before its own rounding, where every profiled
-            activation is rounded with a noise of `INJECTED` times its signal, and no weight. None where it
-            was not measured, is not finite, or the shape changed.
-        weight_noise: of its error where every weight is rounded to int8, and no activation; None as above.
+    `signal` is that of float. `activation_noise` is that of the error before its own rounding, if every
+    activation is rounded with `INJECTED` times its signal; `weight_noise` if every weight is rounded to int8.
     """
 
     signal: float | None
@@ -375,14 +348,7 @@ class TensorNoise:
 
 @dataclass(frozen=True)
 class SampleNoise:
-    """The measured noise of one sample.
-
-    Attributes:
-        digest: of the sample's data, as 32 hexadecimal digits.
-        tensors: name to noise, in graph order.
-        changed_shapes: names of the tensors that had another shape once values were rounded: something
-            computes shapes from values (durations, NonZero).
-    """
+    """The measured noise of one sample, and the tensors whose shape changed once values were rounded."""
 
     digest: str
     tensors: Mapping[str, TensorNoise]
@@ -403,11 +369,7 @@ def with_smallest_digests(several: Iterable[SampleNoise], count: int) -> tuple[S
 
 
 def pooled_noise(samples: Iterable[SampleNoise]) -> dict[str, TensorNoise]:
-    """Return signal and noises of all samples together, summed for each tensor.
-
-    The three sums of a tensor are over the same samples, so that their ratios mean something: those for which
-    the most figures were measured.
-    """
+    """Return signal and noises summed for each tensor, over those samples that have the most figures."""
     measured: dict[str, list[TensorNoise]] = {}
     for sample in samples:
         for name, noise in sample.tensors.items():
@@ -434,16 +396,7 @@ def changed_shapes(samples: Iterable[SampleNoise]) -> frozenset[str]:
 
 @dataclass(frozen=True)
 class FirstNonFinite:
-    """Where NaN or Inf first came up in a run.
-
-    Attributes:
-        sample: its name.
-        position: of the tensor in graph order.
-        tensor: the first of the sample's tensors that held one.
-        producer: the node that made it.
-        nan, inf: how many elements were NaN, infinite.
-        elements: how many there were.
-    """
+    """Where NaN or Inf first came up in a run; `position` is that of the tensor in graph order."""
 
     sample: str
     position: int
@@ -461,12 +414,7 @@ class FirstNonFinite:
 
 @dataclass(frozen=True)
 class NonFinite:
-    """A run's memory of NaN and Inf besides their numbers; it is not in the profile's file.
-
-    Attributes:
-        samples: names of the samples that made some.
-        first: the first of these, in natural order of the names; None for none.
-    """
+    """The names of a run's samples with NaN or Inf, and the first of these; it is not in the file."""
 
     samples: frozenset[str] = frozenset()
     first: FirstNonFinite | None = None

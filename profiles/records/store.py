@@ -71,11 +71,7 @@ NOT_IN_FILE = ("non_finite", "held_samples")
 
 
 def save_profile(profile: Profile, path: str | os.PathLike[str]) -> None:
-    """Write a profile, and its check samples beside it, in one step: both are complete, or as they were.
-
-    Check samples of an earlier profile do not stay beside one that has none. ConfigError if a file with the
-    name of theirs has no check samples.
-    """
+    """Write a profile and the file of its check samples, together."""
     with replacing_together() as batch:
         write_atomically(path, dumps(profile), batch)
         if not destination(path).is_stream:

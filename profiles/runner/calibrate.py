@@ -53,22 +53,12 @@ def calibrate(
 ) -> Profile:
     """Run the model on all samples and return the profile of its floating-point activations.
 
-    The activations are outputs of one onnxruntime session; the observers read each in onnxruntime's memory
-    and copy nothing. Threads run several samples at the same time, and each computes and counts one.
+    The profile is the same to the byte for any order, grouping, threads and passes, and merged profiles of
+    shards equal that of all. Some kernels of the runtime compute a row to other bits in another batch: for
+    them there is `by_row`. Values can differ in the last bits between kinds of processors, and if other
+    `tensors` are profiled.
 
-    Order, grouping and number of the samples between calls do not matter, nor do threads and passes: the
-    profile is the same to the byte, and merged profiles of shards equal the profile of all. Shapes may differ
-    between samples. The batching of rows does not matter either, if the runtime computes a row to the same
-    bits in every batch; some of its kernels do not (sums over all axes but the batch, for one), and for them
-    there is `by_row`.
-
-    onnxruntime optimises the graph for the machine as it does for plain inference. So the values can differ
-    in the last bits from those of the graph as it is written, between kinds of processors, and between runs
-    that profile different `tensors`.
-
-    In `settings`, `tensors` and `channels` are names and axes, "all" and "off"; None for all tensors without
-    channels. `smallest` stores the samples with the smallest digests. ProfileError if the checkpoint belongs
-    to another run.
+    `tensors` and `channels` in `settings` are names and axes, "all" and "off". `smallest` stores samples.
     """
     settings = settings or RunSettings(channels="off")
     if settings.scheduler is not None:
@@ -203,10 +193,7 @@ def _count_sample(
     smallest: SmallestSamples | None,
     numbered: tuple[int, Sample],
 ) -> tuple[str, DataId, int]:
-    """Count a sample, unless it is one of the first, which the checkpoint has.
-
-    Return its name, its identity, and the number of runs of the model on it.
-    """
+    """Count a sample that the checkpoint has not; return name, identity and number of runs."""
     number, sample = numbered
     digests = model.digests_of(sample)
     if number >= counted_before:
@@ -222,10 +209,7 @@ def _tensors_and_inputs(
     observations: Iterable[Observation],
     samples: Samples | Iterable[Sample],
 ) -> tuple[dict[str, TensorProfile], dict[str, InputProfile]]:
-    """Return the profiles of some tensors, and of all inputs; a tensor that is both has the same one.
-
-    `samples` may name parts and states.
-    """
+    """Return the profiles of some tensors, and of all inputs; `samples` may name parts and states."""
     of_source = samples if isinstance(samples, Samples) else Samples("samples", None, lambda part: iter(()))
 
     def profile_of(observation: Observation) -> TensorProfile:

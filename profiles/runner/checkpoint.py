@@ -34,15 +34,7 @@ _ADVICE = "remove the file to start over, or name another checkpoint"
 
 @dataclass(frozen=True)
 class RunProgress:
-    """How much of a run is done.
-
-    Attributes:
-        passes: complete passes over the samples.
-        samples: samples that are done in the pass after them.
-        profile: what was counted so far; None where nothing is done.
-        plan: how the run is laid out; None as well.
-        digests: of the samples of the first pass that are done, in order, `DIGEST_BYTES` each.
-    """
+    """Complete passes, samples of the pass after them, and what was counted; nothing for a new run."""
 
     passes: int = 0
     samples: int = 0
@@ -52,12 +44,7 @@ class RunProgress:
 
 
 def load_progress(path: Path, run: Mapping[str, object]) -> RunProgress:
-    """Return the progress of an earlier run; none if there is no file.
-
-    One run can resume another only if `run` is equal in both: the model, "samples" (their number, None if
-    unknown), and all settings that the profile depends on. ProfileError if the file is damaged, of another
-    version, or belongs to another run.
-    """
+    """Return the progress of an earlier run of which all of `run` is equal; none if there is no file."""
     if not os.path.lexists(path):
         return RunProgress()
     first, _, rest = read_text(path, ProfileError).partition("\n")
@@ -96,10 +83,7 @@ def _check_same_run(path: Path, earlier: Mapping[str, Any], run: Mapping[str, An
 
 
 def _progress(entries: Mapping[str, Any], profile: Profile) -> RunProgress:
-    """Return the progress in a header, after checks of the type and range of every number.
-
-    ValueError, KeyError or TypeError if the header contradicts itself or the profile.
-    """
+    """Return the progress in a header, of which every number is checked."""
     layout, total = entries["plan"], entries["run"]["samples"]
     groups = tuple(tuple(group) for group in layout["passes"])
     digests = bytes.fromhex(entries["digests"])
@@ -174,10 +158,7 @@ class SampleDigests:
     """The digests of the samples of a run, in order: resumed runs and further passes must see the same."""
 
     def __init__(self, checkpoint: Path | None, digests: bytes, *, compared: bool) -> None:
-        """Begin with the digests of a checkpoint, see `RunProgress`.
-
-        Without `compared`, no sample will be read again, and no digest is stored.
-        """
+        """Begin with the digests of a checkpoint; without `compared` no sample is read again."""
         self._checkpoint, self._compared = checkpoint, compared
         self._digests = bytearray(digests)
         self._in_checkpoint = len(self)
@@ -189,11 +170,7 @@ class SampleDigests:
         return bytes(self._digests)
 
     def note(self, number: int, name: str, data: DataId, *, first_pass: bool) -> None:
-        """Note the digest of a sample; if there is one already, check that it is the same.
-
-        `first_pass` means that samples come that were not counted yet. Another digest than the checkpoint's
-        is a ProfileError, than the first pass's a DataError.
-        """
+        """Note the digest of a sample; if there is one already, check that it is the same."""
         if not self._compared:
             return
         digest, start = bytes.fromhex(data.digest), number * DIGEST_BYTES
@@ -203,10 +180,7 @@ class SampleDigests:
             self._refuse(number, f"sample {name}: is not the one that was counted in its place")
 
     def check_end(self, number: int) -> None:
-        """Check that a pass is not shorter than the first; `number` is that of its samples.
-
-        Fewer than in the checkpoint are a ProfileError, fewer than in the first pass a DataError.
-        """
+        """Check that a pass of `number` samples is not shorter than the first, or the checkpoint's."""
         if self._compared and number < len(self):
             self._refuse(number, f"the samples end after {number}, and {len(self)} were counted")
 

@@ -25,14 +25,7 @@ OBSERVER_BYTES = 2 * 8 * BINS
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """How a run is laid out.
-
-    Attributes:
-        threads: samples that run at the same time.
-        passes: the tensors of each run over all samples.
-        memory_limit: for which this was laid out, in bytes; None for none.
-        ahead: whether samples are read while others run.
-    """
+    """How a run is laid out; the limit is in bytes, and `ahead` whether samples are read while others run."""
 
     threads: int
     passes: tuple[tuple[str, ...], ...]
@@ -42,15 +35,9 @@ class MemoryPlan:
 
 @dataclass(frozen=True)
 class MemoryNeed:
-    """The memory that one sample takes.
+    """The bytes that one sample takes: of the process, the inputs, and the runtime besides tensors.
 
-    Attributes:
-        base: bytes of the process with the model loaded and one sample read.
-        sample: bytes of the inputs of a sample.
-        kernels: bytes that the runtime takes besides the tensors.
-        live: the tensors while the graph runs.
-        sources: the observed tensors, in graph order, and the value of the graph that holds each; None for
-            an input.
+    `sources` has the value of the graph that holds each observed tensor, None for an input.
     """
 
     base: int
@@ -71,11 +58,7 @@ class MemoryNeed:
 def plan_run(
     model: ProfilingModel, samples: Samples | Iterable[Sample], earlier: MemoryPlan | None = None
 ) -> MemoryPlan:
-    """Return the layout of a run; with a memory limit, tensors are measured on the largest sample.
-
-    If a run is resumed, `earlier` is its layout. With the same limit its passes stay, since a new measurement
-    would differ a little.
-    """
+    """Return the layout of a run; a resumed one keeps its passes, as new measurements differ a little."""
     limit, threads = model.settings.memory_limit, model.settings.samples_at_once
     one_pass = (tuple(observation.name for observation in model.read_observations),)
     if limit is None:
@@ -99,10 +82,7 @@ def plan_run(
 
 
 def measured_need(model: ProfilingModel, sample: Sample, limit: int) -> MemoryNeed:
-    """Return the need of a sample: by running it, if that stays below the limit in bytes by its shapes.
-
-    If not, the limit is too low, which is a ConfigError.
-    """
+    """Return the need of a sample, by a run of it if its shapes allow one below the limit."""
     observations, graph = model.read_observations, model.graph.model
     sources = {o.name: None if o.source is None else model.graph.sources[o.source] for o in observations}
 

@@ -49,10 +49,10 @@ Result = TypeVar("Result")
 def map_in_threads(
     work: Callable[[Item], Result], items: Iterable[Item], threads: int, pause: Callable[[], bool]
 ) -> Iterator[tuple[Result, bool]]:
-    """Do the work for several samples at the same time and yield its results, in the order of the samples.
+    """Yield the results of several samples at a time, in order, each with whether no work is under way.
 
-    Each result comes with whether no work is under way. While `pause` returns true, no work begins until none
-    is under way. If several samples fail, the first in order raises, whichever failed first.
+    While `pause` is true no work begins until none is under way. The first in order of several errors is
+    raised.
     """
     pending: deque[Future[Result]] = deque()
     pool = ThreadPoolExecutor(threads)
@@ -75,15 +75,7 @@ def map_in_threads(
 
 @dataclass(frozen=True, eq=False)
 class ProfilingModel:
-    """A model that is ready to be profiled on one set of samples after another.
-
-    Attributes:
-        model: the prepared model.
-        settings: of the run, checked.
-        graph: what onnxruntime runs.
-        observations: every observed tensor, in graph order.
-        specs: inputs of the model.
-    """
+    """A model that is ready to be profiled on one set of samples after another; settings are checked."""
 
     model: ir.Model
     settings: RunSettings
@@ -127,13 +119,7 @@ def profiling_model(model: ir.Model, settings: RunSettings) -> Iterator[Profilin
 
 @dataclass(frozen=True)
 class Statistics:
-    """The counts of some samples.
-
-    Attributes:
-        tensors: the profile of each tensor of which there was an array.
-        sizes: of the arrays of each input; None where their ranks differ.
-        non_finite: the samples that made NaN or Inf, and the first of them.
-    """
+    """The counts of some samples: tensors with an array, sizes of inputs, NaN and Inf."""
 
     tensors: Mapping[str, TensorProfile] = field(default_factory=dict)
     sizes: Mapping[str, Sizes | None] = field(default_factory=dict)
@@ -155,11 +141,7 @@ def _merged_by_name(
 
 
 class SamplePass:
-    """Runs samples, and counts the elements of some of the tensors; several threads may do so at once.
-
-    A thread takes an idle observer, or makes another one. So there are as many observers as samples ran at
-    the same time, and no thread waits for another to count.
-    """
+    """Runs samples and counts tensors; several threads may do so, each with an idle observer or a new one."""
 
     def __init__(
         self, model: ProfilingModel, session: ort.InferenceSession, observations: Sequence[Observation]
@@ -173,12 +155,7 @@ class SamplePass:
         self._idle: list[SampleObserver] = []
 
     def count(self, sample: Sample, digests: Sequence[int]) -> None:
-        """Run one sample and count the observed tensors.
-
-        `digests` are those of its rows (`ProfilingModel.digests_of`). With `by_row`, its rows run one by one.
-        DataError if the model fails, if an array has another shape than the model declares, or if NaN or Inf
-        are refused and appear.
-        """
+        """Run one sample, or its rows, whose digests are given, and count the observed tensors."""
         try:
             observer = self._idle.pop()
         except IndexError:
@@ -218,14 +195,7 @@ PLANS = 64
 
 
 class CountingPlan(NamedTuple):
-    """How the arrays of a sample of certain shapes are counted. Numbers are indices of the observed tensors.
-
-    Attributes:
-        small: arrays that are counted in one call.
-        large: those that are counted one by one.
-        with_channels: those of the small ones whose channels are recorded.
-        slices: where these channels are.
-    """
+    """How arrays of certain shapes are counted, by their numbers: in one call, one by one, with channels."""
 
     small: list[int]
     large: list[int]
@@ -259,10 +229,7 @@ class SampleObserver:
         self._first_non_finite: FirstNonFinite | None = None
 
     def add(self, sample: Sample, digest: int, outputs: Mapping[str, Output]) -> None:
-        """Count the arrays of one sample, whose data has a digest.
-
-        `outputs` are contiguous, by the name of the value that has them, and not copied.
-        """
+        """Count the arrays of one sample; `outputs` are contiguous and not copied."""
         observers = self._observers
         arrays: list[Any] = [outputs[self._values[o.name]] for o in self._main]
         shapes = tuple([array.shape for array in arrays])
@@ -372,10 +339,7 @@ def _iterations(output: Output, observation: Observation) -> Iterator[Array]:
 
 
 def _check_channels(sample: str, observation: Observation, shape: tuple[int, ...], channels: int) -> None:
-    """Check that an array has the channels that the model declares, if they are to be recorded.
-
-    `channels` is the number of channels of the arrays before; 0 for none yet.
-    """
+    """Check that an array has the channels to be recorded, as many as the arrays before (0 for none yet)."""
     axis, declared = observation.axis, declared_shape(observation.shape)
     if axis is None:
         return

@@ -33,10 +33,7 @@ def weight_bytes(model: ir.Model) -> int:
 
 
 def load_weights(model: ir.Model, most: int = sys.maxsize) -> None:
-    """Replace a model's weights in files by copies in memory; arrays of them that are in use stay valid.
-
-    Weights of more than `most` bytes stay in their files.
-    """
+    """Replace a model's weights in files, of at most `most` bytes each, by copies in memory."""
     for graph in model.graphs():
         for value in graph.initializers.values():
             tensor = value.const_value
@@ -45,23 +42,14 @@ def load_weights(model: ir.Model, most: int = sys.maxsize) -> None:
 
 
 def save_with_weights(model: ir.Model, path: str | os.PathLike[str]) -> None:
-    """Save a model with its weights in one file beside it, "weights.bin", which onnxruntime maps.
-
-    A protobuf cannot exceed 2 GB, and is slow long before. The model's own weights stay; small ones that are
-    in files are loaded. WritingError if the temporary folder has no room, ModelError if external data cannot
-    be read.
-    """
+    """Save a model with its weights in "weights.bin" beside it, which onnxruntime maps."""
     with _saving(model, Path(path).parent):
         load_weights(model, SMALLEST_EXTERNAL)
         ir.save(model, path, external_data="weights.bin", size_threshold_bytes=SMALLEST_EXTERNAL)
 
 
 def move_weights(model: ir.Model, folder: Path) -> None:
-    """Move the weights of a model into "weights.bin" of a folder, from where it reads them then.
-
-    Copies of the model that `save_beside` writes into that folder share the file. Errors as in
-    `save_with_weights`.
-    """
+    """Move the weights of a model into "weights.bin" of a folder, which copies by `save_beside` share."""
     with _saving(model, folder):
         load_weights(model, SMALLEST_EXTERNAL)
         ir.external_data.unload_from_model(
@@ -70,10 +58,7 @@ def move_weights(model: ir.Model, folder: Path) -> None:
 
 
 def save_beside(model: ir.Model, path: Path) -> None:
-    """Save a model in the folder of its weights; those in memory move to a file of their own beside it.
-
-    Errors as in `save_with_weights`.
-    """
+    """Save a model in the folder of its weights; those in memory move to a file of their own beside it."""
     constants = [value for graph in model.graphs() for value in graph.initializers.values()]
     in_memory = [(value, value.const_value) for value in constants]
     large = [(v, t) for v, t in in_memory if isinstance(t, ir.Tensor) and t.nbytes > SMALLEST_EXTERNAL]

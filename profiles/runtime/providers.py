@@ -49,10 +49,7 @@ def used_bytes() -> int:
 
 
 def give_memory_back() -> None:
-    """Let the C library return every block of a mebibyte or more to the system when it is freed.
-
-    By default glibc caches blocks of up to 32 MiB for each thread. Other libraries are left unchanged.
-    """
+    """Let the C library return blocks of a mebibyte when they are freed; glibc keeps some."""
     with suppress(AttributeError, OSError, TypeError):
         ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, 1 << 20)
 
@@ -94,11 +91,7 @@ _LONGEST = 400
 
 
 def load_refusal(name: str, error: Exception, libraries: Sequence[str] = ()) -> str:
-    """Return the message for a model that onnxruntime does not load: its error, and advice.
-
-    `name` is the model's for the user, as the file may be a temporary one; `error` is one of
-    `RUNTIME_ERRORS`; `libraries` are the loaded ones of custom operators.
-    """
+    """Return the message for a model that onnxruntime does not load: its error, and advice."""
     text = first_line(error)
     unknown = re.search(r"(\S+)\(-?\d+\) is not a registered function/op", text)
     if unknown is not None:
@@ -115,10 +108,7 @@ def load_refusal(name: str, error: Exception, libraries: Sequence[str] = ()) -> 
 
 
 def first_line(error: Exception) -> str:
-    """Return onnxruntime's error on one line, without its codes and places in its source.
-
-    The first line has the reason; the others are often source code.
-    """
+    """Return onnxruntime's error on one line, without its codes and places in its source."""
     text = str(error).strip()
     line = _NOISE.sub("", text.splitlines()[0]).strip() if text else ""
     if len(line) > _LONGEST:
@@ -134,13 +124,7 @@ TELLS_NODES = "session.record_ep_graph_assignment_info"
 
 @dataclass(frozen=True)
 class Provider:
-    """An execution provider.
-
-    Attributes:
-        name: its full name.
-        package: what to install to have it.
-        device: the provider's option that a device after a colon is, as in cuda:1; "" for none.
-    """
+    """An execution provider, what to install for it, and the option that its device is ("": none)."""
 
     name: str
     package: str
@@ -163,12 +147,7 @@ PROVIDERS: Mapping[str, Provider] = {
 
 
 def check_provider(text: str) -> str:
-    """Return the full name of an execution provider of this onnxruntime, with its device.
-
-    `text` is a short or full name, with a device after a colon if one is chosen, as in "cuda:1". The result
-    is "CPUExecutionProvider" or "CUDAExecutionProvider:1". ConfigError lists the providers present, and what
-    to install.
-    """
+    """Return the full name of a provider of this onnxruntime, as in "CUDAExecutionProvider:1"."""
     name, colon, device = text.partition(":")
     present = ort.get_available_providers()
     entry = PROVIDERS.get(name.lower()) or _of_full_name(name)
@@ -233,10 +212,7 @@ def _nodes_elsewhere(session: ort.InferenceSession, name: str) -> Finding | None
 
 
 def profiled_by(provider: str) -> str:
-    """Return the tool of a profile: name and version of this program, and a provider that is no CPU.
-
-    Other providers may differ from the CPU, and from themselves on another device, in the last bits.
-    """
+    """Return the tool of a profile: this program, and a provider whose last bits may differ."""
     with_what = "" if provider == CPU else f" with {provider} of onnxruntime {ort.__version__}"
     return f"{tool_name()}{with_what}"
 
@@ -285,10 +261,7 @@ _PROCESSORS = {3: "i386", 40: "arm", 62: "x86_64", 183: "aarch64", 243: "riscv64
 
 
 def _other_processor(path: Path) -> str:
-    """Return the processor that an ELF file is built for if it is not this one, else "".
-
-    The system's own message for such a file is that there is none.
-    """
+    """Return the processor that an ELF file is built for if it is not this one, else ""."""
     with open(path, "rb") as file:
         head = file.read(20)
     if len(head) < 20 or not head.startswith(b"\x7fELF"):
@@ -303,10 +276,9 @@ def loaded_libraries() -> tuple[str, ...]:
 
 
 def new_session(model: str | bytes, options: ort.SessionOptions, provider: str) -> ort.InferenceSession:
-    """Return a session: the one place that makes them.
+    """Return a session of a path or bytes: the one place that makes them.
 
-    If a provider fails, onnxruntime's wrapper would print it on stdout, and run on another one. `model` is a
-    path, or the bytes of a model without external data; `provider` comes from `check_provider`. ConfigError
+    If a provider fails, onnxruntime's wrapper would print it on stdout, and run on another one. ConfigError
     if the provider does not start here, one of `RUNTIME_ERRORS` if onnxruntime refuses the model.
     """
     if provider == CPU:
@@ -348,10 +320,8 @@ computed from them: both are copies in memory. Larger ones it reads from the fil
 def new_session_options(float_bytes: int = 0, without: tuple[str, ...] = ()) -> ort.SessionOptions:
     """Return onnxruntime's default options, with the custom operators that are loaded.
 
-    `float_bytes` are those of the float weights of all sessions that are open together. Above
-    `MAX_COPIED_BYTES` they stay in their file: a run takes 1.2 to 1.4 times as long, and sums differ in their
-    last bits. So it is 0 for a session that is timed. `without` names onnxruntime's optimizers that are not
-    to run.
+    Above `MAX_COPIED_BYTES`, `float_bytes` of all open sessions stay in their file: slower, with other last
+    bits; 0 for a session that is timed. `without` names optimizers of onnxruntime.
     """
     options = ort.SessionOptions()
     for library in _libraries:

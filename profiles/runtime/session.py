@@ -47,12 +47,10 @@ from .providers import (
 
 
 def read_graph(path: Path) -> ir.Model:
-    """Return a model that onnxruntime wrote.
+    """Return a model that onnxruntime wrote; maps get no type, as onnx_ir has none.
 
-    Values that are maps, or contain them, get no type, since onnx_ir has none for them. A tensor of a
-    subgraph gets a unique name: the layout optimizer of onnxruntime 1.32 names tensors for each graph
-    separately (`reorder_token_0`), and onnxruntime refuses a file in which a subgraph makes a tensor of an
-    outer name.
+    Tensors of subgraphs get unique names: onnxruntime 1.32 names them for each graph, and refuses such a
+    file.
     """
     proto = onnx.load_model(path, load_external_data=False)
     for value in (*proto.graph.input, *proto.graph.output, *proto.graph.value_info):
@@ -131,16 +129,9 @@ _BLOCKED_CHANNELS = 16
 
 @dataclass(frozen=True, eq=False)
 class OptimisedGraph:
-    """The optimised graph that onnxruntime runs, and where it holds the observed tensors.
+    """The graph that onnxruntime runs, and the value of it that holds each output of the original model.
 
-    Attributes:
-        model: the optimised graph, or the model itself where the provider must see it as it is.
-        folder: where its weights are, if they are in files; temporary.
-        sources: output of the original model -> value of `model` with the same elements.
-        provider: execution provider that runs it.
-        level: optimisations that onnxruntime still has to make.
-        title: name for messages.
-        file: the saved graph with exactly these values as outputs; None where passes read some of them.
+    Weights may be in a temporary `folder`; `file` is a saved graph with exactly these values as outputs.
     """
 
     model: ir.Model
@@ -162,13 +153,9 @@ def optimised(
 ) -> Iterator[OptimisedGraph]:
     """Yield the graph that runs `model`, optimised for the CPU.
 
-    Other providers may compile parts of a graph into something that cannot be saved, so they get the model
-    itself. So does the CPU if nothing can be in blocks of channels, or if the model is large, which saves a
-    second file of weights; unless its outputs are read in several passes, which have to run the same graph.
-
-    Weights may be in memory or in external files. `outputs` are those that will be read; with `split`, by
-    sessions for some of them. Those in `ordered` must not be read in blocks of channels. ModelError if
-    onnxruntime refuses the model, or if external data cannot be read.
+    Other providers may compile parts into something that cannot be saved, so they get the model itself; so
+    does the CPU if nothing can be in blocks of channels, or if weights are large, unless several passes
+    (`split`) have to run the same graph. Outputs in `ordered` must not be read in blocks of channels.
     """
     with temporary_folder() as place:
         folder = Path(place)
@@ -211,10 +198,7 @@ def _blocked(model: ir.Model) -> dict[str, str]:
 
 @cache
 def block_channels() -> int:
-    """Return the number of channels in a block of onnxruntime's own feature maps on this processor.
-
-    It is measured: onnxruntime reorders a small feature map into blocks. ModelError if it has no such maps.
-    """
+    """Return the number of channels in onnxruntime's blocks on this processor, measured on a feature map."""
     value = ir.Value(name="x", type=ir.TensorType(ir.DataType.FLOAT), shape=ir.Shape([1, 16, 1, 2]))
     node = ir.Node("com.microsoft.nchwc", "ReorderInput", [value])
     node.outputs[0].name = "y"
@@ -230,19 +214,14 @@ def block_channels() -> int:
 
 
 def plain_session(model: ir.Model, folder: Path) -> ort.InferenceSession:
-    """Return a session that runs a model unchanged, on the CPU and one thread.
-
-    The model is saved in `folder`, which must exist as long as the session.
-    """
+    """Return a session that runs a model unchanged, on one thread of the CPU; `folder` must exist as long."""
     return _session(_source(model, folder), _options(OPTIMISATION, model), CPU, title_of(model))
 
 
 def session_for(graph: OptimisedGraph, outputs: Sequence[str], frugal: bool = False) -> ort.InferenceSession:
-    """Return a session whose outputs are the values for these outputs in `OptimisedGraph.sources`.
+    """Return a session whose outputs are the values for these outputs, for several threads.
 
-    Several threads may run it at the same time; each run computes in the thread that called it. If it is
-    `frugal`, memory is given back when a tensor is freed, and nodes run in the order of the graph, so that a
-    run takes the memory that `live_memory` returns. It is slower if tensors are large.
+    If it is `frugal`, memory is given back at once and nodes run in the order that `live_memory` takes.
     """
     file = graph.file
     if file is None or set(outputs) != set(graph.sources):
@@ -259,11 +238,7 @@ def session_for(graph: OptimisedGraph, outputs: Sequence[str], frugal: bool = Fa
 def segment_session(
     graph: OptimisedGraph, nodes: Collection[ir.Node], fed: Sequence[str], outputs: Sequence[str]
 ) -> ort.InferenceSession:
-    """Return a session of some nodes of an optimised graph, with only their weights.
-
-    `fed` are values that these nodes read and none of them makes: inputs of the session, with those of the
-    model. `outputs` are values, in this order.
-    """
+    """Return a session of some nodes of an optimised graph, fed with values that none of them makes."""
     chosen = [node in nodes for node in graph.model.graph]
     model = graph.model.clone()
     values = {str(value.name): value for node in model.graph for value in node.outputs}
@@ -282,10 +257,7 @@ def segment_session(
 
 
 def size_session(graph: OptimisedGraph, outputs: Sequence[str]) -> ort.InferenceSession:
-    """Return a session whose outputs are the numbers of elements of these outputs, under their `size_name`.
-
-    A sequence (see `expose_subgraph_tensors`) is an output itself: it is computed in every pass anyway.
-    """
+    """Return a session whose outputs are the numbers of elements of these; a sequence is an output itself."""
     model = graph.model.clone()
     names = list(dict.fromkeys(graph.sources[name] for name in outputs))
     _set_outputs(model, names)
@@ -349,11 +321,7 @@ def _session(source: str, options: ort.SessionOptions, provider: str, title: str
 
 
 def runtime_dtypes(model: ir.Model, names: tuple[str, ...]) -> dict[str, ir.DataType | None]:
-    """Return the element types that onnxruntime infers for values of the main graph; None for no tensor.
-
-    It is for tensors whose type ONNX shape inference does not infer: outputs of operators outside the
-    standard.
-    """
+    """Return the element types that onnxruntime infers for outputs of operators outside the standard."""
     probe = model.clone()
     outputs = {value.name for value in probe.graph.outputs}
     wanted = set(names) - outputs
@@ -373,10 +341,7 @@ def runtime_dtypes(model: ir.Model, names: tuple[str, ...]) -> dict[str, ir.Data
 
 
 def _source(model: ir.Model, folder: Path) -> str:
-    """Return the path of the model, saved for onnxruntime, which maps external weights without a copy.
-
-    A protobuf cannot exceed 2 GB, and is slow long before.
-    """
+    """Return the path of the model, saved for onnxruntime, which maps external weights without a copy."""
     place = Path(tempfile.mkdtemp(dir=folder))
     constants = [value for graph in model.graphs() for value in graph.initializers.values()]
     external = [v.const_value for v in constants if isinstance(v.const_value, ir.ExternalTensor)]

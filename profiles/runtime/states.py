@@ -25,12 +25,7 @@ def model_samples(
     by_row: bool = False,
     notes: bool = True,
 ) -> Samples:
-    """Return the samples of a source for a model, in a fixed order; see `open_samples`.
-
-    If a state goes from step to step, the float model runs while they are read: on the CPU and on one thread,
-    so that the same machine computes the same states. ModelError while iterating if onnxruntime refuses the
-    model.
-    """
+    """Return the samples of a source, in a fixed order; states come from the float model, on one thread."""
     return open_samples(data, input_specs(model), limit, by_row=by_row, notes=notes, model=float_model(model))
 
 
