@@ -35,9 +35,9 @@ GRAIN = 1e-9
 class Network:
     """Capacities of directed edges; `edge` adds to them.
 
-    Each node has a cost on either side, and an edge costs when its ends are on different sides. Goldschmidt
-    and Hochbaum, and Boykov and Kolmogorov, describe the reduction; the flow is that of Dinic's algorithm
-    (1970). Nodes are numbered: thousands of flows are sent, and names take long to hash.
+    Each node has a cost on either side, and an edge costs when its ends are on different sides (Goldschmidt
+    and Hochbaum; Boykov and Kolmogorov); the flow is that of Dinic's algorithm (1970). Nodes are numbered:
+    names take long to hash.
     """
 
     def __init__(self) -> None:
@@ -125,42 +125,26 @@ def _fill(residual: list[dict[int, float]], level: list[int | None]) -> None:
 
 @dataclass(frozen=True)
 class Crossing:
-    """A tensor that is converted where its producer and a reader differ.
-
-    Attributes:
-        tensor: its name.
-        maker: the node that produces it, "" for a graph input.
-        readers: nodes that read it as data; "" for a graph output or an inner graph.
-        microseconds: of its conversion.
-    """
+    """A tensor that is converted if its producer and a reader differ."""
 
     tensor: str
-    maker: str
-    readers: tuple[str, ...]
-    microseconds: float
+    maker: str  # the node that produces it, "" for a graph input
+    readers: tuple[str, ...]  # nodes that read it as data; "" for a graph output or an inner graph
+    microseconds: float  # of its conversion
 
 
 @dataclass(frozen=True)
 class Prices:
-    """The costs that the assignment is made from.
+    """The costs in microseconds that the assignment is made from."""
 
-    Attributes:
-        integer, floating: microseconds of each node that is quantized now.
-        crossings: tensors between nodes.
-        beside: (quantized node, float node) -> microseconds that the second loses while the
-            first is quantized.
-    """
-
-    integer: Mapping[str, float]
+    integer: Mapping[str, float]  # of each node that is quantized now
     floating: Mapping[str, float]
     crossings: tuple[Crossing, ...]
+    # (quantized node, float node) -> what the second loses while the first is quantized
     beside: Mapping[tuple[str, str], float]
 
     def saved_in_float(self, nodes: Collection[str], quantized: Collection[str]) -> float:
-        """Return the microseconds that an assignment saves if some of its quantized nodes become float.
-
-        `nodes` are a part of `quantized`, all quantized nodes before.
-        """
+        """Return the microseconds that an assignment saves if some of its quantized nodes become float."""
         saved = sum(self.integer[name] + self.lost_beside.get(name, 0.0) for name in nodes)
         saved -= sum(self.floating[name] for name in nodes)
         for crossing in self.crossings_around(nodes):
@@ -194,10 +178,7 @@ class Prices:
 
 
 def find_prices(graph: Graph, plan: QuantPlan, profile: Profile, costs: Costs) -> Prices:
-    """Return the costs of nodes and conversions in microseconds, predicted or measured; see `Prices`.
-
-    Counts of the profile are the sizes of tensors that are not converted now.
-    """
+    """Return the costs of nodes and conversions in microseconds, predicted or measured."""
     quantized = [n.name for n in graph.nodes if is_quantized(n.name, plan)]
     crossings = list(_crossings(graph, plan, profile, costs))
     for group in costs.together:
@@ -248,7 +229,7 @@ def _crossings(graph: Graph, plan: QuantPlan, profile: Profile, costs: Costs) ->
 
 
 def cheapest(prices: Prices) -> set[str]:
-    """Return the nodes that stay quantized in the cheapest assignment, by prices of nodes and conversions."""
+    """Return the nodes that stay quantized in the cheapest assignment."""
     return cheapest_with(prices, ())(())
 
 
@@ -312,10 +293,7 @@ class FloatRegion:
 def find_float_regions(
     graph: Graph, plan: QuantPlan, profile: Profile, costs: Costs
 ) -> tuple[FloatRegion, ...]:
-    """Return the regions that should fall back to float by measured times of a plan, the largest gain first.
-
-    Counts of the profile are the sizes of tensors that are not converted now.
-    """
+    """Return the regions that should fall back to float by measured times, the largest gain first."""
     prices = find_prices(graph, plan, profile, costs)
     return _float_regions(prices, cheapest(prices))
 
@@ -367,8 +345,8 @@ FLOAT_MARGIN = tuned(
     chosen_on="six models",
     holds=(1.3, 1.625),
 )
-"""How many times as long as in float the nodes inside of a region may be predicted to take and stay
-quantized. Float moves four times the bytes, which the times of kernels that run alone do not show."""
+"""How many times as long as in float the nodes of a region may be predicted to take and stay quantized: float
+moves four times the bytes."""
 
 MIN_REGION_SAVED_US = tuned(
     1.0,
@@ -430,11 +408,7 @@ def profitable(prices: Prices) -> set[str]:
 
 
 def predicted_time(before: CostModel, after: CostModel, plan: QuantPlan) -> PredictedTime:
-    """Return the time of a planned model and that of the float model, to four digits.
-
-    `before` is of the float model as in its file; `after` is of the planned model, which may have Muls that
-    equalize channels.
-    """
+    """Return the time of a planned model and that of the float model as in its file, to four digits."""
     float_us = before.float_time_of_run
     planned_us = total_microseconds(after.costs(plan), after.graph, plan)
     conditions = after.table.conditions.text(plan.config.target)
@@ -450,7 +424,7 @@ def saves_too_little(
 
     It has to save `MIN_SAVED_SHARE` and `MIN_SAVED_US` of the file's time, of the prepared model's
     (`before`), and of the time of the plan without quantized nodes: float nodes gain by preparation, and by
-    the way they are written, without integers. The plan has its channels padded.
+    the way they are written, without integers.
     """
     quantized = {name for name, entry in plan.nodes.items() if entry.kind.counts_as_quantized}
     if not quantized:

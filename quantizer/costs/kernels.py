@@ -56,36 +56,23 @@ TALLEST = 11
 
 @dataclass(frozen=True)
 class Work:
-    """A kernel with the sizes that its time depends on.
+    """A kernel with the sizes that its time depends on."""
 
-    Attributes:
-        kernel: its name, without the word for float or integer.
-        sizes: what its time depends on; how many there are follows from the kernel.
-        repeats: how often this is done: for each group, or each matrix of a stack.
-        channels_last: the sizes where the channels of its input come last; () for the same.
-        is_measured: whether a table has its time. Tables have no tall float windows on pictures that are one
-            element wide: such a convolution reads its weight anew for each element of the result.
-    """
-
-    kernel: str
+    kernel: str  # without the word for float or integer
     sizes: tuple[float, ...]
-    repeats: float = 1.0
-    channels_last: tuple[float, ...] = ()
+    repeats: float = 1.0  # for each group, or each matrix of a stack
+    channels_last: tuple[float, ...] = ()  # the sizes if the channels of its input come last; () for the same
+    # a table has its time; none has tall float windows on columns of single elements
     is_measured: bool = True
 
 
 @dataclass(frozen=True, eq=False)
 class Sizes:
-    """A graph with the shapes of its tensors in one run.
-
-    Attributes:
-        graph: the graph.
-        shapes: by tensor.
-        cast: constants that are cast in each run (`half_floats`): their readers find no constants.
-    """
+    """A graph with the shapes of its tensors in one run."""
 
     graph: Graph
     shapes: Mapping[str, Shape]
+    # constants that are cast in each run (`half_floats`): their readers find no constants
     cast: Container[str] = ()
     _float_works: dict[Node, Work] = field(default_factory=dict, repr=False)
 
@@ -225,8 +212,7 @@ def work_of(node: Node, sizes: Sizes, *, integer: bool) -> Work:
 def attention_work(node: Node, sizes: Sizes) -> tuple[Work, ...]:
     """Return the kernels that an attention consists of; attention itself has no measured times.
 
-    The scores, their Softmax, the product with the values, and the copies of the cache. They take 0.8 of its
-    time for a prompt, and 0.4 where one token reads a cache of 2,048 (DECISIONS.md, 86).
+    They take 0.8 of its time for a prompt, and 0.4 if one token reads a cache of 2,048 (DECISIONS.md, 86).
     """
     query, key = sizes.input(node), sizes.input(node, 1)
     past = sizes.input(node, PAST_KEYS[node.op_type])
@@ -250,8 +236,7 @@ def attention_work(node: Node, sizes: Sizes) -> tuple[Work, ...]:
 
 
 def _broadcast_kernel(node: Node, sizes: Sizes) -> tuple[str, tuple[float, ...]]:
-    """Return the kernel of an operation on two tensors, by how the smaller one is repeated, and for a row, or
-    for numbers that each meet many, the number of elements computed at once."""
+    """Return the kernel of an operation on two tensors, and the elements computed at once if one repeats."""
     out = sizes.output(node)
     smaller: list[Shape] = []
     for name in node.inputs:
@@ -300,8 +285,7 @@ def has_known_weights(node: Node, sizes: Sizes) -> bool:
 def window_work(
     weight: Shape, read: Shape, out: Shape, groups: int, *, integer: bool, is_known: bool = True
 ) -> Work:
-    """Return the kernel of a convolution by the shapes of its weight, its input and its result. `is_known`:
-    its weight and bias are known when the model is loaded."""
+    """Return the kernel of a convolution by the shapes of its weight, its input and its result."""
     batch, pixels = (out[0], max(math.prod(out[2:]), 1)) if out else (1, 1)
     outputs, inputs, taps = weight[0], weight[1], math.prod(weight[2:])  # inputs of one group
     volume = ":volume" if len(weight) > 4 and taps > 1 else ""
@@ -347,15 +331,10 @@ def filled_up(channels: int) -> int:
 
 @dataclass(frozen=True)
 class Fusion:
-    """The kernel of a float node that is fused with others.
+    """The kernel of a float node that is fused with others."""
 
-    Attributes:
-        kernel: the kernel that has its time; "" for nothing: the time is another node's.
-        parts: names of the nodes that must be float for that.
-    """
-
-    kernel: str
-    parts: tuple[str, ...]
+    kernel: str  # that has its time; "" if the time is another node's
+    parts: tuple[str, ...]  # names of the nodes that must be float for that
 
 
 def fused_nodes(graph: Graph, sizes: Sizes) -> Mapping[str, Fusion]:
@@ -401,8 +380,7 @@ def _fused_kernels(node: Node, graph: Graph, sizes: Sizes) -> Iterator[tuple[str
 
 
 def _have_one_shape(names: Sequence[str], graph: Graph) -> bool:
-    """Whether onnxruntime knows that tensors have one shape: of numbers and dimensions named in an input. It
-    lacks names that are made up while shapes are inferred."""
+    """Whether onnxruntime knows that tensors have one shape: of numbers and dimensions named in an input."""
     inputs = (graph.values[name].shape or () for name in graph.inputs)
     known = {dim.value for shape in inputs for dim in shape if not isinstance(dim, int) and dim.value}
     shapes = set()

@@ -23,46 +23,28 @@ SEVERAL_BLOCKS = (ChannelLayout.COMBINES_BLOCKS, ChannelLayout.JOINS_BLOCKS)
 
 @dataclass(frozen=True)
 class Change:
-    """A change of layout.
+    """A change of layout."""
 
-    Attributes:
-        tensor: what is changed, once for all its readers that want it so.
-        kernel: the operator that does it.
-        reader: the first node that wants it, "" for the graph's output.
-    """
-
-    tensor: str
-    kernel: str
-    reader: str
+    tensor: str  # what is changed, once for all its readers that want it so
+    kernel: str  # the operator that does it
+    reader: str  # the first node that wants it, "" for the graph's output
 
 
 @dataclass(frozen=True)
 class Layouts:
-    """The layouts of a model.
+    """The layouts of a model."""
 
-    Attributes:
-        blocked: tensors in blocks of channels.
-        last: tensors with the channels last.
-        changes: where one becomes another.
-        absorbed: names of Transpose nodes that undo a change of layout: neither is executed.
-    """
-
-    blocked: frozenset[str]
-    last: frozenset[str]
+    blocked: frozenset[str]  # tensors in blocks of channels
+    last: frozenset[str]  # tensors with the channels last
     changes: tuple[Change, ...]
+    # Transpose nodes that undo a change of layout: neither is executed
     absorbed: frozenset[str] = frozenset()
 
 
 def layouts_of(
     graph: Graph, sizes: Sizes, quantized: Container[str], fused: Container[str], plain: Container[str] = ()
 ) -> Layouts:
-    """Return the layouts of a prepared model.
-
-    Args:
-        quantized: names of the nodes that compute on integers.
-        fused: names of the float nodes that are parts of others.
-        plain: names of the nodes whose written form has no blocks (`PLAIN_LAYOUT`).
-    """
+    """Return the layouts of a prepared model; `plain` nodes are written without blocks (`PLAIN_LAYOUT`)."""
     float_kernels = {
         node.name: sizes.float_work(node).kernel
         for node in graph.nodes
@@ -161,10 +143,7 @@ def _passes_blocks(node: Node, name: str, blocked: set[str]) -> bool:
 
 
 def _channels_last(graph: Graph, quantized: Container[str], blocked: Container[str]) -> set[str]:
-    """Return the tensors with the channels last: from one integer convolution to another.
-
-    Where none follows, onnxruntime changes the layout right after the convolution.
-    """
+    """Return the tensors with the channels last: from one integer convolution to another."""
     reached: set[str] = set()
     if not any(_is_integer_convolution(node, quantized) for node in graph.nodes):
         return reached
@@ -181,8 +160,7 @@ def _channels_last(graph: Graph, quantized: Container[str], blocked: Container[s
 
 
 def _near_convolutions(graph: Graph, last: Collection[str]) -> set[str]:
-    """Return the tensors around convolutions, and around nodes beside tensors with the channels last. No
-    other tensor without blocks changes its layout."""
+    """Return the tensors around convolutions, and beside tensors with the channels last."""
     near: set[str] = set()
     for node in graph.nodes:
         if is_convolution(node) or _reads_any(node, last) or node.output in last:

@@ -46,24 +46,15 @@ from .spellings import SPELLINGS, has_own_price, pieces_of
 
 @dataclass(frozen=True)
 class Costs:
-    """Microseconds of one run.
+    """Microseconds of one run."""
 
-    Attributes:
-        integer: by node, in the quantized model; of nodes that stay float there too.
-        floating: by node, in the float model.
-        border: by tensor, of quantizing or dequantizing it, change of layout included.
-        unfused: nodes that are quantized in the plan and that onnxruntime computes in float nevertheless.
-        together: groups of nodes that are one kernel in float: each costs what `floating` says where all of
-            them are float.
-        run: of a run besides its nodes, in either model.
-    """
-
-    integer: Mapping[str, float]
-    floating: Mapping[str, float]
-    border: Mapping[str, float]
-    unfused: tuple[str, ...] = ()
+    integer: Mapping[str, float]  # by node, in the quantized model; of nodes that stay float there too
+    floating: Mapping[str, float]  # by node, in the float model
+    border: Mapping[str, float]  # by tensor, of quantizing or dequantizing it, change of layout included
+    unfused: tuple[str, ...] = ()  # quantized nodes that onnxruntime computes in float nevertheless
+    # nodes that are one kernel in float: `floating` holds if all of them are float
     together: tuple[tuple[str, ...], ...] = ()
-    run: float = 0.0
+    run: float = 0.0  # besides its nodes, in either model
 
 
 def is_quantized(name: str, plan: QuantPlan) -> bool:
@@ -81,14 +72,13 @@ NODES_PER_PASS = tuned(
     chosen_on="loops",
     holds=(1.6, 2.5),
 )
-"""Nodes on a single element that take as long as what onnxruntime does before and after each run of an inner
-graph, such as a pass of a Loop."""
+"""Nodes on a single element that take as long as a run of an inner graph, such as a pass of a Loop."""
 
 ANY_PARAMS = QuantParams((1.0,), (0,), UINT8)
 """Parameters of a tensor of which only matters that it has some."""
 
 MOSTLY_EMPTY = 2.0
-"""Channels that a tensor has in blocks for each of its own, from which leaving blocks early is tried."""
+"""Channels in blocks for each real one from which leaving blocks early is tried."""
 
 MIN_SAVED_US = tuned(
     2.0,
@@ -118,25 +108,16 @@ def is_spelled(node: Node, entry: NodePlan) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class CostModel:
-    """The kernel times and sizes of a model, which price any plan of it.
-
-    Attributes:
-        graph: the prepared model.
-        profile: its profile.
-        table: of the target.
-        shapes: of its tensors in one run; None for what follows from the profile.
-        spellings: ways of writing nodes that the runtime gains by and the form has.
-        is_half: whether the model is in float16 in its file: `floating` has the Casts that it is run with.
-        folds: whether the width of quantized convolutions may be folded into channels.
-    """
+    """The kernel times and sizes of a model, which price any plan of it."""
 
     graph: Graph
     profile: Profile
     table: CostTable
+    # of its tensors in one run; None for what follows from the profile
     shapes: Mapping[str, Shape] | None = None
-    spellings: tuple[str, ...] = ()
-    is_half: bool = False
-    folds: bool = False
+    spellings: tuple[str, ...] = ()  # ways of writing nodes that the runtime gains by and the form has
+    is_half: bool = False  # float16 in its file: `floating` has the Casts that it is run with
+    folds: bool = False  # the width of quantized convolutions may be folded into channels
     _folds: dict[tuple[str, Shape, Shape], tuple[int, float]] = field(default_factory=dict, repr=False)
 
     @cached_property
@@ -193,10 +174,7 @@ class CostModel:
 
     @cached_property
     def plain(self) -> frozenset[str]:
-        """The float nodes that are faster in the layout of the model, by name.
-
-        In blocks of channels onnxruntime computes 16 channels where the model has one.
-        """
+        """The float nodes that are faster in the model's layout than in blocks of 16 channels, by name."""
         chosen: frozenset[str] = frozenset()
         has_blocks = PLAIN_LAYOUT in float_rewrites() and any(map(is_convolution, self.graph.nodes))
         if PLAIN_LAYOUT not in self.spellings or not has_blocks:
@@ -264,11 +242,7 @@ class CostModel:
         return Sizes(self.graph, padded_shapes(self.sizes.shapes, self.graph, padded))
 
     def costs(self, plan: QuantPlan) -> Costs:
-        """Return the times of the nodes in float, and as they are planned.
-
-        `Costs.border` has the conversion time of every float activation, also of those that are not converted
-        now.
-        """
+        """Return the times of the nodes in float and as planned; `border` is of every float activation."""
         quantized, written_apart, plain = set[str](), set[str](), set[str]()
         for name, entry in plan.nodes.items():
             if entry.kind.reads_quantized:
@@ -329,12 +303,11 @@ class CostModel:
         return self.time_of(work, "float", blocked) + self._reading_weights(node, work, "float")
 
     def _filled_up(self, work: Work, tensor: str) -> Work:
-        """Return a work on blocks of channels: they are computed whole, whatever of them the model has."""
+        """Return a work on blocks of channels, which are computed whole."""
         return replace(work, sizes=(*work.sizes[:-1], work.sizes[-1] * self._share_of_blocks(tensor)))
 
     def _share_of_blocks(self, tensor: str) -> float:
-        """Return the number of channels that the blocks of a tensor have for each real one: 16 for a single
-        one."""
+        """Return the channels that the blocks of a tensor have for each real one."""
         channels = (self.sizes.shape(tensor)[1:2] or (0,))[0]
         return filled_up(channels) / channels if channels else 1.0
 
@@ -348,11 +321,8 @@ class CostModel:
     ) -> float:
         """Return the microseconds of a node that computes on integers, with the plan's fold of its width.
 
-        Args:
-            entry: the node's entry; it need not be in the plan.
-            plan: with the parameters of tensors; without one, the output is quantized and no clip is free.
-            layouts: of the model with this plan; without one, pools have the channels last.
-            sizes: `sizes_of` the plan; None for those of the float model.
+        Without a plan the output is quantized and no clip is free; without layouts pools have the channels
+        last; `sizes` are `sizes_of` the plan.
         """
         if plan is not None and changes_nothing(node, plan, self.graph):
             return 0.0
@@ -452,8 +422,10 @@ class CostModel:
         return rate * elements * 4e-6 * share
 
     def time_of(self, work: Work, form: str, in_layout: bool) -> float:
-        """Return the time of a work, by the fittest kernel of the table. Its name has all words or fewer, it
-        is in its layout or not, and of its form, of integers or of float."""
+        """Return the time of a work, by the fittest kernel of the table.
+
+        Its name has all words or fewer, it is in its layout or not, and of its form, of integers or of float.
+        """
         words = work.kernel.split(":")
         for kernel in (":".join(words[:count]) for count in range(len(words), 0, -1)):
             for name in (f"{kernel}:blocked", kernel) if in_layout else (kernel,):
@@ -467,8 +439,10 @@ class CostModel:
         return work.repeats * self.table.guess(f"{DEFAULT_KERNEL}:float", (work.sizes[-1],))
 
     def _border(self, conversions: Mapping[str, str]) -> dict[str, float]:
-        """Return the microseconds of converting each float activation. A layout change counts if it is not
-        converted now, as between convolutions."""
+        """Return the microseconds of converting each float activation.
+
+        A layout change counts if it is not converted now, as between convolutions.
+        """
         border = {}
         for name, kernel in conversions.items():
             if kernel:
@@ -543,24 +517,15 @@ def changes_nothing(node: Node, plan: QuantPlan, graph: Graph) -> bool:
 
 @dataclass(frozen=True)
 class Price:
-    """The cost of quantizing one node alone that is float in a plan, in microseconds.
+    """The cost in microseconds of quantizing one node alone that is float in a plan."""
 
-    Attributes:
-        floating: it costs now.
-        integer: it would cost.
-        conversions: of its inputs and outputs that would be needed, less those that would not any more.
-    """
-
-    floating: float
-    integer: float
-    conversions: float
+    floating: float  # it costs now
+    integer: float  # it would cost
+    conversions: float  # that would be needed, less those that would not any more
 
 
 def price_of(node: Node, plan: QuantPlan, model: CostModel, costs: Costs) -> Price:
-    """Return the time that quantizing a node that is float in a plan would save, and cost.
-
-    `costs` are those of the plan, from `CostModel.costs`.
-    """
+    """Return the time that quantizing a float node of a plan would save, and cost; `costs` are the plan's."""
     name, graph = node.name, model.graph
     inputs = node.activations
     outputs = [name for name in node.outputs if name in costs.border]
@@ -587,7 +552,7 @@ def find_padding(model: CostModel, plan: QuantPlan) -> dict[str, int]:
 
     onnxruntime's integer convolutions are fast for whole blocks of channels (`kernels.BLOCK`): a depthwise
     one of 72 channels takes 2.5 times as long as one of 80. Every group that fills no whole block is padded
-    first; then each goes back, in graph order, if that costs no time. Padding in the plan does not count.
+    first; then each goes back, in graph order, if that costs no time.
     """
     if not FORMS[plan.config.form].kernels_on_codes:
         return {}

@@ -65,8 +65,7 @@ def runs_of(graph: Graph, profile: Profile) -> Mapping[str, float]:
     """Return how often the tensors of inner graphs (of a Loop, Scan or If) are computed in one run, by name.
 
     The profile counts the elements of all passes together: of a tensor whose shape is known they tell how
-    many there were. Where no tensor of an inner graph has such a shape, or none was profiled, it counts as
-    run once.
+    many there were; without one, it counts as run once.
     """
     runs: dict[str, float] = {}
     for body in (body for node in graph.nodes for body in subgraphs(node.ir_node)):

@@ -1,9 +1,4 @@
-"""Spellings: equivalent ways of writing a node, and the kernels that each consists of. Pure.
-
-An entry is an implementation (`NodePlan.implementation`) whose time is not that of the operator's own kernel.
-A form writes it (`lowering.forms`), a target says that its runtime may gain by it (`Target.spellings`), and
-planning takes it where the table of kernel times says that it does.
-"""
+"""Spellings: equivalent ways of writing a node (`NodePlan.implementation`), and the kernels of each. Pure."""
 
 from __future__ import annotations
 
@@ -24,15 +19,10 @@ from .kernels import Sizes, Work, work_of
 
 @dataclass(frozen=True)
 class Piece:
-    """A kernel that a spelling consists of.
-
-    Attributes:
-        work: the kernel and its sizes.
-        form: the word for what it computes on: "integer", "dynamic" or "float".
-    """
+    """A kernel that a spelling consists of."""
 
     work: Work
-    form: str
+    form: str  # what it computes on: "integer", "dynamic" or "float"
 
 
 Pieces = Callable[[Node, Sizes], tuple[Piece, ...]]

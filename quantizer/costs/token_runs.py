@@ -31,18 +31,13 @@ TOKENS = 64
 
 @dataclass(frozen=True, eq=False)
 class TokenCosts:
-    """The times of nodes in the runs of a model: a prompt at once, the tokens of an answer one by one.
+    """The times of nodes in the runs of a model: a prompt at once, the tokens of an answer one by one."""
 
-    Attributes:
-        prompt, answer: tokens; both 0 for a model that takes none, which is one run.
-        models: of the run of the prompt, or the only one; and of a token in the middle of the answer.
-        target: the runtime.
-    """
-
-    prompt: int
+    prompt: int  # tokens, as of the answer; both 0 for a model that takes none, which is one run
     answer: int
+    # of the run of the prompt, or the only one; and of a token in the middle of the answer
     models: tuple[CostModel, ...]
-    target: Target
+    target: Target  # the runtime
 
     @property
     def is_measured(self) -> bool:
@@ -85,10 +80,7 @@ class TokenCosts:
 def token_costs(
     model: ir.Model, table: CostTable, target: Target, prompt: int = 0, answer: int = 0
 ) -> TokenCosts | None:
-    """Return the times of nodes in the runs of a model, or None if sizes of its inputs are unknown.
-
-    The prepared model is not changed; 0 tokens of prompt or answer stand for `TOKENS`.
-    """
+    """Return the times of nodes in the runs of a model, or None if sizes of its inputs are unknown."""
     specs = input_specs(model)
     # A language model takes any number of tokens, and has a cache of those before them.
     free = [spec for spec in specs if spec.shape and not isinstance(spec.shape[-1], int)]

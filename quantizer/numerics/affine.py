@@ -29,15 +29,10 @@ UnaryFunction = Callable[[Floats], Floats]
 class FloatFormat:
     """The bits of a small floating-point number: sign, exponent, mantissa, from the highest down.
 
-    Magnitudes are those of IEEE 754 with other widths: 2^(exponent - bias) * (1 + mantissa / 2^M), and
-    2^(1 - bias) * mantissa / 2^M where the exponent's bits are all 0.
-
-    Attributes:
-        exponent: bits of the exponent.
-        mantissa: bits of the mantissa, M.
-        bias: taken from the exponent.
-        nan: which codes are no numbers: "ieee" those with all bits of the exponent set (infinity where the
-            mantissa is 0), "fn" those with all bits but the sign set, "fnuz" that of -0, "none" none.
+    Magnitudes are those of IEEE 754 with other widths: 2^(exponent - bias) * (1 + mantissa / 2^M), and 2^(1 -
+    bias) * mantissa / 2^M if the exponent's bits are all 0. `nan` says which codes are no numbers: "ieee"
+    those with all bits of the exponent set (infinity if the mantissa is 0), "fn" those with all bits but the
+    sign set, "fnuz" that of -0, "none" none.
     """
 
     exponent: int
@@ -68,43 +63,23 @@ class FloatFormat:
 
 @dataclass(frozen=True)
 class BlockScales:
-    """How the scales of the blocks of a weight are stored, where not as float32.
+    """How the scales of the blocks of a weight are stored, if not as float32."""
 
-    Attributes:
-        type: their ONNX type. float8e8m0 has powers of two alone.
-        block_size: elements that share one.
-        tops: values of the format, one of which the largest magnitude of a block becomes; that with the
-            least squared error is taken. None for a type of powers of two, where the scale is the power for
-            which the largest magnitude has the largest exponent of the format, or the next, which does not
-            saturate.
-        has_tensor_scale: whether a float32 of the whole weight is multiplied with them, so that the largest
-            one is the largest number of its type.
-    """
-
-    type: str
-    block_size: int
+    type: str  # their ONNX type; float8e8m0 has powers of two alone
+    block_size: int  # elements that share one
+    # what a block's largest magnitude becomes, by least error; () for powers of two
     tops: tuple[float, ...] = ()
-    has_tensor_scale: bool = False
+    has_tensor_scale: bool = False  # a float32 of the whole weight is multiplied with them
 
 
 @dataclass(frozen=True)
 class QuantType:
-    """A type of quantized values: integers, or floating-point numbers of few bits.
+    """A type of quantized values: integers, or floating-point numbers of few bits."""
 
-    Attributes:
-        name: as written in options and files ("int8", "uint8", "int16", "float8e4m3fn", ...), for numbers of
-            floating point as in ONNX.
-        bits: width of a quantized value.
-        signed: whether quantized values can be negative.
-        stored_as: name of the type that they are stored in, "" for the type itself.
-        number: the bits of a floating-point number; None for integers.
-        scales: how the scales of blocks are stored, None for float32.
-    """
-
-    name: str
-    bits: int
+    name: str  # as written in options and files; for numbers of floating point as in ONNX
+    bits: int  # width of a quantized value
     signed: bool
-    stored_as: str = ""
+    stored_as: str = ""  # name of the type that they are stored in, "" for the type itself
     number: FloatFormat | None = field(default=None, repr=False)  # plans hold digests of the rest
     scales: BlockScales | None = field(default=None, repr=False)
 
@@ -358,10 +333,7 @@ class QuantParams:
 
 
 def _frozen(array: npt.NDArray[Any], argument: npt.ArrayLike) -> npt.NDArray[Any]:
-    """Return an array that nobody writes to: a copy of the caller's own array, or of a view of another.
-
-    An array in an `ArrayFile` is not copied: it is only for parameters.
-    """
+    """Return an array that nobody writes to: a copy, but for a fresh array, or one in an `ArrayFile`."""
     if (array.base is not None or (array is argument and array.flags.writeable)) and not is_in_file(array):
         array = array.copy()
     array.flags.writeable = False
@@ -383,11 +355,8 @@ def quantize(
     """Return the quantized values of `values`, shaped like them, of `params.qtype.numpy_dtype`.
 
     Division, rounding and the sum are those of float32; quantized values saturate at the ends of the type,
-    also those of infinite values, and of a type of floats that has infinity itself (QuantizeLinear with
-    `saturate` of 1). `rounding` is the order of rounding and adding the zero point.
-
-    Raises DataError for NaN, which has no quantized value (types of floats have one, if only for NaN), and
-    PlanError if the parameters do not fit the shape.
+    also those of infinite values. Raises DataError for NaN, which has no quantized value (types of floats
+    have one, if only for NaN), and PlanError if the parameters do not fit the shape.
     """
     floats = np.asarray(values, np.float32)
     has_nan = params.qtype.number is not None and params.qtype.number.nan != "none"
@@ -416,11 +385,7 @@ def quantize(
 
 
 def dequantize(quantized: npt.ArrayLike, params: QuantParams) -> npt.NDArray[np.float32]:
-    """Return scale * (quantized - zero_point) in float32, shaped like `quantized`.
-
-    This is ONNX DequantizeLinear, and Glow SPEC D.3. Integers may be of any type; a type of floats has
-    floats. Raises PlanError if the parameters do not fit the shape.
-    """
+    """Return scale * (quantized - zero_point) in float32, as ONNX DequantizeLinear."""
     integers = np.asarray(quantized)
     scale, zero_point = parameter_arrays(params, integers.shape)
     if params.qtype.is_float:
@@ -450,10 +415,7 @@ def fake_quantized(values: npt.ArrayLike, params: QuantParams) -> npt.NDArray[np
 def fake_quantized_parts(
     floats: npt.NDArray[np.float32], params: QuantParams
 ) -> Iterator[tuple[slice | EllipsisType, npt.NDArray[np.float32]]]:
-    """Yield `fake_quantized` in parts along the first axis: the place of each, and a fresh array.
-
-    Integers of up to 16 bits are whole numbers of float32, and are not converted to and fro.
-    """
+    """Yield `fake_quantized` in parts along the first axis: the place of each, and a fresh array."""
     qtype = params.qtype
     if (
         qtype.is_float
@@ -510,10 +472,7 @@ def parameter_arrays(
 def broadcast_scales(
     numbers: npt.NDArray[Scalar], params: QuantParams, shape: tuple[int, ...]
 ) -> npt.NDArray[Scalar]:
-    """Return one number for each scale of `params` in a shape that broadcasts with a tensor of `shape`.
-
-    Raises PlanError if the parameters do not fit the shape.
-    """
+    """Return one number for each scale of `params` in a shape that broadcasts with a tensor of `shape`."""
     grid = params.grid_shape(shape)
     if params.axis is None:
         return numbers.reshape(())
@@ -528,8 +487,7 @@ def params_of_part(
 ) -> QuantParams:
     """Return the parameters of a tensor of `shape` from one index along an axis to before another.
 
-    Along the axis of blocks, `start` is the first index of a block, and `stop` the end of one. Raises
-    PlanError if the parameters do not fit the shape.
+    Along the axis of blocks, `start` is the first index of a block, and `stop` the end of one.
     """
     grid = params.grid_shape(shape)
     if params.axis is None or (params.block_size is None and params.axis != axis):

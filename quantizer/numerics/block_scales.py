@@ -32,8 +32,7 @@ Shape = tuple[int, int, int]
 """A weight whose middle axis is divided into blocks: sizes before it, of it, and after it."""
 
 SHRINKS = tuple(1.0 - step / 20.0 for step in range(10))
-"""Shares of a block's range that are tried. Below 0.55 the error of what saturates grows faster than that of
-rounding falls, even for values with heavy tails; for powers of two a half is among them, nearly."""
+"""Shares of a block's range that are tried: below 0.55 what saturates costs more than rounding gains."""
 
 MAX_SEARCHED_BITS = 4
 """Bits up to which the ranges of blocks are shrunk: with more, saturation gains next to nothing."""
@@ -42,7 +41,7 @@ CHUNK_ELEMENTS = 1 << 22
 """Elements whose blocks numpy searches together, so that memory stays small for large weights."""
 
 LEVELS = () if _blocks is None else _blocks.levels()
-"""Instruction sets of the compiled kernel that can be used, best first; numpy is used where none can."""
+"""Instruction sets of the compiled kernel that can be used, best first; beyond them numpy is used."""
 
 
 def searched_block_params(
@@ -57,10 +56,9 @@ def searched_block_params(
 ) -> tuple[QuantParams, float]:
     """Return a scale and a zero point for each block of a constant, and their SQNR in dB.
 
-    The constant may have any shape. `axis`, counted from the front, is divided into blocks of `block`
-    elements; the last may be smaller. `file` stores scales and zero points; None for a file of their own.
-    `level` is one of `LEVELS`, beyond them numpy; all give the same parameters. Raises ModelError if the
-    constant has NaN or infinity, and PlanError if it has no such axis.
+    `axis` is divided into blocks of `block` elements; the last may be smaller. `file` stores scales and zero
+    points. `level` is one of `LEVELS`, beyond them numpy; all give the same parameters. Raises ModelError if
+    the constant has NaN or infinity, and PlanError if it has no such axis.
     """
     if not 0 <= axis < weight.ndim:
         raise PlanError(
@@ -96,8 +94,7 @@ def channel_params_and_sqnr(
 ) -> tuple[QuantParams, float]:
     """Return `schemas.channel_params` of a constant, and their SQNR in dB.
 
-    The channels of a matrix are blocks as long as its other axis: so it is read once, without a copy. The
-    type has more than `MAX_SEARCHED_BITS`. Raises the errors of `schemas.channel_params`.
+    The channels of a matrix are blocks as long as its other axis: so it is read once, without a copy.
     """
     is_few = qtype.bits <= MAX_SEARCHED_BITS
     if weight.ndim != 2 or axis not in (0, 1) or is_few or qtype.is_float or not weight.size:
@@ -186,10 +183,9 @@ def packed_blocks(
 ) -> npt.NDArray[np.uint8]:
     """Return the unsigned quantized values of a constant in blocks, those of 2 and 4 bits packed into bytes.
 
-    The result is [columns, pitch], the columns in the order of the other axes. Signed values are moved by
-    half of the range of their bits; of two values in a byte the first is in the low half. `pitch` is the
-    bytes of a column, along the axis of the blocks, padded with 0; blocks fill whole bytes. Raises DataError
-    if the constant has NaN.
+    The result is [columns, pitch], the columns in the order of the other axes; `pitch` is the bytes of a
+    column, padded with 0. Signed values are moved by half of the range of their bits; the first of a byte is
+    in the low half. Raises DataError if the constant has NaN.
     """
     assert params.axis is not None
     assert params.block_size is not None

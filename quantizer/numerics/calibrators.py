@@ -22,14 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Range:
-    """The float values from `low` to `high`.
-
-    Attributes:
-        low, high: finite, low <= high.
-
-    Raises:
-        PlanError: they are not.
-    """
+    """The finite float values from `low` to `high`; PlanError if they are not."""
 
     low: float
     high: float
@@ -41,39 +34,23 @@ class Range:
 
 @dataclass(frozen=True)
 class Parameter:
-    """A number that may follow the name of a calibrator, after a colon.
-
-    Attributes:
-        default: its value when none is written.
-        least, most: values that it may have.
-        usual: those that editors offer.
-    """
+    """A number that may follow the name of a calibrator, after a colon."""
 
     default: float
     least: float
     most: float
-    usual: tuple[float, ...] = ()
+    usual: tuple[float, ...] = ()  # those that editors offer
 
 
 @dataclass(frozen=True)
 class Calibrator:
-    """A way to choose a range.
+    """A way to choose a range."""
 
-    Attributes:
-        summary: what `--help` says of it beside its name; "" where the name says it.
-        choose: returns low and high, which are cut to the data and extended to 0 afterwards. Its last two
-            arguments are the calibrator's parameter (NaN when it has none), and the following activation
-            function or None.
-        parameter: what may follow the name; None for nothing.
-        uses_function: whether the following activation function makes a difference.
-        is_slow: whether it takes its time, so that it is not tried in place of others by `tune` and reports.
-    """
-
-    summary: str
+    summary: str  # what `--help` says of it beside its name
     choose: Callable[[TensorProfile, Schema, QuantType, float, UnaryFunction | None], tuple[float, float]]
     parameter: Parameter | None = None
-    uses_function: bool = False
-    is_slow: bool = False
+    uses_function: bool = False  # whether the following activation function makes a difference
+    is_slow: bool = False  # not tried in place of others by `tune` and reports
 
 
 def calibrate(
@@ -83,15 +60,11 @@ def calibrate(
     qtype: QuantType,
     curve: UnaryFunction | None = None,
 ) -> Range:
-    """Return the range that the quantized values of a tensor should cover.
+    """Return the range that the quantized values of a tensor should cover, with 0, within that of its values.
 
-    It contains 0 and lies within [min(minimum, 0), max(maximum, 0)]. A tensor without values, or with one
-    value only, has nothing to choose: its range is that value, extended to 0. Nor has one in a type of
-    floats, whose steps are the finer the smaller values are: its range is that of its values.
-
-    `calibrator` may have a parameter after a colon ("percentile:99.9"); `mse` uses the error after the
-    following activation function, `curve`. Raises MalformedError for an unknown calibrator or an invalid
-    parameter, and ProfileError if the histogram is too coarse.
+    A type of floats has nothing to choose: its steps are the finer the smaller values are. `mse` uses the
+    error after the following activation function, `curve`. Raises MalformedError for an unknown calibrator or
+    an invalid parameter, and ProfileError if the histogram is too coarse.
     """
     chosen, parameter = parse_calibrator(calibrator)
     low, high = (profile.minimum, profile.maximum) if profile.count else (0.0, 0.0)
@@ -212,8 +185,7 @@ def _kl(
     """Cut to the range of least Kullback-Leibler divergence (Glow SPEC E).
 
     Glow compares with 255 levels for any type; here they are the levels of the type. With more levels than
-    bins, as in 16 bits, nothing can be gained by cutting; nor if a single bin does not show the spread of the
-    values, as of a tensor whose equalized channels are not known one by one.
+    bins, as in 16 bits, nothing is gained by cutting; nor does a single bin show the spread of the values.
     """
     import numpy as np
 

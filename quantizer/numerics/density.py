@@ -18,18 +18,11 @@ from .grid import cubes_up_to, nearest
 
 @dataclass(frozen=True, eq=False)
 class Density:
-    """Distribution of the values of a tensor.
+    """Distribution of the values of a tensor."""
 
-    Attributes:
-        edges: ascending ends of n bins, n + 1 of them.
-        mass: share of all elements in each bin, evenly spread over it; with `point_mass` they sum to 1.
-        points: single values.
-        point_mass: share of all elements that have this value.
-    """
-
-    edges: Floats
-    mass: Floats
-    points: Floats
+    edges: Floats  # ascending ends of n bins, n + 1 of them
+    mass: Floats  # share of all elements in each bin, evenly spread over it; with `point_mass` they sum to 1
+    points: Floats  # single values
     point_mass: Floats
 
     @cached_property
@@ -123,8 +116,8 @@ MOST_TILT, MOST_STEP = 1e4, 8.0
 """Largest magnitude of a tilt, and of its change in one Newton step."""
 
 LEAST_STEP = 1e-4
-"""A channel whose tilts a Newton step changes by no more is where they are to be: the next step would change
-them by its square."""
+"""A channel whose tilts a Newton step changes by no more is there: the next would change them by its square.
+"""
 
 CHANNELS_AT_ONCE = 128
 """Channels whose densities are computed at a time: they stay in the cache, and BLAS takes one thread."""
@@ -132,21 +125,14 @@ CHANNELS_AT_ONCE = 128
 
 @dataclass(frozen=True, eq=False)
 class ChannelDensity:
-    """Densities of the values of n channels over b bins, uniform within each bin.
+    """Densities of the values of n channels over b bins, uniform within each bin."""
 
-    Attributes:
-        low, high: ends of the bins, (b,); equal where a bin is a single value.
-        mass: share of the channel's values in each bin, (n, b); rows sum to 1.
-        minimum, maximum: of each channel, (n,).
-        power: mean square of each channel, (n,).
-    """
-
-    low: Floats
+    low: Floats  # ends of the bins, (b,); equal where a bin is a single value
     high: Floats
-    mass: Floats
-    minimum: Floats
+    mass: Floats  # share of the channel's values in each bin, (n, b); rows sum to 1
+    minimum: Floats  # of each channel, (n,)
     maximum: Floats
-    power: Floats
+    power: Floats  # mean square of each channel, (n,)
 
 
 def channel_density(tensor: TensorProfile) -> ChannelDensity | None:
@@ -182,10 +168,7 @@ def _share_within(channels: Channels, low: Floats, high: Floats) -> Floats:
 
 
 def distinct(values: Floats) -> Floats:
-    """Return the distinct values, sorted.
-
-    For that np.unique imports numpy.ma, which takes longer than a plan of a small model.
-    """
+    """Return the distinct values, sorted; np.unique imports numpy.ma, longer than a plan of a small model."""
     ordered = np.sort(values, axis=None)
     return np.asarray(ordered[np.append(True, ordered[1:] != ordered[:-1])[: ordered.size]])
 
@@ -216,18 +199,12 @@ def max_entropy_mass(base: Floats, means: Floats, squares: Floats, mean: Floats,
     are computed as logarithms, so channels may span decades. Two kinds of update alternate:
 
     - the tilts (a, b) of each channel, by damped Newton steps on the convex dual of the moment conditions:
-      (a, b) += H^-1 (wanted - found), with H the covariance of means and squares under the row's mass;
+    (a, b) += H^-1 (wanted - found), with H the covariance of means and squares under the row's mass;
     - the factors g of the bins, by iterative proportional fitting (Deming and Stephan, "On a Least Squares
-      Adjustment of a Sampled Frequency Table", 1940), until the columns add up to those of the histogram.
+    Adjustment of a Sampled Frequency Table", 1940), until the columns add up to those of the histogram.
 
-    A row whose moments no tilt can meet (all its values in one bin) ends near them. The result is (n, b);
-    rows sum to 1.
-
-    Args:
-        base: density of each channel before it is tilted, (n, b), not normalised; 0 outside its range, and
-            no row is 0.
-        means, squares: mean and mean square of each bin, (b,).
-        mean, power: wanted mean and mean square of each channel, (n,).
+    `base` is (n, b), not normalised, 0 outside a channel's range; `means` and `squares` of each bin are (b,);
+    `mean` and `power` are wanted, (n,). A row whose moments no tilt can meet ends near them.
     """
     channels = base.shape[0]
     histogram = base.max(0)  # in some channel the bin lies within the range
@@ -303,10 +280,7 @@ def max_entropy_mass(base: Floats, means: Floats, squares: Floats, mean: Floats,
 
 
 def equalized(tensor: TensorProfile, channels: ChannelDensity, scales: Floats) -> TensorProfile:
-    """Return the profile of a tensor whose channels are divided by equalization scales.
-
-    The range is exact, the histogram estimated.
-    """
+    """Return the profile of a tensor whose channels are divided by scales; its histogram is estimated."""
     low = float((channels.minimum / scales).min())
     high = float((channels.maximum / scales).max())
     edges = np.linspace(low, high, BINS + 1)
@@ -355,10 +329,7 @@ def channel_mse(channels: ChannelDensity, scales: Floats, params: QuantParams) -
 
 
 def _error_integral(steps: Floats, first: float, last: float, qtype: QuantType) -> Floats:
-    """Return an antiderivative of the squared error of rounding and saturating (see `quantization_noise`).
-
-    `steps` are values in units of the scale; `first` and `last` the ends of the type; all without zero point.
-    """
+    """Return an antiderivative of the squared error of rounding and saturating, in units of the scale."""
     quantized = nearest(steps, first, last, qtype)
     return np.asarray(cubes_up_to(quantized, qtype) / 12.0 + cubed(steps - quantized) / 3.0)
 

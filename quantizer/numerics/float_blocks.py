@@ -34,9 +34,8 @@ def search_float_blocks(
 ) -> tuple[float, float, bool]:
     """Fill in the scales of all blocks; return the sums of squares of the weight and of its error.
 
-    `array` is [before, elements, after], the middle axis in blocks, whose last may be smaller; `scale`,
-    [before, blocks, after], is written to. The third result is whether all values are finite; if not, the
-    others are invalid.
+    `array` is [before, elements, after], the middle axis in blocks; `scale`, [before, blocks, after], is
+    written to. The third result is whether all values are finite; if not, the others are invalid.
     """
     if not np.isfinite(array).all():
         return 0.0, 0.0, False
@@ -68,8 +67,8 @@ def search_float_blocks(
 def _rounded(values: Array, scale: Array, qtype: QuantType) -> Array:
     """Return values divided by a scale, rounded to even among the numbers of a type, times the scale.
 
-    The sum with a number that is large enough is rounded to the step that numbers have there, which is four
-    times as fast as a conversion of ml_dtypes; the result is the same.
+    The sum with a number that is large enough is rounded to the step that numbers have there: four times as
+    fast as a conversion of ml_dtypes.
     """
     number = qtype.number
     assert number is not None
@@ -113,10 +112,7 @@ def _tensor_scale(largest: float, qtype: QuantType) -> float:
 
 
 def stored_scales(params: QuantParams) -> tuple[npt.NDArray[Any], np.float32 | None]:
-    """Return the scales of blocks in their stored type, and the factor of the whole weight or None.
-
-    The type has `BlockScales`, the scales a type of ml_dtypes; raises PlanError if one is no number of it.
-    """
+    """Return the scales of blocks in their stored type, and the factor of the whole weight or None."""
     scales = params.qtype.scales
     assert scales is not None
     if not scales.has_tensor_scale:

@@ -20,10 +20,7 @@ def nearest(steps: Floats, first: float, last: float, qtype: QuantType) -> Float
 
 
 def cubes_up_to(quantized: Floats, qtype: QuantType) -> Floats:
-    """Return the sum of the cubes of the steps from 0 to each quantized value, below 0 with a minus.
-
-    A twelfth of it is the integral of the squared rounding error over that interval.
-    """
+    """Return the sum of the cubes of the steps from 0 to each quantized value, below 0 with a minus."""
     if not qtype.is_float:
         return quantized
     positive = levels(qtype)[levels(qtype) >= 0.0]

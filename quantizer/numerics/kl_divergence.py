@@ -23,15 +23,9 @@ def optimize_kl(
 ) -> tuple[float, float]:
     """Return the range whose histogram, cut to it and quantized to `levels`, diverges least from the whole.
 
-    Bit for bit the results of Glow SPEC E.2 and E.3: every sum is one of float32 from left to right. All
-    windows that are compared are known beforehand, so they are evaluated in batches; the divergence of one
-    window at a time, as in the specification, is in the tests.
-
-    Args:
-        counts: float32 counts of equal bins over [minimum, maximum].
-        minimum, maximum: float32-exact; both non-zero if symmetric.
-        levels: number of quantized bins. With fewer bins than this the whole range is returned.
-        symmetric: shrink both sides at the same pace, and return them in the ratio of minimum to maximum.
+    Bit for bit the results of Glow SPEC E.2 and E.3: every sum is one of float32 from left to right.
+    `symmetric` shrinks both sides at the same pace, and returns them in the ratio of minimum to maximum,
+    which are then not 0.
     """
     n = counts.size
     if n < max(levels, 1):
@@ -51,10 +45,7 @@ def optimize_kl(
 
 @lru_cache(1024)
 def _best_window(counts_bytes: bytes, levels: int, symmetric: bool) -> tuple[int, int]:
-    """Return first and last bin of the window that diverges least.
-
-    It is cached: plans of a search share most histograms.
-    """
+    """Return first and last bin of the window that diverges least, cached: plans share most histograms."""
     counts = np.frombuffer(counts_bytes, np.float32)
     first, last = _windows(counts, levels, symmetric)
     divergence = np.concatenate(
@@ -140,8 +131,7 @@ def rescale_histogram(
     """Return the histogram over another range, with as many bins (Glow SPEC E.2, step 1).
 
     Each bin adds its count to the destination bins that it overlaps, in order, in whole numbers rounded half
-    away from zero; a remainder of rounding, or outside, is dropped. Counts are float32, of equal bins; the
-    ends are float32-exact, and `source` is not empty.
+    away from zero; a remainder is dropped. The ends are float32-exact, and `source` is not empty.
     """
     n = counts.size
     if n == 0 or source == destination:
@@ -174,7 +164,7 @@ def row_sums(values: Counts) -> Counts:
     """Return the float32 sum of every row of a matrix, strictly from left to right.
 
     Along the slow axis of an array numpy adds whole rows in order (its pairwise summation is for the fast
-    axis only), so the transposed copy gives the sums of `numpy.add.accumulate` in half the time.
+    axis only).
     """
     if values.shape[0] == 1:
         return np.asarray(np.add.accumulate(values, axis=1)[:, -1])
@@ -182,10 +172,7 @@ def row_sums(values: Counts) -> Counts:
 
 
 def _quantized(window: Counts, levels: int) -> Counts:
-    """Return each level's sum spread evenly over its non-zero bins; the last level takes the remainder.
-
-    Bins that are zero have a value here too: the caller drops it.
-    """
+    """Return each level's sum spread evenly over its non-zero bins; the last level takes the remainder."""
     rows, columns = window.shape
     each = columns // levels
     levelled = window[:, : levels * each].reshape(rows, levels, each)

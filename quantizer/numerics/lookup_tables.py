@@ -24,14 +24,11 @@ MAX_BITS = 16
 def build_table(
     function: UnaryFunction, source: QuantParams, result: QuantParams, rounding: Rounding = Rounding.ONNX
 ) -> Quantized:
-    """Return the quantized function(x) for every quantized x.
+    """Return the quantized function(x) for every quantized x, in their order.
 
     If the function is not defined (the logarithm of a negative number) the entry is that of the nearest value
-    where it is; if it is infinite, the entry saturates. The result has 2 ** bits elements of the type of
-    `result`, in the order of the quantized inputs. Both sides have one scale, `source` 16 bits at most.
-
-    Raises PlanError for more scales or bits, a function without any defined value, or one that does not work
-    element by element.
+    where it is; if it is infinite, the entry saturates. Raises PlanError for more scales or bits, a function
+    without any defined value, or one that does not work element by element.
     """
     if source.axis is not None or result.axis is not None or source.qtype.bits > MAX_BITS:
         raise PlanError(

@@ -39,11 +39,7 @@ ROWS = 8
 def weight_error(
     weight: npt.NDArray[Any], params: QuantParams, rounded: npt.NDArray[np.float32] | None = None
 ) -> npt.NDArray[Any]:
-    """Return the error of each element of a constant after quantizing and dequantizing it.
-
-    The constant is float32 or float64; the result has its type and shape. `rounded`, if a rounding method
-    chose it, is quantized instead.
-    """
+    """Return the error of each element of a constant, or of `rounded`, if a rounding method chose it."""
     return np.asarray(fake_quantized(weight if rounded is None else rounded, params) - weight)
 
 
@@ -64,10 +60,7 @@ def _energy(values: npt.NDArray[np.float32]) -> float:
 
 
 def decibels(signal_power: float, noise_power: float) -> float:
-    """Return the SQNR, 10 log10(signal / noise), of two powers or energies, in dB.
-
-    Without noise it is infinite; noise without signal, and infinite noise, give minus infinity.
-    """
+    """Return the SQNR, 10 log10(signal / noise), of two powers or energies, in dB."""
     if noise_power == 0.0:
         return math.inf
     if signal_power <= 0.0 or math.isinf(noise_power):
@@ -87,17 +80,11 @@ def weight_sqnr(weight: npt.NDArray[np.generic], params: QuantParams) -> float:
 
 @dataclass(frozen=True)
 class Noise:
-    """Mean squares per element, in the square of the tensor's unit.
-
-    Attributes:
-        signal_power: of the values.
-        rounding_power: of the errors of the values within the quantized range.
-        clipping_power: of the errors of the values that saturate.
-    """
+    """Mean squares per element, in the square of the tensor's unit."""
 
     signal_power: float
-    rounding_power: float
-    clipping_power: float
+    rounding_power: float  # of the errors of the values within the quantized range
+    clipping_power: float  # of the errors of the values that saturate
 
     @property
     def sqnr_db(self) -> float:
@@ -113,9 +100,8 @@ def expected_noise(
 ) -> Noise:
     """Return the expected noise of quantizing and dequantizing a tensor with one scale.
 
-    A tensor without elements has no signal and no noise. Consumers do not distinguish values outside the
-    range `effective`: signal and noise are those of the values clipped to it. `values` is the density of the
-    profile, if it was computed already. Raises PlanError if there are several scales.
+    Consumers do not distinguish values outside the range `effective`: signal and noise are those of the
+    values clipped to it. `values` is the density of the profile, if it was computed already.
     """
     if len(params.scale) != 1:
         raise PlanError(
@@ -151,9 +137,8 @@ def expected_noise(
 def total_noise(values: Density, scales: Floats, zero_points: Floats, low: int, high: int) -> Floats:
     """Return the expected noise power (rounding and clipping) for many parameters at once.
 
-    There are n scales, zero points (float64) and results (mean squares, float64). The sum over bins is
-    rearranged for speed, which costs accuracy if bins are much narrower than a step: `expected_noise` is the
-    definition.
+    The sum over bins is rearranged for speed, which costs accuracy if bins are much narrower than a step:
+    `expected_noise` is the definition.
     """
     first, last = (low - zero_points)[:, None], (high - zero_points)[:, None]
     # sum over bins of height * (F(high end) - F(low end)), gathered by edge
@@ -185,9 +170,7 @@ def noise_after(
     """Return the mean squared error of a function of the quantized values, for many parameters at once.
 
     Errors of saturated values count `ONE_SIDED` times: they have one sign and are similar in neighbours, so
-    they do not cancel out in sums after the function as rounding errors do. Each bin counts as its middle.
-    There are n scales, zero points (float64) and results (mean squares, float64, in the square of the
-    function's unit).
+    they do not cancel out in sums after the function. Each bin counts as its middle.
     """
     values, mass = distribution.middles
     unlimited = np.rint(values / scales[:, None]) + zero_points[:, None]

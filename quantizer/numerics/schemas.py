@@ -60,18 +60,12 @@ HEADROOM = tuned(
 
 @dataclass(frozen=True)
 class Schema:
-    """A quantization schema, as orthogonal properties.
+    """A quantization schema, as orthogonal properties."""
 
-    Attributes:
-        symmetric: the zero point is 0 and as much room is on either side of it.
-        unsigned_when_positive: a range without negative values spends all quantized values on the positive
-            side, although the schema is symmetric: the zero point is the lowest quantized value.
-        power_of_two: the scale is rounded up to a power of two.
-    """
-
-    symmetric: bool = False
+    symmetric: bool = False  # the zero point is 0 and as much room is on either side of it
+    # a range without negative values spends all values on the positive side
     unsigned_when_positive: bool = False
-    power_of_two: bool = False
+    power_of_two: bool = False  # the scale is rounded up to a power of two
 
 
 SchemaName = Literal["asymmetric", "symmetric", "symmetric-uint8", "symmetric-power2"]
@@ -90,10 +84,9 @@ SCHEMAS: Mapping[str, Schema] = {
 def choose_params(low: float, high: float, schema: Schema, qtype: QuantType) -> QuantParams:
     """Return the parameters that cover the float values from `low` to `high`, and 0.
 
-    The ends are rounded to float32; infinite ends become the largest float32. A schema with
-    `unsigned_when_positive` turns an unsigned type into the signed one of the same width if the range has
-    negative numbers: read `QuantParams.qtype`. Raises PlanError if low > high, an end is NaN, or a symmetric
-    schema gets an unsigned type.
+    A schema with `unsigned_when_positive` turns an unsigned type into the signed one of the same width if the
+    range has negative numbers: read `QuantParams.qtype`. Raises PlanError if low > high, an end is NaN, or a
+    symmetric schema gets an unsigned type.
     """
     from .affine import QuantParams
 
@@ -111,12 +104,7 @@ def dynamic_params(low: float, high: float) -> QuantParams:
 def choose_arrays(
     low: npt.ArrayLike, high: npt.ArrayLike, schema: Schema, qtype: QuantType
 ) -> tuple[Floats, npt.NDArray[np.int64], QuantType]:
-    """Return scales and zero points of n ranges, and the type of the quantized values.
-
-    This is `choose_params` for arrays; all ranges have one type. In a type of floats every schema is
-    symmetric: the scale is the largest magnitude over the type's largest value. Scales are float64, but
-    float32-exact.
-    """
+    """Return scales (float32-exact) and zero points of n ranges, and the type of the quantized values."""
     import numpy as np
 
     lows, highs, symmetric, qtype = _covered_ranges(low, high, schema, qtype)
@@ -146,9 +134,8 @@ def channel_params(
 ) -> QuantParams:
     """Return parameters that cover every channel of a constant from its smallest to its largest element.
 
-    `axis` is that of the channels, counted from the front; None for one scale for all. All channels have one
-    type. Raises ModelError if the constant has NaN or infinity, and PlanError if it has no such axis, or as
-    `choose_params` does.
+    All channels have one type. Raises ModelError if the constant has NaN or infinity, and PlanError if it has
+    no such axis, or as `choose_params` does.
     """
     import numpy as np
 
@@ -172,11 +159,10 @@ def channel_params(
 
 
 def bias_params(data: QuantParams, weight: QuantParams) -> QuantParams:
-    """Return the parameters of an int32 bias: zero point 0, scale = scale(data) * scale(weight).
+    """Return the parameters of an int32 bias: zero point 0, scale = scale(data) * scale(weight) in float32.
 
-    The product is that of float32, one for each channel of the weight, so that the accumulator and the bias
-    are in the same unit (ONNX QLinearConv). Whether the bias fits into int32: see `weight_for_bias`. Raises
-    PlanError if a product vanishes or overflows in float32, or the activations have several scales.
+    The accumulator and the bias are in the same unit (ONNX QLinearConv). Whether the bias fits into int32:
+    see `weight_for_bias`. Raises PlanError if a product vanishes or overflows.
     """
     import numpy as np
 
@@ -220,9 +206,7 @@ def with_fillers_16(array: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
 def in_float16(params: QuantParams) -> QuantParams:
     """Return parameters whose scales are normal numbers of float16, rounded up so that the range is covered.
 
-    Scales of channels that are too small are raised to the smallest normal number, unless the noise of
-    rounding grows by more than `MAX_ADDED_NOISE`; then, and if one is too large, the parameters do not
-    change.
+    They do not change if a scale is too large, or the noise of rounding grows by more than `MAX_ADDED_NOISE`.
     """
     import numpy as np
 
@@ -253,12 +237,7 @@ def weight_for_bias(
 
     A bias is in units of scale(data) * scale(weight). If that is too small for its largest element, the scale
     of the weight becomes own / scale(data) (Glow SPEC D.5), with `own` the scale that `choose_params` gives
-    the bias in int32 (30 bits, so that the accumulator does not overflow). The same happens if the product
-    vanishes in float32. A schema of powers of two raises a scale to one.
-
-    The activations have one scale; the weight is symmetric, with one scale or one for each element of `bias`,
-    which has one for each output channel. Raises PlanError if these numbers differ, or as `choose_params`
-    does.
+    the bias in int32 (30 bits, so that the accumulator does not overflow).
     """
     import numpy as np
 
@@ -297,11 +276,7 @@ def raised_scales(params: QuantParams, least: Floats, schema: Schema) -> QuantPa
 
 
 def widened_range(low: float, high: float, schema: Schema, qtype: QuantType) -> tuple[float, float]:
-    """Return the range that the quantized values will cover (Glow SPEC D.2, steps 1 to 4).
-
-    It contains 0, and for a symmetric schema has as many steps on either side as the type has values there.
-    Raises PlanError as `choose_params` does.
-    """
+    """Return the range that the quantized values will cover (Glow SPEC D.2, steps 1 to 4)."""
     lows, highs, _, _ = _covered_ranges([low], [high], schema, qtype)
     return float(lows[0]), float(highs[0])
 
@@ -333,8 +308,7 @@ def _float32(values: Floats) -> Floats:
 def _quantized_range(qtype: QuantType) -> tuple[float, float]:
     """Return the smallest and largest quantized value that ranges are mapped to.
 
-    Those of int32 leave two bits free, so that quantized value - zero_point and accumulator + bias fit (Glow
-    SPEC D.1).
+    Those of int32 leave two bits free, so that differences and sums with bias fit (Glow SPEC D.1).
     """
     return (-(1 << 29), (1 << 29) - 1) if qtype.name == "int32" else (qtype.low, qtype.high)
 
