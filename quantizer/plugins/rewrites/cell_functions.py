@@ -23,18 +23,12 @@ _OPERATORS: Mapping[str, Mapping[str, float]] = {
     "Elu": {"alpha": 1.0},
     "HardSigmoid": {"alpha": 0.2, "beta": 0.5},
 }
-"""Functions that are an operator by the same name -> its attributes, with what they are where the node says
-nothing of them."""
+"""Functions that are an operator by the same name -> its attributes, with their defaults."""
 
 
 @dataclass(frozen=True)
 class CellFunction:
-    """A function of a gate, as an operator.
-
-    Attributes:
-        op_type: the operator.
-        attributes: of it.
-    """
+    """A function of a gate, as an operator."""
 
     op_type: str
     attributes: Mapping[str, float] = field(default_factory=dict)
@@ -74,7 +68,7 @@ def cell_functions(node: ir.Node | Node) -> tuple[CellFunction, ...] | None:
 
 
 def cell_refusal(node: Node, _: bool) -> str:
-    """Refuse a GRU or RNN with functions without operator or other ones by direction, or a computed bias."""
+    """Return why a GRU or RNN is not written as a Scan, or ""."""
     if node.input(3) and not node.has_constant(3):
         return f"the bias of {node.op_type} is not a constant"
     names = ", ".join(node.attributes.get_strings("activations", ()) or ())

@@ -53,27 +53,16 @@ _ALONE = _Axis(1, 1, 1, 0, 0)
 
 @dataclass(frozen=True)
 class FoldedWidth:
-    """A convolution with its width folded into channels.
+    """A convolution with its width folded into channels."""
 
-    Attributes:
-        fold: columns of the result that are computed together.
-        along: the window along the width: the last axis with more than one element.
-        width: columns that are read.
-        result: columns of the result.
-        across: the window along the height, the axis before.
-        has_height: whether there is such an axis; a sequence has none.
-        planes: axes before the height, along which each place is computed by itself: they count as batch.
-        flat: axes after the width, of one element.
-    """
-
-    fold: int
-    along: _Axis
-    width: int
-    result: int
-    across: _Axis
-    has_height: bool
-    planes: int
-    flat: int
+    fold: int  # columns of the result that are computed together
+    along: _Axis  # the window along the width: the last axis with more than one element
+    width: int  # columns that are read
+    result: int  # columns of the result
+    across: _Axis  # the window along the height, the axis before
+    has_height: bool  # a sequence has none
+    planes: int  # axes before the height, along which each place is computed by itself: they count as batch
+    flat: int  # axes after the width, of one element
 
     @property
     def columns(self) -> int:
@@ -121,10 +110,7 @@ class FoldedWidth:
         return self.across.before, -self.first, self.across.after, after
 
     def weight(self, weight: Array) -> Array:
-        """Return the weight [fold * outputs, columns * inputs, *kernel].
-
-        The argument is the weight of the convolution, [outputs, inputs, *its kernel].
-        """
+        """Return the weight [fold * outputs, columns * inputs, *kernel] of [outputs, inputs, *its own]."""
         outputs, inputs = weight.shape[:2]
         own = weight.reshape(outputs, inputs, self.across.taps, self.along.taps)
         folded = np.zeros((self.fold, outputs, self.columns, inputs, *self.kernel), weight.dtype)
@@ -138,11 +124,7 @@ class FoldedWidth:
 def folded_width(
     node: ir.Node | Node, weight: Sequence[int], read: Sequence[int | None], fold: int
 ) -> FoldedWidth | str:
-    """Return how a Conv is written with columns folded into channels, or the reason why it is not.
-
-    `weight` and `read` are the shapes of weight and input (None: an unknown size). `fold` columns of the
-    result are computed together.
-    """
+    """Return how a Conv is written with `fold` columns folded into channels, or why it is not."""
     attributes, count = node.attributes, len(weight) - 2
     if attributes.get_int("group", 1) != 1:
         return "it has groups"
@@ -180,10 +162,7 @@ def folded_width(
 def folded_sizes(
     form: FoldedWidth, weight: Sequence[int], read: Sequence[int], written: Sequence[int]
 ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-    """Return the shapes of weight, input and result of the folded convolution, channels first.
-
-    The arguments `weight`, `read` and `written` are those shapes before folding.
-    """
+    """Return the shapes of weight, input and result of the folded convolution, channels first."""
     batch = read[0] * math.prod(read[2 : 2 + form.planes])
     place = 2 + form.planes  # of the height
     rows, result_rows = (read[place], written[place]) if form.has_height else (1, 1)

@@ -48,7 +48,7 @@ MAX_FOLDED_OUTPUTS = tuned(
     figure="with 64, 128 and 256 it takes 0.396, 0.392 and 0.407 of float's time",
     chosen_on="a spectrogram network",
 )
-"""Output channels of a folded convolution: beyond these, kernels are as fast as they can be."""
+"""Output channels of a folded convolution, at most."""
 
 MIN_FOLDED_SHARE = tuned(
     0.1,
@@ -87,8 +87,7 @@ def folded_time(model: CostModel, node: Node, fold: int, sizes: Sizes) -> float:
 def _folded_works(form: FoldedWidth, node: Node, sizes: Sizes) -> tuple[Work, ...]:
     """Return the kernels of a quantized convolution with its width folded into channels.
 
-    The convolution, the two Reshapes, and what fills up blocks and takes the result out of them. The
-    Transposes around it take no other time than those that onnxruntime puts around any.
+    The Transposes around it take no other time than those that onnxruntime puts around any.
     """
     weight, read, out = sizes.input(node, 1), sizes.input(node), sizes.output(node)
     folded_weight, folded_read, made = folded_sizes(form, weight, read, out)
@@ -106,9 +105,8 @@ def fold_widths(
 ) -> tuple[ir.Model, QuantPlan, dict[str, str]]:
     """Return the model and its plan with folded widths of convolutions, and the owner of each added node.
 
-    The model is a copy, or the argument if there is nothing to fold. An owner is a node of the prepared
-    model. Unless the model is `whole`, entries of unknown nodes are skipped. Raises PlanError if a node's
-    width cannot be folded.
+    The model is a copy, or the argument if there is nothing to fold. Unless it is `whole`, entries of unknown
+    nodes are skipped. Raises PlanError if a node's width cannot be folded.
     """
     wanted = plan.adjustments.folded_widths
     unknown = wanted.keys() - {name_of(node) for node in model.graph}

@@ -47,12 +47,7 @@ CERTAIN = 20.0
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """One operator.
-
-    Attributes:
-        op_type: of the default domain.
-        operands: the numbers of earlier steps, `SOURCE`, and constants.
-    """
+    """One operator of the default domain; operands are numbers of earlier steps, `SOURCE`, and constants."""
 
     op_type: str
     operands: tuple[int | npt.NDArray[np.float32], ...]
@@ -60,17 +55,11 @@ class Step:
 
 @dataclass(frozen=True, eq=False)
 class WrittenOut:
-    """What is written instead of a node.
-
-    Attributes:
-        source: what its steps read.
-        steps: in order; the last returns the result.
-        replaces: the node before it of which they are a part too, None where there is none.
-    """
+    """What is written instead of a node: steps in order, of which the last returns the result."""
 
     source: ir.Value
     steps: tuple[Step, ...]
-    replaces: ir.Node | None = None
+    replaces: ir.Node | None = None  # the node before it of which they are a part too
 
 
 def written_out(node: ir.Node) -> WrittenOut | None:
@@ -190,10 +179,7 @@ def works_instead(node: Node, sizes: Sizes) -> tuple[Work, ...]:
 
 
 def write_operators(task: Task) -> bool:
-    """Write a float function as its operators in `operators.written_out`, or nothing.
-
-    Nothing is written for a Softplus whose reader is written with it.
-    """
+    """Write a float function as its operators, or nothing for a Softplus whose reader is written with it."""
     node, emitter = task.node, task.emitter
     readers = [use.node for use in node.outputs[0].uses()]
     if readers and all(_replaces(task, reader) is node for reader in readers):

@@ -22,27 +22,19 @@ import onnx_ir as ir
 from ...operators.graph import Node
 
 MAX_PRODUCT_RATIO = 3.0
-"""Products of the Conv for each product of the ConvTranspose up to which int8 gains. A product in int8 takes
-0.0055 / 0.019 of one in float (see `conditions.PRODUCTS`), so at 3.5 nothing is left."""
+"""Products of the Conv for each of the ConvTranspose up to which int8 gains: one in int8 takes 0.0055 / 0.019
+of one in float."""
 
 
 @dataclass(frozen=True)
 class SubPixelAxis:
-    """How one spatial axis of a ConvTranspose is computed by a Conv and interleaving.
+    """How one spatial axis of a ConvTranspose is computed by a Conv and interleaving."""
 
-    Attributes:
-        stride: of the ConvTranspose; the number of phases.
-        taps: size of the Conv's kernel.
-        zeros: zero weights before and after the kernel, which make it `stride * taps` long.
-        pads: padding of the Conv, before and after.
-        crop: interleaved results before the first and after the last result of the ConvTranspose.
-    """
-
-    stride: int
-    taps: int
-    zeros: tuple[int, int]
-    pads: tuple[int, int]
-    crop: tuple[int, int]
+    stride: int  # of the ConvTranspose; the number of phases
+    taps: int  # size of the Conv's kernel
+    zeros: tuple[int, int]  # zero weights before and after the kernel, which make it `stride * taps` long
+    pads: tuple[int, int]  # padding of the Conv, before and after
+    crop: tuple[int, int]  # interleaved results before the first and after the last one that is wanted
 
     @property
     def growth(self) -> int:
@@ -53,8 +45,8 @@ class SubPixelAxis:
 def _sub_pixel_axis(kernel: int, stride: int, pads: tuple[int, int], output_padding: int) -> SubPixelAxis:
     """Return how one axis of a ConvTranspose is computed; `pads` are those before and after.
 
-    If they do not make the Conv's kernel longer, zeros before the kernel shift the phases, so that the first
-    result is of phase 0 and nothing has to be cropped before it.
+    If they do not make the Conv's kernel longer, zeros before the kernel shift the phases, so that nothing
+    has to be cropped before the first result.
     """
     taps, zeros = -(-kernel // stride), -pads[0] % stride
     if -(-(kernel + zeros) // stride) > taps:
@@ -69,17 +61,11 @@ def _sub_pixel_axis(kernel: int, stride: int, pads: tuple[int, int], output_padd
 
 @dataclass(frozen=True)
 class SubPixel:
-    """A ConvTranspose as a Conv, whose output channels are (group, phases of each axis, channel of a group).
-
-    Attributes:
-        groups: of both.
-        channels: output channels of the ConvTranspose in one group.
-        axes: the spatial axes.
-    """
+    """A ConvTranspose as a Conv, whose output channels are (group, phases by axis, channel of a group)."""
 
     groups: int
-    channels: int
-    axes: tuple[SubPixelAxis, ...]
+    channels: int  # output channels of the ConvTranspose in one group
+    axes: tuple[SubPixelAxis, ...]  # the spatial ones
 
     @property
     def strides(self) -> tuple[int, ...]:
@@ -107,10 +93,7 @@ class SubPixel:
         return any(any(axis.crop) for axis in self.axes)
 
     def weight(self, weight: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
-        """Return the Conv's weight [groups * phases * channels, inputs of a group, *kernel].
-
-        The argument is the weight of the ConvTranspose, [inputs, channels, *its kernel].
-        """
+        """Return the Conv's weight [groups * phases * channels, inputs of a group, *kernel]."""
         zeros = [(0, 0), (0, 0), *(axis.zeros for axis in self.axes)]
         split = [size for axis in self.axes for size in (axis.taps, axis.stride)]
         padded = np.pad(weight, zeros).reshape(self.groups, -1, self.channels, *split)
@@ -126,10 +109,7 @@ class SubPixel:
 
 
 def sub_pixel_of(node: ir.Node | Node, weight_shape: tuple[int, ...]) -> SubPixel:
-    """Return how a ConvTranspose is written as a Conv; `sub_pixel_refusal` must return "" for it.
-
-    The weight shape is [inputs, channels of a group, *kernel].
-    """
+    """Return how a ConvTranspose with a weight [inputs, channels of a group, *kernel] becomes a Conv."""
     kernel = weight_shape[2:]
     count, attributes = len(kernel), node.attributes
     strides = attributes.get_ints("strides", (1,) * count)
@@ -142,10 +122,7 @@ def sub_pixel_of(node: ir.Node | Node, weight_shape: tuple[int, ...]) -> SubPixe
 
 
 def sub_pixel_refusal(node: Node, regards_time: bool) -> str:
-    """Return why a ConvTranspose is not written as a Conv of its phases, or "" if it can be.
-
-    If `regards_time`, a Conv with many more products is a reason.
-    """
+    """Return why a ConvTranspose is not written as a Conv of its phases, or "" if it can be."""
     weight = node.constant(1)
     if weight is None:
         return ""  # refused by the operator's own entry

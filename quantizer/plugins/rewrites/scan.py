@@ -41,10 +41,7 @@ GATES_AXIS = 1
 
 @dataclass(frozen=True, eq=False)
 class _Product:
-    """A weight [inputs, columns] that multiplies values, and a bias (columns,) that is added to the products.
-
-    Its parameters have a scale for each column, or one.
-    """
+    """A weight [inputs, columns] that multiplies values, and a bias (columns,) of the products."""
 
     weight: Array
     params: QuantParams
@@ -66,25 +63,15 @@ class _Product:
 
 @dataclass(frozen=True, eq=False)
 class _Cell:
-    """A recurrent node as products.
+    """A recurrent node as products."""
 
-    Attributes:
-        hidden: elements of the state.
-        read: the product with the input, the columns of all directions side by side.
-        returned: the product with the state, of each direction.
-        is_reverse: whether each direction starts at the last step.
-        functions: of the gates (GRU), and of the new state.
-        clip: bound of the inputs of these; 0 for none.
-        reset_after: `linear_before_reset` of a GRU: the reset gate multiplies the product with the state.
-    """
-
-    hidden: int
-    read: _Product
-    returned: tuple[_Product, ...]
-    is_reverse: tuple[bool, ...]
-    functions: tuple[CellFunction, ...]
+    hidden: int  # elements of the state
+    read: _Product  # the product with the input, the columns of all directions side by side
+    returned: tuple[_Product, ...]  # the product with the state, of each direction
+    is_reverse: tuple[bool, ...]  # whether each direction starts at the last step
+    functions: tuple[CellFunction, ...]  # of the gates (GRU), and of the new state
     clip: float
-    reset_after: bool
+    reset_after: bool  # `linear_before_reset` of a GRU: the reset gate multiplies the product
 
     @property
     def directions(self) -> int:
@@ -397,11 +384,7 @@ def _scan(
 
 
 def _step(written: _Written, cell: _Cell, state: ir.Value, read: Sequence[ir.Value]) -> ir.Value:
-    """Add one step; return the state after it, [directions, batch, hidden].
-
-    `read` are parts of the product with the input, `_Cell.parts`; if sequences differ in length, also whether
-    each has this step.
-    """
+    """Add one step that reads parts of the input product; return the state [directions, batch, hidden]."""
     hidden = cell.hidden
     if not cell.has_gates:
         sums = written.elementwise("Add", read[0], _returned(written, cell, state, 0, hidden))

@@ -22,8 +22,7 @@ AXES_OF_MAXIMUM = 18
 """The first opset in which ReduceMax reads its axes as a tensor."""
 
 MAX_EXPONENT = 60.0
-"""What the exponents of a Softmax without its largest value are cut off at: exp(60) is 1.1e26, and of 1e12 of
-them float32 holds the sum."""
+"""At which exponents of a Softmax without its largest value are cut off: exp(60) is 1.1e26."""
 
 MAX_PROFILED_EXPONENT = MAX_EXPONENT / 2.0
 """Within this all values of a profile must be, so that no sample of its kind comes near `MAX_EXPONENT`."""
@@ -57,10 +56,7 @@ def softmax_works(first: tuple[str, ...], node: Node, sizes: Sizes) -> tuple[Wor
 
 
 def write_softmax(task: Task, *, largest: bool) -> bool:
-    """Write a float Softmax as exponentials over their sum; the operator becomes the division.
-
-    `largest` subtracts the largest value first; else all are clipped, so that no sum is infinite.
-    """
+    """Write a float Softmax as exponentials over their sum; the operator becomes the division."""
     node, emitter = task.node, task.emitter
     source, result, name = node.inputs[0], node.outputs[0], emitter.name(node.outputs[0])
     assert source is not None

@@ -128,10 +128,7 @@ def write_convolution(written: Replacement) -> None:
 
 
 def _phases_beside_sizes(form: SubPixel) -> tuple[list[int], list[int]]:
-    """Return the split of the Conv's channels, and the permutation that puts each phase behind its axis.
-
-    Runs of elements that are moved together are as long as possible.
-    """
+    """Return the split of the Conv's channels, and the permutation that puts each phase behind its axis."""
     count = len(form.axes)
     if form.groups > 1:
         split = [form.groups, *form.strides, form.channels]

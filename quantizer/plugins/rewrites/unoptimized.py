@@ -35,11 +35,7 @@ def is_fused(node: Node, graph: Graph, parameters: Parameters) -> bool:
 
 
 def _is_bias(node: Node, graph: Graph, parameters: Parameters) -> bool:
-    """Whether an Add is the bias of a quantized MatMul, so that a float Gemm can replace both.
-
-    Their shapes must be known, at the latest when the model is loaded. The bias need not be a constant: in an
-    unrolled LSTM it is the other product of a gate.
-    """
+    """Whether an Add is the bias of a quantized MatMul, so that a float Gemm can replace both."""
     for name in node.inputs:
         product = graph.producer(name)
         if product is None or product.facts.kernel is not KernelSizes.MATRIX_STACK:
