@@ -27,7 +27,7 @@ from ..profiles.base.other_words import answer_to
 from ..quantizer.api.options import PRECISION_NAMES, Judge, precision_named, settings_of, settings_with
 from ..quantizer.evaluation.options import EvaluationOptions, Gate
 from ..quantizer.targets.config import QuantConfig
-from .console import REPORTER, current_run, echo, tell_findings
+from .console import REPORTER, current_run, echo
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -648,10 +648,7 @@ setting_options = option_list(
 
 
 def take_recipe(options: dict[str, Any]) -> Recipe | None:
-    """Remove the options of `setting_options` from `options`, and return their recipe; None for none.
-
-    With --verbose, settings that qprof filled in are notes on stderr.
-    """
+    """Remove the options of `setting_options` from `options`, and return their recipe; None for none."""
     names = ("precision", "config", "lines", *options_of(QuantConfig))
     words = given_options({name: options.pop(name) for name in names if name in options})
     if not words:
@@ -672,7 +669,4 @@ def take_recipe(options: dict[str, Any]) -> Recipe | None:
         raise ConfigError(
             "--target and --config: they exclude each other; a configuration file names its target"
         )
-    recipe = load_recipe(config_file or settings.pop("target", None), settings, runtime)
-    if current_run().verbose:
-        tell_findings(recipe.filled_in)
-    return recipe
+    return load_recipe(config_file or settings.pop("target", None), settings, runtime)

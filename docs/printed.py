@@ -26,7 +26,7 @@ from qprof_onnx import target_names
 from qprof_onnx.cli import schemas
 from qprof_onnx.cli.main import COMMANDS, main
 from qprof_onnx.cli.needs import OPTIONS, SETTINGS
-from qprof_onnx.profiles.base.findings import Code, Severity
+from qprof_onnx.profiles.base.findings import table as table_of_findings
 from qprof_onnx.quantizer.api.options import PRECISIONS
 from qprof_onnx.quantizer.evaluation.gates import GATES
 from qprof_onnx.quantizer.evaluation.metrics.table import KINDS
@@ -335,10 +335,13 @@ def _cell(text: object) -> str:
 
 def findings() -> str:
     """Return the tables of severities and of the codes of findings."""
-    parts = [table(("severity", "meaning"), [(f"`{one}`", one.meaning) for one in Severity])]
-    for severity in Severity:
-        if rows := [(f"`{code}`", code.meaning) for code in Code if code.severity is severity]:
-            parts += [f"## {severity.capitalize()}s", table(("code", "meaning"), rows)]
+    entries = table_of_findings()
+    parts = [
+        table(("severity", "meaning"), [(f"`{one}`", entry["meaning"]) for one, entry in entries.items()])
+    ]
+    for severity, entry in entries.items():
+        rows = [(f"`{code}`", meaning) for code, meaning in entry["codes"].items()]
+        parts += [f"## {severity.capitalize()}s", table(("code", "meaning"), rows)]
     return "\n\n".join(parts)
 
 

@@ -77,18 +77,7 @@ def data_findings(profile: Profile) -> tuple[Finding, ...]:
                 f"{100 * share:.2g} %"
             )
             figures = {"samples": more_samples, "growth": share}
-            findings.append(Finding(Code.GROWING, sentence, "", figures, "add samples"))
-        single = [widening(name, tensor.extremes) for name, tensor in profile.items()]
-        wide = [one for one in single if one is not None and one.share >= ONE_SAMPLE_WIDENING]
-        worst = max(wide, key=lambda one: one.share, default=None)
-        if worst is not None and worst.sample not in {outlier.sample for outlier in unusual}:
-            own = sum(one.digest == worst.digest for one in wide)
-            several = f"the ranges of {own} tensors much, " if own > 1 else ""
-            others = len(wide) - own
-            also = f"; {others} more are widened by other single samples" if others else ""
-            sentence = f"sample {worst.sample} alone widens {several}{worst.text}{also}"
-            figures = {"tensors": own, "widening": worst.share, "others": others}
-            findings.append(Finding(Code.ONE_SAMPLE, sentence, worst.sample, figures, "add samples"))
+            findings.append(Finding(Code.FEW_SAMPLES, sentence, "", figures, "add samples"))
     for outlier in unusual:
         figures = {"limits": outlier.ends, "of": outlier.of}
         findings.append(

@@ -208,7 +208,7 @@ def _nodes_elsewhere(session: ort.InferenceSession, name: str) -> Finding | None
         return None
     most = ", ".join(sorted(others, key=lambda op_type: (-others[op_type], op_type))[:5])
     sentence = f"{name}: {others.total()} of {len(nodes)} nodes run on the CPU ({most})"
-    return Finding(Code.OTHER_PROVIDER, sentence, name, {"nodes": others.total(), "of": len(nodes)})
+    return Finding(Code.RUNS_ELSEWHERE, sentence, name, {"nodes": others.total(), "of": len(nodes)})
 
 
 def profiled_by(provider: str) -> str:

@@ -9,8 +9,6 @@ from itertools import islice
 import numpy as np
 
 from ..base.errors import DataError
-from ..base.findings import Code, Finding
-from ..base.tool import note
 from .values import InputSpec, Sample, Samples
 
 
@@ -39,34 +37,25 @@ def in_batches(samples: Samples, inputs: Sequence[InputSpec]) -> Samples:
     if size == 1:
         return samples
 
-    def left_out(rows: int) -> tuple[Finding, ...]:
-        """Return the note about rows that fill no batch; refuse fewer rows than one batch."""
+    def check(rows: int) -> None:
         if rows < size:
             raise DataError(
                 f"{samples.source}: has {rows} rows, and the model takes {size} at a time; give at least "
                 f"{size}, or export the model with a free batch"
             )
-        if not rows % size:
-            return ()
-        sentence = (
-            f"{samples.source}: the last {rows % size} of {rows} rows fill no batch of {size}, the model's, "
-            "and are left out"
-        )
-        figures = {"left_out": rows % size, "rows": rows, "batch": size}
-        return (Finding(Code.ROWS_LEFT_OUT, sentence, samples.source, figures),)
 
     def every_batch() -> Iterator[Sample]:
         rows, count = iter(samples), 0
         while len(batch := list(islice(rows, size))) == size:
             count += size
             yield _stacked(batch)
-        for finding in left_out(count + len(batch)):
-            note(finding)
+        check(count + len(batch))
 
     if samples.total is None:
         return replace(samples, iterate=lambda part: islice(every_batch(), part.start, part.stop, part.step))
 
-    findings, total = left_out(samples.total), samples.total // size
+    check(samples.total)
+    total = samples.total // size
 
     def iterate(part: slice) -> Iterator[Sample]:
         numbers = range(total)[part]
@@ -77,7 +66,7 @@ def in_batches(samples: Samples, inputs: Sequence[InputSpec]) -> Samples:
         for number in numbers:
             yield _stacked(list(samples.iterate(slice(number * size, (number + 1) * size))))
 
-    return replace(samples, total=total, iterate=iterate, findings=(*samples.findings, *findings))
+    return replace(samples, total=total, iterate=iterate)
 
 
 def _stacked(rows: Sequence[Sample]) -> Sample:

@@ -19,7 +19,6 @@ from msgspec import Meta
 from ..base.errors import ConfigError, DataError
 from ..base.extras import library
 from ..base.findings import Code, Finding
-from ..base.tool import note
 from .batches import in_batches, of_one_row
 from .constants import exact_array
 from .picture_files import image_and_other_files, image_files, small_picture
@@ -297,7 +296,6 @@ class ImageEncoder:
     color: str
     dtype: np.dtype[Any]
     constants: Mapping[str, npt.NDArray[Any]]
-    _transparency_noted: bool = False
 
     @property
     def has_batch(self) -> bool:
@@ -307,14 +305,6 @@ class ImageEncoder:
     def arrays(self, file: IO[bytes], where: str) -> dict[str, npt.NDArray[Any]]:
         """Return the arrays of the sample of one picture; DataError if it is broken or deeper than 8 bits."""
         recipe, image = self.recipe, _loaded(file, where)
-        drops_alpha = recipe.background is None and self.color != "rgba"
-        if drops_alpha and not self._transparency_noted and _is_transparent(image):
-            self._transparency_noted = True
-            sentence = (
-                f"{where}: is transparent in places, and its hidden colours are shown, as of others like it"
-            )
-            remedy = "write background: 255 into a recipe to have such pictures on white"
-            note(Finding(Code.TRANSPARENT_PICTURE, sentence, where, remedy=remedy))
         try:
             fitting = _fitted(_upright(image, self.color, recipe.background), recipe, self.size)
         except (
@@ -541,7 +531,6 @@ def _loaded(file: IO[bytes], where: str) -> Image:
             warnings.simplefilter("ignore", PillowImage.DecompressionBombWarning)
             opened = PillowImage.open(file)
         with opened as image:
-            pages = getattr(image, "n_frames", 1) if image.format != "MPO" else 1  # a photo and its preview
             image.load()
     except OSError as error:
         reason = error.strerror or str(error)
@@ -559,9 +548,6 @@ def _loaded(file: IO[bytes], where: str) -> Image:
             f"{where}: has more than 8 bits for a channel ({image.mode}), which would be cut; save it with 8 "
             "bits, or give samples as FILE.py:FUNCTION"
         )
-    if pages > 1:
-        sentence = f"{where}: has {pages} pages or frames, of which the first is taken"
-        note(Finding(Code.SEVERAL_PAGES, sentence, where, {"pages": pages}, "save others as files"))
     return image
 
 

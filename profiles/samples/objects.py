@@ -306,7 +306,7 @@ def item_arrays(
         others = [f"'{name}'" for name in arrays if name not in names]
         if others:
             sentence = f"{source}: {', '.join(others)} of the samples: no input of the model, left out"
-            findings.append(Finding(Code.ARRAYS_LEFT_OUT, sentence, source, {"arrays": len(others)}))
+            findings.append(Finding(Code.READING_ASSUMED, sentence, source, {"arrays": len(others)}))
         arrays = {name: arrays[name] for name in names}
         for spec in specs:
             array = arrays[spec.name]

@@ -367,9 +367,9 @@ def open_samples(
             note(finding)
         if limit is None:
             return samples
-        return samples.chosen(drawn_steps(steps, limit, notes=notes), drawn=True)
+        return samples.chosen(drawn_steps(steps, limit), drawn=True)
     samples = open_source(files.source, specs, preprocessing)
-    read = samples if limit is None else samples.drawn(limit, notes=notes)
+    read = samples if limit is None else samples.drawn(limit)
     for finding in samples.findings if notes else ():
         note(finding)
     folder = read.source if os.path.isdir(read.source) else ""

@@ -20,9 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..base.errors import ConfigError, DataError, nearest
-from ..base.findings import Code, Finding
 from ..base.json_values import settings_beside
-from ..base.tool import note
 from .batches import fixed_batch
 from .constants import constant_arrays
 from .preprocessing import Preprocessing
@@ -369,7 +367,7 @@ MIN_SEQUENCES = 8
 and a state shows only after some."""
 
 
-def drawn_steps(steps: Samples, limit: int, *, notes: bool) -> tuple[int, ...]:
+def drawn_steps(steps: Samples, limit: int) -> tuple[int, ...]:
     """Return the positions of `limit` steps, ascending, from sequences that are spread over all of them.
 
     Each sequence gives as many as the others, or all that it has: of a text from its first step on, of others
@@ -394,8 +392,4 @@ def drawn_steps(steps: Samples, limit: int, *, notes: bool) -> tuple[int, ...]:
         share = min(lengths[at], (limit - len(positions)) // (len(sequences) - number))
         skipped = 0 if is_text else (lengths[at] - share) * sequences.index(at) // max(len(sequences) - 1, 1)
         positions += range(starts[at] + skipped, starts[at] + skipped + share)
-    if notes:
-        drawn = f"{limit} of {total} steps, of {len(sequences)} of {len(starts)} sequences"
-        figures = {"steps": limit, "of": total, "sequences": len(sequences)}
-        note(Finding(Code.SAMPLES_DRAWN, f"{steps.source}: {drawn}", steps.source, figures))
     return tuple(sorted(positions))

@@ -11,7 +11,6 @@ import io
 import os
 import re
 import zlib
-from collections import Counter
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -21,8 +20,6 @@ from urllib.parse import unquote, urlsplit
 
 from ..base.errors import DataError, NaturalKey, natural_key
 from ..base.extras import OptionalModule
-from ..base.findings import Code, Finding
-from ..base.tool import note
 
 ADVICE = "check the path and its permissions"
 
@@ -192,14 +189,8 @@ def data_files(source: str, suffixes: Collection[str] = (), *, deep: bool = Fals
     """
     if is_file(source):
         return (data_file(source),)
-    passed = list[str]()
-    names = (
-        name for name in _shown_names(source, deep, passed) if not suffixes or suffix_of(name) in suffixes
-    )
-    files = tuple(joined(source, name) for name in sorted(names, key=_order))
-    if not is_url(source):
-        _note_links(source, passed, files)
-    return files
+    names = (name for name in _shown_names(source, deep) if not suffixes or suffix_of(name) in suffixes)
+    return tuple(joined(source, name) for name in sorted(names, key=_order))
 
 
 def _order(name: str) -> list[tuple[int, NaturalKey]]:
@@ -225,16 +216,16 @@ def holds(source: str, suffixes: Collection[str], *, deep: bool = False) -> bool
     return any(suffix_of(name) in suffixes for name in _shown_names(source, deep))
 
 
-def _shown_names(source: str, deep: bool, passed: list[str] | None = None) -> Iterator[str]:
+def _shown_names(source: str, deep: bool) -> Iterator[str]:
     """Yield the names of the files of a folder, and of the folders in it, that are not hidden."""
     if is_url(source):
         names = REMOTE.load(shown_url(source)).names_in(source, deep)
     else:
-        names = _local_names(local_path(source), deep, passed)
+        names = _local_names(local_path(source), deep)
     return (name for name in names if not any(part.startswith(".") for part in name.split("/")))
 
 
-def _local_names(folder: str, deep: bool, passed: list[str] | None = None) -> Iterator[str]:
+def _local_names(folder: str, deep: bool) -> Iterator[str]:
     """Yield the names of files in a folder; with `deep`, of its folders too, each read once."""
     if not os.path.isdir(folder):
         problem = "is neither file nor folder" if os.path.lexists(folder) else "no such file or folder"
@@ -248,8 +239,6 @@ def _local_names(folder: str, deep: bool, passed: list[str] | None = None) -> It
         with _readable(path):
             status = os.stat(path)
             if (status.st_dev, status.st_ino) in seen:
-                if passed is not None:
-                    passed.append(within)
                 continue
             seen.add((status.st_dev, status.st_ino))
             with os.scandir(path) as scanned:
@@ -267,27 +256,6 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
         return entry.is_dir()
     except OSError:  # a link to itself: a file that cannot be read
         return False
-
-
-MAX_NAMED_LINKS = 3
-"""Links that a note names."""
-
-
-def _note_links(source: str, passed: list[str], files: tuple[DataFile, ...]) -> None:
-    """Note folders that were read under another name, and files that are read under several."""
-    where = shown_location(source)
-    if passed:
-        passed.sort(key=_order)
-        more = f" and {len(passed) - MAX_NAMED_LINKS} more" if len(passed) > MAX_NAMED_LINKS else ""
-        named = ", ".join(f"'{name}'" for name in passed[:MAX_NAMED_LINKS])
-        sentence = f"{where}: {named}{more}: links to folders that are read already; passed over"
-        note(Finding(Code.LINKS_PASSED_OVER, sentence, where, {"links": len(passed)}))
-    if any(os.path.islink(file.location) for file in files):
-        counts = Counter(os.path.realpath(file.location) for file in files)
-        twice = sum(count - 1 for count in counts.values())
-        if twice:
-            sentence = f"{where}: {twice} of {len(files)} files are links to others of them; each name counts"
-            note(Finding(Code.LINKED_FILES, sentence, where, {"links": twice, "files": len(files)}))
 
 
 @contextmanager

@@ -13,8 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..base.errors import DataError, nearest
-from ..base.findings import Code, Finding
-from ..base.tool import note
+from ..base.findings import Finding
 
 
 class ArrayHeader(NamedTuple):
@@ -156,7 +155,7 @@ class Samples:
 
         return replace(self, total=len(positions), iterate=iterate, pick=None)
 
-    def drawn(self, limit: int, *, notes: bool = True) -> Samples:
+    def drawn(self, limit: int) -> Samples:
         """Return `limit` of the samples, spread over all; from a stream, whose end is unknown, the first.
 
         One sample is drawn from each of `limit` equal parts by its place: data often lies in order.
@@ -164,10 +163,6 @@ class Samples:
         total = self.total
         if total is None or total <= limit:
             return self.part(0, limit)
-        if notes:
-            sentence = f"{self.source}: {limit} of {total} samples, spread over all of them"
-            figures = {"samples": limit, "of": total}
-            note(Finding(Code.SAMPLES_DRAWN, sentence, self.source, figures))
         return self.chosen(drawn_positions(total, limit), drawn=True)
 
 

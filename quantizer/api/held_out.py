@@ -199,7 +199,7 @@ def with_profiled_part(evaluation: Evaluation, was_profiled: Callable[[DataId], 
         rest = "; the others are those that quantize held out" if part != "all" else ""
         remedy = "give others as --data" if part == "all" else "--held-out judges on the others"
         figures = {"profiled": len(profiled), "samples": len(rows)}
-        warning = Finding(Code.PROFILED_SAMPLES, sentence + rest, "", figures, remedy)
+        warning = Finding(Code.SEEN_SAMPLES, sentence + rest, "", figures, remedy)
         return replace(evaluation, findings=gravest_first([*evaluation.findings, warning]))
     return evaluation
 

@@ -153,8 +153,6 @@ def profile_model(
         )
     hidden = hidden_tensors(prepared.model)
     tell = note or (lambda _: None)
-    for name, reason in hidden.items():
-        tell(Finding(Code.UNPROFILED_TENSOR, f"tensor '{name}' is not profiled: {reason}", name))
     settings = settings_for(prepared.graph, settings, hidden)
     network, identity = prepared.model, prepared.identity
     keep = 0 if is_random(source_name(data)) else settings.keep_samples

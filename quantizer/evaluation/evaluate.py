@@ -506,7 +506,7 @@ def evaluate(
     quantized_values: Inputs = {}
     own: Inputs = {}
     before: Sample | None = None
-    sequences = steps_with_own_state = 0
+    sequences = 0
     token_sums = TokenSums()
     timed_steps: dict[str, list[TimedStep]] = {"prompt": [], "answer": []}
     for samples, sample in enumerate(source, 1):
@@ -516,7 +516,7 @@ def evaluate(
             sequences += 1
         elif source.state:
             own_state = {n: next_state(quantized_values[o], own.get(n)) for n, o in source.state.items()}
-            arrays, steps_with_own_state = {**arrays, **own_state}, steps_with_own_state + 1
+            arrays = {**arrays, **own_state}
         own = {name: arrays[name] for name in source.state}
         quantized_values, before = pair.run_quantized(arrays, sample.name), sample
         if source.state and (sample.next_tokens is not None or token_sums.text):
@@ -638,15 +638,6 @@ def evaluate(
         *(() if metric is None else metric.assumed),
         *uncompared,
     ]
-    if source.state:
-        name, state_output = next(iter(source.state.items()))
-        more = f" and {len(source.state) - 1} more" if len(source.state) > 1 else ""
-        sentence = (
-            f"{sequences} sequence{'s'[: sequences != 1]}: each model was fed its own state, "
-            f"'{state_output}' as '{name}'{more}, in {steps_with_own_state} steps after the first"
-        )
-        figures = {"sequences": sequences, "steps": steps_with_own_state}
-        findings.append(Finding(Code.OWN_STATE, sentence, name, figures))
     return Evaluation(
         float_model=floats.name,
         quantized_model=quantized.name,

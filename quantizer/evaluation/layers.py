@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,7 +19,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from ...profiles.base.errors import DataError, ModelError, PlanError
-from ...profiles.base.findings import Code, Finding, gravest_first, listed
+from ...profiles.base.findings import Finding, gravest_first, listed
 from ...profiles.base.output_files import temporary_folder
 from ...profiles.base.presentation import Presentation, Presented, Table, decibels
 from ...profiles.base.tool import Progress
@@ -187,11 +187,8 @@ def compare_layers(
     findings = [*doubts(float_file, quantized_file), *other_graph(float_file, quantized_file)]
     nodes: Mapping[str, NodePlan] = {}
     if plan is None:
-        try:
+        with suppress(PlanError):  # tensors that are equalized there are left out
             prepared = apply_equalization(prepared, read_equalization(quantized), quantized_file.name)
-        except PlanError as error:
-            sentence = f"{error}: tensors that are equalized there are left out"
-            findings.append(Finding(Code.EQUALIZED_LEFT_OUT, sentence))
     else:
         loaded = read_plan(plan)
         prepared = with_shapes(prepared, loaded.adjustments.shapes)
@@ -241,9 +238,6 @@ def compare_layers(
             own_state = {name: next_state(one[0], taken.get(name)) for name, one in given}
             if progress is not None:
                 progress(samples, source.total)
-    if source.state:
-        sentence = "each model was fed its own state from step to step"
-        findings.append(Finding(Code.OWN_STATE, sentence, next(iter(source.state))))
     if not samples:
         raise DataError(f"{source.source}: no samples; there is nothing to compare on")
     estimates = tuple[EstimateCheck, ...]()

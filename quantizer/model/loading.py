@@ -22,7 +22,7 @@ import onnx_ir as ir
 import onnxruntime as ort
 
 from ...profiles.base.errors import ModelError
-from ...profiles.base.findings import Code, Finding
+from ...profiles.base.findings import Finding
 from ...profiles.base.output_files import temporary_folder
 from ...profiles.runtime.external_weights import save_with_weights
 from ...profiles.runtime.providers import (
@@ -48,7 +48,7 @@ class LoadedModel:
     """A model as read."""
 
     model: ir.Model  # nodes in topological order; weights in external files are mapped on demand
-    findings: tuple[Finding, ...]  # what was mended, or inferred
+    findings: tuple[Finding, ...]  # what was mended
 
 
 def read_model(path: str | os.PathLike[str]) -> LoadedModel:
@@ -61,7 +61,7 @@ def read_model(path: str | os.PathLike[str]) -> LoadedModel:
     mended = mend(proto)
     model = converted(proto, path)
     set_title(model, path)
-    findings = [*mended, *_sorted(model, path)]
+    _sort(model, path)
     _attach(model, path)
     _detach(model)
     # Of a large model the checker would read the weights once more, whose amounts were checked.
@@ -70,9 +70,9 @@ def read_model(path: str | os.PathLike[str]) -> LoadedModel:
     del proto
     runtime_outputs = cache(partial(_runtime_outputs, path))  # onnxruntime is asked once, where it has to be
     if objection:
-        findings += _check(model, path, runtime_outputs)
+        _check(model, path, runtime_outputs)
     _type_outputs(model, path, runtime_outputs)
-    return LoadedModel(model, tuple(findings))
+    return LoadedModel(model, mended)
 
 
 def converted(proto: onnx.ModelProto, path: str | os.PathLike[str]) -> ir.Model:
@@ -87,18 +87,14 @@ def converted(proto: onnx.ModelProto, path: str | os.PathLike[str]) -> ir.Model:
         raise ModelError(f"{path}: cannot be read as a graph: {_sentence(cause)}; export it again") from None
 
 
-def _sorted(model: ir.Model, path: str | os.PathLike[str]) -> list[Finding]:
+def _sort(model: ir.Model, path: str | os.PathLike[str]) -> None:
     """Put the nodes in topological order; onnxruntime takes them in any."""
-    before = list(model.graph.all_nodes())
     try:
         model.graph.sort()
         for function in model.functions.values():
             function.sort()
     except ValueError:
         raise ModelError(f"{path}: not a valid ONNX model: its nodes form a cycle; export it again") from None
-    is_sorted = before == list(model.graph.all_nodes())
-    sentence = "the nodes were not in topological order; they are now"
-    return [] if is_sorted else [Finding(Code.MODEL_MENDED, sentence)]
 
 
 RuntimeOutputs = Callable[[], Mapping[str, ir.Value] | str]
@@ -134,24 +130,11 @@ def _runtime_outputs(path: str | os.PathLike[str]) -> Mapping[str, ir.Value] | s
     }
 
 
-def _check(model: ir.Model, path: str | os.PathLike[str], runtime_outputs: RuntimeOutputs) -> list[Finding]:
-    """Ask the ONNX checker about a mended model, and onnxruntime where it objects; return findings."""
-    objection, findings = _objection(_bare(model)), list[Finding]()
-    inputs, outputs = model.graph.inputs, model.graph.outputs
-    untyped = [f"'{value.name}'" for value in outputs if value.type is None or value.shape is None]
-    if untyped:
-        sentence = f"outputs without type or shape, which are inferred: {', '.join(untyped)}"
-        findings.append(Finding(Code.TYPES_INFERRED, sentence, figures={"outputs": len(untyped)}))
-    shapeless = [f"'{value.name}'" for value in inputs if value.shape is None and value.type is not None]
-    if shapeless:
-        sentence = f"inputs without shape, of which samples decide: {', '.join(shapeless)}"
-        findings.append(Finding(Code.TYPES_INFERRED, sentence, figures={"inputs": len(shapeless)}))
+def _check(model: ir.Model, path: str | os.PathLike[str], runtime_outputs: RuntimeOutputs) -> None:
+    """Ask the ONNX checker about a mended model, and onnxruntime where it objects."""
+    objection = _objection(_bare(model))
     if objection and isinstance(runtime_outputs(), str):
         raise ModelError(f"{path}: not a valid ONNX model: {objection}; export it again")
-    if objection:
-        sentence = f"the ONNX checker refuses the model and onnxruntime loads it: {objection}"
-        findings.append(Finding(Code.CHECKER_REFUSES, sentence))
-    return findings
 
 
 def _without_values(proto: onnx.ModelProto) -> onnx.ModelProto:

@@ -67,7 +67,7 @@ from msgspec import Meta
 from ...profiles.base.arguments import checks_arguments
 from ...profiles.base.conversion import Count, Decoders, keys_at, read_record, read_value
 from ...profiles.base.errors import MalformedError, PlanError, not_one_of
-from ...profiles.base.findings import Finding
+from ...profiles.base.findings import Code, Finding
 from ...profiles.base.output_files import FileBatch, read_text, write_atomically
 from ...profiles.base.strict_yaml import block, entry, flow_text, parse_file, text
 from ...profiles.records.store import model_fields
@@ -313,8 +313,15 @@ class EqualizationFields:
     log2_scales: str | int
 
 
+def _is_of_another_version(finding: object) -> bool:
+    code = finding.get("code") if isinstance(finding, dict) else None
+    return isinstance(code, str) and code not in {*Code}
+
+
 def _plan(document: Mapping[str, object]) -> QuantPlan:
     given = {key: value for key, value in document.items() if key != "format" and value is not None}
+    if isinstance(told := given.get("findings"), list):
+        given["findings"] = [one for one in told if not _is_of_another_version(one)]
     plan = read_record(given, QuantPlan, decoders=_READ)
     if not plan.origin:
         return plan

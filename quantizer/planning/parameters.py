@@ -38,7 +38,6 @@ class Parameters:
     activations: Mapping[str, QuantParams]  # that a quantized node reads or makes, in graph order
     tensors: Mapping[str, QuantParams]  # stored quantized: activations in graph order, then constants
     inputs: Mapping[str, InputParams]  # by node, where it reads others than its tensor is stored in
-    retyped: int  # how many tensors are stored unsigned for the target's sake
 
     def touches_16_bits(self, node: Node, choice: Choice) -> bool:
         """Whether a quantized node reads or makes activations with more than 8 bits."""
@@ -80,8 +79,7 @@ def choose_parameters(
     if not facts.target.unsigned_activations:
         is_signed = TYPES[facts.config.activation_type].signed
         signed = _misread_joins(facts, choices, "unsigned") if is_signed else set()
-    retyped = len(signed & tensors.keys())
-    return Parameters(activations, tensors, inputs, retyped)
+    return Parameters(activations, tensors, inputs)
 
 
 def _stored(facts: PlanningFacts, params: QuantParams) -> QuantParams:

@@ -45,7 +45,7 @@ from ..adjustments.equalization import (
 )
 from ..adjustments.gptaq import find_asymmetric_roundings
 from ..adjustments.gptq import find_roundings, rebased
-from ..adjustments.rounded_weights import quantized_weights, round_weights
+from ..adjustments.rounded_weights import round_weights
 from ..adjustments.second_moments import collect_moments
 from ..costs.float_regions import is_unprofitable, predicted_time, saves_too_little, with_prices
 from ..costs.predicted import CostModel
@@ -302,21 +302,14 @@ def _with_scales(
     """Return the model with further equalization scales, not planned anew yet, and its added float nodes."""
     facts = planned.source_facts
     model = apply_equalization(planned.model, scales)
-    inserted = inserted_nodes(planned.model, model)
-    of = f"{len(scales)} activation{'s'[: len(scales) != 1]}"
-    added = f" ({len(inserted)} added multiplication{'s'[: len(inserted) != 1]})" if inserted else ""
-    sentence = f"the channels of {of} are balanced to lose less{added}"
-    figures = {"activations": len(scales), "added": len(inserted)}
-    balanced = Finding(Code.CHANNELS_BALANCED, sentence, figures=figures)
     profile = equalized_profile(facts.graph, facts.profile, scales, facts.channel_densities)
     scaled_facts = of_adjusted(facts, index(model), profile)
-    scaled_facts = replace(scaled_facts, findings=(*facts.findings, balanced))
     adjustments = planned.plan.adjustments
     adjustments = replace(adjustments, equalization={**adjustments.equalization, **scales})
     plan = replace(planned.plan, adjustments=adjustments)
     graph, costs = scaled_facts.graph, scaled_facts.cost_model
     scaled = PlannedModel(plan, model, graph, scaled_facts, planned.known, costs)
-    return scaled, dict.fromkeys(inserted, because(ReasonCode.EQUALIZATION_MUL))
+    return scaled, dict.fromkeys(inserted_nodes(planned.model, model), because(ReasonCode.EQUALIZATION_MUL))
 
 
 def _plan_of_adjusted(adjusted: PlannedModel, floats: FloatReasons) -> QuantPlan:
@@ -461,14 +454,9 @@ def rounded_with_samples(
     else:
         moments = partial(collect_moments, planned.model, samples=samples, progress=progress)
         offsets = find_roundings(graph, plan, plan.adjustments.biases, moments, kept)
-    weights = sum(1 for _ in quantized_weights(graph, plan))
     planned = replace(planned, plan=replace(plan, adjustments=replace(plan.adjustments, roundings=offsets)))
     if plan.adjustments.biases:
         planned = bias_corrected(planned)
-    rounded = len(planned.plan.adjustments.roundings)
-    sentence = f"{rounded} of {weights} quantized weights are rounded with samples, not to the nearest"
-    figures = {"rounded": rounded, "weights": weights}
-    planned = planned.with_findings([Finding(Code.WEIGHTS_ROUNDED, sentence, figures=figures)])
     verify_plan(planned.plan, planned.source_facts.graph, facts.identity)
     return planned
 

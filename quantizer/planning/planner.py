@@ -182,14 +182,6 @@ def _decision(facts: PlanningFacts, known: Known, *, start_everywhere: bool) -> 
             "conversions"
         )
         findings.append(Finding(Code.NO_16_BIT_KERNEL, sentence, target.name, {"activations": wide}))
-    if parameters.retyped:
-        one = "tensor is" if parameters.retyped == 1 else "tensors are"
-        sentence = (
-            f"{parameters.retyped} signed {one} stored as uint8 with the same scale, the zero point shifted "
-            "by 128: the runtime's kernels want that"
-        )
-        figures = {"tensors": parameters.retyped}
-        findings.append(Finding(Code.STORED_AS_UINT8, sentence, figures=figures))
     plan = QuantPlan(
         facts.identity,
         facts.recipe.config,

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import onnx
 import onnx_ir as ir
 from onnx_ir.passes.common import InlinePass
 
 from ...profiles.base.errors import ModelError
-from ...profiles.base.findings import Code, Finding
 from ..model.editing import ORIGIN, add_initializer, discard, free_name, is_captured, is_standard
 from ..model.graph import constant_of
 from .steps import each
@@ -30,48 +27,37 @@ MIN_IR_VERSION = 8
 """Least IR version of a prepared model: the one of opset 15, known to every runtime that knows opset 13."""
 
 
-def unlist_initializers(model: ir.Model) -> tuple[Finding, ...]:
+def unlist_initializers(model: ir.Model) -> None:
     """Remove initialisers from the graph inputs; onnx_ir's pass shifts the inputs of a Loop."""
     inputs = model.graph.inputs
     weights = [value for value in inputs if value.is_initializer() and value.const_value is not None]
-    if not weights:
-        return ()
     kept = [value for value in inputs if value not in weights]
     inputs.clear()
     inputs.extend(kept)
-    sentence = f"{len(weights)} initialisers were listed as graph inputs and are constants now"
-    return (Finding(Code.CONSTANTS_AS_INPUTS, sentence, figures={"initialisers": len(weights)}),)
 
 
-def raise_ir_version(model: ir.Model) -> tuple[Finding, ...]:
+def raise_ir_version(model: ir.Model) -> None:
     """Raise the IR version to `MIN_IR_VERSION`; give the default domain one name, ""."""
     imports = model.graph.opset_imports
     if "ai.onnx" in imports:
         version = imports.pop("ai.onnx")
         imports.setdefault("", version)
     imports.setdefault("", DEFAULT_OPSET)  # a model of other domains alone may leave it out
-    if model.ir_version >= MIN_IR_VERSION:
-        return ()
-    before, model.ir_version = model.ir_version, MIN_IR_VERSION
-    sentence = f"IR version raised from {before} to {MIN_IR_VERSION}"
-    figures = {"from": before, "to": MIN_IR_VERSION}
-    return (Finding(Code.IR_VERSION_RAISED, sentence, figures=figures),)
+    model.ir_version = max(model.ir_version, MIN_IR_VERSION)
 
 
-def inline_functions(model: ir.Model) -> tuple[Finding, ...]:
+def inline_functions(model: ir.Model) -> None:
     """Replace calls of functions by their nodes, `<call>/<inner>`; the results of a call keep their names."""
-    count = len(model.functions)
-    if not count:
-        return ()
+    if not model.functions:
+        return
     node_count = _inlined_node_count(model)
     if node_count > MAX_INLINED_NODES:
         raise ModelError(
             f"model-local functions: they stand for {node_count} nodes, more than {MAX_INLINED_NODES} at "
             "most; export the model without them"
         )
-    findings = dict.fromkeys(
-        finding for f in model.functions.values() for finding in _take_opset_of(model, f)
-    )
+    for function in model.functions.values():
+        _take_opset_of(model, function)
     functions = dict(model.functions)
 
     def calls() -> list[ir.Node]:
@@ -100,8 +86,6 @@ def inline_functions(model: ir.Model) -> tuple[Finding, ...]:
             f"model-local functions cannot be inlined: {cause}; export the model without them"
         ) from None
     model.functions.clear()
-    sentence = f"{count} model-local functions inlined"
-    return (*findings, Finding(Code.FUNCTIONS_INLINED, sentence, figures={"calls": count}))
 
 
 def _inlined_node_count(model: ir.Model) -> int:
@@ -130,25 +114,18 @@ def _inlined_node_count(model: ir.Model) -> int:
     return count_of(model.graph)
 
 
-def _take_opset_of(model: ir.Model, function: ir.Function) -> Iterator[Finding]:
-    """Give a function the opsets of the model, as onnxruntime does; yield a finding if operators differ."""
+def _take_opset_of(model: ir.Model, function: ir.Function) -> None:
+    """Give a function the opsets of the model, as onnxruntime does."""
     for domain, version in function.opset_imports.items():
         common = model.graph.opset_imports.setdefault(domain, version)
         for node in ir.traversal.RecursiveGraphIterator(function) if common != version else ():
-            if node.domain != domain or signature(node, version) == signature(node, common):
-                continue
-            if signature(node, common) is None:
+            changed = node.domain == domain and signature(node, version) != signature(node, common)
+            if changed and signature(node, common) is None:
                 raise ModelError(
                     f"node '{node.name}' ({node.op_type}) of function '{function.name}': is of opset "
                     f"{version}, and opset {common} of the model has no such operator; export it with one "
                     "opset"
                 )
-            sentence = (
-                f"function '{function.name}' is of opset {version}, and {node.op_type} is another in opset "
-                f"{common} of the model, which holds, as in onnxruntime"
-            )
-            figures = {"opset": version, "opset_of_model": common}
-            yield Finding(Code.FUNCTION_OPSET, sentence, function.name, figures)
         function.opset_imports[domain] = common
 
 

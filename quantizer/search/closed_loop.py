@@ -806,7 +806,7 @@ def _findings(best: _Checked, first: _Checked, ran: Sequence[_Checked], samples:
         sentence = (
             f"run on {samples}, less noise than estimated: more nodes are quantized ({worst.text}), {cost}"
         )
-        findings.append(Finding(Code.BOLDER_PLAN, sentence, worst.output))
+        findings.append(Finding(Code.NOISY_PLAN, sentence, worst.output))
     elif best is not first:
         worst = max(first.shifts, key=lambda shift: shift.excess)
         after = next((shift.text for shift in best.shifts if shift.output == worst.output), "as float")

@@ -765,7 +765,7 @@ def with_fixes(
         return verdict
     code = Code.NO_BETTER_PLAN
     if left:
-        sentence, code = f"no other settings were tried: {left}", Code.NO_FIX_TRIED
+        sentence, code = f"no other settings were tried: {left}", Code.NO_BETTER_PLAN
     else:
         sentence = "no other settings make another plan"
         if tried:

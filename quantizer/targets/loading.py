@@ -137,7 +137,7 @@ def load_recipe(
     with _malformed_in(OPTIONS):
         chosen = settings_from_mapping(chosen)
     given = {key: value for key, value in of_file.items() if key in (own.settings or {})} | chosen
-    config, filled_in = resolved({**of_file, "target": target.name, **chosen}, target, chosen)
+    config = resolved({**of_file, "target": target.name, **chosen}, target, chosen)
     try:
         check_config(config, target, OPTIONS if chosen else name, given)
     except ConfigError as problem:
@@ -156,7 +156,7 @@ def load_recipe(
     if is_file_of_costs(target.costs):
         beside = Path(name).parent if is_file and not (runtime or {}).get("costs") else Path()
         measured = read_table(beside / target.costs)
-    return Recipe(config, target, filled_in, measured, given=frozenset(given))
+    return Recipe(config, target, measured, given=frozenset(given))
 
 
 def options_of_config(config: QuantConfig, overruled: Collection[str] = ()) -> list[str]:
@@ -185,7 +185,7 @@ def _targets_that_keep(given: Mapping[str, Any]) -> Iterator[str]:
     """Yield the packaged targets that keep all of these settings."""
     for target in packaged_targets():
         settings = _packaged(target.name).settings or {}
-        config, _ = resolved({**settings, **given, "target": target.name}, target, given)
+        config = resolved({**settings, **given, "target": target.name}, target, given)
         with suppress(ConfigError):
             check_config(config, target, OPTIONS, given)
             yield target.name
@@ -305,47 +305,30 @@ def _target(file: ConfigFile) -> Target:
     return Target(file.target, file.description, file.sources, verified, **facts)
 
 
-def resolved(
-    settings: Mapping[str, Any], target: Target, chosen: Mapping[str, Any]
-) -> tuple[QuantConfig, tuple[Finding, ...]]:
-    """Return `settings` with those that follow filled in, but never `chosen` ones, and a finding on each."""
-    config, filled_in = QuantConfig(**settings), list[Finding]()
+def resolved(settings: Mapping[str, Any], target: Target, chosen: Mapping[str, Any]) -> QuantConfig:
+    """Return the settings with those that follow from others filled in.
+
+    `settings` are those of file and options; `chosen`, those of the options, are never replaced.
+    """
+    config = QuantConfig(**settings)
     signed = [name for name in target.activation_types if TYPES[name].signed]
     wants_signed = config.schema in SIGNED_SCHEMAS and not TYPES[config.activation_type].signed
     if wants_signed and signed and "activation_type" not in chosen:
         config = replace(config, activation_type=signed[0])
-        sentence = f"activation_type is {signed[0]}: schema {config.schema} needs a signed type"
-        filled_in.append(Finding(Code.SETTING_FOLLOWS, sentence, "activation_type"))
     for name, other in (("weight_type", "activation_type"), ("activation_type", "weight_type")):
         own, like = getattr(config, name), getattr(config, other)
         if like in FLOAT_TYPES and own != like and name not in chosen and config.mode not in DATA_FREE:
-            config = replace(config, **{name: like})
-            sentence = f"{name} is {like}: products have one floating-point type"
-            filled_in.append(Finding(Code.SETTING_FOLLOWS, sentence, name))
-    if config.activation_type in FLOAT_TYPES and config.calibrator != "minmax" and "calibrator" not in chosen:
-        config = replace(config, calibrator="minmax")
-        sentence = f"calibrator is minmax: a scale in {config.activation_type} follows from the largest value"
-        filled_in.append(Finding(Code.SETTING_FOLLOWS, sentence, "calibrator"))
-    scales = TYPES[config.weight_type].scales
-    if (scales is not None or config.weight_type in FEW_BITS) and "block_size" not in settings:
-        block = USUAL_BLOCK if scales is None else scales.block_size
+            config = replace(config, **{name: like})  # products have one floating-point type
+    if config.activation_type in FLOAT_TYPES and "calibrator" not in chosen:
+        config = replace(config, calibrator="minmax")  # its scale follows from the largest value
+    weights = TYPES[config.weight_type]
+    if (weights.scales is not None or config.weight_type in FEW_BITS) and "block_size" not in settings:
+        block = USUAL_BLOCK if weights.scales is None else weights.scales.block_size
         config = replace(config, block_size=block)
-        bits = f"weights have {TYPES[config.weight_type].bits} bits"
-        what = bits if scales is None else f"it is that of {config.weight_type}"
-        sentence = f"block_size is {block}: {what}"
-        filled_in.append(Finding(Code.SETTING_FOLLOWS, sentence, "block_size"))
-    is_integer = not TYPES[config.weight_type].is_float
-    if (
-        is_integer
-        and config.weight_type in FEW_BITS
-        and config.block_size
-        and "weight_schema" not in settings
-    ):
+    is_small = not weights.is_float and config.weight_type in FEW_BITS
+    if is_small and config.block_size and "weight_schema" not in settings:
         config = replace(config, weight_schema="asymmetric")
-        bits = f"blocks of {TYPES[config.weight_type].bits} bits"
-        sentence = f"weight_schema is asymmetric: {bits} have zero points"
-        filled_in.append(Finding(Code.SETTING_FOLLOWS, sentence, "weight_schema"))
-    return config, tuple(filled_in)
+    return config
 
 
 def check_config(config: QuantConfig, target: Target, where: str, given: Collection[str] = ()) -> QuantConfig:

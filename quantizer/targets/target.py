@@ -8,7 +8,6 @@ from typing import Annotated, Literal, get_args
 
 from msgspec import Meta
 
-from ...profiles.base.findings import Finding
 from ..operators.functions import CHAIN
 from ..operators.table import RULES
 from .config import FloatType, IntegerType, QuantConfig, RestType, WeightType
@@ -230,7 +229,6 @@ class Recipe:
 
     config: QuantConfig  # the settings, all filled in
     target: Target  # the runtime
-    filled_in: tuple[Finding, ...] = field(default=(), compare=False)  # that another setting decided
     measured: CostTable | None = field(default=None, compare=False)  # the user's own kernel times
     given: frozenset[str] = field(default=frozenset(), compare=False)  # by the user: kept or refused
     own_floats: Mapping[str, str] = field(default_factory=dict, compare=False)  # added patterns and why

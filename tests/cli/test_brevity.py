@@ -100,10 +100,10 @@ def test_a_speed_that_cannot_be_told_is_unclear(low: float, high: float, told: s
 
 
 @pytest.mark.parametrize(
-    ("count", "last"), [(5, "note: 3 more with --verbose: 3 samples-drawn"), (3, "note: note 2")]
+    ("count", "last"), [(5, "note: 3 more with --verbose: 3 few-samples"), (3, "note: note 2")]
 )
 def test_few_notes_are_printed_and_of_the_others_their_kinds_unless_it_is_one(count: int, last: str) -> None:
-    first, *others = (Finding(Code.SAMPLES_DRAWN, f"note {number}") for number in range(count))
+    first, *others = (Finding(Code.FEW_SAMPLES, f"note {number}") for number in range(count))
 
     @click.command("noting")
     def command() -> None:
@@ -117,7 +117,7 @@ def test_few_notes_are_printed_and_of_the_others_their_kinds_unless_it_is_one(co
 
 
 def test_what_is_graver_than_a_note_is_always_printed_and_first() -> None:
-    notes = [Finding(Code.SAMPLES_DRAWN, f"note {number}") for number in range(5)]
+    notes = [Finding(Code.FEW_SAMPLES, f"note {number}") for number in range(5)]
     warnings = [Finding(Code.PIXELS, f"warning {number}", remedy="look") for number in range(3)]
 
     @click.command("noting")

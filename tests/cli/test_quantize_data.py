@@ -355,7 +355,7 @@ def test_weights_that_have_eight_bits_though_four_were_asked_for_are_told(tmp_pa
 def test_a_judged_model_whose_inputs_are_others_says_so(tmp_path: Path) -> None:
     result = api.quantize(MODEL, DATA, tmp_path / "q.onnx")
     caches = Finding(Code.INT8_CACHES, "keys and values are int8")
-    noted = [Finding(Code.CHANNELS_BALANCED, f"{name} is balanced") for name in ("a", "b")]
+    noted = [Finding(Code.WIDENED, f"{name} is balanced") for name in ("a", "b")]
     lines = summary_text(replace(result, findings=(*noted, caches)), (), verbose=False).splitlines()
     assert [line for line in lines if line.startswith(("warning", "note"))] == [
         "warning   keys and values are int8",

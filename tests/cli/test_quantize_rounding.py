@@ -25,7 +25,6 @@ def test_codes_are_chosen_with_samples_and_the_plan_gives_the_same_model(
     asked = ["--rounding", "gptq", "--data", DATA, "--limit", "4", "--save-plan", plan]
     result = invoke("quantize", "--profile", profile, "-o", first, *asked, "--verbose")
     assert result.exit_code == 0, result.stderr
-    assert "are rounded with samples, not to the nearest" in result.stdout
     assert load_plan(plan).adjustments.roundings
     assert invoke("quantize", "--plan", plan, "-o", second).exit_code == 0
     assert first.read_bytes() == second.read_bytes()
@@ -74,7 +73,6 @@ def test_the_speed_is_checked_on_the_same_samples(profile: Path, tmp_path: Path)
     asked = ["--rounding", "gptq", "--check-speed", "--data", DATA, "--limit", "1", "--verbose"]
     result = invoke("quantize", "--profile", profile, "-o", tmp_path / "q.onnx", *asked)
     assert result.exit_code == 0, result.stderr
-    assert "are rounded with samples" in result.stdout
     assert "as fast as float" in result.stdout
 
 

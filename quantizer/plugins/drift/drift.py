@@ -274,12 +274,7 @@ def _of_parts(parts: Sequence[Sequence[Part]]) -> Iterator[Finding]:
 
 
 def _of_tensors(drift: Drift) -> Iterator[Finding]:
-    """Yield which tensors only one profile has, and that NEW has NaN or Inf."""
-    for profile, names in (("NEW", drift.appeared), ("OLD", drift.vanished)):
-        if names:
-            few = ", ".join(names[:FEW]) + (", ..." if len(names) > FEW else "")
-            sentence = f"{profile} alone holds {len(names)} tensors: {few}"
-            yield Finding(Code.TENSORS_OF_ONE_PROFILE, sentence, profile, {"tensors": len(names)})
+    """Yield that NEW has NaN or Inf."""
     if non_finite := [tensor for tensor in drift.tensors if tensor.non_finite]:
         most = max(non_finite, key=lambda tensor: tensor.non_finite)
         sentence = (

@@ -110,7 +110,7 @@ def check_comparable(
                 "--allow-different to compare tensors of the same name"
             )
         sentence = f"the models differ in structure, tensors are compared by name alone: {pair}"
-        findings.append(Finding(Code.OTHER_STRUCTURE, sentence))
+        findings.append(Finding(Code.OTHER_WEIGHTS, sentence))
     elif old.model.weights != new.model.weights:
         sentence = "the models have the same structure and different weights"
         findings.append(Finding(Code.OTHER_WEIGHTS, sentence))

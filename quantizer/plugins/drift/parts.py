@@ -169,7 +169,7 @@ def _folders(old: Profile, new: Profile) -> Iterator[Part]:
             shares = f"{100 * before:.3g} % of the samples in OLD, {100 * after:.3g} % in NEW"
             figures: dict[str, Figure] = {"old": before, "new": after}
             remedy = "look at how the samples were chosen"
-            finding = Finding(Code.FOLDER_DRIFT, f"folder '{name}': {shares}", name, figures, remedy)
+            finding = Finding(Code.PART_DRIFT, f"folder '{name}': {shares}", name, figures, remedy)
             yield round(change, 9), f"folder '{name}'", finding
 
 
@@ -191,7 +191,7 @@ def _bands(old: Profile, new: Profile) -> Iterator[Part]:
             sentence = f"{where}: {before:.0f} dB in OLD, {after:.0f} dB in NEW, of the samples that are kept"
             figures: dict[str, Figure] = {"low": low, "high": high, "old": before, "new": after}
             remedy = "look at the source of the recordings"
-            yield float(change[at]), where, Finding(Code.BAND_DRIFT, sentence, name, figures, remedy)
+            yield float(change[at]), where, Finding(Code.PART_DRIFT, sentence, name, figures, remedy)
 
 
 def _signals(name: str, old: Profile, new: Profile) -> list[list[npt.NDArray[Any]]] | None:

@@ -59,7 +59,7 @@ def assumption(sentence: str, subject: str = "", remedy: str = "", **figures: Fi
 
 def omission(sentence: str, subject: str = "", remedy: str = "", **figures: Figure) -> Finding:
     """Return the finding on entries of a file that were left out."""
-    return Finding(Code.IMPORT_LEFT_OUT, sentence, subject, figures, remedy)
+    return Finding(Code.IMPORT_LOSES, sentence, subject, figures, remedy)
 
 
 def checked_range(tensor: str, low: float, high: float) -> tuple[float, float]:

@@ -205,8 +205,8 @@ def _of_part(name: str, finding: Finding) -> Finding:
 def _joined(
     parts: Mapping[str, ir.Model], connect: Sequence[str], findings: list[Finding]
 ) -> tuple[Joined, ir.Model]:
-    for name, model in parts.items():
-        findings += [_of_part(name, finding) for finding in _flat(model)]
+    for model in parts.values():
+        _flat(model)
     models = _in_one_opset(parts, findings)
     inputs = {name: _by_name(model.graph.inputs) for name, model in models.items()}
     outputs = {name: _by_name(model.graph.outputs) for name, model in models.items()}
@@ -233,12 +233,12 @@ def _by_name(values: Sequence[ir.Value]) -> dict[str, ir.Value]:
     return {str(value.name): value for value in values}
 
 
-def _flat(model: ir.Model) -> tuple[Finding, ...]:
+def _flat(model: ir.Model) -> None:
     """Name everything, inline the functions, and give each output its own node."""
-    findings = [*unlist_initializers(model)]
+    unlist_initializers(model)
     raise_ir_version(model)
     name_nodes(model)
-    findings += inline_functions(model)
+    inline_functions(model)
     name_nodes(model)
     name_values(model)
     unshare_names(model)
@@ -251,7 +251,6 @@ def _flat(model: ir.Model) -> tuple[Finding, ...]:
             model.graph.append(copy)
             model.graph.outputs[index] = result
         seen.add(value)
-    return tuple(findings)
 
 
 def _check_types(models: Mapping[str, ir.Model], sources: Sources) -> None:

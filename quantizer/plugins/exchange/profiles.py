@@ -111,7 +111,7 @@ def bind(profile: Profile, model: ir.Model, identity: ModelId, where: str) -> Pr
     if others:
         left_out = f"left out {len(others)} entries that the prepared model has no tensor for"
         sentence = f"{where}: {left_out}: {some_of(others)}"
-        note(Finding(Code.IMPORT_LEFT_OUT, sentence, where, {"entries": len(others)}))
+        note(Finding(Code.IMPORT_LOSES, sentence, where, {"entries": len(others)}))
     samples = DataId(_sample_count(tensors))
 
     narrower = _cut_to_possible(tensors, graph) if entry.is_symmetric else {}

@@ -109,5 +109,5 @@ def write(profile: Profile, model: ir.Model) -> str:
     sentence = (
         f"the first line is {FIRST_LINE}: TensorRT takes a cache of its own version and calibrator only"
     )
-    note(Finding(Code.EXPORT_ASSUMED, sentence, remedy="set there what you use (8.6.1 is TRT-8601)"))
+    note(Finding(Code.EXPORT_LOSES, sentence, remedy="set there what you use (8.6.1 is TRT-8601)"))
     return "\n".join(lines) + "\n"

@@ -261,7 +261,7 @@ def explain(
                         "range, clipped share and expected noise are those of the profile given; the "
                         "parameters are not"
                     )
-                    findings = (Finding(Code.OTHER_PROFILE, sentence, where),)
+                    findings = (Finding(Code.OTHER_PLAN, sentence, where),)
                 observed = equalized_profile(prepared.graph, observed, plan.adjustments.equalization)
         elif profile is not None:
             raise ConfigError(

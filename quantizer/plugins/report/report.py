@@ -155,7 +155,7 @@ def _file_report(
         plan_beside, profile_beside, found = _files_beside(file, path, wanted)
         plan = plan_beside if plan is None else plan
         profile = profile_beside if profile is None else profile
-        lacking = tuple(one for one in found if one.code is Code.REPORT_WITHOUT_ESTIMATES)
+        lacking = found
     analysis = None if plan is None or profile is None else analyse(path, plan, profile, recipe)
     if analysis is None and (data is None or how.measure_layers or how.history):
         missing = [what for what, one in (("plan", plan), ("profile", profile)) if one is None]
@@ -399,11 +399,7 @@ def _files_beside(
     prepared = model.prepared
     plan, profile = documents_beside(quantized.path, provenance, prepared.model, prepared.identity)
     files = {what: path for what, path in (("plan", plan), ("profile", profile)) if what in wanted}
-    findings = [
-        Finding(Code.REPORT_SOURCES, f"report: {what} {path}, by its digest", str(path))
-        for what, path in files.items()
-        if path
-    ]
+    findings = []
     lacking = [what for what, path in files.items() if path is None]
     if lacking:
         sentence = (

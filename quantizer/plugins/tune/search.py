@@ -293,10 +293,6 @@ def _limits(result: TuneResult, overlaps: Sequence[Finding]) -> Iterator[Finding
             yield Finding(Code.FLOAT_IS_FASTER, sentence, figures={"speedup": best.value}, remedy=remedy)
         if _is_larger(best, result.target):
             yield Finding(Code.LARGER_THAN_FLOAT, "the best plan is larger than float", remedy=remedy)
-        if result.float_nodes:
-            count = len(result.float_nodes)
-            sentence = f"{count} nodes had to stay float: {_few(result.float_nodes)}"
-            yield Finding(Code.KEPT_FLOAT, sentence, result.float_nodes[0], {"nodes": count})
         for one in overlaps:
             sentence = f"{one.sentence} (the score on samples that were used before is too optimistic)"
             yield replace(one, sentence=sentence)

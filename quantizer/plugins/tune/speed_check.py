@@ -393,37 +393,9 @@ def _reasons(plan: QuantPlan, costs: Costs) -> tuple[str, ...]:
 
 def findings_of(check: SpeedCheck) -> tuple[Finding, ...]:
     """Return the findings of the check that the plan keeps."""
-    where = f"onnxruntime {ort.__version__}, {check.after.threads} thread{'s'[: check.after.threads != 1]}"
-    if check.options.data is None:
-        where += ", samples made up from the profile's ranges and shapes"
-    sentence = f"measured {times_as_fast(check.after.speedup)} as float ({where})"
-    figures = {"speedup": check.after.speedup, "threads": check.after.threads}
-    findings = [Finding(Code.SPEED_MEASURED, sentence, figures=figures)]
-    if check.fallback:
-        count = sum(len(region.nodes) for region in check.fallback)
-        sentence = (
-            f"{count} nodes fall back to float, being slower in int8: {check.before.speedup:.2f} times "
-            "as fast as float before"
-        )
-        figures = {"nodes": count, "speedup_before": check.before.speedup}
-        findings.append(Finding(Code.FASTER_IN_FLOAT, sentence, figures=figures))
-    others = [change for change in check.changes if not change.regions]
-    for change in others if not check.left_float else ():
-        findings.append(Finding(Code.FASTER_OTHERWISE, f"{change.sentence}: faster when measured"))
+    findings = []
     if check.left_float:
         findings.append(Finding(Code.LEFT_IN_FLOAT, check.left_float))
     if check.slower:
         findings.append(Finding(Code.FLOAT_IS_FASTER, f"float is faster: {'; '.join(check.reasons)}"))
-    if check.unfused:
-        names = ", ".join(check.unfused[:3])
-        sentence = (
-            f"{len(check.unfused)} nodes are planned in integers, but onnxruntime computes them in float: "
-            f"{names}"
-        )
-        figures = {"nodes": len(check.unfused)}
-        findings.append(Finding(Code.COMPUTED_IN_FLOAT, sentence, check.unfused[0], figures))
-    if check.undone:
-        more = f", and {len(check.undone) - 1} more" if len(check.undone) > 1 else ""
-        sentence = f"executed otherwise than planned: {check.undone[0]}{more}"
-        findings.append(Finding(Code.EXECUTED_OTHERWISE, sentence, figures={"nodes": len(check.undone)}))
     return tuple(findings)

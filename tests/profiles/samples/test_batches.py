@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from itertools import islice
 
@@ -43,14 +42,9 @@ def test_the_inputs_of_one_row_have_a_leading_1() -> None:
 
 
 @pytest.mark.parametrize("known", [True, False])
-def test_rows_are_stacked_and_the_rest_is_left_out_with_a_note(
-    known: bool, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_rows_are_stacked_and_the_rest_is_left_out(known: bool) -> None:
     samples = in_batches(rows(7, known=known), [spec(3, 2)])
-    with caplog.at_level(logging.WARNING):
-        assert firsts(samples) == [[0, 1, 2], [3, 4, 5]]
-    noted = [*map(str, samples.findings), *caplog.messages]
-    assert noted == ["data: the last 1 of 7 rows fill no batch of 3, the model's, and are left out"]
+    assert firsts(samples) == [[0, 1, 2], [3, 4, 5]]
     assert samples.total == (2 if known else None)
 
 

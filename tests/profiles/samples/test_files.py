@@ -77,9 +77,7 @@ LINKS = {
 
 
 @pytest.mark.parametrize("links", LINKS.values(), ids=LINKS)
-def test_a_folder_that_links_lead_to_again_is_read_once(
-    tmp_path: Path, links: dict[str, str], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_folder_that_links_lead_to_again_is_read_once(tmp_path: Path, links: dict[str, str]) -> None:
     source, own = tmp_path / "set", ["2.txt", "10.txt", "a/1.txt", "c/3.txt"]
     for name in own:
         (source / name).parent.mkdir(parents=True, exist_ok=True)
@@ -91,7 +89,6 @@ def test_a_folder_that_links_lead_to_again_is_read_once(
         (source / name).symlink_to(target)
     found = [file.name for file in data_files(str(source), (".txt",), deep=True)]
     assert found == own + ["out/4.txt"] * ("out" in links)
-    assert "links to folders that are read already" in caplog.text
     assert holds(str(source), (".txt",), deep=True)
     assert not holds(str(source), (".wav",), deep=True)
 
@@ -106,12 +103,11 @@ def test_a_folder_is_read_under_its_own_name_and_else_under_the_first(tmp_path: 
     assert found == ["l2/inner/1.txt", "z/1.txt"]
 
 
-def test_each_name_of_a_file_counts_and_is_noted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_each_name_of_a_file_counts(tmp_path: Path) -> None:
     (tmp_path / "1.txt").write_text("one")
     (tmp_path / "2.txt").symlink_to("1.txt")
     (tmp_path / "3.txt").symlink_to("3.txt")
     assert [file.name for file in data_files(str(tmp_path), deep=True)] == ["1.txt", "2.txt", "3.txt"]
-    assert "1 of 3 files are links to others of them; each name counts" in caplog.text
     with pytest.raises(DataError, match=r"3\.txt: cannot be read"):
         data_files(str(tmp_path))[2].read()
 

@@ -225,8 +225,5 @@ def test_a_resumed_run_gives_the_bytes_of_an_uninterrupted_one(tmp_path: Path) -
     resumed = rounded_with_samples(planned, samples(6), checkpoint=file)
     assert dumps(resumed.plan) == expected
     assert file.stat().st_size > size
-    assert "2 of 2 quantized weights are rounded with samples, not to the nearest" in map(
-        str, resumed.plan.findings
-    )
     with pytest.raises(ConfigError, match="belongs to a run with other rounding and samples, so it cannot"):
         rounded_with_samples(made(net, rounding="gptq"), samples(5), checkpoint=file)

@@ -83,7 +83,7 @@ def test_samples_of_the_profile_are_said_to_flatter(tmp_path: Path) -> None:
     profile = qprof.profile(MODEL, HELD_OUT, tmp_path / "p.yaml")
     qprof.quantize(MODEL, profile, out)
     found = qprof.evaluate(MODEL, out, HELD_OUT, latency=False)
-    assert any(one.code is Code.PROFILED_SAMPLES for one in found.verdict.findings)
+    assert any(one.code is Code.SEEN_SAMPLES for one in found.verdict.findings)
 
 
 def test_a_model_that_is_no_quantized_form_of_the_other_gets_a_doubt_and_no_error(tmp_path: Path) -> None:

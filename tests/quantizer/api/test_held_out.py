@@ -203,7 +203,7 @@ MODEL = Path(__file__).parents[3] / "examples" / "digits" / "model.onnx"
 
 def profiled_findings(model: Path, samples: list[np.ndarray]) -> list[str]:
     found = qprof.evaluate(MODEL, model, samples, latency=False)
-    return [finding.text for finding in found.findings if finding.code is Code.PROFILED_SAMPLES]
+    return [finding.text for finding in found.findings if finding.code is Code.SEEN_SAMPLES]
 
 
 def test_a_model_judged_on_samples_that_its_profile_was_made_from_is_told(tmp_path: Path) -> None:
@@ -235,7 +235,7 @@ def test_evaluate_judges_on_the_samples_that_quantize_held_out() -> None:
     held_out = qprof.evaluate(*files, latency=False, held_out=True)
     assert (held_out.samples, held_out.outputs) == (judged.samples, judged.outputs)
     assert held_out.subject == judged.subject
-    assert not [one for one in held_out.findings if one.code is Code.PROFILED_SAMPLES]
+    assert not [one for one in held_out.findings if one.code is Code.SEEN_SAMPLES]
     every = qprof.evaluate(*files, latency=False)
     assert every.samples > held_out.samples
 

@@ -343,14 +343,13 @@ def test_an_equalized_tensor_of_which_nobody_says_it_is_left_out(tmp_path) -> No
     assert all(layer.difference.sqnr > 25.0 for layer in report.layers)
 
 
-def test_a_record_of_equalized_channels_that_does_not_fit_is_a_doubt(tmp_path) -> None:
+def test_a_record_of_equalized_channels_that_does_not_fit_leaves_it_out(tmp_path) -> None:
     floats, path, samples, _ = equalized(tmp_path)
     proto = onnx.load(path)
     (entry,) = (entry for entry in proto.metadata_props if entry.key == EQUALIZED)
     entry.value = '{"ln": {"axis": 1, "scales": [2.0], "inserted": false}}'
     onnx.save(proto, path)
     report = compare_layers(floats, path, samples)
-    assert any("are left out" in doubt for doubt in map(str, report.findings))
     assert "ln" in report.missing
 
 

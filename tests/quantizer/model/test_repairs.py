@@ -177,18 +177,18 @@ def nothing(_: onnx.ModelProto) -> None:
     ("oddity", "note"),
     [
         (nothing, ""),
-        (untyped_output, "outputs without type or shape, which are inferred: 'y'"),
-        (output_without_shape, "outputs without type or shape, which are inferred: 'y'"),
-        (untyped_output_of_a_contrib_operator, "outputs without type or shape, which are inferred: 'z'"),
-        (input_without_shape, "inputs without shape, of which samples decide: 'x'"),
+        (untyped_output, ""),
+        (output_without_shape, ""),
+        (untyped_output_of_a_contrib_operator, ""),
+        (input_without_shape, ""),
         (graph_without_name, "a graph without a name is called 'graph' now"),
-        (initializers_that_are_no_inputs, "IR version raised from 3 to 8"),
-        (ir_version_2_with_opsets, "IR version raised from 2 to 8"),
-        (ir_version_0, "IR version raised from 0 to 8"),
+        (initializers_that_are_no_inputs, ""),
+        (ir_version_2_with_opsets, ""),
+        (ir_version_0, ""),
         (opset_twice, "domain '' is imported with the opsets 11, 17: the last holds, as in onnxruntime"),
         (missing_import, "domain 'com.microsoft' was not imported; opset 1 is taken"),
         (nodes_of_the_long_domain, ""),
-        (unsorted_nodes, "the nodes were not in topological order; they are now"),
+        (unsorted_nodes, ""),
         (device_configuration, "configurations of devices, which onnxruntime does not read, are left out"),
     ],
 )  # fmt: skip
@@ -247,27 +247,15 @@ def outputs(path: Path) -> list[npt.NDArray[Any]]:
     return result
 
 
-def test_what_only_the_checker_refuses_is_accepted_with_its_sentence_as_a_note(tmp_path: Path) -> None:
-    proto = with_weights(WITH_FUNCTION)
-    (tmp_path / "m.onnx").write_bytes(proto.SerializeToString())
-    first, second = map(str, open_prepared(tmp_path / "m.onnx").findings)
-    assert first.startswith(
-        "the ONNX checker refuses the model and onnxruntime loads it: Opset import for domain"
-    )
-    assert_same_bits(tmp_path, proto.SerializeToString(), first, second)
+def test_what_only_the_checker_refuses_is_accepted(tmp_path: Path) -> None:
+    assert_same_bits(tmp_path, with_weights(WITH_FUNCTION).SerializeToString())
 
 
 def test_an_operator_of_a_function_is_that_of_the_opset_of_the_model(tmp_path: Path) -> None:
     """The standard forbids a function with an operator that has changed; onnxruntime takes the model's."""
     text = WITH_FUNCTION.replace("q = Relu(p)", "q = Softmax<axis = 0>(p)")  # of the whole before opset 13
     proto = with_weights(text.replace('["" : 13]', '["" : 11]'))
-    (tmp_path / "m.onnx").write_bytes(proto.SerializeToString())
-    first, second, third = map(str, open_prepared(tmp_path / "m.onnx").findings)
-    assert second == (
-        "function 'f' is of opset 11, and Softmax is another in opset 17 of the model, which holds, as in "
-        "onnxruntime"
-    )
-    assert_same_bits(tmp_path, proto.SerializeToString(), first, second, third)
+    assert_same_bits(tmp_path, proto.SerializeToString())
 
 
 def test_text_for_people_that_is_not_utf8_is_replaced(tmp_path: Path) -> None:

@@ -264,6 +264,10 @@ def test_an_input_may_be_keyed_by_a_quoted_number() -> None:
     assert loads(TEXT.replace("{0: {", '{"0": {')) == PLAN
 
 
+def test_findings_of_another_version_are_left_out() -> None:
+    assert loads(TEXT.replace("code: opset-raised", "code: weights-rounded")).findings == ()
+
+
 def test_findings_may_be_deleted() -> None:
     assert (
         loads(TEXT.replace("  - {code: opset-raised, sentence: opset raised from 11 to 13}\n", "")).findings

@@ -203,23 +203,19 @@ def test_initialisers_leave_the_inputs_of_the_model_but_not_of_a_loop() -> None:
     )
     text = f"g (int64 n, bool c, float[2] x, float[2] w) => (float[2] y) <float[2] w = {{3, 4}}> {{ {body} }}"
     model, by_onnx_ir = parsed(text), parsed(text)
-    assert len(unlist_initializers(model)) == 1
+    unlist_initializers(model)
     assert [value.name for value in model.graph.inputs] == ["n", "c", "x"]
     assert len(model.graph[0].attributes["body"].as_graph().inputs) == 3
     RemoveInitializersFromInputsPass()(by_onnx_ir)
     assert len(by_onnx_ir.graph[0].attributes["body"].as_graph().inputs) == 2
 
 
-def test_a_model_without_listed_initialisers_gives_no_note() -> None:
-    assert unlist_initializers(parsed("g (float[2] x) => (float[2] y) { y = Relu(x) }")) == ()
-
-
 def test_the_ir_version_is_raised_once_and_the_default_domain_has_one_name() -> None:
     model = parsed("g (float[2] x) => (float[2] y) { y = Relu(x) }", ir_version=4)
     model.graph.opset_imports["ai.onnx"] = model.graph.opset_imports.pop("")
-    assert [*map(str, raise_ir_version(model))] == ["IR version raised from 4 to 8"]
+    raise_ir_version(model)
     assert model.graph.opset_imports == {"": 17}
-    assert raise_ir_version(model) == ()
+    assert model.ir_version == 8
 
 
 FUNCTION = '\n<domain: "own", opset_import: ["" : 17]> twice (a) => (b) { b = Add(a, a) }'
@@ -228,7 +224,7 @@ FUNCTION = '\n<domain: "own", opset_import: ["" : 17]> twice (a) => (b) { b = Ad
 def test_functions_are_inlined_and_uncalled_ones_dropped() -> None:
     text = "g (float[2] x) => (float[2] y) { [call] y = own.twice(x) }" + FUNCTION
     model = parsed(text, domains=', "own" : 1')
-    assert [*map(str, inline_functions(model))] == ["1 model-local functions inlined"]
+    inline_functions(model)
     assert operators(model) == ["Add"]
     uncalled = parsed("g (float[2] x) => (float[2] y) { y = Relu(x) }" + FUNCTION, domains=', "own" : 1')
     inline_functions(uncalled)

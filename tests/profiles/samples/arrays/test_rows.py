@@ -54,9 +54,6 @@ def test_rows_are_put_together_to_the_batch_of_the_model_across_files(tmp_path: 
     samples = open_samples(saved(tmp_path, numbers(5, 3), numbers(6, 3)), (spec(4, 3),))
     assert shapes(samples) == [(4, 3)] * 2
     assert [sample.name for sample in samples] == ["0.npy[0] to 0.npy[3]", "0.npy[4] to 1.npy[2]"]
-    assert str(samples.findings[1]).endswith(
-        "the last 3 of 11 rows fill no batch of 4, the model's, and are left out"
-    )
 
 
 def test_a_file_with_the_batch_of_the_model_is_one_sample(tmp_path: Path) -> None:

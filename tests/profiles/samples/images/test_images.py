@@ -183,15 +183,12 @@ def test_a_picture_that_is_cut_off_is_named(photos: Path) -> None:
     assert "3.jpg: cannot be read as a picture" in refusal(photos, "raw")
 
 
-def test_of_several_pages_the_first_is_taken_with_a_note(
-    photos: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_of_several_pages_the_first_is_taken(photos: Path) -> None:
     first = picture(9, 9)
     first.save(photos / "3.tiff", save_all=True, append_images=[picture(7, 7)])
     first.save(photos / "4.png")
     pages, alone = arrays(photos, "raw")[3:]
     assert np.array_equal(pages, alone)
-    assert "3.tiff: has 2 pages or frames, of which the first is taken" in caplog.text
 
 
 def test_a_palette_with_transparency_is_read(photos: Path) -> None:
@@ -353,13 +350,10 @@ def test_gray_with_alpha_is_put_on_the_background_too(tmp_path: Path) -> None:
     assert found[0, 0, 0, 0] == 7
 
 
-def test_hidden_colours_of_transparent_pictures_are_shown_with_a_note(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_hidden_colours_of_transparent_pictures_are_shown(tmp_path: Path) -> None:
     folder = transparent(tmp_path / "p", "RGBA")
     (found,) = arrays(folder, recipe(tmp_path, "resize: none\nscale: 1"), spec(1, 3, 2, 2))
     assert found[0, :, 0, 0].tolist() == [200, 0, 0]
-    assert [m for m in caplog.messages if "is transparent in places" in m and "background: 255" in m]
 
 
 def test_letterbox_may_put_the_picture_at_the_top_left(photos: Path) -> None:

@@ -163,7 +163,7 @@ def test_a_profile_does_not_differ_from_itself(nights: Path) -> None:
     assert "note: both profiles are of the same data" in result.stdout
 
 
-def test_notes_name_other_weights_other_tensors_and_non_finite_values(nights: Path, tmp_path: Path) -> None:
+def test_notes_name_other_weights_and_non_finite_values(nights: Path, tmp_path: Path) -> None:
     old = load_profile(nights / "old.yaml")
     tensors = {f"new/{name}" if i > 9 else name: t for i, (name, t) in enumerate(old.items())}
     tensors["image"] = replace(tensors["image"], nan=old["image"].count)
@@ -172,8 +172,6 @@ def test_notes_name_other_weights_other_tensors_and_non_finite_values(nights: Pa
     )
     lines = qprof("diff", nights / "old.yaml", tmp_path / "new.yaml").stdout.splitlines()
     assert "note: the models have the same structure and different weights" in lines
-    assert any(line.startswith("note: NEW alone holds 7 tensors: new/") for line in lines)
-    assert any(line.startswith("note: OLD alone holds 7 tensors: ") for line in lines)
     assert "warning: NaN or Inf in 1 tensors of NEW; worst 'image': 50 % of its elements" in lines
 
 
