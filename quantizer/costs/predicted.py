@@ -488,18 +488,10 @@ def conversions_of(graph: Graph, plan: QuantPlan) -> dict[str, str]:
     return {name: conversion_of(name, graph, plan) for name in names}
 
 
-def converted_tensors(graph: Graph, plan: QuantPlan) -> frozenset[str]:
-    """Return the activations that are converted in a plan."""
-    return frozenset(name for name, kernel in conversions_of(graph, plan).items() if kernel)
-
-
 def total_microseconds(costs: Costs, graph: Graph, plan: QuantPlan) -> float:
     """Return the predicted time of the planned model: its nodes, its conversions, and the run besides."""
-    return (
-        costs.run
-        + sum(costs.integer.values())
-        + sum(costs.border[name] for name in converted_tensors(graph, plan))
-    )
+    converted = (costs.border[name] for name, kernel in conversions_of(graph, plan).items() if kernel)
+    return costs.run + sum(costs.integer.values()) + sum(converted)
 
 
 def changes_nothing(node: Node, plan: QuantPlan, graph: Graph) -> bool:

@@ -300,14 +300,8 @@ def quantizable_constants(node: ir.Node) -> Iterator[tuple[int, WeightLayout]]:
             yield layout.index, layout
 
 
-def rounded_weight(node: ir.Node, layout: WeightLayout, weight: Array) -> Array | None:
-    """Return a float32 weight rounded to int8, a scale for each output channel; None if it is not finite."""
-    params = params_of_rounded_weight(node, layout, weight)
-    return None if params is None else fake_quantized(weight, params)
-
-
 def params_of_rounded_weight(node: ir.Node, layout: WeightLayout, weight: Array) -> QuantParams | None:
-    """Return the parameters of `rounded_weight`; None if the weight is not finite."""
+    """Return those of a float32 weight in int8, a scale for each output channel; None if it is not finite."""
     if not weight.size or not np.isfinite(weight).all():
         return None
     axis = None if layout.is_stack(weight.ndim) else layout.axis(node, weight.ndim)
@@ -330,10 +324,10 @@ def weight_copy(model: ir.Model, prefix: str) -> tuple[ir.Model, frozenset[str]]
                 assert weight is not None
                 key = str(value.name), layout.axis(node, weight.ndim)
                 if key not in rounded:
-                    array = rounded_weight(node, layout, weight)
-                    if array is None:
+                    params = params_of_rounded_weight(node, layout, weight)
+                    if params is None:
                         continue
-                    rounded[key] = _constant(f"{prefix}{len(rounded)}", array)
+                    rounded[key] = _constant(f"{prefix}{len(rounded)}", fake_quantized(weight, params))
                     copy.graph.register_initializer(rounded[key])
                 node.replace_input_with(index, rounded[key])
                 readers.add(outer)

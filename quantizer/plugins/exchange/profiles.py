@@ -15,21 +15,20 @@ from ....profiles.instrumentation.observations import observations
 from ....profiles.instrumentation.subgraphs import activations_of, declared_shape, float_activations
 from ....profiles.records.histogram import UnknownBins
 from ....profiles.records.profile import DataId, ModelId, Profile, TensorProfile
-from ...noise.activation_ranges import (
+from ...noise.activation_ranges import Interval, clamp_range
+from ...numerics.calibrators import Range
+from ...operators.graph import Graph, Node, index
+from ...operators.table import is_clip
+from .foreign import ForeignRanges, some_of
+from .formats import ExchangeFormat, format_named, read_as, recognised
+from .possible_values import (
     ANY,
-    Interval,
-    clamp_range,
     clipped_interval,
     interval_of,
     joint_interval,
     passes_values_on,
     possible_values,
 )
-from ...numerics.calibrators import Range
-from ...operators.graph import Graph, Node, index
-from ...operators.table import is_clip
-from .foreign import ForeignRanges, some_of
-from .formats import ExchangeFormat, format_named, read_as, recognised
 
 Tensors = Mapping[str, TensorProfile]
 

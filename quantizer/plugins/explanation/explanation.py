@@ -21,7 +21,7 @@ from ....profiles.records.profile import Profile, TensorProfile
 from ...adjustments.equalization import equalized_profile
 from ...api.results import QuantizeResult
 from ...model.files import ModelLike
-from ...noise.activation_ranges import effective_range, following_function
+from ...noise.activation_ranges import effective_range, evaluated, find_following
 from ...numerics.affine import TYPES, QuantParams
 from ...numerics.clipping import covered, share_outside
 from ...numerics.quantization_noise import expected_noise
@@ -387,8 +387,8 @@ def _observed(plan: QuantPlan, name: str, graph: Graph, profile: Profile | None)
 
 def _error_is_after_function(graph: Graph, name: str, tensor: TensorProfile, plan: QuantPlan) -> bool:
     """Whether the range of a tensor is chosen by the error after the activation function that follows it."""
-    minimises_error = plan.config.calibrator == "mse"
-    return minimises_error and following_function(graph, name, tensor, plan.model.opset) is not None
+    following = find_following(graph, name) if plan.config.calibrator == "mse" else None
+    return following is not None and evaluated(following, tensor, plan.model.opset) is not None
 
 
 def _read_in_full(graph: Graph, profile: Profile, plan: QuantPlan) -> dict[str, TensorProfile]:

@@ -13,7 +13,7 @@ import pytest
 from qprof_onnx.quantizer.costs.kernels import Sizes, Work, fused_nodes, work_of
 from qprof_onnx.quantizer.costs.predicted import (
     CostModel,
-    converted_tensors,
+    conversions_of,
     price_of,
     total_microseconds,
 )
@@ -118,7 +118,8 @@ def test_a_plan_has_the_times_of_integer_kernels_and_of_conversions(
     net, plan = two_convolutions, two_convolutions.plan()
     costs = CostModel(net.graph, net.profile, costs_table).costs(plan)
     assert costs.integer == pytest.approx({"Conv_a": 30.0, "Erf_b": 7.0, "Conv_y": 30.0})
-    assert converted_tensors(net.graph, plan) == {"x", "a", "b", "y"}
+    converted = {name for name, kernel in conversions_of(net.graph, plan).items() if kernel}
+    assert converted == {"x", "a", "b", "y"}
     # Between the two convolutions the channels stay last.
     assert costs.border == pytest.approx({"x": 19.0, "a": 3.0, "b": 2.0, "y": 20.0})
     assert total_microseconds(costs, net.graph, plan) == pytest.approx(111.0)

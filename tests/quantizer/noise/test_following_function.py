@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from qprof_onnx.quantizer.noise.activation_ranges import following_function
+from qprof_onnx.quantizer.noise.activation_ranges import evaluated, find_following
 from qprof_onnx.quantizer.numerics.affine import UINT8, UnaryFunction, dequantize, quantize
 from qprof_onnx.quantizer.numerics.calibrators import calibrate
 from qprof_onnx.quantizer.numerics.schemas import SCHEMAS, choose_params
@@ -24,9 +24,9 @@ def net(body: str) -> Network:
     return network(f"c = Conv (x, w) {body}", {"w": WIDE})
 
 
-def behind(body: str) -> UnaryFunction | None:
-    made = net(body)
-    return following_function(made.graph, "c", made.profile["c"], 17)
+def behind(made: Network) -> UnaryFunction | None:
+    following = find_following(made.graph, "c")
+    return None if following is None else evaluated(following, made.profile["c"], 17)
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def behind(body: str) -> UnaryFunction | None:
     ids=["leaky", "silu", "two-readers-behind", "hard-swish", "doubled-gelu"],
 )
 def test_the_function_ends_where_nothing_leads_around_it(body: str, expected: Array | None) -> None:
-    found = behind(body)
+    found = behind(net(body))
     if expected is None:
         assert found is None
     else:
@@ -65,12 +65,12 @@ def test_the_function_ends_where_nothing_leads_around_it(body: str, expected: Ar
     ids=["linear", "only-a-clip", "read-by-others", "steep", "not-bent"],
 )
 def test_other_readers_are_no_function_to_look_behind(body: str) -> None:
-    assert behind(body) is None
+    assert behind(net(body)) is None
 
 
 def test_a_result_is_needed_as_it_is() -> None:
     made = network("y = Conv (x, w)", {"w": WIDE})
-    assert following_function(made.graph, "y", made.profile["y"], 17) is None
+    assert find_following(made.graph, "y") is None
 
 
 def error(x: Array, low: float, high: float) -> float:
@@ -86,7 +86,7 @@ def error(x: Array, low: float, high: float) -> float:
 
 def test_codes_are_not_spent_where_the_function_is_flat() -> None:
     made = net("s = Sigmoid (c) a = Mul (c, s) y = Conv (a, w)")
-    curve = following_function(made.graph, "c", made.profile["c"], 17)
+    curve = behind(made)
     plain = calibrate(made.profile["c"], "mse", SCHEMAS["asymmetric"], UINT8)
     aimed = calibrate(made.profile["c"], "mse", SCHEMAS["asymmetric"], UINT8, curve)
     assert aimed.low > 0.6 * plain.low  # values reach -30, where x * sigmoid(x) has long been 0
@@ -105,7 +105,7 @@ def _middles(made: Network) -> Array:
 @pytest.mark.parametrize("calibrator", ["minmax", "percentile", "kl"])
 def test_other_calibrators_do_not_look_behind(calibrator: str) -> None:
     made = net("s = Sigmoid (c) a = Mul (c, s) y = Conv (a, w)")
-    curve = following_function(made.graph, "c", made.profile["c"], 17)
+    curve = behind(made)
     for_both = [
         calibrate(made.profile["c"], calibrator, SCHEMAS["asymmetric"], UINT8, look) for look in (None, curve)
     ]

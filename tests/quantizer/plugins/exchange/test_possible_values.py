@@ -8,10 +8,10 @@ import onnx_ir as ir
 import onnxruntime as ort
 import pytest
 from onnx import helper, parser
-from qprof_onnx.quantizer.noise.activation_ranges import possible_values
 from qprof_onnx.quantizer.operators.graph import index
+from qprof_onnx.quantizer.plugins.exchange.possible_values import possible_values
 
-from ..operators.test_table import VECTORS, one_node_model, samples_for
+from ...operators.test_table import VECTORS, one_node_model, samples_for
 
 FIRST = {"as it is": None, "of no negative values": "Relu", "between 0 and 1": "Sigmoid"}
 """What the operator reads: inputs of any value, or what another operator yields."""
