@@ -76,6 +76,7 @@ PLUGIN_COMMANDS = {
     "split": "exchange",
     "measure-target": "tune",
     "diff": "drift",
+    "instrument": "instrument",
 }
 """Command -> its plug-in, a folder of `quantizer/plugins/`: without it the command is not there."""
 

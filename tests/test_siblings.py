@@ -104,7 +104,7 @@ def refusals(folder: Path) -> dict[tuple[object, ...], str]:
             (command,): f"command '{command}' is not installed"
             for command in (
                 *("report", "tune", "sensitivity", "measure-target", "export", "import"),
-                *("join", "split", "card", "verify", "diff"),
+                *("join", "split", "card", "verify", "diff", "instrument"),
             )
         },
         (*evaluate, "--report", "out"): "--report: needs the report, which is not installed",

@@ -1,4 +1,4 @@
-"""`profile`, `merge` and `instrument`: from a float model and samples to a profile.
+"""`profile` and `merge`: from a float model and samples to a profile.
 
 `profile_model` is the order of the steps: the samples are counted, and a few of them are kept. Where none is
 kept, it is measured on a few at once how noise travels through the model; else that is measured on those that
@@ -21,11 +21,10 @@ from ...profiles.base.errors import ConfigError, ModelError
 from ...profiles.base.extras import OptionalModule
 from ...profiles.base.findings import Code, Finding
 from ...profiles.base.improvement import leave_out
-from ...profiles.base.output_files import destination, replacing_together, write_atomically
+from ...profiles.base.output_files import destination, write_atomically
 from ...profiles.base.progress import Shown, Stage, asked_for, stages
-from ...profiles.base.tool import Progress, tool_name
+from ...profiles.base.tool import Progress
 from ...profiles.base.tool import note as note_to_user
-from ...profiles.instrumentation.profiling_nodes import instrument as instrument_model
 from ...profiles.instrumentation.subgraphs import hidden_tensors
 from ...profiles.records.check_samples import CheckSample, check_samples_place
 from ...profiles.records.merge import merge_profiles
@@ -34,7 +33,6 @@ from ...profiles.records.store import save_profile, with_samples_of_file
 from ...profiles.runner.calibrate import calibrate
 from ...profiles.runner.checkpoint import remove_progress
 from ...profiles.runner.settings import RunSettings
-from ...profiles.runtime.external_weights import load_weights
 from ...profiles.runtime.providers import load_custom_operators, used_bytes
 from ...profiles.runtime.states import model_samples
 from ...profiles.samples.objects import DataLike, DataSource, PreprocessedData, source_name
@@ -44,14 +42,12 @@ from ...profiles.samples.smallest import SmallestSamples
 from ...profiles.samples.values import Sample
 from ..model.files import ModelLike
 from ..model.output_paths import FilesRead, check_outputs
-from ..model.saving import save_model
 from ..noise.activation_ranges import with_clip_profiles
 from ..noise.kept_samples import STEP, activation_bytes, unmeasured, with_noise
 from ..noise.measure import expected_bytes, unmeasurable
 from ..noise.output_kinds import column_axes, output_meanings
 from ..operators.graph import Graph
 from ..plan.documents import WRITING, read_at
-from ..plan.provenance import Provenance, model_fingerprint, write_provenance
 from ..planning.needed_tensors import needed_tensors, weighted_channels
 from ..prepare.prepare import ProfileLike, open_prepared, opened
 from .keywords import with_keywords
@@ -343,29 +339,3 @@ def merge(
     if output is not None:
         save_profile(merged, output)
     return merged
-
-
-@checks_arguments
-def instrument(model: ModelLike, output: str | os.PathLike[str] | None = None) -> ir.Model:
-    """Return the prepared model with a QuantizationProfile node on every floating-point activation.
-
-    Args:
-        model: path, `onnx.ModelProto` or `onnx_ir.Model`; an object is only read.
-        output: where to write it; None for nowhere.
-
-    Raises:
-        ModelError: the model cannot be read. ConfigError: `output` would overwrite its weights.
-    """
-    read = FilesRead(models=(model,))
-    check_outputs([output], read)
-    with opened(model) as file:
-        prepared = file.prepared
-        result = instrument_model(prepared.model)
-        fingerprint = model_fingerprint(prepared.identity)
-        write_provenance(result, Provenance(tool_name(), fingerprint, instrumented=True))
-        if output is not None:
-            with replacing_together(read.weights) as batch:
-                save_model(result, output, batch=batch)
-        if not isinstance(model, str | os.PathLike):
-            load_weights(result)  # its files are temporary
-        return result

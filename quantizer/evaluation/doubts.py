@@ -18,7 +18,6 @@ import onnx_ir as ir
 from ...profiles.base.errors import ModelError
 from ...profiles.base.findings import Code, Finding
 from ...profiles.base.tool import tool_name
-from ...profiles.instrumentation.profiling_nodes import is_instrumented
 from ..model.editing import is_standard
 from ..model.external_data import FEW_BIT_FLOATS
 from ..model.graph import constant_of
@@ -28,7 +27,7 @@ from ..operators.table import CONVERSIONS, is_clip
 from ..operators.weight_layout import CONV, GEMM, MATMUL, WeightLayout
 from ..plan.plan import QuantPlan
 from ..plan.provenance import Provenance, model_fingerprint, plan_digest, read_provenance
-from ..prepare.prepare import ModelFile, nodes_said_to_be_quantized
+from ..prepare.prepare import ModelFile, is_instrumented, nodes_said_to_be_quantized
 from ..targets.packaged import target_names
 from .cost import Cost
 from .runtimes import DROPS_RELU, ROUNDS_BIAS

@@ -20,7 +20,6 @@ from onnx_ir.passes.common import RemoveUnusedOpsetsPass, TopologicalSortPass
 
 from ...profiles.base.errors import ConfigError, ModelError, nearest
 from ...profiles.base.findings import Code, Finding
-from ...profiles.instrumentation.profiling_nodes import is_instrumented
 from ...profiles.records.profile import Dim, ModelId, Profile
 from ...profiles.runtime.session import runtime_dtypes
 from ...profiles.samples.samples import set_title
@@ -329,6 +328,15 @@ class ModelFile(os.PathLike[str]):
         if is_instrumented(self.model):
             raise ModelError(f"{self}: this model is instrumented already; give the original model")
         return self.normalised
+
+
+DOMAIN, OP_TYPE = "qprof", "QuantizationProfile"
+"""Of the function that records an activation in an instrumented model, and as in Glow."""
+
+
+def is_instrumented(model: ir.Model) -> bool:
+    """Return whether a model has the profiling function; form `regions` uses the same domain for its own."""
+    return any(key[:2] == (DOMAIN, OP_TYPE) for key in model.functions)
 
 
 def file_of(model: str | os.PathLike[str]) -> ModelFile:

@@ -22,7 +22,6 @@ from .quantizer.api.options import Mixed as Mixed
 from .quantizer.api.options import QuantizeOptions as QuantizeOptions
 from .quantizer.api.options import ReportOptions as ReportOptions
 from .quantizer.api.options import WeightOnly as WeightOnly
-from .quantizer.api.profiling import instrument as instrument
 from .quantizer.api.profiling import merge as merge
 from .quantizer.api.profiling import profile as profile
 from .quantizer.api.quantize import quantize as quantize
@@ -45,6 +44,7 @@ from .quantizer.plugins.exchange.exchanging import import_profile as import_prof
 from .quantizer.plugins.exchange.exchanging import join as join
 from .quantizer.plugins.exchange.exchanging import split as split
 from .quantizer.plugins.explanation.explanation import explain as explain
+from .quantizer.plugins.instrument.instrument import instrument as instrument
 from .quantizer.plugins.report.content import Report as Report
 from .quantizer.plugins.report.report import report as report
 from .quantizer.plugins.tune.node_noise import Sensitivities as Sensitivities

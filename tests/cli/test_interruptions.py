@@ -17,7 +17,7 @@ import pytest
 from click.testing import CliRunner, Result
 from qprof_onnx.cli.main import main
 from qprof_onnx.profiles.base.output_files import temporary_folder
-from qprof_onnx.quantizer.api import profiling as pipeline
+from qprof_onnx.quantizer.plugins.instrument import instrument as pipeline
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits"
 ENDS = {"SIGINT": (130, "interrupted\n"), "SIGTERM": (143, "ended by SIGTERM\n")}

@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner, Result
 from qprof_onnx.cli.main import COMMANDS, main
 from qprof_onnx.profiles.base.errors import ModelError
-from qprof_onnx.quantizer.api import profiling as pipeline
+from qprof_onnx.quantizer.plugins.instrument import instrument as pipeline
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits"
 QPROF = [sys.executable, "-c", "from qprof_onnx.cli.main import main; main(prog_name='qprof')"]

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
-from qprof_onnx.profiles.instrumentation.profiling_nodes import DOMAIN, OP_TYPE, OUTPUTS
 from qprof_onnx.profiles.instrumentation.subgraphs import declared_shape, dtype_name
 from qprof_onnx.profiles.records.histogram import Histogram
 from qprof_onnx.profiles.records.profile import TensorProfile, merged_shape
+from qprof_onnx.quantizer.plugins.instrument.instrument import OUTPUTS
+from qprof_onnx.quantizer.prepare.prepare import DOMAIN, OP_TYPE
 
 
 def profile_from_outputs(

@@ -23,7 +23,6 @@ from hypothesis import strategies as st
 from qprof_onnx.profiles.base.errors import ConfigError, DataError, ModelError
 from qprof_onnx.profiles.instrumentation.live_memory import live_memory
 from qprof_onnx.profiles.instrumentation.observations import Observation, observations
-from qprof_onnx.profiles.instrumentation.profiling_nodes import instrument
 from qprof_onnx.profiles.instrumentation.tensor_outputs import with_outputs
 from qprof_onnx.profiles.observers.tensor_observer import TensorObserver
 from qprof_onnx.profiles.records.histogram import Histogram
@@ -36,6 +35,7 @@ from qprof_onnx.profiles.runner.settings import RunSettings
 from qprof_onnx.profiles.runtime import session as session_module
 from qprof_onnx.profiles.samples.samples import data_id, input_specs, open_samples
 from qprof_onnx.profiles.samples.values import InputSpec, Sample
+from qprof_onnx.quantizer.plugins.instrument.instrument import with_profiling_nodes
 
 from ...reference.profiling_outputs import profile_from_outputs
 
@@ -86,7 +86,7 @@ def sample(**feed: Any) -> Sample:
 
 def run_instrumented(model: ir.Model, samples: Sequence[Sample]) -> dict[str, TensorProfile]:
     """The slow way: what the model's own QuantizationProfile nodes say, merged over the samples."""
-    instrumented = instrument(model)
+    instrumented = with_profiling_nodes(model)
     options = ort.SessionOptions()
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     session = ort.InferenceSession(

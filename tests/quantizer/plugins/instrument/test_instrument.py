@@ -15,17 +15,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx.reference import ReferenceEvaluator
 from qprof_onnx.profiles.base.errors import ModelError
-from qprof_onnx.profiles.instrumentation.profiling_nodes import (
-    MIN_OPSET,
-    instrument,
-    profiling_function,
-)
 from qprof_onnx.profiles.instrumentation.subgraphs import float_activations, typed_activations
 from qprof_onnx.profiles.records.histogram import Histogram
 from qprof_onnx.profiles.records.profile import TensorProfile
 from qprof_onnx.profiles.runtime.providers import RUNTIME_ERRORS
+from qprof_onnx.quantizer.plugins.instrument.instrument import (
+    MIN_OPSET,
+    profiling_function,
+)
+from qprof_onnx.quantizer.plugins.instrument.instrument import (
+    with_profiling_nodes as instrument,
+)
 
-from ...reference.profiling_outputs import profile_from_outputs
+from ....reference.profiling_outputs import profile_from_outputs
 
 
 def runtime_opset() -> int:

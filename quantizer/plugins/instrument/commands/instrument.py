@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from ..console import echo
-from ..options import NEW, FileCommand, model_argument
+from .....cli.console import echo
+from .....cli.options import NEW, FileCommand, model_argument
 
 
 @click.command("instrument", cls=FileCommand)
@@ -26,7 +26,7 @@ def command(model: Path, output: Path) -> None:
     Example:
       qprof instrument model.onnx -o model.instrumented.onnx
     """
-    from ...quantizer.api.profiling import instrument
+    from ..instrument import instrument
 
     instrument(model, output)
     echo(f"{output}: instrumented")

@@ -8,6 +8,7 @@ the calibration runner, which computes them faster.
 from __future__ import annotations
 
 import math
+import os
 import re
 from functools import partial
 
@@ -15,18 +16,21 @@ import numpy as np
 import onnx.parser
 import onnx_ir as ir
 
-from ..base.errors import ModelError, free_name
-from ..records.histogram import BINS, INDEX_BITS, MIN_EXPONENT
-from ..samples.samples import title_of
-from .subgraphs import float_activations, typed_activations, value_names
+from ....profiles.base.arguments import checks_arguments
+from ....profiles.base.errors import ModelError, free_name
+from ....profiles.base.output_files import replacing_together
+from ....profiles.base.tool import tool_name
+from ....profiles.instrumentation.subgraphs import float_activations, typed_activations, value_names
+from ....profiles.records.histogram import BINS, INDEX_BITS, MIN_EXPONENT
+from ....profiles.runtime.external_weights import load_weights
+from ....profiles.samples.samples import title_of
+from ...model.files import ModelLike
+from ...model.output_paths import FilesRead, check_outputs
+from ...model.saving import save_model
+from ...plan.provenance import Provenance, model_fingerprint, write_provenance
+from ...prepare.prepare import DOMAIN, OP_TYPE, is_instrumented, opened
 
 # The function that a `QuantizationProfile` node calls: its outputs, and its body in standard operators.
-
-DOMAIN = "qprof"
-"""Operator domain of the profiling function, and the start of the names of its outputs."""
-
-OP_TYPE = "QuantizationProfile"
-"""Name of the profiling function, as in Glow."""
 
 MAX_EXPONENT = 1015
 """Exponent of a histogram over all finite doubles; above every exponent that a histogram can need."""
@@ -127,11 +131,6 @@ _BODY = """
 # fit.
 
 
-def is_instrumented(model: ir.Model) -> bool:
-    """Return whether a model has the profiling function; form `regions` uses the same domain for its own."""
-    return any(key[:2] == (DOMAIN, OP_TYPE) for key in model.functions)
-
-
 def profiling_function(opset: int) -> ir.Function:
     """Return the function that a `QuantizationProfile` node calls; its exponent is that of `bin_exponent`."""
     scales = [math.ldexp(1.0, -e) for e in range(MIN_EXPONENT, MAX_EXPONENT + 1)]
@@ -158,7 +157,7 @@ MIN_OPSET = 13
 """Oldest opset of the default domain that the function's body is written for."""
 
 
-def instrument(model: ir.Model) -> ir.Model:
+def with_profiling_nodes(model: ir.Model) -> ir.Model:
     """Return a copy of `model` with a `QuantizationProfile` node on each of the `float_activations`.
 
     Its outputs are graph outputs, called "qprof:<output>:<tensor>", with underscores after "qprof" if the
@@ -213,3 +212,29 @@ def _profiling_node(value: ir.Value, prefix: str, name: str) -> ir.Node:
 def _escaped(name: str) -> str:
     """Return `name` with other characters than A-Z a-z 0-9 _ . / : - as %XX of their UTF-8 bytes."""
     return re.sub(r"[^A-Za-z0-9_./:-]", lambda m: "".join(f"%{b:02X}" for b in m[0].encode()), name)
+
+
+@checks_arguments
+def instrument(model: ModelLike, output: str | os.PathLike[str] | None = None) -> ir.Model:
+    """Return the prepared model with a QuantizationProfile node on every floating-point activation.
+
+    Args:
+        model: path, `onnx.ModelProto` or `onnx_ir.Model`; an object is only read.
+        output: where to write it; None for nowhere.
+
+    Raises:
+        ModelError: the model cannot be read. ConfigError: `output` would overwrite its weights.
+    """
+    read = FilesRead(models=(model,))
+    check_outputs([output], read)
+    with opened(model) as file:
+        prepared = file.prepared
+        result = with_profiling_nodes(prepared.model)
+        fingerprint = model_fingerprint(prepared.identity)
+        write_provenance(result, Provenance(tool_name(), fingerprint, instrumented=True))
+        if output is not None:
+            with replacing_together(read.weights) as batch:
+                save_model(result, output, batch=batch)
+        if not isinstance(model, str | os.PathLike):
+            load_weights(result)  # its files are temporary
+        return result

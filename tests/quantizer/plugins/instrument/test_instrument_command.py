@@ -11,7 +11,7 @@ import onnxruntime
 from click.testing import CliRunner, Result
 from qprof_onnx.cli.main import main
 
-DIGITS = Path(__file__).parents[2] / "examples" / "digits"
+DIGITS = Path(__file__).parents[4] / "examples" / "digits"
 MODEL = DIGITS / "model.onnx"
 
 
