@@ -90,12 +90,6 @@ def test_a_percentile_leaves_alone_the_side_where_there_is_no_tail(profile_of):
     assert found.high == pytest.approx(np.percentile(NORMAL, 99.0), abs=0.01)  # a few bins
 
 
-def test_a_hundred_per_cent_is_minmax(profile_of):
-    profile = profile_of(NORMAL)
-    found = calibrate(profile, "percentile:100", ASYMMETRIC, INT8)
-    assert found == calibrate(profile, "minmax", ASYMMETRIC, INT8)
-
-
 def test_a_percentile_without_parameter_is_the_default():
     assert parse_calibrator("percentile")[1] == 99.99
     assert parse_calibrator("percentile:99.5")[1] == 99.5
