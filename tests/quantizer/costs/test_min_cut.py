@@ -58,14 +58,6 @@ def test_of_equal_choices_integers_stay() -> None:
     assert cheapest(Prices({"a": 2.0}, {"a": 2.0}, (), {})) == {"a"}
 
 
-def test_a_tensor_with_many_readers_is_converted_once() -> None:
-    readers = ("b", "c", "d")
-    crossing = Crossing("t", "a", readers, 3.0)
-    integer, floating = {"a": 1.0, "b": 9.0, "c": 9.0, "d": 9.0}, {"a": 9.0, "b": 7.0, "c": 7.0, "d": 7.0}
-    # Three times 2 is saved by the readers for one conversion of 3.
-    assert cheapest(Prices(integer, floating, (crossing,), {})) == {"a"}
-
-
 def both(edges: list[tuple[object, object, float]]) -> tuple[Network, networkx.DiGraph]:
     """Return the same network for our algorithm and for networkx; capacities of equal edges add up."""
     network, graph = Network(), networkx.DiGraph()

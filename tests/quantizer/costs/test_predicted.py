@@ -205,11 +205,6 @@ def test_silu_and_gelu_are_one_operator_each_in_float() -> None:
         assert set(fused.values()) == {""}
 
 
-def test_free_dimensions_are_filled_from_the_profile(two_convolutions: Network) -> None:
-    shapes = shapes_of(two_convolutions.graph, two_convolutions.profile)
-    assert shapes["a"] == (1, 32, 6, 6)
-
-
 @pytest.mark.parametrize("passes", [1, 12])
 def test_what_a_loop_computes_costs_as_often_as_it_is_computed(passes: int) -> None:
     net = network(

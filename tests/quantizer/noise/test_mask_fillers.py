@@ -127,49 +127,6 @@ def test_masked_attention_keeps_what_the_plan_says(
     assert low <= measured <= high, result.plan.tensors
 
 
-@pytest.mark.parametrize("calibrator", ["kl", "percentile:99.9"])
-@pytest.mark.parametrize(
-    ("masking", "filler"),
-    [
-        pytest.param(ADDED, -100.0, id="as Swin masks"),
-        pytest.param(GIVEN, LOWEST, id="mask is an input, lowest"),
-    ],
-)
-def test_masked_attention_is_calibrated_by_every_calibrator(
-    tmp_path: Path, masking: str, filler: float, calibrator: str
-) -> None:
-    file, written = tmp_path / "m.onnx", tmp_path / "q.onnx"
-    model = attention(masking, SOFTMAX, filler)
-    onnx.save(model, file)
-    samples = samples_of(model)
-    result = quantize(
-        file,
-        profile(file, samples),
-        written,
-        target="onnx",
-        weight_type="int8",
-        calibrator=calibrator,
-        min_output_sqnr=0.0,
-    )
-    exact, found = outputs(file, samples), outputs(written, samples)
-    low, _ = result.plan.origin.sqnr_bands["y"]
-    assert 10.0 * np.log10(np.square(exact).sum() / np.square(exact - found).sum()) >= low
-
-
-@pytest.mark.parametrize("filler", [-1e4, LOWEST])
-def test_the_band_of_masked_probabilities_holds(tmp_path: Path, filler: float) -> None:
-    file, written = tmp_path / "m.onnx", tmp_path / "q.onnx"
-    model = attention(ADDED, SOFTMAX, filler)
-    model.graph.output.append(onnx.helper.make_tensor_value_info("p", 1, ["n", STEPS, STEPS]))
-    onnx.save(model, file)
-    samples = samples_of(model)
-    plan = quantize(file, profile(file, samples), written, target="onnxruntime-x86", weight_type="int8").plan
-    exact, found = outputs(file, samples, "p"), outputs(written, samples, "p")
-    measured = 10.0 * np.log10(np.square(exact).sum() / np.square(exact - found).sum())
-    low, high = plan.origin.sqnr_bands["p"]
-    assert low <= measured <= high
-
-
 @pytest.mark.parametrize("filler", [-1e4, LOWEST])
 @pytest.mark.parametrize("masking", [ADDED, CHOSEN, GIVEN, SUBTRACTED])
 def test_beside_fillers_a_tensor_holds_what_the_mask_was_put_over(

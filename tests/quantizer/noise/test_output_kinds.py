@@ -177,12 +177,6 @@ def test_scores_that_are_products_stand_beside_boxes() -> None:
     assert output_meanings(found.graph, found.profile)["z"].reason == "product of Sigmoid and Sigmoid"
 
 
-def test_four_quantities_beside_a_decision_are_no_boxes() -> None:
-    units = np.array([1.0, 1e-2, 1e-4, 1e4], np.float32)
-    body = "b = MatMul (x, w32_4) y = Mul (b, u) m = MatMul (x, w32_1) z = Sigmoid (m)"
-    assert kinds(net(body, ("x", WORDS), outputs="y z", given={"u": units})) == ["values", "decision"]
-
-
 def test_sums_of_logarithms_of_probabilities_are_a_decision() -> None:
     body = "m = MatMul (x, w32_12) a = LogSoftmax <axis = 1> (m) b = LogSoftmax <axis = 2> (m) y = Add (a, b)"
     assert kinds(net(body, ("x", WORDS))) == ["decision"]
@@ -195,10 +189,6 @@ def test_columns_of_a_matrix_product_are_no_places_in_whichever_order_the_axes_a
     found = net("y = MatMul (x, w32_300)", ("x", shape))
     assert kinds(found) == ["values"]
     assert has_places(found.graph, found.profile, "y") == (40 in shape)
-
-
-def test_maps_of_many_channels_are_values() -> None:
-    assert kinds(net(f"y = Conv <{SAME}> (x, w21_3_3_3)", ("x", PICTURE))) == ["values"]
 
 
 @pytest.mark.parametrize(
@@ -241,17 +231,6 @@ def test_vectors_that_are_means_or_normalised_are_embeddings(body: str) -> None:
 def test_scores_beside_boxes_in_one_tensor_are_detections() -> None:
     body = "b = MatMul (x, w32_4) m = MatMul (x, w32_2) s = Sigmoid (m) y = Concat <axis = 2> (b, s)"
     assert kinds(net(body, ("x", WORDS))) == ["detections"]
-
-
-def test_scores_and_boxes_in_two_tensors_are_detections() -> None:
-    body = "y = MatMul (x, w32_4) m = MatMul (x, w32_2) z = Softmax (m)"
-    assert kinds(net(body, ("x", WORDS), outputs="y z")) == ["detections", "detections"]
-
-
-def test_boxes_of_many_candidates_are_no_signal_beside_their_scores() -> None:
-    body = "y = MatMul (x, w32_4) m = MatMul (x, w32_2) z = Sigmoid (m)"
-    found = net(body, ("x", (1, 300, 32)), outputs="y z")
-    assert kinds(found) == ["detections", "detections"]
 
 
 @pytest.mark.parametrize("boxes", ["Identity (b)", "Transpose <perm = [0, 2, 1]> (b)"])

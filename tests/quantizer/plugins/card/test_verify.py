@@ -241,24 +241,3 @@ def test_one_row_more_or_less_is_the_same_accuracy_with_all_that_follows(verifie
     )
     result = verifier.verify(changed(verifier.document, ("evaluation", "accuracy"), to_jsonable(turned)))
     assert [check.of for check in result.checks if check.result == "differs"] == []
-
-
-def test_a_card_proves_no_limit_of_a_score_beside_a_poor_output_that_it_does_not_read(tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    rows, weights = rng.normal(size=(400, 4)).astype(np.float32), rng.normal(size=(4, 6)).astype(np.float32)
-    for name, noise in (("m", 0.0), ("q", 0.3)):
-        model = parser.parse_model("""<ir_version: 8, opset_import: ["": 17]>
-        g (float[n, 4] x) => (int64[n] label, float[n, 6] emb) {
-            label = ArgMax<axis = 1, keepdims = 0> (x)
-            emb = MatMul (x, w)
-        }""")
-        noisy = (weights + noise * rng.normal(size=weights.shape)).astype(np.float32)
-        model.graph.initializer.append(onnx.numpy_helper.from_array(noisy, "w"))
-        onnx.save(model, tmp_path / f"{name}.onnx")
-    (tmp_path / "l.txt").write_text("\n".join(map(str, rows.argmax(axis=1))))
-    files, data = (tmp_path / "m.onnx", tmp_path / "q.onnx"), [{"x": row[None]} for row in rows]
-    gate = qprof.Gate(max_drop=1.0)
-    card = qprof.card(*files, data, labels=tmp_path / "l.txt", gate=gate, latency=False)
-    (failure,) = card.evaluation.failures
-    assert failure.result == "not proven"
-    assert failure.reason == "output 'emb' is poor, and the score does not read it"

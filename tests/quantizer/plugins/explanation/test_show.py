@@ -48,10 +48,6 @@ def test_model_and_profile_add_the_nodes_and_the_noise(folder: Path) -> None:
     assert before_the_clip["sqnr_db"] is None
 
 
-def test_a_weight_shares_its_scale_with_no_other_tensor(folder: Path) -> None:
-    assert "no other tensor" in explain(folder, "block.conv1.weight")
-
-
 def both(folder: Path) -> list[str]:
     return ["--model", str(DIGITS / "model.onnx"), "--profile", str(folder / "p.yaml")]
 
