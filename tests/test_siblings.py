@@ -124,6 +124,12 @@ def refusals(folder: Path) -> dict[tuple[object, ...], str]:
         ("quantize", MODEL, "--data", DIGITS / "calibration", "--check-speed", "-o", "q.onnx"): (
             "--check-speed: needs the check of speed, which is not installed"
         ),
+        ("quantize", MODEL, "--data", DIGITS / "calibration", "--float-type", "float16", "-o", "q.onnx"): (
+            "float_type float16: needs the formats of numbers, which is not installed"
+        ),
+        ("quantize", MODEL, "--as", "mixed", "--max-size", "9kB", "-o", "q.onnx"): (
+            "fit_size: needs the formats of numbers, which is not installed"
+        ),
         ("schema", "report"): "schema 'report': not one of config",
     }
 

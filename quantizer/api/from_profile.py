@@ -6,7 +6,6 @@ with samples; all others need none.
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
@@ -35,13 +34,14 @@ from ..lowering.lower import lower
 from ..lowering.lowered import LoweredModel
 from ..model.output_paths import FilesRead
 from ..model.output_paths import check_outputs as check_paths
-from ..model.saving import has_external_data, written_bytes
+from ..model.saving import has_external_data
 from ..noise.estimate_check import EstimateCheck, check_estimates, expected_sqnr, too_good
 from ..noise.kept_samples import read_measured
 from ..noise.output_limits import noise_limits
 from ..numerics.affine import TYPES
 from ..operators.graph import Graph
 from ..plan.documents import read_with_samples
+from ..plan.formats import FLOAT16, SIZES
 from ..plan.plan import Kind, QuantPlan
 from ..plan.store import PlanLike, plan_name, read_plan
 from ..plan.store import save_plan as write_plan
@@ -55,7 +55,6 @@ from ..planning.plan_model import (
     plan_from,
     rounded_with_samples,
 )
-from ..planning.size_budget import beyond_size, estimated_size
 from ..prepare.float16 import narrow_constants
 from ..prepare.prepare import (
     ModelFile,
@@ -73,7 +72,6 @@ from ..search.closed_loop import (
     why_not_run,
 )
 from ..search.fallback_nodes import blamed_on_nodes, plan_that_runs, with_fallback_nodes
-from ..search.float16_check import with_float32_nodes_on_samples
 from ..search.options import SpeedCheckOptions
 from ..search.speed import SPEED, SpeedCheck
 from ..search.verdict import NOTHING_TO_QUANTIZE, USE_FLOAT, composition_of
@@ -82,11 +80,6 @@ from ..targets.loading import goes_with, load_recipe
 from ..targets.target import Recipe
 from .options import PRECISIONS, settings_of
 from .results import QuantizeResult, output_alarms, stored_twice, summarize
-
-SIZED_PLANS = 8
-"""Plans that are written to fit a size, of which one does."""
-SIZE_TOLERANCE = 1000
-"""One part in this many of the size that was asked for is not worth another plan."""
 
 ESTIMATE_CHECK_SAMPLES = 16
 """Samples on which the outputs of a model that was written are held against their estimate."""
@@ -181,8 +174,9 @@ def write_quantized(
 
     # The first plan: of the size that was asked for, and one that runs, before steps that take their time.
     first: PlannedModel | None = None
+    plan_of = SIZES.load("fit_size").plan_of_written_size if config.has_size else plan_from
     if config.has_size:
-        first = _plan_of_written_size(facts, NOTHING)
+        first = plan_of(facts, NOTHING)
     if speed is not None or data is not None:
         first = plan_that_runs(facts, path, NOTHING if first is None else first.known)
     begin = NOTHING if first is None else first.known
@@ -192,24 +186,19 @@ def write_quantized(
         check = None
 
     def attempt(known: Known) -> QuantizeResult:
-        if first is not None and known is begin:
-            planned = first
-        elif config.has_size:
-            planned = _plan_of_written_size(facts, known)
-        else:
-            planned = plan_from(facts, known)
+        planned = first if first is not None and known is begin else plan_of(facts, known)
         source = facts
         lowered: LoweredModel | None = None
         left_out: Sequence[Finding]
 
         # What float16 would lose, as measured on calibration samples, is float32.
         if check is not None and facts.config.is_float16:
-            measure = partial(with_float32_nodes_on_samples, facts, planned, check)
+            measure = partial(FLOAT16.load().with_float32_nodes_on_samples, facts, planned, check)
             step = "float16 run on check samples (it may lose more than recorded ranges tell)"
             narrow = planned.known.lost_in_float16
             planned, left_out = improved(step, measure, planned, DataError, ModelError)
             if config.has_size and planned.known.lost_in_float16 != narrow:  # float32 takes twice the bytes
-                planned = _plan_of_written_size(facts, planned.known)
+                planned = plan_of(facts, planned.known)
             planned = planned.with_findings(left_out)
 
         # Outputs near enough to float, as measured on calibration samples.
@@ -325,40 +314,6 @@ def _run_on_samples(
         return planned.with_findings([estimated_only(error)])
 
 
-def _plan_of_written_size(facts: PlanningFacts, known: Known) -> PlannedModel:
-    """Return the plan whose written model meets `fit_size`.
-
-    The written size corrects the planner's estimate: first with the smallest formats, then as planned, while
-    the model is too large or leaves more room than estimated. Other formats have other estimate errors, so at
-    most `SIZED_PLANS` plans bisect between one that fits and one that does not. If the smallest formats do
-    not fit, the most exact ones may: if weights are small, a format can add more to the graph than the
-    weight. Raises ConfigError if the model in its smallest formats is too large.
-    """
-    external, limit = has_external_data(facts.prepared.model), size_in_bytes(facts.config.fit_size)
-    fitting: PlannedModel | None = None
-    error, least, most = math.inf, -math.inf, math.inf  # errors of plans that are too large, that fit
-    step, smallest = 0.0, math.inf
-    for _ in range(SIZED_PLANS):
-        planned = plan_from(facts, replace(known, size_error=error))
-        size = written_bytes(lower(planned.model, planned.plan).model, external)
-        exact = size - estimated_size(facts, planned.plan)
-        if size <= limit:
-            fitting, most = planned, error
-            if most - max(exact, least) <= limit / SIZE_TOLERANCE:
-                return fitting
-            error = exact if exact > least else (least + most) / 2.0
-        elif fitting is None and error == math.inf:
-            smallest, error = size, -math.inf  # where what a format adds to the graph is most of a weight
-        elif fitting is None:
-            raise beyond_size(facts, min(smallest, size))
-        else:
-            least = error
-            step += size - limit + limit / SIZE_TOLERANCE  # more each time, for plans that stay the same
-            error = (least + most) / 2.0 if most < math.inf else error + step
-    assert fitting is not None
-    return fitting
-
-
 def _estimates_checked(
     plan: QuantPlan, model: ModelFile, quantized: Path, samples: Iterable[Sample]
 ) -> tuple[EstimateCheck, ...]:
@@ -447,7 +402,7 @@ def _write(
             file_bytes=lowered.file_bytes,
         )
         if facts is not None and plan.config.has_size and written.size > size_in_bytes(plan.config.fit_size):
-            raise beyond_size(facts, written.size)
+            raise SIZES.load("fit_size").beyond_size(facts, written.size)
         findings = dict.fromkeys([*plan.findings, *lowered.findings, *of_target, *written.findings])
         if plan.origin.checks:  # it was run on samples, which say more than inputs that are made up
             findings.pop(NOT_RUN, None)

@@ -28,7 +28,6 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import onnx_ir as ir
 
-from ..operators.caches import PAST_KEYS
 from ..operators.decompositions import decomposed_function
 from ..operators.facts import AfterConvolution, Arithmetic, KernelSizes
 from ..operators.functions import chain_of
@@ -36,6 +35,10 @@ from ..operators.graph import Graph, Node
 from ..operators.table import CHAIN_RULE
 from ..prepare.float16 import NARROW
 from .shapes import Shape
+
+PAST_KEYS = {"Attention": 4, "MultiHeadAttention": 6, "GroupQueryAttention": 3}
+"""Operator of an attention -> position of the input with the keys of earlier steps: (batch, heads, steps,
+elements of a head)."""
 
 BLOCK = 16
 """Channels that onnxruntime's float convolutions compute together with AVX512."""
@@ -72,7 +75,7 @@ class Sizes:
 
     graph: Graph
     shapes: Mapping[str, Shape]
-    # constants that are cast in each run (`half_floats`): their readers find no constants
+    # constants that are cast in each run of a model in float16: their readers find no constants
     cast: Container[str] = ()
     _float_works: dict[Node, Work] = field(default_factory=dict, repr=False)
 

@@ -22,11 +22,11 @@ from ..operators.facts import ChannelLayout, KernelSizes
 from ..operators.graph import Graph, Node
 from ..operators.table import CONVERSIONS, DEQUANTIZE, PRODUCTS, QUANTIZE, is_clip
 from ..plan.channel_groups import ChannelGroup, channel_groups
+from ..plan.formats import FLOAT16
 from ..plan.plan import Implementation, Kind, NodePlan, QuantPlan
 from ..plan.rewrites import PLAIN_LAYOUT, WIDTHS, float_rewrites
 from ..targets.cost_table import CostTable
 from ..targets.forms import FORMS
-from .half_floats import inserted_casts
 from .kernels import (
     HALF_CAST,
     Fusion,
@@ -129,7 +129,7 @@ class CostModel:
     @cached_property
     def half_casts(self) -> Mapping[str, int]:
         """How many Casts its tensors have in each run, beside those in the graph; none but of float16."""
-        return inserted_casts(self.graph) if self.is_half else {}
+        return FLOAT16.load().inserted_casts(self.graph) if self.is_half and FLOAT16.is_installed else {}
 
     @cached_property
     def runs(self) -> Mapping[str, float]:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any, Protocol, cast
 
 import numpy as np
@@ -36,7 +35,7 @@ from ..model.external_data import float_weight_bytes, has_few_bit_floats
 from ..model.files import model_bytes
 from ..model.saving import in_memory, save_model
 from ..model.unread_types import UNREAD
-from ..operators.caches import ATTENTION, PLACES
+from ..plan.formats import CACHES, FLOAT16
 from ..plan.provenance import FLOAT_TYPE, borders_in
 from .float_constants import with_floats
 
@@ -128,7 +127,8 @@ def open_session(
         session = _rounding_to_float16(model, options, provider)
     borders = _stated_borders(metadata, (*session.get_inputs(), *session.get_outputs()))
     if any(value.type == INT8_TENSOR and value.name not in borders for value in session.get_inputs()):
-        borders |= {name: FloatBorder(scale) for name, scale in stored_caches(model).items()}
+        caches = CACHES.load(name).stored_caches(model)
+        borders |= {name: FloatBorder(scale) for name, scale in caches.items()}
     if borders or (timed and program is not session):
         return cast(ort.InferenceSession, FloatBorders(session, borders, program))
     return session
@@ -177,10 +177,8 @@ def _read(model: str | bytes) -> ir.Model:
 def _rounding_to_float16(
     model: str | bytes, options: ort.SessionOptions, provider: str
 ) -> ort.InferenceSession:
-    """Return a session that emulates float16 kernels (`lowering.float16.emulated`), by a file if large."""
-    from ..lowering.float16 import emulated
-
-    rounded = emulated(_read(model))
+    """Return a session that emulates float16 kernels, by a file if large."""
+    rounded = FLOAT16.load("a model in float16").emulated(_read(model))
     whole = in_memory(rounded)
     if whole is not None:
         return new_session(whole, options, provider)
@@ -288,31 +286,6 @@ def as_programs_run(session: Any, inputs: Sequence[Inputs]) -> tuple[Any, Sequen
     if isinstance(session, FloatBorders):
         return session.program, [session.quantized(arrays) for arrays in inputs]
     return session, inputs
-
-
-def stored_caches(model: str | bytes) -> dict[str, npt.NDArray[np.float32]]:
-    """Return the scales of inputs and outputs that are int8 keys and values, by name.
-
-    Each broadcasts with (batch, heads, steps, elements of a head). Those of a GroupQueryAttention whose
-    scales are no constants are left out. A model is a path, or its bytes.
-    """
-    if isinstance(model, bytes):
-        proto, folder = onnx.load_from_string(model), ""
-    else:  # weights in other files stay there
-        proto, folder = onnx.load(model, load_external_data=False), str(Path(model).parent)
-    constants = {tensor.name: tensor for tensor in proto.graph.initializer}
-    caches: dict[str, npt.NDArray[np.float32]] = {}
-    for node in proto.graph.node:
-        if node.op_type != ATTENTION:
-            continue
-        heads = next((a.i for a in node.attribute if a.name == "kv_num_heads"), 1)
-        for place in PLACES:
-            scale = constants.get(node.input[place.scale]) if place.scale < len(node.input) else None
-            if scale is not None:
-                scales = onnx.numpy_helper.to_array(scale, folder).astype(np.float32)
-                scales = scales.reshape(()) if scales.size == 1 else scales.reshape(1, heads, 1, -1)
-                caches |= {node.input[place.past]: scales, node.output[place.present]: scales}
-    return caches
 
 
 class Session(Protocol):

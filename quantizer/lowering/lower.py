@@ -8,16 +8,15 @@ function `lower_model`. Before it, what is the same in every form is rewritten i
 3. nodes become others where the plan says so (`plan.rewrites`);
 4. the width of convolutions is folded into channels (`plan.rewrites`).
 
-A form then writes node by node (`write`, which most of them share). After it caches and the border of the
-model become integers (`caches`, `borders`), and constants that the original computes are computed again. Last
-of all what is float becomes float16 where the settings say so (`float16`).
+A form then writes node by node (`write`, which most of them share). After it constants that the original
+computes are computed again. Last of all formats of numbers write caches and the border of the model in
+integers, and what is float in float16 (`plan.formats`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 
 import onnx_ir as ir
 
@@ -26,19 +25,16 @@ from ..adjustments.bias_correction import apply_biases
 from ..adjustments.rounded_weights import round_weights
 from ..model.graph import check_scopes, name_of, subgraphs
 from ..model.opsets import in_opset
-from ..operators.float_types import FLOAT16_OPSET
 from ..operators.table import CONVERSIONS, MICROSOFT
+from ..plan.formats import formats_of
 from ..plan.plan import BIAS_CORRECTED, Kind, QuantPlan
-from ..plan.provenance import FLOAT_TYPE, provenance_of, write_metadata, write_provenance
+from ..plan.provenance import provenance_of, write_provenance
 from ..plan.reasons import ReasonCode, UnfitNodesError, because
 from ..plan.rewrites import WIDTHS, float_rewrites, rewrites
 from ..prepare.constant_folding import unfold_constants
 from ..targets.forms import FORMS
-from .borders import write_borders
-from .caches import write_attention_caches, write_concat_caches
 from .embedding_tables import share_tied_tables
 from .emitter import Emitter
-from .float16 import has_conversions, narrow_floats
 from .lowered import LoweredModel, opset_raised, with_record, write_equalization
 from .padded_channels import pad_channels
 from .replacement import in_prepared_names, replaced
@@ -59,7 +55,7 @@ TYPE_OPSETS: Mapping[ir.DataType, int] = {
 other tools take them from 21 on."""
 CONVERSION_OPSETS: Mapping[ir.DataType, int] = {**TYPE_OPSETS, ir.DataType.INT16: 21, ir.DataType.UINT16: 21}
 """The same of what QuantizeLinear and DequantizeLinear read and make."""
-IR_VERSIONS: Mapping[int, int] = {FLOAT16_OPSET: 9, 21: 10, 23: 11, 24: 11}
+IR_VERSIONS: Mapping[int, int] = {19: 9, 21: 10, 23: 11, 24: 11}
 """The IR version of each of these."""
 
 
@@ -69,24 +65,11 @@ def lower(model: ir.Model, plan: QuantPlan) -> LoweredModel:
     The model is the prepared float model with the equalization of the plan applied; it does not change.
     """
     lowered = _lowered(model, plan, whole=True)
-    write_concat_caches(lowered.model, plan)
     unfold_constants(lowered.model)
-    write_borders(lowered.model, plan)
     write_provenance(lowered.model, provenance_of(plan))
     write_equalization(lowered.model, plan.adjustments.equalization)
-    return _in_float16(lowered, plan) if plan.config.is_float16 else lowered
-
-
-def _in_float16(lowered: LoweredModel, plan: QuantPlan) -> LoweredModel:
-    """Return a written model with float16 instead of float32, except the plan's float32 nodes."""
-    model, opset = lowered.model, lowered.model.opset_imports.get("", 0)
-    if opset < FLOAT16_OPSET and has_conversions(model):
-        model = raised(model, plan.config.form, FLOAT16_OPSET)
-        raising = opset_raised(opset, FLOAT16_OPSET)
-        lowered = replace(lowered, model=model, findings=(*lowered.findings, raising))
-    write_metadata(model, {FLOAT_TYPE: plan.config.float_type})
-    wide = {name for name, entry in plan.nodes.items() if entry.float32}
-    narrow_floats(model, {written for name in wide for written in (name, *lowered.names.nodes.get(name, ()))})
+    for number_format in formats_of(plan.config):
+        lowered = number_format.write(lowered, plan)
     return lowered
 
 
@@ -108,7 +91,8 @@ def _lowered(model: ir.Model, plan: QuantPlan, *, whole: bool) -> LoweredModel:
         rewritten, rewritten_plan, more = fold_widths(rewritten, rewritten_plan, whole=whole)
         owners |= more
     lowered = in_prepared_names(lower_model(rewritten, rewritten_plan), padded, owners)
-    write_attention_caches(lowered.model, plan)
+    for number_format in formats_of(plan.config):
+        number_format.write_nodes(lowered.model, plan)
     check_scopes(lowered.model, f"form {form}")
     return lowered
 

@@ -10,9 +10,8 @@ In the order of the decisions, each module asking those before it:
     selection, hybrid             what becomes of each node: quantized, dynamic, weight-only, float
     shared_scales, parameters     which activations have one scale; scale and zero point of every tensor
     coarse_steps                  what is float as its step leaves nothing of a result
-    caches, borders               what the model takes and gives in integers
     planner                       these together: one plan, decided anew until no rule names a node
-    size_budget, noise_budget     which weights in 4 bits have 8 instead; what is float for its noise
+    noise_budget                  what is float for its noise
     plan_model                    all of it: a first plan, equalized, bias corrected, fitted to kernels
 
 `needed_tensors` says before all of it what a profile has to record.

@@ -31,11 +31,11 @@ from ..numerics.array_file import ArrayFile
 from ..numerics.calibrators import Range
 from ..numerics.density import ChannelDensities
 from ..numerics.schemas import SCHEMAS, Schema, bias_params, channel_params, choose_params, weight_for_bias
-from ..operators.concat_caches import concat_caches
 from ..operators.functions import PointwiseChain
 from ..operators.graph import Graph, Node, match_nodes
 from ..operators.pair_sums import unsaturated
 from ..operators.weight_layout import WeightLayout
+from ..plan.formats import formats_of
 from ..plan.provenance import profile_digest
 from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because
 from ..plan.rewrites import PLAIN_LAYOUT
@@ -104,7 +104,7 @@ class PlanningFacts:
     chains: Mapping[str, PointwiseChain]  # those planned as one node, by the name of that node
     channel_densities: ChannelDensities
     range_cache: RangeCache  # calibrated ranges, kept
-    # By constant of a float node, if it is not the one asked for (`size_budget.chosen_formats`).
+    # By constant of a float node, if it is not the one asked for.
     weight_formats: Mapping[str, WeightFormat] = field(default_factory=dict)
     array_file: ArrayFile = field(default_factory=ArrayFile)  # where the scales of blocks are kept
     noise_left: Callable[[], Mapping[str, float]] = dict  # `left_by_equalization`, which takes long
@@ -126,7 +126,7 @@ class PlanningFacts:
 
     @derived_from("graph")
     def format_errors(self) -> dict[Hashable, float]:
-        """Errors of weights in formats that were looked at (`size_budget`), over their signal."""
+        """Errors of weights in formats that a size chooses among, over their signal."""
         return {}
 
     @derived_from("graph", "profile", "recipe", "prepared", "range_cache")
@@ -230,14 +230,12 @@ class PlanningFacts:
 
     @derived_from("prepared", "recipe", "config", "chains")
     def requested_float(self) -> FloatReasons:
-        """The nodes of `graph` that `keep_float` names, or that append to an int8 cache."""
+        """The nodes of `graph` that `keep_float` names, or that stay float for a format of numbers."""
         matched = match_nodes(self.prepared.graph, self.config.keep_float)
-        is_asked = self.config.kv_cache != "float" and "Concat" in self.target.int8_caches
-        caches = concat_caches(self.prepared.graph) if is_asked else ()
-        return self.by_planned_node(
-            {name: self._kept_float(pattern) for name, pattern in matched.items()}
-            | {node.name: because(ReasonCode.INT8_CACHE) for cache in caches for node in cache.appends}
-        )
+        reasons = {name: self._kept_float(pattern) for name, pattern in matched.items()}
+        for number_format in formats_of(self.config):
+            reasons |= number_format.floats(self.prepared.graph, self.recipe)
+        return self.by_planned_node(reasons)
 
     def _kept_float(self, pattern: str) -> FloatReason:
         own = self.recipe.own_floats.get(pattern)

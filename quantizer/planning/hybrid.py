@@ -14,7 +14,7 @@ What the selection left in float is looked at once more, in this order:
    and it loses next to nothing (a voice detector: 46 dB, and 1.2 times as fast with it). So does a GRU or an
    RNN, written as a Scan, where the table of kernel times says that it is faster.
 3. Mode "weight-only": any operator that the target can give a quantized constant becomes
-   `Kind.WEIGHT_ONLY`, in the format that was asked for or that `size_budget` chose, and with 8 bits instead
+   `Kind.WEIGHT_ONLY`, in the format that was asked for or that a size chose, and with 8 bits instead
    of 4 where a profile shows that an output would be below `min_output_sqnr` otherwise; in mode "dynamic"
    those whose kernel computes with the quantized weight. A limit that an output has by default widens
    nothing: whoever asks for 4 bits has them, with a profile as with samples or without either.
@@ -432,6 +432,31 @@ def largest_sum(weight: npt.NDArray[np.generic], groups: int) -> int:
     by_group = np.abs(weight.astype(np.int64)).reshape(groups, -1, *weight.shape[1:])
     channel_sums = by_group.sum(axis=(1, *range(3, by_group.ndim)))
     return 255 * int(channel_sums.max(initial=0))
+
+
+def formats_of_ends(facts: PlanningFacts) -> dict[str, WeightFormat]:
+    """Return 8 bits as the format of tables and last products, if few bits are asked for and no size.
+
+    That is in a model with a large table: what makes the words of a language model, and what scores them.
+    Their errors reach the output unmixed; and a table that is the last product too is stored once.
+    """
+    config, graph = facts.config, facts.graph
+    tables, last, followed = dict[str, int](), set[str](), set[str]()
+    for node in reversed(graph.nodes) if config.has_few_bits and not config.fit_size else ():
+        rule = node.rule
+        weights = [] if rule is None else [node.input(weight.index) for weight in rule.constants]
+        sizes = [graph.elements(name) for name in weights if graph.is_constant(name)]
+        leads_on = any(name in followed for name in node.results)
+        if sizes and rule is not None and rule.is_lookup:
+            tables[node.name] = max(sizes)
+        elif sizes:
+            last.update(() if leads_on else (node.name,))
+            leads_on = True
+        followed.update(node.inputs if leads_on else ())
+    if max(tables.values(), default=0) < MIN_TABLE_ELEMENTS:
+        return {}
+    rules = ((node, node.rule) for node in map(graph.node, sorted({*tables, *last})) if node.rule)
+    return {node.input(w.index): stand_in(facts) for node, rule in rules for w in rule.constants}
 
 
 # Weight-only nodes ----------------------------------------------------------------------------------------

@@ -7,10 +7,9 @@ from collections.abc import Collection
 from ...profiles.base.findings import Code, Finding
 from ...profiles.records.profile import Profile
 from ..noise.activation_ranges import clip_outputs, with_clip_profiles
-from ..operators.caches import PLACES, has_own_cache, new_entries
-from ..operators.concat_caches import concat_caches, turning_of
 from ..operators.graph import Graph
 from ..operators.table import channel_layout
+from ..plan.formats import recorded_activations
 from ..targets.loading import packaged_targets
 from .chains import find_chains, inner_tensors, planned_separately
 
@@ -20,15 +19,11 @@ def needed_tensors(graph: Graph, hidden: Collection[str] = ()) -> frozenset[str]
 
     Not those between operators that the table lacks, that are only clipped, or inside of chains.
     """
-    names: set[str] = set()
+    names = set(recorded_activations(graph))
     for node in graph.nodes:
         rule = node.rule
         if rule is not None:
             names |= {*node.activations, *node.outputs}
-        if has_own_cache(node, graph):
-            names |= {name for name, _ in (new_entries(node, place) for place in PLACES)}
-    for cache in concat_caches(graph):
-        names |= {*cache.sources, *(node.output for node in cache.appends)}
     names -= {
         "",
         *hidden,
@@ -63,10 +58,6 @@ def weighted_channels(graph: Graph) -> dict[str, int]:
     """Return the axis of the input channels of every activation that multiplies a constant weight."""
     axes: dict[str, int] = {}
     for node in graph.nodes:
-        if has_own_cache(node, graph):
-            axes |= {
-                name: -1 for name, _ in (new_entries(node, place) for place in PLACES) if name not in axes
-            }
         rule, layout = node.rule, channel_layout(node)
         if rule is None or layout is None or layout.data_axis is None or rule.refusal(node, graph):
             continue
@@ -75,11 +66,7 @@ def weighted_channels(graph: Graph) -> dict[str, int]:
             continue
         if name and graph.is_float(name) and not graph.is_constant(name):
             axes.setdefault(name, layout.data_axis)
-    for cache in concat_caches(graph):
-        for name in cache.sources:
-            shape = graph.shape(name)
-            turning = turning_of(graph, name, shape[-1] or 0) if shape and cache.channels == -1 else None
-            for tensor in (name, "" if turning is None else turning.source):
-                if tensor:
-                    axes.setdefault(tensor, cache.channels)
+    for name, recorded in recorded_activations(graph).items():
+        if recorded is not None:
+            axes.setdefault(name, recorded)
     return axes

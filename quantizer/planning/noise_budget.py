@@ -2,7 +2,7 @@
 
 Steps, in this order (`make_plan`):
 
-1. Weights get formats, where they are not to have all the same (`size_budget`).
+1. Weights get formats, where they are not to have all the same.
 2. All is decided, and again as long as a rule names nodes that are better in float (`planner.decide`). The
    rules about time are asked first; then those about noise, which are here (`NoiseRules`): what leads to a
    step inside of the model; while an output is above its limit, the nodes without whose noise it is within
@@ -33,12 +33,13 @@ from ..noise.steps import before_steps, find_steps
 from ..noise.value_paths import upstream
 from ..numerics.density import density, mean_of
 from ..operators.graph import Graph
+from ..plan.formats import SIZES
 from ..plan.plan import Kind, QuantPlan
 from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because
 from ..targets.config import DATA_FREE, FEW_BITS
 from .coarse_steps import too_coarse
 from .facts import PlanningFacts
-from .hybrid import with_int8_weights
+from .hybrid import formats_of_ends, with_int8_weights
 from .known import NOTHING, Known
 from .planner import (
     NO_FLOATS,
@@ -48,14 +49,15 @@ from .planner import (
     rounded_outputs,
     unprofitable,
 )
-from .size_budget import chosen_formats
 
 Floats = npt.NDArray[np.float64]
 
 
 def make_plan(facts: PlanningFacts, known: Known = NOTHING, *, start_everywhere: bool = False) -> QuantPlan:
     """Return the plan of one model, with the noise estimates of its outputs in its origin."""
-    formats, known = chosen_formats(facts, known)
+    formats = formats_of_ends(facts)
+    if facts.config.has_size:
+        formats, known = SIZES.load("fit_size").chosen_formats(facts, known)
     facts = replace(facts, weight_formats=formats)
     rules: list[FloatRule] = [too_coarse]
     if not start_everywhere:

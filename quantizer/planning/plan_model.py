@@ -8,7 +8,7 @@
     planned = equalized(planned)                    equalization scales; a plan of the model with them
     planned = bias_corrected(planned)               biases that make up for rounded weights, likewise
     planned = fitted_to_kernels(planned)            padded channels; what each float node and a run take
-    planned = in_float_type(planned)                with float16 what computes in float32, and why
+    planned = in_formats(planned)                   with float16 what computes in float32, and why
     verify_plan(planned.plan, ...)                  no rule of a plan is broken
 
 `plan_from` does all of it but the first, each step once. `rounded_with_samples` goes on with a plan whose
@@ -43,7 +43,6 @@ from ..adjustments.equalization import (
     inserted_nodes,
     left_by_equalization,
 )
-from ..adjustments.gptaq import find_asymmetric_roundings
 from ..adjustments.gptq import find_roundings, rebased
 from ..adjustments.rounded_weights import round_weights
 from ..adjustments.second_moments import collect_moments
@@ -53,6 +52,7 @@ from ..costs.token_runs import token_costs
 from ..noise.constant_errors import without_constant_errors
 from ..numerics.affine import TYPES
 from ..operators.graph import Graph, index
+from ..plan.formats import GPTAQ, formats_of
 from ..plan.plan import EqualizationScales, Implementation, Kind, PredictedTime, QuantPlan, RoundingOffsets
 from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because
 from ..plan.verify import check_identity, verify_plan
@@ -64,7 +64,6 @@ from ..targets.target import Recipe
 from .chains import of_adjusted, plan_with_chains, with_chains
 from .coarse_steps import too_coarse
 from .facts import PlanningFacts, planning_facts
-from .float16 import with_float32_nodes
 from .hybrid import with_int8_weights
 from .known import NOTHING, Known
 from .needed_tensors import weighted_channels
@@ -153,7 +152,7 @@ def plan_from(facts: PlanningFacts, known: Known = NOTHING) -> PlannedModel:
         planned = saving_time(planned, facts)
         planned = equalized(planned)
         planned = bias_corrected(planned)
-        planned = in_float_type(fitted_to_kernels(planned))
+        planned = in_formats(fitted_to_kernels(planned))
         verify_plan(planned.plan, planned.source_facts.graph, facts.identity)
         return replace(with_run_shapes(planned, facts), known=known)
     except Exception as error:
@@ -162,7 +161,7 @@ def plan_from(facts: PlanningFacts, known: Known = NOTHING) -> PlannedModel:
     if first is None:
         plan = plan_with_chains(facts, known, decide)
         first = PlannedModel(plan, facts.prepared.model, facts.graph, facts, known)
-    first = in_float_type(first)
+    first = in_formats(first)
     verify_plan(first.plan, facts.graph, facts.identity)
     return with_run_shapes(first, facts).with_findings([left_out])
 
@@ -344,15 +343,11 @@ def bias_corrected(planned: PlannedModel) -> PlannedModel:
     return replace(planned, plan=plan, facts=corrected_facts)
 
 
-def in_float_type(planned: PlannedModel) -> PlannedModel:
-    """Return the plan; with `float_type` float16, with its float32 nodes and without a predicted time."""
-    facts = planned.source_facts
-    if not facts.config.is_float16:
-        return planned
-    profile = replace(facts.profile, tensors={**facts.measured.tensors, **facts.profile.tensors})
-    graph = index(planned.model)
-    plan = replace(planned.plan, origin=replace(planned.plan.origin, time=None))
-    return replace(planned, plan=with_float32_nodes(plan, graph, profile, planned.known.lost_in_float16))
+def in_formats(planned: PlannedModel) -> PlannedModel:
+    """Return the plan with what the formats of numbers add to an adjusted one."""
+    for number_format in formats_of(planned.source_facts.config):
+        planned = number_format.adjusted(planned)
+    return planned
 
 
 def fitted_to_kernels(planned: PlannedModel) -> PlannedModel:
@@ -448,7 +443,7 @@ def rounded_with_samples(
     if checkpoint is not None:
         kept = RoundingCheckpoint(checkpoint, run_of(facts.identity, facts.config.rounding, samples))
     if facts.config.rounding == "gptaq":
-        offsets: Mapping[str, RoundingOffsets] = find_asymmetric_roundings(
+        offsets: Mapping[str, RoundingOffsets] = GPTAQ.load("rounding gptaq").find_asymmetric_roundings(
             planned.model, graph, plan, samples, progress=progress, checkpoint=kept
         )
     else:

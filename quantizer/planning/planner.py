@@ -2,12 +2,12 @@
 
 A decision asks one question after the other, and no answer is changed by a later one:
 
-    which products compute in few-bit floats?   `float_products`: the rest are planned around these
+    what is in a format of numbers?         `plan.formats`: the rest is planned around it
     what becomes of each node?              `selection.select`, then `hybrid.find_hybrids` of what stays float
     which activations share a scale?        `shared_scales.find_groups`
     which parameters has each tensor?       `parameters.choose_parameters`
     how is each node written?               `_implementation`
-    what is integer at the border?          `borders`
+    what do formats change in the plan?     `plan.formats`
 
 A rule (`FloatRule`) looks at a whole decision and names nodes that are better in float, whose answers depend
 on those of all others: their step is too coarse, they are slower in int8, they have too much noise. `decide`
@@ -17,7 +17,7 @@ asks anew with these in float, until no rule names another. Rules about time are
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import cast
@@ -31,16 +31,13 @@ from ..numerics.affine import QuantParams
 from ..operators.functions import CHAIN, chain_of
 from ..operators.graph import Graph, Node
 from ..operators.table import MICROSOFT, Constraint
+from ..plan.formats import formats_of
 from ..plan.plan import Implementation, Kind, NodePlan, PlanOrigin, QuantPlan
 from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, UnfitNodesError, because
 from ..plan.rewrites import PLAIN_LAYOUT, float_rewrites
 from ..targets.config import DATA_FREE
 from ..targets.forms import FORMS
-from .borders import integer_borders
-from .caches import cached_names, with_int8_caches
 from .facts import MOST_KEPT, PlanningFacts
-from .float16 import with_float16_scales
-from .float_products import FloatProducts, float_products, non_finite, with_float_products
 from .hybrid import data_free_choices, find_hybrids, is_dear_to_read
 from .known import NOTHING, Known
 from .parameters import Parameters, choose_parameters
@@ -114,15 +111,17 @@ def _known_decision(facts: PlanningFacts, known: Known, *, start_everywhere: boo
 def _decision(facts: PlanningFacts, known: Known, *, start_everywhere: bool) -> Decision:
     """Return the answers to all questions; raise UnfitNodesError if constants of nodes get no parameters."""
     graph, target, floats = facts.graph, facts.target, {**known.floats, **known.unfit}
-    products = FloatProducts()
+    parts = [number_format.part(facts, floats, known) for number_format in formats_of(facts.config)]
+    taken = {name: Choice(Kind.FLOAT) for part in parts for name in part.nodes}
     if facts.config.mode in DATA_FREE:
         choices = data_free_choices(facts, floats)
     else:
-        products = float_products(facts, floats, known.second_gain)
-        without = {**products.reserved, **products.floats, **floats}
-        choices = select(facts, without, start_everywhere=start_everywhere)
+        without = dict.fromkeys(taken, because(ReasonCode.FLOAT_PRODUCTS, type="", operators=""))
+        for part in parts:
+            without |= part.floats
+        choices = select(facts, without | floats, start_everywhere=start_everywhere)
     choices |= find_hybrids(facts, choices, known)
-    choices |= dict.fromkeys(products.inputs, Choice(Kind.FLOAT))
+    choices |= taken
     groups = find_groups(facts, choices)
     parameters = choose_parameters(facts, choices, groups)
 
@@ -137,20 +136,21 @@ def _decision(facts: PlanningFacts, known: Known, *, start_everywhere: bool) -> 
         if kind is Kind.PASS_THROUGH and not shares:
             kind = Kind.QUANTIZED  # a clip with parameters of its own converts
         how = _implementation(facts, known, node, choice, parameters, shares=shares)
-        reason = choice.reason or products.remarks.get(node.name, "")
-        nodes[node.name] = NodePlan(kind, reason, parameters.inputs[node.name], how)
-    tensors = with_float_products(facts, parameters.tensors, nodes, products)
-    nodes, stored = with_int8_caches(facts, nodes)
-    caches = cached_names(graph, nodes, stored)
+        nodes[node.name] = NodePlan(kind, choice.reason, parameters.inputs[node.name], how)
+    plan = QuantPlan(
+        facts.identity,
+        facts.recipe.config,
+        parameters.tensors,
+        nodes,
+        (*facts.findings, *known.findings),
+        tool=tool_name(),
+        shared_scales=shared_scales(groups),
+        origin=PlanOrigin(facts.profile_digest),
+    )
+    for part in parts:
+        plan = part.finish(plan)
 
-    findings = [*facts.findings, *known.findings, *non_finite(facts, products)]
-    if caches:
-        sentence = (
-            f"keys and values are int8: the model takes {_listed(caches, graph.inputs)} and gives "
-            f"{_listed(caches, graph.outputs)} in int8, which a program allocates as such and hands on as "
-            "they are"
-        )
-        findings.append(Finding(Code.INT8_CACHES, sentence, next(iter(caches)), {"tensors": len(caches)}))
+    findings = list(plan.findings)
     tables = [
         node
         for node in graph.nodes
@@ -182,26 +182,8 @@ def _decision(facts: PlanningFacts, known: Known, *, start_everywhere: bool) -> 
             "conversions"
         )
         findings.append(Finding(Code.NO_16_BIT_KERNEL, sentence, target.name, {"activations": wide}))
-    plan = QuantPlan(
-        facts.identity,
-        facts.recipe.config,
-        tensors,
-        nodes,
-        tuple(findings),
-        tool=tool_name(),
-        shared_scales=shared_scales(groups),
-        origin=PlanOrigin(facts.profile_digest),
-        borders={**stored, **integer_borders(facts, parameters.tensors, caches)},
-    )
-    if facts.config.is_float16:
-        plan = with_float16_scales(plan, graph)
+    plan = replace(plan, findings=tuple(findings))
     return Decision(facts, known.floats, plan, groups, parameters.activations)
-
-
-def _listed(caches: Collection[str], names: Sequence[str]) -> str:
-    """Return which of some names are those of caches, in words."""
-    own = [name for name in names if name in caches]
-    return ", ".join(own[:2]) + (f" and {len(own) - 2} more" if len(own) > 2 else "")
 
 
 # How each node is written ---------------------------------------------------------------------------------

@@ -11,12 +11,11 @@ from ..model.editing import origins
 from ..noise.output_limits import kinds_in_settings
 from ..numerics.affine import TYPES
 from ..operators.graph import Graph, match_nodes
+from ..plan.formats import formats_of
 from ..prepare.prepare import PreparedModel, fix_shapes
 from ..targets.config import WEIGHT_ONLY_TYPES, split_shapes
 from ..targets.loading import packaged_targets
 from ..targets.target import Recipe, Target
-from .borders import float_borders
-from .caches import check_has_cache
 from .facts import activations_named
 
 
@@ -27,8 +26,8 @@ def check_settings(prepared: PreparedModel, recipe: Recipe) -> None:
     match_nodes(fixed.graph, config.keep_float)
     activations_named(fixed.graph, config.keep_16bit)
     kinds_in_settings(fixed.graph, config)
-    check_has_cache(fixed.graph, recipe.target, config.kv_cache)
-    float_borders(fixed.model, config.io)
+    for number_format in formats_of(config):
+        number_format.check(fixed, recipe)
     check_weight_type(fixed.graph, recipe)
 
 

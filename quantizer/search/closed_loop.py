@@ -65,8 +65,8 @@ from ..plan.provenance import plan_digest
 from ..plan.reasons import ReasonCode, because
 from ..planning.facts import PlanningFacts
 from ..planning.known import Known
+from ..planning.model_size import estimated_size
 from ..planning.plan_model import NOISY, PlannedModel, plan_from
-from ..planning.size_budget import estimated_size
 from ..targets.config import FEW_BITS, size_in_bytes
 from ..targets.loading import weight_only_settings, with_settings
 from ..targets.machine import runs_here

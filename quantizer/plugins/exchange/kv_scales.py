@@ -13,16 +13,14 @@ Source: option kv_cache_scale_file of onnxruntime-genai 0.18 (models/builders/ba
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ....profiles.base.errors import ConfigError
 from ...numerics.affine import INT8, QuantParams
-from ...operators.caches import ATTENTION, PLACES
-from ...operators.concat_caches import concat_caches, holds_values
-from ...operators.graph import Graph, index
+from ...operators.graph import index
+from ...plan.formats import CACHES
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -40,11 +38,11 @@ so that one file serves all three, and scales of int8 stay as they are."""
 def write(plan: QuantPlan, model: ir.Model) -> str:
     """Return the scales of a plan's int8 caches, layers in the order of the graph.
 
-    In a decoder of standard operators, the products that read a cache decide whether it has keys or values;
-    keys and values of an encoder, to which nothing is appended, are left out. Raises ConfigError if there is
-    no cache, or the numbers of keys and values differ.
+    Raises ConfigError if there is no cache, or the numbers of keys and values differ.
     """
-    keys, values = _caches(plan, index(model))
+    keys, values = dict[str, Scales](), dict[str, Scales]()
+    for past, is_value, params, heads in CACHES.load("format 'kv-scales'").scaled_caches(plan, index(model)):
+        (values if is_value else keys)[past] = _scales(params, heads)
     if not keys and not values:
         raise ConfigError(
             "format 'kv-scales': the plan keeps no keys and values in int8; make it with --kv-cache int8"
@@ -66,22 +64,6 @@ def write(plan: QuantPlan, model: ir.Model) -> str:
         "past_values": list(values),
     }
     return json.dumps(content, indent=2) + "\n"
-
-
-def _caches(plan: QuantPlan, graph: Graph) -> tuple[dict[str, Scales], dict[str, Scales]]:
-    """Return the inputs with keys and the inputs with values, each with its scales."""
-    found = dict[str, Scales](), dict[str, Scales]()
-    for node in graph.nodes:
-        entry = plan.nodes[node.name]
-        if entry.keeps_int8_cache and node.op_type == ATTENTION:
-            for caches, place in zip(found, PLACES, strict=True):
-                caches[node.input(place.past)] = _scales(entry.inputs[place.past], 1)
-    for cache in concat_caches(graph):
-        is_value = holds_values(graph, cache)
-        if cache.appends and cache.past in plan.borders and is_value is not None:
-            heads = math.prod(size or 1 for size in (graph.shape(cache.past) or ())[1:-2])
-            found[is_value][cache.past] = _scales(plan.borders[cache.past], heads)
-    return found
 
 
 def _scales(params: QuantParams, heads: int) -> Scales:

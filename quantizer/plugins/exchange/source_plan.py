@@ -42,8 +42,8 @@ from ...plan.plan import (
 )
 from ...plan.reasons import FloatReason, ReasonCode, UnfitNodesError, because
 from ...plan.verify import verify_plan
-from ...planning.float_products import write_clips_as_max
 from ...planning.parameters import TANH_SCALE
+from ...planning.selection import write_clips_as_max
 from ...targets.config import ActivationType, QuantConfig, RestType, WeightType
 from ...targets.conformance import ConformityError, check_conformity
 from ...targets.forms import FORMS

@@ -132,24 +132,19 @@ def test_what_profiles_know_of_operators_agrees_with_the_table() -> None:
 
 REWRITING = (
     *("prepare", "lowering", "operators", "reference"),
-    *("plugins/exchange", "plugins/other_forms", "plugins/rewrites"),
+    *("plugins/exchange", "plugins/formats", "plugins/other_forms", "plugins/rewrites"),
 )
 """Rooms of `quantizer` whose subject are operators: the table, and those that rewrite graphs."""
 
 MAKING = {
     "quantizer/adjustments/equalization.py": "writes a Mul",
-    "quantizer/adjustments/gptaq.py": "writes the nodes that round",
     "quantizer/noise/measure.py": "writes the nodes that round",
     "quantizer/costs/predicted.py": "the kernel that stands for others",
     "quantizer/costs/kernels.py": "names of measured kernels",
     "quantizer/costs/spellings.py": "names of measured kernels",
-    "quantizer/costs/half_floats.py": "names of onnxruntime's kernels, held against the installed ones",
     "quantizer/model/unread_types.py": "below the table: a DequantizeLinear that onnxruntime has not",
     "quantizer/model/computed_scales.py": "below the table: scales that a Cast or a DequantizeLinear makes",
     "quantizer/model/opsets.py": "below the table: constants",
-    "quantizer/planning/caches.py": "how a target's caches are written",
-    "quantizer/planning/facts.py": "how a target's caches are written",
-    "quantizer/planning/float_products.py": "the limits of a target for convolutions",
     "quantizer/evaluation/doubts.py": "operators of a written model",
     "quantizer/noise/output_kinds.py": "the name of a softmax that is written out, in a reason",
     "quantizer/evaluation/layers.py": "the condition among the results of a Loop's body",

@@ -27,13 +27,13 @@ from qprof_onnx.quantizer.numerics.affine import INT8, TYPES, BlockScales, Float
 from qprof_onnx.quantizer.numerics.schemas import SCHEMAS
 from qprof_onnx.quantizer.operators.graph import index
 from qprof_onnx.quantizer.plan.plan import QuantPlan
-from qprof_onnx.quantizer.planning.size_budget import SIZE_STEPS, FormatChoice, StoredOnce, quietest
+from qprof_onnx.quantizer.plugins.formats.sizes import SIZE_STEPS, FormatChoice, StoredOnce, quietest
 from qprof_onnx.quantizer.prepare.prepare import prepare
 from qprof_onnx.quantizer.targets.config import size_in_bytes
 from qprof_onnx.quantizer.targets.loading import load_recipe
 from qprof_onnx.quantizer.targets.weight_formats import WeightFormat
 
-from ..networks import plan_alone
+from ...networks import plan_alone
 
 WORDS, WIDTH = 512, 64
 SOME = WeightFormat(INT8, 0, SCHEMAS["symmetric"])

@@ -19,15 +19,15 @@ from qprof_onnx.quantizer.api.profiling import profile_model
 from qprof_onnx.quantizer.evaluation.evaluate import evaluate
 from qprof_onnx.quantizer.evaluation.layers import compare_layers
 from qprof_onnx.quantizer.evaluation.options import EvaluationOptions
-from qprof_onnx.quantizer.operators.concat_caches import Turning, concat_caches, turning_of
 from qprof_onnx.quantizer.plan.provenance import borders_in
 from qprof_onnx.quantizer.plan.store import read_plan
 from qprof_onnx.quantizer.plugins.exchange.kv_scales import write
 from qprof_onnx.quantizer.plugins.explanation.explanation import explain_tensor
+from qprof_onnx.quantizer.plugins.formats.concat_caches import Turning, concat_caches, turning_of
 from qprof_onnx.quantizer.prepare.prepare import file_of, open_prepared
 from qprof_onnx.quantizer.targets.loading import load_recipe
 
-from ..decoders import GROUPS, HEAD, WORDS, merged_decoder, standard_decoder
+from ...decoders import GROUPS, HEAD, WORDS, merged_decoder, standard_decoder
 
 PAST = {"past_key_values.0.key": "present.0.key", "past_key_values.0.value": "present.0.value"}
 WEIGHTS = {"mode": "weight-only"}

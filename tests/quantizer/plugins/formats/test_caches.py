@@ -17,15 +17,14 @@ from qprof_onnx.quantizer.api.from_profile import write_quantized
 from qprof_onnx.quantizer.api.profiling import profile_model
 from qprof_onnx.quantizer.evaluation.evaluate import evaluate
 from qprof_onnx.quantizer.evaluation.options import EvaluationOptions, Gate
-from qprof_onnx.quantizer.evaluation.runtimes import stored_caches
-from qprof_onnx.quantizer.operators.caches import PLACES, channel_magnitudes
 from qprof_onnx.quantizer.plan.plan import Kind
 from qprof_onnx.quantizer.plan.store import read_plan
 from qprof_onnx.quantizer.plugins.exchange.kv_scales import layer_ids, write
+from qprof_onnx.quantizer.plugins.formats.caches import PLACES, channel_magnitudes, stored_caches
 from qprof_onnx.quantizer.prepare.prepare import open_prepared
 from qprof_onnx.quantizer.targets.loading import load_recipe
 
-from ..decoders import genai_decoder
+from ...decoders import genai_decoder
 
 KEY, VALUE = "present.0.key", "present.0.value"
 PAST = {"past_key_values.0.key": KEY, "past_key_values.0.value": VALUE}

@@ -18,24 +18,31 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from ...profiles.base.errors import DataError, ModelError
-from ...profiles.base.output_files import temporary_folder
-from ...profiles.base.tool import Progress
-from ...profiles.instrumentation.subgraphs import graph_attributes
-from ...profiles.runtime.providers import CPU, RUNTIME_ERRORS, first_line, new_session, new_session_options
-from ...profiles.runtime.session import Output, run_sample
-from ...profiles.samples.values import Sample
-from ..model.graph import name_of
-from ..numerics.affine import QuantParams, dequantize, quantize
-from ..operators.graph import Graph
-from ..operators.table import product_layout
-from ..operators.weight_layout import Array, Kernel
-from ..plan.plan import QuantPlan, RoundingOffsets
-from ..plan.store import dumps
-from .checkpoint import RoundingCheckpoint
-from .gptq import columns_of, flattened, gptaq, offsets_of
-from .rounded_weights import Weight, params_digest, quantized_weights
-from .second_moments import ROWS, PairMoments, ProductInput, im2col_rows, moments_of_pair, product_input
+from ....profiles.base.errors import DataError, ModelError
+from ....profiles.base.output_files import temporary_folder
+from ....profiles.base.tool import Progress
+from ....profiles.instrumentation.subgraphs import graph_attributes
+from ....profiles.runtime.providers import CPU, RUNTIME_ERRORS, first_line, new_session, new_session_options
+from ....profiles.runtime.session import Output, run_sample
+from ....profiles.samples.values import Sample
+from ...adjustments.checkpoint import RoundingCheckpoint
+from ...adjustments.gptq import columns_of, flattened, gptaq, offsets_of
+from ...adjustments.rounded_weights import Weight, params_digest, quantized_weights
+from ...adjustments.second_moments import (
+    ROWS,
+    PairMoments,
+    ProductInput,
+    im2col_rows,
+    moments_of_pair,
+    product_input,
+)
+from ...model.graph import name_of
+from ...numerics.affine import QuantParams, dequantize, quantize
+from ...operators.graph import Graph
+from ...operators.table import product_layout
+from ...operators.weight_layout import Array, Kernel
+from ...plan.plan import QuantPlan, RoundingOffsets
+from ...plan.store import dumps
 
 # A model and its simulation in quantized values, run a few nodes at a time --------------------------------
 

@@ -1,4 +1,4 @@
-"""What stays float32 where the rest of a model is float16 (setting `float_type`), and scales in float16.
+"""What stays float32 where the rest of a model is float16 (setting `float_type`).
 
 A tensor is float32 where float16 would lose it: its recorded range comes near 65504, it is never 0 and comes
 below float16's normal numbers (a variance, an epsilon), it counts beyond 2048. Then the node that makes it
@@ -10,7 +10,7 @@ Fillers of masks are no values: constants of them are clamped where they vanish,
 model is given its fillers from outside, the nodes from there to where they vanish are float32.
 
 Rules see what is known before a model runs, and are pure. What float16 loses on samples is measured
-(`search.float16_check`) and comes back as known (`Known.lost_in_float16`).
+(`float16_check`) and comes back as known (`Known.lost_in_float16`).
 """
 
 from __future__ import annotations
@@ -23,19 +23,20 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from ...profiles.base.findings import Code, Finding
-from ...profiles.base.tuned import tuned
-from ...profiles.instrumentation.subgraphs import graph_attributes
-from ...profiles.records.profile import Profile
-from ..noise.mask_fillers import filler_rows
-from ..numerics.affine import INT32, QuantParams
-from ..numerics.schemas import LARGEST_16, bias_params, in_float16, with_fillers_16
-from ..operators.facts import Arithmetic, Sums, Values
-from ..operators.float_types import FLOAT16_OPSET, float16_places
-from ..operators.graph import Graph, Node
-from ..operators.table import CONVERSIONS
-from ..plan.plan import Kind, QuantPlan
-from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because, summary
+from ....profiles.base.findings import Code, Finding
+from ....profiles.base.tuned import tuned
+from ....profiles.instrumentation.subgraphs import graph_attributes
+from ....profiles.records.profile import Profile
+from ...noise.mask_fillers import filler_rows
+from ...numerics.schemas import LARGEST_16, with_fillers_16
+from ...operators.facts import Arithmetic, Sums, Values
+from ...operators.graph import Graph, Node
+from ...operators.graph import index as indexed
+from ...operators.table import CONVERSIONS
+from ...plan.plan import Kind, QuantPlan
+from ...plan.reasons import FloatReason, FloatReasons, ReasonCode, because, summary
+from ...planning.plan_model import PlannedModel
+from .float_types import FLOAT16_OPSET, float16_places
 
 LIMIT = LARGEST_16 / 2.0
 """Largest recorded magnitude that is taken for float16: data that nobody ran may have twice of it."""
@@ -67,52 +68,18 @@ SMALL_CONSTANT = 1024
 TERMS = (Arithmetic.SUM, Arithmetic.DIFFERENCE)
 
 
-def with_float16_scales(plan: QuantPlan, graph: Graph) -> QuantPlan:
-    """Return a plan whose scales are float16 numbers if that costs next to nothing (`in_float16`).
+def with_float32_nodes(planned: PlannedModel) -> PlannedModel:
+    """Return the plan with the nodes that compute in float32, and without a predicted time.
 
-    Scales of int32 biases stay products, and are float32.
+    The cost tables have times of float32.
     """
-    tensors = {name: _narrow(params) for name, params in plan.tensors.items()}
-    nodes = {
-        name: replace(entry, inputs={i: _narrow(p) for i, p in entry.inputs.items()})
-        if entry.inputs
-        else entry
-        for name, entry in plan.nodes.items()
-    }
-    narrowed = replace(
-        plan, tensors=tensors, nodes=nodes, borders={n: _narrow(p) for n, p in plan.borders.items()}
-    )
-    for node in graph.nodes:
-        rule, entry = node.rule, nodes[node.name]
-        if entry.kind is not Kind.QUANTIZED or rule is None or rule.bias is None or rule.weight is None:
-            continue
-        name = node.input(rule.bias)
-        bias = narrowed.params_read(node.name, rule.bias, name)
-        x, w = (narrowed.params_read(node.name, i, node.input(i)) for i in (0, rule.weight.index))
-        if bias is None or bias.qtype is not INT32 or x is None or w is None:
-            continue
-        product = bias_params(x, w)
-        if rule.bias in entry.inputs:
-            nodes[node.name] = replace(entry, inputs={**entry.inputs, rule.bias: product})
-        else:
-            tensors[name] = product
-    return narrowed
-
-
-def _narrow(params: QuantParams) -> QuantParams:
-    is_stored_otherwise = params.qtype is INT32 or params.qtype.scales is not None
-    return params if is_stored_otherwise else in_float16(params)
-
-
-def with_float32_nodes(plan: QuantPlan, graph: Graph, profile: Profile, lost: FloatReasons) -> QuantPlan:
-    """Return a plan with the nodes that compute in float32, each with its reason.
-
-    `graph` is the model with its adjustments; `lost` are the nodes that lost too much in float16 on samples.
-    """
-    reasons = {**_Ranges(plan, graph, profile).nodes(), **lost}
+    facts, plan, graph = planned.source_facts, planned.plan, indexed(planned.model)
+    profile = replace(facts.profile, tensors={**facts.measured.tensors, **facts.profile.tensors})
+    reasons = {**_Ranges(plan, graph, profile).nodes(), **planned.known.lost_in_float16}
     nodes = {name: replace(entry, float32=reasons.get(name, "")) for name, entry in plan.nodes.items()}
-    plan = replace(plan, findings=tuple(f for f in plan.findings if f.code is not Code.STAYS_FLOAT32))
-    return replace(plan, nodes=nodes, findings=(*plan.findings, *_findings(reasons, graph)))
+    kept = (finding for finding in plan.findings if finding.code is not Code.STAYS_FLOAT32)
+    findings, origin = (*kept, *_findings(reasons, graph)), replace(plan.origin, time=None)
+    return replace(planned, plan=replace(plan, nodes=nodes, findings=findings, origin=origin))
 
 
 def _findings(reasons: FloatReasons, graph: Graph) -> Iterator[Finding]:

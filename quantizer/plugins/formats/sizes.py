@@ -1,18 +1,13 @@
-"""Formats of weights that differ from the requested one. Pure.
+"""A size for the whole model (setting `fit_size`): the format of each weight.
 
-With few bits and without `fit_size` a model with an embedding table has 8 bits in its tables, and in the
-products that no other weight follows: what makes the words of a language model, and what scores them. Their
-errors reach the output unmixed; and a table that is the last product too is stored once.
-
-With a size each weight has one of all the formats in which the target takes it: those whose noise at the
+Each weight has one of all the formats in which the target takes it: those whose noise at the
 outputs is smallest together among those that fit. That is a knapsack with a choice for each weight. The noise
 of a format is that of the weight in its most exact one, as it was measured when the model was profiled, times
 what rounding to the grid of each costs. Where nothing was measured all weights have the same noise for their
 error. What is stored once has one format, which all its readers take, and its bytes count once. Float is one
 of the formats once a run has shown that the others are too noisy (`Known.floats_fit`).
 
-How many bytes the graph itself takes, only the written model tells: `Known.size_error` has by how
-much the estimate of one was off.
+How many bytes the graph itself takes, only the written model tells: plans are written until one fits.
 """
 
 from __future__ import annotations
@@ -22,36 +17,40 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import onnx_ir as ir
 
-from ...profiles.base.errors import ConfigError
-from ...profiles.base.presentation import size_text
-from ..noise.estimator import NoiseEstimator
-from ..noise.propagation import forecast_flow
-from ..numerics.affine import INT8, QuantParams
-from ..numerics.schemas import SCHEMAS
-from ..operators.graph import Graph, Node
-from ..operators.weight_layout import WeightLayout
-from ..plan.plan import RUNTIME_WEIGHTS, Implementation, Kind, QuantPlan, unblocked_size
-from ..plan.reasons import ReasonCode, because
-from ..targets.config import size_in_bytes
-from ..targets.weight_formats import WeightFormat, formats_of
-from .facts import PlanningFacts
-from .hybrid import MIN_TABLE_ELEMENTS
-from .known import Known
-from .planner import decide
-from .stored_weights import Storage, stand_in, table_storage, weight_storage, written_name
+from ....profiles.base.errors import ConfigError
+from ....profiles.base.presentation import size_text
+from ...lowering.lower import lower
+from ...model.saving import has_external_data, written_bytes
+from ...noise.estimator import NoiseEstimator
+from ...noise.propagation import forecast_flow
+from ...numerics.affine import INT8, QuantParams
+from ...operators.graph import Graph, Node
+from ...operators.weight_layout import WeightLayout
+from ...plan.plan import Implementation, QuantPlan
+from ...plan.reasons import ReasonCode, because
+from ...planning.facts import PlanningFacts
+from ...planning.known import Known
+from ...planning.model_size import (
+    constant_shape,
+    estimated_size,
+    float_bytes,
+    stored_bytes,
+    stored_constants,
+    twins_of,
+    ways_of,
+)
+from ...planning.plan_model import PlannedModel, plan_from
+from ...planning.planner import decide
+from ...planning.stored_weights import Storage, table_storage, weight_storage, written_name
+from ...targets.config import size_in_bytes
+from ...targets.weight_formats import WeightFormat, formats_of
 
-NODE_BYTES = 500
-"""That a packed weight adds to the graph: names and shapes of what is read in its place, attributes."""
+SIZED_PLANS = 8
+"""Plans that are written to fit a size, of which one does."""
 
-METADATA_BYTES = 2000
-"""Of the records in a written model's metadata."""
-
-SCALE_BYTES = 4
-
-ZERO_POINT_BYTES = 80
-"""That zero points of blocks add to the graph, a name in three places; weights in 8 bits have none."""
+SIZE_TOLERANCE = 1000
+"""One part in this many of the size that was asked for is not worth another plan."""
 
 SIZE_STEPS = 10_000
 """Of the room that the smallest formats leave, in which the sizes of weights are counted."""
@@ -62,32 +61,20 @@ SAMPLED_ELEMENTS = 1 << 15
 
 @dataclass(frozen=True)
 class FormatChoice:
-    """A format that a weight can have.
+    """A format that a weight can have."""
 
-    Attributes:
-        format: the format; None for float.
-        size: bytes that the weight takes.
-        noise: at the outputs, over their signal.
-    """
-
-    format: WeightFormat | None
-    size: float
-    noise: float
+    format: WeightFormat | None  # None for float
+    size: float  # bytes of the weight
+    noise: float  # at the outputs, over their signal
 
 
 @dataclass(frozen=True)
 class StoredOnce:
-    """Constants that are stored once, or one alone.
+    """Constants that are stored once, or one alone."""
 
-    Attributes:
-        names: of the constants; the last is stored.
-        choices: formats that all nodes that read them take, by size; each has less noise than those before.
-        errors: of each over the signal of the weight.
-    """
-
-    names: tuple[str, ...]
-    choices: tuple[FormatChoice, ...]
-    errors: tuple[float, ...]
+    names: tuple[str, ...]  # the last is stored
+    choices: tuple[FormatChoice, ...]  # that all readers take, by size; each has less noise than those before
+    errors: tuple[float, ...]  # of each over the signal of the weight
 
     def as_chosen(self, place: int) -> WeightFormat | None:
         """Return one of the formats, explained by its neighbours' bytes and SQNR; None for float."""
@@ -110,26 +97,17 @@ class StoredOnce:
 
 
 def chosen_formats(facts: PlanningFacts, known: Known) -> tuple[Mapping[str, WeightFormat], Known]:
-    """Return the formats of weights that differ from the requested one, by constant, and what is known.
+    """Return the formats of weights by constant, and what is known.
 
-    Nodes that stay float because the size has room for that join its floats; `weight_formats` of the facts
-    are not chosen yet. Raises ConfigError if the model exceeds `fit_size` in its smallest formats.
+    Nodes that stay float because the size has room for that join its floats. Raises ConfigError if the model
+    exceeds `fit_size` in its smallest formats.
     """
     config, graph = facts.config, facts.graph
-    if not config.has_size:
-        widened = () if config.fit_size or not config.has_few_bits else _ends(graph)
-        nodes = (graph.node(name) for name in sorted(widened))
-        tables = {
-            node.input(weight.index): stand_in(facts)
-            for node in nodes
-            for weight in (node.rule.constants if node.rule is not None else ())
-        }
-        return tables, known
     plan = decide(replace(facts, weight_formats=_references(facts, known)), known)
     weights = _weights(facts, plan, known)
     sizes = {name: 0.0 for one in weights for name in one.names}
     sizes |= {one.names[-1]: one.choices[0].size for one in weights}
-    least, limit = _size(facts, plan, sizes) + known.size_error, size_in_bytes(config.fit_size)
+    least, limit = estimated_size(facts, plan, sizes) + known.size_error, size_in_bytes(config.fit_size)
     if limit < least < math.inf:
         raise beyond_size(facts, least)
     places = quietest(weights, limit - least)
@@ -138,11 +116,45 @@ def chosen_formats(facts: PlanningFacts, known: Known) -> tuple[Mapping[str, Wei
     fitting = {
         node.name: because(ReasonCode.FITS_IN_FLOAT, size=config.fit_size)
         for node in graph.nodes
-        if not kept.isdisjoint(_stored(node, plan))
+        if not kept.isdisjoint(stored_constants(node, plan))
     }
     return {name: of for name, of in chosen.items() if of is not None}, replace(
         known, floats={**fitting, **known.floats}
     )
+
+
+def plan_of_written_size(facts: PlanningFacts, known: Known) -> PlannedModel:
+    """Return the plan whose written model meets `fit_size`.
+
+    The written size corrects the planner's estimate: first with the smallest formats, then as planned, while
+    the model is too large or leaves more room than estimated. Other formats have other estimate errors, so at
+    most `SIZED_PLANS` plans bisect between one that fits and one that does not. If the smallest formats do
+    not fit, the most exact ones may: if weights are small, a format can add more to the graph than the
+    weight. Raises ConfigError if the model in its smallest formats is too large.
+    """
+    external, limit = has_external_data(facts.prepared.model), size_in_bytes(facts.config.fit_size)
+    fitting: PlannedModel | None = None
+    error, least, most = math.inf, -math.inf, math.inf  # errors of plans that are too large, that fit
+    step, smallest = 0.0, math.inf
+    for _ in range(SIZED_PLANS):
+        planned = plan_from(facts, replace(known, size_error=error))
+        size = written_bytes(lower(planned.model, planned.plan).model, external)
+        exact = size - estimated_size(facts, planned.plan)
+        if size <= limit:
+            fitting, most = planned, error
+            if most - max(exact, least) <= limit / SIZE_TOLERANCE:
+                return fitting
+            error = exact if exact > least else (least + most) / 2.0
+        elif fitting is None and error == math.inf:
+            smallest, error = size, -math.inf  # where what a format adds to the graph is most of a weight
+        elif fitting is None:
+            raise beyond_size(facts, min(smallest, size))
+        else:
+            least = error
+            step += size - limit + limit / SIZE_TOLERANCE  # more each time, for plans that stay the same
+            error = (least + most) / 2.0 if most < math.inf else error + step
+    assert fitting is not None
+    return fitting
 
 
 def beyond_size(facts: PlanningFacts, size: float) -> ConfigError:
@@ -195,70 +207,6 @@ def quietest(weights: Sequence[StoredOnce], room: float) -> list[int]:
     return places
 
 
-def _ends(graph: Graph) -> frozenset[str]:
-    """Return the nodes that look up entries of tables, and the products that no other weight follows.
-
-    There are none in a model without a large table.
-    """
-    tables, last, followed = dict[str, int](), set[str](), set[str]()
-    for node in reversed(graph.nodes):
-        rule = node.rule
-        weights = [] if rule is None else [node.input(weight.index) for weight in rule.constants]
-        sizes = [graph.elements(name) for name in weights if graph.is_constant(name)]
-        leads_on = any(name in followed for name in node.results)
-        if sizes and rule is not None and rule.is_lookup:
-            tables[node.name] = max(sizes)
-        elif sizes:
-            last.update(() if leads_on else (node.name,))
-            leads_on = True
-        followed.update(node.inputs if leads_on else ())
-    has_table = max(tables.values(), default=0) >= MIN_TABLE_ELEMENTS
-    return frozenset({*tables, *last}) if has_table else frozenset()
-
-
-def _stored(node: Node, plan: QuantPlan) -> list[str]:
-    """Return the constants of a node that are stored quantized."""
-    entry, rule = plan.nodes[node.name], node.rule
-    if entry.kind is not Kind.WEIGHT_ONLY or rule is None:
-        return []
-    return [name for w in rule.constants if (name := node.input(w.index)) in plan.tensors]
-
-
-def _shape(graph: Graph, name: str) -> tuple[int, ...]:
-    tensor = graph.values[name].const_value
-    assert tensor is not None
-    return tuple(tensor.shape.numpy())
-
-
-def _ways(graph: Graph, plan: QuantPlan) -> dict[str, str]:
-    """Return the constants that are stored quantized, each with its last reader's implementation."""
-    return {
-        name: plan.nodes[node.name].implementation for node in graph.nodes for name in _stored(node, plan)
-    }
-
-
-def _twins(graph: Graph, ways: Mapping[str, str]) -> dict[str, str]:
-    """Return the matrices that are stored as others transposed: a table -> the weight of the last product.
-
-    DequantizeLinear before a product cannot read a table.
-    """
-    matrices = {name: graph.constant(name) for name, way in ways.items() if way != Implementation.USUAL}
-    arrays = {name: array for name, array in matrices.items() if array is not None and array.ndim == 2}
-    by_shape: dict[tuple[int, ...], list[str]] = {}
-    for name, array in arrays.items():
-        by_shape.setdefault(array.shape, []).append(name)
-    twins: dict[str, str] = {}
-    for shape, alike in by_shape.items():
-        for name in alike:
-            for other in by_shape.get(shape[::-1], ()):
-                if other == name or name in twins.values():
-                    continue
-                array, turned = arrays[name], arrays[other].T
-                if np.array_equal(array[:1], turned[:1]) and np.array_equal(array, turned):
-                    twins.setdefault(name, other)
-    return twins
-
-
 def _readers(graph: Graph) -> dict[str, list[tuple[Node, WeightLayout]]]:
     """Return the nodes that read each constant as their weight, with its layout."""
     readers: dict[str, list[tuple[Node, WeightLayout]]] = {}
@@ -298,7 +246,7 @@ def _references(facts: PlanningFacts, known: Known) -> dict[str, WeightFormat]:
     """Return the format of each weight for estimating its noise: the widest, preferably of integers."""
     found = {}
     for name, readers in _readers(facts.graph).items():
-        storages = _storages(facts, _shape(facts.graph, name), readers, known)
+        storages = _storages(facts, constant_shape(facts.graph, name), readers, known)
         if storages:
             formats = (one.format for one in storages.values())
             found[name] = max(formats, key=lambda f: (f.qtype.bits, not f.qtype.is_float, -f.block_size))
@@ -311,25 +259,26 @@ def _weights(facts: PlanningFacts, plan: QuantPlan, known: Known) -> list[Stored
     The plan has each weight in its reference format.
     """
     graph, all_readers = facts.graph, _readers(facts.graph)
-    stored = _ways(graph, plan)
-    noise, twins, weights = _noise(facts, plan), _twins(graph, stored), list[StoredOnce]()
+    stored = ways_of(graph, plan)
+    noise, twins, weights = _noise(facts, plan), twins_of(graph, stored), list[StoredOnce]()
     for name in (name for name in stored if name not in twins.values()):
         names = (name, twins[name]) if name in twins else (name,)
         readers = [reader for one in names for reader in all_readers[one]]
-        storages = _storages(facts, _shape(graph, names[-1]), readers, known)
+        storages = _storages(facts, constant_shape(graph, names[-1]), readers, known)
         errors = {key: _error(facts, names[-1], readers[-1], one) for key, one in storages.items()}
         reference = next(
             (error for key, error in errors.items() if key == _key(plan.tensors[names[-1]])), 0.0
         )
         share = sum(noise.get(one, 0.0) for one in names) / reference if noise and reference else 1.0
         choices, kept = list[FormatChoice](), list[float]()
-        sizes = {key: _bytes(_shape(graph, names[-1]), one) for key, one in storages.items()}
+        sizes = {key: stored_bytes(constant_shape(graph, names[-1]), one) for key, one in storages.items()}
         for key in sorted(storages, key=lambda key: (sizes[key], errors[key])):
             if not kept or errors[key] < kept[-1]:
                 choices.append(FormatChoice(storages[key].format, sizes[key], share * errors[key]))
                 kept.append(errors[key])
-        if choices and known.floats_fit and all(len(_stored(node, plan)) == 1 for node, _ in readers):
-            choices.append(FormatChoice(None, _float_bytes(facts, names[-1]), 0.0))
+        is_only_one = all(len(stored_constants(node, plan)) == 1 for node, _ in readers)
+        if choices and known.floats_fit and is_only_one:
+            choices.append(FormatChoice(None, float_bytes(facts, names[-1]), 0.0))
             kept.append(0.0)
         if choices:
             weights.append(StoredOnce(names, tuple(choices), tuple(kept)))
@@ -355,67 +304,6 @@ def _error(facts: PlanningFacts, name: str, reader: tuple[Node, WeightLayout], s
         _, sqnr = storage.params_of(array.astype(np.float32, copy=False))
         facts.format_errors[key] = 10.0 ** (-sqnr / 10.0)
     return facts.format_errors[key]
-
-
-def estimated_size(facts: PlanningFacts, plan: QuantPlan) -> float:
-    """Return about how many bytes the model takes as planned, `Known.size_error` left out."""
-    return _size(facts, plan, {})
-
-
-def _size(facts: PlanningFacts, plan: QuantPlan, sizes: Mapping[str, float]) -> float:
-    """Return about how many bytes the model takes as planned, with some constants of other sizes."""
-    graph, bare = facts.graph, facts.prepared.model.clone()
-    for part in bare.graphs():
-        part.initializers.clear()
-    packed = sum(node.kind is Kind.WEIGHT_ONLY for node in plan.nodes.values())
-    size = float(METADATA_BYTES + NODE_BYTES * packed + ir.to_proto(bare).ByteSize())
-    ways = _ways(graph, plan)
-    twins = _twins(graph, ways)
-    for name, value in graph.values.items():
-        tensor = value.const_value
-        if not graph.is_constant(name) or tensor is None or name in twins:
-            continue
-        params = plan.tensors.get(name)
-        if name in sizes:
-            size += sizes[name]
-        elif params is None:
-            size += _float_bytes(facts, name)
-        else:
-            schema = SCHEMAS["symmetric"]
-            usual = 0 if params.qtype.signed else 1 << (params.qtype.bits - 1)
-            if np.any(params.zero_point != usual):
-                schema = SCHEMAS["asymmetric"]
-            own = WeightFormat(params.qtype, params.block_size or 0, schema)
-            size += _bytes(
-                _shape(graph, name), Storage(own, params.axis, ways.get(name, Implementation.USUAL))
-            )
-    return size
-
-
-def _float_bytes(facts: PlanningFacts, name: str) -> float:
-    """Return the bytes of a constant that is not quantized."""
-    tensor = facts.graph.values[name].const_value
-    assert tensor is not None
-    narrow = facts.config.is_float16 and tensor.dtype is ir.DataType.FLOAT
-    return tensor.nbytes / 2.0 if narrow else float(tensor.nbytes)
-
-
-def _bytes(shape: Sequence[int], storage: Storage) -> float:
-    """Return the bytes of a constant, with those of its scales and zero points."""
-    qtype, block, axis = storage.format.qtype, storage.format.block_size, storage.axis
-    elements, bits = math.prod(shape), qtype.bits
-    if axis is None:
-        return elements * bits / 8.0 + SCALE_BYTES
-    if not block and storage.implementation not in RUNTIME_WEIGHTS:
-        return elements * bits / 8.0 + SCALE_BYTES * shape[axis]
-    # Blocks, of which the last is filled up; a packed weight has them in any case, along its other axis.
-    size = shape[axis] if block else elements // shape[axis]
-    block = block or unblocked_size(size)
-    rows, blocks = elements / size, -(-size // block)
-    scale_bytes = SCALE_BYTES if qtype.scales is None else 1
-    values = rows * blocks * (block * bits / 8.0 + scale_bytes)
-    has_points = not storage.format.schema.symmetric and not qtype.is_float
-    return values + (ZERO_POINT_BYTES + rows * -(-blocks * bits // 8) if has_points else 0)
 
 
 def _noise(facts: PlanningFacts, plan: QuantPlan) -> dict[str, float]:

@@ -17,7 +17,7 @@ from qprof_onnx.quantizer.api.profiling import profile_model
 from qprof_onnx.quantizer.plan.provenance import borders_in
 from qprof_onnx.quantizer.plan.store import dumps, loads
 
-from ...cli.conftest import DIGITS
+from ....cli.conftest import DIGITS
 
 MODEL, DATA = DIGITS / "model.onnx", DIGITS / "heldout"
 

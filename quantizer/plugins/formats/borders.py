@@ -1,26 +1,77 @@
-"""Integers at the border of a written model: inputs and outputs (setting `io`); caches are in `caches`."""
+"""Integers that a model takes and gives in place of float (setting `io`), but for caches."""
 
 from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import onnx_ir as ir
 
-from ...profiles.instrumentation.subgraphs import STANDARD_DOMAINS, value_names
-from ..model.editing import FreeNames, add_initializer, discard
-from ..numerics.affine import QuantParams
-from ..operators.table import MICROSOFT
-from ..plan.plan import QuantPlan
-from .emitter import integer_type, new_value
+from ....profiles.base.errors import ConfigError
+from ....profiles.instrumentation.subgraphs import STANDARD_DOMAINS, value_names
+from ...lowering.emitter import integer_type, new_value
+from ...lowering.lowered import LoweredModel
+from ...model.editing import FreeNames, add_initializer, discard
+from ...numerics.affine import TYPES, QuantParams
+from ...numerics.schemas import SCHEMAS, choose_params
+from ...operators.table import MICROSOFT
+from ...plan.formats import Format, Part
+from ...plan.plan import QuantPlan
+from ...planning.facts import PlanningFacts
 
 
-def write_borders(model: ir.Model, plan: QuantPlan) -> None:
+def with_integer_borders(facts: PlanningFacts, plan: QuantPlan) -> QuantPlan:
+    """Return a plan with the parameters of the inputs and outputs that are integers, but for int8 caches.
+
+    8-bit tensors that are quantized inside keep their scale: uint8 and int8 of the same scale represent the
+    same numbers, 128 apart. Others get the range in their profile.
+    """
+    config, borders = facts.config, dict(plan.borders)
+    qtype = TYPES[config.io]
+    schema = SCHEMAS["symmetric" if facts.target.zero_points == "zero" else "asymmetric"]
+    caches = {
+        name
+        for node in facts.graph.nodes
+        if (entry := plan.nodes[node.name]).keeps_int8_cache
+        for name in (*map(node.input, entry.inputs), *node.outputs[1:])
+    }
+    for name in float_borders(facts.prepared.model, config.io):
+        if name in plan.borders or name in caches:
+            continue
+        inside = plan.tensors.get(name)
+        is_like = inside is not None and not inside.qtype.is_float and inside.qtype.bits == qtype.bits
+        if inside is not None and is_like and inside.axis is None:
+            moved = inside.zero_point + (qtype.low - inside.qtype.low)
+            borders[name] = QuantParams(inside.scale, moved, qtype)
+        elif name in facts.profile:
+            seen = facts.activations.calibrated(name, qtype)
+            borders[name] = choose_params(seen.low, seen.high, schema, qtype)
+        else:
+            raise ConfigError(
+                f"io {config.io}: no profile has '{name}', so its scale is not known; give a profile or "
+                "samples (--data)"
+            )
+    return replace(plan, borders=borders)
+
+
+def float_borders(model: ir.Model, setting: str) -> tuple[str, ...]:
+    """Return the float32 inputs and outputs; raise ConfigError if there are none."""
+    values = (*model.graph.inputs, *model.graph.outputs)
+    names = tuple(str(value.name) for value in values if value.dtype is ir.DataType.FLOAT)
+    if not names:
+        raise ConfigError(f"io {setting}: the model has no input and no output in float32; use io float")
+    return names
+
+
+def write_borders(lowered: LoweredModel, plan: QuantPlan) -> LoweredModel:
     """Give a written model the integers of the plan's borders as inputs and outputs, in place; names stay.
 
     An input's QuantizeLinear and an output's DequantizeLinear with the parameters of the border go: the
     integers inside are those outside. Elsewhere DequantizeLinear (`_float_of_border`) follows an input and
     QuantizeLinear an output. Either way the model computes the same between them as one with a float border.
     """
-    graph, taken = model.graph, FreeNames(value_names(model))
+    graph, taken = lowered.model.graph, FreeNames(value_names(lowered.model))
     for value in list(graph.inputs):
         params = plan.borders.get(str(value.name))
         if params is None or value.dtype is not ir.DataType.FLOAT:  # a cache, which is written
@@ -70,6 +121,7 @@ def write_borders(model: ir.Model, plan: QuantPlan) -> None:
             inputs = [value, *_params_of_border(graph, name, params, taken)]
             graph.append(ir.Node("", "QuantizeLinear", inputs, outputs=[integers], name=taken.take(name)))
             graph.outputs[place] = integers
+    return lowered
 
 
 OUTPUT_TYPE_OPSET = 21
@@ -131,3 +183,10 @@ def _has_params(node: ir.Node, params: QuantParams) -> bool:
         and scales[0] == np.float32(params.tensor_scale)
         and int(points[0]) == params.tensor_zero_point
     )
+
+
+FORMAT = Format(
+    check=lambda prepared, recipe: float_borders(prepared.model, recipe.config.io),
+    part=lambda facts, *_: Part(finish=partial(with_integer_borders, facts)),
+    write=write_borders,
+)

@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from qprof_onnx.profiles.base.errors import ConfigError
 from qprof_onnx.profiles.samples.values import Sample
-from qprof_onnx.quantizer.adjustments.gptaq import SegmentRuns, float_program, simulated_program, stages_of
 from qprof_onnx.quantizer.adjustments.gptq import gptaq, gptq
 from qprof_onnx.quantizer.adjustments.rounded_weights import quantized_weights
 from qprof_onnx.quantizer.adjustments.second_moments import moments_of, moments_of_pair
@@ -26,10 +25,16 @@ from qprof_onnx.quantizer.planning.plan_model import (
     plan_from,
     rounded_with_samples,
 )
+from qprof_onnx.quantizer.plugins.formats.gptaq import (
+    SegmentRuns,
+    float_program,
+    simulated_program,
+    stages_of,
+)
 from qprof_onnx.quantizer.targets.loading import load_recipe
 
-from ..networks import Network, network
-from .test_gptq import PLAIN, TWO, correlated, profiled, samples
+from ...adjustments.test_gptq import PLAIN, TWO, correlated, profiled, samples
+from ...networks import Network, network
 
 matrices = st.integers(0, 2**32 - 1).map(np.random.default_rng)
 INT4 = {"mode": "weight-only", "weight_type": "int4"}

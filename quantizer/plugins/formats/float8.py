@@ -13,68 +13,37 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from functools import partial
 
-from ...profiles.base.findings import Code, Finding
-from ..model.editing import is_standard
-from ..numerics.affine import TYPES, QuantParams, QuantType
-from ..numerics.quantization_noise import decibels
-from ..numerics.schemas import HEADROOM, SCHEMAS, choose_params
-from ..operators.conditions import attribute_value
-from ..operators.graph import Graph, Node
-from ..operators.table import Constraint
-from ..plan.plan import Implementation, Kind, NodePlan
-from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because
-from ..targets.config import QuantConfig
-from ..targets.target import ProductLimits, Target
-from .facts import PlanningFacts
-from .selection import shape_arithmetic, unfit_tensor
+from ....profiles.base.findings import Code, Finding
+from ...model.editing import is_standard
+from ...numerics.affine import TYPES, QuantParams, QuantType
+from ...numerics.quantization_noise import decibels
+from ...numerics.schemas import HEADROOM, SCHEMAS, choose_params
+from ...operators.conditions import attribute_value
+from ...operators.graph import Graph, Node
+from ...plan.formats import Format, Part
+from ...plan.plan import Kind, NodePlan, QuantPlan
+from ...plan.reasons import FloatReason, FloatReasons, ReasonCode, because
+from ...planning.facts import PlanningFacts
+from ...planning.known import Known
+from ...planning.selection import shape_arithmetic, unfit_tensor, write_clips_as_max
+from ...targets.target import ProductLimits
 
 InputParams = dict[int, QuantParams]
 """Index of an input -> its parameters."""
 
 
-@dataclass(frozen=True)
-class FloatProducts:
-    """The products with floating-point data and weights, and why the other nodes are none.
-
-    Attributes:
-        inputs: parameters of what each reads, by name of the node.
-        remarks: by name of the node: the noise in this type and in integers, in words; also of products in
-            integers where both could be had.
-        floats: nodes that stay float since nothing else is to be quantized, each with the reason.
-    """
-
-    inputs: dict[str, InputParams] = field(default_factory=dict)
-    remarks: dict[str, str] = field(default_factory=dict)
-    floats: FloatReasons = field(default_factory=dict)
-
-    @property
-    def reserved(self) -> FloatReasons:
-        """The products, each with the reason why the steps that plan integers skip it."""
-        return dict.fromkeys(self.inputs, because(ReasonCode.FLOAT_PRODUCTS, type="", operators=""))
-
-
-def float_type(config: QuantConfig) -> QuantType | None:
-    """Return the floating-point type of products; None if all are integer products."""
-    qtype = TYPES[config.activation_type]
-    if qtype.is_float:
-        return qtype
-    return None if config.second_type == "none" else TYPES[config.second_type]
-
-
-def float_products(facts: PlanningFacts, floats: FloatReasons, least_gain: float) -> FloatProducts:
+def float_products(facts: PlanningFacts, floats: FloatReasons, known: Known) -> Part:
     """Return the products of a model that compute with floating-point data and weights.
 
-    Beside integers they have to keep `least_gain` dB more.
+    Products with a kernel of integers too have a remark with the noise in both.
     """
-    qtype, config = float_type(facts.config), facts.config
-    if qtype is None:
-        return FloatProducts()
-    alone = TYPES[config.activation_type].is_float
-    chosen: dict[str, InputParams] = {}
-    remarks: dict[str, str] = {}
-    others: dict[str, FloatReason] = {}
+    config = facts.config
+    integers, alone = TYPES[config.activation_type], TYPES[config.activation_type].is_float
+    qtype = integers if alone else TYPES[config.second_type]
+    chosen, remarks, others = dict[str, InputParams](), dict[str, str](), dict[str, FloatReason]()
     for node in facts.graph.nodes:
         reason = facts.requested_float.get(node.name) or floats.get(node.name) or _refusal(node, facts, qtype)
         if reason is not None:
@@ -82,25 +51,43 @@ def float_products(facts: PlanningFacts, floats: FloatReasons, least_gain: float
                 others[node.name] = reason
             continue
         inputs = _input_params(node, facts, qtype)
-        if not alone and not _is_unsupported_in_integers(node, facts):
+        if not alone and node.op_type in facts.target.operators:
             own, integer = (_noise(node, facts, params) for params in (inputs, _integer_params(node, facts)))
-            figures = {
-                qtype.name: decibels(1.0, own),
-                TYPES[config.activation_type].name: decibels(1.0, integer),
-            }
+            figures = {qtype.name: decibels(1.0, own), integers.name: decibels(1.0, integer)}
             first, second = sorted(figures, key=lambda name: -figures[name])
             remarks[node.name] = (
                 f"what it reads keeps {figures[first]:.1f} dB in {first}, {figures[second]:.1f} in {second}"
             )
-            if integer <= own * 10.0 ** (least_gain / 10.0):
+            if integer <= own * 10.0 ** (known.second_gain / 10.0):
                 continue
         chosen[node.name] = inputs
-    return FloatProducts(chosen, remarks, others)
+    return Part(chosen.keys(), others, partial(_with_float_products, facts, chosen, remarks))
 
 
-def _is_unsupported_in_integers(node: Node, facts: PlanningFacts) -> bool:
-    """Whether the target has no kernel of integers for a product that has one of floats."""
-    return node.op_type not in facts.target.operators
+def _with_float_products(
+    facts: PlanningFacts, products: Mapping[str, InputParams], remarks: Mapping[str, str], plan: QuantPlan
+) -> QuantPlan:
+    """Return a plan with float products and remarks, and a finding on NaN and infinity in what they read.
+
+    Tensors that are made in float and read in one floating-point type are added; other ones are converted for
+    each product by itself.
+    """
+    nodes, tensors, graph = dict(plan.nodes), dict(plan.tensors), facts.graph
+    for name, remark in remarks.items():
+        nodes[name] = replace(nodes[name], because=nodes[name].because or remark)
+    nodes |= {name: NodePlan(Kind.QUANTIZED, remarks.get(name, "")) for name in products}
+    for name, params in products.items():
+        own: InputParams = {}
+        for index, read in params.items():
+            tensor = graph.node(name).input(index)
+            maker = graph.producer(tensor)
+            is_float = maker is None or not nodes[maker.name].kind.reads_quantized
+            write_clips_as_max(graph, facts.target, nodes, tensor)
+            if not is_float or tensors.setdefault(tensor, read) != read:
+                own[index] = read
+        nodes[name] = replace(nodes[name], inputs=own)
+    findings = (*plan.findings, *_non_finite(facts, products))
+    return replace(plan, nodes=nodes, tensors=tensors, findings=findings)
 
 
 # What cannot be --------------------------------------------------------------------------------------------
@@ -151,51 +138,11 @@ def _beyond_limits(node: Node, graph: Graph, limits: ProductLimits) -> str:
     return f"{' and '.join(small)}, fewer than {limits.sizes}" if small else ""
 
 
-def with_float_products(
-    facts: PlanningFacts,
-    tensors: Mapping[str, QuantParams],
-    nodes: dict[str, NodePlan],
-    products: FloatProducts,
-) -> Mapping[str, QuantParams]:
-    """Write the entries of float products into a plan's `nodes`, in place, and return the plan's tensors.
-
-    Tensors that are made in float and read in one floating-point type are added; other ones are converted for
-    each product by itself.
-    """
-    known, graph = dict(tensors), facts.graph
-    for name in products.inputs:
-        nodes[name] = NodePlan(Kind.QUANTIZED, products.remarks.get(name, ""))
-    for name, params in products.inputs.items():
-        own: InputParams = {}
-        for index, read in params.items():
-            tensor = graph.node(name).input(index)
-            maker = graph.producer(tensor)
-            is_float = maker is None or not nodes[maker.name].kind.reads_quantized
-            write_clips_as_max(graph, facts.target, nodes, tensor)
-            if not is_float or known.setdefault(tensor, read) != read:
-                own[index] = read
-        nodes[name] = replace(nodes[name], inputs=own)
-    return known
-
-
-def write_clips_as_max(graph: Graph, target: Target, nodes: dict[str, NodePlan], tensor: str) -> None:
-    """Write the float clip of a tensor as Max, in place, if the target requires it.
-
-    The runtime would remove a clip before the tensor is rounded to floating-point numbers of few bits.
-    """
-    maker = graph.producer(tensor)
-    while maker is not None and nodes[maker.name].kind is Kind.FLOAT:
-        if target.float_implementations.get(maker.op_type) == Implementation.MAX.value:
-            nodes[maker.name] = replace(nodes[maker.name], implementation=Implementation.MAX)
-        moves = maker.rule is not None and maker.rule.constraint is Constraint.SAME
-        maker = graph.producer(maker.input(0)) if moves else None
-
-
-def non_finite(facts: PlanningFacts, products: FloatProducts) -> list[Finding]:
+def _non_finite(facts: PlanningFacts, products: Mapping[str, InputParams]) -> list[Finding]:
     """Return a finding if inputs of float products had NaN or infinity in the profile."""
     names = {
         facts.graph.node(node).input(index): params.qtype.name
-        for node, inputs in products.inputs.items()
+        for node, inputs in products.items()
         for index, params in inputs.items()
     }
     found = {name: facts.profile[name] for name in names if name in facts.profile}
@@ -221,7 +168,7 @@ def _input_params(node: Node, facts: PlanningFacts, qtype: QuantType) -> InputPa
     return {
         index: _weight_params(node, facts, qtype)
         if facts.graph.is_constant(node.input(index))
-        else activation_params(node.input(index), facts, qtype)
+        else _activation_params(node.input(index), facts, qtype)
         for index in _factors(node)
     }
 
@@ -233,7 +180,7 @@ def _factors(node: Node) -> tuple[int, ...]:
     return tuple(dict.fromkeys((*node.rule.activations(node), node.rule.weight.index)))
 
 
-def activation_params(name: str, facts: PlanningFacts, qtype: QuantType) -> QuantParams:
+def _activation_params(name: str, facts: PlanningFacts, qtype: QuantType) -> QuantParams:
     """Return the parameters of an activation: scale = `HEADROOM` * largest magnitude / largest of the type.
 
     The largest magnitude is the recorded one, or the bound of the operator if that is less.
@@ -291,3 +238,6 @@ def _noise(node: Node, facts: PlanningFacts, inputs: InputParams) -> float:
             share = lost / noise.signal_power if noise.signal_power > 0.0 else 0.0
         total += share if params.qtype.is_float else share * estimator.left().get(name, 1.0)
     return total
+
+
+FORMAT = Format(part=float_products)

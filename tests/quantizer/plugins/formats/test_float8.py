@@ -29,7 +29,7 @@ from qprof_onnx.quantizer.plan.verify import verify_plan
 from qprof_onnx.quantizer.targets.config import FLOAT_TYPES
 from qprof_onnx.quantizer.targets.loading import load_recipe
 
-from ..networks import Network, network
+from ...networks import Network, network
 
 FLOAT8 = {"activation_type": "float8e4m3fn", "weight_type": "float8e4m3fn"}
 BOTH = {"second_type": "float8e4m3fn"}

@@ -21,10 +21,10 @@ from qprof_onnx.profiles.base.errors import ConfigError
 from qprof_onnx.profiles.base.findings import Code
 from qprof_onnx.quantizer.api.profiling import profile_model
 from qprof_onnx.quantizer.evaluation.runtimes import open_session
-from qprof_onnx.quantizer.lowering.float16 import emulated
 from qprof_onnx.quantizer.model import saving
 from qprof_onnx.quantizer.plan.plan import QuantPlan
 from qprof_onnx.quantizer.plan.store import dumps, load_plan, loads
+from qprof_onnx.quantizer.plugins.formats.float16_writer import emulated
 from qprof_onnx.quantizer.prepare.prepare import open_prepared
 from qprof_onnx.quantizer.targets.loading import load_recipe
 

@@ -20,29 +20,20 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from ...profiles.records.profile import Dim
-from ..model.graph import subgraphs
-from .graph import Graph, Node
+from ....profiles.records.profile import Dim
+from ...model.graph import subgraphs
+from ...operators.graph import Graph, Node
 
 
 @dataclass(frozen=True, eq=False)
 class ConcatCache:
-    """Keys, or values, that go from step to step through an input and an output of the model.
+    """Keys, or values, that go from step to step through an input and an output of the model."""
 
-    Attributes:
-        past: name of the input.
-        present: name of the output; "" where the model gives none back, as of an encoder's keys.
-        growth: axis along which it grows.
-        appends: the Concat nodes that append to it, one in each branch that does; () where it only passes.
-        sources: the tensors whose values it holds: what is appended, what becomes the whole of it in a branch
-            without a past, and the input.
-    """
-
-    past: str
-    present: str
-    growth: int
-    appends: tuple[Node, ...]
-    sources: tuple[str, ...]
+    past: str  # the input
+    present: str  # the output; "" if the model gives none back, as of an encoder's keys
+    growth: int  # axis along which it grows, from the end
+    appends: tuple[Node, ...]  # Concat nodes that append to it, one in each branch; () if it only passes
+    sources: tuple[str, ...]  # whose values it holds: what is appended, the whole without a past, the input
 
     @property
     def channels(self) -> int:
@@ -190,18 +181,11 @@ def unfit_cache(graph: Graph) -> str:
 
 @dataclass(frozen=True, eq=False)
 class CacheProduct:
-    """A MatMul whose second input is a cache.
-
-    Attributes:
-        node: the MatMul.
-        sums_steps: whether it sums over the steps of the cache, as of values; else over the elements of a
-            head, as of keys.
-        between: the nodes that move the cache before it is read.
-    """
+    """A MatMul whose second input is a cache."""
 
     node: Node
-    sums_steps: bool
-    between: tuple[Node, ...]
+    sums_steps: bool  # over the steps of the cache, as of values; else over the elements of a head
+    between: tuple[Node, ...]  # that move the cache before it is read
 
 
 def cache_product(graph: Graph, node: Node, position: int, growth: int) -> CacheProduct | None:
@@ -257,24 +241,19 @@ def holds_values(graph: Graph, cache: ConcatCache) -> bool | None:
 
 @dataclass(frozen=True)
 class Turning:
-    """How positions turn pairs of elements of keys by any angle: both become as large as the pair is long.
+    """How positions turn pairs of elements of keys by any angle: both become as large as the pair is long."""
 
-    Attributes:
-        size: how many elements, the first of each head, are turned.
-        interleaved: whether neighbours are a pair; else the first half with the second.
-        source: the tensor that is turned; "" where it has more elements, or is not known.
-    """
-
-    size: int
-    interleaved: bool = False
-    source: str = ""
+    size: int  # how many elements, the first of each head, are turned
+    interleaved: bool = False  # whether neighbours are a pair; else the first half with the second
+    source: str = ""  # the tensor that is turned; "" if it has more elements, or is not known
 
     def envelope(self, magnitudes: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        """Return the largest magnitude that each element may have, given those that were seen."""
+        """Return the largest magnitude that each element (last axis) may have, given those that were seen."""
         found = np.array(magnitudes, np.float64)
-        turned = found[: self.size]
-        half = self.size // 2
-        first, second = (turned[0::2], turned[1::2]) if self.interleaved else (turned[:half], turned[half:])
+        turned = found[..., : self.size]
+        first, second = turned[..., 0::2], turned[..., 1::2]
+        if not self.interleaved:
+            first, second = np.split(turned, 2, axis=-1)
         first[...] = second[...] = np.hypot(first, second)
         return found
 
@@ -289,10 +268,8 @@ def turning_of(graph: Graph, name: str, elements: int) -> Turning | None:
     if node is None:
         return None
     if node.op_type == "RotaryEmbedding":
-        key = "rotary_embedding_dim"
-        size = node.attributes.get_int(key, 0) or elements
-        attribute = "interleaved"
-        return Turning(size, bool(node.attributes.get_int(attribute, 0)), node.input(0))
+        size = node.attributes.get_int("rotary_embedding_dim", 0) or elements
+        return Turning(size, bool(node.attributes.get_int("interleaved", 0)), node.input(0))
     if node.op_type == "Concat":
         if [_operator(graph, part) for part in node.inputs] == ["Sub", "Add"]:
             return Turning(elements)  # of halves: a * cos - b * sin, b * cos + a * sin

@@ -10,7 +10,7 @@ from typing import Any
 import onnx.defs
 import onnx_ir as ir
 
-from .table import MICROSOFT
+from ...operators.table import MICROSOFT
 
 HALF, SINGLE = "tensor(float16)", "tensor(float)"
 """Types as schemas write them."""

@@ -1,6 +1,6 @@
 """What float16 loses is measured on check samples before a plan is run: nodes that lose too much are float32.
 
-The float model is run twice, as it is and with float16 in the place of float32 (`lowering.float16.emulated`),
+The float model is run twice, as it is and with float16 in the place of float32 (`float16_writer.emulated`),
 without integers: what these lose has limits of its own. Where an output is off by more than a share of what
 it may be, its tensors are compared, and nodes become float32 that make much of little noise: where float16
 has no such numbers, or small differences of large ones. Where the same node still does so, what it reads is
@@ -16,20 +16,21 @@ from dataclasses import replace
 import numpy as np
 import onnx_ir as ir
 
-from ...profiles.base.findings import Code, Finding
-from ...profiles.base.tuned import tuned
-from ...profiles.instrumentation.subgraphs import graph_attributes
-from ...profiles.runtime.states import model_samples
-from ...profiles.samples.objects import DataLike
-from ...profiles.samples.values import Sample
-from ..evaluation.output_shift import output_shifts
-from ..evaluation.runtimes import open_model, run
-from ..lowering.float16 import emulated, narrow_floats
-from ..model.graph import name_of
-from ..operators.graph import Node
-from ..plan.reasons import FloatReason, ReasonCode, because
-from ..planning.facts import PlanningFacts
-from ..planning.plan_model import PlannedModel, in_float_type
+from ....profiles.base.findings import Code, Finding
+from ....profiles.base.tuned import tuned
+from ....profiles.instrumentation.subgraphs import graph_attributes
+from ....profiles.runtime.states import model_samples
+from ....profiles.samples.objects import DataLike
+from ....profiles.samples.values import Sample
+from ...evaluation.output_shift import output_shifts
+from ...evaluation.runtimes import open_model, run
+from ...model.graph import name_of
+from ...operators.graph import Node
+from ...plan.reasons import FloatReason, ReasonCode, because
+from ...planning.facts import PlanningFacts
+from ...planning.plan_model import PlannedModel
+from .float16_nodes import with_float32_nodes
+from .float16_writer import emulated, narrow_floats
 
 SAMPLES = 4
 """Samples on which float16 is compared with float32."""
@@ -81,8 +82,6 @@ def with_float32_nodes_on_samples(
     facts: PlanningFacts, planned: PlannedModel, data: DataLike
 ) -> PlannedModel:
     """Return the plan with nodes in float32 that lose too much on check samples in float16, known as such."""
-    if not facts.config.is_float16:
-        return planned
     samples = tuple(model_samples(data, planned.model, SAMPLES, notes=False))
     if not samples:
         return planned
@@ -103,7 +102,7 @@ def with_float32_nodes_on_samples(
         if excess <= WORTH * least:
             worth, least = dict(lost), excess
     lost, excess = worth, least
-    planned = in_float_type(replace(planned, known=replace(planned.known, lost_in_float16=lost)))
+    planned = with_float32_nodes(replace(planned, known=replace(planned.known, lost_in_float16=lost)))
     if excess > 1.0:
         sentence = (
             f"with float16 an output is {min(excess, 999.0):.2g} times as far from float as it may be, on "

@@ -12,9 +12,9 @@ import onnxruntime as ort
 import pytest
 from onnx import numpy_helper, parser
 from qprof_onnx.quantizer.api.profiling import profile_model
-from qprof_onnx.quantizer.costs.half_floats import HALF_KERNELS, inserted_casts
 from qprof_onnx.quantizer.operators.table import MICROSOFT
 from qprof_onnx.quantizer.planning.plan_model import PlannedModel, model_facts, plan_from
+from qprof_onnx.quantizer.plugins.formats.half_floats import HALF_KERNELS, inserted_casts
 from qprof_onnx.quantizer.prepare.prepare import open_prepared
 from qprof_onnx.quantizer.targets.cost_table import costs_of
 from qprof_onnx.quantizer.targets.loading import load_recipe

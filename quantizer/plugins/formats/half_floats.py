@@ -8,8 +8,8 @@ without one computes in float32 too.
 
 from __future__ import annotations
 
-from ..operators.graph import Graph, Node
-from .kernels import is_half_cast
+from ...costs.kernels import is_half_cast
+from ...operators.graph import Graph, Node
 
 HALF_KERNELS = frozenset(
     [

@@ -25,13 +25,13 @@ from collections.abc import Collection, Iterable, Mapping
 import numpy as np
 import onnx_ir as ir
 
-from ...profiles.instrumentation.subgraphs import graph_attributes, value_names
-from ..model.editing import FreeNames, bypass, is_standard
-from ..model.graph import name_of
-from ..numerics.schemas import LARGEST_16, LOWEST_16, with_fillers_16
-from ..operators.float_types import float16_places
-from ..operators.table import facts_of
-from ..prepare.float16 import widen
+from ....profiles.instrumentation.subgraphs import graph_attributes, value_names
+from ...model.editing import FreeNames, bypass, is_standard
+from ...model.graph import name_of
+from ...numerics.schemas import LARGEST_16, LOWEST_16, with_fillers_16
+from ...operators.table import facts_of
+from ...prepare.float16 import widen
+from .float_types import float16_places
 
 FLOAT, HALF = ir.DataType.FLOAT, ir.DataType.FLOAT16
 

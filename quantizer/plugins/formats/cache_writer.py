@@ -20,17 +20,17 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from ...profiles.base.errors import PlanError
-from ...profiles.instrumentation.subgraphs import value_names
-from ..model.editing import FreeNames, add_initializer, discard, free_name
-from ..model.graph import subgraphs
-from ..numerics.affine import QuantParams
-from ..operators.caches import PLACES
-from ..operators.concat_caches import CacheProduct, ConcatCache, cache_product, concat_caches
-from ..operators.graph import Graph, index
-from ..operators.table import facts_of
-from ..plan.plan import QuantPlan
-from .emitter import integer_type, new_value
+from ....profiles.base.errors import PlanError
+from ....profiles.instrumentation.subgraphs import value_names
+from ...lowering.emitter import integer_type, new_value
+from ...model.editing import FreeNames, add_initializer, discard, free_name
+from ...model.graph import subgraphs
+from ...numerics.affine import QuantParams
+from ...operators.graph import index
+from ...operators.table import facts_of
+from ...plan.plan import QuantPlan
+from .caches import PLACES
+from .concat_caches import CacheProduct, cache_product, concat_caches
 
 Floats = npt.NDArray[np.float32]
 
@@ -42,13 +42,7 @@ CACHE_BITS = "kv_cache_bit_width"
 
 
 def write_attention_caches(model: ir.Model, plan: QuantPlan) -> None:
-    """Write the planned caches of attentions in int8, in place.
-
-    The model then takes and returns int8 in the inputs and outputs of the cache. Their scales are inputs
-    `k_scale` and `v_scale` of each node.
-    """
-    if not plan.int8_caches:
-        return
+    """Write the planned caches of attentions in int8, in place; their scales are inputs of each node."""
     taken = value_names(model)
     for node in index(model).nodes:
         entry = plan.nodes.get(node.name)
@@ -82,8 +76,6 @@ def write_concat_caches(model: ir.Model, plan: QuantPlan) -> None:
     The model then takes and returns int8 in their inputs and outputs. Shapes and names stay. Raises PlanError
     if a border with channels is no cache of the model.
     """
-    if plan.config.kv_cache == "float":
-        return
     graph = index(model)
     caches = [cache for cache in concat_caches(graph) if cache.past in plan.borders]
     held = {name for cache in caches for name in (cache.past, cache.present)}
@@ -91,28 +83,22 @@ def write_concat_caches(model: ir.Model, plan: QuantPlan) -> None:
         if params.axis is not None and name not in held:
             raise PlanError(f"border '{name}': it holds no cache of the model; make a new plan for it")
     names = FreeNames(value_names(model))
-    products = {cache: _products(cache, graph) for cache in caches}
+    products = {  # of each reader of a cache, or of what is appended to, the product at which it ends
+        cache: {
+            (node.ir_node, position): cache_product(graph, node, position, cache.growth)
+            for name in (cache.past, cache.present, *(node.output for node in cache.appends))
+            for node, position in (graph.consumers(name) if name else ())
+        }
+        for cache in caches
+    }
     for cache in caches:
         past = graph.values[cache.past]
         writer = _CacheWriter(model.graph, past, plan.borders[cache.past], products[cache], names)
         writer.write([node.ir_node for node in cache.appends], cache.present)
 
 
-def _products(cache: ConcatCache, graph: Graph) -> dict[Use, CacheProduct | None]:
-    """Return the product at which each reader of a cache, or of a tensor appended to it, ends."""
-    return {
-        (node.ir_node, position): cache_product(graph, node, position, cache.growth)
-        for name in (cache.past, cache.present, *(node.output for node in cache.appends))
-        for node, position in (graph.consumers(name) if name else ())
-    }
-
-
 class _CacheWriter:
-    """Writes one cache in int8.
-
-    `past` is its input; `params` have one scale, or one for each element of a head; `products` maps a reader
-    of a value of the cache to the product in which it ends, or None for anything else.
-    """
+    """Writes one cache in int8; `products` has None for a reader that is no product."""
 
     def __init__(
         self,
