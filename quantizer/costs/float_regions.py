@@ -482,7 +482,6 @@ def with_prices(plan: QuantPlan, model: CostModel) -> QuantPlan:
         entry = nodes[node.name]
         reason = entry.because
         if entry.kind is Kind.FLOAT and isinstance(reason, FloatReason) and reason.code in PRICED:
-            price = price_of(node, plan, model, costs)
-            words = price_in_words(price.floating, price.integer, price.conversions)
+            words = price_in_words(*price_of(node, plan, model, costs))
             nodes[node.name] = replace(entry, because=replace(reason, price=words))
     return replace(plan, nodes=nodes)

@@ -21,13 +21,9 @@ SEVERAL_BLOCKS = (ChannelLayout.COMBINES_BLOCKS, ChannelLayout.JOINS_BLOCKS)
 """Of operators that keep blocks where all that they read is in blocks."""
 
 
-@dataclass(frozen=True)
-class Change:
-    """A change of layout."""
-
-    tensor: str  # what is changed, once for all its readers that want it so
-    kernel: str  # the operator that does it
-    reader: str  # the first node that wants it, "" for the graph's output
+Change = tuple[str, str, str]
+"""A change of layout: the tensor, changed once for all that want it so; the operator that does it; and the
+first node that wants it, "" for the graph's output."""
 
 
 @dataclass(frozen=True)
@@ -82,9 +78,9 @@ def layouts_of(
                 node for node in readers if node not in taking and not _passes_blocks(node, name, blocked)
             ]
             if rest or graph.is_result(name):
-                changes.append(Change(name, "ReorderOutput", rest[0].name if rest else ""))
+                changes.append((name, "ReorderOutput", rest[0].name if rest else ""))
         elif taking:
-            changes.append(Change(name, "ReorderInput", taking[0].name))
+            changes.append((name, "ReorderInput", taking[0].name))
         # Between channels first and channels last.
         maker = graph.producer(name)
         is_last = maker is not None and (
@@ -99,7 +95,7 @@ def layouts_of(
                 absorbed.append(undone_by.name)
                 continue
             first = wanting if wanting and not is_last else others
-            changes.append(Change(name, "Layout", first[0].name if first else ""))
+            changes.append((name, "Layout", first[0].name if first else ""))
     return Layouts(frozenset(blocked), frozenset(last), tuple(changes), frozenset(absorbed))
 
 

@@ -217,8 +217,8 @@ class CostModel:
             + self.starts.get(node.name, 0.0)
             for node in self.graph.nodes
         }
-        for change in layouts.changes:
-            self._charge(times, change.tensor, change.reader, self.change_time(change.tensor, change.kernel))
+        for tensor, kernel, reader in layouts.changes:
+            self._charge(times, tensor, reader, self.change_time(tensor, kernel))
         for name in plain:
             times[name] += self._view_time
         for name, count in self.half_casts.items():
@@ -268,12 +268,12 @@ class CostModel:
             times[node.name] = time * self.runs.get(node.output, 1.0) + self.starts.get(node.name, 0.0)
         conversions = conversions_of(self.graph, plan)
         border = self._border(conversions)
-        for change in layouts.changes:
-            time = self.change_time(change.tensor, change.kernel)
-            if conversions.get(change.tensor):
-                border[change.tensor] += time * self.runs.get(change.tensor, 1.0)
+        for tensor, kernel, reader in layouts.changes:
+            time = self.change_time(tensor, kernel)
+            if conversions.get(tensor):
+                border[tensor] += time * self.runs.get(tensor, 1.0)
             else:
-                self._charge(times, change.tensor, change.reader, time)
+                self._charge(times, tensor, reader, time)
         together = (fusion.parts for fusion in self.fused.values() if fusion.kernel == "")
         groups = tuple(dict.fromkeys(together))
         return Costs(times, dict(self._fastest_floating), border, together=groups, run=self.run_time)
@@ -366,7 +366,7 @@ class CostModel:
     ) -> float:
         """Return the microseconds of a node in an implementation: of the kernels that it consists of."""
         pieces = pieces_of(name, node, sizes or self.sizes)
-        return sum(self.time_of(piece.work, piece.form, in_layout) for piece in pieces)
+        return sum(self.time_of(work, form, in_layout) for work, form in pieces)
 
     def float_spelling(self, node: Node, names: Collection[str]) -> str:
         """Return the rewrite among `names` that costs less than the float operator, or ""."""
@@ -507,17 +507,11 @@ def changes_nothing(node: Node, plan: QuantPlan, graph: Graph) -> bool:
     return low - slack <= lowest and highest <= high + slack
 
 
-@dataclass(frozen=True)
-class Price:
-    """The cost in microseconds of quantizing one node alone that is float in a plan."""
+def price_of(node: Node, plan: QuantPlan, model: CostModel, costs: Costs) -> tuple[float, float, float]:
+    """Return what a float node of a plan costs (microseconds), what it would in int8, and more conversions.
 
-    floating: float  # it costs now
-    integer: float  # it would cost
-    conversions: float  # that would be needed, less those that would not any more
-
-
-def price_of(node: Node, plan: QuantPlan, model: CostModel, costs: Costs) -> Price:
-    """Return the time that quantizing a float node of a plan would save, and cost; `costs` are the plan's."""
+    `costs` are those of the plan; conversions that would not be needed any more count below 0.
+    """
     name, graph = node.name, model.graph
     inputs = node.activations
     outputs = [name for name in node.outputs if name in costs.border]
@@ -533,7 +527,7 @@ def price_of(node: Node, plan: QuantPlan, model: CostModel, costs: Costs) -> Pri
     quantized = NodePlan(Kind.QUANTIZED)
     integer = model.integer_time(node, quantized) - model.fold_of(node, quantized, model.sizes)[1]
     integer *= model.runs.get(node.output, 1.0)
-    return Price(costs.integer.get(name, 0.0), integer, change)
+    return costs.integer.get(name, 0.0), integer, change
 
 
 # Channels that integer convolutions compute faster with --------------------------------------------------

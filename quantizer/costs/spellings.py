@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ..operators.decompositions import pointwise_function
 from ..operators.functions import chain_of
@@ -16,14 +16,8 @@ from ..plan.plan import Implementation
 from ..plan.rewrites import float_rewrites
 from .kernels import Sizes, Work, work_of
 
-
-@dataclass(frozen=True)
-class Piece:
-    """A kernel that a spelling consists of."""
-
-    work: Work
-    form: str  # what it computes on: "integer", "dynamic" or "float"
-
+Piece = tuple[Work, str]
+"""A kernel that a spelling consists of, and what it computes on: "integer", "dynamic" or "float"."""
 
 Pieces = Callable[[Node, Sizes], tuple[Piece, ...]]
 """The kernels that stand for a node; none for a node that is written together with a later one."""
@@ -41,7 +35,7 @@ def _saturating(node: Node, sizes: Sizes) -> tuple[Piece, ...]:
         Saturation.GATED: ("Add:scalar", "Mul"),
         Saturation.CORRECTED: (f"Mul{colon}{broadcast}", "Add"),
     }
-    return tuple(Piece(replace(work, kernel=kernel), "integer") for kernel in kernels[rule.saturation])
+    return tuple((replace(work, kernel=kernel), "integer") for kernel in kernels[rule.saturation])
 
 
 def _fused_chain(node: Node, sizes: Sizes) -> tuple[Piece, ...]:
@@ -55,9 +49,9 @@ def _fused_chain(node: Node, sizes: Sizes) -> tuple[Piece, ...]:
         return ()
     elements = (float(max(sizes.elements(node.output), 1)),)
     return (
-        Piece(Work(DEQUANTIZE, elements), "integer"),
-        Piece(Work(kernel, elements), "float"),
-        Piece(Work(QUANTIZE, elements), "integer"),
+        (Work(DEQUANTIZE, elements), "integer"),
+        (Work(kernel, elements), "float"),
+        (Work(QUANTIZE, elements), "integer"),
     )
 
 
@@ -66,10 +60,10 @@ def _rows_of_integers(node: Node, sizes: Sizes) -> tuple[Piece, ...]:
     rows = work_of(node, sizes, integer=True)
     run, elements = rows.sizes
     return (
-        Piece(rows, "integer"),
-        Piece(Work(rows.kernel, (1.0, elements / run)), "float"),
-        Piece(Work("Cast", (elements,)), "float"),
-        Piece(Work("Mul:channel", (run, elements)), "float"),
+        (rows, "integer"),
+        (Work(rows.kernel, (1.0, elements / run)), "float"),
+        (Work("Cast", (elements,)), "float"),
+        (Work("Mul:channel", (run, elements)), "float"),
     )
 
 
@@ -88,9 +82,9 @@ def _two_parts(node: Node, sizes: Sizes) -> tuple[Piece, ...]:
     )
     converted = ((QUANTIZE, elements), (DEQUANTIZE, elements), (QUANTIZE, 1.0), *((DEQUANTIZE, 1.0),) * 2)
     return (
-        *(Piece(piece, "float") for piece in in_float),
-        *(Piece(Work(kernel, (size,)), "integer") for kernel, size in converted),
-        Piece(replace(work, sizes=(hidden, both, batch, length)), "dynamic"),
+        *((piece, "float") for piece in in_float),
+        *((Work(kernel, (size,)), "integer") for kernel, size in converted),
+        (replace(work, sizes=(hidden, both, batch, length)), "dynamic"),
     )
 
 
@@ -114,4 +108,4 @@ def pieces_of(name: str, node: Node, sizes: Sizes) -> tuple[Piece, ...]:
     if name in SPELLINGS:
         return SPELLINGS[name](node, sizes)
     works = float_rewrites()[name].works
-    return () if works is None else tuple(Piece(work, "float") for work in works(node, sizes))
+    return () if works is None else tuple((work, "float") for work in works(node, sizes))

@@ -251,8 +251,7 @@ class NoiseEstimator:
                 continue
             if rule is not None and rule.weight is not None:
                 tensor = self.activations.profile[name]
-                noise = expected_noise(tensor, dynamic_params(tensor.minimum, tensor.maximum))
-                power = noise.rounding_power + noise.clipping_power
+                power = expected_noise(tensor, dynamic_params(tensor.minimum, tensor.maximum)).power
                 yield RoundedValues(node.name, name, ((Entrance("input", node.name, 0), power),))
 
     def _roundings(self, gains: NoiseGains, plan: QuantPlan) -> Iterator[RoundedValues]:
@@ -293,8 +292,7 @@ class NoiseEstimator:
         """Return the noise power of quantizing an activation, the values that saturate included."""
         if params.axis is not None:  # a cache with a scale for each element of a head, which nothing leaves
             return ROUNDING * float(np.mean(np.square(params.scale, dtype=np.float64)))
-        noise = self.activations.noise(name, params)
-        return noise.rounding_power + noise.clipping_power
+        return self.activations.noise(name, params).power
 
     def _rounded_tensors(self, gains: NoiseGains, plan: QuantPlan) -> Iterator[RoundedValues]:
         """Yield the activations that nodes round, and their weights unless noise was measured."""
@@ -374,9 +372,8 @@ class NoiseEstimator:
                 elif name == source:
                     lost = recurrence.of_rounding(params.tensor_scale)
                 else:
-                    noise = expected_noise(tensor, params)
                     # The result itself is float; rounded is what the next step reads of it.
-                    lost = recurrence.of_state(noise.rounding_power + noise.clipping_power)
+                    lost = recurrence.of_state(expected_noise(tensor, params).power)
                 power = lost * QUIET_SEQUENCES / recurrence.per_unit
                 entrance = Entrance("input", node.name, 0)
                 yield RoundedValues(node.name, name, ((entrance, power),), is_inner=name != source)

@@ -87,9 +87,14 @@ class Noise:
     clipping_power: float  # of the errors of the values that saturate
 
     @property
+    def power(self) -> float:
+        """That of all errors."""
+        return self.rounding_power + self.clipping_power
+
+    @property
     def sqnr_db(self) -> float:
         """The SQNR in dB; infinite without noise."""
-        return decibels(self.signal_power, self.rounding_power + self.clipping_power)
+        return decibels(self.signal_power, self.power)
 
 
 def expected_noise(

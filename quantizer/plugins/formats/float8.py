@@ -234,7 +234,7 @@ def _noise(node: Node, facts: PlanningFacts, inputs: InputParams) -> float:
             share = estimator.weight_error(name, params) or 0.0
         else:
             noise = facts.activations.noise(name, params)
-            lost = noise.rounding_power + noise.clipping_power
+            lost = noise.power
             share = lost / noise.signal_power if noise.signal_power > 0.0 else 0.0
         total += share if params.qtype.is_float else share * estimator.left().get(name, 1.0)
     return total

@@ -364,8 +364,7 @@ def node_records(
             reason = entry.because
             is_choice = isinstance(reason, FloatReason) and reason.code not in NO_PRICE
             if entry.stays_float and is_choice and reads_floats:
-                price = price_of(node, plan, model, costs)
-                quantized, conversions = price.integer, price.conversions
+                _, quantized, conversions = price_of(node, plan, model, costs)
         multiply_adds = (multiplications(node, graph, known) or 0.0) / max(profile.data.samples, 1)
         records.append(
             NodeRecord(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
@@ -26,12 +25,8 @@ _OPERATORS: Mapping[str, Mapping[str, float]] = {
 """Functions that are an operator by the same name -> its attributes, with their defaults."""
 
 
-@dataclass(frozen=True)
-class CellFunction:
-    """A function of a gate, as an operator."""
-
-    op_type: str
-    attributes: Mapping[str, float] = field(default_factory=dict)
+CellFunction = tuple[str, Mapping[str, float]]
+"""A function of a gate, as an operator and its attributes."""
 
 
 def directions_of(node: ir.Node | Node) -> tuple[bool, ...]:
@@ -61,7 +56,7 @@ def cell_functions(node: ir.Node | Node) -> tuple[CellFunction, ...] | None:
         attributes = {
             key: given[key].pop(0) if given[key] else usual for key, usual in _OPERATORS[operator].items()
         }
-        functions.append(CellFunction(operator, attributes))
+        functions.append((operator, attributes))
     each = len(usual)
     first, *others = (tuple(functions[start : start + each]) for start in range(0, len(functions), each))
     return first if len(first) == each and all(other == first for other in others) else None

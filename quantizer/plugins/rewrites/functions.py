@@ -36,7 +36,7 @@ from ...model.graph import constant_of, name_of
 from ...operators.graph import Graph, Node
 
 SOURCE = -1
-"""Stands for what the node reads among the operands of a `Step`."""
+"""Stands for what the node reads among the operands of a step."""
 
 LOWEST = -60.0
 """Exponents below are cut off: exp(-60) is 9e-27, far below the rounding of what it is added to."""
@@ -45,12 +45,8 @@ CERTAIN = 20.0
 """Where n / (n + 2) is 1 to rounding: n is 2.4e17."""
 
 
-@dataclass(frozen=True, eq=False)
-class Step:
-    """One operator of the default domain; operands are numbers of earlier steps, `SOURCE`, and constants."""
-
-    op_type: str
-    operands: tuple[int | npt.NDArray[np.float32], ...]
+Step = tuple[str, tuple[int | npt.NDArray[np.float32], ...]]
+"""An operator of the default domain, and its operands: numbers of earlier steps, `SOURCE`, and constants."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,25 +92,25 @@ def _steps(node: ir.Node) -> Sequence[Step]:
                 factor = (1.0 / divisor.astype(np.float64)).astype(np.float32)
             sizes = np.abs(factor)
             is_normal = np.isfinite(factor).all() and (sizes >= np.finfo(np.float32).tiny).all()
-            return (Step("Mul", (SOURCE, factor)),) if is_normal else ()
+            return (("Mul", (SOURCE, factor)),) if is_normal else ()
         case "Elu":
             alpha = node.attributes.get_float("alpha", 1.0)
-            below = [_exponential(0.0), Step("Exp", (0,)), Step("Sub", (1, _number(1.0)))]
+            below = [_exponential(0.0), ("Exp", (0,)), ("Sub", (1, _number(1.0)))]
             if alpha == 1.0:
-                return (*below, Step("Max", (SOURCE, 2)))
-            scaled = Step("Mul", (2, _number(alpha)))
-            return (*below, scaled, Step("Relu", (SOURCE,)), Step("Add", (4, 3)))
+                return (*below, ("Max", (SOURCE, 2)))
+            scaled = ("Mul", (2, _number(alpha)))
+            return (*below, scaled, ("Relu", (SOURCE,)), ("Add", (4, 3)))
         case "Softplus":
-            ones = Step("Add", (1, _number(1.0)))
+            ones = ("Add", (1, _number(1.0)))
             return (
                 _exponential(-LOWEST),
-                Step("Exp", (0,)),
+                ("Exp", (0,)),
                 ones,
-                Step("Log", (2,)),
-                Step("Max", (SOURCE, 3)),
+                ("Log", (2,)),
+                ("Max", (SOURCE, 3)),
             )
         case "Mish":
-            return (*_tanh_of_softplus(), Step("Mul", (SOURCE, 5)))
+            return (*_tanh_of_softplus(), ("Mul", (SOURCE, 5)))
     return ()
 
 
@@ -123,8 +119,8 @@ def _power(node: ir.Node) -> Sequence[Step]:
     if exponent is None or exponent.size != 1:
         return ()
     if exponent.item() == 2.0 and not _is_averaged(node.outputs[0]):
-        return (Step("Mul", (SOURCE, SOURCE)),)
-    return (Step("Sqrt", (SOURCE,)),) if exponent.item() == 0.5 else ()
+        return (("Mul", (SOURCE, SOURCE)),)
+    return (("Sqrt", (SOURCE,)),) if exponent.item() == 0.5 else ()
 
 
 def _is_averaged(value: ir.Value) -> bool:
@@ -136,17 +132,17 @@ def _tanh_of_softplus() -> tuple[Step, ...]:
     two = _number(2.0)
     return (
         _exponential(CERTAIN),
-        Step("Exp", (0,)),
-        Step("Add", (1, two)),
-        Step("Mul", (1, 2)),
-        Step("Add", (3, two)),
-        Step("Div", (3, 4)),
+        ("Exp", (0,)),
+        ("Add", (1, two)),
+        ("Mul", (1, 2)),
+        ("Add", (3, two)),
+        ("Div", (3, 4)),
     )
 
 
 def _exponential(highest: float) -> Step:
     """Return the step that cuts exponents off."""
-    return Step("Clip", (SOURCE, _number(LOWEST), _number(highest)))
+    return ("Clip", (SOURCE, _number(LOWEST), _number(highest)))
 
 
 def _number(value: float) -> npt.NDArray[np.float32]:
@@ -166,9 +162,8 @@ def works_instead(node: Node, sizes: Sizes) -> tuple[Work, ...]:
     tanh = next((use.node for use in node.ir_node.outputs[0].uses()), ir_node)
     instead = written_out(tanh if softplus_before(tanh) is ir_node else ir_node)
     elements, works = float(max(sizes.elements(node.output), 1)), list[Work]()
-    for step in () if instead is None else instead.steps:
-        kernel = step.op_type
-        has_constant = any(not isinstance(operand, int) for operand in step.operands)
+    for kernel, operands in () if instead is None else instead.steps:
+        has_constant = any(not isinstance(operand, int) for operand in operands)
         work = Work(kernel, (elements,))
         if has_constant and kernel != "Clip":
             _, colon, broadcast = usual.kernel.partition(":")  # of the divisor
@@ -189,20 +184,20 @@ def write_operators(task: Task) -> bool:
         return float_node(task)
     name, results = emitter.name(node.outputs[0]), list[ir.Value]()
     source = emitter.floating(instead.source, node)
-    for number, step in enumerate(instead.steps):
+    for number, (op_type, operands) in enumerate(instead.steps, 1):
         inputs = [
             emitter.constant(f"{name}_number", each)
             if not isinstance(each, int)
             else source
             if each == SOURCE
             else results[each]
-            for each in step.operands
+            for each in operands
         ]
-        if step is instead.steps[-1]:
-            become(node, step.op_type, inputs)
+        if number == len(instead.steps):
+            become(node, op_type, inputs)
         else:
-            result = new_value(f"{name}_step{number + 1}", ir.DataType.FLOAT, instead.source)
-            results.append(emitter.add(step.op_type, inputs, result, node))
+            result = new_value(f"{name}_step{number}", ir.DataType.FLOAT, instead.source)
+            results.append(emitter.add(op_type, inputs, result, node))
     return False
 
 

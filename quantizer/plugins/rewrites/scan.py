@@ -419,5 +419,5 @@ def _applied(written: _Written, cell: _Cell, index: int, sums: ir.Value) -> ir.V
     if cell.clip > 0.0:
         bounds = [written.constant("clip", np.array(bound, np.float32)) for bound in (-cell.clip, cell.clip)]
         (sums,) = written.add_node("Clip", [sums, *bounds], [_sizes(sums)])
-    function = cell.functions[index]
-    return written.add_node(function.op_type, [sums], [_sizes(sums)], function.attributes)[0]
+    op_type, attributes = cell.functions[index]
+    return written.add_node(op_type, [sums], [_sizes(sums)], attributes)[0]

@@ -142,9 +142,8 @@ def test_the_price_of_a_float_node_says_what_int8_would_save_and_cost() -> None:
     )
     plan, node = net.plan(keep_float=("Sigmoid",)), net.graph.nodes[1]
     model = CostModel(net.graph, net.profile, kernels)
-    price = price_of(node, plan, model, model.costs(plan))
-    assert (price.floating, price.integer) == pytest.approx((9.0, 4.0))
-    assert price.conversions == pytest.approx(0.0)  # that of its result instead of that of its input
+    # The conversion of its result is needed instead of that of its input.
+    assert price_of(node, plan, model, model.costs(plan)) == pytest.approx((9.0, 4.0, 0.0))
 
 
 def test_the_kernel_of_a_convolution_follows_from_its_channels() -> None:
