@@ -1,18 +1,12 @@
-"""NaN and Inf left out of a profile: the report on them, and its exchange between runs.
-
-A profile's file has their numbers for each tensor. Which sample was the first is known to the run alone; it
-goes from workers to the run that merges their profiles, and into checkpoints, beside the profile.
-"""
+"""NaN and Inf left out of a profile: the report on them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, fields
-from typing import Any
+from collections.abc import Iterable
 
 from ..base.errors import DataError
 from ..base.findings import Code, Figure, Finding
-from .profile import FirstNonFinite, NonFinite, Profile
+from .profile import Profile
 
 
 def non_finite_finding(profile: Profile) -> Finding | None:
@@ -75,26 +69,3 @@ def _worst_tensor(profile: Profile) -> tuple[str, float]:
 def counted(nan: int, inf: int) -> str:
     """Return numbers of NaN and infinite elements, at least one above 0, as text."""
     return " and ".join(f"{number} {kind}" for number, kind in ((nan, "NaN"), (inf, "Inf")) if number)
-
-
-def to_entries(non_finite: NonFinite) -> dict[str, Any]:
-    """Return the memory of a run as entries of JSON."""
-    first = None if non_finite.first is None else asdict(non_finite.first)
-    return {"samples": sorted(non_finite.samples), "first": first}
-
-
-def from_entries(entries: Mapping[str, Any]) -> NonFinite:
-    """Return the argument of `to_entries` again.
-
-    KeyError, TypeError or ValueError if these are no such entries, or if they contradict each other.
-    """
-    samples, entry = entries["samples"], entries["first"]
-    first = None if entry is None else FirstNonFinite(**entry)
-    types = {} if first is None else {name: type(value).__name__ for name, value in vars(first).items()}
-    if type(samples) is not list or not all(type(name) is str for name in samples):
-        raise ValueError("the samples with NaN or Inf are no names")
-    if any(types[field.name] != field.type for field in fields(FirstNonFinite) if types):
-        raise ValueError("the first NaN or Inf has entries of other types")
-    if (first.sample if first else None) not in (samples or [None]):
-        raise ValueError("the first sample with NaN or Inf is none of them")
-    return NonFinite(frozenset(samples), first)

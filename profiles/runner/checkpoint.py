@@ -20,12 +20,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from ..base.errors import DataError, ProfileError
 from ..base.output_files import read_text, remove_leftovers, write_atomically
-from ..records.non_finite import from_entries, to_entries
-from ..records.profile import DataId, Profile
+from ..records.profile import DataId, NonFinite, Profile
 from ..records.store import dumps, loads
-from ..samples.samples import DIGEST_BYTES, digest_text
+from ..samples.samples import DIGEST_BYTES
 from .memory_plan import MemoryPlan
 
 FAMILY, VERSION = "qprof-checkpoint", 4
@@ -55,16 +56,19 @@ def load_progress(path: Path, run: Mapping[str, object]) -> RunProgress:
     if words[1] != _digest(rest):
         raise ProfileError(f"{path}: is damaged: its digest is not that of its content; {_ADVICE}")
     line, _, profile = rest.partition("\n")
-    try:
-        entries = json.loads(line)
-        earlier_run, progress = dict(entries["run"]), _progress(entries, loads(profile, str(path)))
-    except (ValueError, RecursionError) as error:
-        raise ProfileError(f"{path}: contradicts itself ({error}); {_ADVICE}") from None
-    except (KeyError, TypeError) as error:
-        what = f"{error} is missing" if isinstance(error, KeyError) else "an entry has another type"
-        raise ProfileError(f"{path}: contradicts itself ({what}); {_ADVICE}") from None
-    _check_same_run(path, earlier_run, json.loads(json.dumps(run)))
-    return progress
+    entries = json.loads(line)  # as they were written: the digest is right
+    _check_same_run(path, entries["run"], json.loads(json.dumps(run)))
+    layout = entries["plan"]
+    plan = MemoryPlan(
+        layout["threads"],
+        tuple(map(tuple, layout["passes"])),
+        layout["memory_limit"],
+        bool(layout["ahead"]),
+    )
+    non_finite = msgspec.convert(entries["non_finite"], NonFinite)
+    counted = replace(loads(profile, str(path)), non_finite=non_finite)
+    digests = bytes.fromhex(entries["digests"])
+    return RunProgress(entries["passes"], entries["done"], counted, plan, digests)
 
 
 def check_same_passes(path: Path, earlier: MemoryPlan, plan: MemoryPlan) -> None:
@@ -80,41 +84,6 @@ def _check_same_run(path: Path, earlier: Mapping[str, Any], run: Mapping[str, An
                 f"{path}: belongs to a run with {key} {_short(earlier.get(key))}, "
                 f"not {_short(run.get(key))}; {_ADVICE}"
             )
-
-
-def _progress(entries: Mapping[str, Any], profile: Profile) -> RunProgress:
-    """Return the progress in a header, of which every number is checked."""
-    layout, total = entries["plan"], entries["run"]["samples"]
-    groups = tuple(tuple(group) for group in layout["passes"])
-    digests = bytes.fromhex(entries["digests"])
-    count = len(digests) // DIGEST_BYTES
-    if len(digests) % DIGEST_BYTES or (total is not None and count > total):
-        raise ValueError("the number of digests")
-    planned = [name for group in groups for name in group]
-    inputs_alone = [name for name in profile.inputs if name not in profile and name in planned]
-    if planned != [*profile, *inputs_alone]:
-        raise ValueError("the tensors of passes and profile")
-    passes = _integer(entries["passes"], "passes", 0, len(groups) - 1)
-    samples = _integer(entries["done"], "done", 0 if passes else count, count)
-    each = (digests[start : start + DIGEST_BYTES] for start in range(0, len(digests), DIGEST_BYTES))
-    digest = digest_text(sum(int.from_bytes(one, "big") for one in each))
-    if profile.data != DataId(profile.data.samples, digest):
-        raise ValueError("the samples of digests and profile")
-    limit = layout["memory_limit"]
-    plan = MemoryPlan(
-        _integer(layout["threads"], "threads", 1, 1 << 20),
-        groups,
-        None if limit is None else _integer(limit, "memory_limit", 1, 1 << 60),
-        bool(_integer(layout["ahead"], "ahead", 0, 1)),
-    )
-    profile = replace(profile, non_finite=from_entries(entries["non_finite"]))
-    return RunProgress(passes, samples, profile, plan, digests)
-
-
-def _integer(value: object, name: str, low: int, high: int) -> int:
-    if type(value) is not int or not low <= value <= high:
-        raise ValueError(f"{name} is {_short(value)}, not an integer from {low} to {high}")
-    return value
 
 
 def _digest(text: str) -> str:
@@ -142,7 +111,7 @@ def save_progress(path: Path, run: Mapping[str, object], progress: RunProgress) 
         "passes": progress.passes,
         "done": progress.samples,
         "digests": progress.digests.hex(),
-        "non_finite": to_entries(profile.non_finite),
+        "non_finite": msgspec.to_builtins(profile.non_finite, order="deterministic"),
     }
     content = json.dumps(head) + "\n" + dumps(profile)
     write_atomically(path, f"{FAMILY}/{VERSION} {_digest(content)}\n{content}")

@@ -18,6 +18,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import onnx_ir as ir
 from google.protobuf.message import DecodeError
 
@@ -26,8 +27,7 @@ from ....profiles.base.extras import library
 from ....profiles.base.output_files import temporary_folder
 from ....profiles.base.tool import Progress
 from ....profiles.records.check_samples import SampleSize
-from ....profiles.records.non_finite import from_entries, to_entries
-from ....profiles.records.profile import ModelId, Profile
+from ....profiles.records.profile import ModelId, NonFinite, Profile
 from ....profiles.records.store import dumps, loads
 from ....profiles.runner.calibrate import NoSamplesError, profile_samples
 from ....profiles.runner.sample_pass import ProfilingModel, profiling_model
@@ -138,7 +138,7 @@ def dumps_shard(profile: Profile, places: Iterable[SamplePlace]) -> str:
     """Return a line of JSON with the text of a profile, and the places that its file does not have."""
     entries = {
         "places": [astuple(place) for place in places],
-        "non_finite": to_entries(profile.non_finite),
+        "non_finite": msgspec.to_builtins(profile.non_finite, order="deterministic"),
     }
     return json.dumps(entries) + "\n" + dumps(profile)
 
@@ -151,7 +151,7 @@ def loads_shard(text: str) -> tuple[Profile, list[SamplePlace]]:
         SamplePlace(digest, number, row, rows, SampleSize(*size))
         for digest, number, row, rows, size in entries["places"]
     ]
-    return replace(loads(profile), non_finite=from_entries(entries["non_finite"])), places
+    return replace(loads(profile), non_finite=msgspec.convert(entries["non_finite"], NonFinite)), places
 
 
 def merged_texts(a: str, b: str) -> str:
