@@ -124,13 +124,13 @@ class Channels:
         """Return the record of both sets of elements together: exact, commutative, associative."""
         if (self.axis, self.count.size) != (other.axis, other.count.size):
             raise ProfileError(
-                f"merge: {self.count.size} channels on axis {self.axis} do not go with {other.count.size} on "
-                f"axis {other.axis}; profile all shards with the same options and the same version of qprof"
+                f"has {other.count.size} channels on axis {other.axis}, in the others {self.count.size} on "
+                f"axis {self.axis}; profile all shards with the same options and the same version of qprof"
             )
         count = self.count + other.count
         if int(count.max(initial=0)) > MAX_CHANNEL_COUNT:
             raise ProfileError(
-                f"merge: a channel would have more than {MAX_CHANNEL_COUNT} elements; merge fewer profiles"
+                f"would have more than {MAX_CHANNEL_COUNT} elements in a channel; merge fewer profiles"
             )
         none = self.count == 0, other.count == 0
         low = np.minimum(np.where(none[0], np.inf, self.minimum), np.where(none[1], np.inf, other.minimum))

@@ -6,14 +6,10 @@ Profiles are taken one at a time and not kept, so memory does not grow with thei
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 from ..base.errors import ProfileError
 from ..base.findings import Code, Finding
-from .profile import DataId, Profile, describe, is_exact, source_of
-
-MAX_COUNT = (1 << 63) - 1
-"""Largest count that a histogram holds (int64)."""
+from .profile import DataId, Profile, is_exact, source_of
 
 
 def merge_profiles(
@@ -45,7 +41,7 @@ def merge_profiles(
             notice(where, f"{where}: seems to hold the same {_samples(profile.data)} as {other}")
         sources.setdefault(profile.data, where)
         first = first or where
-        total = profile if total is None else _pair(total, profile, first, where)
+        total = profile if total is None else total.merged(profile, first, where)
         files += 1
     if total is None:
         raise ProfileError("merge: there is no profile; give at least one")
@@ -58,50 +54,3 @@ def merge_profiles(
 
 def _samples(data: DataId) -> str:
     return "sample" if data.samples == 1 else f"{data.samples} samples"
-
-
-def _pair(total: Profile, profile: Profile, first: str, where: str) -> Profile:
-    """Return both profiles merged; `first` and `where` name their files."""
-    if total.model != profile.model:
-        same_graph = replace(total.model, weights="") == replace(profile.model, weights="")
-        raise ProfileError(
-            f"{where}: is of {'other weights' if same_graph else 'another model'} than {first}: "
-            f"{describe(profile.model)} against {describe(total.model)}; merge profiles of one model only"
-        )
-    unshared = sorted(set(total) ^ set(profile))
-    if unshared:
-        has, lacks = (first, where) if unshared[0] in total else (where, first)
-        raise ProfileError(
-            f"{lacks}: has no tensor '{unshared[0]}', which {has} has; profile all shards with the same "
-            "options and the same version of qprof"
-        )
-    for name, tensor in profile.items():
-        other = total[name]
-        if tensor.dtype != other.dtype:
-            raise ProfileError(
-                f"{where}: tensor '{name}' is of {tensor.dtype}, in {first} of {other.dtype}; "
-                "restore the files, or profile the shards again"
-            )
-        mine, others = (
-            "no record of its channels"
-            if channels is None
-            else f"{channels.count.size} channels on axis {channels.axis}"
-            for channels in (tensor.channels, other.channels)
-        )
-        if mine != others:
-            recorded = tensor.channels is not None and other.channels is None
-            difference = "has a record of its channels" if recorded else f"has {mine}"
-            raise ProfileError(
-                f"{where}: tensor '{name}' {difference}, other than in {first}; profile all shards with the "
-                "same options and the same version of qprof"
-            )
-        if tensor.count + other.count > MAX_COUNT:
-            raise ProfileError(
-                f"{where}: tensor '{name}' would have more than {MAX_COUNT} elements; merge fewer profiles"
-            )
-    merged = total.merged(profile)
-    return replace(
-        merged,
-        model=replace(merged.model, file=min(total.model.file, profile.model.file)),
-        tool=", ".join(sorted({*total.tool.split(", "), *profile.tool.split(", ")} - {""})),
-    )

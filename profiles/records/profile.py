@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from math import isfinite
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..base.arguments import checks_arguments
 from ..base.conversion import Count, Digest, OutputKind
@@ -128,19 +128,17 @@ class TensorProfile:
         """Return the profile of both sets of elements together: exact, commutative, associative.
 
         Raises:
-            ProfileError: the dtypes differ, or the channels, or a side comes from another tool, whose bins
-                cannot be merged exactly.
+            ProfileError: the types differ, or the channels, or there would be too many elements.
         """
         if self.dtype != other.dtype:
             raise ProfileError(
-                f"merge: a tensor is {self.dtype} here and {other.dtype} there; "
-                "profile one model for all shards"
+                f"is of {other.dtype}, in the others of {self.dtype}; restore the files, or profile the "
+                "shards again"
             )
-        if not (isinstance(self.histogram, Histogram) and isinstance(other.histogram, Histogram)):
-            raise ProfileError(
-                "merge: what another tool recorded cannot be merged exactly; merge profiles of "
-                "'qprof dump-profile' instead"
-            )
+        if self.count + other.count > MAX_COUNT:
+            raise ProfileError(f"would have more than {MAX_COUNT} elements; merge fewer profiles")
+        assert isinstance(self.histogram, Histogram)
+        assert isinstance(other.histogram, Histogram)
         if self.count == 0 or other.count == 0:
             full = other if self.count == 0 else self
             low, high = full.minimum, full.maximum
@@ -151,9 +149,10 @@ class TensorProfile:
             channels = self.channels.merged(other.channels)
         elif self.channels is not other.channels:
             if (self if self.channels is None else other).count:
+                has = "no" if other.channels is None else "a"
                 raise ProfileError(
-                    "merge: a tensor has a record of its channels in one profile only; profile all "
-                    "shards with the same options and the same version of qprof"
+                    f"has {has} record of its channels, other than in the others; profile all shards with "
+                    "the same options and the same version of qprof"
                 )
             channels = self.channels or other.channels  # of an unknown rank, where no array came
         if self.extremes is not None and other.extremes is not None:
@@ -171,6 +170,10 @@ class TensorProfile:
             channels=channels,
             extremes=extremes,
         )
+
+
+MAX_COUNT = (1 << 63) - 1
+"""Largest count that a histogram holds (int64)."""
 
 
 def merged_shape(a: tuple[Dim, ...] | None, b: tuple[Dim, ...] | None) -> tuple[Dim, ...] | None:
@@ -581,8 +584,8 @@ class Profile(Presented, Mapping[str, TensorProfile]):
 
             save_profile(self, path)
 
-    def merged(self, other: Profile) -> Profile:
-        """Return the profile of both data sets together.
+    def merged(self, other: Profile, first: str = "this one", where: str = "the other profile") -> Profile:
+        """Return the profile of both data sets together; errors have the names of both.
 
         Noise that both have is kept for as many samples as both have it for at least: of these it is known
         which have the smallest digests. So are check samples, where both hold theirs.
@@ -591,29 +594,29 @@ class Profile(Presented, Mapping[str, TensorProfile]):
             ProfileError: the profiles belong to different models or hold different tensors.
         """
         if self.model != other.model:
+            same_graph = replace(self.model, weights="") == replace(other.model, weights="")
             raise ProfileError(
-                f"merge: the profiles are of different models, {describe(self.model)} "
-                f"and {describe(other.model)}; profile one model for all shards"
+                f"{where}: is of {'other weights' if same_graph else 'another model'} than {first}: "
+                f"{describe(other.model)} against {describe(self.model)}; merge profiles of one model only"
             )
-        if set(self.tensors) != set(other.tensors):
-            unshared = sorted(set(self.tensors) ^ set(other.tensors))
+        if unshared := sorted(set(self) ^ set(other)):
+            has, lacks = (first, where) if unshared[0] in self else (where, first)
             raise ProfileError(
-                f"merge: tensor '{unshared[0]}' is in one of the profiles only; "
-                "profile all shards with the same options"
+                f"{lacks}: has no tensor '{unshared[0]}', which {has} has; profile all shards with the same "
+                "options and the same version of qprof"
             )
-        tensors = {name: mine.merged(other.tensors[name]) for name, mine in self.tensors.items()}
         inputs = {}  # none where one of the two has none of these inputs
         if self.inputs.keys() == other.inputs.keys():
-            inputs = {name: mine.merged(other.inputs[name]) for name, mine in self.inputs.items()}
+            inputs = _merged_by_name(self.inputs, other.inputs, f"{where}: input")
         count = min(self.noise_samples, other.noise_samples)
         are_known = all(profile.noise or not profile.data.samples for profile in (self, other))
         noises = [*self.noise, *other.noise] if are_known else []
         merged = Profile(
-            model=self.model,
+            model=replace(self.model, file=min(self.model.file, other.model.file)),
             data=self.data.merged(other.data),
-            tensors=tensors,
+            tensors=_merged_by_name(self.tensors, other.tensors, f"{where}: tensor"),
             origin=self.origin,
-            tool=self.tool,
+            tool=", ".join(sorted({*self.tool.split(", "), *other.tool.split(", ")} - {""})),
             non_finite=self.non_finite.merged(other.non_finite),
             noise=with_smallest_digests(noises, count),
             noise_samples=count,
@@ -631,6 +634,22 @@ class Profile(Presented, Mapping[str, TensorProfile]):
     def holds_its_samples(self) -> bool:
         """Whether the check samples that it names are in memory."""
         return len(self.held_samples) == len(self.check_samples)
+
+
+Mergeable = TypeVar("Mergeable", TensorProfile, InputProfile)
+
+
+def _merged_by_name(
+    mine: Mapping[str, Mergeable], others: Mapping[str, Mergeable], where: str
+) -> dict[str, Mergeable]:
+    """Return the records of both profiles; an error has the name."""
+    merged = {}
+    for name, one in mine.items():
+        try:
+            merged[name] = one.merged(others[name])
+        except ProfileError as problem:
+            raise ProfileError(f"{where} '{name}' {problem}") from None
+    return merged
 
 
 def describe(model: ModelId) -> str:
