@@ -1,8 +1,6 @@
-"""Whether the arguments of a public function, and the keywords that become fields of a record, are of the
-types that they declare.
+"""Arguments of public functions, and keywords that become fields, held against the types that they declare.
 
-Python lets anything in, and a list in the place of a path fails far inside. So each public function is held
-against its own annotations when it is called, and the message says what belongs where.
+Python lets anything in, and a list in the place of a path fails far inside; the message says what belongs there.
 """
 
 from __future__ import annotations
@@ -17,8 +15,6 @@ from typing import Annotated, Any, Literal, ParamSpec, TypeVar, Union, get_args,
 
 from .errors import ConfigError, DataError, ModelError
 from .options import types_of, types_of_function
-
-VARIADIC = inspect.Parameter.VAR_POSITIONAL
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -51,35 +47,37 @@ ARRAYS = ("__array__", "__array_interface__", "__dlpack__")
 def checks_arguments(function: Callable[P, R]) -> Callable[P, R]:
     """Return a function that refuses arguments of other types than it declares.
 
-    A wrong argument by position is a ModelError or DataError that shows the order; a wrong keyword is a
-    ConfigError.
+    A wrong argument by position is a ModelError or DataError that shows the order, a keyword a ConfigError.
     """
     name = function.__name__
 
     @wraps(function)
     def checked(*args: P.args, **kwargs: P.kwargs) -> R:
-        types = _types_of(function)
-        rest = [one.name for one in inspect.signature(function).parameters.values() if one.kind is VARIADIC]
+        types, kinds = _types_of(function), inspect.signature(function).parameters
+        rest = [one for one in types if kinds[one].kind is inspect.Parameter.VAR_POSITIONAL]
         places = chain((one for one in types if one not in rest), cycle(rest))
         for parameter, value in zip(places, args, strict=False):  # more than there are: Python's own error
-            if not is_of_type(value, types[parameter]):
-                error = ModelError if _is_for_model(types[parameter]) else DataError
+            if not is_of_type(value, hint := types[parameter]):
+                error = ModelError if "ModelProto" in _class_names(hint) else DataError
                 raise error(_misplaced(name, parameter, value, function))
-        for parameter, value in kwargs.items():
-            if parameter in types and not is_of_type(value, types[parameter]):
-                raise ConfigError(_of_wrong_type(f"{name}: {parameter}", value, types[parameter]))
+        check_types(name, types, kwargs)
         return function(*args, **kwargs)
 
     return checked
 
 
+def check_types(function: str, types: Mapping[str, Any], keywords: Mapping[str, object]) -> None:
+    """Refuse keywords of a call of another type than that of their name; Python refuses other names."""
+    for name, value in keywords.items():
+        if name in types and not is_of_type(value, types[name]):
+            raise ConfigError(_of_wrong_type(f"{function}: {name}", value, types[name]))
+
+
 def check_fields(function: str, record: type, keywords: Mapping[str, object]) -> None:
     """Refuse keywords of a call whose types differ from those of the fields of a dataclass."""
-    types = types_of(record)
-    for name, value in keywords.items():
-        # No latency, or no progress, may be called False too.
-        if not is_of_type(value, types[name]) and not isinstance(value, bool):
-            raise ConfigError(_of_wrong_type(f"{function}: {name}", value, types[name]))
+    # No latency, or no progress, may be called False too.
+    others = {name: value for name, value in keywords.items() if not isinstance(value, bool)}
+    check_types(function, types_of(record), others)
 
 
 @cache
@@ -116,17 +114,12 @@ def is_of_type(value: object, hint: Any) -> bool:
         return all(hasattr(value, name) for name in vars(kind) if not name.startswith("_"))
     if kind.__name__ == "Callable":
         return callable(value)
-    return _is_instance(value, kind, get_args(hint))
-
-
-def _is_instance(value: object, kind: type, items: tuple[Any, ...]) -> bool:
-    """Whether a value is of a class, or of a collection with such items."""
     if not issubclass(kind, Iterable) or issubclass(kind, str):
         return isinstance(value, kind)
-    if isinstance(value, str | bytes):
-        return False
+    items = get_args(hint)
     takes_all = not items or items[0] in (Any, int, str)
-    if isinstance(value, Mapping) and not issubclass(kind, Mapping) and not takes_all:
+    is_wrong_mapping = isinstance(value, Mapping) and not issubclass(kind, Mapping) and not takes_all
+    if isinstance(value, str | bytes) or is_wrong_mapping:
         return False
     is_one = isinstance(value, kind) or (kind is Iterable and hasattr(value, "__getitem__"))
     if not is_one or takes_all or not isinstance(value, list | tuple):
@@ -136,44 +129,35 @@ def _is_instance(value: object, kind: type, items: tuple[Any, ...]) -> bool:
 
 def _of_wrong_type(where: str, value: object, hint: Any) -> str:
     *words, last = _words(hint)
-    return f"{where}: is {_shown(value)}; give {', '.join(words)}{' or ' if words else ''}{last}"
-
-
-def _shown(value: object) -> str:
-    """Return the type of a value, with a text or number itself."""
     if isinstance(value, str | numbers.Number):
-        return f"{value!r}"[:80]
-    if inspect.isroutine(value):
-        return "a function"
-    if isinstance(value, type):
-        return f"the class {value.__name__}"
-    return f"of type {type(value).__name__}"
+        given = f"{value!r}"[:80]
+    elif isinstance(value, type):
+        given = f"the class {value.__name__}"
+    else:
+        given = "a function" if inspect.isroutine(value) else f"of type {type(value).__name__}"
+    return f"{where}: is {given}; give {', '.join(words)}{' or ' if words else ''}{last}"
 
 
 def _misplaced(name: str, parameter: str, value: object, function: Callable[..., object]) -> str:
     """Return the message about an argument in the wrong place: the expected type, and the order."""
     types, kinds = _types_of(function), inspect.signature(function).parameters
     order = [one for one in types if kinds[one].kind is not inspect.Parameter.KEYWORD_ONLY and one != "self"]
-    named = [f"{one} or samples" if _takes_samples(types[one]) and one != "data" else one for one in order]
+    named = [
+        f"{one} or samples" if "Reader" in _class_names(types[one]) and one != "data" else one
+        for one in order
+    ]
     message = f"{_of_wrong_type(f'{name}: {parameter}', value, types[parameter])}. The order is {name}("
-    by_name = [one for one in types if one not in order and _is_for(value, types[one])]
-    other = f"; or give it as {by_name[0]}=" if by_name else ""
+    is_own = type(value).__module__.startswith("qprof_onnx")
+    by_name = [
+        one for one in types if one not in order and type(value) in (types[one], *get_args(types[one]))
+    ]
+    other = f"; or give it as {by_name[0]}=" if by_name and is_own else ""
     return f"{message}{', '.join(named)}){other}"
 
 
-def _takes_samples(hint: Any) -> bool:
-    """Return whether a type takes any source of samples."""
-    return any(getattr(one, "__name__", "") == "Reader" for one in get_args(hint))
-
-
-def _is_for_model(hint: Any) -> bool:
-    """Whether a type takes models."""
-    return any(getattr(one, "__name__", "") == "ModelProto" for one in get_args(hint))
-
-
-def _is_for(value: object, hint: Any) -> bool:
-    """Return whether a type names the class of a value of qprof."""
-    return type(value).__module__.startswith("qprof_onnx") and type(value) in (hint, *get_args(hint))
+def _class_names(hint: Any) -> set[str]:
+    """Return the names of the classes of a union."""
+    return {getattr(one, "__name__", "") for one in get_args(hint)}
 
 
 def _words(hint: Any) -> list[str]:
