@@ -1,6 +1,6 @@
 """Arguments of public functions, and keywords that become fields, held against the types that they declare.
 
-Python lets anything in, and a list in the place of a path fails far inside; the message says what belongs there.
+Python lets anything in, and a list in the place of a path fails far inside; messages say what belongs there.
 """
 
 from __future__ import annotations

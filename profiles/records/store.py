@@ -29,7 +29,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
@@ -38,14 +38,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..base.conversion import (
-    Decoders,
-    Encoders,
-    plain_value,
-    read_fields,
-    read_record,
-    read_value,
-)
+from ..base.conversion import Decoders, Digest, Encoders, keys_at, plain_value, read_record, read_value
 from ..base.errors import DataError, MalformedError, ProfileError, not_one_of
 from ..base.output_files import destination, read_text, replacing_together, write_atomically
 from ..base.strict_yaml import block, parse_file
@@ -284,6 +277,7 @@ _DECODERS: Decoders = {
 }
 
 _NOISE_FIGURES = tuple(field.name for field in fields(TensorNoise))
+_MEAN_SQUARE = _NUMBER[np.float64].removeprefix("[-+]?")
 _NOT_MEASURED = TensorNoise(*[None] * len(_NOISE_FIGURES))
 
 
@@ -298,29 +292,22 @@ def _noise_fields(sample: SampleNoise, names: Sequence[str]) -> dict[str, object
 
 def _read_noise(value: Any, where: str, names: Sequence[str]) -> tuple[SampleNoise, ...]:
     samples = []
-    for digest, entry in read_value(value, Mapping[str, object], where).items():
-        place = f"{where} of '{digest[:40]}'"
-        if not re.fullmatch("[0-9a-f]{32}", digest):
-            raise MalformedError(f"{place}: is not 32 hexadecimal digits")
-        if not isinstance(entry, dict):
-            raise MalformedError(f"{place} must be a mapping")
+    for digest, entry in read_value(value, Mapping[Digest, object], where).items():
+        place = f"{where} of '{digest}'"
+        written = keys_at(entry, place, (*_NOISE_FIGURES, "changed_shapes"))
         columns = []
         for key in _NOISE_FIGURES:
-            if key not in entry:
-                raise MalformedError(f"{place}: key '{key}' is missing")
-            words = str(read_value(entry.pop(key), str, f"{place}: {key}")).split()
+            words = str(read_value(written[key], str, f"{place}: {key}")).split()
             if len(words) != len(names):
                 raise MalformedError(f"{place}: {key} has {len(words)} numbers for {len(names)} tensors")
             for word in words:
-                if word != "-" and not (
-                    re.fullmatch(_NUMBER[np.float64], word) and 0.0 <= float(word) < math.inf
-                ):
+                if word != "-" and not (re.fullmatch(_MEAN_SQUARE, word) and float(word) < math.inf):
                     raise MalformedError(f"{place}: {key}: '{word[:40]}' is not a mean square")
             columns.append([None if word == "-" else float(word) for word in words])
         noises = (TensorNoise(*row) for row in zip(*columns, strict=True))
         tensors = {name: noise for name, noise in zip(names, noises, strict=True) if noise != _NOT_MEASURED}
-        rest = read_fields(entry, SampleNoise, place, without=("digest", "tensors"))
-        samples.append(SampleNoise(digest, tensors, **rest))
+        changed = read_value(written["changed_shapes"], tuple[str, ...], f"{place}: changed_shapes")
+        samples.append(SampleNoise(digest, tensors, changed))
     return tuple(samples)
 
 
@@ -333,84 +320,79 @@ def _check(profile: Profile) -> None:
             f"origin '{profile.origin}' is not the name of a format of files", "use qprof or glow"
         )
     for name, tensor in profile.items():
-        _check_tensor(tensor, f"tensor '{name}'", FLOAT_DTYPES)
+        if tensor.dtype not in FLOAT_DTYPES:
+            raise not_one_of(f"tensor '{name}': dtype", tensor.dtype, FLOAT_DTYPES)
+    if (wrong := next(_faults(profile), None)) is not None:
+        raise MalformedError(wrong)
+
+
+def _faults(profile: Profile) -> Iterator[str]:
+    """Yield the contradictions in a profile."""
+    for name, tensor in profile.items():
+        yield from (f"tensor '{name}': {wrong}" for wrong in _faults_of(tensor))
     for name, record in profile.inputs.items():
         if record.tensor is not profile.tensors.get(name):
-            _check_tensor(record.tensor, f"input '{name}'", None)
+            yield from (f"input '{name}': {wrong}" for wrong in _faults_of(record.tensor))
         if any(low > high for low, high in record.sizes or ()):
-            raise MalformedError(f"input '{name}': sizes has a smallest size above the largest")
-    if list(profile.check_samples) != sorted(set(profile.check_samples)) or (
-        len(profile.check_samples) > profile.keep_samples
-    ):
-        raise MalformedError(
-            f"check_samples must hold at most {profile.keep_samples} digests, each once and in order"
-        )
+            yield f"input '{name}': sizes has a smallest size above the largest"
+    kept = list(profile.check_samples)
+    if kept != sorted(set(kept)) or len(kept) > profile.keep_samples:
+        yield f"check_samples must hold at most {profile.keep_samples} digests, each once and in order"
     digests = [sample.digest for sample in profile.noise]
     if digests != sorted(digests) or len(digests) > profile.noise_samples:
-        raise MalformedError(
-            f"noise must hold at most {profile.noise_samples} samples, in order of their digests"
-        )
+        yield f"noise must hold at most {profile.noise_samples} samples, in order of their digests"
     for sample in profile.noise:
-        if unknown := sorted(set(sample.changed_shapes) - set(profile)):
-            raise MalformedError(f"noise: changed_shapes names '{unknown[0]}', which is no tensor here")
+        for unknown in sorted(set(sample.changed_shapes) - set(profile)):
+            yield f"noise: changed_shapes names '{unknown}', which is no tensor here"
 
 
-def _check_tensor(tensor: TensorProfile, where: str, dtypes: Collection[str] | None) -> None:
-    if dtypes is not None and tensor.dtype not in dtypes:
-        raise not_one_of(f"{where}: dtype", tensor.dtype, dtypes)
-    if not (math.isfinite(tensor.minimum) and math.isfinite(tensor.maximum)):
-        raise MalformedError(f"{where}: the range {tensor.minimum} .. {tensor.maximum} is not finite")
-    if tensor.minimum > tensor.maximum:
-        raise MalformedError(f"{where}: minimum {tensor.minimum} is greater than maximum {tensor.maximum}")
+def _faults_of(tensor: TensorProfile) -> Iterator[str]:
+    low, high, bins = tensor.minimum, tensor.maximum, tensor.histogram
+    if low > high:
+        yield f"minimum {low} is greater than maximum {high}"
     if tensor.zeros > tensor.count:
-        raise MalformedError(f"{where}: {tensor.zeros} zeros in {tensor.count} elements")
-    bins = tensor.histogram
-    if bins.counts.size > BINS and isinstance(bins, Histogram | EqualBins):
-        raise MalformedError(f"{where}: histogram has more than {BINS} bins")
+        yield f"{tensor.zeros} zeros in {tensor.count} elements"
+    if bins.counts.size > BINS:
+        yield f"histogram has more than {BINS} bins"
     if bins.counts.min(initial=0) < 0:
-        raise MalformedError(f"{where}: the histogram has negative counts")
+        yield "the histogram has negative counts"
     if not isinstance(bins, UnknownBins) and bins.total != tensor.count:
-        raise MalformedError(
-            f"{where}: the histogram's counts add up to {bins.total}, not to count {tensor.count}"
-        )
-    if isinstance(bins, Histogram) and (wrong := bins.fault(tensor.minimum, tensor.maximum)):
-        raise MalformedError(f"{where}: {wrong}")
-    if isinstance(bins, EqualBins) and (bins.minimum, bins.maximum) != (tensor.minimum, tensor.maximum):
-        raise MalformedError(
-            f"{where}: the histogram is outside minimum .. maximum: equal bins must have the same range"
-        )
-    if tensor.channels is not None:
-        _check_channels(tensor, tensor.channels, f"{where}: channels")
-    if tensor.extremes is not None:
-        _check_extremes(tensor, tensor.extremes, f"{where}: extremes")
+        yield f"the histogram's counts add up to {bins.total}, not to count {tensor.count}"
+    if isinstance(bins, Histogram) and (wrong := bins.fault(low, high)):
+        yield wrong
+    if isinstance(bins, EqualBins) and (bins.minimum, bins.maximum) != (low, high):
+        yield "the histogram is outside minimum .. maximum: equal bins must have the same range"
+    if (channels := tensor.channels) is not None:
+        yield from (f"channels: {wrong}" for wrong in _faults_of_channels(tensor, channels))
+    if (extremes := tensor.extremes) is not None:
+        yield from (f"extremes: {wrong}" for wrong in _faults_of_extremes(tensor, extremes))
 
 
-def _check_channels(tensor: TensorProfile, channels: Channels, where: str) -> None:
+def _faults_of_channels(tensor: TensorProfile, channels: Channels) -> Iterator[str]:
     if wrong := fault(channels):
-        raise MalformedError(f"{where}: {wrong}")
+        yield wrong
     if tensor.shape is not None:
         if not -len(tensor.shape) <= channels.axis < len(tensor.shape):
-            raise MalformedError(f"{where}: axis {channels.axis} is not an axis of the shape")
-        if (size := tensor.shape[channels.axis]) is not None and size != channels.count.size:
-            raise MalformedError(
-                f"{where}: there are {channels.count.size}, and the shape has {size} on axis {channels.axis}"
-            )
+            yield f"axis {channels.axis} is not an axis of the shape"
+        size, count = tensor.shape[channels.axis], channels.count.size
+        if size not in (None, count):
+            yield f"there are {count}, and the shape has {size} on axis {channels.axis}"
     if exact_sum(channels.count) != tensor.count:
-        raise MalformedError(f"{where}: their counts do not add up to count {tensor.count}")
+        yield f"their counts do not add up to count {tensor.count}"
     full = channels.count > 0
     if tensor.count:
         ends = float(channels.minimum[full].min()), float(channels.maximum[full].max())
         if ends != (tensor.minimum, tensor.maximum):
-            raise MalformedError(f"{where}: their ranges span {ends[0]} .. {ends[1]}, not minimum .. maximum")
+            yield f"their ranges span {ends[0]} .. {ends[1]}, not minimum .. maximum"
 
 
-def _check_extremes(tensor: TensorProfile, extremes: Extremes, where: str) -> None:
+def _faults_of_extremes(tensor: TensorProfile, extremes: Extremes) -> Iterator[str]:
     if bool(extremes.lowest) != bool(extremes.highest):
-        raise MalformedError(f"{where}: one end has samples and the other has none")
+        yield "one end has samples and the other has none"
     for name, end, sign in (("lowest", extremes.lowest, 1.0), ("highest", extremes.highest, -1.0)):
         order = [(sign * e.value, e.digest) for e in end]
         if len(end) > KEPT_EXTREMES or order != sorted(order) or len({e.digest for e in end}) < len(end):
-            raise MalformedError(f"{where}: {name} is not up to {KEPT_EXTREMES} different samples in order")
+            yield f"{name} is not up to {KEPT_EXTREMES} different samples in order"
     ends = [end[0].value for end in (extremes.lowest, extremes.highest) if end]
     if ends != ([tensor.minimum, tensor.maximum] if tensor.count else []):
-        raise MalformedError(f"{where}: are not of minimum and maximum")
+        yield "are not of minimum and maximum"
