@@ -30,7 +30,7 @@ from ..quantizer.api.results import QuantizeResult
 from ..quantizer.costs.float_regions import FloatRegion
 from ..quantizer.evaluation.latency import Latency
 from ..quantizer.evaluation.layers import LayerReport
-from ..quantizer.noise.estimate_check import EstimateCheck, ExpectedSqnr
+from ..quantizer.noise.estimate_check import Estimate
 from ..quantizer.plan.plan import OutputCheck, PredictedTime, QuantPlan
 from ..quantizer.plan.store import NOTATION
 from ..quantizer.search.verdict import FloatNodes, Judged
@@ -104,8 +104,8 @@ class Quantization:
     predicted: PredictedTime | None
     speed: Speed | None
     checks: tuple[OutputCheck, ...]
-    expected: tuple[ExpectedSqnr, ...]
-    estimates: tuple[EstimateCheck, ...]
+    expected: tuple[Estimate, ...]
+    estimates: tuple[Estimate, ...]
     judged: Judged | None
 
 

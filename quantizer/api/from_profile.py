@@ -34,8 +34,8 @@ from ..lowering.lower import lower
 from ..lowering.lowered import LoweredModel
 from ..model.output_paths import FilesRead
 from ..model.output_paths import check_outputs as check_paths
-from ..model.saving import has_external_data
-from ..noise.estimate_check import EstimateCheck, check_estimates, expected_sqnr, too_good
+from ..model.saving import has_external_data, written_bytes
+from ..noise.estimate_check import Estimate, estimates_of, too_good, with_measured
 from ..noise.kept_samples import read_measured
 from ..noise.output_limits import noise_limits
 from ..numerics.affine import TYPES
@@ -316,11 +316,11 @@ def _run_on_samples(
 
 def _estimates_checked(
     plan: QuantPlan, model: ModelFile, quantized: Path, samples: Iterable[Sample]
-) -> tuple[EstimateCheck, ...]:
+) -> tuple[Estimate, ...]:
     """Return the estimated SQNR of the outputs beside that of the written model on the first samples."""
-    expected = expected_sqnr(plan.origin.estimated_sqnr, plan.origin.sqnr_bands)
+    expected = estimates_of(plan.origin)
     first = tuple(islice(samples, ESTIMATE_CHECK_SAMPLES)) if expected else ()
-    return check_estimates(expected, measured_sqnr(model, quantized, first)) if first else ()
+    return with_measured(expected, measured_sqnr(model, quantized, first)) if first else ()
 
 
 def _nothing_quantized(plan: QuantPlan, graph: Graph) -> tuple[Finding, ...]:

@@ -29,7 +29,7 @@ from ..model.files import ModelLike
 from ..model.folders import quantized_name
 from ..model.output_paths import FilesRead, check_outputs
 from ..model.saving import save_model
-from ..noise.estimate_check import EstimateCheck, ExpectedSqnr, expected_sqnr
+from ..noise.estimate_check import Estimate, estimates_of
 from ..operators.graph import Graph
 from ..plan.plan import Kind, OutputCheck, PredictedTime, QuantPlan
 from ..planning.facts import PlanningFacts
@@ -135,7 +135,7 @@ class QuantizeResult(Presented):
     float_bytes: int
     quantized_bytes: int
     speed: SpeedCheck | None = None
-    estimates: tuple[EstimateCheck, ...] = ()
+    estimates: tuple[Estimate, ...] = ()
     model: ir.Model = field(kw_only=True, compare=False)
     read: FilesRead = field(default=FilesRead(), kw_only=True, compare=False)
     planned: PlannedModel = field(kw_only=True, compare=False)
@@ -166,9 +166,9 @@ class QuantizeResult(Presented):
         return fast and not destroyed and (self.judged is None or self.judged.evaluation.passed)
 
     @property
-    def expected(self) -> tuple[ExpectedSqnr, ...]:
+    def expected(self) -> tuple[Estimate, ...]:
         """SQNR that is expected of each output, with a band; empty where nothing is known of it."""
-        return expected_sqnr(self.plan.origin.estimated_sqnr, self.plan.origin.sqnr_bands)
+        return estimates_of(self.plan.origin)
 
     @cached_property
     def _prediction(self) -> PredictedTime | str:

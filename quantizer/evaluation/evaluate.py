@@ -38,7 +38,7 @@ from ...profiles.samples.states import follows, next_state
 from ...profiles.samples.values import Sample, Samples
 from ..model.identity import model_id
 from ..noise.class_axes import class_axes
-from ..noise.estimate_check import EstimateCheck, check_estimates, expected_sqnr, too_good
+from ..noise.estimate_check import Estimate, estimates_of, too_good, with_measured
 from ..noise.output_limits import NoiseLimits
 from ..plan.provenance import Provenance, model_fingerprint, read_provenance
 from ..prepare.prepare import file_of
@@ -167,7 +167,7 @@ class Evaluation(Presented):
     failures: tuple[GateFailure, ...]
     findings: tuple[Finding, ...] = ()
     provenance: Provenance | None = None
-    estimates: tuple[EstimateCheck, ...] = ()
+    estimates: tuple[Estimate, ...] = ()
     metric: str = ""
     metric_title: str = ""
     score: Score | None = None
@@ -601,11 +601,8 @@ def evaluate(
     del pair  # what follows reads the files of both models, which takes memory too
 
     # What else there is to know of the figures.
-    estimates = tuple[EstimateCheck, ...]()
-    if made_for is not None:
-        measured = {o.name: o.difference.sqnr for o in outputs if o.difference}
-        expected = expected_sqnr(made_for.estimated_sqnr, made_for.sqnr_bands)
-        estimates = check_estimates(expected, measured)
+    measured = {o.name: o.difference.sqnr for o in outputs if o.difference}
+    estimates = () if made_for is None else with_measured(estimates_of(made_for), measured)
     gated = gate.min_speedup is not None
     elsewhere = () if latency is None else speed_doubts(quantized, place.runtime, gated=gated)
     counts_rows = metric is not None and metric.kind.name == "top-K"

@@ -35,7 +35,7 @@ from ..lowering.lowered import read_equalization, read_padded_channels, read_rec
 from ..model.graph import name_of, output_name, subgraphs
 from ..model.saving import save_model
 from ..noise.activation_ranges import find_following_or_clip
-from ..noise.estimate_check import EstimateCheck, check_estimates, expected_sqnr, too_good
+from ..noise.estimate_check import Estimate, estimates_of, too_good, with_measured
 from ..noise.mask_fillers import Rows, filler_rows, fillers_as_infinities
 from ..numerics.affine import UnaryFunction
 from ..operators.functions import function_of_chain
@@ -119,7 +119,7 @@ class LayerReport(Presented):
     layers: tuple[LayerComparison, ...]
     missing: tuple[str, ...]
     findings: tuple[Finding, ...] = ()
-    estimates: tuple[EstimateCheck, ...] = ()
+    estimates: tuple[Estimate, ...] = ()
 
     def headline(self) -> str:
         """Return both models, and how many layers were compared."""
@@ -240,12 +240,9 @@ def compare_layers(
                 progress(samples, source.total)
     if not samples:
         raise DataError(f"{source.source}: no samples; there is nothing to compare on")
-    estimates = tuple[EstimateCheck, ...]()
     differences = {tensor: s.difference for tensor, s in sums.items() if not s.shape_mismatches}
-    if provenance is not None:
-        measured = {tensor: d.sqnr for tensor, d in differences.items() if d is not None}
-        expected = expected_sqnr(provenance.estimated_sqnr, provenance.sqnr_bands)
-        estimates = check_estimates(expected, measured)
+    measured = {tensor: d.sqnr for tensor, d in differences.items() if d is not None}
+    estimates = () if provenance is None else with_measured(estimates_of(provenance), measured)
     return LayerReport(
         float_model=float_file.name,
         quantized_model=quantized_file.name,

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...profiles.base.findings import Code, Finding
+from ..plan.plan import PlanOrigin
+from ..plan.provenance import Provenance
 
 BAND = (-8.0, 10.0)
 """Where the SQNR of an output lies, in dB from an estimate that is from measured noise: of nine of ten
@@ -30,33 +32,6 @@ def band_of(decibels: float, decides: bool, before_steps: float = math.inf) -> t
     return round(min(decibels, before_steps / 2.0) + below, 2), round(decibels + above, 2)
 
 
-@dataclass(frozen=True)
-class ExpectedSqnr:
-    """The SQNR that is expected of an output.
-
-    Attributes:
-        output: its name.
-        estimated: SQNR in dB.
-        low, high: the band in which the SQNR of nine of ten outputs lies, in dB.
-        is_measured: whether the estimate is from measured noise.
-    """
-
-    output: str
-    estimated: float
-    low: float
-    high: float
-    is_measured: bool
-
-    @property
-    def text(self) -> str:
-        """Return the estimate and its band."""
-        how = "" if self.is_measured else "; noise was not measured for this profile"
-        return (
-            f"output '{self.output}': signal-to-noise {self.estimated:.1f} dB, "
-            f"{_word(self.low, self.high)} ({self.low:.0f} to {self.high:.0f}{how})"
-        )
-
-
 HIGH_SQNR_DB = 60.0
 """Measured SQNR from which on no sentence is made of an estimate: noise is a thousandth of the signal."""
 
@@ -64,69 +39,65 @@ ROUGH_BAND_DB = 20.0
 """Width of a band above which an estimate is called rough: with ten times the noise or a tenth of it."""
 
 
-def _word(low: float, high: float) -> str:
-    return "roughly estimated" if high - low > ROUGH_BAND_DB else "estimated"
-
-
 @dataclass(frozen=True)
-class EstimateCheck:
-    """The SQNR of one output, as it was estimated and as it was measured.
+class Estimate:
+    """The SQNR of an output as it was estimated and as it was measured, in dB.
 
     Attributes:
-        output: its name.
-        estimated: dB, of the plan.
-        low, high: the band in which it was expected, dB.
-        measured: dB, on samples.
-        too_good: whether the measured SQNR is below the band.
+        low, high: the band in which the SQNR of nine of ten outputs lies.
+        from_noise: whether the estimate is from measured noise.
+        measured: on samples; None without.
     """
 
     output: str
     estimated: float
     low: float
     high: float
-    measured: float
-    too_good: bool
+    from_noise: bool
+    measured: float | None = None
+
+    @property
+    def is_too_good(self) -> bool:
+        """Whether less was measured than the band holds."""
+        return self.measured is not None and self.measured < self.low
 
     @property
     def text(self) -> str:
-        """Return both numbers, and which one counts."""
+        """Return the estimate and its band, or both numbers and which one counts."""
+        word = "roughly estimated" if self.high - self.low > ROUGH_BAND_DB else "estimated"
+        band = f"{self.low:.0f} to {self.high:.0f}"
+        if self.measured is None:
+            how = "" if self.from_noise else "; noise was not measured for this profile"
+            return f"output '{self.output}': signal-to-noise {self.estimated:.1f} dB, {word} ({band}{how})"
         return (
-            f"output '{self.output}': measured {self.measured:.1f} dB, {_word(self.low, self.high)} "
-            f"{self.estimated:.1f} ({self.low:.0f} to {self.high:.0f}): the measurement counts"
+            f"output '{self.output}': measured {self.measured:.1f} dB, {word} {self.estimated:.1f} ({band}): "
+            "the measurement counts"
         )
 
 
-def expected_sqnr(
-    estimated: Mapping[str, float], bands: Mapping[str, tuple[float, float]]
-) -> tuple[ExpectedSqnr, ...]:
-    """Return the expected SQNR (dB) of each output; `bands` has outputs with measured noise."""
+def estimates_of(made: Provenance | PlanOrigin) -> tuple[Estimate, ...]:
+    """Return the SQNR that is expected of each output of a plan, or of the model that was made by it."""
     below, above = CALCULATED_BAND
     return tuple(
-        ExpectedSqnr(name, db, *bands.get(name, (db + below, db + above)), name in bands)
-        for name, db in estimated.items()
+        Estimate(name, db, *made.sqnr_bands.get(name, (db + below, db + above)), name in made.sqnr_bands)
+        for name, db in made.estimated_sqnr.items()
     )
 
 
-def check_estimates(
-    expected: Iterable[ExpectedSqnr], measured: Mapping[str, float]
-) -> tuple[EstimateCheck, ...]:
-    """Return both numbers for each output that was estimated and measured, in the order of the estimates."""
-    return tuple(
-        EstimateCheck(e.output, e.estimated, e.low, e.high, measured[e.output], measured[e.output] < e.low)
-        for e in expected
-        if e.output in measured
-    )
+def with_measured(estimates: Iterable[Estimate], measured: Mapping[str, float]) -> tuple[Estimate, ...]:
+    """Return the estimates of outputs that were measured, with that SQNR (dB)."""
+    return tuple(replace(one, measured=measured[one.output]) for one in estimates if one.output in measured)
 
 
-def too_good(checks: Iterable[EstimateCheck]) -> tuple[Finding, ...]:
+def too_good(estimates: Iterable[Estimate]) -> tuple[Finding, ...]:
     """Return a finding on each estimate that was too good, unless the measured one is more than enough."""
     return tuple(
         Finding(
             Code.ESTIMATE_TOO_GOOD,
-            check.text,
-            check.output,
-            {"measured": check.measured, "estimated": check.estimated, "low": check.low, "high": check.high},
+            one.text,
+            one.output,
+            {"measured": one.measured, "estimated": one.estimated, "low": one.low, "high": one.high},
         )
-        for check in checks
-        if check.too_good and check.measured < HIGH_SQNR_DB
+        for one in estimates
+        if one.measured is not None and one.is_too_good and one.measured < HIGH_SQNR_DB
     )

@@ -25,7 +25,7 @@ from ..evaluation.grades import NARROW, WANTED_DROP, Decision
 from ..evaluation.latency import EVEN_RATIO, Latency, times_as_fast
 from ..evaluation.metrics.score import Score, score_text
 from ..evaluation.output_shift import Grade, OutputShift
-from ..noise.estimate_check import EstimateCheck
+from ..noise.estimate_check import Estimate
 from ..noise.output_limits import WORDS
 from ..operators.graph import Graph, Node
 from ..operators.table import channel_layout
@@ -458,7 +458,7 @@ class Verdict(Presented):
     grade: Grade
     decision: Decision
     outputs: tuple[OutputShift, ...]
-    estimates: tuple[EstimateCheck, ...]
+    estimates: tuple[Estimate, ...]
     accuracy: Accuracy | None
     metric: str
     score: Score | None

@@ -34,7 +34,8 @@ def test_with_samples_the_estimate_is_held_against_the_outputs(profile: Path, tm
     asked = ["--target", "onnxruntime-x86", "--rounding", "gptq", "--data", DATA, "--limit", "4", "--json"]
     result = invoke("quantize", "--profile", profile, "-o", tmp_path / "a.onnx", *asked)
     (check,) = json.loads(result.stdout)["estimates"]
-    assert (check["output"], check["too_good"]) == ("logits", False)
+    assert check["output"] == "logits"
+    assert check["measured"] >= check["low"]
     without = invoke("quantize", "--profile", profile, "-o", tmp_path / "b.onnx", "--json")
     assert json.loads(without.stdout)["estimates"] == []
 

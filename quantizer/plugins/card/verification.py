@@ -323,13 +323,6 @@ def _time(scope: _Scope, _: Place, found: float) -> tuple[float, float]:
     return _ratio(scope, found)
 
 
-def _near_band(scope: _Scope, place: Place, found: float) -> tuple[float, float]:
-    """Return the ends for whether an estimate was too good: either where the figure is on the edge."""
-    check = _at(scope.document, place[:-1])
-    on_edge = abs(float(check["measured"]) - float(check["low"])) <= scope.slack.sqnr
-    return (0.0, 1.0) if on_edge else (found, found)
-
-
 def _failure(scope: _Scope, place: Place, found: float) -> tuple[float, float]:
     """Return the ends for how far a limit was missed, in its unit."""
     failure = _at(scope.document, place[:-1])
@@ -397,7 +390,6 @@ _RULES: Mapping[str, _Rule] = {
         for of in ("f1", "precision")
     },
     "estimates.#.measured": _Rule(_decibels, _capped),
-    "estimates.#.too_good": _Rule(_near_band),
     "failures.#.measured": _Rule(_failure),
     "failures.#.missing": _Rule(_failure),
     "failures.#.reason": _Rule(elsewhere=_WORDS, otherwise=_WORDS),

@@ -25,7 +25,7 @@ from ...evaluation.layers import LayerReport
 from ...evaluation.metrics.score import score_text
 from ...evaluation.options import Gate
 from ...evaluation.output_shift import Grade
-from ...noise.estimate_check import expected_sqnr
+from ...noise.estimate_check import estimates_of
 from ...noise.output_limits import WORDS, NoiseLimits
 from ...plan.plan import Kind, QuantPlan
 from ...plan.provenance import model_fingerprint, plan_digest, profile_digest
@@ -318,9 +318,7 @@ def _outputs(
     order = {grade.output: place for place, grade in enumerate(grades)}
     provenance = None if evaluation is None else evaluation.provenance
     origin = provenance if plan is None else plan.origin
-    expected = {}
-    if origin is not None:
-        expected = {e.output: e for e in expected_sqnr(origin.estimated_sqnr, origin.sqnr_bands)}
+    expected = {} if origin is None else {e.output: e for e in estimates_of(origin)}
     measured = {} if evaluation is None else {o.name: o for o in evaluation.outputs}
     outputs = []
     for name in dict.fromkeys([*measured, *expected]):

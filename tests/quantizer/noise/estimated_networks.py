@@ -17,7 +17,7 @@ from qprof_onnx.quantizer.api.from_profile import write_quantized
 from qprof_onnx.quantizer.api.profiling import profile_model
 from qprof_onnx.quantizer.evaluation.evaluate import evaluate
 from qprof_onnx.quantizer.evaluation.options import EvaluationOptions
-from qprof_onnx.quantizer.noise.estimate_check import EstimateCheck
+from qprof_onnx.quantizer.noise.estimate_check import Estimate
 from qprof_onnx.quantizer.targets.loading import load_recipe
 
 DIGITS = Path(__file__).parents[3] / "examples" / "digits"
@@ -45,7 +45,7 @@ class Case:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 
-def estimates(case: Case, samples: int = 8) -> tuple[EstimateCheck, ...]:
+def estimates(case: Case, samples: int = 8) -> tuple[Estimate, ...]:
     """Return estimate and measurement of each output of a case, the latter on samples of their own."""
     rng = np.random.default_rng(11)
     with tempfile.TemporaryDirectory() as folder:
@@ -55,7 +55,7 @@ def estimates(case: Case, samples: int = 8) -> tuple[EstimateCheck, ...]:
         return _estimates(model, known, new, Path(folder), case.settings)
 
 
-def estimates_of_digits() -> tuple[EstimateCheck, ...]:
+def estimates_of_digits() -> tuple[Estimate, ...]:
     """Return estimate and measurement of the model of examples/digits."""
     with tempfile.TemporaryDirectory() as folder:
         return _estimates(DIGITS / "model.onnx", DIGITS / "calibration", DIGITS / "heldout", Path(folder), {})
@@ -63,7 +63,7 @@ def estimates_of_digits() -> tuple[EstimateCheck, ...]:
 
 def _estimates(
     model: Path, known: Any, new: Any, folder: Path, settings: Mapping[str, Any]
-) -> tuple[EstimateCheck, ...]:
+) -> tuple[Estimate, ...]:
     profile, quantized = folder / "profile.yaml", folder / "q.onnx"
     profile_model(model, known, profile)
     write_quantized(model, profile, quantized, recipe=load_recipe("onnxruntime-x86", dict(settings)))
