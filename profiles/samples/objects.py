@@ -23,7 +23,7 @@ from ..base.errors import DataError
 from ..base.findings import Code, Finding
 from ..base.tool import note
 from .functions import items_of, load_function, user_code
-from .storage import shown_location
+from .storage import is_url, shown_location
 from .values import InputSpec, Sample, Samples, checked_arrays, drawn_positions, fits
 
 R = TypeVar("R")
@@ -166,6 +166,16 @@ def source_name(data: DataLike) -> str:
 
 
 # Samples of an object, or of a function.
+
+
+def place_of_data(data: DataLike | None) -> str:
+    """Return the folder or file of data here; "" for an object, a function and a URL."""
+    while isinstance(data, ChosenSamples | Transformed):
+        data = data.data
+    place = data.source if isinstance(data, PreprocessedData) else data
+    if not isinstance(place, str | os.PathLike) or is_url(os.fspath(place)):
+        return ""
+    return os.fspath(place)
 
 
 def open_object(

@@ -6,7 +6,7 @@ Only a few float64 sums for each channel are kept of a sample, so that any amoun
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -415,12 +415,6 @@ def channel_axes(shape: tuple[int, ...], classes: ClassAxis) -> tuple[int, ...]:
     return tuple(a for a in dict.fromkeys((1, len(shape) - 1)) if 0 < a < len(shape) and shape[a] > 1)
 
 
-# The samples on which both models differ most ------------------------------------------------------------
-
-MAX_WORST_SAMPLES = 5
-"""Samples that are kept, whatever the number of samples."""
-
-
 @dataclass(frozen=True)
 class SampleDifference:
     """How far the outputs differ on one sample.
@@ -442,31 +436,3 @@ def changed_share(before: OutputSums, after: OutputSums) -> float:
     """Return the changed fraction of one sample's answers, by sums before and after it; 0 without answers."""
     answers, same = after.answers - before.answers, after.same - before.same
     return 1.0 - same / answers if answers else 0.0
-
-
-def sample_difference(
-    sample: str, pairs: Iterable[tuple[str, AnyArray, AnyArray]], changed: Mapping[str, float]
-) -> SampleDifference | None:
-    """Return how far the outputs differ on one sample, or None if no float output differs in the common part.
-
-    Pairs are the name of each output, and the values of both models. `changed` is the share of changed
-    answers, by output.
-    """
-    compared = [
-        (-changed.get(name, 0.0), sums_along(*common, (None,))[0].difference().sqnr, name)
-        for name, floats, quantized in pairs
-        if is_float(floats) and (common := common_part(floats, quantized)) is not None
-    ]
-    most, sqnr, output = min(compared, default=(0.0, math.inf, ""))
-    return None if sqnr == math.inf else SampleDifference(sample, output, sqnr, -most)
-
-
-def most_different(
-    worst: tuple[SampleDifference, ...], new: SampleDifference | None
-) -> tuple[SampleDifference, ...]:
-    """Return the samples with most changed answers, the most first, then those with the lowest SQNR. The
-    earlier of two equal samples comes first."""
-    if new is None:
-        return worst
-    ranked = sorted((*worst, new), key=lambda one: (-one.changed, one.sqnr))
-    return tuple(ranked[:MAX_WORST_SAMPLES])

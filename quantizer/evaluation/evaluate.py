@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...profiles.base.errors import ConfigError, DataError, ModelError, nearest
+from ...profiles.base.extras import OptionalModule
 from ...profiles.base.findings import Code, Finding, Severity, gravest_first, listed, of_severity
 from ...profiles.base.json_values import NOT_IN_JSON
 from ...profiles.base.presentation import Presentation, Presented, Table, counted, decibels, percent
@@ -28,11 +29,9 @@ from ...profiles.samples.random_samples import check_not_random
 from ...profiles.samples.samples import (
     check_same_again,
     digest_text,
-    folder_of,
     has_rows,
     input_specs,
     sample_digests,
-    token_decoder,
 )
 from ...profiles.samples.states import follows, next_state
 from ...profiles.samples.values import Sample, Samples
@@ -44,7 +43,6 @@ from ..plan.provenance import Provenance, model_fingerprint, read_provenance
 from ..prepare.prepare import file_of
 from ..targets.machine import int8_kernels_saturate, runs_here
 from .accuracy import Accuracy, accuracy_of, chance_of
-from .class_names import ClassNames
 from .compare import (
     OutputResult,
     OutputSums,
@@ -63,7 +61,6 @@ from .doubts import (
     session_doubts,
     speed_doubts,
 )
-from .excerpts import Excerpt, Reading
 from .gates import (
     MIN_REFUSED_ROWS,
     MIN_RIGHT_PERCENT,
@@ -78,7 +75,6 @@ from .grades import Decision, decision_of, output_grades
 from .latency import Latency, Run, measure
 from .metrics.classification import labelled_rows
 from .metrics.intervals import paired_interval, rows_to_show
-from .metrics.metric import Metric
 from .metrics.score import MetricRequest, Score, ScoreRun, open_metric, reads_truth, score_text
 from .metrics.score_shift import Rows, ScoreShift, shift_of_rows
 from .metrics.truth import Labels, load_labels
@@ -93,7 +89,9 @@ from .tokens import (
     TokenSums,
     token_speed,
 )
-from .worst_samples import WorstSamples, metric_of_objects
+
+WORST_SAMPLES = OptionalModule("the samples that differ most", "quantizer.plugins.report.worst_samples")
+"""Ranks samples and keeps excerpts of them."""
 
 VOID = (Code.EQUAL_SAMPLES, Code.CONSTANT_INPUT, Code.SWAPPED_MODELS)
 """Findings on data and models that leave nothing to judge."""
@@ -172,7 +170,7 @@ class Evaluation(Presented):
     metric_title: str = ""
     score: Score | None = None
     worst_samples: tuple[SampleDifference, ...] = ()
-    excerpts: tuple[Excerpt, ...] = field(default=(), metadata=NOT_IN_JSON)
+    excerpts: tuple[Any, ...] = field(default=(), metadata=NOT_IN_JSON)
     runtime: str = "onnxruntime"
     provider: str = "CPUExecutionProvider"
     subject: Subject | None = None
@@ -491,9 +489,10 @@ def evaluate(
     digests, sequence_of = list[tuple[int, ...]](), list[int]()
     judged = None if limits is None else JudgedSamples()
     counts_rows, judged_rows = has_rows(original), 0
-    names = ClassNames(original, data, () if class_labels is None else class_labels.names)
-    worst = WorstSamples(specs, axes, Reading(names, token_decoder(data, folder_of(original))))
-    told: Metric | None = None  # says the answers in words
+    worst = None
+    if WORST_SAMPLES.is_installed:
+        names = () if class_labels is None else class_labels.names
+        worst = WORST_SAMPLES.load().WorstSamples(original, data, axes, names)
     input_ranges: dict[str, tuple[float, float]] = {}
     has_other_inputs = False  # besides those of floats
     timed, max_timed = list[Sample](), 0 if measuring.latency is None else measuring.latency.samples
@@ -557,12 +556,11 @@ def evaluate(
                 low, high = input_ranges.get(name, (math.inf, -math.inf))
                 input_ranges[name] = min(low, float(finite.min())), max(high, float(finite.max()))
         classes = class_count(float_values[output], axis) or classes
-        if samples == 1:
-            told = metric_of_objects(original, data, sample.arrays, float_values)
-        of_task = scoring.metric if scoring is not None and scoring.metric is not None else told
-        changed = {name: changed_share(sums_before[name], one) for name, one in sums.items()}
-        both = float_values, quantized_values
-        worst.add(sample, both, changed, metric=of_task, true_classes=true_classes)
+        if worst is not None:
+            metric = None if scoring is None else scoring.metric
+            changed = {name: changed_share(sums_before[name], one) for name, one in sums.items()}
+            both = float_values, quantized_values
+            worst.add(sample, both, changed, metric=metric, true_classes=true_classes)
         if len(timed) < max_timed:
             timed.append(sample)
         show_progress(samples, source.total)
@@ -653,8 +651,8 @@ def evaluate(
         metric="" if metric is None else metric.name,
         metric_title="" if metric is None else metric.title,
         score=score,
-        worst_samples=worst.differences if samples > 1 else (),
-        excerpts=worst.excerpts,
+        worst_samples=worst.differences if worst is not None and samples > 1 else (),
+        excerpts=() if worst is None else worst.excerpts,
         runtime=place.runtime,
         provider=place.provider,
         subject=Subject(

@@ -7,6 +7,7 @@ computed for any weights of the units, so that intervals come from drawing the u
 
 from __future__ import annotations
 
+import ast
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,9 +22,8 @@ from ....profiles.base.errors import ConfigError
 from ....profiles.base.findings import Code, Finding
 from ....profiles.samples.objects import DataLike
 from ....profiles.samples.picture_files import box_files, is_data_yaml
-from ....profiles.samples.values import Sample
+from ....profiles.samples.values import Box, Sample
 from ..compare import is_float
-from ..excerpts import Found
 from .table import MetricKind, NamedMetric
 from .truth import Labels, Place
 
@@ -38,8 +38,46 @@ Outputs = Mapping[str, npt.NDArray[Any]]
 Inputs = Mapping[str, npt.NDArray[Any]]
 """Inputs of a model in one sample, by name."""
 
+
+@dataclass(frozen=True)
+class Found:
+    """An object in a picture, in either model or both; boxes are x0, y0, x1, y1 in pixels of the input."""
+
+    name: str  # of its class
+    float_box: Box | None
+    quantized_box: Box | None
+    float_score: float | None
+    quantized_score: float | None
+    changed: bool  # whether its score is sufficient in one of the models alone
+
+
 FoundObjects = Callable[[Outputs, Outputs, Mapping[int, str]], Sequence[tuple[Found, ...]]]
 """Outputs of the float and of the quantized model, and names of classes -> the objects of each row."""
+
+
+def names_in_metadata(model: ir.Model, key: str = "names") -> dict[int, str]:
+    """Return class names by number under a key of a model's metadata, a list, dict or lines; {} for none."""
+    text = model.metadata_props.get(key, "")
+    try:
+        names = ast.literal_eval(text)  # JSON of texts is read by it too
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        names = text.splitlines() if "\n" in text.strip() else None
+    if not isinstance(names, dict):
+        return dict(enumerate(map(str, names))) if isinstance(names, list | tuple) else {}
+    return names_by_number(names)
+
+
+def names_by_number(names: Mapping[object, object]) -> dict[int, str]:
+    """Return the names of a dict whose keys are numbers, or numbers as text, as in JSON; {} for another."""
+    keys = [str(key) for key in names]
+    if not all(key.isascii() and key.isdigit() and len(key) < 10 for key in keys):
+        return {}
+    return {int(key): str(name) for key, name in zip(keys, names.values(), strict=True)}
+
+
+def class_word(names: Mapping[int, str], number: int) -> str:
+    """Return the name of a class, or its number where it has none."""
+    return names.get(number) or f"class {number}"
 
 
 @dataclass(frozen=True, eq=False)

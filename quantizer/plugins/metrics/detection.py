@@ -17,8 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ....profiles.samples.values import Box
-from ...evaluation.excerpts import Found, class_word
-from ...evaluation.metrics.metric import Figures, Metric, MetricSource, Outputs, of_sums
+from ...evaluation.metrics.metric import Figures, Found, Metric, MetricSource, Outputs, class_word, of_sums
 from ...evaluation.metrics.score_shift import Answers, ScoreShift, score_shift
 from ...evaluation.metrics.truth import Place
 from .boxes import Boxes, Floats, boxes_of, counted_matches, matches

@@ -10,8 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ....profiles.base.errors import ConfigError, ModelError
-from ...evaluation.class_names import names_in_metadata
-from ...evaluation.metrics.metric import MetricSource, Outputs
+from ...evaluation.metrics.metric import MetricSource, Outputs, names_in_metadata
 from .boxes import Boxes, boxes_of, non_max_suppression
 
 Array = npt.NDArray[Any]

@@ -17,11 +17,10 @@ from ....profiles.base.errors import ConfigError, DataError
 from ....profiles.base.extras import library
 from ....profiles.base.findings import Code, Finding
 from ....profiles.base.tool import note
-from ....profiles.samples.objects import DataLike, PreprocessedData
+from ....profiles.samples.objects import DataLike, PreprocessedData, place_of_data
 from ....profiles.samples.picture_files import SUFFIXES, box_files, data_yaml_names, image_files, is_data_yaml
 from ....profiles.samples.preprocessing import load_preprocessing
-from ...evaluation.class_names import names_in_metadata, place_of_data
-from ...evaluation.metrics.metric import MetricSource
+from ...evaluation.metrics.metric import MetricSource, names_in_metadata
 from ...evaluation.metrics.truth import Place, files_by_stem, read_text, stem_of, unique_stems
 from .boxes import Boxes, boxes_of
 from .detector_outputs import input_size

@@ -14,9 +14,9 @@ from ....profiles.base.json_values import NOT_IN_JSON
 from ....profiles.base.output_files import write_atomically
 from ....profiles.base.presentation import Presentation, Presented, Table, decibels
 from ...evaluation.cost import Cost
-from ...evaluation.excerpts import Excerpt
 from ...evaluation.latency import is_unclear
 from ...plan.plan import Kind
+from .excerpts import Excerpt
 
 SLOWER = 0.98
 """Speedup below which a model counts as slower than float."""

@@ -14,7 +14,7 @@ import pytest
 from qprof_onnx.cli.options import REPORT
 from qprof_onnx.cli.schemas import schema_of
 from qprof_onnx.profiles.base.findings import Code, Finding
-from qprof_onnx.quantizer.evaluation.excerpts import Found
+from qprof_onnx.quantizer.evaluation.metrics.metric import Found
 from qprof_onnx.quantizer.plugins.report.assemble import _level
 from qprof_onnx.quantizer.plugins.report.content import GateResult, Report, Speed, TaskScore
 from qprof_onnx.quantizer.plugins.report.figures import percent_text

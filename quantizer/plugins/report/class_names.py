@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -12,17 +11,17 @@ from pathlib import Path
 
 import onnx_ir as ir
 
-from ...profiles.base.errors import QprofError
-from ...profiles.base.json_values import settings_beside
-from ...profiles.samples.objects import ChosenSamples, DataLike, PreprocessedData, Transformed
-from ...profiles.samples.picture_files import (
+from ....profiles.base.errors import QprofError
+from ....profiles.base.json_values import settings_beside
+from ....profiles.samples.objects import DataLike, place_of_data
+from ....profiles.samples.picture_files import (
     CLASS_NAMES,
     data_yaml_names,
     folder_classes,
     is_data_yaml,
 )
-from ...profiles.samples.samples import folder_of
-from ...profiles.samples.storage import is_url
+from ....profiles.samples.samples import folder_of
+from ...evaluation.metrics.metric import names_by_number, names_in_metadata
 
 METADATA = ("names", "id2label", "class_names", "classes", "labels", "character")
 """Keys of a model's metadata that exporters write names under: ultralytics, Hugging Face's optimum, PaddleOCR
@@ -35,40 +34,13 @@ MAX_BYTES = 1 << 20
 """Of a file of names: a larger one is something else."""
 
 
-def names_in_metadata(model: ir.Model, key: str = METADATA[0]) -> dict[int, str]:
-    """Return class names by number under a key of a model's metadata, or {}. The text is a list or dict, or
-    has one name a line."""
-    text = model.metadata_props.get(key, "")
-    try:
-        names = ast.literal_eval(text)  # JSON of texts is read by it too
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
-        names = text.splitlines() if "\n" in text.strip() else None
-    if not isinstance(names, dict):
-        return dict(enumerate(map(str, names))) if isinstance(names, list | tuple) else {}
-    return _by_number(names)
-
-
-def _by_number(names: Mapping[object, object]) -> dict[int, str]:
-    """Return the names of a dict whose keys are numbers, or numbers as text, as in JSON; {} for another."""
-    keys = [str(key) for key in names]
-    if not all(key.isascii() and key.isdigit() and len(key) < 10 for key in keys):
-        return {}
-    return {int(key): str(name) for key, name in zip(keys, names.values(), strict=True)}
-
-
 @dataclass(frozen=True, eq=False)
 class ClassNames:
-    """The names that a model's classes may have.
+    """The names that a model's classes may have."""
 
-    Attributes:
-        model: the float model; files beside it may have the names.
-        data: samples, whose folder may have them.
-        in_truth: those that the truth has, in the order of the classes.
-    """
-
-    model: ir.Model
-    data: DataLike | None = None
-    in_truth: tuple[str, ...] = ()
+    model: ir.Model  # float; files beside it may have the names
+    data: DataLike | None = None  # whose folder may have them
+    in_truth: tuple[str, ...] = ()  # in the order of the classes
 
     def of(self, count: int) -> Mapping[int, str]:
         """Return the names of n classes by number, from the first source that has as many."""
@@ -108,20 +80,10 @@ class ClassNames:
         beside = folder_of(self.model)
         if beside is not None:
             id2label = settings_beside(beside / "config.json").get("id2label")
-            names = _by_number(id2label) if isinstance(id2label, dict) else {}
+            names = names_by_number(id2label) if isinstance(id2label, dict) else {}
             yield {} if any(name.startswith("LABEL_") for name in names.values()) else names
             yield from _listed(beside, NAME_FILES)
         yield dict(enumerate(self.in_truth))
-
-
-def place_of_data(data: DataLike | None) -> str:
-    """Return the folder or file of data here; "" for an object, a function and a URL."""
-    while isinstance(data, ChosenSamples | Transformed):
-        data = data.data
-    place = data.source if isinstance(data, PreprocessedData) else data
-    if not isinstance(place, str | os.PathLike) or is_url(os.fspath(place)):
-        return ""
-    return os.fspath(place)
 
 
 def _data_yaml_names(place: str) -> Mapping[int, str]:

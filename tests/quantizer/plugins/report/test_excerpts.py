@@ -17,9 +17,10 @@ from qprof_onnx.profiles.base.errors import DataError
 from qprof_onnx.profiles.base.json_values import to_jsonable
 from qprof_onnx.profiles.samples.values import InputSpec, Original, OriginalPicture, Sample
 from qprof_onnx.quantizer.api.from_profile import write_quantized
-from qprof_onnx.quantizer.evaluation.class_names import ClassNames
 from qprof_onnx.quantizer.evaluation.evaluate import evaluate
-from qprof_onnx.quantizer.evaluation.excerpts import (
+from qprof_onnx.quantizer.noise.class_axes import ClassAxis
+from qprof_onnx.quantizer.plugins.report.class_names import ClassNames
+from qprof_onnx.quantizer.plugins.report.excerpts import (
     MAX_PICTURE_SIDE,
     NORMALISATIONS,
     Excerpt,
@@ -27,11 +28,10 @@ from qprof_onnx.quantizer.evaluation.excerpts import (
     excerpt_of,
     png,
 )
-from qprof_onnx.quantizer.evaluation.worst_samples import WorstSamples
-from qprof_onnx.quantizer.noise.class_axes import ClassAxis
+from qprof_onnx.quantizer.plugins.report.worst_samples import WorstSamples
 from qprof_onnx.quantizer.targets.loading import load_recipe
 
-DIGITS = Path(__file__).parents[3] / "examples" / "digits"
+DIGITS = Path(__file__).parents[4] / "examples" / "digits"
 CLASSES = ClassAxis(axis=-1, is_answer=True)
 SCORES = np.array([[0.1, 0.9, 0.0], [0.6, 0.3, 0.1]], np.float32)
 CHANGED = np.array([[0.1, 0.8, 0.1], [0.3, 0.6, 0.1]], np.float32)
@@ -224,10 +224,12 @@ def test_a_matrix_of_features_is_no_picture() -> None:
 
 
 def test_numbers_of_which_as_many_classes_have_names_are_an_answer() -> None:
-    model = onnx_ir.Model(onnx_ir.Graph([], [], nodes=[]), ir_version=10)
+    x = onnx_ir.Value(
+        name="x", type=onnx_ir.TensorType(onnx_ir.DataType.FLOAT), shape=onnx_ir.Shape(["n", 2])
+    )
+    model = onnx_ir.Model(onnx_ir.Graph([x], [], nodes=[]), ir_version=10)
     model.metadata_props["names"] = "['a', 'b', 'c']"
-    spec = InputSpec("x", np.dtype(np.float32), ("rows", 2))
-    worst = WorstSamples([spec], {"y": ClassAxis()}, Reading(ClassNames(model)))
+    worst = WorstSamples(model, "data", {"y": ClassAxis()}, ())
     array = np.zeros((1, 2), np.float32)
     for name, quantized in (("same", [0.0, 0.5, 0.0]), ("other", [0.9, 0.89, 0.0])):
         floats = np.array([[0.89, 0.9, 0.0]], np.float32)

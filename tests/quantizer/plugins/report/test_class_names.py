@@ -9,7 +9,7 @@ import onnx_ir as ir
 import pytest
 from qprof_onnx.profiles.samples.objects import PreprocessedData
 from qprof_onnx.profiles.samples.samples import set_title
-from qprof_onnx.quantizer.evaluation.class_names import ClassNames
+from qprof_onnx.quantizer.plugins.report.class_names import ClassNames
 
 
 def model_in(folder: Path, **metadata: str) -> ir.Model:

@@ -1,9 +1,9 @@
 import math
 
 import numpy as np
-from qprof_onnx.quantizer.evaluation.compare import (
+from qprof_onnx.quantizer.evaluation.compare import SampleDifference
+from qprof_onnx.quantizer.plugins.report.worst_samples import (
     MAX_WORST_SAMPLES,
-    SampleDifference,
     most_different,
     sample_difference,
 )

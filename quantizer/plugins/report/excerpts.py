@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...profiles.base.errors import QprofError
-from ...profiles.samples.token_inputs import usual_role
-from ...profiles.samples.values import Box, InputSpec, Original, Sample, batch_size, of_batches
-from ..noise.class_axes import ClassAxis
+from ....profiles.base.errors import QprofError
+from ....profiles.samples.token_inputs import usual_role
+from ....profiles.samples.values import Box, InputSpec, Original, Sample, batch_size, of_batches
+from ...evaluation.compare import common_part, is_float
+from ...evaluation.metrics.metric import Found, class_word
+from ...noise.class_axes import ClassAxis
 from .class_names import ClassNames
-from .compare import common_part, is_float
 
 MAX_PICTURE_SIDE = 96
 """Pixels of a side of a picture that is made of an array, at most."""
@@ -50,25 +51,6 @@ MIN_WHITE = 64.0
 """Value from which on the largest one of a picture is taken for one of 0 to 255."""
 MAX_PIXEL_ERROR = 0.02
 """Distance of a pixel to a whole number, of 255, by which a normalisation is known to be the right one."""
-
-
-@dataclass(frozen=True)
-class Found:
-    """An object that a detector found in a picture, in either model or in both.
-
-    Attributes:
-        name: of its class.
-        float_box, quantized_box: x0, y0, x1, y1 in pixels of the input; None where that model has it not.
-        float_score, quantized_score: as above.
-        changed: whether its score is sufficient in one of the models alone.
-    """
-
-    name: str
-    float_box: Box | None
-    quantized_box: Box | None
-    float_score: float | None
-    quantized_score: float | None
-    changed: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -273,11 +255,6 @@ def _cosine_text(floats: npt.NDArray[np.float64], quantized: npt.NDArray[np.floa
     if floats.size < MIN_VECTOR or not 0.0 < lengths < math.inf:
         return ""
     return f"cosine of both {float(floats.reshape(-1) @ quantized.reshape(-1)) / lengths:.4f}"
-
-
-def class_word(names: Mapping[int, str], number: int) -> str:
-    """Return the name of a class, or its number where it has none."""
-    return names.get(number) or f"class {number}"
 
 
 def _input_excerpt(sample: Sample, row: int, rows: int | None, reading: Reading) -> dict[str, Any]:
