@@ -306,8 +306,8 @@ def _check_judging(
     for limit in (1,) if truth is None else (CHECKED_TRUTHS, None):
         how = replace(options, latency=None, limit=limit)
         found = evaluate(model, model, samples.held_out, labels=truth, measuring=how)
-        scores = found.score or found.accuracy
-        doubts = truth_doubts(found.accuracy, found.score, counts_rows=False)
+        scores = found.scores
+        doubts = truth_doubts(found.scores)
         if scores is None or not doubts:
             return
     if truth is None or scores is None or scores.rows < MIN_REFUSED_ROWS:
@@ -690,7 +690,7 @@ def _cause_in_input(verdict: Verdict, profile: KeptProfile | None) -> tuple[Find
     """Return the finding that a model that is not good may have received unscaled pixels, by its profile; ()
     if the float model does well on labels: some networks take unscaled pixels."""
     labelled = verdict.score is not None or verdict.accuracy is not None
-    fits = labelled and not truth_doubts(verdict.accuracy, verdict.score, counts_rows=False)
+    fits = labelled and not truth_doubts(verdict.scores)
     if profile is None or verdict.grade == "good" or fits:
         return ()
     pixels = [one for one in profile.findings if one.code is Code.PIXELS][:1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -42,6 +43,24 @@ class Accuracy:
     drop_high: float
     p_value: float
     chance: float = 0.0
+    unit: ClassVar[str] = "%"
+    drop_unit: ClassVar[str] = "percentage points"
+    higher_is_better: ClassVar[bool] = True
+
+    @property
+    def float_score(self) -> float:
+        """The accuracy of the float model, as `Score` calls it."""
+        return self.float_percent
+
+    @property
+    def quantized_score(self) -> float:
+        """The accuracy of the quantized model, as `Score` calls it."""
+        return self.quantized_percent
+
+    @property
+    def has_something_right(self) -> bool:
+        """Whether the float model has any row right."""
+        return self.float_right > 0
 
     @property
     def is_at_chance(self) -> bool:
@@ -57,11 +76,8 @@ class Accuracy:
 
 
 def chance_of(true: npt.NDArray[np.int64], said: npt.NDArray[np.int64], by_classes: float) -> float:
-    """Return the share of rows that guessing has right, at least `by_classes`: 1 / classes, 0 if unknown.
-
-    Labels that look shuffled are right as often as chance pairs their classes with the float model's answers,
-    and surely less often than their best order. Then the result is that chance.
-    """
+    """Return the share of rows that guessing has right, of labels that look shuffled what chance pairs; else
+    `by_classes`."""
     if true.shape != said.shape or not true.size:
         return by_classes
     classes = np.unique(np.concatenate([true, said]))
@@ -78,10 +94,7 @@ def accuracy_of(
     quantized_right: npt.NDArray[np.bool_],
     chance: float = 0.0,
 ) -> Accuracy:
-    """Return the accuracy of both models on the same labelled rows, at least one, by bool arrays [rows].
-
-    `chance` is the percentage of rows that guessing has right, 0 if unknown.
-    """
+    """Return the accuracy of both models by bool arrays [rows]; `chance` in percent, 0 if unknown."""
     return accuracy_of_counts(
         output,
         float_right.size,
@@ -95,11 +108,7 @@ def accuracy_of(
 
 
 def accuracy_of_counts(output: str, rows: int, counts: tuple[int, int, int], chance: float = 0.0) -> Accuracy:
-    """Return the accuracy of both models from counts of rows; at least one row.
-
-    Counts are rows that the float model has right, that only it has, and that only the quantized model has.
-    `chance` is as in `Accuracy`.
-    """
+    """Return the accuracy of both models by rows that float, only float and only quantized have right."""
     float_right, only_float, only_quantized = counts
     low, high = paired_interval(only_float, only_quantized, rows)
     if is_near_chance(float_right, rows, chance / 100.0):  # nothing to lose

@@ -1,7 +1,4 @@
-"""SQNR and other differences of quantized outputs from float ones, from streaming sums.
-
-Only a few float64 sums for each channel are kept of a sample, so that any amount of data can be compared.
-"""
+"""SQNR and other differences of quantized outputs from float ones, from streaming sums for each channel."""
 
 from __future__ import annotations
 
@@ -54,21 +51,12 @@ class Difference:
 
 @dataclass(frozen=True, eq=False)
 class Sums:
-    """The sums of `Difference`, for each channel; float64 and int64 arrays of shape [channels].
+    """The sums of `Difference` for each channel; float64 and int64 arrays [channels]."""
 
-    Attributes:
-        signal, energy: sums of f**2 and of q**2.
-        dot: sum of f * q.
-        noise: sum of (f - q)**2.
-        max_abs_value: largest |f|.
-        max_abs_error: largest |f - q|.
-        non_finite, elements: counts, as in `Difference`.
-    """
-
-    signal: Array
-    energy: Array
-    dot: Array
-    noise: Array
+    signal: Array  # f**2
+    energy: Array  # q**2
+    dot: Array  # f * q
+    noise: Array  # (f - q)**2
     max_abs_value: Array
     max_abs_error: Array
     non_finite: npt.NDArray[np.int64]
@@ -111,10 +99,8 @@ class Sums:
 def sums_along(
     floats: npt.NDArray[np.generic], quantized: npt.NDArray[np.generic], axes: tuple[int | None, ...]
 ) -> tuple[Sums, ...]:
-    """Return the sums for each of `axes`: for every index along it, or in one channel for None.
-
-    Both arrays have the same shape, and any numeric dtype.
-    """
+    """Return the sums of two arrays of one shape for every index along each of `axes`, or in one channel for
+    None."""
     f, q = np.asarray(floats, np.float64), np.asarray(quantized, np.float64)
     finite = np.isfinite(f) & np.isfinite(q)
     non_finite = np.zeros(f.shape, np.bool_)
@@ -195,10 +181,7 @@ def channels_of(sums: Sums, axis: int) -> Channels:
 
 
 def range_groups(maxima: Array) -> list[npt.NDArray[np.intp]]:
-    """Return the indices of channels in groups of similar largest values, widest first.
-
-    A group starts at its widest channel and takes every one that is at most GROUP_FACTOR times smaller.
-    """
+    """Return the indices of channels in groups within GROUP_FACTOR of the widest of each, widest first."""
     floored = np.maximum(maxima, maxima.max() * GROUP_FLOOR)
     groups: list[list[int]] = []
     for index in np.argsort(-floored, kind="stable").tolist():
@@ -209,10 +192,7 @@ def range_groups(maxima: Array) -> list[npt.NDArray[np.intp]]:
 
 
 def range_ratio(maxima: Array) -> float:
-    """Return the largest over the smallest of the channels' largest values, at most 1 / GROUP_FLOOR.
-
-    1.0 without any signal.
-    """
+    """Return the largest over the smallest largest value, at most 1 / GROUP_FLOOR; 1.0 without any signal."""
     top = float(maxima.max(initial=0.0))
     return 1.0 if top == 0.0 else top / max(float(maxima.min()), top * GROUP_FLOOR)
 
@@ -269,25 +249,17 @@ class OutputResult:
 
 @dataclass(frozen=True, eq=False)
 class OutputSums:
-    """The sums of one output; `OutputSums(classes)` before the first sample.
+    """The sums of one output; `OutputSums(classes)` before the first sample."""
 
-    Attributes:
-        classes: where the output has its classes.
-        dtype: of the float model's values.
-        total: sums over all elements.
-        by_axis: sums for each channel, by axis; an axis whose size changed between samples is dropped.
-        kind, same, answers: of the agreement.
-        mismatches: samples whose shapes differed.
-    """
-
-    classes: ClassAxis = NO_CLASSES
-    dtype: str = ""
-    total: Sums | None = None
+    classes: ClassAxis = NO_CLASSES  # where it has its classes
+    dtype: str = ""  # of the float model's values
+    total: Sums | None = None  # over all elements
+    # axis -> sums for each channel; an axis whose size changed between samples is dropped
     by_axis: Mapping[int, Sums] = field(default_factory=dict)
-    kind: str = ""
+    kind: str = ""  # of the agreement
     same: int = 0
     answers: int = 0
-    mismatches: int = 0
+    mismatches: int = 0  # samples whose shapes differed
 
     def added(self, floats: AnyArray, quantized: AnyArray) -> OutputSums:
         """Return the sums with one sample more."""
@@ -338,11 +310,7 @@ class OutputSums:
 
 
 def common_part(floats: AnyArray, quantized: AnyArray) -> tuple[AnyArray, AnyArray] | None:
-    """Return the values of two outputs of one sample at the same places; None without a common place.
-
-    An output may be as long as its values say, as that of a decoder that stops at a token: each axis is cut
-    to the shorter of both.
-    """
+    """Return the values of two outputs at the same places, each axis cut to the shorter of both, or None."""
     if floats.shape == quantized.shape:
         return floats, quantized
     common = tuple(slice(min(sizes)) for sizes in zip(floats.shape, quantized.shape, strict=False))
@@ -359,10 +327,7 @@ def is_float(values: AnyArray) -> bool:
 
 
 def answers(values: AnyArray, classes: ClassAxis) -> tuple[str, AnyArray | None]:
-    """Return the kind of answer (as in `Agreement`) and the answers, flat in C order; ("", None) for none.
-
-    There is one for every position outside the class axis, or one for each element of a non-float output.
-    """
+    """Return the kind of answer (as in `Agreement`), and the answers flat in C order; ("", None) for none."""
     if not is_float(values):
         return "equal", values.reshape(-1)
     axis = classes.axis_in(values.shape) if classes.is_answer else None
@@ -370,11 +335,7 @@ def answers(values: AnyArray, classes: ClassAxis) -> tuple[str, AnyArray | None]
 
 
 def classes_of(values: AnyArray, classes: ClassAxis, where: str) -> npt.NDArray[np.int64]:
-    """Return the class of every row of an output that labels belong to, flat in C order.
-
-    Values are float with classes along an axis, or the integer classes themselves. `where` is the output in
-    messages. Raises ModelError if the output has no classes, or no axis is known.
-    """
+    """Return the class of every row of an output with labels, flat in C order, or raise ModelError."""
     _, of_rows = answers(values, replace(classes, is_answer=True))
     if of_rows is None or of_rows.dtype.kind not in "iub":
         raise ModelError(
@@ -391,11 +352,8 @@ def class_count(values: AnyArray, classes: ClassAxis) -> int | None:
 
 
 def declared_class_count(model: ir.Model, output: str | None, axis: int | None) -> int | None:
-    """Return the class count of an output by the model's own shapes, or None if they leave it open.
-
-    An output of None is the first; an axis of None is that of its operator. Raises ConfigError if the output
-    lacks the axis.
-    """
+    """Return the class count of an output (None: the first) by the model's own shapes, or None if they leave
+    it open."""
     value = next((v for v in model.graph.outputs if output in (None, v.name)), None)
     if value is None or value.shape is None or value.dtype is None or not value.dtype.is_floating_point():
         return None
@@ -405,10 +363,7 @@ def declared_class_count(model: ir.Model, output: str | None, axis: int | None) 
 
 
 def channel_axes(shape: tuple[int, ...], classes: ClassAxis) -> tuple[int, ...]:
-    """Return the axes whose indices may be channels of their own: that of the classes, if known.
-
-    Else axis 1 and the last: a detector may have boxes and scores next to each other along either.
-    """
+    """Return the axis of the classes, or if it is unknown, axis 1 and the last: each may have channels."""
     axis = classes.axis_in(shape)
     if axis is not None:
         return (axis,)

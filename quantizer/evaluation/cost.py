@@ -15,20 +15,13 @@ FLOATS_SPEED = "that of float"
 
 @dataclass(frozen=True)
 class Cost:
-    """The size and time of a quantized model beside the float one.
-
-    Attributes:
-        float_bytes, quantized_bytes: sizes, external data included.
-        latency: None if it was not measured.
-        predicted: times as fast as float, by the times that the plan was made with; None without.
-        printed: the same on this processor, which decides nothing; None if it is not known.
-    """
+    """The size and time of a quantized model beside the float one; sizes include external data."""
 
     float_bytes: int
     quantized_bytes: int
     latency: Latency | None = None
-    predicted: float | None = None
-    printed: float | None = None
+    predicted: float | None = None  # times as fast as float, by the times that the plan was made with
+    printed: float | None = None  # the same on this processor, which decides nothing
 
     @property
     def is_slower(self) -> bool:

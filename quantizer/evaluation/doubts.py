@@ -1,8 +1,5 @@
-"""Doubts about a pair of models: signs that they are not a float model and its quantized form, in this order.
-
-A model that qprof wrote says where it comes from (`Provenance`), and that is asked first; models of other
-tools are judged by their operators and sizes.
-"""
+"""Doubts about a pair of models: signs that they are not a float model and its quantized form, by a model's
+own provenance first."""
 
 from __future__ import annotations
 
@@ -45,11 +42,7 @@ def is_quantized(file: ModelFile) -> bool:
 
 
 def has_quantized_nodes(model: ir.Model) -> bool:
-    """Return whether an operator of the model, its subgraphs and functions has quantized values.
-
-    Those are QuantizeLinear, DequantizeLinear, the operators named after integers (MatMulInteger), bits
-    (MatMulNBits) and dynamic quantization, and the quantized ones of onnxruntime (QLinearAdd, QGemm).
-    """
+    """Return whether an operator of the model, its subgraphs and functions has quantized values."""
     nodes = chain(model.graph.all_nodes(), *(f.all_nodes() for f in model.functions.values()))
     names = {node.op_type.lower() for node in nodes}
     return any(
@@ -105,11 +98,8 @@ def doubts(floats: ModelFile, quantized: ModelFile) -> tuple[Finding, ...]:
 
 
 def other_graph(floats: ModelFile, quantized: ModelFile) -> tuple[Finding, ...]:
-    """Return a finding if the quantized model was made from another graph, by its own metadata.
-
-    That is no doubt: nodes may have been renamed, or the model exported anew, and the outputs of both files
-    are compared in any case.
-    """
+    """Return a finding if the quantized model was made from another graph, by its own metadata; that is no
+    doubt."""
     provenance = read_provenance(quantized.model)
     if provenance is None or read_provenance(floats.model) is not None:
         return ()
@@ -158,11 +148,8 @@ EXACT_PRODUCTS = "session.x64quantprecision"
 
 
 def session_doubts(quantized: ModelFile) -> tuple[Finding, ...]:
-    """Return a finding for each session option of a quantized model's file, or of the file of
-    onnxruntime-genai beside it, with which its integers are slow.
-
-    What is measured here has all optimisations, whatever these files say.
-    """
+    """Return a finding for each session option in the metadata, or beside the model, with which its integers
+    are slow."""
     sources = {f"metadata '{ORT_CONFIG}'": quantized.model.metadata_props.get(ORT_CONFIG, "")}
     with suppress(OSError, UnicodeDecodeError):
         sources[GENAI_CONFIG] = (quantized.destination.parent / GENAI_CONFIG).read_text(encoding="utf-8")
@@ -182,8 +169,7 @@ def session_doubts(quantized: ModelFile) -> tuple[Finding, ...]:
 
 
 def clip_doubts(quantized: ir.Model) -> tuple[Finding, ...]:
-    """Return a finding if onnxruntime's default level leaves out a Relu or Clip of a written model. That is
-    before QuantizeLinear of floats of few bits, which have values of both signs."""
+    """Return a finding if onnxruntime's default level leaves out a Relu or Clip before floats of few bits."""
     makers = [
         (node.inputs[0].producer(), node.inputs[2].dtype)
         for node in quantized.graph.all_nodes()
@@ -285,11 +271,7 @@ def _session_options(text: str) -> Iterator[tuple[str, str]]:
 def speed_doubts(
     quantized: ModelFile, runtime: str = "onnxruntime", *, gated: bool = False
 ) -> tuple[Finding, ...]:
-    """Return a finding if latency is measured on another runtime than the model was quantized for.
-
-    A target of the user gives none. With a requested speedup (`gated`), the finding is that nothing proves
-    it.
-    """
+    """Return a finding if latency is measured on another runtime than the packaged target of the model."""
     provenance = read_provenance(quantized.model)
     target = "" if provenance is None else provenance.target
     if target not in target_names():

@@ -192,9 +192,14 @@ class Evaluation(Presented):
         return of_severity(self.findings, Severity.DOUBT)
 
     @property
+    def scores(self) -> Accuracy | Score | None:
+        """The score of both models by the metric, else their accuracy by labels; None without a truth."""
+        return self.score or self.accuracy
+
+    @property
     def decision(self) -> Decision:
         """The grade of the quantized model, by its score and its outputs."""
-        return decision_of(self.grades, self.score or self.accuracy, self.scored)
+        return decision_of(self.grades, self.scores, self.scored)
 
     @property
     def gated(self) -> bool:
@@ -203,9 +208,9 @@ class Evaluation(Presented):
 
     @property
     def void(self) -> tuple[Finding, ...]:
-        """The findings that leave nothing to judge: data that do not vary, models that look swapped, and a
-        truth that the float model knows no better than by chance."""
-        scored = self.score or self.accuracy
+        """The findings that leave nothing to judge: constant data, swapped models, a truth known by chance
+        alone."""
+        scored = self.scores
         unfit = scored is not None and scored.is_at_chance and scored.rows >= MIN_REFUSED_ROWS
         if self.score is not None and self.score.unit == "%":  # rows of one class fit the truth of each other
             unfit = unfit and self.score.float_score < MIN_RIGHT_PERCENT
@@ -214,8 +219,7 @@ class Evaluation(Presented):
 
     @property
     def passed(self) -> bool:
-        """Whether every limit of the gate was met, nothing is doubtful where there is one, and there was
-        something to judge."""
+        """Whether every limit of the gate was met, nothing doubts one, and there was something to judge."""
         return not self.failures and not self.void and not (self.doubts and self.gated)
 
     @property
@@ -273,39 +277,29 @@ class Evaluation(Presented):
 
 @dataclass(frozen=True)
 class Pair:
-    """A float and a quantized model, ready to run on the same samples.
+    """A float and a quantized model, ready to run on the same samples."""
 
-    Attributes:
-        float_name, quantized_name: what errors call them.
-        float_session, quantized_session: their sessions.
-        outputs: names, in the order of the float model; of tensors.
-        float_outputs: those of them that are floating-point.
-        uncompared: types of the others, by name.
-    """
-
-    float_name: str
+    float_name: str  # what errors call it
     quantized_name: str
     float_session: Session
     quantized_session: Session
-    outputs: tuple[str, ...]
-    float_outputs: tuple[str, ...]
-    uncompared: Mapping[str, str] = field(default_factory=dict)
+    outputs: tuple[str, ...]  # tensors, in the order of the float model
+    float_outputs: tuple[str, ...]  # those that are floating-point
+    uncompared: Mapping[str, str] = field(default_factory=dict)  # types of the others, by name
 
     def run_float(self, inputs: Inputs, sample: str) -> dict[str, Any]:
-        """Return the float model's outputs by name; raises as `run` does."""
+        """Return the float model's outputs by name."""
         values = run(self.float_session, self.outputs, inputs, f"{self.float_name}, sample {sample}")
         return dict(zip(self.outputs, values, strict=True))
 
     def run_quantized(self, inputs: Inputs, sample: str) -> dict[str, Any]:
-        """Return the quantized model's outputs by name; raises as `run` does."""
+        """Return the quantized model's outputs by name."""
         values = run(self.quantized_session, self.outputs, inputs, f"{self.quantized_name}, sample {sample}")
         return dict(zip(self.outputs, values, strict=True))
 
     def programs(self, samples: Sequence[Sample]) -> tuple[Run, Run]:
-        """Return functions that run the float and the quantized model on a sample by number, to be timed.
-
-        A quantized model that takes integers gets them as a program has them, without a conversion.
-        """
+        """Return functions that run both models on a sample by number, to be timed, with integers as a
+        program has them."""
         arrays = [sample.arrays for sample in samples]
         session, quantized_inputs = as_programs_run(self.quantized_session, arrays)
 
@@ -342,12 +336,8 @@ def open_pair(
     *,
     timed: bool = False,
 ) -> Pair:
-    """Return both models, ready to run: one `made_for` another runtime in float arithmetic on its rounded
-    values.
-
-    Raises ModelError if one cannot be loaded, an input is not a tensor or no output is, or inputs or outputs
-    of the two differ in name or in the kind of their elements.
-    """
+    """Return both models, ready to run; one `made_for` another runtime in float arithmetic on its rounded
+    values."""
     a, b = str(float_path), str(quantized_path)
     floats = place.open(os.fspath(float_path), a, threads, timed=timed)
     quantized: Session
@@ -422,22 +412,8 @@ def evaluate(
     limits: NoiseLimits | LimitsOnSamples | None = None,
     progress: Shown = None,
 ) -> Evaluation:
-    """Run both models on the same samples and return how they compare.
-
-    Args:
-        labels: file or folder with the truth that the metric reads, in the order of the samples and, inside
-            a sample, of its rows; without a metric the true class of every row (`load_labels`). It may have
-            more rows than the samples that `measuring.limit` leaves.
-        limits: of the outputs' noise, or a function that makes them of all samples; with them outputs are
-            judged by their meaning (`Evaluation.grades`).
-        progress: called after each sample with the number done and, if known, the total; True for a bar.
-
-    Raises:
-        ConfigError: the gate has a limit on something that is not measured, a number makes no sense, or there
-            is no such metric, runtime or provider.
-        ModelError: a model cannot be loaded or run, or their inputs or outputs differ in name or type.
-        DataError: a sample does not fit, there is none, or the labels do not match the rows.
-    """
+    """Run both models on the same samples and return how they compare: `api.evaluate.evaluate` has the
+    arguments."""
     gate, measuring, data = gate or Gate(), measuring or EvaluationOptions(), for_evaluation(data)
     by_metric = measuring.metric is not None
     of_classes = labels is not None and not reads_truth(measuring.metric)  # no file that a metric reads
@@ -607,9 +583,7 @@ def evaluate(
     size = quantized.bytes
     scored = metric.reads if metric is not None else "" if accuracy is None else output
     decision = decision_of(grades, score or accuracy, scored)
-    failures = failures_of(
-        gate, outputs, accuracy, latency, samples, score=score, size=size, decision=decision
-    )
+    failures = failures_of(gate, outputs, score or accuracy, latency, samples, size=size, decision=decision)
     saturates = place == HERE and not is_as_written(made_for, place) and int8_kernels_saturate()
     saturated = saturation_doubts(quantized.model) if saturates else ()
     findings = [
@@ -622,7 +596,7 @@ def evaluate(
             else _data_that_do_not_vary(digests, {} if has_other_inputs else input_ranges)
         ),
         *doubts(floats, quantized),
-        *truth_doubts(accuracy, score, counts_rows=counts_rows),
+        *truth_doubts(score or accuracy, counts_rows=counts_rows),
         *other_graph(floats, quantized),
         *elsewhere,
         *session_doubts(quantized),
@@ -674,10 +648,8 @@ def evaluate(
 def _data_that_do_not_vary(
     digests: Sequence[tuple[int, ...]], ranges: Mapping[str, tuple[float, float]]
 ) -> tuple[Finding, ...]:
-    """Return a finding if all rows of the samples are equal, or each input is one value everywhere.
-
-    Ranges are the least and greatest value of each input, empty if they do not cover all of it.
-    """
+    """Return a finding if all rows are equal, or each input (name -> least, greatest value) is one value
+    everywhere."""
     if ranges and all(low == high for low, high in ranges.values()):
         name, (value, _) = next(iter(ranges.items()))
         sentence, remedy = f"input '{name}' is {value:.6g} everywhere, in every sample", "give real samples"
@@ -703,10 +675,7 @@ def _note_too_few(rows: int, limit: float) -> None:
 def measured_sqnr(
     float_path: str | os.PathLike[str], quantized_path: str | os.PathLike[str], samples: Iterable[Sample]
 ) -> dict[str, float]:
-    """Return the SQNR in dB of each float output on samples; for other lengths, of their common part.
-
-    Raises ModelError if a model cannot be loaded or run, and DataError if a sample does not fit.
-    """
+    """Return the SQNR in dB of each float output on samples; for other lengths, of their common part."""
     pair = open_pair(float_path, quantized_path, read_provenance(file_of(quantized_path).model))
     sums = {name: OutputSums() for name in pair.float_outputs}
     for sample in samples:

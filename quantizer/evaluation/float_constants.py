@@ -1,8 +1,5 @@
-"""Models with constants that onnxruntime has no kernel for, with the float values of these instead.
-
-What they are dequantized to is known: a constant times its scale. So such a model is run with that constant,
-and gives what a runtime with the kernel does.
-"""
+"""Models with constants that onnxruntime has no kernel for, with the float values that they are dequantized
+to instead."""
 
 from __future__ import annotations
 
@@ -17,10 +14,8 @@ from ..numerics.affine import FLOAT4E2M1, QuantParams, dequantize
 
 
 def with_floats(model: ir.Model) -> ir.Model:
-    """Return a model in which floats stand for such constants and the DequantizeLinear after them.
-
-    They are computed when they are read: no more than one is in memory.
-    """
+    """Return a model in which floats, computed when they are read, stand for such constants and their
+    DequantizeLinear."""
     copy = model.clone()
     for node, quantized in unread_constants(copy):
         stored, params, dtype = quantized.const_value, _params_of(node), result_type(node)

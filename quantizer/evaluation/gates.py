@@ -43,21 +43,13 @@ Result = Literal["failed", "not proven"]
 
 @dataclass(frozen=True)
 class GateKind:
-    """One gate.
+    """One gate."""
 
-    Attributes:
-        of: commands that have it.
-        holds: the figure that is held against the limit.
-        unit: of both; "" where the metric, or the measure, says it.
-        is_least: whether the figure has to be at least the limit, and not at most.
-        told_unit: which units the metric may say, for people.
-    """
-
-    of: str
-    holds: str
-    unit: str = ""
-    is_least: bool = False
-    told_unit: str = ""
+    of: str  # commands that have it
+    holds: str  # the figure that is held against the limit
+    unit: str = ""  # of both; "" if the metric or the measure says it
+    is_least: bool = False  # whether the figure has to be at least the limit
+    told_unit: str = ""  # which units the metric may say
 
 
 _EVALUATE = "evaluate, card, quantize --data, report"
@@ -149,17 +141,7 @@ def limit_failures(
     unit: str = "",
     is_least: bool | None = None,
 ) -> Iterator[GateFailure]:
-    """Yield a failure if a limit is not shown to be met: the rule of this module.
-
-    Args:
-        demand: key of `GATES`.
-        measured: the figure; None if there is none.
-        worst: the worse end of its interval; None if it has none.
-        doubt: why no value of the figure proves anything; "" if it does.
-        overruled: why a figure that keeps the limit does not prove anything; "" if it does.
-        where, reason, unit: as in `GateFailure`; "" for the unit of the table.
-        is_least: None for that of the table.
-    """
+    """Yield a failure if a limit is not shown to be met: the rule of this module."""
     least = GATES[demand].is_least if is_least is None else is_least
 
     def is_kept(figure: float | None) -> bool:  # NaN keeps no limit
@@ -187,11 +169,7 @@ def limit_failures(
 def check_gate(
     gate: Gate, *, labels: bool, latency: bool, metric: str | MetricFunction | None = None
 ) -> None:
-    """Raise ConfigError for a limit on something that is not measured, or that is not finite.
-
-    A least score in percent that was given as a part of 1 raises it, too. `labels` and `latency` are True if
-    accuracy and latency are measured.
-    """
+    """Raise ConfigError for a limit on what is not measured, that is not finite, or seems a part of 1."""
     check_finite(gate)
     least = gate.min_score
     if least is not None and 0.0 < least <= 1.0 and _is_share_right(labels, metric):
@@ -214,10 +192,8 @@ def _is_share_right(labels: bool, metric: str | MetricFunction | None) -> bool:
 
 
 def timed_where_it_runs(measuring: Options, gate: Gate, target: str) -> Options:
-    """Return the options, without latency if the models are not run by the runtime of their target.
-
-    `target` is the quantized model's, "" if unknown. Raises ConfigError if the gate limits the latency.
-    """
+    """Return the options, without latency where the models do not run as in their target; ConfigError if it
+    is gated."""
     runtime = measuring.runtime
     provider = check_provider(measuring.provider) if runtime == "onnxruntime" else ""
     if measuring.latency is None or runs_here(target, runtime, provider):
@@ -233,27 +209,22 @@ def timed_where_it_runs(measuring: Options, gate: Gate, target: str) -> Options:
 def failures_of(
     gate: Gate,
     outputs: Sequence[OutputResult],
-    accuracy: Accuracy | None,
+    scores: Accuracy | Score | None,
     latency: Latency | None,
     samples: int,
     *,
-    score: Score | None = None,
     size: int = 0,
     decision: Decision | None = None,
 ) -> tuple[GateFailure, ...]:
-    """Return the limits of `gate` that are not shown to be kept, of models compared on `samples` samples.
-
-    `score` is that of the metric and `size` the bytes of the quantized model. A `decision` that a poor output
-    makes overrules the score.
-    """
+    """Return the limits of `gate` that are not shown to be kept; a poor output overrules the score."""
     overruled = decision.overruled if decision is not None and decision.grade == "poor" else ""
     failures: list[GateFailure] = []
     if gate.min_sqnr is not None:
         failures += _sqnr(gate.min_sqnr, outputs, samples)
     if gate.max_drop is not None:
-        failures += _drop(gate.max_drop, score or accuracy, overruled)
+        failures += _drop(gate.max_drop, scores, overruled)
     if gate.min_score is not None:
-        failures += _score(gate.min_score, score or accuracy, overruled)
+        failures += _score(gate.min_score, scores, overruled)
     if gate.min_speedup is not None:
         failures += speed_failures(gate.min_speedup, latency)
     if gate.max_size is not None:
@@ -262,10 +233,7 @@ def failures_of(
 
 
 def _sqnr(limit: float, outputs: Sequence[OutputResult], samples: int) -> Iterator[GateFailure]:
-    """Check the SQNR of each float output.
-
-    An output that is 0 in both models on all samples proves nothing, but another output may.
-    """
+    """Check the SQNR of each float output; one that is 0 in both models proves nothing, but another may."""
     has_proof = False
     for output in (output for output in outputs if output.is_float):
         where = f"output '{output.name}'"
@@ -293,15 +261,14 @@ def _drop(limit: float, scores: Accuracy | Score | None, overruled: str) -> Iter
     if scores is None:
         yield from limit_failures("max_drop", limit, None, doubt="nothing was scored")
         return
-    counted = "rows" if isinstance(scores, Accuracy) else "scored"
-    unit = scores.drop_unit if isinstance(scores, Score) else "percentage points"
+    counted, unit = "rows" if isinstance(scores, Accuracy) else "scored", scores.drop_unit
     lost = f"{abs(scores.drop):.2f} {unit} {'gained' if scores.drop < -0.005 else 'lost'}"
     doubt, reason = "", ""
     if scores.is_at_chance:
         doubt = _unfit_truth(scores)
     elif not math.isfinite(scores.drop):
         doubt = "one of the scores is no number"
-    elif isinstance(scores, Score) and not scores.unit and _is_all(limit, scores):
+    elif not scores.unit and unit == "points" and limit >= scores.float_score:
         doubt = (
             f"the float model has {scores.float_score:.6g} in the unit of the function, and no model can "
             "lose more; return 0 to 100, or give a lower limit"
@@ -330,39 +297,21 @@ def _drop(limit: float, scores: Accuracy | Score | None, overruled: str) -> Iter
     )
 
 
-def _is_all(limit: float, score: Score) -> bool:
-    """Whether no model can lose more than a limit: all that the float model has is below it."""
-    return score.drop_unit == "points" and limit >= score.float_score
-
-
 def _score(limit: float, score: Score | Accuracy | None, overruled: str) -> Iterator[GateFailure]:
     """Check the quantized model's score, which has to be at most the limit where a lower one is better."""
     if score is None:
         yield from limit_failures("min_score", limit, None, doubt="nothing was scored")
         return
-    if isinstance(score, Accuracy):
-        yield from limit_failures(
-            "min_score",
-            limit,
-            score.quantized_percent,
-            doubt=_unfit_truth(score) if score.is_at_chance else "",
-            overruled=overruled,
-            reason=f"the float model has {score.float_percent:.6g}",
-            unit="%",
-            is_least=True,
-        )
-        return
-    least = score.higher_is_better
+    better = "" if score.higher_is_better else "; a lower score is better"
     yield from limit_failures(
         "min_score",
         limit,
         score.quantized_score,
         doubt=_unfit_truth(score) if score.is_at_chance else "",
         overruled=overruled,
-        reason=f"the float model has {score.float_score:.6g}"
-        + ("" if least else "; a lower score is better"),
+        reason=f"the float model has {score.float_score:.6g}{better}",
         unit=score.unit,
-        is_least=least,
+        is_least=score.higher_is_better,
     )
 
 
@@ -395,25 +344,18 @@ MIN_RIGHT_PERCENT, MIN_SCORE_PERCENT = 50.0, 10.0
 mistake in labels or preprocessing."""
 
 
-def truth_doubts(accuracy: Accuracy | None, score: Score | None, *, counts_rows: bool) -> tuple[Finding, ...]:
-    """Return a finding if the float model does so badly that labels or preprocessing may be at fault.
-
-    The score decides if there is one. `counts_rows`: it is a share of right rows, like top-1 accuracy.
-    """
-    scores = score or accuracy
+def truth_doubts(scores: Accuracy | Score | None, *, counts_rows: bool = False) -> tuple[Finding, ...]:
+    """Return a finding if the float model does so badly that labels or preprocessing may be at fault."""
     if scores is None:
         return ()
     if scores.is_at_chance:
         return (Finding(Code.DOUBTFUL_TRUTH, _unfit_truth(scores)),)
-    if isinstance(scores, Accuracy):
-        right = scores.float_percent
-        few = Finding(Code.DOUBTFUL_TRUTH, _few_right(scores, right), figures={"right": right})
-        return (few,) if right < MIN_RIGHT_PERCENT else ()
+    counts_rows = counts_rows or isinstance(scores, Accuracy)
     right = scores.float_score if scores.higher_is_better else 100.0 - scores.float_score
     if scores.unit != "%" or right >= (MIN_RIGHT_PERCENT if counts_rows else MIN_SCORE_PERCENT):
         return ()
     if counts_rows:
-        return (Finding(Code.DOUBTFUL_TRUTH, _few_right(scores, right), figures={"right": right}),)
+        return (Finding(Code.DOUBTFUL_TRUTH, _few_right(scores), figures={"right": right}),)
     sentence = (
         f"the float model itself scores {right:.2f} %: labels, preprocessing or metric may not be those "
         "that it was trained for"
@@ -423,10 +365,10 @@ def truth_doubts(accuracy: Accuracy | None, score: Score | None, *, counts_rows:
 
 def _unfit_truth(scores: Accuracy | Score) -> str:
     """Return the sign that the truth is wrong where the float model is at chance."""
-    if isinstance(scores, Accuracy):
-        return _few_right(scores, scores.float_percent) if scores.float_right else WORTHLESS
-    if not has_something_right(scores):
+    if not scores.has_something_right:
         return WORTHLESS
+    if isinstance(scores, Accuracy):
+        return _few_right(scores)
     return (
         f"the float model scores {scores.float_score:.6g} with the truth of its rows, and "
         f"{scores.chance:.6g} with that of other rows: do labels, their order and numbers, and --preprocess "
@@ -434,38 +376,22 @@ def _unfit_truth(scores: Accuracy | Score) -> str:
     )
 
 
-MAX_ACCIDENTAL_PERCENT = 2.0
-"""A score in percent that the truth of something else may give: boxes of another class, as mAP counts the
-least likely."""
-
-
-def has_something_right(scores: Accuracy | Score) -> bool:
-    """Return whether the float model has any row right, or of other scores more than is had by accident."""
-    if isinstance(scores, Accuracy):
-        return scores.float_right > 0
-    right = scores.float_score if scores.higher_is_better else 100.0 - scores.float_score
-    return scores.unit != "%" or right > (MAX_ACCIDENTAL_PERCENT if scores.is_at_chance else 0.0)
-
-
 MIN_REFUSED_ROWS = 10
 """Rows of which the float model has none right where truth is refused: fewer may be an accident."""
 
 
 def check_truth(truth: str | Path, scores: Accuracy | Score | None, assumed: Iterable[Finding]) -> None:
-    """Raise DataError for truth of `MIN_REFUSED_ROWS` or more rows if the float model has nothing right.
-
-    The message has those of the findings `assumed` that describe how the truth was read.
-    """
+    """Raise DataError for truth of `MIN_REFUSED_ROWS` or more rows if the float model has nothing right."""
     if scores is None or scores.rows < MIN_REFUSED_ROWS:
         return
-    if not has_something_right(scores):
+    if not scores.has_something_right:
         read = [one.text for one in assumed if one.code is Code.METRIC_ASSUMED]
         raise DataError(f"{truth}: {WORTHLESS}{''.join(f' ({text})' for text in read)}")
 
 
-def _few_right(scores: Accuracy | Score, right: float) -> str:
+def _few_right(scores: Accuracy | Score) -> str:
     chance = f" (chance {scores.chance:.3g} %)" if scores.chance else ""
     return (
-        f"the float model is right on only {right:.0f} % of {scores.rows} rows{chance}: are labels in the "
-        "model's order, and preprocessing as in training?"
+        f"the float model is right on only {scores.float_score:.0f} % of {scores.rows} rows{chance}: are "
+        "labels in the model's order, and preprocessing as in training?"
     )

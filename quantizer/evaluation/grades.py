@@ -83,8 +83,7 @@ DOUBTED = tuned(
 
 
 def needed_sqnr(limits: NoiseLimits) -> dict[str, float]:
-    """Return the SQNR in dB, over its power, that makes each output good as measured. Inputs of the next run
-    (states) are left out if there is another output."""
+    """Return the SQNR in dB that makes each output good as measured, without states beside other outputs."""
     every = {name: _needed(limits, name) for name in limits.kinds}
     return {name: db for name, db in every.items() if db > -inf} or every
 
@@ -102,10 +101,8 @@ def _needed(limits: NoiseLimits, name: str) -> float:
 def output_grades(
     results: Iterable[OutputResult], limits: NoiseLimits, shifts: Iterable[OutputShift]
 ) -> tuple[OutputShift, ...]:
-    """Return the graded outputs, the worst first: those with a kind, or a fault, and no states.
-
-    Integers that are nothing else count only if no output is float.
-    """
+    """Return the graded outputs, the worst first; integers that are nothing else count only without float
+    ones."""
     results, in_unit = list(results), {shift.output: shift for shift in shifts}
     only_integers = not any(result.is_float for result in results)
     graded = []
@@ -180,10 +177,7 @@ def drop_grade(drop: Accuracy | Score) -> Grade:
 
 
 def decision_of(outputs: Sequence[OutputShift], drop: Accuracy | Score | None, scored: str = "") -> Decision:
-    """Return the grade of a model, and its source: labels or a metric if known, else the worst output.
-
-    A destroyed output always decides. The score covers only the output `scored`, or all if that is "".
-    """
+    """Return the grade of a model, and its source; a score covers the output `scored`, or all."""
     worst: Grade = max((o.grade for o in outputs), key=lambda grade: ORDER[grade], default="none")
     if drop is None:
         return Decision(worst, "outputs" if outputs else "", worst)

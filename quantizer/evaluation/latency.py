@@ -105,13 +105,10 @@ def measure(
     *,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Latency:
-    """Return the latency of both models; each function runs the sample with an index below `samples`.
+    """Return the latency of both models, whose functions run the sample with an index below `samples`.
 
-    After two unmeasured passes over the samples, a round runs both models on each sample in order; fast ones
-    run several times in their turn (both equally often), so that it lasts MIN_TURN_SECONDS. A disturbance of
-    the machine that is longer than a turn thus slows both. The float model begins in the first round, the
-    quantized one in the second, and so on (ABBA), so that neither gains by its place. `clock` returns
-    monotonic seconds; the threads of the settings are only recorded.
+    After two unmeasured passes a round runs both on each sample, fast ones several times in a turn of at
+    least MIN_TURN_SECONDS; they begin in turns (ABBA), so that neither gains by its place.
     """
     models = (run_float, run_quantized)
     turns = tuple(enumerate(models))

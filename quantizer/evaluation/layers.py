@@ -160,24 +160,8 @@ def compare_layers(
 ) -> LayerReport:
     """Run both models with their activations as outputs and return how each tensor compares.
 
-    A tensor that only an activation function reads is also compared after that function, and that comparison
-    counts. Each pass of a body counts as much as any other. A quantized tensor is read as integers and
-    dequantized here, so the runtime's integer kernels stay fused as in use. A tensor that stayed float is
-    read unchanged, which may prevent the runtime from fusing it into its neighbours: its last bits can then
-    differ from those of a plain run. All activations of one sample are in memory at once, of both models;
-    nothing is kept between samples.
-
-    Args:
-        float_path: the float model; it is prepared first, as for quantizing.
-        plan: the saved plan: gives the kinds of nodes. It, or else the metadata of the quantized model,
-            equalizes channels of the float model; without these, equalized tensors are left out.
-        measuring: samples and threads; None for the defaults.
-        progress: called after each sample with the number done and, if known, the total.
-
-    Raises:
-        ModelError: a model cannot be read or run, or they have no tensor in common.
-        DataError: a sample does not fit, or there is none.
-        PlanError: the plan cannot be read.
+    A quantized tensor is read as integers and dequantized here, so that integer kernels stay fused; one that
+    stayed float is read unchanged, so that its last bits may differ from those of a plain run.
     """
     measuring = measuring or EvaluationOptions()
     threads, provider = measuring.threads, check_provider(measuring.provider)
@@ -339,11 +323,8 @@ def _hidden(model: ir.Model, inner: SubgraphTensor | None) -> str:
 
 
 def _with_types(quantized: ir.Model, graph: Graph, pairs: Sequence[Match]) -> ir.Model:
-    """Return the quantized model with types and shapes of the tensors inside its bodies.
-
-    If a file leaves them out, they are those of the float model, or the type of the zero point. The model
-    itself is not changed, and is returned if nothing is left out.
-    """
+    """Return the quantized model with types and shapes of the tensors inside its bodies, copied if any was
+    left out."""
     bodies = _in_bodies(quantized)
     incomplete = {n for n, inner in bodies.items() if inner.dtype is None or inner.value.shape is None}
     if not incomplete & {m.exposed for m in pairs}:
@@ -363,10 +344,8 @@ def _with_types(quantized: ir.Model, graph: Graph, pairs: Sequence[Match]) -> ir
 
 
 def _read_by(value: ir.Value) -> Iterator[ir.Value]:
-    """Yield the values that an output of a node is computed from, none for an input of a graph.
-
-    They are the results of the bodies of an If, Loop or Scan, and the inputs of any other node.
-    """
+    """Yield the values that an output of a node is computed from: inputs, or results of the bodies of If,
+    Loop or Scan."""
     node, place = value.producer(), value.index()
     if node is None or place is None:
         return
@@ -522,26 +501,15 @@ INTEGER_TYPES = (
 
 @dataclass(frozen=True, eq=False)
 class Match:
-    """The tensor of the quantized model that holds an activation of the float model.
+    """The tensor of the quantized model that holds an activation of the float model."""
 
-    Attributes:
-        tensor: name of the activation in the float model.
-        exposed: name of the tensor of the quantized model.
-        scale: float32, None when `exposed` is float.
-        zero_point: as many integers.
-        axis: of `scale`, when it has more than one element.
-        dtype: element type of the exposed tensor where the model says it; None for a float one.
-        channels: how many the activation has in the float model, where the exposed tensor has more: the first
-            ones along axis 1 are compared. None where both have as many.
-    """
-
-    tensor: str
-    exposed: str
-    scale: npt.NDArray[np.float32] | None = None
+    tensor: str  # in the float model
+    exposed: str  # in the quantized model
+    scale: npt.NDArray[np.float32] | None = None  # None if `exposed` is float
     zero_point: npt.NDArray[np.integer] | None = None
     axis: int = 1
-    dtype: ir.DataType | None = None
-    channels: int | None = None
+    dtype: ir.DataType | None = None  # of the exposed tensor, if the model says it
+    channels: int | None = None  # how many the activation has, if the exposed tensor has more along axis 1
 
     def dequantized(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Return the float values that those of the exposed tensor stand for (ONNX DequantizeLinear)."""
@@ -559,10 +527,9 @@ class Match:
 def matches(prepared: ir.Model, quantized: ir.Model) -> tuple[Match, ...]:
     """Return the tensor of a quantized model, of any tool, for each activation of the prepared float model.
 
-    It is the tensor of the same name, or else the one that QuantizeLinear makes of the result of the node of
-    the same name. Other tensors are in the record that `quantizer.lowering` leaves in its models. Activations
-    that the quantized model lacks are left out. A tensor that stayed float and is quantized for some of its
-    readers, such as a graph input, is compared in that quantized form.
+    It has the same name, or is in the record of `quantizer.lowering`, or is what QuantizeLinear makes of the
+    result of the node of the same name. A float tensor that is quantized for some readers is compared in that
+    form.
     """
     values = {value.name: value for value in _values_of(quantized.graph)}
     nodes = {node.name: node for node in quantized.graph.all_nodes() if node.name}
@@ -599,8 +566,8 @@ def _quantized_by_reader(name: str, value: ir.Value) -> Match | None:
 def _after_its_node(original: ir.Value, nodes: Mapping[str, ir.Node]) -> Match | None:
     """Return the match if the node that makes a tensor is in both models, and a QuantizeLinear follows it.
 
-    None if only clips read the tensor: its quantized values may already be those of the clip. None also if
-    the node makes the tensor with equalized channels, which is another one.
+    None if only clips read the tensor, whose quantized values may be those of the clip, or if it is equalized
+    there.
     """
     producer = original.producer()
     node = None if producer is None else nodes.get(name_of(producer))
@@ -616,10 +583,8 @@ def _after_its_node(original: ir.Value, nodes: Mapping[str, ir.Node]) -> Match |
 
 
 def _quantized_match(name: str, value: ir.Value, node: ir.Node) -> Match | None:
-    """Return the match for a quantized tensor with scale and zero point of a (De)QuantizeLinear.
-
-    None for parameters that are computed, for blocks, and for 4-bit types.
-    """
+    """Return the match for the tensor and parameters of a (De)QuantizeLinear; None for computed, block or
+    4-bit ones."""
     scale = _constant(node.inputs[1])
     point = node.inputs[2] if len(node.inputs) > 2 else None
     zero_point = np.zeros(1, np.int64) if point is None else _constant(point)

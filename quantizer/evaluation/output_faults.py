@@ -1,8 +1,4 @@
-"""Faults of an output that no decibels excuse: another shape, values that are not finite, dead columns. Pure.
-
-A figure over all elements hides them: where boxes in pixels stand beside scores, an output whose scores are
-all 0 has 45 dB.
-"""
+"""Faults of an output that no decibels excuse: another shape, not finite, dead columns. Pure."""
 
 from __future__ import annotations
 
@@ -41,11 +37,8 @@ def output_fault(
 ) -> str:
     """Return the fault of an output on samples, or "".
 
-    Args:
-        shape: of the output as the model declares it; axes of None have the length of the values.
-        are_scores: whether columns within 0 to 1 are probabilities or scores, of which small ones mean
-            nothing.
-        width: of the range that the output had while profiling; 0 if unknown.
+    `shape` is the declared one; of `are_scores` small columns within 0 to 1 mean nothing; `width` is the
+    profiled range, or 0.
     """
     return (
         _other_shape(floats, quantized, shape)

@@ -22,10 +22,11 @@ SHORTEST_PADDING = 2
 def counted_rows(
     outputs: Sequence[Array], axis: int, inputs: Sequence[Mapping[str, Array]] | None
 ) -> list[Mask] | None:
-    """Return masks [sequences, positions] of the rows of an output that count on each sample; None if all do.
+    """Return masks [sequences, positions] of the rows that count on each sample, by inputs or outputs; None
+    if all do.
 
-    The float outputs are [sequences, positions, columns], the last two in either order; others have no
-    visible padding. `axis` is that of the columns, 1 or 2. Without inputs the outputs show the padding.
+    Outputs are [sequences, positions, columns], the last two in either order; `axis` (1 or 2) is that of the
+    columns.
     """
     if not outputs or any(values.ndim != 3 or not values.size for values in outputs):
         return None
@@ -41,8 +42,8 @@ def counted_rows(
 
 
 def _padded(rows: Array, inputs: Mapping[str, Array] | None) -> Mask:
-    """Return a mask of padding rows of [sequences, positions, columns], by the inputs. If no input has their
-    positions, the rows decide."""
+    """Return a mask of padding rows of [sequences, positions, columns], by the inputs with these positions,
+    else by the rows."""
     count, length = rows.shape[:2]
     runs = []
     for values in (inputs or {}).values():

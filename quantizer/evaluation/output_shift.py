@@ -420,10 +420,7 @@ def output_shifts(
     limits: NoiseLimits,
     inputs: Sequence[Arrays] | None = None,
 ) -> tuple[OutputShift, ...]:
-    """Return how far each output that is judged or has a fault is from float, in the model's order.
-
-    Inputs of the same samples show padding, if they are at hand.
-    """
+    """Return how far each output that is judged or has a fault is from float, in the model's order."""
     return shifts_of_parts(floats, quantized, limits, inputs=inputs, parts=[range(len(floats))])[0]
 
 
@@ -435,10 +432,7 @@ def shifts_of_parts(
     inputs: Sequence[Arrays] | None,
     parts: Sequence[Sequence[int]],
 ) -> list[tuple[OutputShift, ...]]:
-    """Return `output_shifts` of some parts of the samples, each output by the measure of all samples.
-
-    Parts are places of samples.
-    """
+    """Return `output_shifts` of parts of the samples (places), each output by the measure of all samples."""
     found: list[list[OutputShift]] = [[] for _ in parts]
     for name in floats[0] if floats else ():
         kind, classes = limits.kinds.get(name, "values"), limits.classes.get(name, NO_CLASSES)
@@ -538,8 +532,8 @@ def _fault(
 
 
 def _finite(floats: npt.NDArray[Any], quantized: npt.NDArray[Any]) -> tuple[Floats, Floats]:
-    """Return values of both models as float64, finite if float has a finite value. If float is not finite, as
-    under a mask of -inf, both have its least or largest finite value."""
+    """Return values of both models as float64; what is not finite in float is its least or largest finite
+    value in both."""
     f, q = np.asarray(floats, np.float64), np.asarray(quantized, np.float64)
     finite = np.isfinite(f)
     if finite.all() or not finite.any():
@@ -587,11 +581,8 @@ def _values(
 
 
 def _are_frames(values: Sequence[Floats], axis: int, inputs: Sequence[Arrays]) -> bool:
-    """Whether each position of an output answers a frame of a float input, which has as many on each sample.
-
-    Positions of tokens, and those that no input has, such as of the text in a picture, are read as one
-    answer. Values are [sequences, positions, columns], or columns first; `axis` is that of the columns.
-    """
+    """Whether each position answers a frame of a float input; others, such as of tokens, are read as one
+    answer."""
 
     def has_frames(name: str) -> bool:
         pairs = [(value.shape[3 - axis], given[name]) for value, given in zip(values, inputs, strict=True)]
@@ -654,10 +645,7 @@ def _shift(name: str, values: _Values, part: _Values, limits: NoiseLimits) -> Ou
 def _as_probabilities(
     kind: str, values: Sequence[Floats], classes: ClassAxis, seen: TensorProfile | None
 ) -> Reading | None:
-    """Return how the float values of a decision or of detections are read as probabilities, or None.
-
-    The profile of the output, if any, covers more than some samples.
-    """
+    """Return how the float values of a decision or of detections are read as probabilities, or None."""
     least, most = (
         (min(float(v.min()) for v in values), max(float(v.max()) for v in values))
         if seen is None or not seen.count
@@ -674,9 +662,8 @@ def _as_probabilities(
 
 
 def _are_logs(values: Sequence[Floats]) -> bool:
-    """Whether values are log-probabilities: none is above 0, and exp adds up to 0.5 to 1 along an axis. The
-    sum is at most 1, and at least half in most places. An assignment has unassigned rows, and one more row
-    and column for the rest: nine of ten places count."""
+    """Whether values are log-probabilities: none above 0, exp adds up to 0.5 to 1 along an axis in nine of
+    ten places."""
     if not all(float(v.max()) <= ROUNDING for v in values):
         return False
     rank = values[0].ndim
@@ -690,8 +677,8 @@ def _are_logs(values: Sequence[Floats]) -> bool:
 
 
 def _scores_of(values: Sequence[Floats], seen: Channels | None) -> Reading | None:
-    """Return a function that takes the channels within 0 to 1 on all samples, from boxes beside scores. They
-    are along the profiled axis, else along axis 1 or the last. It is None if no channel is, or all are."""
+    """Return a function that takes the channels within 0 to 1 from boxes beside scores; None if no channel
+    is, or all."""
     rank = values[0].ndim
     for axis in (seen.axis % rank,) if seen is not None else dict.fromkeys((rank - 1, 1)):
         if not 0 < axis < rank or len({v.shape[axis] for v in values}) != 1:
@@ -745,10 +732,8 @@ def _with_answers(
 
 
 def _unread_answers(name: str, values: _Values) -> str:
-    """Return how often the largest value of a place is the same, in case that is an answer.
-
-    "" if it always is, or if there are no sequences.
-    """
+    """Return how often the largest value of a place is the same, in case that is an answer; "" if it always
+    is."""
     answers, whole = _answers(values)
     if answers is None or whole is None or answers.same == answers.total:
         return ""
@@ -775,10 +760,10 @@ def _agreements(
 
 
 def _moved_probability(float_values: Sequence[Floats], int8_values: Sequence[Floats]) -> float:
-    """Return the share of the probability that moves.
+    """Return the share of the probability that moves; of one probability a row both answers count.
 
-    For a single probability a row both answers count. For others at least one answer is expected in a sample:
-    outputs without any confident answer, such as a detector's on an empty picture, count for no more.
+    At least one answer is expected in a sample: outputs without any, such as of an empty picture, count for
+    no more.
     """
     moved = float(sum(np.abs(p - q).sum() for p, q in zip(float_values, int8_values, strict=True)))
     rows = [p.shape[0] if p.ndim else 1 for p in float_values]
@@ -788,8 +773,8 @@ def _moved_probability(float_values: Sequence[Floats], int8_values: Sequence[Flo
 
 
 def _cosine_noise(values: _Values, part: _Values) -> float | None:
-    """Return the noise of cosines between rows of a part over their deviation on all samples. It is None for
-    too few rows."""
+    """Return the noise of cosines between rows of a part over their deviation on all samples; None for too
+    few rows."""
     axis = 1 if values.floats[0].ndim == 4 and values.floats[0].shape[2:] == (1, 1) else -1
     (cosines, _), (of_part, noisy) = (
         [
@@ -815,11 +800,7 @@ def _cosines(rows: Floats) -> Floats:
 def _column_axis(
     values: Sequence[Floats], classes: ClassAxis, free: frozenset[int] = frozenset()
 ) -> int | None:
-    """Return the axis along which an output has columns, each a quantity of its own; None for none.
-
-    It is the one that the last product or Softmax says, else the one along which ranges differ most, and none
-    that the model leaves `free`.
-    """
+    """Return the axis of columns, each its own quantity, by classes or differing ranges; None for none."""
     shape = values[0].shape
     axes = [
         axis
@@ -836,10 +817,10 @@ def _column_axis(
 
 
 def _column_errors(values: _Values, part: _Values, *, relative: bool) -> tuple[Floats, Floats]:
-    """Return the error that each column that varies has in a part, over its spread on all samples, and that.
+    """Return the error of each column that varies in a part over its spread on all samples, and that spread.
 
-    Few rows are one column, and hardly tell its spread. The error of four and more is the mean of both
-    halves, each over its own spread: the median over all ways to halve them.
+    Few rows are one column; the error of four and more is the median over all ways to halve them, each over
+    its own spread.
     """
     axis = _column_axis(values.floats, values.classes, values.free)
     columns = 1 if axis is None else values.floats[0].shape[axis]
@@ -863,10 +844,10 @@ def _column_errors(values: _Values, part: _Values, *, relative: bool) -> tuple[F
 
 
 def _errors_over_spread(f: Floats, of_part: Floats, q: Floats, *, relative: bool) -> tuple[Floats, Floats]:
-    """Return the error that each column that varies has in a part, over its spread in `f`, and that.
+    """Return the error of each column that varies in a part over its spread in `f`, and that spread.
 
-    A value of which the error is relative counts by that, or by what varies in its logarithm where that is
-    less; below the median of its column by the error over the median, as small ones hardly matter.
+    A relative one is of the value, or of the median of its column if that is larger; its spread is that of
+    logarithms, at most 1.
     """
     error, scale = q - of_part, f.std(axis=0)
     power = np.sqrt(np.square(f).mean(axis=0))

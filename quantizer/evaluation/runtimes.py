@@ -57,10 +57,7 @@ a convolution before a Relu and floats of few bits in a file in float16. Runs he
 
 
 def session_options(threads: int, float_bytes: int = 0, without: tuple[str, ...] = ()) -> ort.SessionOptions:
-    """Return the options that every measured session has; operators run one after another.
-
-    `threads` are inside an operator. Raises ConfigError for a number of threads that no machine has.
-    """
+    """Return the options of every measured session; ConfigError for more threads than any machine has."""
     if not 0 <= threads <= MAX_THREADS:
         raise ConfigError(f"threads: {threads} is not 0 to {MAX_THREADS}; give the number of cores to use")
     options = new_session_options(float_bytes, without)
@@ -82,25 +79,12 @@ def open_session(
     timed: bool = False,
     dequantized: bool = False,
 ) -> ort.InferenceSession:
-    """Return a session with all graph optimisations.
+    """Return a session with all graph optimisations of a model, a path or bytes without external data.
 
-    Constants of a type that onnxruntime has no kernel for are float32 in it, with the same values. A session
-    of a model with a cache of keys and values in int8, or with integers at its border, takes and returns
-    float there. One that qprof wrote in float16 rounds to that between its nodes: the CPU has no kernels of
-    it, and onnxruntime leaves out the Casts that it puts around those of float32.
-
-    Args:
-        model: path, or the bytes of a model without external data.
-        options: instead of `session_options`.
-        provider: full name of the execution provider, see `check_provider`.
-        timed: whether runs are timed: large float weights are laid out for the kernels then, as in a program,
-            which takes as much memory again. If not, they stay in their file (`new_session_options`).
-        dequantized: whether form qdq is computed as written, by float operators on dequantized values, and
-            products of integers without saturation: the arithmetic of other runtimes except for ties.
-
-    Raises:
-        ConfigError: the provider does not start on this machine.
-        ModelError: onnxruntime refuses the model; `name` is the model in errors.
+    Caches and borders of integers are float in it, constants without a kernel float32, and a model in float16
+    rounds to that between nodes. If `timed`, large float weights are laid out for the kernels, as in a
+    program. If `dequantized`, form qdq is computed by float operators: the arithmetic of other runtimes
+    except for ties.
     """
     if options is None:
         float_bytes = 0 if timed else _float_bytes(model, dequantized)
@@ -137,10 +121,7 @@ def open_session(
 def open_model(
     model: ir.Model, name: str, threads: int = 1, provider: str = CPU, *, dequantized: bool = False
 ) -> ort.InferenceSession:
-    """Return a session of a model that is in no file; only a large one is written to one.
-
-    See `open_session`.
-    """
+    """Return a session of a model that is in no file; only a large one is written to one."""
     whole = in_memory(model)
     if whole is not None:
         return open_session(whole, name, threads, provider=provider, dequantized=dequantized)
@@ -189,10 +170,7 @@ def _rounding_to_float16(
 
 
 def run(session: ort.InferenceSession, outputs: Sequence[str], inputs: Inputs, where: str) -> list[Any]:
-    """Return the values of `outputs` for one sample.
-
-    Raises ModelError if the runtime fails; `where` names model and sample.
-    """
+    """Return the values of `outputs` for one sample; raises ModelError, which names `where`."""
     try:
         return list(session.run(list(outputs), dict(inputs)))
     except RUNTIME_ERRORS as error:
@@ -217,24 +195,15 @@ class Value:
 
 @dataclass(frozen=True, eq=False)
 class FloatBorder:
-    """How an input or output that is integers becomes float: scale * (integer - zero_point).
+    """How an input or output that is integers becomes float: scale * (integer - zero_point)."""
 
-    Attributes:
-        scale: float32, which broadcasts with the tensor.
-        zero_point: of all of it.
-        dtype: name of the type of the integers.
-    """
-
-    scale: npt.NDArray[np.float32] | np.float32
+    scale: npt.NDArray[np.float32] | np.float32  # broadcasts with the tensor
     zero_point: int = 0
-    dtype: str = "int8"
+    dtype: str = "int8"  # of the integers
 
 
 class FloatBorders:
-    """A session of a model that takes and returns integers, which takes and returns them in float.
-
-    So it is compared with the float model on the same samples. Every other attribute is that of the session.
-    """
+    """A session of a model with integers at its borders, which takes and returns them in float."""
 
     def __init__(
         self,
@@ -242,8 +211,7 @@ class FloatBorders:
         borders: Mapping[str, FloatBorder],
         program: ort.InferenceSession | None = None,
     ) -> None:
-        """Take the session, and the scales of its integer inputs and outputs, by name. `program` is the
-        session of a program, if rounding to float16 makes this one differ."""
+        """`program` is the session of a program, if rounding to float16 makes this one differ."""
         self.session, self.borders, self.program = session, borders, program or session
 
     def __getattr__(self, name: str) -> Any:
@@ -261,7 +229,7 @@ class FloatBorders:
         return Value(value.name, FLOAT_TENSOR, value.shape) if value.name in self.borders else value
 
     def run(self, output_names: Sequence[str] | None, inputs: Inputs, run_options: Any = None) -> list[Any]:
-        """Return the values of outputs for the arrays of one sample by input name."""
+        """Return the values of `outputs` for one sample; raises ModelError, which names `where`."""
         names = list(output_names or (value.name for value in self.session.get_outputs()))
         given = () if run_options is None else (run_options,)
         values = dict(zip(names, self.session.run(names, self.quantized(inputs), *given), strict=True))
@@ -292,7 +260,7 @@ class Session(Protocol):
     """A model that is ready to run, as onnxruntime describes one."""
 
     def run(self, output_names: Sequence[str], inputs: Any) -> Sequence[Any]:
-        """Return the values of outputs for the arrays of one sample by input name."""
+        """Return the values of `outputs` for one sample; raises ModelError, which names `where`."""
 
     def get_inputs(self) -> Sequence[Any]:
         """Return the inputs, each with a name and a type."""
@@ -303,43 +271,28 @@ class Session(Protocol):
 
 @dataclass(frozen=True)
 class Runtime:
-    """One runtime.
-
-    Attributes:
-        provider: name of a provider or device -> its full name; raises ConfigError with those that there are.
-        open: path of a model, what messages call it, threads, full name of the provider, whether runs are
-            timed (as in `open_session`) -> a session; raises ModelError where the runtime refuses the model.
-    """
+    """One runtime: full name of a provider or device, and a function that opens a session there."""
 
     provider: Callable[[str], str]
+    # path, name in messages, threads, full provider, timed
     open: Callable[[str, str, int, str, bool], Session]
 
 
 @dataclass(frozen=True)
 class ExecutionPlace:
-    """Where models run.
-
-    Attributes:
-        runtime: a key of `RUNTIMES`.
-        provider: full name of its execution provider or device.
-    """
+    """Where models run: a key of `RUNTIMES`, and the full name of its execution provider or device."""
 
     runtime: str
     provider: str
 
     def open(self, path: str, name: str, threads: int, *, timed: bool = False) -> Session:
-        """Return a session; `name` is the model's in messages, `timed` as in `open_session`.
-
-        Raises ModelError if the runtime refuses the model, and ConfigError if it would run it elsewhere.
-        """
+        """Return a session; `name` is the model's in messages, `timed` as in `open_session`."""
         return RUNTIMES[self.runtime].open(path, name, threads, self.provider, timed)
 
 
 def place_of(runtime: str, provider: str) -> ExecutionPlace:
-    """Return the place for a key of `RUNTIMES` and a provider: "cpu", "cuda" and so on, or its full name.
-
-    Raises ConfigError if runtime or provider do not exist, or the runtime is not installed.
-    """
+    """Return the place for a key of `RUNTIMES` and a provider; ConfigError if one does not exist, or is not
+    installed."""
     if runtime not in RUNTIMES:
         raise ConfigError(
             f"runtime '{runtime}': there is no such runtime; use one of {', '.join(RUNTIMES)}."
@@ -370,7 +323,7 @@ class _OpenVinoSession:
         return self._outputs
 
     def run(self, output_names: Sequence[str], inputs: Mapping[str, npt.NDArray[Any]]) -> list[Any]:
-        """Return copies of outputs; OpenVINO's RuntimeError where it fails."""
+        """Return the values of `outputs` for one sample; raises ModelError, which names `where`."""
         values = self._request.infer({name: np.ascontiguousarray(a) for name, a in inputs.items()})
         return [np.array(values[self._places[name]]) for name in output_names]
 
@@ -409,12 +362,8 @@ def _openvino_core() -> Any:
 
 @cache
 def _only_core(openvino: Any) -> Any:
-    """Return the one core of the module, which is never freed.
-
-    Each core of the CPU plugin puts a stack for signals in place and puts back what it found when it ends:
-    of two that end in the order in which they came the second leaves one that is not there any more, and the
-    next signal, such as Ctrl-C, ends in a segmentation fault.
-    """
+    """Return the one core of the module, never freed: a second one leaves a freed stack for signals when it
+    ends."""
     return openvino.Core()
 
 

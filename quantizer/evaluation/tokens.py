@@ -93,21 +93,14 @@ class StateMemory:
 
 @dataclass(frozen=True)
 class TokenSums:
-    """The sums of texts, sample by sample; `TokenSums()` before the first.
+    """The sums of texts, sample by sample; `TokenSums()` before the first."""
 
-    Attributes:
-        text: whether the tokens of the sequence so far were the same, at each position of its text.
-        answer: the same for its answer.
-        ended: the sequences before it: whether each was an answer, and its tokens.
-        tokens: of the sequence so far.
-        float_bytes, quantized_bytes: of the state for each token, the largest.
-    """
-
-    text: tuple[bool, ...] = ()
-    answer: tuple[bool, ...] = ()
+    text: tuple[bool, ...] = ()  # whether each token of the sequence so far was the same
+    answer: tuple[bool, ...] = ()  # the same of its answer
+    # the sequences before: whether an answer, and its tokens
     ended: tuple[tuple[bool, tuple[bool, ...]], ...] = ()
-    tokens: int = 0
-    float_bytes: float = 0.0
+    tokens: int = 0  # of the sequence so far
+    float_bytes: float = 0.0  # of the state for each token, the largest
     quantized_bytes: float = 0.0
 
     def added(
@@ -117,11 +110,8 @@ class TokenSums:
         quantized: npt.NDArray[Any],
         states: tuple[Sequence[npt.NDArray[Any]], Sequence[npt.NDArray[Any]]],
     ) -> TokenSums:
-        """Return the sums with one sample more, a step of a text.
-
-        Token scores of both models are [..., positions, tokens]; `states` are the arrays that both were fed
-        as their state.
-        """
+        """Return the sums with a step of a text; scores are [..., positions, tokens], `states` what both were
+        fed."""
         now = self if sample.step else replace(self._closed(), tokens=0)
         same = (floats.argmax(-1).reshape(-1) == quantized.argmax(-1).reshape(-1)).tolist()
         if sample.next_tokens is not None:
@@ -168,12 +158,7 @@ def new_tokens(sample: Sample) -> int:
 
 @dataclass(frozen=True, eq=False)
 class TimedStep:
-    """A step of a text that is timed.
-
-    Attributes:
-        sample: the step.
-        past: tokens before it.
-    """
+    """A step of a text that is timed, with the number of tokens before it."""
 
     sample: Sample
     past: int
@@ -186,12 +171,8 @@ def token_speed(
     run_quantized: Run,
     settings: LatencySettings,
 ) -> TokenSpeed:
-    """Return the tokens a second of both models, in turns, by the time of the thread that runs them.
-
-    With several threads the clock measures, because the time of one thread is then meaningless. `of` is
-    "prompt" or "answer". There is at least one step; the functions run the sample of the step with the given
-    index.
-    """
+    """Return the tokens a second of both models; with several threads the clock measures, else the time of
+    the thread."""
     latency = measure(
         run_float,
         run_quantized,

@@ -39,17 +39,11 @@ def check_target(model: ir.Model, plan: QuantPlan, recipe: Recipe | None, where:
 
 @dataclass(frozen=True)
 class WrittenModel:
-    """A model that is written and checked, and appears with the batch of files that it is in.
+    """A model that is written and checked, and appears with the batch of files that it is in."""
 
-    Attributes:
-        file: where it lies until it appears.
-        size: of its files in bytes, external data included.
-        findings: what could not be checked.
-    """
-
-    file: Path
-    size: int
-    findings: tuple[Finding, ...]
+    file: Path  # where it lies until it appears
+    size: int  # in bytes, external data included
+    findings: tuple[Finding, ...]  # what could not be checked
 
 
 def write_checked(
@@ -65,11 +59,8 @@ def write_checked(
 ) -> WrittenModel:
     """Write a model, load it in onnxruntime and run it once, before it appears under its name.
 
-    A model that was loaded and run on samples, with these `file_bytes`, is not run again. A model of more
-    than `MAX_RUN_BYTES` that was made without a profile, so that the float model never ran here, is loaded
-    and not run, with a finding. `elements` counts those of a sample in each input, as far as known;
-    `external`: the float model has external data. Raises ModelError if onnxruntime refuses it, so that
-    nothing is written, and ConfigError if it cannot be written.
+    One that ran on samples, with these `file_bytes`, is not run again. Raises ModelError if onnxruntime
+    refuses it.
     """
     temporary = save_model(model, output, external, batch, file_bytes)
     name = f"{output} (not written, quantized from {original})"
@@ -83,11 +74,10 @@ def write_checked(
 def load_and_run(
     file: Path, size: int, original: Path, name: str, elements: Mapping[str, float], *, target: str
 ) -> Finding | None:
-    """Load a model in onnxruntime and run it once; return a finding if it could not be checked.
+    """Load a model in onnxruntime and run it once, a large one only if `elements` says of what size inputs
+    are.
 
-    A model for another runtime runs in float arithmetic on its rounded values. If it is larger than
-    `MAX_RUN_BYTES`, with external data, and `elements` (those of a sample in each input) is empty, it is only
-    loaded. Raises ModelError if onnxruntime refuses it; `name` is the model in errors.
+    Returns a finding if it could not be checked; raises ModelError if onnxruntime refuses it.
     """
     if size <= MAX_RUN_BYTES or elements:
         session = open_session(_loadable(file), name, dequantized=not runs_here(target))
@@ -183,11 +173,10 @@ def smoke_run(
     name: str,
     elements: Mapping[str, float],
 ) -> Finding | None:
-    """Run a model once; return a finding if no generated input is one that the original model runs on.
+    """Run a model once; return a finding if the original model runs on no generated input either.
 
-    The values that a model needs, beyond type and shape of its inputs, are not known. So a run that fails
-    counts against the model only if the original model, opened then, does not fail: then ModelError is
-    raised. `elements` counts those of a sample in each input, as far as a profile has them.
+    Raises ModelError if the original model runs where this one fails. `elements` counts those of a sample in
+    each input.
     """
     failures: list[tuple[SmokeInputs, str]] = []
     for inputs in _generated_inputs(session, elements):

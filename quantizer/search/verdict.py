@@ -405,7 +405,7 @@ class Fix:
 
     def with_figures(self, verdict: Verdict) -> Fix:
         """Return it with the figures of the model that it makes."""
-        scored, predicted, latency = verdict.score or verdict.accuracy, verdict.predicted, verdict.latency
+        scored, predicted, latency = verdict.scores, verdict.predicted, verdict.latency
         in_integers = 1.0 - 0.5 * (verdict.composition.int8_share or 0.0)  # as if these took half
         return replace(
             self,
@@ -415,7 +415,7 @@ class Fix:
             figure="" if verdict.worst is None else verdict.worst.brief,
             speed=FLOATS_SPEED if verdict.has_floats_speed else latency.words if latency else "",
             drop=None if scored is None else scored.drop,
-            drop_unit=Fix.drop_unit if verdict.score is None else verdict.score.drop_unit,
+            drop_unit=Fix.drop_unit if scored is None else scored.drop_unit,
             predicted=in_integers if predicted is None else 1.0 / max(predicted, 1e-9),
             bytes=verdict.quantized_bytes,
         )
@@ -490,6 +490,11 @@ class Verdict(Presented):
         return Cost(self.float_bytes, self.quantized_bytes, self.latency, self.predicted, self.printed)
 
     @property
+    def scores(self) -> Accuracy | Score | None:
+        """The score of both models by the metric, else their accuracy by labels; None without a truth."""
+        return self.score or self.accuracy
+
+    @property
     def worst(self) -> OutputShift | None:
         """The output that decides."""
         return self.outputs[0] if self.outputs else None
@@ -538,7 +543,7 @@ class Verdict(Presented):
     @property
     def is_unsure(self) -> bool:
         """Whether an output speaks against the model, and the score, if known, does not."""
-        scored, by = self.score or self.accuracy, self.decision.by
+        scored, by = self.scores, self.decision.by
         if scored is None or by != "outputs" or self.decision.overruled:
             return False
         return self.grade in ("fair", "poor") and scored.drop <= WANTED_DROP
@@ -546,13 +551,13 @@ class Verdict(Presented):
     @property
     def why(self) -> str:
         """Return whether the score or the output decides, and why, where these differ; else ""."""
-        scored, decision = self.score or self.accuracy, self.decision
+        scored, decision = self.scores, self.decision
         if self.is_vain:
             return "as it is hardly smaller and hardly faster than float, int8 brings nothing"
         if scored is None or self.worst is None or self.grade != decision.grade:
             return ""
         counted = _count(scored.rows, "row" if self.score is None else "sample")
-        unit = scored.drop_unit.removeprefix("percentage ") if isinstance(scored, Score) else "points"
+        unit = scored.drop_unit.removeprefix("percentage ")
         if decision.overruled:
             return decision.overruled
         if decision.by == "outputs":
@@ -654,7 +659,7 @@ def verdict_of(
     without; `printed` is the same on this processor.
     """
     outputs, decision = evaluation.grades, evaluation.decision
-    drop = evaluation.score or evaluation.accuracy
+    drop = evaluation.scores
     # Doubts are told by the evaluation's gate.
     known = of_severity(evaluation.findings, Severity.WARNING, Severity.NOTE)
     sentences = [f"tokens: {evaluation.tokens.text}"] if evaluation.tokens is not None else []
@@ -704,7 +709,7 @@ def verdict_of(
     if verdict.grade != "good":
         return verdict
     if drop is not None and drop.is_at_chance:
-        return no_verdict(verdict, *truth_doubts(evaluation.accuracy, evaluation.score, counts_rows=False))
+        return no_verdict(verdict, *truth_doubts(evaluation.scores))
     return replace(verdict, grade="fair") if brings_nothing(composition, verdict.cost) else verdict
 
 

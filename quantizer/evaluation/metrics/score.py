@@ -15,10 +15,8 @@ import onnx_ir as ir
 from ....profiles.base.errors import ConfigError, DataError, ModelError, nearest
 from ....profiles.samples.objects import ChosenSamples, DataLike
 from ....profiles.samples.values import Sample
-from ...noise.class_axes import class_axes
 from .intervals import UNKNOWN, Z95, Interval, bootstrap_interval, drop_interval, rows_to_show
 from .metric import Figures, Floats, Inputs, Metric, MetricSource, Outputs
-from .relative import relative_metric
 from .score_shift import ScoreShift
 from .table import MetricKind, check_metric, named_metric
 from .truth import Labels
@@ -31,7 +29,7 @@ from .user_functions import MetricFunction, user_metric
 class MetricRequest:
     """A metric as the user requests it."""
 
-    metric: str | MetricFunction | None = None  # None for top-1 with labels, else `relative_metric`
+    metric: str | MetricFunction | None = None  # None for top-1
     truth: str | os.PathLike[str] | Labels | None = None
     output: str | None = None
     class_axis: int | None = None
@@ -43,14 +41,7 @@ def open_metric(request: MetricRequest, model: ir.Model, inputs: Inputs, first: 
     metric, output, class_axis = request.metric, request.output, request.class_axis
     labels = request.truth if isinstance(request.truth, Labels) else None
     truth = None if request.truth is None or isinstance(request.truth, Labels) else os.fspath(request.truth)
-    if output is not None and output not in first:
-        raise ModelError(
-            f"output '{output}': the model has none of this name; its outputs are {', '.join(first)}."
-            f"{nearest(output, first)}"
-        )
-    if metric is None and request.truth is None:
-        with_classes = None if class_axis is None else output or next(iter(first))
-        return relative_metric(first, class_axes(model, with_classes, class_axis))
+    check_output(output, first)
     if isinstance(metric, str):
         check_metric(metric)
     named = named_metric(metric or "top-1") if metric is None or isinstance(metric, str) else None
@@ -65,6 +56,15 @@ def open_metric(request: MetricRequest, model: ir.Model, inputs: Inputs, first: 
             "--labels and --metric: they exclude each other; a metric of yours reads its own labels"
         )
     return user_metric(metric)
+
+
+def check_output(output: str | None, first: Outputs) -> None:
+    """Raise ModelError if an output is none of those on the first sample; None is the first of them."""
+    if output is not None and output not in first:
+        raise ModelError(
+            f"output '{output}': the model has none of this name; its outputs are {', '.join(first)}."
+            f"{nearest(output, first)}"
+        )
 
 
 def reads_truth(metric: str | MetricFunction | None) -> bool:
@@ -111,6 +111,12 @@ class Score:
     spread: float = math.inf
     added: float = 0.0
 
+    @property
+    def has_something_right(self) -> bool:
+        """Whether the float model has more right than by accident."""
+        right = self.float_score if self.higher_is_better else 100.0 - self.float_score
+        return self.unit != "%" or right > (MAX_ACCIDENTAL_PERCENT if self.is_at_chance else 0.0)
+
     def rows_to_show(self, limit: float) -> int | None:
         """Return the approximate number of rows that would show a drop below a limit, or None."""
         if not math.isfinite(self.drop_high):
@@ -125,6 +131,10 @@ def score_text(score: Score) -> str:
     digits = ".6g" if score.drop_unit.startswith("%") else ".2f"
     return f"{score.float_score:{digits}}{unit} float, {score.quantized_score:{digits}}{unit} quantized"
 
+
+MAX_ACCIDENTAL_PERCENT = 2.0
+"""A score in percent that the truth of something else may give: boxes of another class, as mAP counts the
+least likely."""
 
 MIN_UNITS_OF_TRUTH = 4
 """Units from which on it can be said that a truth does not fit."""

@@ -140,7 +140,7 @@ KINDS: tuple[MetricKind, ...] = (
     MetricKind(
         "cosine",
         "cosine similarity with the float model",
-        "evaluation.metrics.cosine:cosine",
+        "plugins.metrics.cosine:cosine",
         "none",
         "the float model",
     ),
@@ -207,14 +207,10 @@ KINDS: tuple[MetricKind, ...] = (
 )
 """Every built-in metric that has a name."""
 
-AGREEMENT = MetricKind("agreement", "top-1 agreement with the float model", "", "none", "the float model")
-CORRELATION = MetricKind(
-    "correlation", "correlation with the float model's outputs", "", "none", "the float model"
-)
 USER_FUNCTION = MetricKind(
     "file.py:function", "a function of one's own", "", "what the function reads", unit=""
 )
-"""Metrics without a name in the table."""
+"""A metric without a name in the table."""
 
 _NAME = re.compile(r"([a-z0-9@-]+?)(?:(?<=-|@)(\d{1,6}))?(?::(.*))?")
 

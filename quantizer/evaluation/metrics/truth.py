@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -12,8 +12,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from ....profiles.base.errors import DataError, QprofError
-from ....profiles.base.extras import library
+from ....profiles.base.errors import DataError
 from ....profiles.base.findings import Code, Finding
 from ....profiles.base.tool import note
 from ....profiles.samples.picture_files import noted_classes
@@ -195,9 +194,6 @@ def _labels_from_text(file: Path) -> Labels:
     return Labels(str(file), classes, tuple(number for number, _ in filled))
 
 
-# Truth about samples: files by their names, or the rows of one array -------------------------------------
-
-
 @dataclass(frozen=True)
 class Place:
     """The place of a sample among the samples; its truth is looked up by it."""
@@ -206,107 +202,3 @@ class Place:
     name: str
     row: int = 0
     sample: Sample | None = None
-
-
-@dataclass(frozen=True, eq=False)
-class ArrayTruth:
-    """Arrays that are the truth of samples: one file for each sample, or the rows of one array."""
-
-    path: str
-    # place, rows -> array, rows of the file used
-    of_sample: Callable[[Place, int], tuple[npt.NDArray[Any], int]]
-    rows: int | None  # of the one array; None for a folder
-
-    def check_rows(self, rows: int, cut: bool) -> None:
-        """Raise DataError where the array has another number of rows than the samples (`Metric.finish`)."""
-        if self.rows is not None and (rows > self.rows or (rows < self.rows and not cut)):
-            raise DataError(
-                f"{self.path}: {self.rows} rows, but the samples have {rows}; give one for each row"
-            )
-
-
-def array_truth(path: str, readers: Mapping[str, Callable[[Path], npt.NDArray[Any]]]) -> ArrayTruth:
-    """Return the arrays of a file, one for each row of the samples, or of a folder, by the samples' names."""
-    place = Path(path)
-    if not place.is_dir():
-        whole = _read_truth(place, readers)
-        return ArrayTruth(path, lambda at, rows: (whole[at.row : at.row + rows], rows), len(whole))
-    files, unique_stem = files_by_stem(place, tuple(readers)), unique_stems(path)
-
-    def of_sample(at: Place, rows: int) -> tuple[npt.NDArray[Any], int]:
-        file = files.get(unique_stem(at.name))
-        if file is None:
-            raise DataError(
-                f"{path}: has no file for sample {at.name}; name each after its sample, as in "
-                f"{stem_of(at.name)}{next(iter(readers))}"
-            )
-        return _read_truth(file, readers), 0
-
-    return ArrayTruth(path, of_sample, None)
-
-
-def files_by_stem(folder: Path, suffixes: Sequence[str]) -> dict[str, Path]:
-    """Return the files of a folder by their names without suffix; raise DataError where there is none."""
-    files = {f.stem: f for f in sorted(folder.iterdir()) if f.suffix.lower() in suffixes}
-    if not files:
-        raise DataError(f"{folder}: holds no {' or '.join(suffixes)} file; check the folder of the truth")
-    return files
-
-
-def stem_of(name: str) -> str:
-    """Return the name of a sample without folder and suffix."""
-    return Path(os.fspath(name)).stem
-
-
-def unique_stems(path: str) -> Callable[[str], str]:
-    """Return a function that gives the stem of a sample's name, and refuses that of another sample."""
-    names: dict[str, str] = {}
-
-    def unique_stem(name: str) -> str:
-        stem = stem_of(name)
-        if names.setdefault(stem, name) != name:
-            raise DataError(
-                f"{path}: samples {names[stem]} and {name} would both have the truth of '{stem}'; "
-                "give each file a name of its own, in samples and truth"
-            )
-        return stem
-
-    return unique_stem
-
-
-def _read_truth(file: Path, readers: Mapping[str, Callable[[Path], npt.NDArray[Any]]]) -> npt.NDArray[Any]:
-    reader = readers.get(file.suffix.lower())
-    if reader is None:
-        raise DataError(f"{file}: is no {' or '.join(readers)} file; give one, or a folder of them")
-    try:
-        return reader(file)
-    except QprofError:
-        raise
-    except Exception as error:  # NumPy parses headers as Python, which may raise anything
-        text = " ".join(str(error).split())[:200] or type(error).__name__
-        raise DataError(f"{file}: cannot be read: {text}; check the file of the truth") from error
-
-
-def read_npy(file: Path) -> npt.NDArray[Any]:
-    """Return the array of an .npy file of numbers; raise ValueError for another one."""
-    with file.open("rb") as stream:
-        if stream.read(2) == b"PK":
-            raise ValueError("it is a zip archive (.npz) and not one array")
-    array = np.load(file, mmap_mode="r", allow_pickle=False)
-    if not isinstance(array, np.ndarray) or array.dtype.kind not in "fiub" or not array.ndim:
-        raise ValueError("it holds no array of numbers")
-    return array
-
-
-def read_text(path: str) -> str:
-    """Return a text file; raise DataError where it cannot be read."""
-    try:
-        return Path(path).read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path}: cannot be read as text: {error}; check the file") from error
-
-
-def read_picture(file: Path) -> npt.NDArray[Any]:
-    """Return a picture as its file has it: uint8 or uint16 of shape [height, width] or [height, width, 3]."""
-    with library("PIL.Image", str(file), "metrics").open(file) as picture:
-        return np.asarray(picture)

@@ -10,7 +10,8 @@ import numpy.typing as npt
 
 from ....profiles.base.errors import ConfigError, DataError, ModelError
 from ...evaluation.metrics.metric import Floats, Metric, MetricSource, Outputs, mean_of
-from ...evaluation.metrics.truth import Place, array_truth, read_npy, read_picture
+from ...evaluation.metrics.truth import Place
+from .truth_files import array_truth, read_npy, read_picture
 
 MAX_DECIBELS = 100.0
 """PSNR of pictures that are equal."""

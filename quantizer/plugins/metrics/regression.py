@@ -11,7 +11,8 @@ import numpy.typing as npt
 
 from ....profiles.base.errors import DataError, ModelError
 from ...evaluation.metrics.metric import Figures, Floats, Metric, MetricSource, Outputs, of_sums
-from ...evaluation.metrics.truth import Place, array_truth, read_npy
+from ...evaluation.metrics.truth import Place
+from .truth_files import array_truth, read_npy
 
 
 def rmse(source: MetricSource) -> Metric:

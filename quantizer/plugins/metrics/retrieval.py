@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ....profiles.base.errors import ConfigError, DataError
-from ...evaluation.metrics.cosine import unit_rows
 from ...evaluation.metrics.metric import Figures, Floats, Metric, MetricSource, Outputs, mean_of
 from ...evaluation.metrics.truth import Place, load_labels
+from .cosine import unit_rows
 
 
 def recall(source: MetricSource) -> Metric:

@@ -11,8 +11,9 @@ import numpy.typing as npt
 from ....profiles.base.errors import ConfigError, DataError, ModelError
 from ...evaluation.compare import is_float
 from ...evaluation.metrics.metric import Figures, Floats, Metric, MetricSource, Outputs, of_sums
-from ...evaluation.metrics.truth import Place, array_truth, read_npy, read_picture
+from ...evaluation.metrics.truth import Place
 from ...noise.class_axes import class_axes
+from .truth_files import array_truth, read_npy, read_picture
 
 Masks = npt.NDArray[np.int64]
 """Class of each pixel, [rows, height, width]."""

@@ -12,7 +12,8 @@ import numpy.typing as npt
 from ....profiles.base.errors import ConfigError, DataError, ModelError
 from ...evaluation.metrics.metric import Figures, Floats, Metric, MetricSource, Outputs, of_sums
 from ...evaluation.metrics.table import NamedMetric
-from ...evaluation.metrics.truth import Place, read_text
+from ...evaluation.metrics.truth import Place
+from .truth_files import read_text
 
 OPTION_VALUES: Mapping[str, tuple[str | None, ...]] = {
     "spaces": ("keep", "ignore"),

@@ -21,9 +21,10 @@ from ....profiles.samples.objects import DataLike, PreprocessedData, place_of_da
 from ....profiles.samples.picture_files import SUFFIXES, box_files, data_yaml_names, image_files, is_data_yaml
 from ....profiles.samples.preprocessing import load_preprocessing
 from ...evaluation.metrics.metric import MetricSource, names_in_metadata
-from ...evaluation.metrics.truth import Place, files_by_stem, read_text, stem_of, unique_stems
+from ...evaluation.metrics.truth import Place
 from .boxes import Boxes, boxes_of
 from .detector_outputs import input_size
+from .truth_files import files_by_stem, read_text, stem_of, unique_stems
 
 PLACEMENTS = ("input", "letterbox", "top-left", "stretch")
 """How pictures came into the model's input: as they are; scaled with borders around them, or to the right and

@@ -304,7 +304,7 @@ def _limits(result: TuneResult, overlaps: Sequence[Finding]) -> Iterator[Finding
 def _missed(result: TuneResult, best: Trial, holdout: Score) -> Iterator[Finding]:
     if _is_at_chance(best, holdout):
         at_chance = best.score if best.score is not None and best.score.is_at_chance else holdout
-        yield from truth_doubts(None, at_chance, counts_rows=False)
+        yield from truth_doubts(at_chance)
     elif not meets(best, result.target.max_drop):
         sentence = (
             "no plan that was tried meets the target on the tuning samples; the smallest drop is "

@@ -22,14 +22,17 @@ from ...evaluation.metrics.score import (
     MetricRequest,
     OtherRows,
     Score,
+    check_output,
     figures_at_random,
     open_metric,
     reads_truth,
     score_of,
 )
 from ...evaluation.metrics.truth import load_labels
+from ...noise.class_axes import class_axes
 from ...search.options import TuningData
 from ...search.run_samples import RunSamples, outputs_of, samples_in_memory
+from .relative_metrics import relative_metric
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,8 +144,13 @@ def read_samples(
         check_same_again(data.data, model_samples(data.data, model, data.limit, notes=False))
     specs, samples = input_specs(model), samples_in_memory(model, data.data, data.limit)
     (first,) = outputs_of(session, samples[:1], "float model")
-    request = MetricRequest(data.metric, data.labels, data.output, data.class_axis, data.data)
-    metric = open_metric(request, model, samples[0].arrays, first)  # fails before all of them are run
+    if data.metric is None and data.labels is None:
+        check_output(data.output, first)
+        with_classes = None if data.class_axis is None else data.output or next(iter(first))
+        metric = relative_metric(first, class_axes(model, with_classes, data.class_axis))
+    else:
+        request = MetricRequest(data.metric, data.labels, data.output, data.class_axis, data.data)
+        metric = open_metric(request, model, samples[0].arrays, first)  # fails before all of them are run
     float_outputs = tuple(outputs_of(session, samples, "float model", side_by_side))
     truths, row = [], 0
     for index, (sample, outputs) in enumerate(zip(samples, float_outputs, strict=True)):

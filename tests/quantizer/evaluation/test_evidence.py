@@ -144,7 +144,7 @@ def score(
 
 
 def passes(found: Score, limit: float) -> bool:
-    return not failures_of(Gate(max_drop=limit), (), None, None, found.samples, score=found)
+    return not failures_of(Gate(max_drop=limit), (), found, None, found.samples)
 
 
 @pytest.mark.parametrize("name", list(metric_names()))
@@ -160,7 +160,7 @@ def test_a_gate_on_a_drop_never_passes_with_the_truth_of_other_data(name: str, t
     found = score(name, tmp_path, truth, floats, quantized)
     assert found.is_at_chance
     assert (found.drop_low, found.drop_high) == (-math.inf, math.inf)
-    (failure,) = failures_of(Gate(max_drop=99.0), (), None, None, 60, score=found)
+    (failure,) = failures_of(Gate(max_drop=99.0), (), found, None, 60)
     assert "do labels, their order and numbers, and --preprocess belong to this model?" in failure.reason or (
         "are labels in the model's order" in failure.reason
     )
@@ -239,7 +239,7 @@ def test_the_rows_that_would_do_are_said_for_a_metric(tmp_path: Path) -> None:
     rng = np.random.default_rng(3)
     floats = speech(rng, 24)
     found = score("wer", tmp_path, truth_of("wer", floats, tmp_path), floats, floats)
-    (failure,) = failures_of(Gate(max_drop=1.0), (), None, None, 24, score=found)
+    (failure,) = failures_of(Gate(max_drop=1.0), (), found, None, 24)
     assert "about 276 would, if they differ as often" in failure.reason
     assert drop_interval(np.zeros(276)).high <= 1.0 < drop_interval(np.zeros(274)).high
 
@@ -331,7 +331,7 @@ def test_a_score_with_a_truth_that_does_not_fit_proves_no_least_score(tmp_path: 
     floats, others = pictures(rng, 40), pictures(rng, 40)
     found = score("psnr", tmp_path, truth_of("psnr", others, tmp_path), floats, floats)
     assert found.quantized_score > 1.0
-    (failure,) = failures_of(Gate(min_score=1.0), (), None, None, 40, score=found)
+    (failure,) = failures_of(Gate(min_score=1.0), (), found, None, 40)
     assert failure.result == "not proven"
 
 
@@ -354,7 +354,7 @@ def test_a_drop_of_all_that_a_function_of_0_to_1_gave_the_float_model_is_not_pro
     kind = user_metric(lambda outputs, indices: [1.0]).kind
     floats, quantized = mean_of(np.ones(4000)), mean_of(np.zeros(4000))
     found = score_of(kind, 4000, floats, quantized)
-    (failure,) = failures_of(Gate(max_drop=1.0), (), None, None, 4000, score=found)
+    (failure,) = failures_of(Gate(max_drop=1.0), (), found, None, 4000)
     assert failure.result == "not proven"
     assert "1 in the unit of the function" in failure.reason
 

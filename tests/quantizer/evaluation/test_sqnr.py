@@ -6,6 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from qprof_onnx.quantizer.evaluation.compare import channels_of, range_groups, sums_along
+from qprof_onnx.quantizer.evaluation.metrics.relative import noise_share
+from qprof_onnx.quantizer.noise.class_axes import NO_CLASSES
 
 
 def difference(f, q):
@@ -123,3 +125,13 @@ def test_channel_runs_are_written_short() -> None:
     f = np.array([[100.0, 100.0, 1.0, 100.0, 1.0]])
     groups = channels_of(sums_along(f, f, (1,))[0], 1).groups
     assert [g.text for g in groups] == ["0-1, 3", "2, 4"]
+
+
+def test_noise_is_found_beside_large_values_and_in_integers() -> None:
+    floats = [{"y": np.array([[600.0, 1.0]], np.float32)}]
+    off = [{"y": np.array([[600.0, 1.1]], np.float32)}]
+    axes = {"y": NO_CLASSES}
+    assert noise_share(floats, off, axes) == pytest.approx(0.01, rel=1e-4)  # 0.1 is no float32
+    classes = [{"y": np.array([1, 2, 3, 4])}], [{"y": np.array([1, 2, 3, 5])}]
+    assert noise_share(*classes, axes) == 0.25
+    assert noise_share(floats, floats, axes) == 0.0

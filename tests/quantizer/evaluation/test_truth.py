@@ -34,7 +34,7 @@ def test_near_chance_is_what_wilsons_interval_cannot_tell_from_it(
 
 def test_a_float_model_near_chance_is_remarked_and_fails_a_gate_on_accuracy() -> None:
     found = accuracy_of("y", *both_right(27, 100), chance=25.0)
-    (remark,) = map(str, truth_doubts(found, None, counts_rows=False))
+    (remark,) = map(str, truth_doubts(found))
     assert remark == (
         "the float model is right on only 27 % of 100 rows (chance 25 %): are labels in the model's order, "
         "and preprocessing as in training?"
@@ -46,12 +46,12 @@ def test_a_float_model_near_chance_is_remarked_and_fails_a_gate_on_accuracy() ->
 def test_a_float_model_that_is_right_on_less_than_half_is_remarked() -> None:
     found = accuracy_of("y", *both_right(450, 1000), chance=10.0)
     assert not found.is_at_chance
-    assert truth_doubts(found, None, counts_rows=False)
-    assert not truth_doubts(accuracy_of("y", *both_right(60, 100), 10.0), None, counts_rows=False)
+    assert truth_doubts(found)
+    assert not truth_doubts(accuracy_of("y", *both_right(60, 100), 10.0))
 
 
 def test_a_mean_precision_of_a_third_is_usual() -> None:
     score = Score(10, 10, 33.0, 33.0, 0.0, -1.0, 1.0)
-    assert not truth_doubts(None, score, counts_rows=False)
-    assert truth_doubts(None, score, counts_rows=True)
-    assert truth_doubts(None, replace(score, float_score=7.0), counts_rows=False)
+    assert not truth_doubts(score)
+    assert truth_doubts(score, counts_rows=True)
+    assert truth_doubts(replace(score, float_score=7.0))

@@ -19,7 +19,7 @@ HALF = Composition(0.5, 4)
 
 def test_near_chance_there_is_no_verdict() -> None:
     accuracy = accuracy_of("y", *both_right(27, 100), chance=25.0)
-    findings = truth_doubts(accuracy, None, counts_rows=False)
+    findings = truth_doubts(accuracy)
     found = verdict_of(evaluation(accuracy=accuracy, findings=findings), HALF, HELD_OUT)
     assert found.grade == "none"
     assert found.sentence.startswith("none: the float model is right on only 27 %")

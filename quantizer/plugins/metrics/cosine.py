@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ....profiles.base.errors import ModelError
-from ..compare import is_float
-from .metric import Floats, Metric, MetricSource, Outputs, mean_of
-from .truth import Place
+from ...evaluation.compare import is_float
+from ...evaluation.metrics.metric import Floats, Metric, MetricSource, Outputs, mean_of
+from ...evaluation.metrics.truth import Place
 
 
 def cosine(source: MetricSource) -> Metric:

@@ -1,16 +1,15 @@
+"""Metrics that need no truth: agreement and correlation of both models' outputs."""
+
 import numpy as np
 import pytest
-from qprof_onnx.profiles.base.errors import ModelError
-from qprof_onnx.quantizer.evaluation.metrics.relative import (
+from qprof_onnx.quantizer.noise.class_axes import NO_CLASSES, ClassAxis
+from qprof_onnx.quantizer.plugins.tune.relative_metrics import (
     agreement_metric,
     are_answers,
     correlation_metric,
-    noise_share,
 )
-from qprof_onnx.quantizer.evaluation.metrics.truth import Place
-from qprof_onnx.quantizer.noise.class_axes import NO_CLASSES, ClassAxis
 
-from .running import opened, rows, scored
+from ...evaluation.running import rows, scored
 
 CLASSES = ClassAxis(-1, True)
 
@@ -54,27 +53,3 @@ def test_outputs_without_classes_have_no_answers() -> None:
     assert are_answers({"length": np.zeros(3, np.int64)}, axes)
     assert not are_answers({"y": np.zeros((2, 1), np.float32), "length": np.zeros(3, np.int64)}, axes)
     assert not are_answers({**rows(0), "boxes": rows(0)["y"]}, {**axes, "boxes": NO_CLASSES})
-
-
-def test_noise_is_found_beside_large_values_and_in_integers() -> None:
-    floats = [{"y": np.array([[600.0, 1.0]], np.float32)}]
-    off = [{"y": np.array([[600.0, 1.1]], np.float32)}]
-    axes = {"y": NO_CLASSES}
-    assert noise_share(floats, off, axes) == pytest.approx(0.01, rel=1e-4)  # 0.1 is no float32
-    classes = [{"y": np.array([1, 2, 3, 4])}], [{"y": np.array([1, 2, 3, 5])}]
-    assert noise_share(*classes, axes) == 0.25
-    assert noise_share(floats, floats, axes) == 0.0
-
-
-def test_cosine_scores_the_first_output_of_float_vectors() -> None:
-    ids, vectors = np.array([[3, 4]]), np.array([[1.0, 0.0]], np.float32)
-    metric = opened("cosine", {"tokens": ids, "embedding": vectors})
-    assert metric.reads == "embedding"
-    truth, _ = metric.truth(Place(0, "a"), {"tokens": ids, "embedding": vectors})
-    assert metric.scored(truth, {"tokens": ids, "embedding": vectors[:, ::-1]}).tolist() == [0.0]
-
-
-@pytest.mark.parametrize("values", [np.array([[3, 4]]), np.array([[2.5]], np.float32)])
-def test_cosine_refuses_an_output_without_directions(values: np.ndarray) -> None:
-    with pytest.raises(ModelError, match="no directions to compare by cosine"):
-        opened("cosine", {"y": values})
