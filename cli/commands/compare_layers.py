@@ -86,11 +86,7 @@ BAD_DROP, BAD_SQNR = 6.0, 30.0
 
 
 def layers_text(report: LayerReport, layers: Sequence[LayerComparison]) -> str:
-    """Return some layers of a report as a table with a bar of the SQNR: one # for every 4 dB, at most 15.
-
-    "!" marks the bad ones; "after Relu" means that the figures are those of the tensor after that function.
-    Tensors that no sample made are counted below.
-    """
+    """Return some layers of a report as a table with a bar of the SQNR: one # for every 4 dB, at most 15."""
     from ...quantizer.evaluation.layers import NOT_RUN
 
     rows = [("tensor", "operator", "kind", "type", "cosine", "SQNR dB", "SQNR drop", "")]

@@ -140,12 +140,8 @@ def verdict_lines(result: EvaluateResult) -> Iterator[str]:
 def next_step(
     result: EvaluateResult, model: os.PathLike[str], quantized: os.PathLike[str], arguments: Sequence[str]
 ) -> str:
-    """Return the command that makes a better model than a fair or poor one; "" for other grades.
-
-    It tries other settings, and judges each on the same samples. Without a plan beside the model, as with
-    another tool's, there is nothing to fix yet: the command makes qprof's own. The words of `arguments` on
-    reading and scoring samples stay.
-    """
+    """Return the command that makes a better model than a fair or poor one, with the words that read and
+    score samples."""
     if result.verdict.decision.grade not in ("fair", "poor"):
         return ""
     from ...quantizer.plan.store import load_plan
@@ -195,11 +191,8 @@ def evaluation_json(result: Evaluation) -> str:
 
 
 def evaluation_text(result: Evaluation, *, verbose: bool = True, floats_speed: bool = False) -> str:
-    """Return the evaluation for people: scores, size and speed, a table of the outputs, gates.
-
-    `verbose` adds figures of channels, and how the score and the latency were found. With `floats_speed` the
-    quantized model has float's arithmetic, so that times differ by chance.
-    """
+    """Return the evaluation for people; with `floats_speed` the model has float's arithmetic, and times
+    differ by chance."""
     lines = [*_task_lines(result, verbose)]
     cost = Cost(result.float_bytes, result.quantized_bytes, result.latency)
     lines.append(f"size       {cost.size}")
@@ -257,10 +250,8 @@ def evaluation_text(result: Evaluation, *, verbose: bool = True, floats_speed: b
 
 
 def _task_lines(result: Evaluation, verbose: bool) -> Iterator[str]:
-    """Yield accuracy or score of both models.
-
-    For language models, also the agreement of their tokens, and the memory of weights and state.
-    """
+    """Yield accuracy or score of both models; for language models also tokens, and memory of weights and
+    state."""
     from ...quantizer.evaluation.metrics.score import score_text
 
     if (a := result.accuracy) is not None:

@@ -142,10 +142,7 @@ def compare(
 
 
 def _limits(model: ModelFile, found: MadeFrom, samples: Samples) -> NoiseLimits:
-    """Return the limits of the outputs' noise, by the plan's settings and its profile.
-
-    If these are not at hand, a profile of all samples decides the limits.
-    """
+    """Return the limits of the outputs' noise by plan and profile, or else by a profile of all samples."""
     plan, profile = found.plan, found.profile
     try:
         prepared = model.prepared

@@ -1,8 +1,4 @@
-"""Which samples a profile is made from, and which are held out to judge the result on.
-
-All samples are read once (`read_digests`); `split_samples` says what each of them is used for, and
-`held_out_labels` takes the labels of those that are held out.
-"""
+"""Which samples a profile is made from, and which are held out to judge the result on."""
 
 from __future__ import annotations
 
@@ -36,28 +32,17 @@ MIN_HELD_OUT_SAMPLES = 4
 
 @dataclass(frozen=True)
 class SampleDigests:
-    """Samples that were read, and the digests that tell them apart.
-
-    Attributes:
-        data: the samples.
-        rows: digests of the rows of each sample, in order; one of a batch that the model fixes.
-        positions: of the samples in the data, ascending, counted from 0.
-        first_rows: place of the first row of each sample in the data.
-        batch: rows that the model fixes for a batch; 1 for none.
-        is_cut: whether there may be more samples, that a limit left out.
-        sequences: number of the sequence of each sample, where they are steps of sequences; () where each is
-            one alone.
-        marks: by which the samples are known again (`sample_mark`); () for none.
-    """
+    """Samples that were read, and the digests that tell them apart."""
 
     data: WholeData
+    # digests of the rows of each sample; one of a batch that the model fixes
     rows: tuple[tuple[int, ...], ...]
-    positions: tuple[int, ...]
-    first_rows: tuple[int, ...]
-    batch: int = 1
-    is_cut: bool = False
-    sequences: tuple[int, ...] = ()
-    marks: tuple[int, ...] = ()
+    positions: tuple[int, ...]  # in the data
+    first_rows: tuple[int, ...]  # place of the first row of each sample in the data
+    batch: int = 1  # rows that the model fixes; 1 for none
+    is_cut: bool = False  # whether a limit may have left samples out
+    sequences: tuple[int, ...] = ()  # number of the sequence of each sample
+    marks: tuple[int, ...] = ()  # by which the samples are known again
 
     def chosen(self, places: Sequence[int]) -> ChosenSamples:
         """Return samples by their places in this reading, which each later reading is compared with."""
@@ -75,27 +60,16 @@ class SampleDigests:
 
 @dataclass(frozen=True)
 class SampleSplit:
-    """The use of each sample.
-
-    Attributes:
-        profiled: samples that the profile is made from.
-        profiled_id: their identity, as the profile has it.
-        drawn: positions of some of these, in the order in which they are drawn by their digests, that a model
-            is run on before it is written.
-        held_out: samples that the result is judged on.
-        description: of the samples that are held out, as the verdict says it.
-        labelled: the whole data, whose labels `held_out_labels` divides; None where the held-out samples are
-            another source, whose labels are its own.
-        held_out_places: places of the held-out samples among those of `labelled`.
-    """
+    """The use of each sample."""
 
     profiled: ChosenSamples
-    profiled_id: DataId
-    drawn: tuple[int, ...]
+    profiled_id: DataId  # as the profile has it
+    drawn: tuple[int, ...]  # of some of these, that a model is run on before it is written
     held_out: ChosenSamples
     description: HeldOut
+    # whose labels are divided; None if the held-out samples are another source
     labelled: SampleDigests | None
-    held_out_places: tuple[int, ...]
+    held_out_places: tuple[int, ...]  # among those of `labelled`
 
     def plan_check(self, count: int) -> ChosenSamples:
         """Return the samples that a model is run on before it is written, as many as these."""
@@ -109,11 +83,7 @@ def read_digests(
     progress: Progress | None = None,
     model: FloatModel | None = None,
 ) -> SampleDigests:
-    """Read all samples once, and return their digests.
-
-    A `limit` draws that many samples from all; a `model` fills in states. Raises DataError if a sample does
-    not fit, or there is none.
-    """
+    """Read all samples once, and return their digests; a `limit` draws some, a `model` fills in states."""
     source = open_samples(data, inputs, limit, model=model)
     rows: list[tuple[int, ...]] = []
     positions, first_rows, count = list[int](), list[int](), 0
@@ -145,12 +115,11 @@ def read_digests(
 
 
 def held_out_positions(rows: Sequence[tuple[int, ...]], sequences: Sequence[int] = ()) -> tuple[int, ...]:
-    """Return the positions of the held-out samples, ascending: a quarter, drawn by their digests.
+    """Return the positions of the held-out samples, ascending: a quarter, drawn by their digests; () if all
+    are equal.
 
-    Fewer than 16 samples give four, or half of them. If `sequences` gives the sequence number of each sample,
-    a quarter of the sequences is held out, each as a whole. The draw does not depend on names, order or a
-    seed; an added sample moves few others to the other side, and equal samples are on one side. The result is
-    () if all samples are equal.
+    Fewer than 16 samples give four, or half of them. Of sequences (numbers of each sample) a quarter is held
+    out, each as a whole. Names, order and a seed do not matter; an added sample moves few others.
     """
     order = [_draw_number(digests) for digests in rows]
     if sequences:
@@ -167,11 +136,7 @@ def held_out_positions(rows: Sequence[tuple[int, ...]], sequences: Sequence[int]
 
 
 def held_out_part(data: DataLike, model: ir.Model, limit: int | None) -> ChosenSamples:
-    """Return the samples that `quantize` holds out of data, each with its place, which finds its truth.
-
-    `limit` is the one given to quantize. Raises DataError if a sample does not fit, there is none, or none is
-    held out because all are equal.
-    """
+    """Return the samples that `quantize` holds out of data, each with its place, which finds its truth."""
     assert not isinstance(data, ChosenSamples)
     split = split_samples(read_digests(data, input_specs(model), limit, model=float_model(model)))
     if split.description.seen:
@@ -182,11 +147,8 @@ def held_out_part(data: DataLike, model: ir.Model, limit: int | None) -> ChosenS
 
 
 def with_profiled_part(evaluation: Evaluation, was_profiled: Callable[[DataId], bool]) -> Evaluation:
-    """Return an evaluation with a warning if the model's profile was made from its samples.
-
-    The samples are all of them, or all except those that `quantize` holds out. `was_profiled` compares their
-    identity with that of the profile's data.
-    """
+    """Return an evaluation with a warning if the model's profile was made from its samples, all or those not
+    held out."""
     rows = evaluation.digests
     held_out = {*held_out_positions(rows, evaluation.sequences)} if len(rows) > 1 else set[int]()
     for profiled in (range(len(rows)), [at for at in range(len(rows)) if at not in held_out]):
@@ -216,12 +178,11 @@ def split_samples(
     others: SampleDigests | None = None,
     profile: DataId | None = None,
 ) -> SampleSplit:
-    """Return the use of each sample: a quarter is held out, and the rest is profiled.
+    """Return the use of each sample: a quarter is held out, and the rest is profiled; a single one is used
+    for both.
 
-    A single sample is used for both. Samples of another source (`others`) are the held-out ones, and all of
-    `samples` are profiled. If `profile` identifies other data, all samples are held out; if it identifies the
-    part that would be profiled here, the quarter is. `profile` is None if one is made, or if rounding reads
-    the samples that are not held out.
+    Samples of another source (`others`) are the held-out ones, with all of `samples` profiled. If `profile`
+    identifies other data than the part that would be profiled here, all samples are held out.
     """
     every = tuple(range(len(samples.rows)))
     judged = samples
@@ -255,11 +216,10 @@ def split_samples(
 
 
 def held_out_labels(labels: Labels, split: SampleSplit) -> Labels:
-    """Return the labels of the held-out samples.
+    """Return the labels of the held-out samples; DataError if they do not fit the rows.
 
-    Each row with a digest has as many labels as the model takes rows at a time, or one label; labels of rows
-    beyond a limit, or that fill no batch, are left over. In other cases all rows have equally many labels, as
-    each pixel or token has one. Raises DataError if the labels do not fit the rows.
+    Each row has as many labels as the model takes rows at a time, or one; else all rows have equally many, as
+    pixels.
     """
     samples, count = split.labelled, labels.classes.size
     if samples is None:

@@ -24,9 +24,8 @@ CALCULATED_BAND = (-25.0, 35.0)
 def band_of(decibels: float, decides: bool, before_steps: float = math.inf) -> tuple[float, float]:
     """Return the lowest and the highest SQNR (dB) expected from an estimate by measured noise.
 
-    The effect of a comparison or an ArgMax inside the network on noise is not estimated: it chooses another
-    step at as many places as noise is large, not as its power is, so that n dB before it may be n / 2 after.
-    `decides` is true for probabilities; `before_steps` is the lowest SQNR (dB) in front of such steps.
+    A comparison or an ArgMax inside (`before_steps`: lowest SQNR there) chooses another step at as many
+    places as noise is large, so that n dB before it may be n / 2 after. `decides` means probabilities.
     """
     below, above = DECISION_BAND if decides else BAND
     return round(min(decibels, before_steps / 2.0) + below, 2), round(decibels + above, 2)

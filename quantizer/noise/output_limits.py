@@ -43,9 +43,8 @@ SUMS = (Arithmetic.SUM, Arithmetic.DIFFERENCE)
 def computed_part(graph: Graph, name: str) -> str | None:
     """Return the tensor that is added to a moved or resized input to make an output, or None.
 
-    A network of super-resolution or denoising adds details to a picture that it was given. The picture has
-    nearly all of the power, and is exact; the network computes only the other part, so noise is compared with
-    this one. The output may be clipped or moved after the sum.
+    The picture that super-resolution adds to has nearly all power, and is exact: noise is compared with the
+    other part.
     """
     source: str | None = name
     while source is not None:
@@ -177,40 +176,27 @@ WORDS: Mapping[OutputKind, str] = {
 
 @dataclass(frozen=True, eq=False)
 class NoiseLimits:
-    """The limits of one model.
-
-    Attributes:
-        graph, profile: of the prepared model.
-        kinds: of its outputs, by name; those with limits.
-        min_output_sqnr: dB that every output keeps whatever it is; None where the kind says.
-        steps: inside of it.
-        tolerance: typical error of a column of values, as measured.
-        asked: whether the user asked for that, so that it is planned for, and holds for maps too.
-        maps: outputs of which each place or position has values.
-        relative: outputs of which an error is in proportion to the value.
-        indices: output -> the scores that it is the index of the largest of.
-        incomparable: output -> why it cannot be compared sample by sample.
-        free_axes: output -> the axes whose size the model leaves free: its places, and no columns.
-        reasons: output -> why it is of its kind, in words.
-        classes: output -> where its classes are; the largest is an answer of decisions and detections alone.
-        logits: outputs that are decisions once a softmax is taken: planned for as values are.
-    """
+    """The limits of one model; outputs are by name."""
 
     graph: Graph
     profile: Profile
     kinds: Mapping[str, OutputKind]
-    min_output_sqnr: float | None
-    steps: tuple[Step, ...]
-    tolerance: float = TOLERANCE
-    asked: bool = False
-    maps: frozenset[str] = frozenset()
-    relative: frozenset[str] = frozenset()
+    min_output_sqnr: float | None  # dB that every output keeps; None if the kind says
+    steps: tuple[Step, ...]  # inside of it
+    tolerance: float = TOLERANCE  # typical error of a column of values
+    asked: bool = False  # whether the user asked for that, so that it holds for maps too
+    maps: frozenset[str] = frozenset()  # of which each place or position has values
+    relative: frozenset[str] = frozenset()  # of which an error is in proportion to the value
+    # output -> the scores that it is the index of the largest of
     indices: Mapping[str, str] = field(default_factory=dict)
+    # output -> why it cannot be compared sample by sample
     incomparable: Mapping[str, str] = field(default_factory=dict)
+    # output -> axes whose size the model leaves free: places, no columns
     free_axes: Mapping[str, frozenset[int]] = field(default_factory=dict)
-    reasons: Mapping[str, str] = field(default_factory=dict)
+    reasons: Mapping[str, str] = field(default_factory=dict)  # output -> why it is of its kind
+    # the largest is an answer of decisions and detections alone
     classes: Mapping[str, ClassAxis] = field(default_factory=dict)
-    logits: frozenset[str] = frozenset()
+    logits: frozenset[str] = frozenset()  # decisions once a softmax is taken: planned for as values are
 
     @property
     def compares_nothing(self) -> bool:
@@ -224,10 +210,7 @@ class NoiseLimits:
         return tuple(name for name in tensors if self._power(name) > 0.0)
 
     def allowed(self, tensor: str) -> float:
-        """Return the most noise power over signal power at a judged tensor.
-
-        It is an output, one of the parts that Concat joins to it, or one of `compared`.
-        """
+        """Return the most noise power over signal power at an output, a part of one, or one of `compared`."""
         if self.min_output_sqnr is not None:
             return _noise_share(self.min_output_sqnr)
         step = next((step for step in self.steps if step.tensor == tensor), None)
@@ -250,10 +233,8 @@ class NoiseLimits:
         return next((name for name in names if name in self.kinds), "")
 
     def error(self, output: str, *, is_vector: bool = False) -> float:
-        """Return the largest typical error of a column of an output of values, as measured.
-
-        `is_vector` means that its columns look like those of an embedding.
-        """
+        """Return the largest typical error of a column of values, whose columns look like an embedding if
+        `is_vector`."""
         together = output in self.maps or is_vector
         return PLACES_TOLERANCE if together and not self.asked else self.tolerance
 
@@ -368,10 +349,8 @@ def noise_limits(graph: Graph, profile: Profile, config: QuantConfig) -> NoiseLi
 
 
 def judging_limits(graph: Graph, profile: Profile, config: QuantConfig) -> NoiseLimits:
-    """Return the limits that a written model is judged by.
-
-    An SQNR of 0, with which plans have no limit, counts as none; then the kinds of outputs decide.
-    """
+    """Return the limits that a written model is judged by; an SQNR of 0 leaves the kinds of outputs to
+    decide."""
     config = config if config.min_output_sqnr else replace(config, min_output_sqnr=None)
     return noise_limits(graph, profile, config)
 

@@ -67,15 +67,10 @@ LARGEST = 1e12
 
 @dataclass(frozen=True)
 class OutputNoise:
-    """The noise of one output.
+    """The noise of one output."""
 
-    Attributes:
-        figure: of the output over its limit, squared.
-        share: of its signal.
-    """
-
-    figure: float
-    share: float
+    figure: float  # of the output over its limit, squared
+    share: float  # of its signal
 
     @property
     def sqnr(self) -> float | None:
@@ -93,19 +88,12 @@ Noises = Mapping[str, OutputNoise]
 
 @dataclass(frozen=True)
 class AttributedNode:
-    """The noise of a quantized node, or of those of one look-up table, quantized alone.
+    """The noise of a quantized node, or of those of one look-up table, quantized alone."""
 
-    Attributes:
-        nodes: their names; the last makes the result.
-        noises: by output.
-        is_run: whether they were run by themselves; else the estimate shares out the noise of a group.
-        microseconds: that float is predicted to take longer (`RankedNode`).
-    """
-
-    nodes: tuple[str, ...]
-    noises: Noises
-    is_run: bool
-    microseconds: float
+    nodes: tuple[str, ...]  # the last makes the result
+    noises: Noises  # by output
+    is_run: bool  # by themselves; else the estimate shares out the noise of a group
+    microseconds: float  # that float is predicted to take longer
 
     @property
     def name(self) -> str:
@@ -115,25 +103,14 @@ class AttributedNode:
 
 @dataclass(frozen=True)
 class Attribution:
-    """The noise of the outputs of a plan's model, and the nodes that add it.
+    """The noise of the outputs of a plan's model, and the nodes that add it."""
 
-    Attributes:
-        whole: of the model, by output.
-        nodes: with the most noise at `output` first.
-        samples: on which it was run, in words.
-        kept: of the model in which the first of `nodes` are float, then the first two, and so on, as far as
-            that was run.
-        enough: nodes that are to stay float for all outputs to hold, none of which can be spared; () where
-            they hold, and where those that were tried are too few.
-        held: of the model in which these are float.
-    """
-
-    whole: Noises
-    nodes: tuple[AttributedNode, ...]
-    samples: str
-    kept: tuple[Noises, ...] = ()
-    enough: tuple[str, ...] = ()
-    held: Noises = field(default_factory=dict)
+    whole: Noises  # of the model, by output
+    nodes: tuple[AttributedNode, ...]  # with the most noise at `output` first
+    samples: str  # on which it was run, in words
+    kept: tuple[Noises, ...] = ()  # of the model with the first node float, the first two, and so on
+    enough: tuple[str, ...] = ()  # nodes that are to stay float for all outputs to hold, if that is known
+    held: Noises = field(default_factory=dict)  # of the model in which these are float
 
     @cached_property
     def output(self) -> str:
@@ -224,15 +201,9 @@ def attribute(
 ) -> Attribution:
     """Attribute the noise of the outputs of a plan's model to its nodes, on all of some samples.
 
-    Args:
-        samples: with the outputs of the float model (`samples_to_attribute_on`).
-        limits: of the outputs; None for those of the plan's facts, or by these samples.
-        lacking: decibels that the outputs lack on other samples, more than these; 0 for outputs that are good
-            there, of which no nodes are kept float; None for those that they lack on these.
-        goes_on: whether there is time for more runs.
-
-    Raises:
-        ModelError: the plan's model cannot be run.
+    `lacking` is the decibels that the outputs lack on other samples, or None for these; with 0 no nodes are
+    kept float. `goes_on` says if there is time for more runs. Raises ModelError if the plan's model cannot be
+    run.
     """
     limits = limits or limits_of(planned, samples)
     noises = _measuring(samples, limits)
@@ -311,8 +282,8 @@ def _with_nodes_kept_float(
     run: Callable[[tuple[str, ...]], Noises],
     goes_on: Callable[[], bool],
 ) -> Attribution:
-    """Return an attribution with runs of the worst nodes in float, one more each, up to a goal. It also has
-    the nodes that are enough."""
+    """Return an attribution with runs of the worst nodes in float up to a goal, and the nodes that are
+    enough."""
     tried, kept, holds = list[AttributedNode](), list[Noises](), False
     for node, power in zip(found.nodes, found.powers(found.output), strict=True):
         if holds or not power > 0.0 or len(tried) == MOST_KEPT or not goes_on():
@@ -352,8 +323,7 @@ def _share(sqnr: float | None) -> float:
 def _worst_first(found: Attribution, graph: Graph) -> tuple[AttributedNode, ...]:
     """Return the nodes, given in graph order, with the most noise first.
 
-    A tensor that loses all is rounded by its producer and by its readers. So among equal nodes the producer
-    is named before the readers, and the first of those that read the same tensor.
+    Among nodes with equal noise the producer is named before its readers: both round a tensor that loses all.
     """
     powers = found.powers(found.output)
     order = sorted(range(len(powers)), key=lambda place: (-powers[place], place))
@@ -392,12 +362,7 @@ def samples_to_attribute_on(
     provider: str = CPU,
     notes: bool = False,
 ) -> RunSamples:
-    """Return samples, or steps of sequences, with the outputs of the float model.
-
-    Each model has its own state. A limit of None stands for `SAMPLES`, or `STEPS` of sequences; `notes`
-    prints assumptions about the data. Raises DataError if there are no samples, or one does not fit, and
-    ModelError if the float model cannot be run.
-    """
+    """Return samples, `SAMPLES` or `STEPS` of sequences without a limit, with the outputs of the float model."""
     state = model_samples(data, planned.model, notes=False).state
     if limit is None:
         limit = SAMPLES if not state else _steps(planned)

@@ -76,8 +76,7 @@ def ranked_nodes(
 ) -> tuple[RankedNode, ...]:
     """Return the quantized nodes of a plan, those first whose noise is worth most time.
 
-    At most `most` samples are run. `goes_on` is asked before each round if there is time to split groups
-    again. `noise` of None is that of the worst group of channels of the worst output.
+    `noise` of None is that of the worst group of channels of the worst output.
     """
     few = samples.subset(range(min(most, len(samples.samples))))
     axes = class_axes(planned.model)
@@ -109,14 +108,10 @@ def ranked_nodes(
 
 
 class NodesAlone:
-    """Runs a model with some of a plan's nodes quantized, and all others float.
-
-    Attributes:
-        units: the quantized nodes, in graph order; those of one look-up table are one.
-    """
+    """Runs a model with some of a plan's nodes quantized, and all others float."""
 
     def __init__(self, planned: PlannedModel, samples: RunSamples, provider: str = CPU) -> None:
-        """Take the plan, the samples, and where to run."""
+        """`units` are the quantized nodes, in graph order; those of one look-up table are one."""
         self._planned, self._samples = planned, samples
         self._source = splittable_model(planned.model)
         self._provider = provider
@@ -126,10 +121,8 @@ class NodesAlone:
         self._places = {group.names: group.places for group in found}
 
     def outputs(self, groups: Sequence[Group]) -> Iterator[tuple[Group, list[Outputs] | None]]:
-        """Yield the outputs on all samples with only each group quantized; None if that cannot be run.
-
-        If a state goes from step to step, the model gets its own, as in use.
-        """
+        """Yield the outputs on all samples with only each group quantized, with its own state; None if that
+        fails."""
         names = tuple(self._samples.float_outputs[0])
         run = self._walked if not self._samples.state else self._with_own_state
         yield from run(groups, names)
@@ -200,8 +193,7 @@ def measured_groups(
 ) -> dict[Group, V]:
     """Return the measurements of all units, in groups of neighbours: the more noise, the smaller ones.
 
-    Units are in graph order. `measure` runs some groups. `goes_on` is asked before each round if there is
-    time to split groups again. If `worst_alone`, the group with the most noise is split down to one unit.
+    `goes_on` says if there is time to split again; `worst_alone` splits the worst group down to one unit.
     """
 
     def split(groups: Sequence[Group]) -> None:
@@ -257,11 +249,8 @@ def estimated_shares(planned: PlannedModel) -> dict[str, float]:
 
 
 def prices_of(planned: PlannedModel) -> dict[str, float]:
-    """Return the microseconds that each node takes longer alone in float; without times of the target's
-    kernels the shares of float's time that are assumed.
-
-    Its readers are quantized then, so its input and its output are converted.
-    """
+    """Return the microseconds that each node takes longer alone in float, or else assumed shares of float's
+    time."""
     facts, graph = planned.facts, planned.graph
     if facts is None:
         return {node.name: 1.0 for node in graph.nodes}

@@ -37,23 +37,14 @@ FLOAT_HERE = NodePlan(Kind.FLOAT, "float in this variant of the plan")
 
 @dataclass(frozen=True, eq=False)
 class SplittableModel:
-    """A prepared model with the first and last use of each tensor.
-
-    Attributes:
-        model: the prepared model.
-        nodes: of its main graph, in order.
-        producers: tensor -> index of the node that computes it; -1 for graph inputs.
-        last_uses: tensor -> index of the last node that reads it, in its subgraphs too; the number of nodes
-            for graph outputs and other tensors that the caller reads.
-        cuts: indices of the nodes before which a submodel may begin or end, ascending: all tensors that go
-            from one to the next have a type. 0 and the number of nodes are among them.
-    """
+    """A prepared model with the first and last use of each tensor."""
 
     model: ir.Model
-    nodes: tuple[ir.Node, ...]
-    producers: Mapping[str, int]
+    nodes: tuple[ir.Node, ...]  # of the main graph
+    producers: Mapping[str, int]  # tensor -> index of its node; -1 for graph inputs
+    # tensor -> index of its last reader; the number of nodes for what the caller reads
     last_uses: Mapping[str, int]
-    cuts: Sequence[int]
+    cuts: Sequence[int]  # nodes before which a submodel may begin or end: all tensors that cross have a type
 
     @property
     def constant_outputs(self) -> dict[str, Any]:
@@ -73,10 +64,7 @@ class SplittableModel:
 
 
 def splittable_model(model: ir.Model, watched: Sequence[str] = ()) -> SplittableModel:
-    """Return the index that `open_submodel` needs of a prepared model, which must not be edited afterwards.
-
-    The caller reads `watched` tensors besides the graph outputs.
-    """
+    """Return the index of a prepared model, not edited afterwards; the caller reads `watched` tensors too."""
     nodes = tuple(model.graph)
     producers = {str(v.name): -1 for v in model.graph.inputs if not v.is_initializer()}
     last_uses: dict[str, int] = {}
@@ -112,15 +100,11 @@ def left_float(plan: QuantPlan, group: Collection[str]) -> QuantPlan:
 
 @dataclass(frozen=True, eq=False)
 class NodeGroup:
-    """Quantized nodes that are measured together.
-
-    Attributes:
-        nodes: the nodes of one look-up table, the one that makes the result last; else one node.
-        first, last: indices of the nodes of the main graph that they are, or that run them (If, Loop, Scan).
-    """
+    """Quantized nodes that are measured together: those of one look-up table, the last makes the result; else
+    one."""
 
     nodes: tuple[ir.Node, ...]
-    first: int
+    first: int  # index of the node of the main graph that it is, or that runs it
     last: int
 
     @property
@@ -135,10 +119,7 @@ class NodeGroup:
 
 
 def node_groups(nodes: Sequence[ir.Node], plan: QuantPlan) -> list[NodeGroup]:
-    """Return the quantized nodes of the main graph that are measured together, ordered by their first node.
-
-    Nodes of subgraphs are included.
-    """
+    """Return the quantized nodes, of subgraphs too, that are measured together, ordered by their first node."""
     every = [(inner, place) for place, node in enumerate(nodes) for inner in (*_inner_nodes(node), node)]
     places, tables = dict(every), planned_chains((node for node, _ in every), plan)
     groups = []
@@ -161,10 +142,8 @@ def _inner_nodes(node: ir.Node) -> Iterator[ir.Node]:
 def segment_ends(groups: Sequence[tuple[int, ...]], count: int) -> list[int]:
     """Return the index of the node before which the segment of each group ends.
 
-    The segments cover all `count` nodes, with about sqrt(n) of the n groups in each. None splits a group,
-    from its first to its last node. With s segments s large sessions are created, and n small ones of n / s
-    nodes: the sum is smallest at sqrt(n). Groups are indices of nodes, ordered by the first, as in
-    `node_groups`.
+    The segments cover all `count` nodes and split no group. With s segments s large sessions are created, and
+    n small ones of n / s nodes: the sum is smallest at sqrt(n).
     """
     size = max(1, math.isqrt(len(groups)))
     firsts = [min(group) for group in groups[size::size]]
@@ -182,12 +161,7 @@ def open_submodel(
     provider: str = CPU,
     dequantized: bool = False,
 ) -> Submodel:
-    """Return a function that runs the nodes from index `start` to before `end`, in float if the plan is None.
-
-    Its arguments are arrays by name (those that the submodel does not read are ignored) and the sample's
-    name, for messages; it returns output arrays by name. Raises ModelError if onnxruntime refuses the
-    submodel or, in the function, a run; PlanError if the plan cannot be lowered.
-    """
+    """Return a function that runs the nodes from index `start` to before `end`, in float if the plan is None."""
     inputs, outputs = source.inputs_of(start, end), source.outputs_of(start, end)
     if not outputs:
         return lambda values, sample: {}
@@ -240,10 +214,9 @@ def _submodel(
 
 
 class SampleWalk:
-    """Samples on their way through the graph, from one group of nodes to the next.
+    """Samples on their way through the graph, with the tensors that are live at the current node.
 
-    Of each sample the tensors are kept that are live at the current node. A variant, in which some nodes are
-    computed under a plan of their own, begins with these: no node before them is run again.
+    A variant, in which some nodes have a plan of their own, begins with these.
     """
 
     def __init__(
@@ -270,11 +243,8 @@ class SampleWalk:
     def outputs(
         self, first: int, end: int, variant: QuantPlan | None, names: Sequence[str]
     ) -> Iterator[list[Any]]:
-        """Go on to node `first`, and yield tensors of each sample if nodes from there have another plan.
-
-        The other plan ends before node `end`. `first` is not before that of an earlier call. The variant is a
-        plan of all nodes, None for float. Raises ModelError or PlanError, see `open_submodel`.
-        """
+        """Go on to node `first`; yield tensors of each sample if nodes from there to before `end` have
+        another plan."""
         first = max(cut for cut in self._source.cuts if cut <= first)
         end = min(cut for cut in self._source.cuts if cut >= end)
         if first > self._at:

@@ -159,10 +159,7 @@ class Composition:
 
 
 def composition_of(plan: QuantPlan, graph: Graph, profile: Profile | None) -> Composition:
-    """Return the kinds of the nodes and weights of the quantized model of a plan.
-
-    The profile, if any, has the sizes of activations.
-    """
+    """Return the kinds of the nodes and weights of the quantized model of a plan."""
     kinds = Counter(entry.kind for entry in plan.nodes.values())
     products = [node for node in graph.nodes if channel_layout(node) is not None]
     return Composition(
@@ -187,10 +184,7 @@ def _runs_in_float(entry: NodePlan) -> bool:
 
 
 def _products_in_float(plan: QuantPlan, products: Sequence[Node]) -> str:
-    """Return the products that stay float and why, if no times of the target show that float is faster.
-
-    Such a target may be a chip with only integers.
-    """
+    """Return the products that stay float and why, if no times of the target show that float is faster."""
     if plan.origin.time is not None or plan.config.mode != "static" or is_unprofitable(plan):
         return ""
     groups: dict[str, list[str]] = {}
@@ -591,8 +585,7 @@ class Verdict(Presented):
 
     @property
     def has_floats_speed(self) -> bool:
-        """Whether the model has float's computation, and its speed as far as that is known: weights alone are
-        quantized, and neither times nor their prediction show a gain from reading them."""
+        """Whether the model has float's computation and, as far as that is known, speed."""
         if self.latency is None and self.predicted is None:
             return self.composition.is_unprofitable
         return (self.composition.is_weights_only or not self.composition.uses_integers) and self.cost.is_even
@@ -655,8 +648,7 @@ def verdict_of(
 ) -> Verdict:
     """Return the verdict on a model by its evaluation on held-out samples, with neither cause nor fixes.
 
-    `predicted` is how many times as fast as float it is by the times that the plan was made with, None
-    without; `printed` is the same on this processor.
+    `predicted` is its speedup by the times that the plan was made with, `printed` that on this processor.
     """
     outputs, decision = evaluation.grades, evaluation.decision
     drop = evaluation.scores
@@ -758,10 +750,10 @@ def no_verdict(verdict: Verdict, *reasons: Finding) -> Verdict:
 def with_fixes(
     verdict: Verdict, cause: Sequence[Finding], fixes: Sequence[Fix], tried: int = 0, left: str = ""
 ) -> Verdict:
-    """Return a verdict with its cause and fixes; if there is no fix, with the sentence about that.
+    """Return a verdict with its cause and fixes, or with the sentence about that there is none.
 
-    A cause in the verdict is kept. Fixes were tried and are better, the best first. `tried` counts the other
-    plans that were judged. `left` is the reason to stop, "" if nothing is left to try.
+    `tried` counts the other plans that were judged; `left` is the reason to stop, "" if nothing is left to
+    try.
     """
     known = [*verdict.findings, *(() if verdict.cause else cause)]
     verdict = replace(verdict, findings=gravest_first(known), fixes=tuple(fixes))
