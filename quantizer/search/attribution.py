@@ -362,7 +362,7 @@ def samples_to_attribute_on(
     provider: str = CPU,
     notes: bool = False,
 ) -> RunSamples:
-    """Return samples, `SAMPLES` or `STEPS` of sequences without a limit, with the outputs of the float model."""
+    """Return samples (`SAMPLES`, or `STEPS` of sequences, without a limit) and the float outputs on them."""
     state = model_samples(data, planned.model, notes=False).state
     if limit is None:
         limit = SAMPLES if not state else _steps(planned)

@@ -119,7 +119,7 @@ class NodeGroup:
 
 
 def node_groups(nodes: Sequence[ir.Node], plan: QuantPlan) -> list[NodeGroup]:
-    """Return the quantized nodes, of subgraphs too, that are measured together, ordered by their first node."""
+    """Return the quantized nodes, also of subgraphs, that are measured together, by their first node."""
     every = [(inner, place) for place, node in enumerate(nodes) for inner in (*_inner_nodes(node), node)]
     places, tables = dict(every), planned_chains((node for node, _ in every), plan)
     groups = []
@@ -161,7 +161,7 @@ def open_submodel(
     provider: str = CPU,
     dequantized: bool = False,
 ) -> Submodel:
-    """Return a function that runs the nodes from index `start` to before `end`, in float if the plan is None."""
+    """Return a function that runs the nodes from `start` to before `end`, in float if the plan is None."""
     inputs, outputs = source.inputs_of(start, end), source.outputs_of(start, end)
     if not outputs:
         return lambda values, sample: {}
