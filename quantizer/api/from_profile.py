@@ -34,7 +34,7 @@ from ..lowering.lower import lower
 from ..lowering.lowered import LoweredModel
 from ..model.output_paths import FilesRead
 from ..model.output_paths import check_outputs as check_paths
-from ..model.saving import has_external_data, written_bytes
+from ..model.saving import has_external_data
 from ..noise.estimate_check import Estimate, estimates_of, too_good, with_measured
 from ..noise.kept_samples import read_measured
 from ..noise.output_limits import noise_limits
