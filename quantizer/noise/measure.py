@@ -11,7 +11,6 @@ import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from enum import Enum
 from functools import partial
 from pathlib import Path
 from threading import Lock
@@ -58,10 +57,6 @@ MAGIC = {ir.DataType.FLOAT: 1.5 * 2.0**23, ir.DataType.DOUBLE: 1.5 * 2.0**52}
 
 NEAR_OVERFLOW = {ir.DataType.FLOAT: 3e38, ir.DataType.DOUBLE: 1e308}
 """A mean square above it has overflowed: such a tensor is not rounded. Fillers stay above its negative."""
-
-
-MAX_INT16_STEPS = 30000.0
-"""Steps of the largest element up to which 16 bits hold a tensor, with room for the noise that it has."""
 
 
 @dataclass(frozen=True)
@@ -149,16 +144,8 @@ def values_read(node: ir.Node) -> Iterator[ir.Value]:
 # The copy with rounded activations -----------------------------------------------------------------------
 
 
-class Rounding(Enum):
-    """How a copy rounds an activation to multiples of its step; two that both can give the same values."""
-
-    INT16 = "int16"  # two nodes, for at most `MAX_INT16_STEPS`
-    MAGIC = "magic"  # four, for any number; fillers stay finite, and 0 may become half a step
-    NONE = "none"
-
-
 def rounded_copy(
-    model: ir.Model, tensors: Iterable[MeasuredTensor], roundings: Mapping[str, Rounding], prefix: str
+    model: ir.Model, tensors: Iterable[MeasuredTensor], prefix: str
 ) -> tuple[ir.Model, frozenset[str]]:
     """Return a copy of a model whose nodes read activations rounded, and the values that may differ in it.
 
@@ -166,16 +153,14 @@ def rounded_copy(
     become 0 become half a step with the sign of the float value: an input too (`float_input`), or the
     activation itself if that may have another shape.
     """
-    copy = model.clone()
-    graph = copy.graph
-    graph.opset_imports.setdefault("com.microsoft", 1)
-    rounded = [tensor for tensor in tensors if roundings[tensor.name] is not Rounding.NONE]
-    values = _activations_of(graph)
-    for tensor in rounded:
+    copy, names = model.clone(), set[str]()
+    values = _activations_of(copy.graph)
+    for tensor in tensors:
         value = values[tensor.name]
         uses = tuple(value.uses())
-        _insert(graph, value, uses, _rounding_nodes(graph, tensor, value, roundings[tensor.name], prefix))
-    return copy, _values_after(model, {tensor.name for tensor in rounded}, set())
+        _insert(copy.graph, value, uses, _rounding_nodes(copy.graph, tensor, value, prefix))
+        names.add(tensor.name)
+    return copy, _values_after(model, names, set())
 
 
 def _activations_of(graph: ir.Graph) -> dict[str, ir.Value]:
@@ -197,14 +182,12 @@ def _insert(graph: ir.Graph, value: ir.Value, uses: Iterable[Any], nodes: Sequen
         graph.extend(nodes)
 
 
-def _rounding_nodes(
-    graph: ir.Graph, tensor: MeasuredTensor, value: ir.Value, rounding: Rounding, prefix: str
-) -> list[ir.Node]:
+def _rounding_nodes(graph: ir.Graph, tensor: MeasuredTensor, value: ir.Value, prefix: str) -> list[ir.Node]:
     """Return the nodes that round a value, the last with the result; the graph gets inputs and constants."""
     dtype, nodes = tensor.dtype, list[ir.Node]()
 
-    def add(op_type: str, *inputs: ir.Value, domain: str = "", to: ir.DataType = dtype) -> ir.Value:
-        node = ir.Node(domain, op_type, inputs, name=f"{prefix}{len(nodes)}:{tensor.name}")
+    def add(op_type: str, *inputs: ir.Value, to: ir.DataType = dtype) -> ir.Value:
+        node = ir.Node("", op_type, inputs, name=f"{prefix}{len(nodes)}:{tensor.name}")
         node.outputs[0].name, node.outputs[0].dtype = node.name, to
         nodes.append(node)
         return node.outputs[0]
@@ -213,18 +196,13 @@ def _rounding_nodes(
         graph.inputs.append(ir.Value(name=name, type=ir.TensorType(dtype), shape=shape))
         return graph.inputs[-1]
 
-    def number(of: float, kind: ir.DataType = dtype) -> ir.Value:
-        name = f"{prefix}{kind.name}:{of}"
+    def number(of: float) -> ir.Value:
+        name = f"{prefix}{dtype.name}:{of}"
         if name not in graph.initializers:
-            graph.register_initializer(_constant(name, np.asarray(of, kind.numpy())))
+            graph.register_initializer(_constant(name, np.asarray(of, dtype.numpy())))
         return graph.initializers[name]
 
     step = add_input(step_input(prefix, tensor.name), ir.Shape([]))
-    if rounding is Rounding.INT16:
-        zero = number(0, ir.DataType.INT16)
-        steps = add("QuantizeLinear", value, step, zero, domain="com.microsoft", to=ir.DataType.INT16)
-        add("DequantizeLinear", steps, step, zero, domain="com.microsoft")
-        return nodes
     magic = number(MAGIC[dtype])
     steps = add("Sub", add("Add", add("Div", value, step), magic), magic)
     if tensor.singular:
@@ -353,8 +331,7 @@ def _values_after(model: ir.Model, names: set[str], nodes: set[ir.Node]) -> froz
 # The model and its copies, run on one sample -------------------------------------------------------------
 
 SESSIONS = 4
-"""Sessions that are open together: the model, copies with activations rounded in two ways, and one with
-rounded weights."""
+"""Sessions open together: the model, copies with rounded activations, and one with rounded weights."""
 
 Errors = Mapping[str, float | None]
 """The sum of the squares of each tensor's error in one sample; None for another shape, or a failed copy."""
@@ -404,13 +381,12 @@ class FloatTensor(NamedTuple):
             return error
         return INFINITE_NOISE * self.total
 
-    def has_too_many_steps(self, array: Array, root: float) -> bool:
-        """Whether it, or a copy of it, needs more than `MAX_INT16_STEPS`.
 
-        `array` is it, or the copy; `root` is at least the root of the sum of its squares.
-        """
-        most = MAX_INT16_STEPS * self.step
-        return root > most and bool(max(array.max(), -array.min()) > most)
+def _is_rounded(tensor: MeasuredTensor, own: FloatTensor) -> bool:
+    """Whether an activation is rounded: its power is neither 0 nor infinite."""
+    with np.errstate(over="ignore", under="ignore"):
+        power = tensor.dtype.numpy().type(own.step**2)
+    return bool(0.0 < power < NEAR_OVERFLOW[tensor.dtype])
 
 
 class OpenCopy(NamedTuple):
@@ -444,7 +420,8 @@ class NoiseRuns:
     def measured(self, sample: Sample, digest: str) -> SampleNoise:
         """Return the noise of a sample; ModelError for a refused model or copy, DataError for a sample."""
         exact = self.float_tensors(sample)
-        copies = self._activation_errors(sample, exact), self._weight_errors(sample, exact)
+        weights = self._open("weights", partial(weight_copy, self._model, self._prefix))
+        copies = self._activation_errors(sample, exact), self._errors(weights, sample, exact)
         tensors = {}
         for name, own in exact.items():
             totals = own.total, *(own.recorded(errors[name]) for errors in copies)
@@ -482,52 +459,28 @@ class NoiseRuns:
         return self._run(copy, sample, given)
 
     def _activation_errors(self, sample: Sample, exact: Mapping[str, FloatTensor]) -> Errors:
-        """Return the errors of the tensors in the copy with rounded activations.
-
-        If a tensor had too many steps for 16 bits, all are measured again in another copy.
-        """
+        """Return the errors of the tensors in the copy with rounded activations."""
         added_inputs = {float_input(self._prefix, name): own.array for name, own in exact.items()}
         for name, own in exact.items():
             added_inputs[step_input(self._prefix, name)] = np.asarray(own.step, own.array.dtype)
-        roundings = {name: self._rounding(name, own) for name, own in exact.items()}
-        while True:
-            make = partial(rounded_copy, self._model, self._tensors.values(), roundings, self._prefix)
-            copy, saturated = self._open(tuple(roundings.values()), make), dict[str, Rounding]()
-            errors: dict[str, float | None] = dict.fromkeys(exact, 0.0)
-            try:
-                for name, noisy in self._run(copy, sample, added_inputs).items():
-                    own = exact[name]
-                    errors[name] = error = own.error(noisy)
-                    of_all = math.inf if error is None else math.sqrt(own.total) + math.sqrt(error)
-                    if roundings[name] is Rounding.INT16 and own.has_too_many_steps(noisy, of_all):
-                        saturated[name] = Rounding.MAGIC
-            except DataError:  # rounding has led to shapes or indices that do not fit
-                return dict.fromkeys(exact)
-            if not saturated:
-                return errors
-            roundings |= saturated
+        rounded = [tensor for name, tensor in self._tensors.items() if _is_rounded(tensor, exact[name])]
+        key = tuple(tensor.name for tensor in rounded)
+        copy = self._open(key, partial(rounded_copy, self._model, rounded, self._prefix))
+        return self._errors(copy, sample, exact, added_inputs)
 
-    def _weight_errors(self, sample: Sample, exact: Mapping[str, FloatTensor]) -> Errors:
-        """Return the errors of the tensors in the copy with rounded weights."""
-        copy = self._open("weights", partial(weight_copy, self._model, self._prefix))
+    def _errors(
+        self,
+        copy: OpenCopy,
+        sample: Sample,
+        exact: Mapping[str, FloatTensor],
+        added_inputs: Mapping[str, Array] = MappingProxyType({}),
+    ) -> Errors:
         errors: dict[str, float | None] = dict.fromkeys(exact, 0.0)
         try:
-            return errors | {
-                name: exact[name].error(noisy) for name, noisy in self._run(copy, sample).items()
-            }
-        except DataError:
+            outputs = self._run(copy, sample, added_inputs)
+        except DataError:  # rounding has led to shapes or indices that do not fit
             return dict.fromkeys(exact)
-
-    def _rounding(self, name: str, own: FloatTensor) -> Rounding:
-        """Return the way of rounding an activation; none if its power is 0 or not finite."""
-        tensor = self._tensors[name]
-        with np.errstate(over="ignore", under="ignore"):
-            power = tensor.dtype.numpy().type(own.step**2)
-        if not 0.0 < power < NEAR_OVERFLOW[tensor.dtype]:
-            return Rounding.NONE
-        special = tensor.filler_rows is not None or tensor.singular or tensor.dtype != ir.DataType.FLOAT
-        special |= self._provider != CPU or own.has_too_many_steps(own.array, math.sqrt(own.total))
-        return Rounding.MAGIC if special else Rounding.INT16
+        return errors | {name: exact[name].error(noisy) for name, noisy in outputs.items()}
 
     def _open(self, key: object, make: Callable[[], tuple[ir.Model, frozenset[str]]]) -> OpenCopy:
         """Return a copy that was opened under a key, or make and open it."""

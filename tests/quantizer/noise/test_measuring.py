@@ -214,13 +214,6 @@ def test_which_rows_are_compared_does_not_depend_on_the_order_in_which_they_came
     assert set(compared) == {("a", "c")}
 
 
-def test_16_bits_round_as_any_number_of_steps_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, names = prepared(NET, w=W, v=V), ["x", "h", "r", "y"]
-    found = measured(model, names, x=X)
-    monkeypatch.setattr(measuring, "MAX_INT16_STEPS", 0.0)
-    assert measured(model, names, x=X) == found
-
-
 def test_noise_a_thousand_times_the_signal_is_measured_whole() -> None:
     model = prepared(
         "net (float[n, 6] x) => (float[n, 6] y) { c = Sub(x, one) q = Mul(c, c) p = Mul(q, q) y = Neg(p) }",
