@@ -35,7 +35,8 @@ CONSTANTS = """
  float[2] r = {5, -6}, float[1,2] row = {5, -6}, float[2,2] full = {1, 2, 3, 4}, float one = {3},
  float zero = {0}, float six = {6}, float half = {0.5}, float[1,1] wide = {2}, float huge = {3e38},
  float[2,1,1,1] apart = {2, -5},
- float[1,1,1] deep = {6}, int64[8] pads = {0, 0, 1, 1, 0, 0, 1, 1}, int64[8] crop = {0, 0, -1, 0, 0, 0, 0, 0}>
+ float[1,1,1] deep = {6}, int64[8] pads = {0, 0, 1, 1, 0, 0, 1, 1}, int64[8] crop = {0, 0, -1, 0, 0, 0, 0, 0},
+ int64[8] batch = {1, 0, 0, 0, 0, 0, 0, 0}>
 """
 IMAGE, MATRIX, COLUMN = "float[1,2,3,3] x", "float[2,2] x", "float[3,1] x"
 
@@ -311,6 +312,7 @@ LEFT = {
         IMAGE,
     ),
     "padding with another number": (fold_pads, "t = Pad(x, pads, half)  y = Conv(t, w)", IMAGE),
+    "padding of the batch": (fold_pads, "t = Pad(x, batch)  y = Conv(t, w)", IMAGE),
     "padding that crops": (fold_pads, "t = Pad(x, crop)  y = Conv(t, w)", IMAGE),
     "padding by reflection": (fold_pads, 't = Pad<mode = "reflect">(x, pads)  y = Conv(t, w)', IMAGE),
     "padding before SAME": (fold_pads, 't = Pad(x, pads)  y = Conv<auto_pad = "SAME_UPPER">(t, w)', IMAGE),
@@ -327,13 +329,6 @@ def test_a_fusion_leaves_other_graphs_as_they_are(case: str) -> None:
     before = ir.to_proto(model).SerializeToString()
     assert step(model) == 0
     assert ir.to_proto(model).SerializeToString() == before
-
-
-def test_models_of_older_opsets_have_hard_sigmoid_and_a_product() -> None:
-    _, body, source, _ = CHANGED["the parts of HardSwish"]
-    proto = parsed(body, source)
-    proto.opset_import[0].version = 13
-    assert stepped(fuse_hard_swish, proto)[0] == 1
 
 
 def test_a_weight_that_others_read_keeps_its_values_for_them() -> None:

@@ -28,13 +28,11 @@ from qprof_onnx.quantizer.prepare.cleanup import (
     name_values,
     remove_dead,
     scalar_ranges,
-    sums_to_adds,
     trim_inputs,
     trim_outputs,
     unshare_names,
 )
 from qprof_onnx.quantizer.prepare.constant_folding import fold_constants, lift_constants
-from qprof_onnx.quantizer.prepare.float16 import narrow_type, widen
 from qprof_onnx.quantizer.prepare.inlining import (
     inline_functions,
     raise_ir_version,
@@ -294,11 +292,6 @@ def test_an_if_of_constant_condition_becomes_its_branch(condition: int, operator
     assert model.graph[1].outputs[0].name == "d"
 
 
-def test_an_if_of_computed_condition_stays() -> None:
-    model = parsed(f"g (float[2] x, bool c) => (float[2] d) {{ u = Exp(x)  {BRANCHES} }}")
-    assert take_constant_branches(model) == 0
-
-
 # names
 
 
@@ -351,21 +344,6 @@ def test_an_identity_between_two_outputs_stays() -> None:
     assert [value.name for value in model.graph.outputs] == ["y", "z"]
     IdentityEliminationPass()(by_onnx_ir)
     assert [value.name for value in by_onnx_ir.graph.outputs] == ["z", "z"]
-
-
-def test_nodes_without_effect_are_removed() -> None:
-    model = parsed(
-        "g (float[2] x) => (float[2] y) { t = Identity(x)  u = Sum(t)  v = Dropout(u)  y = Neg(v) }"
-    )
-    assert drop_noops(model) == 3
-    assert operators(model) == ["Neg"]
-
-
-@pytest.mark.parametrize(("inputs", "count", "operator"), [("x, x", 1, "Add"), ("x, x, x", 0, "Sum")])
-def test_a_sum_of_two_inputs_is_an_add(inputs: str, count: int, operator: str) -> None:
-    model = parsed(f"g (float[2] x) => (float[2] y) {{ y = Sum({inputs}) }}")
-    assert sums_to_adds(model) == count
-    assert operators(model) == [operator]
 
 
 def test_vectors_of_one_element_that_a_range_reads_become_scalars() -> None:
@@ -470,23 +448,6 @@ def test_large_constants_are_inputs_of_the_skeleton() -> None:
     assert [tensor.name for tensor in bare.graph.initializer] == ["b"]
     assert [value.name for value in bare.graph.input] == ["x", "w"]
     assert list(model.graph.initializers) == ["w", "b"]
-
-
-def test_a_model_in_float16_computes_in_float32_between_casts() -> None:
-    model = parsed("g (float16[2] x) => (float16[2] y) <float16[2] k = {1, 2}> { [n] y = Add(x, k) }")
-    infer_shapes(model)
-    assert narrow_type(model) == ir.DataType.FLOAT16
-    assert len(widen(model)) == 1
-    assert operators(model) == ["Cast", "Add", "Cast"]
-    assert model.graph.initializers["k"].const_value.dtype == ir.DataType.FLOAT
-    assert {value.dtype for value in (*model.graph.inputs, *model.graph.outputs)} == {ir.DataType.FLOAT16}
-
-
-def test_a_model_in_float32_is_not_converted() -> None:
-    model = parsed("g (float[2] x) => (float[2] y) { y = Relu(x) }")
-    assert narrow_type(model) is None
-    assert widen(model) == ()
-    assert operators(model) == ["Relu"]
 
 
 @pytest.mark.parametrize(("opset", "after"), [(11, 14), (13, 13), (17, 17)])

@@ -215,11 +215,6 @@ def test_a_tolerance_and_a_limit_of_decibels_exclude_each_other() -> None:
         load_recipe(None, {"tolerance": 0.01, "min_output_sqnr": 30.0})
 
 
-def test_a_wrong_calibrator_is_refused_when_the_settings_are_made() -> None:
-    with pytest.raises(ConfigError, match=r"options: calibrator 'msee' is not one of .*did you mean 'mse'"):
-        load_recipe(overrides={"calibrator": "msee"})
-
-
 def test_off_is_a_word_in_a_file_and_not_false(tmp_path: Path) -> None:
     recipe = load_recipe(write(tmp_path, "target: glow\nsettings: {equalization: off}\n"))
     assert recipe.config.equalization == "off"
@@ -269,17 +264,9 @@ def test_a_target_keeps_its_promises(name: str) -> None:
             "target: m\nruntime: {}\nverified: {how: run, runtime: chip 3, date: 22.11.2026}",
             r"verified: date '22\.11\.2026' is no day; write it as 2026-11-22",
         ),
-        ("settings:\n  calibrator: kl\n  calibrator: kl", "line 3: duplicate key 'calibrator'; keep one"),
         ("settings:\n  min_sqnr: 1", "unknown key 'min_sqnr'; did you mean 'min_tensor_sqnr'"),
-        ("settings: &a {min_tensor_sqnr: 1}", "anchors and aliases are not used here; write the value out"),
-        ("settings:\n  <<: {min_tensor_sqnr: 1}", "settings: unknown key '<<'"),
-        ("settings:\n  min_tensor_sqnr: .nan", "min_tensor_sqnr must be finite, not nan"),
         ("settings:\n  min_output_sqnr: 1e20", r"min_output_sqnr 1e\+20 is no number of decibels; give 0"),
         ("settings:\n  min_tensor_sqnr: -1", "min_tensor_sqnr -1 is no number of decibels; give 0"),
-        ("settings:\n  min_tensor_sqnr: 1e400", "min_tensor_sqnr must be finite, not inf"),
-        ("settings: !!python/object/apply:os.getcwd []", "the tag .* is not used here; remove"),
-        ("settings: " + "[" * 1000 + "]" * 1000, "lists and mappings are nested too deeply"),
-        ("target: nowhere", "mine.yaml: target 'nowhere': no such target"),
         ("base: nowhere", "mine.yaml: target 'nowhere': no such target"),
         ("settings:\n  calibrator: " + "x" * 100_000, "calibrator 'xxx"),
         ("settings:\n  mode: \"\\x1b[31m\"", r"mode '\\x1b\[31m' is not one of"),
@@ -292,28 +279,6 @@ def test_a_configuration_that_another_reader_would_take_is_refused(
         load_recipe(write(tmp_path, text))
     assert str(refusal.value).count("; ") >= 1
     assert len(str(refusal.value)) <= 1200
-
-
-def test_numbers_of_a_configuration_are_those_of_yaml_1_2(tmp_path: Path) -> None:
-    assert load_recipe(write(tmp_path, "settings:\n  min_tensor_sqnr: 1e-5\n")).config.min_tensor_sqnr == 1e-5
-
-
-def test_a_configuration_that_is_no_text_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "mine.yaml"
-    path.write_bytes(b"settings: \xff")
-    with pytest.raises(ConfigError, match=r"mine\.yaml: not UTF-8 text .*; give a YAML file"):
-        load_recipe(path)
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["settings:\n" + "".join(f"  k{i}: 1\n" for i in range(50_000)), "a" * 5_000_000 + ": 1\n"],
-    ids=["50,000 keys", "a line of 5 MB"],
-)
-def test_a_large_configuration_is_refused(tmp_path: Path, text: str) -> None:
-    path = write(tmp_path, text)
-    with pytest.raises(ConfigError, match=r"unknown key|not YAML"):
-        load_recipe(path)
 
 
 def test_16_bits_of_a_sign_that_a_target_has_not_are_refused_with_the_settings() -> None:
