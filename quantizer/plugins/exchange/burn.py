@@ -29,10 +29,7 @@ MAX_BLOCK_DIMS, MAX_BLOCK_SIZE = 5, 255
 
 
 def write(plan: QuantPlan, model: ir.Model) -> str:
-    """Return a JSON document with the QuantScheme, shape and scales of each tensor, or a reason without them.
-
-    Scales are in the row-major order of the blocks.
-    """
+    """Return a JSON document with QuantScheme, shape and scales, row-major, of each tensor, or a reason."""
     tensors: dict[str, Any] = {}
     left_out: dict[str, str] = {}
     for tensor in quantized_tensors(plan, model):

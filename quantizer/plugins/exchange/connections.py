@@ -23,15 +23,10 @@ from .parts import SEPARATOR, shape_of
 
 @dataclass(frozen=True)
 class Source:
-    """Where an input of a part comes from.
+    """Where an input of a part comes from."""
 
-    Attributes:
-        part: whose output it is; "" for an input of the joined model.
-        name: of that output, or of that input of the joined model.
-    """
-
-    part: str
-    name: str
+    part: str  # whose output it is; "" for an input of the joined model
+    name: str  # of that output, or of that input of the joined model
 
     @property
     def joined_name(self) -> str:
@@ -67,26 +62,18 @@ WORDS_OF_FILES = ("model", "merged", "quantized", "fp32", "fp16")
 
 @dataclass(frozen=True)
 class Connections:
-    """Where every input of every part comes from.
+    """Where every input of every part comes from."""
 
-    Attributes:
-        sources: by part and input.
-        chosen: inputs that nobody named, whose source does not have their name: the end, and its source.
-        apart: inputs of one name that stay apart: the end, and its name in the joined model.
-    """
-
-    sources: Sources
+    sources: Sources  # by part and input
     chosen: Mapping[End, Source]
-    apart: Mapping[End, str]
+    apart: Mapping[End, str]  # inputs of one name that stay apart: the end, and its name in the joined model
 
 
 def connections(inputs: Ends, outputs: Ends, wanted: Sequence[str]) -> Connections:
     """Return the source of every input of every part.
 
-    An input that `wanted` does not name reads the output of the same name of another part, or the output that
-    exporters usually connect with it. If nothing connects a part with the others, its only fitting pair of
-    input and output is connected. All other inputs become inputs of the joined model. `wanted` has entries
-    "PART:INPUT=PART:OUTPUT", or "PART:INPUT=NAME" for an input NAME of the joined model.
+    One that `wanted` does not name ("PART:INPUT=PART:OUTPUT", or "=NAME" for an input of the whole) reads
+    the output of its name or the usual one, else the only fitting one, else becomes an input of the whole.
     """
     stated = dict(_parsed(text, inputs, outputs) for text in wanted)
     sources: dict[End, Source] = {}
@@ -191,10 +178,7 @@ def _which(end: End, made: Sequence[End]) -> ConfigError:
 
 
 def _fitting_pairs(part: str, inputs: Ends, outputs: Ends) -> list[tuple[End, End]]:
-    """Return the pairs of an input and an output that could connect a part with others.
-
-    Inputs whose name occurs in several parts are left out if other pairs fit.
-    """
+    """Return inputs and outputs that could connect a part; names of several parts only if no others fit."""
     ends = [(reader, name) for reader, names in inputs.items() for name in names]
     made = [(maker, name) for maker, names in outputs.items() for name in names]
     pairs = [
@@ -257,11 +241,7 @@ def _running_order(parts: Sequence[str], sources: Sources) -> tuple[str, ...]:
 def _masks_of_encoders(
     order: Sequence[str], inputs: Ends, outputs: Ends, sources: Sources
 ) -> dict[End, Source]:
-    """Return the inputs `encoder_NAME` that read the input NAME of an encoder.
-
-    An input is left out if the encoder changes the sizes, as one for sound does: its mask differs then. Sizes
-    are compared by symbol; symbols of two parts are equal if connected tensors have them.
-    """
+    """Return the inputs `encoder_NAME` that read the input NAME of an encoder, which keeps the sizes."""
     aliases: dict[tuple[str, str], list[End]] = {}
     for reader in order:
         before = _parts_before(reader, sources)

@@ -52,15 +52,11 @@ MOVES = (Constraint.SAME, Constraint.CLAMP, Constraint.ALL_SAME)
 
 @dataclass(frozen=True)
 class StoredConstant:
-    """A constant as the source stores it: its integers and their parameters.
-
-    Attributes:
-        is_folded: whether Cast and Mul dequantize it, which a runtime computes when it loads the model.
-    """
+    """A constant as the source stores it: its integers and their parameters."""
 
     integers: Array
     params: QuantParams
-    is_folded: bool = False
+    is_folded: bool = False  # dequantized by Cast and Mul, when a model is loaded
 
     def transposed(self) -> StoredConstant:
         """Return the constant, a matrix, with its axes exchanged."""
@@ -83,35 +79,18 @@ def digest_of(array: Array) -> str:
 
 @dataclass(frozen=True)
 class DequantizedModel:
-    """A float model, and the parameters of its quantized form.
+    """A float model, and the parameters of its quantized form."""
 
-    Attributes:
-        model: the float model: weights have the float values of their integers.
-        stored: activation -> the parameters that it is quantized in, in graph order; several where readers
-            want several.
-        reads: (node, tensor) -> the parameters in which the node reads it; None for dynamic ones. A node that
-            reads the float tensor has no entry.
-        mixed: activations that are quantized for some readers, while others, or an output of the model, have
-            the float tensor.
-        constants: digest of the float values of a constant (`digest_of`) -> how the source stores it.
-        names: name of a tensor of the source -> name of the tensor here that it holds quantized.
-        implementations: node -> implementation, where the source has an operator of a runtime's own.
-        has_operators: whether the source has operators on quantized tensors.
-        float_types: node -> the type of the floats that it makes.
-        unread: operator -> the nodes of it that could not be read and stay as they are, in graph order, each
-            as "'NAME': REASON".
-    """
-
-    model: ir.Model
-    stored: Mapping[str, tuple[QuantParams, ...]]
-    reads: Mapping[tuple[str, str], QuantParams | None]
-    mixed: frozenset[str]
-    constants: Mapping[str, StoredConstant]
+    model: ir.Model  # the float model: weights have the float values of their integers
+    stored: Mapping[str, tuple[QuantParams, ...]]  # activation -> its parameters, several for several readers
+    reads: Mapping[tuple[str, str], QuantParams | None]  # (node, tensor) -> read in; None for dynamic
+    mixed: frozenset[str]  # quantized for some readers, float for others
+    constants: Mapping[str, StoredConstant]  # by `digest_of`
     names: Mapping[str, str]
     implementations: Mapping[str, str]
-    has_operators: bool
-    float_types: Mapping[str, ir.DataType]
-    unread: Mapping[str, Sequence[str]]
+    has_operators: bool  # whether the source has operators on quantized tensors
+    float_types: Mapping[str, ir.DataType]  # node -> the type of the floats that it makes
+    unread: Mapping[str, Sequence[str]]  # operator -> nodes, as "'NAME': REASON"
 
 
 class _UnreadError(QprofError):
@@ -188,28 +167,20 @@ class _Rounded:
 
 @dataclass
 class _Walk:
-    """The state of the walk over the source; other fields are as in `DequantizedModel`, by nodes and values.
-
-    Attributes:
-        integers: quantized tensor of the source -> the float tensor that it represents.
-        floats: dequantized tensor of the source -> the float tensor that it represents.
-        scales: of activations, computed by DynamicQuantizeLinear.
-        tanhs: QuantizeLinear nodes after a Sigmoid that was written for a Tanh.
-        parted: recurrent nodes whose input was in two parts.
-    """
+    """The state of the walk over the source; other fields are as in `DequantizedModel`, by values."""
 
     model: ir.Model
     taken: set[str]
     integers: dict[ir.Value, _Rounded] = field(default_factory=dict)
     floats: dict[ir.Value, _Rounded] = field(default_factory=dict)
-    scales: set[ir.Value] = field(default_factory=set)
+    scales: set[ir.Value] = field(default_factory=set)  # of activations, computed by DynamicQuantizeLinear
     stored: dict[ir.Value, list[QuantParams]] = field(default_factory=dict)
     reads: list[tuple[ir.Node, ir.Value, QuantParams | None]] = field(default_factory=list)
     constants: dict[str, StoredConstant] = field(default_factory=dict)
     names: list[tuple[str, ir.Value]] = field(default_factory=list)
     implementations: dict[ir.Node, str] = field(default_factory=dict)
     tanhs: set[ir.Node] = field(default_factory=set)
-    parted: set[ir.Node] = field(default_factory=set)
+    parted: set[ir.Node] = field(default_factory=set)  # recurrent nodes whose input was in two parts
 
     def source(self, value: ir.Value) -> ir.Value:
         """Return the float tensor that a float value stands for."""
@@ -355,10 +326,7 @@ def _moved_table(data: ir.Value, params: QuantParams, walk: _Walk) -> _Rounded |
 
 
 def _is_tanh(node: ir.Node, rounded: _Rounded, params: QuantParams, walk: _Walk) -> bool:
-    """Whether a tensor is read with twice its scale, for tanh(x) = 2 sigmoid(2x) - 1; if so, write a Tanh.
-
-    The integers of the sigmoid in 256ths, minus 128, are the integers of tanh in 128ths.
-    """
+    """Whether a tensor is read with twice its scale, as sigmoid for a Tanh; if so, write a Tanh."""
     own, sigmoid = rounded.params, sole_user(node.outputs[0])
     if own is None or sigmoid is None or sigmoid.op_type != "Sigmoid":
         return False
@@ -478,10 +446,7 @@ def _read_gathered_table(node: ir.Node, walk: _Walk) -> bool:
 
 
 def _of_entries(value: ir.Value | None, rows: ir.Node, shape: Sequence[int], axis: int) -> Array | None:
-    """Return one float32 for each table entry along `axis`, or None if the numbers cannot be found.
-
-    `value` is a constant with one element, or a Gather with the same indices as `rows`.
-    """
+    """Return one float32 for each entry along `axis` of a constant, or of a Gather at `rows`."""
     one, maker = constant_of(value), None if value is None else value.producer()
     if one is not None and one.size == 1:
         return np.repeat(np.asarray(one, np.float32).reshape(-1), shape[axis])
@@ -712,10 +677,7 @@ def _unpacked(packed: Array, bits: int) -> Array:
 def _stored_blocks(
     table: Array, scales: Array, points: Array | None, bits: int, *, axis: int, block: int
 ) -> tuple[Array, QuantParams]:
-    """Return integers with one scale for each block of `block` elements along `axis`.
-
-    `points` are zero points, one for each scale; without them unsigned integers become signed ones around 0.
-    """
+    """Return integers with a scale for each block along `axis`; unsigned ones may become signed."""
     scale = np.asarray(scales, np.float32).reshape(-1)
     if points is not None:
         zeros = points.astype(np.int64).reshape(-1)
@@ -730,21 +692,13 @@ def _stored_blocks(
 
 
 class WrittenParams(NamedTuple):
-    """Parameters as a file has them, whose scales may be negative or 0.
+    """Parameters as a file has them, whose scales may be negative or 0."""
 
-    Attributes:
-        scale: float32, [scales].
-        zero_point: [scales].
-        qtype: type of the integers.
-        axis: of the channels or blocks; None for one scale.
-        block_size: elements of a block; None for none.
-    """
-
-    scale: Array
-    zero_point: Array
-    qtype: QuantType
-    axis: int | None = None
-    block_size: int | None = None
+    scale: Array  # float32, [scales]
+    zero_point: Array  # [scales]
+    qtype: QuantType  # type of the integers
+    axis: int | None = None  # of the channels or blocks; None for one scale
+    block_size: int | None = None  # elements of a block; None for none
 
 
 def _params_of(node: ir.Node) -> QuantParams:
@@ -795,9 +749,7 @@ def stored_constant(integers: Array, written: WrittenParams) -> tuple[Array, Qua
     """Return a constant with the same float values whose scales are all positive.
 
     A scale -s with zero point z equals the scale s of mirrored integers: low + high - q for each q, and for
-    z. A scale of 0 represents only the value 0: any scale does, with z for each q. onnxruntime's symmetric
-    quantizers write both: the element of the largest size of a block gets the lowest integer, whatever its
-    sign. Raises PlanError if a scale is not finite, or a number does not fit the type or the shape.
+    z. A scale of 0 stands for 0 alone: any scale does, with z for each q. onnxruntime writes both.
     """
     scale, qtype = written.scale, written.qtype
     anything = np.float32(1.0) if qtype.scales is None else np.abs(scale).max()  # that can be stored

@@ -36,18 +36,11 @@ _MAX_BITS = 64
 
 @dataclass(frozen=True)
 class Entry:
-    """The entry of one tensor in a file.
+    """The entry of one tensor in a file."""
 
-    Attributes:
-        params: its parameters, None where they cannot be taken.
-        remark: why they cannot be taken, or what was assumed; "" for nothing.
-        axis_unknown: there is a scale for each channel or block, and the file does not say along which axis;
-            that of `params` is a stand-in.
-    """
-
-    params: QuantParams | None
-    remark: str = ""
-    axis_unknown: bool = False
+    params: QuantParams | None  # its parameters, None where they cannot be taken
+    remark: str = ""  # why they cannot be taken, or what was assumed; "" for nothing
+    axis_unknown: bool = False  # that of `params` is a stand-in
 
 
 def left_out(reason: str) -> Entry:
@@ -62,10 +55,7 @@ def entry_of(
     axis: int | None = None,
     block_size: int | None = None,
 ) -> Entry:
-    """Return the entry with these parameters, or with a remark if `QuantParams` cannot represent them.
-
-    There is one zero point for each scale. `qtype` is None if qprof does not have the type.
-    """
+    """Return the entry with these parameters, or with a remark if `QuantParams` cannot represent them."""
     if qtype is None:
         return left_out("qprof has no such type")
     if qtype is INT32:
@@ -95,10 +85,7 @@ def entry_of_offsets(
     *,
     symmetric: bool,
 ) -> Entry:
-    """Return the entry of AIMET's offsets, which count from the lowest value of an unsigned type.
-
-    There is one offset for each scale; integers of symmetric entries are signed.
-    """
+    """Return the entry of AIMET's offsets, which count from the lowest value of an unsigned type."""
     points = [-offset - ((1 << (bits - 1)) if symmetric else 0) for offset in offsets]
     strict = symmetric and set(points) == {-1}
     if strict:
@@ -192,10 +179,7 @@ def flag_at(value: object, where: str) -> bool:
 
 
 def written_tensors(plan: QuantPlan, biases: bool = False) -> Iterator[tuple[str, QuantParams]]:
-    """Yield the tensors of a plan that a file stores; int32 biases only on request, for converters make them.
-
-    Raises ConfigError if the plan equalizes channels: no file stores that change of the weights.
-    """
+    """Yield the tensors of a plan that a file stores, int32 biases on request; none can be equalized."""
     if plan.adjustments.equalization:
         raise ConfigError(
             "plan: its channels are equalized, so its parameters are not for the model's own weights, as the "

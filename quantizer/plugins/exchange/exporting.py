@@ -14,11 +14,7 @@ from .formats import FORMATS, ExchangeFormat, format_named
 
 
 def file_content(source: Profile | QuantPlan, model: ir.Model, name: str) -> str | bytes:
-    """Return the content of another tool's file.
-
-    If the format stores ranges, a plan yields those that its activations represent. Raises ConfigError if the
-    format is unknown, read only, or needs a plan; ProfileError if it cannot store the name of a tensor.
-    """
+    """Return the content of another tool's file; of a plan as ranges those of its activations."""
     entry = format_named(name)
     if not entry.is_written:
         names = ", ".join(entry.name for entry in FORMATS.values() if entry.is_written)

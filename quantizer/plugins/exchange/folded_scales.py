@@ -16,14 +16,10 @@ Array: TypeAlias = npt.NDArray[Any]
 def with_folded_factors(
     params: QuantParams, before: Array, after: Array, axis: int
 ) -> tuple[QuantParams, Array] | None:
-    """Return the parameters of a weight after folding a factor into each output channel, and a mask.
+    """Return the parameters of a weight after folding a factor into each output channel, and a mask, or None.
 
-    A weight times a factor has the same integers if its scales are multiplied by that factor. If the factor
-    is negative, the integers and the zero point are mirrored (`mirror`). The mask of mirrored integers is
-    bool and broadcasts to the weight. `axis`, of the output channels, is not negative.
-
-    Returns None if the weights differ by more than a factor for each output channel, if the scales belong to
-    blocks or another axis, or if a new scale is no float32 above 0.
+    Scales are multiplied by the factors; integers and zero point of a negative one are mirrored (`mirror`),
+    as the mask says, which broadcasts to the weight. `axis`, of the output channels, is not negative.
     """
     if before.shape != after.shape or params.axis not in (None, axis) or params.block_size:
         return None

@@ -17,39 +17,22 @@ ADVICE = "calibrate again with the tool that wrote the file, on data without NaN
 
 @dataclass(frozen=True)
 class ForeignRanges:
-    """The ranges and histograms that a calibrator of another tool recorded.
+    """The ranges and histograms that a calibrator of another tool recorded."""
 
-    Attributes:
-        ranges: smallest and largest value by tensor name of the float model, per tensor; finite, low <= high.
-            Of Glow they are by Glow's names.
-        tool: who wrote it, for people: "TensorRT 10.3 (EntropyCalibration2)".
-        findings: what was assumed or left out.
-        histograms: those that the file holds; usually none. Their ends are those of the values that were
-            seen, and may differ from the range, which the calibrator chose.
-    """
-
-    ranges: Mapping[str, tuple[float, float]]
-    tool: str
-    findings: tuple[Finding, ...] = ()
-    histograms: Mapping[str, EqualBins] = field(default_factory=dict)
+    ranges: Mapping[str, tuple[float, float]]  # per tensor; finite, low <= high
+    tool: str  # who wrote it, for people: "TensorRT 10.3 (EntropyCalibration2)"
+    findings: tuple[Finding, ...] = ()  # what was assumed or left out
+    histograms: Mapping[str, EqualBins] = field(default_factory=dict)  # of the values seen; ranges may differ
 
 
 @dataclass(frozen=True)
 class ForeignParams:
-    """Scales and zero points that another tool chose.
-
-    Attributes:
-        tensors: parameters of activations and constants, by tensor name of the float model.
-        tool: who wrote it, for people.
-        findings: what was assumed or left out.
-        axis_unknown: constants with a scale for each channel or block, of which the file does not say along
-            which axis; that in `tensors` is a stand-in until `with_axes` has seen the model.
-    """
+    """Scales and zero points that another tool chose."""
 
     tensors: Mapping[str, QuantParams]
-    tool: str
-    findings: tuple[Finding, ...] = ()
-    axis_unknown: frozenset[str] = frozenset()
+    tool: str  # who wrote it, for people
+    findings: tuple[Finding, ...] = ()  # what was assumed or left out
+    axis_unknown: frozenset[str] = frozenset()  # constants whose axis is a stand-in until `with_axes`
 
 
 def assumption(sentence: str, subject: str = "", remedy: str = "", **figures: Figure) -> Finding:

@@ -30,34 +30,19 @@ Loss = Literal["blocks", "blocks of kernels", "scales of biases"]
 
 @dataclass(frozen=True)
 class ExchangeFormat:
-    """One file format of another tool.
+    """One file format of another tool."""
 
-    Attributes:
-        name: as written in options.
-        title: for people, with the versions that were read.
-        holds: ranges, which become a profile, or parameters, which become a plan.
-        suffix: of a file that is written.
-        module: its module, below this room.
-        lost_reading: what the file cannot tell, one sentence; "" of a format that is not read.
-        lost_writing: what of a profile or plan it cannot hold, one sentence.
-        evidence: how the format is known: run where the tool, or a reader of its format, was run on such
-            files; by rule where it is held to its documents alone. With what that was, and its version.
-        loses: which parameters of a plan it cannot hold; what none can is in `losses`.
-        has_caches: whether the scales of keys and values are in it.
-        is_symmetric: of ranges, whether the file has a threshold T for each tensor, which is read as [-T, T].
-    """
-
-    name: str
-    title: str
-    holds: Holds
-    suffix: str
-    module: str
-    lost_reading: str
-    lost_writing: str
-    evidence: str
-    loses: tuple[Loss, ...] = ()
+    name: str  # as written in options
+    title: str  # for people, with the versions that were read
+    holds: Holds  # ranges, which become a profile, or parameters, which become a plan
+    suffix: str  # of a file that is written
+    module: str  # its module, below this room
+    lost_reading: str  # what the file cannot tell, one sentence; "" of a format that is not read
+    lost_writing: str  # what of a profile or plan it cannot hold, one sentence
+    evidence: str  # "run" or "by rule", with what and its version
+    loses: tuple[Loss, ...] = ()  # which parameters of a plan it cannot hold; what none can is in `losses`
     is_symmetric: bool = False
-    has_caches: bool = False
+    has_caches: bool = False  # whether the scales of keys and values are in it
 
     @property
     def place(self) -> OptionalModule:

@@ -46,10 +46,7 @@ def recognises(data: bytes) -> bool:
 
 
 def read(data: bytes, where: str) -> ForeignRanges:
-    """Return ranges and histograms by Glow's names; the first of equal names wins.
-
-    Raises MalformedError as `loads_glow` does; ProfileError if the file is no text.
-    """
+    """Return ranges and histograms by Glow's names; the first of equal names wins."""
     entries, _, version = loads_glow(text_of(data, where, ProfileError))
     by_name: dict[str, EqualBins] = {}
     for name, bins in entries:
@@ -71,8 +68,7 @@ def dumps_profile(profile: Profile, names: Mapping[str, str]) -> str:
     """Return the text of a Glow profile, entries sorted bytewise by name, 2000 equal bins each.
 
     Glow's hash of the graph cannot be reproduced (SPEC C.3): the first 64 bits of the structure digest
-    replace it, so Glow's own loader reads the file only with its hash check off. `names` maps tensor names to
-    Glow's (`names_in_file`); raises ProfileError if a tensor has none.
+    replace it, so Glow's own loader reads the file only with its hash check off.
     """
     entries: list[GlowEntry] = []
     for tensor, statistics in profile.items():
@@ -96,9 +92,8 @@ def dumps_profile(profile: Profile, names: Mapping[str, str]) -> str:
 def certain_names(profile: Profile, model: ir.Model) -> dict[str, str]:
     """Return Glow's name of each tensor of the model whose entry in a profile is certain.
 
-    Glow gives the transposes that it puts around a Conv or a pool the name of the node, the first one
-    without a number: the entry of that name may be of such a part instead of the result. It is certain if
-    there are no parts, or if one of them has the same profile: the copy that lowering makes (SPEC B.4).
+    Transposes around a Conv or a pool have the name of the node too. It is certain without such parts, or
+    if one of them has the same profile: the copy that lowering makes (SPEC B.4).
     """
     names = names_in_file(model)
     in_model = set(names.values())
@@ -150,10 +145,7 @@ def _glow_name(title: str, taken: set[str]) -> str:
 
 
 def loads_glow(document: str) -> tuple[list[GlowEntry], int, str]:
-    """Return entries (in the order of the file), graph hash and tool version of a Glow profile.
-
-    Raises MalformedError by the rules of SPEC C.2, and if a range or count is not finite, which Glow accepts.
-    """
+    """Return entries (in the order of the file), graph hash and tool version of a Glow profile."""
     # Lists of counts become text first: 600 000 YAML scalars would take many seconds.
     quoted = re.sub(r"^([- ] Histogram:[ ]*)\[([0-9eE+.,\s-]*)\]", r'\1"\2"', document, flags=re.MULTILINE)
     documents = parse_all(quoted)
@@ -212,11 +204,7 @@ def _count(word: object, where: str) -> float:
 
 
 def dumps_glow(entries: Iterable[GlowEntry], graph_hash: int, version: str) -> str:
-    """Return the text that Glow writes for these entries, in their order, with a graph hash of 64 bits.
-
-    Ranges and counts are rounded to float32, as in Glow. Raises ProfileError if a name or the version
-    contains characters that Glow cannot have written.
-    """
+    """Return the text that Glow writes for these entries, in float32, with a graph hash of 64 bits."""
     lines = [
         f"---\nGlowToolsVersion: {_quoted(version)}\n...\n---\nGraphPreLowerHash: 0x{graph_hash:X}\n...\n---"
     ]

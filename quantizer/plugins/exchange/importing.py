@@ -44,13 +44,7 @@ def plan_of_file(
     *,
     keep_form: bool = False,
 ) -> QuantPlan:
-    """Return the plan that another tool followed when it quantized a model.
-
-    Scales, zero points, integers of the weights and the choice of quantized nodes equal the source's, to the
-    bit. Nodes that the target does not support stay float, with the reason; the plan's findings list other
-    losses. Only target and form of the recipe's settings matter; `keep_form` writes QLinear operators if the
-    source has such and the target reads them.
-    """
+    """Return the plan that another tool followed, to the bit; `keep_form` keeps QLinear operators."""
     file, where = file_of(float_model), os.fspath(source)
     prepared = file.prepared
     if Path(where).suffix.lower() == ".onnx":
@@ -106,13 +100,7 @@ def _not_parameters(data: bytes, where: str) -> ConfigError:
 
 
 def plan_of_params(model: ir.Model, params: ForeignParams, recipe: Recipe) -> QuantPlan:
-    """Return the plan with the parameters of another tool, to the bit.
-
-    A node is quantized if all activations that it reads, and its weight, have parameters that the target
-    supports; every other node stays float, with the reason. An activation that only a clip reads gets the
-    parameters of the clip's output if it has none. Biases get the parameters that products require
-    (scale(input) * scale(weight)), whatever the file has.
-    """
+    """Return the plan with the parameters of another tool, to the bit; biases get what products require."""
     graph = index(model)
     params = with_moved_values(with_axes(params, graph), graph)
     tensors, findings = params.tensors, params.findings
@@ -137,11 +125,7 @@ def plan_of_params(model: ir.Model, params: ForeignParams, recipe: Recipe) -> Qu
 
 
 def with_moved_values(params: ForeignParams, graph: Graph) -> ForeignParams:
-    """Return parameters that include outputs of operators that only move or select values.
-
-    AIMET and onnxruntime give the output of Reshape or MaxPool no parameters, since it has those of its
-    input.
-    """
+    """Return parameters that include outputs of operators that move values, to which tools give none."""
     tensors, added = dict(params.tensors), list[str]()
     for node in graph.nodes:
         rule, source = node.rule, tensors.get(node.input(0))
@@ -160,12 +144,7 @@ def with_moved_values(params: ForeignParams, graph: Graph) -> ForeignParams:
 
 
 def with_folded_constants(params: ForeignParams, original: ir.Model, graph: Graph) -> ForeignParams:
-    """Return parameters that fit constants whose values preparation changed.
-
-    A weight into which a BatchNormalization was folded keeps its name and its integers; its scales
-    are multiplied by the folded factors, channel by channel. Other changed constants get no
-    parameters. `params` have axes already (`with_axes`); `original` is the model as its file has it.
-    """
+    """Return parameters of constants with BatchNormalization folded in; other changed ones get none."""
     values, tensors = original.graph.initializers, dict(params.tensors)
     findings = list(params.findings)
     folded, lost = list[str](), list[str]()
@@ -214,10 +193,8 @@ def _folded_weight(
 def with_axes(params: ForeignParams, graph: Graph) -> ForeignParams:
     """Return parameters with an axis of the model if the file names none (`ForeignParams.axis_unknown`).
 
-    A scale for each channel belongs to the output channels of the operator that reads the constant, or, if no
-    operator determines them, to the only axis of that length. Blocks lie along its input channels, in the
-    order of AIMET 1.0: all blocks of the first output channel first. Scales of blocks that are the same for
-    all taps of a kernel are repeated for each. Parameters that fit no axis are left out, with a finding.
+    It is that of the output channels, or the only one of that length; blocks lie along input channels, all of
+    the first output channel first, and may be the same for all taps. What fits no axis is left out.
     """
     tensors, findings = dict[str, QuantParams](), list(params.findings)
     for name, tensor in params.tensors.items():

@@ -40,33 +40,20 @@ Library = Mapping[ir.OperatorIdentifier, tuple[onnx.FunctionProto, str]]
 
 @dataclass(frozen=True)
 class Joined:
-    """A model joined of several, and how its parts were connected.
-
-    Attributes:
-        parts: in the order in which they were given; none for a single model, which keeps its names.
-        inputs: of the whole -> what reads them, as "PART:INPUT".
-        connections: "PART:INPUT" -> the output that it reads, as "PART:OUTPUT".
-        outputs: of the whole, in its order.
-        functions: that were put into the models, as "DOMAIN:NAME".
-        findings: on its parts, which the subject of each names.
-    """
+    """A model joined of several, and how its parts were connected."""
 
     parts: tuple[str, ...]
-    inputs: Mapping[str, tuple[str, ...]]
-    connections: Mapping[str, str]
-    outputs: tuple[str, ...]
-    functions: tuple[str, ...] = ()
-    findings: tuple[Finding, ...] = ()
+    inputs: Mapping[str, tuple[str, ...]]  # of the whole -> what reads them, as "PART:INPUT"
+    connections: Mapping[str, str]  # "PART:INPUT" -> the output that it reads, as "PART:OUTPUT"
+    outputs: tuple[str, ...]  # of the whole, in its order
+    functions: tuple[str, ...] = ()  # that were put into the models, as "DOMAIN:NAME"
+    findings: tuple[Finding, ...] = ()  # on its parts, which the subject of each names
 
 
 def join(
     models: Files, output: str | os.PathLike[str], *, functions: Files = (), connect: Sequence[str] = ()
 ) -> Joined:
-    """Write the model that several files make together; `Joined` describes it.
-
-    A part's name is its file's name without suffix. `functions` are files with functions that the models
-    call; `connect` is the argument `wanted` of `connections`. A single model only gets functions.
-    """
+    """Write the model that several files make together, or one file with functions put in."""
     check_outputs([output], read := FilesRead(tuple(models), tuple(functions)))
     library = _read_functions(functions)
     names = [Path(file).stem for file in models] if len(models) > 1 else [""]
@@ -293,10 +280,7 @@ def _shape(value: ir.Value) -> str:
 
 
 def _whole(models: Mapping[str, ir.Model], sources: Sources, outputs: Sequence[str]) -> ir.Model:
-    """Return one model of the parts, which are emptied.
-
-    Symbols of dimensions that several parts have get a prefix: exporters number them anew in each file.
-    """
+    """Return one model of the parts, which are emptied; symbols that several have get a prefix."""
     record = []
     for part, model in models.items():
         inputs = {str(v.name): v for v in model.graph.inputs}

@@ -36,10 +36,7 @@ so that one file serves all three, and scales of int8 stay as they are."""
 
 
 def write(plan: QuantPlan, model: ir.Model) -> str:
-    """Return the scales of a plan's int8 caches, layers in the order of the graph.
-
-    Raises ConfigError if there is no cache, or the numbers of keys and values differ.
-    """
+    """Return the scales of a plan's int8 caches, layers in the order of the graph, keys or values by use."""
     keys, values = dict[str, Scales](), dict[str, Scales]()
     for past, is_value, params, heads in CACHES.load("format 'kv-scales'").scaled_caches(plan, index(model)):
         (values if is_value else keys)[past] = _scales(params, heads)

@@ -16,30 +16,20 @@ DISTINGUISHING = ("axis", "kernel_shape", "strides", "group", "dilations", "perm
 
 @dataclass(frozen=True)
 class Match:
-    """Which nodes and tensors of two models are the same.
+    """Which nodes and tensors of two models are the same."""
 
-    Attributes:
-        nodes: node of the float model -> node of the quantized one.
-        tensors: tensor of the float model -> tensor of the quantized one.
-        absorbed: clips of the float model that the quantized one does not have.
-        missing: nodes of the float model that the quantized one does not have.
-        unmatched: nodes of the quantized model that the float one does not have.
-    """
-
-    nodes: Mapping[str, Node]
-    tensors: Mapping[str, str]
-    absorbed: tuple[Node, ...]
-    missing: tuple[str, ...]
-    unmatched: tuple[str, ...]
+    nodes: Mapping[str, Node]  # node of the float model -> node of the quantized one
+    tensors: Mapping[str, str]  # tensor of the float model -> tensor of the quantized one
+    absorbed: tuple[Node, ...]  # clips of the float model that the quantized one does not have
+    missing: tuple[str, ...]  # nodes of the float model that the quantized one does not have
+    unmatched: tuple[str, ...]  # nodes of the quantized model that the float one does not have
 
 
 def match(graph: Graph, other: Graph, names: Mapping[str, str]) -> Match:
-    """Return the nodes and tensors that two prepared models share.
+    """Return the nodes and tensors that two prepared models share, by name, name of results, or place.
 
-    Nodes are matched one by one, in graph order, on three grounds: the name, the name of their results, and
-    their place: the same operator, reading the same matched tensors at the same inputs. Ends of names are
-    ignored. A clip that a tool left out, and did not write with other operators, is matched with nothing: its
-    result is the tensor that it reads. `names` are further names of tensors of `other`.
+    A place is the same operator that reads the same matched tensors. A clip that a tool left out is matched
+    with nothing: its result is the tensor that it reads. `names` are further names of tensors of `other`.
     """
     search = _Search(graph, other, names)
     for own_input, other_input in zip(graph.inputs, other.inputs, strict=False):  # by name, else in order

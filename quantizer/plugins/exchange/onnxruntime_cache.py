@@ -33,10 +33,7 @@ def recognises(data: bytes) -> bool:
 
 
 def read(data: bytes, where: str) -> ForeignRanges:
-    """Return the symmetric ranges of a table.
-
-    Raises MalformedError if a line is not "NAME NUMBER", a name occurs twice, or a number is not finite.
-    """
+    """Return the symmetric ranges of a table."""
     return ranges_of(unique(_entries(text_of(data, where, ProfileError).splitlines())))
 
 

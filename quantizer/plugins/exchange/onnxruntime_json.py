@@ -103,10 +103,7 @@ def _array(value: object, where: str) -> Floats:
 
 
 def _bins(value: Mapping[str, Any]) -> EqualBins | None:
-    """Return a tensor's histogram without the empty bins at its ends, or None if it cannot be used.
-
-    The calibrator Percentile writes the first two counts instead of a histogram.
-    """
+    """Return a histogram without empty bins at its ends, or None, as for counts of Percentile."""
     try:
         counts = _array(value.get("hist"), "hist")
         edges = _array(value.get("bins", value.get("hist_edges")), "bins")

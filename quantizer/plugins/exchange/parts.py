@@ -24,31 +24,20 @@ Dims: TypeAlias = tuple[Annotated[int, Meta(ge=-1, le=2**63 - 1)] | str | None, 
 
 @dataclass(frozen=True)
 class Port:
-    """An input or output of a part.
+    """An input or output of a part."""
 
-    Attributes:
-        name: in the joined model.
-        shape: as the part's file declares it: sizes, symbols, None for free dimensions; None for any rank.
-    """
-
-    name: str
-    shape: Dims | None = None
+    name: str  # in the joined model
+    shape: Dims | None = None  # as declared: sizes, symbols, None for free dimensions; None for any rank
 
 
 @dataclass(frozen=True)
 class Part:
-    """One file of a joined model.
+    """One file of a joined model."""
 
-    Attributes:
-        name: begins the names of its nodes and tensors in the joined model.
-        inputs, outputs: by their names in the part's file, in its order.
-        metadata: of the part's file.
-    """
-
-    name: str
-    inputs: Mapping[str, Port]
+    name: str  # begins the names of its nodes and tensors in the joined model
+    inputs: Mapping[str, Port]  # by their names in the part's file
     outputs: Mapping[str, Port]
-    metadata: Mapping[str, str] = field(default_factory=dict)
+    metadata: Mapping[str, str] = field(default_factory=dict)  # of the part's file
 
     def own_name(self, name: str) -> str:
         """Return the name that a node or tensor of this part has in its file; other names stay."""

@@ -40,11 +40,7 @@ def foreign_profile(data: bytes, where: str) -> Profile | None:
 
 
 def ranges_profile(entry: ExchangeFormat, data: bytes, where: str, *, chosen_ranges: bool = False) -> Profile:
-    """Return the ranges of another tool's file as a profile, by the names of the file.
-
-    `chosen_ranges` takes the ranges that the tool's calibrator chose, without histograms. Raises ProfileError
-    if the file is malformed or has parameters instead of ranges.
-    """
+    """Return another tool's ranges as a profile, by the file's names; `chosen_ranges` without histograms."""
     if entry.holds != "ranges":
         raise ProfileError(
             f"{where}: is a file of {entry.title}, which holds parameters; make a plan of it with "
@@ -77,13 +73,7 @@ def _range_profile(low: float, high: float) -> TensorProfile:
 
 
 def bind(profile: Profile, model: ir.Model, identity: ModelId, where: str) -> Profile:
-    """Return a profile of another tool with the tensor names of a model as keys, in graph order.
-
-    Only floating-point activations remain, as in a profile of qprof; types and shapes are the model's. Notes
-    list the file's other entries, the tensors with ranges derived from others, and, for a format of
-    thresholds, the ranges that were cut to the values that the operators can yield. Raises ProfileError if no
-    entry belongs to an activation of the model.
-    """
+    """Return a profile of another tool with the float activations of a model as keys, in graph order."""
     entry, graph = format_named(profile.origin), index(model)
     typed = (value for value in float_activations(model) if value.dtype is not None)
     activations = {str(value.name): value for value in typed}
@@ -131,10 +121,7 @@ def bind(profile: Profile, model: ir.Model, identity: ModelId, where: str) -> Pr
 
 
 def _with_type_of(tensor: TensorProfile, value: ir.Value) -> TensorProfile:
-    """Return the record of a tensor with type and shape of the model's.
-
-    If only the range is known, the count is that of the elements of one sample, with 1 for free dimensions.
-    """
+    """Return the record with type and shape of the model's tensor, and the count of one sample if unknown."""
     shape = declared_shape(value.shape)
     assert value.dtype is not None  # activations are chosen for their types
     typed = replace(tensor, dtype=value.dtype.name.lower(), shape=shape)
@@ -144,10 +131,7 @@ def _with_type_of(tensor: TensorProfile, value: ir.Value) -> TensorProfile:
 
 
 def _sample_count(tensors: Tensors) -> int:
-    """Return the number of samples behind the histograms if all tensors agree on it, else 0.
-
-    A leading dimension that the model leaves free is the batch.
-    """
+    """Return the number of samples behind the histograms if all agree on it, else 0."""
     counts = set()
     for tensor in tensors.values():
         inner = (tensor.shape or (None, None))[1:] if (tensor.shape or (None,))[0] is None else tensor.shape
@@ -158,10 +142,7 @@ def _sample_count(tensors: Tensors) -> int:
 
 
 def _cut_to_possible(tensors: Tensors, graph: Graph) -> dict[str, TensorProfile]:
-    """Return the tensors whose ranges exceed the values that their operators can yield, cut to these.
-
-    The range of a threshold T, [-T, T], becomes [0, T] after a Relu. Tensors with a histogram are left out.
-    """
+    """Return ranges [-T, T] cut to what their operators yield, as [0, T] after a Relu, without histograms."""
     possible = possible_values(graph)
     narrower = {}
     for name, tensor in tensors.items():
@@ -175,12 +156,7 @@ def _cut_to_possible(tensors: Tensors, graph: Graph) -> dict[str, TensorProfile]
 def _derived_ranges(
     tensors: Tensors, wanted: Collection[str], model: ir.Model, graph: Graph
 ) -> dict[str, TensorProfile]:
-    """Return records of wanted tensors that have none and follow from others.
-
-    A tensor with the same elements as another one gets its record (before and after Reshape, Transpose).
-    Operators that pass on values of one other tensor (MaxPool, Slice) give their result its range. A
-    clip cuts the range of its input, and Concat unites the ranges of its inputs.
-    """
+    """Return records of wanted tensors that follow from others: moved values, clips, Concat."""
     same_elements: dict[str, list[str]] = {}
     for observation in observations(model):
         same_elements.setdefault(observation.same_as or observation.name, []).append(observation.name)

@@ -44,11 +44,7 @@ MIN_WEIGHT_SQNR = 8.0
 
 
 def source_of_model(graph: Graph, model: ir.Model, name: str, written_by: str) -> SourceParams:
-    """Return the parameters that a quantized model, as it was read, has for a prepared float model.
-
-    `name` is for messages; `written_by` is the tool that the file names, or "". Raises ModelError if the
-    model is not quantized, or not a quantized form of that float model.
-    """
+    """Return the parameters that a quantized model, as read, has for a prepared float model."""
     source = dequantize_model(model)
     if not source.stored and not source.constants:
         if not source.unread and _float_type(source) != "float32":
@@ -112,11 +108,7 @@ def _float_type(source: DequantizedModel) -> str:
 
 
 def _with_moved_values(source: DequantizedModel, other: Graph) -> DequantizedModel:
-    """Return a source whose operators that move or clip quantized values have quantized results too.
-
-    Tools that quantize only in front of products write no conversion after these operators; a conversion
-    would change none of the values.
-    """
+    """Return a source whose operators that move or clip quantized values have quantized results too."""
     stored = dict(source.stored)
     completed = replace(source, stored=stored)
     for node in other.nodes:
@@ -146,23 +138,15 @@ def _read(node: Node, name: str, source: DequantizedModel) -> tuple[bool, QuantP
 
 @dataclass
 class _NodeFacts:
-    """The source's facts about the nodes of the float model, by node name.
-
-    Attributes:
-        nodes: the source's decision about each.
-        constants: the stored form of a node's constants, by input index.
-        added_biases: biases that only the source has.
-        changed_biases: the source's float bias minus the float model's.
-        folded: products whose weights have the scales folded in that follow them in the source.
-    """
+    """The source's facts about the nodes of the float model, by node name."""
 
     graph: Graph
     source: DequantizedModel
-    nodes: dict[str, SourceNode] = field(default_factory=dict)
+    nodes: dict[str, SourceNode] = field(default_factory=dict)  # the source's decision about each
     constants: dict[str, dict[int, StoredConstant]] = field(default_factory=dict)
     added_biases: dict[str, tuple[float, ...]] = field(default_factory=dict)
     changed_biases: dict[str, tuple[float, ...]] = field(default_factory=dict)
-    folded: list[str] = field(default_factory=list)
+    folded: list[str] = field(default_factory=list)  # products with the scales after them folded in
 
 
 def _node_facts(graph: Graph, other: Graph, source: DequantizedModel, matched: Match) -> _NodeFacts:
@@ -233,10 +217,7 @@ def _inputs_of_fused(node: Node, source: DequantizedModel, matched: Match) -> di
 def _note_constant(
     facts: _NodeFacts, node: Node, position: int, array: Array | None, original: Node | None
 ) -> QuantParams | None:
-    """Record how the source stores a constant and return its parameters; for a float bias record its addend.
-
-    `array` is the constant in the prepared source; `original` is the source's node before preparation.
-    """
+    """Record how the source stores a constant, return its parameters; for a float bias record its addend."""
     name, rule = node.name, node.rule
     if array is None or array.dtype != np.float32:
         return None
@@ -263,10 +244,7 @@ def _note_constant(
 def _with_folded_scales(
     node: Node, array: Array, source: DequantizedModel, original: Node | None
 ) -> StoredConstant | None:
-    """Return the stored form of a weight after folding in the scales that follow its product.
-
-    None if the weight is not the source's times a number for each output channel.
-    """
+    """Return the stored weight with the scales after its product folded in; None if it is no multiple."""
     rule = node.rule
     if original is None or rule is None or rule.weight is None:
         return None
@@ -293,17 +271,10 @@ def _numbers(array: Array) -> tuple[float, ...]:
 
 @dataclass(frozen=True)
 class _KeptIntegers:
-    """Corrections that give quantized weights and biases the source's integers, by nodes.
-
-    Attributes:
-        roundings: distance of a weight's integers from the nearest.
-        biases: addend of a bias.
-        lost: nodes with a constant whose integers cannot be reproduced.
-        others: nodes whose weights in the float model have other values.
-    """
+    """Corrections that give quantized weights and biases the source's integers, by nodes."""
 
     roundings: dict[str, RoundingOffsets] = field(default_factory=dict)
-    biases: dict[str, tuple[float, ...]] = field(default_factory=dict)
+    biases: dict[str, tuple[float, ...]] = field(default_factory=dict)  # addend of a bias
     lost: dict[str, None] = field(default_factory=dict)
     others: list[str] = field(default_factory=list)
 
@@ -349,10 +320,7 @@ def _has_offsets(graph: Graph, node: Node, position: int) -> bool:
 def _bias_delta(
     node: Node, array: Array, stored: StoredConstant, inputs: Mapping[int, QuantParams]
 ) -> tuple[float, ...] | None:
-    """Return the addend that gives a bias the source's integers; () if it needs none.
-
-    None if no float32 does it, or if its parameters are no product.
-    """
+    """Return the addend that gives a bias the source's integers; () if it needs none, None if none does."""
     rule = node.rule
     if rule is None or rule.weight is None or 0 not in inputs or rule.weight.index not in inputs:
         return None

@@ -22,11 +22,7 @@ Inputs = Sequence[ir.Value | None]
 
 
 def expand_operators(model: ir.Model, taken: set[str]) -> bool:
-    """Write operators on quantized tensors as float ones between conversions; return whether there are any.
-
-    The model is changed in place and its constants must be initialisers; `taken` gets the names of new
-    values.
-    """
+    """Write operators on quantized tensors as float ones between conversions, if there are any."""
     nodes = [node for node in model.graph.all_nodes() if _is_expanded(node)]
     for node in nodes:
         EXPANSIONS[node.op_type](_Expansion(node, taken))
@@ -89,10 +85,7 @@ class _Expansion:
         return self.dequantize(self.input(first), self.input(first + 1), self.input(first + 2), axis)
 
     def dequantize_bias(self, position: int) -> list[ir.Value | None]:
-        """Return the int32 bias of a product of inputs 0 to 5 dequantized, as the rest of the inputs.
-
-        Its scale is scale(data) * scale(weight); the bias is left out if one of these is not constant.
-        """
+        """Return the int32 bias dequantized by scale(data) * scale(weight), if these are constant."""
         data_scale, weight_scale = constant_of(self.input(1)), constant_of(self.input(4))
         if data_scale is None or weight_scale is None:
             return []
@@ -104,11 +97,7 @@ class _Expansion:
         return [] if bias is None else [bias]
 
     def replace(self, op_type: str, inputs: Inputs, result: int | None, without: str = "") -> None:
-        """Replace the operator by a float one with its attributes, except the attribute `without`.
-
-        `result` is the input index of the result's scale, followed by its zero point, for a QuantizeLinear
-        after the operator; None for a float result.
-        """
+        """Replace the operator by a float one, and QuantizeLinear by the scale at index `result`, if any."""
         old, graph = self.node.outputs[0], self.graph
         attributes = [attr for name, attr in self.node.attributes.items() if name != without]
         new = self.new_value(f"{old.name}_float", old)

@@ -24,27 +24,16 @@ FLOATS = {"FLOAT": "f32", "FLOAT16": "f16", "BFLOAT16": "bf16", "DOUBLE": "f64"}
 
 @dataclass(frozen=True)
 class QuantizedTensor:
-    """One quantized tensor of a plan.
+    """One quantized tensor of a plan."""
 
-    Attributes:
-        name: in the model.
-        shape: its dimensions, None for a free one; None for an unknown rank.
-        expressed: MLIR's name of its float type.
-        params: scales and zero points.
-    """
-
-    name: str
-    shape: Shape
-    expressed: str
-    params: QuantParams
+    name: str  # in the model
+    shape: Shape  # its dimensions, None for a free one; None for an unknown rank
+    expressed: str  # MLIR's name of its float type
+    params: QuantParams  # scales and zero points
 
 
 def quantized_tensors(plan: QuantPlan, model: ir.Model) -> Iterator[QuantizedTensor]:
-    """Yield the quantized tensors of a plan, in its order.
-
-    A tensor that the model lacks (inserted by the plan's equalization) gets MLIR's type of a tensor of
-    unknown rank.
-    """
+    """Yield the quantized tensors of a plan, in its order, of unknown rank where the model lacks them."""
     graph = index(model)
     for name, params in plan.tensors.items():
         known = name in graph.values
@@ -54,13 +43,7 @@ def quantized_tensors(plan: QuantPlan, model: ir.Model) -> Iterator[QuantizedTen
 
 
 def uniform_type(params: QuantParams, expressed: str, shape: Shape) -> str:
-    """Return the text of `!quant.uniform<...>`: storage type and its range, float type, scales, zero points.
-
-    Per tensor, per axis, or by blocks (`UniformQuantizedSubChannelType`); blocks need the shape. Scales are
-    written as the exact decimal of their float32, since MLIR reads them in double precision.
-
-    Source: MLIR, documentation of the quant dialect.
-    """
+    """Return the text of `!quant.uniform<...>`, scales as decimals of float32; blocks need the shape."""
     qtype, width = params.qtype, TYPES[params.qtype.storage].bits
     storage = f"{'i' if qtype.signed else 'u'}{width}"
     if width != qtype.bits:
@@ -91,10 +74,7 @@ def declaration(tensor: QuantizedTensor, params: QuantParams) -> str:
 
 
 def function_text(tensor: QuantizedTensor, params: QuantParams, operation: str) -> str:
-    """Return an MLIR function that quantizes a tensor with its parameters, or the same in another type.
-
-    `operation` quantizes `%value`; its `{result}` is replaced by the quantized type.
-    """
+    """Return an MLIR function with `operation` on `%value`, whose `{result}` is the quantized type."""
     source, result = _types(tensor, params)
     return (
         f"  func.func {symbol(tensor.name)}(%value: {source}) -> {result} {{\n"

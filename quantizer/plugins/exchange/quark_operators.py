@@ -58,22 +58,14 @@ ELEMENTS = {"fp8_e4m3": _Element("mxfp8", 8), "fp4_e2m1": _Element("mxfp4", 2)}
 
 @dataclass(frozen=True)
 class QuarkRounding:
-    """What became of operators that are not of ONNX.
+    """What became of operators that are not of ONNX."""
 
-    Attributes:
-        float_type: of 16 bits, to which tensors are rounded; None for none.
-        unread: operator -> the nodes that are left out, each with why.
-    """
-
-    float_type: ir.DataType | None = None
+    float_type: ir.DataType | None = None  # of 16 bits, to which tensors are rounded; None for none
     unread: dict[str, list[str]] = field(default_factory=dict)
 
 
 def write_in_onnx(model: ir.Model, taken: set[str]) -> QuarkRounding:
-    """Write Quark's operators as those of ONNX, in place.
-
-    Constants must be initializers; names of new values are added to `taken`.
-    """
+    """Write Quark's operators as those of ONNX, in place, of constants that are initializers."""
     types, unread = Counter[ir.DataType](), dict[str, list[str]]()
     for node in list(model.graph.all_nodes()):
         if node.domain not in DOMAINS or not node.inputs or node.inputs[0] is None:
@@ -120,11 +112,7 @@ def _in_float32(node: ir.Node, model: ir.Model, taken: set[str]) -> ir.Value | N
 
 
 def _read_blocks(node: ir.Node, model: ir.Model, taken: set[str]) -> str:
-    """Write a weight in MX blocks as DequantizeLinear of a constant; return the reason if it cannot, or "".
-
-    The scale of a block is the power of two below its largest magnitude, divided by that of its elements'
-    type; larger elements become the type's largest number.
-    """
+    """Write a weight in MX blocks as DequantizeLinear of a constant; return why it cannot be, or ""."""
     array = constant_of(node.inputs[0])
     if node.op_type.startswith("BFP"):
         return "block floating point (bfp16, mx4, mx6, mx9) is no format of ONNX"

@@ -53,55 +53,33 @@ from .foreign import assumption, omission
 
 @dataclass(frozen=True)
 class SourceNode:
-    """Another tool's decision about one node.
+    """Another tool's decision about one node."""
 
-    Attributes:
-        inputs: parameters of the inputs that it reads quantized, constants included, by input index.
-        is_dynamic: whether the parameters of its activation are computed at run time.
-        implementation: as in `NodePlan`, where the source has an operator of a runtime's own; "" elsewhere.
-    """
-
-    inputs: Mapping[int, QuantParams] = field(default_factory=dict)
-    is_dynamic: bool = False
+    inputs: Mapping[int, QuantParams] = field(default_factory=dict)  # constants included
+    is_dynamic: bool = False  # whether the parameters of its activation are computed at run time
     implementation: str = ""
 
 
 @dataclass(frozen=True)
 class SourceParams:
-    """Another tool's decisions about a model.
+    """Another tool's decisions about a model."""
 
-    Attributes:
-        tool: who decided, for people.
-        tensors: activations that are stored quantized, with their parameters.
-        nodes: the nodes that read a quantized input; all others are float.
-        reasons: why nodes are float, where more is known than that the source has nothing of them.
-        float_biases: whether a bias without parameters stays float; else it has those that products take.
-        adjustments: what makes quantized weights and biases those of the source.
-        float_type: of the floats, "float16" or "bfloat16" where some are.
-        float32: the nodes that compute in float32, each with the reason.
-        findings: what was assumed or left out.
-        has_operators: whether the source has operators on quantized tensors, such as QLinearConv.
-    """
-
-    tool: str
-    tensors: Mapping[str, QuantParams]
-    nodes: Mapping[str, SourceNode]
+    tool: str  # who decided, for people
+    tensors: Mapping[str, QuantParams]  # activations that are stored quantized, with their parameters
+    nodes: Mapping[str, SourceNode]  # the nodes that read a quantized input; all others are float
     reasons: Mapping[str, FloatReason] = field(default_factory=dict)
     float_biases: bool = False
-    adjustments: Adjustments = NO_ADJUSTMENTS
-    float_type: str = "float32"
+    adjustments: Adjustments = NO_ADJUSTMENTS  # what makes quantized weights and biases those of the source
+    float_type: str = "float32"  # of the floats, "float16" or "bfloat16" where some are
     float32: Mapping[str, FloatReason] = field(default_factory=dict)
-    findings: tuple[Finding, ...] = ()
-    has_operators: bool = False
+    findings: tuple[Finding, ...] = ()  # what was assumed or left out
+    has_operators: bool = False  # whether the source has operators on quantized tensors, such as QLinearConv
 
 
 def plan_of_source(model: ir.Model, source: SourceParams, recipe: Recipe) -> QuantPlan:
-    """Return the plan of another tool's decisions, node by node.
+    """Return the plan of another tool's decisions; nodes that cannot be written stay float, with the reason.
 
-    Nodes that the form cannot write, or that the target would refuse, stay float, each with the reason. The
-    source's names are those of the model with its channels equalized. Only target and form of the recipe's
-    settings matter. Raises ConformityError if the target refuses even a float model, for its opset for
-    example.
+    Names are those of the model with its channels equalized; of settings only target and form matter.
     """
     equalized = apply_equalization(model, source.adjustments.equalization, source.tool)
     graph = index(apply_biases(equalized, source.adjustments.biases))
@@ -190,11 +168,7 @@ def _float_type(source: SourceParams, recipe: Recipe) -> tuple[RestType, tuple[F
 
 
 def _with_clip_inputs(graph: Graph, tensors: Mapping[str, QuantParams]) -> dict[str, QuantParams]:
-    """Return parameters that include activations that only a clip with a quantized output reads.
-
-    Tools quantize after the activation function of a convolution, and not before it. With the same
-    parameters on both sides the function changes no quantized value that saturation would not change.
-    """
+    """Return parameters that include activations that only a clip with a quantized output reads."""
     completed = dict(tensors)
     for node in reversed(graph.nodes):
         name, after = node.input(0), completed.get(node.output if node.outputs else "")
@@ -213,10 +187,7 @@ def _with_clip_inputs(graph: Graph, tensors: Mapping[str, QuantParams]) -> dict[
 
 @dataclass(frozen=True)
 class _Decision:
-    """The decision about one node: its plan entry, and the parameters of its quantized inputs and outputs.
-
-    Inputs are by index, outputs by name; `entry` lacks the inputs that are read as they are stored.
-    """
+    """The decision about one node: its plan entry, and the parameters of its quantized inputs and outputs."""
 
     entry: NodePlan
     inputs: Mapping[int, QuantParams] = field(default_factory=dict)
@@ -225,11 +196,7 @@ class _Decision:
 
 @dataclass(frozen=True, eq=False)
 class _Decider:
-    """The facts that decisions are made from, and the decisions.
-
-    `unfit` has the nodes that cannot be written and stay float, each with the reason; `tensors` includes
-    activations before a clip that shares its output's parameters.
-    """
+    """The facts that decisions are made from, and the decisions."""
 
     graph: Graph
     source: SourceParams
@@ -314,10 +281,7 @@ class _Decider:
         inputs: Mapping[int, QuantParams],
         outputs: Mapping[str, QuantParams],
     ) -> Iterator[str]:
-        """Yield the reasons why the target does not support the parameters around a node.
-
-        A bias is not checked: it gets the parameters that products require.
-        """
+        """Yield why the target does not take the parameters around a node; the bias follows from them."""
         target, graph, weight = self.recipe.target, self.graph, rule.weight
         activation_types = {*target.activation_types, *target.float_types}
         few_bits = (word for types in target.weight_only.values() for word in types)
@@ -409,10 +373,7 @@ class _Decider:
     # In float, with quantized constants
 
     def _hybrid(self, node: Node, said: SourceNode) -> _Decision | FloatReason | None:
-        """Return the decision for float arithmetic with quantized constants, or with dynamic parameters.
-
-        Returns the reason if the source has such a node and the target cannot; None if the source has none.
-        """
+        """Return the decision for constants or dynamic parameters, why it cannot be, or None for neither."""
         graph, target, rule = self.graph, self.recipe.target, node.rule
         if rule is None or node.name in self.unfit:
             return None

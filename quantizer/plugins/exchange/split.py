@@ -39,28 +39,18 @@ V = TypeVar("V")
 
 @dataclass(frozen=True)
 class PartFile:
-    """A quantized part that was written.
+    """A quantized part that was written."""
 
-    Attributes:
-        part: its name.
-        file: where it is.
-        size: of its files in bytes, external data included.
-        findings: on the part.
-    """
-
-    part: str
-    file: Path
-    size: int
-    findings: tuple[Finding, ...]
+    part: str  # its name
+    file: Path  # where it is
+    size: int  # of its files in bytes, external data included
+    findings: tuple[Finding, ...]  # on the part
 
 
 def split(
     model_path: str | os.PathLike[str], plan: PlanLike, folder: str | os.PathLike[str]
 ) -> tuple[PartFile, ...]:
-    """Write the quantized parts of a joined float model into a folder, together or not at all.
-
-    The folder gets `PART.int8.onnx` for each part, and is made if it does not exist.
-    """
+    """Write the quantized parts of a joined float model into a folder, together or not at all."""
     where, target = plan_name(plan), Path(folder)
     prepared = open_prepared(model_path)
     parts = read_parts(prepared.model, os.fspath(model_path))
@@ -182,10 +172,7 @@ def _rename(model: ir.Model, part: Part) -> Callable[[str], str]:
 def _share(
     plan: QuantPlan, model: ir.Model, renamed: Callable[[str], str], present: Collection[str]
 ) -> QuantPlan:
-    """Return a part's share of a plan, in the part's names; `present` are the names of the whole.
-
-    A Mul that equalization added belongs to the part whose model contains it, with any name.
-    """
+    """Return a part's share of a plan, in its names; a Mul of equalization goes to the part that has it."""
     nodes = {str(node.name) for node in model.graph}
     tensors = {
         str(v.name) for graph in model.graphs() for node in graph for v in (*node.inputs, *node.outputs) if v

@@ -17,11 +17,7 @@ if TYPE_CHECKING:
 
 
 def write(plan: QuantPlan, model: ir.Model) -> str:
-    """Return the text of an MLIR module.
-
-    Types that its operation uniform_quantize does not support (blocks, unknown ranks) are declared without a
-    body.
-    """
+    """Return the text of an MLIR module; types that uniform_quantize lacks are declared without a body."""
     functions = []
     for tensor in quantized_tensors(plan, model):
         if tensor.shape is None or tensor.params.block_size is not None:

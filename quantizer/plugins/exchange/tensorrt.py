@@ -39,10 +39,7 @@ def recognises(data: bytes) -> bool:
 
 
 def read(data: bytes, where: str) -> ForeignRanges:
-    """Return the symmetric ranges of a cache; entries of layers without a name are left out.
-
-    Raises MalformedError if a line is not "NAME: HEX", a name occurs twice, or a scale is not a number.
-    """
+    """Return the symmetric ranges of a cache; entries of layers without a name are left out."""
     lines = text_of(data, where, ProfileError).split("\n")
     header = HEADER.fullmatch(lines[0])
     if header is None:
@@ -90,10 +87,7 @@ def _scales(lines: list[str]) -> Iterator[tuple[str, float]]:
 
 
 def write(profile: Profile, model: ir.Model) -> str:
-    """Return a cache with an entry for each tensor of a profile that is not always 0, in graph order.
-
-    Raises ProfileError if a name has an end of line.
-    """
+    """Return a cache with an entry for each tensor of a profile that is not always 0, in graph order."""
     lines, empty = [FIRST_LINE], []
     for name, tensor in profile.items():
         if "\n" in name or "\r" in name:

@@ -21,10 +21,7 @@ if TYPE_CHECKING:
 
 
 def write(plan: QuantPlan, model: ir.Model) -> str:
-    """Return the text of an MLIR module.
-
-    Types that TFLite's specification does not have are declared without a body, with the reason.
-    """
+    """Return the text of an MLIR module; types that TFLite lacks are declared without a body."""
     functions = []
     for tensor in quantized_tensors(plan, model):
         params = signed_equivalent(tensor.params)
