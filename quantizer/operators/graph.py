@@ -1,8 +1,4 @@
-"""A model's graph by names: every node, made once, with its entry of the operator table.
-
-Whatever decides something about a model reads it through `Graph` and `Node`; only what edits a model touches
-the nodes and values of `onnx_ir` themselves (`Node.ir_node`, `Graph.values`).
-"""
+"""A model's graph by names, through which all but what edits a model reads it; a node is made once."""
 
 from __future__ import annotations
 

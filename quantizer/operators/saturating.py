@@ -21,12 +21,9 @@ from ..numerics.schemas import SCHEMAS, choose_params
 class Saturation(StrEnum):
     """How a function is written with saturating sums and products."""
 
-    CUT_LINE = "cut-line"
-    """alpha x + beta, cut off at 0 and 1: one sum, as HardSigmoid."""
-    GATED = "gated"
-    """x times such a line: a sum and a product, as HardSwish."""
-    CORRECTED = "corrected"
-    """x + (slope - 1) min(x, 0): a product and a sum, as PRelu."""
+    CUT_LINE = "cut-line"  # alpha x + beta, cut off at 0 and 1: one sum, as HardSigmoid
+    GATED = "gated"  # x times such a line: a sum and a product, as HardSwish
+    CORRECTED = "corrected"  # x + (slope - 1) min(x, 0): a product and a sum, as PRelu
 
 
 def saturates_within(params: QuantParams, low: float, high: float) -> bool:

@@ -107,37 +107,29 @@ MICROSOFT = "com.microsoft"
 class Constraint(StrEnum):
     """How the quantization parameters of a node's output follow from those of its inputs."""
 
-    OWN = "own"
-    """The output has parameters of its own, from its own profile."""
+    OWN = "own"  # the output has parameters of its own, from its own profile
     SAME = "same-as-input"
     """Moves or selects values: quantized values pass through, the output has the input's parameters."""
     ALL_SAME = "all-same"
     """Inputs and output share their parameters, or each input is requantized to the output's."""
     CLAMP = "clamp"
     """Only clips: a producer without other uses takes the output's range, so that the clip is free."""
-    FIXED = "fixed"
-    """The mathematics bounds the output: its range never exceeds `Rule.bounds`."""
+    FIXED = "fixed"  # the mathematics bounds the output: its range never exceeds `Rule.bounds`
 
 
 class ChannelScaling(StrEnum):
     """How output channels are scaled by scaling the input, without a weight, whose layout says it."""
 
-    NONE = "none"
-    """They are not, or nothing is gained by it."""
+    NONE = "none"  # they are not, or nothing is gained by it
     ELEMENTS = "elements"
     """f(s x) = s f(x) for s > 0 in every element: the input is scaled along the same axis."""
     POOLED = "pooled"
     """f(s x) = s f(x) for s > 0 in each channel of axis 1: the input is scaled along that axis."""
-    PERMUTED = "permuted"
-    """The input is scaled along another axis, which attribute `perm` names."""
-    MERGED = "merged"
-    """The input is scaled along the axes that are merged into, or split from, the last one."""
-    EITHER_OPERAND = "either-operand"
-    """One operand is scaled, the other one stays."""
-    QUOTIENT = "quotient"
-    """The first operand is scaled, or the second one by the inverse."""
-    BOTH_OPERANDS = "both-operands"
-    """Both operands are scaled alike."""
+    PERMUTED = "permuted"  # the input is scaled along another axis, which attribute `perm` names
+    MERGED = "merged"  # the input is scaled along the axes that are merged into, or split from, the last one
+    EITHER_OPERAND = "either-operand"  # one operand is scaled, the other one stays
+    QUOTIENT = "quotient"  # the first operand is scaled, or the second one by the inverse
+    BOTH_OPERANDS = "both-operands"  # both operands are scaled alike
 
 
 OPERAND_SCALING = (ChannelScaling.EITHER_OPERAND, ChannelScaling.QUOTIENT, ChannelScaling.BOTH_OPERANDS)
@@ -218,6 +210,20 @@ class Rule(Operator):
 _unary = partial(Rule, kernel=KernelSizes.OUTPUT_ELEMENTS, layout=ChannelLayout.ANY_AXIS, unary=True)
 """The entry of a function of one variable: one pass over the elements, mostly in any layout."""
 
+_pass = partial(Rule, kernel=KernelSizes.OUTPUT_ELEMENTS, layout=ChannelLayout.ANY_AXIS)
+"""The entry of another function with one pass over its elements, in any layout."""
+
+_reduce = partial(Rule, kernel=KernelSizes.REDUCTION, layout=ChannelLayout.ANY_AXIS)
+"""The entry of what computes one element of those along axes."""
+
+_combine = partial(
+    Rule, kernel=KernelSizes.BROADCAST, layout=ChannelLayout.ANY_AXIS, data=None, elementwise=True
+)
+"""The entry of what computes each element of two, which may be repeated."""
+
+_move = partial(_pass, constraint=Constraint.SAME, values=Values.PLACED)
+"""The entry of what moves values, mostly some to places that are fixed beforehand."""
+
 _RULES: tuple[Rule, ...] = (
     # Multiply and accumulate
     Rule(
@@ -278,69 +284,44 @@ _RULES: tuple[Rule, ...] = (
         for op_type in ("LSTM", "GRU", "RNN")
     ),
     # Arithmetic
-    Rule(
+    _combine(
         "Add",
-        kernel=KernelSizes.BROADCAST,
         layout=ChannelLayout.COMBINES_BLOCKS,
         arithmetic=Arithmetic.SUM,
         after_convolution=AfterConvolution.FOLDED,
-        data=None,
-        elementwise=True,
         gain=unit_gain,
         scaling=ChannelScaling.BOTH_OPERANDS,
     ),
-    Rule(
-        "Sub",
-        kernel=KernelSizes.BROADCAST,
-        layout=ChannelLayout.ANY_AXIS,
-        arithmetic=Arithmetic.DIFFERENCE,
-        data=None,
-        elementwise=True,
-        gain=unit_gain,
-        scaling=ChannelScaling.BOTH_OPERANDS,
-    ),
-    Rule(
+    _combine("Sub", arithmetic=Arithmetic.DIFFERENCE, gain=unit_gain, scaling=ChannelScaling.BOTH_OPERANDS),
+    _combine(
         "Mul",
-        kernel=KernelSizes.BROADCAST,
         layout=ChannelLayout.COMBINES_BLOCKS,
         arithmetic=Arithmetic.PRODUCT,
         after_convolution=AfterConvolution.FOLDED,
-        data=None,
-        elementwise=True,
         gain=product_gain,
         folds_signs=square,
         scaling=ChannelScaling.EITHER_OPERAND,
     ),
-    Rule(
+    _combine(
         "Div",
-        kernel=KernelSizes.BROADCAST,
-        layout=ChannelLayout.ANY_AXIS,
         arithmetic=Arithmetic.QUOTIENT,
         magnitude_of=1,
         singular=singular_in(1),
-        data=None,
-        elementwise=True,
         gain=quotient_gain,
         scaling=ChannelScaling.QUOTIENT,
     ),
-    Rule(
+    _pass(
         "Sum",
-        kernel=KernelSizes.OUTPUT_ELEMENTS,
         layout=ChannelLayout.COMBINES_BLOCKS,
         arithmetic=Arithmetic.SUM,
         data=None,
         elementwise=True,
         gain=unit_gain,
     ),
-    Rule(
-        "Mean", kernel=KernelSizes.OUTPUT_ELEMENTS, layout=ChannelLayout.ANY_AXIS, data=None, elementwise=True
-    ),
-    Rule(
+    _pass("Mean", data=None, elementwise=True),
+    _combine(
         "PRelu",
-        kernel=KernelSizes.BROADCAST,
         layout=ChannelLayout.CHANNELS_FIRST,
-        data=None,
-        elementwise=True,
         scaling=ChannelScaling.ELEMENTS,
         saturation=Saturation.CORRECTED,
     ),
@@ -365,22 +346,8 @@ _RULES: tuple[Rule, ...] = (
         sums=Sums.MEAN,
         scaling=ChannelScaling.POOLED,
     ),
-    Rule(
-        "ReduceMean",
-        kernel=KernelSizes.REDUCTION,
-        layout=ChannelLayout.ANY_AXIS,
-        meaning=Meaning.MEAN,
-        gain=mean_gain,
-        sums=Sums.MEAN,
-    ),
-    Rule(
-        "ReduceSum",
-        kernel=KernelSizes.REDUCTION,
-        layout=ChannelLayout.ANY_AXIS,
-        gain=sum_gain,
-        sums=Sums.RESULT,
-        grows=True,
-    ),
+    _reduce("ReduceMean", meaning=Meaning.MEAN, gain=mean_gain, sums=Sums.MEAN),
+    _reduce("ReduceSum", gain=sum_gain, sums=Sums.RESULT, grows=True),
     Rule(
         "LpPool",
         kernel=KernelSizes.WINDOW,
@@ -389,23 +356,10 @@ _RULES: tuple[Rule, ...] = (
         folds_signs=signs_fold,
         fill=ZEROS,
     ),
-    Rule(
-        "GlobalLpPool",
-        kernel=KernelSizes.OUTPUT_ELEMENTS,
-        layout=ChannelLayout.ANY_AXIS,
-        sums=Sums.NORM,
-        folds_signs=signs_fold,
-    ),
-    Rule("ReduceProd", kernel=KernelSizes.REDUCTION, layout=ChannelLayout.ANY_AXIS, grows=True),
+    _pass("GlobalLpPool", sums=Sums.NORM, folds_signs=signs_fold),
+    _reduce("ReduceProd", grows=True),
     *(
-        Rule(
-            op_type,
-            kernel=KernelSizes.REDUCTION,
-            layout=ChannelLayout.ANY_AXIS,
-            folds_signs=signs_fold,
-            sums=sums,
-            grows=grows,
-        )
+        _reduce(op_type, folds_signs=signs_fold, sums=sums, grows=grows)
         for op_type, sums, grows in (
             ("ReduceL1", Sums.RESULT, False),
             ("ReduceL2", Sums.NORM, True),
@@ -413,49 +367,20 @@ _RULES: tuple[Rule, ...] = (
         )
     ),
     # no kernel of theirs was measured
-    Rule(
-        "ReduceLogSum",
-        kernel=KernelSizes.OUTPUT_ELEMENTS,
-        layout=ChannelLayout.ANY_AXIS,
-        sums=Sums.RESULT,
-        undefined_below_zero=singular_in(0),
-    ),
-    Rule(
-        "ReduceLogSumExp",
-        kernel=KernelSizes.OUTPUT_ELEMENTS,
-        layout=ChannelLayout.ANY_AXIS,
-        sums=Sums.SHIFTED,
-        ignores_lowest=True,
-    ),
-    Rule(
-        "CumSum",
-        kernel=KernelSizes.OUTPUT_ELEMENTS,
-        layout=ChannelLayout.ANY_AXIS,
-        sums=Sums.RUNNING,
-        grows=True,
-        fill=ZEROS,
-    ),
-    *(
-        Rule(op_type, kernel=KernelSizes.OUTPUT_ELEMENTS, layout=ChannelLayout.ANY_AXIS, fill=ZEROS)
-        for op_type in ("Trilu", "RoiAlign")
-    ),
-    Rule(
-        "GridSample",
-        kernel=KernelSizes.OUTPUT_ELEMENTS,
-        layout=ChannelLayout.CHANNELS_FIRST,
-        fill=SAMPLED_ZEROS,
-    ),
-    Rule(
+    _pass("ReduceLogSum", sums=Sums.RESULT, undefined_below_zero=singular_in(0)),
+    _pass("ReduceLogSumExp", sums=Sums.SHIFTED, ignores_lowest=True),
+    _pass("CumSum", sums=Sums.RUNNING, grows=True, fill=ZEROS),
+    *(_pass(op_type, fill=ZEROS) for op_type in ("Trilu", "RoiAlign")),
+    _pass("GridSample", layout=ChannelLayout.CHANNELS_FIRST, fill=SAMPLED_ZEROS),
+    _move(
         "MaxPool",
-        Constraint.SAME,
         kernel=KernelSizes.WINDOW,
         layout=ChannelLayout.KEEPS_BLOCKS,
         values=Values.CHOSEN,
         scaling=ChannelScaling.POOLED,
     ),
-    Rule(
+    _move(
         "GlobalMaxPool",
-        Constraint.SAME,
         kernel=KernelSizes.INPUT_ELEMENTS,
         layout=ChannelLayout.KEEPS_BLOCKS,
         values=Values.CHOSEN,
@@ -463,161 +388,63 @@ _RULES: tuple[Rule, ...] = (
         scaling=ChannelScaling.POOLED,
     ),
     *(
-        Rule(
-            op_type,
-            Constraint.SAME,
-            kernel=KernelSizes.REDUCTION,
-            layout=ChannelLayout.ANY_AXIS,
-            values=Values.CHOSEN,
-            ignores_lowest=op_type == "ReduceMax",
+        _move(
+            op_type, kernel=KernelSizes.REDUCTION, values=Values.CHOSEN, ignores_lowest=op_type == "ReduceMax"
         )
         for op_type in ("ReduceMax", "ReduceMin")
     ),
     # Operators that move values
-    Rule(
+    _move(
         "Reshape",
-        Constraint.SAME,
         kernel=KernelSizes.VIEW,
         layout=ChannelLayout.CHANNELS_FIRST,
         values=Values.SAME_ORDER,
         shape_inputs=(1,),
         scaling=ChannelScaling.MERGED,
     ),
-    Rule(
-        "Flatten",
-        Constraint.SAME,
-        kernel=KernelSizes.VIEW,
-        layout=ChannelLayout.CHANNELS_FIRST,
-        values=Values.SAME_ORDER,
-    ),
+    _move("Flatten", kernel=KernelSizes.VIEW, layout=ChannelLayout.CHANNELS_FIRST, values=Values.SAME_ORDER),
     *(
-        Rule(
-            op_type,
-            Constraint.SAME,
-            kernel=KernelSizes.VIEW,
-            layout=ChannelLayout.ANY_AXIS,
-            values=Values.SAME_ORDER,
-            shape_inputs=(1,),
-        )
+        _move(op_type, kernel=KernelSizes.VIEW, values=Values.SAME_ORDER, shape_inputs=(1,))
         for op_type in ("Squeeze", "Unsqueeze")
     ),
-    Rule(
+    _move(
         "Transpose",
-        Constraint.SAME,
         kernel=KernelSizes.TRANSPOSE,
-        layout=ChannelLayout.ANY_AXIS,
         values=Values.PERMUTED,
         classes=Classes.CARRIED,
         scaling=ChannelScaling.PERMUTED,
     ),
+    *(_move(op_type, shape_inputs=(1,), sizes_result=True) for op_type in ("Expand", "Tile")),
+    _move("Gather", kernel=KernelSizes.ENTRIES, layout=ChannelLayout.CHANNELS_FIRST, stored=(EMBEDDING,)),
+    _move("Slice", kernel=KernelSizes.SLICES, shape_inputs=(1, 2, 3, 4), sizes_result=True),
+    _move("Split", kernel=KernelSizes.SLICES, shape_inputs=(1,)),
+    _move("GatherElements"),
+    _move("GatherND", layout=ChannelLayout.CHANNELS_FIRST),
     *(
-        Rule(
-            op_type,
-            Constraint.SAME,
-            kernel=KernelSizes.OUTPUT_ELEMENTS,
-            layout=ChannelLayout.ANY_AXIS,
-            values=Values.PLACED,
-            shape_inputs=(1,),
-            sizes_result=True,
-        )
-        for op_type in ("Expand", "Tile")
-    ),
-    Rule(
-        "Gather",
-        Constraint.SAME,
-        kernel=KernelSizes.ENTRIES,
-        layout=ChannelLayout.CHANNELS_FIRST,
-        values=Values.PLACED,
-        stored=(EMBEDDING,),
-    ),
-    Rule(
-        "Slice",
-        Constraint.SAME,
-        kernel=KernelSizes.SLICES,
-        layout=ChannelLayout.ANY_AXIS,
-        values=Values.PLACED,
-        shape_inputs=(1, 2, 3, 4),
-        sizes_result=True,
-    ),
-    Rule(
-        "Split",
-        Constraint.SAME,
-        kernel=KernelSizes.SLICES,
-        layout=ChannelLayout.ANY_AXIS,
-        values=Values.PLACED,
-        shape_inputs=(1,),
-    ),
-    Rule(
-        "GatherElements",
-        Constraint.SAME,
-        kernel=KernelSizes.OUTPUT_ELEMENTS,
-        layout=ChannelLayout.ANY_AXIS,
-        values=Values.PLACED,
-    ),
-    Rule(
-        "GatherND",
-        Constraint.SAME,
-        kernel=KernelSizes.OUTPUT_ELEMENTS,
-        layout=ChannelLayout.CHANNELS_FIRST,
-        values=Values.PLACED,
-    ),
-    *(
-        Rule(
-            op_type,
-            Constraint.SAME,
-            kernel=KernelSizes.OUTPUT_ELEMENTS,
-            layout=ChannelLayout.CHANNELS_FIRST,
-            values=Values.PERMUTED,
-        )
+        _move(op_type, layout=ChannelLayout.CHANNELS_FIRST, values=Values.PERMUTED)
         for op_type in ("DepthToSpace", "SpaceToDepth")
     ),
-    Rule(
-        "Compress",
-        Constraint.SAME,
-        kernel=KernelSizes.OUTPUT_ELEMENTS,
-        layout=ChannelLayout.ANY_AXIS,
-        values=Values.CHOSEN,
-        shape_inputs=None,
-    ),
-    Rule(
-        "ReverseSequence",
-        Constraint.SAME,
-        kernel=KernelSizes.OUTPUT_ELEMENTS,
-        layout=ChannelLayout.ANY_AXIS,
-        values=Values.PERMUTED,
-    ),
-    Rule(
+    _move("Compress", values=Values.CHOSEN, shape_inputs=None),
+    _move("ReverseSequence", values=Values.PERMUTED),
+    _move(
         "TopK",
-        Constraint.SAME,
-        kernel=KernelSizes.OUTPUT_ELEMENTS,
         layout=ChannelLayout.CHANNELS_FIRST,
         values=Values.CHOSEN,
         shape_inputs=(1,),
         steps=Steps.CANDIDATES,
         meaning=Meaning.DECISION,
     ),
-    Rule(
+    _move(
         "Resize",
-        Constraint.SAME,
         kernel=KernelSizes.RESIZE,
         layout=ChannelLayout.KEEPS_BLOCKS,
-        values=Values.PLACED,
         shape_inputs=(1, 2, 3),
         sizes_result=True,
         classes=Classes.CARRIED,
         refuse=(default_attribute("mode", "nearest"),),
         fill=EXTRAPOLATION,
     ),
-    Rule(
-        "Pad",
-        Constraint.SAME,
-        kernel=KernelSizes.RUNS,
-        layout=ChannelLayout.ANY_AXIS,
-        values=Values.PLACED,
-        shape_inputs=(1, 3),
-        sizes_result=True,
-        fill=PADDING,
-    ),
+    _move("Pad", kernel=KernelSizes.RUNS, shape_inputs=(1, 3), sizes_result=True, fill=PADDING),
     # Shared parameters
     Rule(
         "Concat",
@@ -628,19 +455,11 @@ _RULES: tuple[Rule, ...] = (
         data=None,
         gain=part_gain,
     ),
-    Rule(
-        "Where",
-        Constraint.ALL_SAME,
-        kernel=KernelSizes.OUTPUT_ELEMENTS,
-        layout=ChannelLayout.ANY_AXIS,
-        picks_by_condition=True,
-        data=(1, 2),
-    ),
+    _pass("Where", Constraint.ALL_SAME, picks_by_condition=True, data=(1, 2)),
     *(
-        Rule(
+        _pass(
             op_type,
             Constraint.ALL_SAME,
-            kernel=KernelSizes.OUTPUT_ELEMENTS,
             layout=layout,
             data=(0, 2),
             refuse=(default_attribute("reduction", "none"),),
@@ -650,33 +469,20 @@ _RULES: tuple[Rule, ...] = (
             ("ScatterElements", ChannelLayout.ANY_AXIS),
         )
     ),
-    *(
-        Rule(
-            op_type,
-            Constraint.ALL_SAME,
-            kernel=KernelSizes.BROADCAST,
-            layout=ChannelLayout.ANY_AXIS,
-            data=None,
-            elementwise=True,
-        )
-        for op_type in ("Max", "Min")
-    ),
+    *(_combine(op_type, Constraint.ALL_SAME) for op_type in ("Max", "Min")),
     # Operators that clip values
-    Rule(
+    _pass(
         "Relu",
         Constraint.CLAMP,
-        kernel=KernelSizes.OUTPUT_ELEMENTS,
         layout=ChannelLayout.KEEPS_BLOCKS,
         after_convolution=AfterConvolution.ACTIVATION,
         elementwise=True,
         effective_range=above_zero,
         scaling=ChannelScaling.ELEMENTS,
     ),
-    Rule(
+    _pass(
         "Clip",
         Constraint.CLAMP,
-        kernel=KernelSizes.OUTPUT_ELEMENTS,
-        layout=ChannelLayout.ANY_AXIS,
         after_convolution=AfterConvolution.ACTIVATION,
         elementwise=True,
         effective_range=clip_bounds,
@@ -770,13 +576,8 @@ _RULES: tuple[Rule, ...] = (
         meaning=Meaning.DECISION,
         classes=Classes.COMPETE,
     ),
-    Rule("LRN", kernel=KernelSizes.OUTPUT_ELEMENTS, layout=ChannelLayout.ANY_AXIS),
-    Rule(
-        "LpNormalization",
-        kernel=KernelSizes.OUTPUT_ELEMENTS,
-        layout=ChannelLayout.ANY_AXIS,
-        meaning=Meaning.DIRECTION,
-    ),
+    _pass("LRN"),
+    _pass("LpNormalization", meaning=Meaning.DIRECTION),
     Rule(
         "InstanceNormalization",
         kernel=KernelSizes.PLANES,
@@ -807,10 +608,8 @@ _RULES: tuple[Rule, ...] = (
         )
         for op_type in ("RMSNormalization", "SimplifiedLayerNormalization")
     ),
-    Rule(
+    _pass(
         "GroupNormalization",
-        kernel=KernelSizes.OUTPUT_ELEMENTS,
-        layout=ChannelLayout.ANY_AXIS,
         weight=GROUP_SCALE,
         gain=normalisation_gain,
         refuse=(constant_input(1, "scale"), constant_bias),

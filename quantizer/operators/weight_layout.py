@@ -1,9 +1,4 @@
-"""Where the channels of a constant weight lie: one record for each operator that has one.
-
-The operator table refers to these records (`Rule.weight`, `Rule.stored`). `WeightLayout` is what the ONNX
-operator specification says of every node of an operator; `WeightAxes` is the same for one weight, after the
-node's attributes and the weight's shape have been looked at.
-"""
+"""Where the channels of a constant weight lie: of every node of an operator, and of one weight."""
 
 from __future__ import annotations
 
@@ -27,12 +22,9 @@ Array = npt.NDArray[Any]
 class Kernel(StrEnum):
     """The meaning of a weight's axes that hold neither output nor input channels."""
 
-    NONE = "none"
-    """Those of a stack of matrices, or none at all."""
-    GATHERS = "gathers"
-    """Taps of a kernel; an output element is the sum over all of them (Conv)."""
-    SCATTERS = "scatters"
-    """Taps of a kernel; each tap makes an output element of its own (ConvTranspose)."""
+    NONE = "none"  # those of a stack of matrices, or none at all
+    GATHERS = "gathers"  # taps of a kernel; an output element is the sum over all of them (Conv)
+    SCATTERS = "scatters"  # taps of a kernel; each tap makes an output element of its own (ConvTranspose)
 
 
 @dataclass(frozen=True)
