@@ -1,24 +1,11 @@
 """Quantized embedding tables, and one initialiser for a table and an output layer with the same weights.
 
 A table of 8 bits with a scale for each row is a Gather of the rows and one of the scales; those in blocks are
-GatherBlockQuantized (see `lowering.bit_packed`).
-
-Language models often have one table for both ends: the last product reads it transposed. What is stored once,
-and how the other is made of it, by operators on a constant that runtimes compute when they load the model:
-
-====================  =================  =====================================================================
-table written as      product as         written instead
-====================  =================  =====================================================================
-GatherBlockQuantized  MatMulNBits        [outputs, blocks, bytes of a block] are the table's bytes row by row:
-                                         the table is a Reshape of the weight, which has to be a constant
-Gather of int8 rows   MatMulNBits,       GatherBlockQuantized of the same, with the product's scales: where
-and of a scale for    8 bits             those of a row are equal, both are (q - 128) * scale
-each, Cast, Mul
-the same              Cast of the        Cast of a Transpose of the table
-                      weight (folded)
-====================  =================  =====================================================================
-
-The weight of a DequantizeLinear stays a constant of its own: compilers look for one there.
+GatherBlockQuantized. The product of a language model that reads it transposed shares it, by operators on a
+constant that runtimes compute when they load the model: GatherBlockQuantized reads a Reshape of the weight of
+MatMulNBits, also in the place of Gather if the scales of a row are equal (both are (q - 128) * scale); a
+folded weight is the Cast of a Transpose of the table. The weight of a DequantizeLinear stays a constant of
+its own: compilers look for one there.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """The quantized model with the names in it: which tensor and node stands for which of the prepared model.
 
-A step that has just lowered a model is given `WrittenNames`. The model file itself has a record in its
-metadata, of the tensors that are there in quantized form only and that nothing else in the file leads to: a
-tensor is found without it under its own name, or by the QuantizeLinear after the node that makes it. A model
-without such tensors has no record.
+The file has a record of the tensors that are there in quantized form only: others are found under their own
+names, or by the QuantizeLinear after the node that makes them.
 """
 
 from __future__ import annotations

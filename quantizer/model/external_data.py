@@ -1,8 +1,4 @@
-"""External data of a model: where it lies, whether it is all there, and its tensors mapped into memory.
-
-It lies in the folder of the model or, where the model file is a link, in that of its target (as model hubs
-store them).
-"""
+"""External data of a model, in its folder or that of a link's target: all there, and mapped."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Names of model files: the model's file in a folder, and the usual name of a quantized model.
-
-Exporters write a folder with the ONNX file, its weights, tokenizer and settings. The command line imports
-this module, which imports little.
-"""
+"""The model's file in a folder, and the name of a quantized model; the command line imports this."""
 
 from __future__ import annotations
 

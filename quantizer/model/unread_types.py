@@ -1,8 +1,4 @@
-"""Constants of types that onnxruntime has no kernel for: the nodes that read them, and models without.
-
-DequantizeLinear of onnxruntime takes no float4e2m1. So such a model is loaded, and run, without that node:
-its result is an input, where only types are asked for, or a constant of the values that it has.
-"""
+"""Nodes that read constants without a kernel in onnxruntime (float4e2m1), and models without these."""
 
 from __future__ import annotations
 

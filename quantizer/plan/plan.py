@@ -27,8 +27,6 @@ from ..operators.functions import nodes_between
 from ..targets.config import FEWEST_IN_BLOCK, QuantConfig
 from .reasons import FloatReason, ReasonCode, because, summary
 
-# What was adjusted in the float model: frozen records that a plan carries.
-
 
 @dataclass(frozen=True)
 class EqualizationScales:
@@ -97,52 +95,34 @@ class Adjustments:
     shapes: Mapping[str, tuple[Dim, ...]] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
-        return bool(
-            self.equalization or self.biases or self.roundings or self.padded_channels or self.folded_widths
-        )
+        return any(value for name, value in vars(self).items() if name != "shapes")
 
 
 NO_ADJUSTMENTS = Adjustments()
-"""Nothing is changed."""
 
 
 class Implementation(StrEnum):
-    """The ways of writing a node that a plan can ask for. The writer of each, by the kind of the node, stands
-    in the `Writers` of a form; `lowering.forms.qdq` describes them.
-    """
+    """The ways of writing a node; the `Writers` of a form have the writer of each, by the kind of node."""
 
-    USUAL = ""
-    """As its kind is usually written."""
+    USUAL = ""  # as its kind is usually written
+    # LOOKUP_TABLE: the float operator between conversions, which the runtime compiles. DYNAMIC, WEIGHT_ONLY:
+    # the runtime's own operator, in `forms.RUNTIME_FORMS` only; it may round activations block by block.
     RUNTIME = "runtime"
-    """LOOKUP_TABLE: the float operator between conversions, which the runtime compiles. DYNAMIC: the
-    runtime's own operator, in `forms.RUNTIME_FORMS` only. WEIGHT_ONLY: likewise; its kernel
-    may round the activations to 8 bits, block by block."""
-    RUNTIME_FLOAT = "runtime-float"
-    """WEIGHT_ONLY: the runtime's own operator with float activations."""
-    SIGMOID = "sigmoid"
-    """LOOKUP_TABLE: through the runtime's table of the sigmoid."""
-    PORTABLE = "portable"
-    """LOOKUP_TABLE: a table in standard ONNX."""
+    RUNTIME_FLOAT = "runtime-float"  # WEIGHT_ONLY: the runtime's own operator with float activations
+    SIGMOID = "sigmoid"  # LOOKUP_TABLE: through the runtime's table of the sigmoid
+    PORTABLE = "portable"  # LOOKUP_TABLE: a table in standard ONNX
+    # LOOKUP_TABLE: HardSigmoid and HardSwish as sums and products that saturate. QUANTIZED: PRelu likewise.
     SATURATING = "saturating"
-    """LOOKUP_TABLE: HardSigmoid and HardSwish as sums and products that saturate, with a gate of 8 bits.
-    QUANTIZED: PRelu likewise."""
+    # LOOKUP_TABLE, and FLOAT of a quantized tensor: a pointwise chain as one float operator of the runtime.
     FUSED = "fused"
-    """LOOKUP_TABLE, and FLOAT of a quantized tensor: the nodes of a pointwise chain as one float operator of
-    the runtime's own, in `forms.RUNTIME_FORMS` only."""
+    # PASS_THROUGH, and QUANTIZED of Max and Min: on integers. WEIGHT_ONLY: rows of an embedding table.
     INTEGER = "integer"
-    """PASS_THROUGH, and QUANTIZED of Max and Min: the operator directly on integers. WEIGHT_ONLY: rows of a
-    quantized embedding table are looked up, then dequantized."""
-    LEAKY_RELU = "leaky-relu"
-    """PASS_THROUGH: Relu as LeakyRelu with slope 0."""
-    CHANNELS_LAST = "channels-last"
-    """PASS_THROUGH: MaxPool and Resize on integers whose last axis is the channels."""
-    TWO_PARTS = "two-parts"
-    """DYNAMIC: LSTM as RUNTIME, with its input in two parts of 8 bits (`operators.two_parts`)."""
+    LEAKY_RELU = "leaky-relu"  # PASS_THROUGH: Relu as LeakyRelu with slope 0
+    CHANNELS_LAST = "channels-last"  # PASS_THROUGH: MaxPool and Resize on integers with channels last
+    TWO_PARTS = "two-parts"  # DYNAMIC: LSTM with its input in two parts of 8 bits (`operators.two_parts`)
+    # WEIGHT_ONLY, and QUANTIZED with activations of 16 bits: constants dequantized when a model is loaded.
     FOLDED = "folded"
-    """WEIGHT_ONLY, and QUANTIZED with activations of 16 bits: constants that are dequantized once, when the
-    model is loaded."""
-    MAX = "max"
-    """FLOAT: Relu as Max with 0, Clip as Max and Min."""
+    MAX = "max"  # FLOAT: Relu as Max with 0, Clip as Max and Min
 
 
 ROUNDS_IN_KERNEL = Implementation.RUNTIME
@@ -156,20 +136,14 @@ takes a last block that is not full, too."""
 class Kind(StrEnum):
     """How one node is computed in the quantized model."""
 
-    QUANTIZED = "quantized"
-    """Computes quantized values. An output with parameters in `QuantPlan.tensors` is stored in them; an
-    output without returns to float."""
+    QUANTIZED = "quantized"  # an output with parameters in `QuantPlan.tensors` is stored in them
+    # A function of one variable, integer in, integer out. Several nodes can be one table: then the last has
+    # an entry with the parameters of its output, and the outputs of the others have none.
     LOOKUP_TABLE = "lookup-table"
-    """A function of one variable, looked up: integer in, integer out. Several nodes can be one table: then
-    the last has an entry with the parameters of its output, and the outputs of the others have none."""
-    PASS_THROUGH = "pass-through"
-    """Moves, selects or clips quantized values; its output has the parameters of its input."""
-    DYNAMIC = "dynamic"
-    """Integer with activation parameters computed at run time."""
-    WEIGHT_ONLY = "weight-only"
-    """Weight stored in few bits and dequantized; the operation is float."""
-    FLOAT = "float"
-    """Stays as it is; `NodePlan.reason` says why."""
+    PASS_THROUGH = "pass-through"  # moves, selects or clips quantized values, whose parameters stay
+    DYNAMIC = "dynamic"  # integer with activation parameters computed at run time
+    WEIGHT_ONLY = "weight-only"  # weight stored in few bits and dequantized; the operation is float
+    FLOAT = "float"  # `NodePlan.reason` says why
 
     @cached_property
     def reads_quantized(self) -> bool:
@@ -400,7 +374,6 @@ class PlanOrigin:
 
 
 NO_ORIGIN = PlanOrigin()
-"""Nothing is known of it."""
 
 
 @dataclass(frozen=True, repr=False)

@@ -21,13 +21,12 @@ from ...profiles.base.json_values import parse_json
 from ...profiles.base.tool import tool_name
 from ...profiles.records.profile import ModelId, Profile
 from ..numerics.affine import QuantParams
-from ..prepare.prepare import QUANTIZED_NODES, nodes_said_to_be_quantized
+from ..prepare.prepare import nodes_said_to_be_quantized
 from .plan import Kind, QuantPlan
 
-TOOL, TARGET, FORM, SCHEMA = "qprof.tool", "qprof.target", "qprof.form", "qprof.schema"
-PLAN, PROFILE, FLOAT_MODEL = "qprof.plan", "qprof.profile", "qprof.float_model"
-ESTIMATED, INSTRUMENTED = "qprof.estimated_sqnr", "qprof.instrumented"
-BANDS, BORDERS = "qprof.sqnr_bands", "qprof.borders"
+BORDERS = "qprof.borders"
+TEXTS = ("tool", "float_model", "target", "form", "schema", "plan", "profile")
+"""Entries of `Provenance` that are texts; the keys of all are their names after "qprof."."""
 
 DIGEST_DIGITS = 32
 """Hexadecimal digits of a digest: 128 bits."""
@@ -115,42 +114,29 @@ def write_provenance(model: ir.Model, provenance: Provenance) -> None:
     """Put the entries into the metadata of a model, in place of earlier ones; empty ones are left out."""
     nodes = provenance.quantized_nodes
     values: dict[str, str | Mapping[str, Any]] = {
-        TOOL: provenance.tool,
-        FLOAT_MODEL: provenance.float_model,
-        TARGET: provenance.target,
-        FORM: provenance.form,
-        SCHEMA: provenance.schema,
-        PLAN: provenance.plan,
-        PROFILE: provenance.profile,
-        ESTIMATED: provenance.estimated_sqnr,
-        BANDS: provenance.sqnr_bands,
-        BORDERS: {
+        **vars(provenance),
+        "borders": {
             name: {key: value for key, value in vars(border).items() if value is not None}
             for name, border in provenance.borders.items()
         },
-        QUANTIZED_NODES: "" if nodes is None else str(nodes),
-        INSTRUMENTED: "true" if provenance.instrumented else "",
+        "instrumented": "true" if provenance.instrumented else "",
+        "quantized_nodes": "" if nodes is None else str(nodes),
     }
-    write_metadata(model, values)
+    write_metadata(model, {f"qprof.{name}": value for name, value in values.items()})
 
 
 def read_provenance(model: ir.Model) -> Provenance | None:
     """Return a model's statements about itself; None for another tool's model, or with entries spoiled."""
     metadata = model.metadata_props
-    if TOOL not in metadata or FLOAT_MODEL not in metadata:
+    if not {"qprof.tool", "qprof.float_model"} <= metadata.keys():
         return None
+    texts = {name: metadata.get(f"qprof.{name}", "") for name in TEXTS}
     return Provenance(
-        tool=metadata[TOOL],
-        float_model=metadata[FLOAT_MODEL],
-        target=metadata.get(TARGET, ""),
-        form=metadata.get(FORM, ""),
-        schema=metadata.get(SCHEMA, ""),
-        plan=metadata.get(PLAN, ""),
-        profile=metadata.get(PROFILE, ""),
-        estimated_sqnr=read_entries(metadata, ESTIMATED, _finite),
-        sqnr_bands=read_entries(metadata, BANDS, _band),
+        **texts,
+        estimated_sqnr=read_entries(metadata, "qprof.estimated_sqnr", _finite),
+        sqnr_bands=read_entries(metadata, "qprof.sqnr_bands", _band),
         borders=borders_in(metadata),
-        instrumented=metadata.get(INSTRUMENTED) == "true",
+        instrumented=metadata.get("qprof.instrumented") == "true",
         quantized_nodes=nodes_said_to_be_quantized(model),
     )
 

@@ -1,9 +1,6 @@
-"""Why a node stays float: a code with its figures, and the sentences for people. The only place of these
-words.
+"""Why a node stays float: a code with its figures, and the sentences for people, which are only here.
 
-The planner says `FloatReason(ReasonCode.NO_KERNEL, target="qnn", operator="Sin")`, the plan file keeps that,
-and `sentence` and `summary` make words of it. Adding a reason is adding a code, its sentence and, where the
-figures of many nodes are better shown together, its summary.
+Adding a reason is adding a code, its sentence and, if many nodes read better together, its summary.
 """
 
 from __future__ import annotations
@@ -85,8 +82,7 @@ class ReasonCode(StrEnum):
     RANGE_NOT_KNOWN = "range-not-known"
     NO_FLOAT16 = "no-float16"
     LOST_IN_FLOAT16 = "lost-in-float16"
-    UNKNOWN = "unknown"
-    """Given in words alone: by hand, or in a plan of format 1."""
+    UNKNOWN = "unknown"  # given in words alone: by hand, or in a plan of format 1
 
 
 _SENTENCES: Mapping[ReasonCode, str] = {

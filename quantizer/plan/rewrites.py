@@ -1,8 +1,4 @@
-"""Rewrites: nodes written as other operators that compute the same.
-
-A target names them, and a plan says which nodes are rewritten (`NodePlan.implementation`). They are a
-plug-in: without it these tables are empty, and no node is rewritten.
-"""
+"""Rewrites: nodes written as other operators that compute the same. They are a plug-in."""
 
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
 """Removal of dead nodes, unused outputs and constants, and copies of constants.
 
-The passes of onnx_ir for unused nodes and equal initialisers do more than these, and would change what is
-prepared. RemoveUnusedNodesPass blanks unused outputs in the middle of a node (the first output of an LSTM
-whose last state alone is read), and counts the subgraphs of an If that it has removed as users.
-DeduplicateInitializersPass merges vectors of floats, which `merge_equal_initializers` keeps apart.
+onnx_ir's RemoveUnusedNodesPass blanks unused outputs in the middle of a node (the first of an LSTM), and
+counts the subgraphs of a removed If as users; DeduplicateInitializersPass merges vectors of floats.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """Models in float16 and bfloat16 converted to float32, between casts at their inputs and outputs.
 
-Quantized values are computed from float32 and dequantized to it: below opset 19 QuantizeLinear takes no other
-type, and runtimes have integer kernels for no other. Every float16 and bfloat16 value is a float32 value, so
-weights keep their values and results only get more exact. `narrow_constants` stores the constants that stay
-float in half the bytes again.
+Quantized values are computed from float32: below opset 19 QuantizeLinear takes no other type, and runtimes
+have integer kernels for no other. `narrow_constants` stores what stays float in half the bytes again.
 """
 
 from __future__ import annotations

@@ -384,13 +384,9 @@ def profile_name(source: ProfileLike) -> str:
     return "the profile" if isinstance(source, Profile) else os.fspath(source)
 
 
-QUANTIZED_NODES = "qprof.quantized_nodes"
-"""Key in the metadata of a written model: how many nodes have integer values."""
-
-
 def nodes_said_to_be_quantized(model: ir.Model) -> int | None:
     """Return how many nodes the metadata call quantized, or None; form `primitives` shows it only there."""
-    text = model.metadata_props.get(QUANTIZED_NODES, "")
+    text = model.metadata_props.get("qprof.quantized_nodes", "")
     return int(text) if text.isdecimal() and text.isascii() else None
 
 

@@ -1,8 +1,7 @@
 """What the user asked for: the frozen settings of one quantization.
 
-`QuantConfig` is the one definition of a setting: name, type with the words that it may be, default, help and
-group. The YAML reader, the plan reader, the options of the command line and the JSON Schema are made from it
-(`profiles.base.options`); so it imports nothing that is slow to start.
+The YAML reader, the plan reader, the options of the command line and the JSON Schema are made from
+`QuantConfig` (`profiles.base.options`); so it imports nothing that is slow to start.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Whether a written model conforms to the documents of its runtime, for runtimes that are not installed.
-
-A list of small predicates over the model and the target (a file in configs/, which names the documents). What
-the runtime would refuse or compute wrongly is a breach; what it would run slowly or elsewhere is a remark.
-"""
+"""Predicates over a written model and the documents of its runtime, for runtimes that are not installed."""
 
 from __future__ import annotations
 

@@ -11,16 +11,16 @@ from ...profiles.base.extras import OptionalModule
 
 @dataclass(frozen=True)
 class Form:
-    """The operators and types of a model of one form. Stated for each: nothing follows from the name."""
+    """The operators and types of a model of one form."""
 
-    summary: str  # what stands in its models, for `--help`
-    writer: str  # module that writes it, below `quantizer`, with its function `lower_model`
+    summary: str  # for `--help`
+    writer: str  # module below `quantizer` with `lower_model`
     _: KW_ONLY
-    runtime_operators: bool  # of one runtime alone: recurrent ones, products of packed weights
-    kernels_on_codes: bool  # convolutions read quantized values, whose channels may be padded
-    names_kernels: bool  # every quantized node is an operator on quantized values by name
-    conversions: bool  # whether QuantizeLinear and DequantizeLinear may stand in it
-    dynamic_as_conv: bool  # whether a dynamic ConvTranspose is a Conv with an output channel for each phase
+    runtime_operators: bool = False  # of one runtime alone: recurrent ones, products of packed weights
+    kernels_on_codes: bool = False  # convolutions read quantized values, whose channels may be padded
+    names_kernels: bool = False  # every quantized node is an operator on quantized values by name
+    conversions: bool = True  # whether QuantizeLinear and DequantizeLinear may stand in it
+    dynamic_as_conv: bool = True  # whether a dynamic ConvTranspose is a Conv with a channel for each phase
 
     @property
     def module(self) -> OptionalModule:
@@ -37,9 +37,6 @@ FORMS: Mapping[FormName, Form] = {
         "lowering.forms.qdq",
         runtime_operators=True,
         kernels_on_codes=True,
-        names_kernels=False,
-        conversions=True,
-        dynamic_as_conv=True,
     ),
     "qoperator": Form(
         "QLinear operators",
@@ -47,35 +44,16 @@ FORMS: Mapping[FormName, Form] = {
         runtime_operators=True,
         kernels_on_codes=True,
         names_kernels=True,
-        conversions=True,
-        dynamic_as_conv=True,
     ),
-    "integer": Form(
-        "ConvInteger and MatMulInteger",
-        "plugins.other_forms.integer",
-        runtime_operators=False,
-        kernels_on_codes=False,
-        names_kernels=False,
-        conversions=True,
-        dynamic_as_conv=True,
-    ),
+    "integer": Form("ConvInteger and MatMulInteger", "plugins.other_forms.integer"),
     "primitives": Form(
         "plain arithmetic without quantization operators",
         "plugins.other_forms.primitives",
-        runtime_operators=False,
-        kernels_on_codes=False,
-        names_kernels=False,
         conversions=False,
         dynamic_as_conv=False,
     ),
     "regions": Form(
-        "an ONNX function for each quantized operator",
-        "plugins.other_forms.regions",
-        runtime_operators=False,
-        kernels_on_codes=True,
-        names_kernels=False,
-        conversions=True,
-        dynamic_as_conv=True,
+        "an ONNX function for each quantized operator", "plugins.other_forms.regions", kernels_on_codes=True
     ),
 }
 """Adding a form is adding an entry here, and the module that it names."""

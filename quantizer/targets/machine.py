@@ -1,4 +1,4 @@
-"""This machine: its processor, the target that it stands for, and the runtimes that are installed."""
+"""This machine: its processor, and the targets whose runtime it has."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Literal
 
@@ -145,25 +144,6 @@ def how_to_time(target: str) -> str:
     if runs_here(target):
         return "measure with qprof evaluate"
     return "measure in the runtime of the target"
-
-
-@dataclass(frozen=True)
-class Installed:
-    """The runtimes that are installed."""
-
-    onnxruntime: str  # its version
-    openvino: str = ""  # its version, "" where it is not installed
-
-
-def installed() -> Installed:
-    """Return the runtimes that are installed here."""
-    import onnxruntime
-
-    try:
-        openvino = version("openvino")
-    except PackageNotFoundError:
-        openvino = ""
-    return Installed(onnxruntime.__version__, openvino)
 
 
 @cache

@@ -18,24 +18,14 @@ import onnx_ir as ir
 from ...numerics.affine import INT7, INT8, QuantParams
 from ...operators.table import MICROSOFT, product_layout
 from ...plan.plan import Implementation, Kind, QuantPlan
-from ..bit_packed import packed_weight
-from ..embedding_tables import gather_quantized
 from ..emitter import Emitter, become, integer_type, new_value
 from ..lower import write
 from ..lowered import LoweredModel
-from ..lstm import dynamic_lstm
 from ..pass_through import channels_last, direct
-from ..products import dynamic_product, is_integer_product
+from ..products import is_integer_product
 from ..saturating import hard_function, prelu, qlinear_binary
-from ..writers import (
-    Task,
-    Writers,
-    between_conversions,
-    float_node,
-    fused,
-    lookup_table,
-    weight_only,
-)
+from ..writers import Task, Writers, lookup_table
+from . import qdq
 
 MIN_SOFTMAX_SCALE = 1.0 / 256.0
 """With a smaller one onnxruntime 1.31 gives 0 to some of the largest probabilities: it wraps around."""
@@ -198,9 +188,9 @@ def _sigmoid_of_tanh(task: Task) -> bool:
 
 
 WRITERS: Writers = {
+    **qdq.WRITERS,
     (Kind.QUANTIZED, Implementation.USUAL): qlinear,
     (Kind.QUANTIZED, Implementation.INTEGER): direct,
-    (Kind.QUANTIZED, Implementation.FOLDED): partial(between_conversions, folded=True),
     (Kind.QUANTIZED, Implementation.SATURATING): partial(prelu, binary=qlinear_binary),
     (Kind.PASS_THROUGH, Implementation.USUAL): direct,
     (Kind.PASS_THROUGH, Implementation.INTEGER): direct,
@@ -213,19 +203,8 @@ WRITERS: Writers = {
     (Kind.LOOKUP_TABLE, Implementation.SATURATING): partial(
         hard_function, binary=qlinear_binary, otherwise=lookup_table
     ),
-    (Kind.LOOKUP_TABLE, Implementation.FUSED): fused,
-    (Kind.DYNAMIC, Implementation.USUAL): dynamic_product,
-    (Kind.DYNAMIC, Implementation.RUNTIME): dynamic_lstm,
-    (Kind.DYNAMIC, Implementation.TWO_PARTS): partial(dynamic_lstm, in_two_parts=True),
-    (Kind.WEIGHT_ONLY, Implementation.USUAL): weight_only,
-    (Kind.WEIGHT_ONLY, Implementation.FOLDED): partial(weight_only, folded=True),
-    (Kind.WEIGHT_ONLY, Implementation.INTEGER): gather_quantized,
-    (Kind.WEIGHT_ONLY, Implementation.RUNTIME): packed_weight,
-    (Kind.WEIGHT_ONLY, Implementation.RUNTIME_FLOAT): packed_weight,
-    (Kind.FLOAT, Implementation.USUAL): float_node,
-    (Kind.FLOAT, Implementation.FUSED): fused,
 }
-"""Every way to write a node, by kind and implementation."""
+"""Every way to write a node: those of form qdq, but for these."""
 
 
 def lower_model(model: ir.Model, plan: QuantPlan) -> LoweredModel:

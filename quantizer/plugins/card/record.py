@@ -12,6 +12,7 @@ import os
 import platform
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ from ...evaluation.metrics.score import score_text
 from ...evaluation.metrics.table import named_metric
 from ...evaluation.options import Gate
 from ...model.external_data import external_files
-from ...targets.machine import installed, processor
+from ...targets.machine import processor
 
 FORMAT = "qprof-card/1"
 
@@ -87,8 +88,10 @@ class Machine:
 
 def this_machine(runtime: str) -> Machine:
     """Return this machine, with the version of a runtime (a key of `runtimes.RUNTIMES`)."""
-    here, versions = processor(), installed()
-    version = versions.openvino if runtime == "openvino" else versions.onnxruntime
+    import onnxruntime
+
+    here = processor()
+    version = metadata.version(runtime) if runtime == "openvino" else onnxruntime.__version__
     name = f"{here.model} ({' '.join(here.features) or here.machine})"
     return Machine(name, f"{platform.system()} {platform.machine()}", f"{runtime} {version}")
 
