@@ -186,7 +186,7 @@ class Operator:
     _: KW_ONLY
     kernel: KernelSizes  # what its time depends on
     layout: ChannelLayout  # in which layouts of the channels it is computed
-    domain: str = ""
+    domain: str = ""  # that of ONNX itself
     values: Values = Values.COMPUTED  # what becomes of those of the first input
     arithmetic: Arithmetic | None = None  # element by element
     picks_by_condition: bool = False  # the first input says, element by element, which other one is taken
