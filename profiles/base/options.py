@@ -3,7 +3,8 @@
     threads: Annotated[int, option("Speed", metavar="N")] = 1
 
 From such fields follow the options of the command line, the readers of YAML, the JSON Schema and the pages.
-The help is the sentence that the docstring of the dataclass has on the field; one that is computed is given.
+The help is the sentence that the docstring of the dataclass has on the field, up to "In Python:"; one that is
+computed is given.
 Nothing here is slow to import: `--help` needs it.
 """
 
@@ -146,7 +147,7 @@ def options_of(record: type) -> Mapping[str, Option]:
                 value_kind, words = _kind_and_words(kind)
                 options[field.name] = replace(
                     described,
-                    description=described.description or sentences.get(field.name, ""),
+                    description=described.description or _help(sentences.get(field.name, "")),
                     words=described.words or words,
                     flag=described.flag or (f"--{field.name.replace('_', '-')}" if described.group else ""),
                     name=field.name,
@@ -154,6 +155,11 @@ def options_of(record: type) -> Mapping[str, Option]:
                     default=None if field.default is MISSING else field.default,
                 )
     return options
+
+
+def _help(sentence: str) -> str:
+    """Return the sentence on a field without what holds in Python alone, its default set apart."""
+    return sentence.partition(" In Python: ")[0].replace(" [default: ", "  [default: ")
 
 
 def _kind_and_words(kind: Any) -> tuple[type, tuple[str, ...]]:

@@ -30,98 +30,44 @@ class RunSettings:
     model: `profile` replaces them by names and axes (`settings_for`) before `calibrate` gets the record.
 
     Attributes:
-        tensors: or names of tensors.
-        channels: the figures of a channel are range, mean and power. Or the axis of the channels of each
-            tensor whose channels are recorded, by name.
+        tensors: Every float activation, or those that some plan can need. In Python: or names of tensors.
+        channels: Record every channel of the inputs of weighted layers (Conv, MatMul, Gemm). In Python: or
+            the axis of the channels of each tensor, by name.
         non_finite: "skip" leaves NaN and Inf out, and notes the first sample and node (`Profile.findings`);
             "error" stops there.
         limit: number of samples to use, drawn from all of them (`Samples.drawn`); None for all.
-        by_row: kernels whose last bits depend on the batch size then give the same profile.
+        by_row: Run the rows of a batch one by one: same bytes however the data are batched.
         noise_samples: samples on which it is measured how noise travels, those with the smallest digests: by
             who makes a plan, or at once where no samples are kept; 0 for none.
-        keep_samples: most of them have the smallest digests, the others are extreme (`check_samples`).
-        provider: in full or short. The bytes of a profile are promised for the CPU alone.
-        memory_limit: bytes; None for no limit. The memory of a sample is measured on the one with the largest
-            inputs; to find it the data are read once more.
-        checkpoint: removed when the profile is written; None for none.
+        keep_samples: Samples kept as they are beside the profile: quantize runs a model on them before it is
+            written; 0 for none.
+        provider: Execution provider of onnxruntime, with its device: cpu, cuda, cuda:1, openvino, ... In
+            Python: in full or short. The bytes of a profile are promised for the CPU alone.
+        threads: Samples that run at the same time; 0 for one per core.
+        memory_limit: Stay below, as in 2G: fewer samples at once, then several passes. In Python: bytes; None
+            for no limit. The samples are read once more, for the one with the largest inputs.
+        checkpoint: Keep progress in this file; the same command resumes after a kill. In Python: it is
+            removed when the profile is written.
+        every: Time between two writes of the checkpoint.
+        scheduler: Share the samples among the workers of a Dask scheduler that you trust: see SECURITY.md.
         custom_ops: libraries of custom operators to load, in each worker too; see `load_custom_operators`.
     """
 
-    tensors: Annotated[
-        str | Collection[str],
-        option(
-            "Calibration and precision",
-            "Every float activation, or those that some plan can need.",
-            words=TENSORS,
-        ),
-    ] = "all"
-    channels: Annotated[
-        str | Mapping[str, int],
-        option(
-            "Calibration and precision",
-            "Record every channel of the inputs of weighted layers (Conv, MatMul, Gemm).",
-            words=CHANNELS,
-        ),
-    ] = "weighted-layers"
+    tensors: Annotated[str | Collection[str], option("Calibration and precision", words=TENSORS)] = "all"
+    channels: Annotated[str | Mapping[str, int], option("Calibration and precision", words=CHANNELS)] = (
+        "weighted-layers"
+    )
     non_finite: str = "skip"
     limit: int | None = None
-    by_row: Annotated[
-        bool,
-        option("Quality", "Run the rows of a batch one by one: same bytes however the data are batched."),
-    ] = False
+    by_row: Annotated[bool, option("Quality")] = False
     noise_samples: int = 8
-    keep_samples: Annotated[
-        int,
-        option(
-            "Quality",
-            "Samples kept as they are beside the profile: quantize runs a model on them before it is "
-            "written; 0 for none.",
-            metavar="N",
-            least=0,
-        ),
-    ] = KEPT_SAMPLES
-    provider: Annotated[
-        str,
-        option(
-            "Speed",
-            "Execution provider of onnxruntime, with its device: cpu, cuda, cuda:1, openvino, ...",
-            metavar="NAME",
-        ),
-    ] = "cpu"
-    threads: Annotated[
-        int,
-        option("Speed", "Samples that run at the same time; 0 for one per core.", metavar="N", least=0),
-    ] = 0
-    memory_limit: Annotated[
-        int | None,
-        option(
-            "Speed",
-            "Stay below, as in 2G: fewer samples at once, then several passes.",
-            metavar="SIZE",
-            takes="bytes",
-        ),
-    ] = None
-    checkpoint: Annotated[
-        str | Path | None,
-        option(
-            "Files",
-            "Keep progress in this file; the same command resumes after a kill.",
-            metavar="FILE",
-            takes="new file",
-        ),
-    ] = None
-    every: Annotated[
-        float,
-        option("Files", "Time between two writes of the checkpoint.", metavar="SECONDS", least=0),
-    ] = 30.0
-    scheduler: Annotated[
-        str | None,
-        option(
-            "Speed",
-            "Share the samples among the workers of a Dask scheduler that you trust: see SECURITY.md.",
-            metavar="ADDRESS",
-        ),
-    ] = None
+    keep_samples: Annotated[int, option("Quality", metavar="N", least=0)] = KEPT_SAMPLES
+    provider: Annotated[str, option("Speed", metavar="NAME")] = "cpu"
+    threads: Annotated[int, option("Speed", metavar="N", least=0)] = 0
+    memory_limit: Annotated[int | None, option("Speed", metavar="SIZE", takes="bytes")] = None
+    checkpoint: Annotated[str | Path | None, option("Files", metavar="FILE", takes="new file")] = None
+    every: Annotated[float, option("Files", metavar="SECONDS", least=0)] = 30.0
+    scheduler: Annotated[str | None, option("Speed", metavar="ADDRESS")] = None
     custom_ops: Sequence[str | Path] = ()
 
     @property

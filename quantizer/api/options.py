@@ -226,48 +226,27 @@ class Judge(EvaluationOptions):
     """The means of judging a quantized model: samples, truth, metric, limits, and runs of the models.
 
     Attributes:
-        labels: the truth that the metric reads, a file or folder; without a metric, or for "top-1", the class
-            of each row: a file, or integers.
+        labels: Truth that the metric reads; without one the class of each row: one integer a line, .npy,
+            FILE:COLUMN of a table, or a folder with a folder of pictures for each class (order: its
+            classes.txt). In Python: a file, a folder, or integers.
+        preprocess: How files become samples: imagenet, clip, yolo, raw, or FILE (recipe,
+            preprocessor_config.json, tokenizer.json).
+        held_out: Only the samples that quantize holds out of DATA, with the same --limit: its profile was
+            made from the others.
         transform: makes a sample of an item of the data.
-        preprocess: how samples are made of files; see `profile`.
-        held_out: whether only those samples judge that `quantize` holds out of these data.
         gate: limits that the quantized model must keep.
-        latency: how speed is measured; None leaves it out.
         progress: True for a bar, as a notebook has one unless told False; or called after each sample.
+        latency: how speed is measured; None leaves it out.
 
     Raises:
         ConfigError: a number that makes no sense.
     """
 
-    labels: Annotated[
-        LabelsLike | None,
-        option(
-            "Quality",
-            "Truth that the metric reads; without one the class of each row: one integer a line, .npy, "
-            "FILE:COLUMN of a table, or a folder with a folder of pictures for each class (order: its "
-            "classes.txt).",
-            metavar="FILE",
-            takes="truth",
-        ),
-    ] = None
+    labels: Annotated[LabelsLike | None, option("Quality", metavar="FILE", takes="truth")] = None
     preprocess: Annotated[
-        str | os.PathLike[str] | None,
-        option(
-            "Basic",
-            "How files become samples: imagenet, clip, yolo, raw, or FILE (recipe, "
-            "preprocessor_config.json, tokenizer.json).",
-            metavar="RECIPE",
-            takes="recipe",
-        ),
+        str | os.PathLike[str] | None, option("Basic", metavar="RECIPE", takes="recipe")
     ] = None
-    held_out: Annotated[
-        bool,
-        option(
-            "Basic",
-            "Only the samples that quantize holds out of DATA, with the same --limit: its profile was made "
-            "from the others.",
-        ),
-    ] = False
+    held_out: Annotated[bool, option("Basic")] = False
     transform: Callable[[Any], object] | None = None
     gate: Gate = field(default_factory=Gate)
     progress: Shown = None
@@ -278,13 +257,11 @@ class ReportOptions(Judge):
     """The options of `report` besides models, plan, profile and samples.
 
     Attributes:
-        measure_layers: whether the layers of both models are timed too.
+        measure_layers: Time each layer in float and int8 too, by onnxruntime's profiler.
         history: profiles of newer data, the oldest first: how they drift.
     """
 
-    measure_layers: Annotated[
-        bool, option("Speed", "Time each layer in float and int8 too, by onnxruntime's profiler.")
-    ] = False
+    measure_layers: Annotated[bool, option("Speed")] = False
     history: Collection[ProfileLike] = ()
 
 
@@ -293,52 +270,37 @@ class QuantizeOptions(Judge):
     """The options of `quantize` besides model, profile, samples, and the settings of `QuantConfig`.
 
     Attributes:
-        labels: the truth that the metric reads, as in `evaluate`: of the data, or of `holdout_data`.
-        transform: makes a sample of an item of the data.
-        gate: limits that the model must keep.
+        latency: how speed is measured where the result is judged; None leaves it out.
+        limit: Use N samples, spread over all of them. [default: all]
+        scored_output: Output that the labels belong to. [default: the first]
+        threads: Threads of onnxruntime, where latency is measured.
+        holdout_data: Samples to judge the result on. [default: a quarter of --data, of few up to half]
+        budget: Processor seconds for trying fixes, where the result is not good. If it is poor, one fix is
+            tried in any case; 0 tries none.
+        check_outputs: auto: run the model on 16 calibration samples, up to 128 of small models, or those kept
+            beside the profile, before it is written, and leave more nodes float where an output moves too
+            far.
+        keep_samples: Samples kept as they are beside the profile, on which a model is run before it is
+            written; 0: none, and none shown in a report.
+        checkpoint: Keep progress of --rounding gptq or gptaq here; the same command resumes after a kill.
+        save_plan: Write the plan: every decision.
         speed: measures the model against float when planning, and keeps float what int8 slows down; on the
             data where it has none of its own.
-        latency: how speed is measured where the result is judged; None leaves it out.
-        progress: True for a bar, as a notebook has one unless told False; or called after each sample.
         stage: called when a stage begins, with its name; returns what is called after each of its units.
         note: called with findings on what is done.
+        transform: makes a sample of an item of the data.
+        gate: limits that the model must keep.
+        progress: True for a bar, as a notebook has one unless told False; or called after each sample.
 
     Raises:
         ConfigError: a number that makes no sense.
     """
 
     latency: LatencySettings | None = QUICK
-    limit: Annotated[
-        int | None,
-        option(
-            "Basic",
-            "Use N samples, spread over all of them.  [default: all]",
-            metavar="N",
-            least=1,
-        ),
-    ] = None
-    scored_output: Annotated[
-        str | None,
-        option("Quality", "Output that the labels belong to.  [default: the first]", metavar="NAME"),
-    ] = None
-    threads: Annotated[
-        int,
-        option(
-            "Speed",
-            "Threads of onnxruntime, where latency is measured.",
-            metavar="N",
-            least=1,
-        ),
-    ] = 1
-    holdout_data: Annotated[
-        DataSource | None,
-        option(
-            "Basic",
-            "Samples to judge the result on.  [default: a quarter of --data, of few up to half]",
-            metavar="DATA",
-            takes="data",
-        ),
-    ] = None
+    limit: Annotated[int | None, option("Basic", metavar="N", least=1)] = None
+    scored_output: Annotated[str | None, option("Quality", metavar="NAME")] = None
+    threads: Annotated[int, option("Speed", metavar="N", least=1)] = 1
+    holdout_data: Annotated[DataSource | None, option("Basic", metavar="DATA", takes="data")] = None
     fix: Annotated[
         Literal["off", "auto"],
         option(
@@ -347,45 +309,14 @@ class QuantizeOptions(Judge):
             "a poor model good at nearly its size.",
         ),
     ] = "off"
-    budget: Annotated[
-        float,
-        option(
-            "Quality",
-            "Processor seconds for trying fixes, where the result is not good. If it is poor, one fix is "
-            "tried in any case; 0 tries none.",
-            metavar="SECONDS",
-        ),
-    ] = 20.0
-    check_outputs: Annotated[
-        Literal["auto", "off"],
-        option(
-            "Quality",
-            "auto: run the model on 16 calibration samples, up to 128 of small models, or those kept beside "
-            "the profile, before it is written, and leave more nodes float where an output moves too far.",
-        ),
-    ] = "auto"
-    keep_samples: Annotated[
-        int,
-        option(
-            "Quality",
-            "Samples kept as they are beside the profile, on which a model is run before it is written; 0: "
-            "none, and none shown in a report.",
-            metavar="N",
-            least=0,
-        ),
-    ] = KEPT_SAMPLES
+    budget: Annotated[float, option("Quality", metavar="SECONDS")] = 20.0
+    check_outputs: Annotated[Literal["auto", "off"], option("Quality")] = "auto"
+    keep_samples: Annotated[int, option("Quality", metavar="N", least=0)] = KEPT_SAMPLES
     checkpoint: Annotated[
-        str | os.PathLike[str] | None,
-        option(
-            "Files",
-            "Keep progress of --rounding gptq or gptaq here; the same command resumes after a kill.",
-            metavar="FILE",
-            takes="new file",
-        ),
+        str | os.PathLike[str] | None, option("Files", metavar="FILE", takes="new file")
     ] = None
     save_plan: Annotated[
-        str | os.PathLike[str] | None,
-        option("Files", "Write the plan: every decision.", metavar="PLAN.yaml", takes="new file"),
+        str | os.PathLike[str] | None, option("Files", metavar="PLAN.yaml", takes="new file")
     ] = None
     speed: SpeedCheckOptions | None = None
     stage: Stage | None = None
@@ -420,32 +351,18 @@ class DriftLimits:
     and of enough of them that two halves of the old data keep the limits.
 
     Attributes:
-        max_clipping: clipping rate of NEW's elements above the baseline of OLD's own, 0 to 1.
-        max_range_growth: factor, at least 1.
-        max_js_distance: Jensen-Shannon distance, 0 to 1.
-        max_wasserstein: share of OLD's range.
-        max_non_finite: share of the elements, 0 to 1.
-        max_drifted_parts: number of parts of the data that are named as changed: columns of a table, colours,
-            folders (classes), bands of a sound; 0 for none.
+        max_clipping: Gate: clipping rate above the baseline. In Python: a share of the elements, 0 to 1.
+        max_range_growth: Gate: range growth. In Python: a factor, at least 1.
+        max_js_distance: Gate: Jensen-Shannon distance, 0 to 1.
+        max_wasserstein: Gate: Wasserstein distance. In Python: a share of OLD's range.
+        max_non_finite: Gate: share of NaN and Inf. In Python: of the elements, 0 to 1.
+        max_drifted_parts: Gate: columns, colours, folders (classes) and bands that are named. In Python: how
+            many are named as changed; 0 for none.
     """
 
-    max_clipping: Annotated[
-        float | None,
-        option("Quality", "Gate: clipping rate above the baseline.", metavar="SHARE"),
-    ] = None
-    max_range_growth: Annotated[float | None, option("Quality", "Gate: range growth.", metavar="FACTOR")] = (
-        None
-    )
-    max_js_distance: Annotated[
-        float | None, option("Quality", "Gate: Jensen-Shannon distance, 0 to 1.", metavar="D")
-    ] = None
-    max_wasserstein: Annotated[
-        float | None, option("Quality", "Gate: Wasserstein distance.", metavar="SHARE")
-    ] = None
-    max_non_finite: Annotated[
-        float | None, option("Quality", "Gate: share of NaN and Inf.", metavar="SHARE")
-    ] = None
-    max_drifted_parts: Annotated[
-        int | None,
-        option("Quality", "Gate: columns, colours, folders (classes) and bands that are named.", metavar="N"),
-    ] = None
+    max_clipping: Annotated[float | None, option("Quality", metavar="SHARE")] = None
+    max_range_growth: Annotated[float | None, option("Quality", metavar="FACTOR")] = None
+    max_js_distance: Annotated[float | None, option("Quality", metavar="D")] = None
+    max_wasserstein: Annotated[float | None, option("Quality", metavar="SHARE")] = None
+    max_non_finite: Annotated[float | None, option("Quality", metavar="SHARE")] = None
+    max_drifted_parts: Annotated[int | None, option("Quality", metavar="N")] = None

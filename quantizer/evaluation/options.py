@@ -54,40 +54,24 @@ class EvaluationOptions:
     """How two models are compared.
 
     Attributes:
-        limit: number of samples used, drawn from all of them; None for all.
-        scored_output: the output that labels, metric and `class_axis` belong to; None for the first.
-        class_axis: None for what the output's operator says (`class_axes`).
+        limit: Use N samples, spread over all of them.
+        scored_output: Output that labels and metric belong to. [default: the first]
+        class_axis: Axis of the classes of the output with labels, or of the first. [default: its operator's]
+        threads: Threads of the runtime, for both models.
         latency: how latency is measured, on as many threads; None leaves it out, and so does False.
         metric: name in the table of metrics (`table.KINDS`), "module:function" or a function (`user_metric`);
             None for top-1 accuracy where there are labels.
-        provider: as in "cpu".
+        runtime: What runs both models.
+        provider: Its execution provider or device, such as cuda or cuda:1.
 
     Raises:
         ConfigError: a number that makes no sense.
     """
 
-    limit: Annotated[
-        int | None, option("Basic", "Use N samples, spread over all of them.", metavar="N", least=1)
-    ] = None
-    scored_output: Annotated[
-        str | None,
-        option(
-            "Quality",
-            "Output that labels and metric belong to.  [default: the first]",
-            metavar="NAME",
-        ),
-    ] = None
-    class_axis: Annotated[
-        int | None,
-        option(
-            "Quality",
-            "Axis of the classes of the output with labels, or of the first.  [default: its operator's]",
-            metavar="N",
-        ),
-    ] = None
-    threads: Annotated[
-        int, option("Speed", "Threads of the runtime, for both models.", metavar="N", least=1)
-    ] = 1
+    limit: Annotated[int | None, option("Basic", metavar="N", least=1)] = None
+    scored_output: Annotated[str | None, option("Quality", metavar="NAME")] = None
+    class_axis: Annotated[int | None, option("Quality", metavar="N")] = None
+    threads: Annotated[int, option("Speed", metavar="N", least=1)] = 1
     latency: LatencySettings | None = LatencySettings()
     metric: Annotated[
         str | Callable[[Sequence[Any], Sequence[int]], object] | None,
@@ -99,11 +83,8 @@ class EvaluationOptions:
             takes="data",
         ),
     ] = None
-    runtime: Annotated[RuntimeName, option("Speed", "What runs both models.")] = "onnxruntime"
-    provider: Annotated[
-        str,
-        option("Speed", "Its execution provider or device, such as cuda or cuda:1.", metavar="NAME"),
-    ] = "cpu"
+    runtime: Annotated[RuntimeName, option("Speed")] = "onnxruntime"
+    provider: Annotated[str, option("Speed", metavar="NAME")] = "cpu"
 
     def __post_init__(self) -> None:
         latency: object = self.latency
@@ -120,47 +101,19 @@ class Gate:
     """Limits that the quantized model must keep; None for no limit.
 
     Attributes:
-        min_sqnr: dB, of all the samples together, without an interval.
-        min_speedup: latency of the float model over that of the quantized one: its lower quartile, so that
-            chance on a busy machine does not pass.
-        max_drop: how much worse the score may be, in the unit that the metric counts a drop in
-            (`MetricKind.drop`); without a metric top-1 accuracy, in percentage points: the upper end of the
-            drop's 95 % interval, so that few rows do not pass by chance; a failure says how many would do.
-        min_score: the quantized model's score, as measured and in the unit of the metric: at least this, or
-            at most where a lower score is better.
-        max_size: bytes of the quantized model, external data included.
+        min_sqnr: Gate: SQNR of every float output. In Python: dB, of all the samples together.
+        min_speedup: Gate: float latency over quantized latency, lower quartile.
+        max_drop: Gate: drop of accuracy, or of --metric (percentage points, dB, or % of float's), upper end
+            of its 95 % interval. In Python: in the unit that the metric counts a drop in (`MetricKind.drop`).
+        min_score: Gate: --metric of the quantized model, as 99 for 99 %; at most this where lower is better.
+        max_size: Gate: size of OUT.onnx, as in 4.5MB. In Python: bytes, external data included.
     """
 
-    min_sqnr: Annotated[
-        float | None, option("Quality", "Gate: SQNR of every float output.", metavar="DB")
-    ] = None
-    min_speedup: Annotated[
-        float | None,
-        option("Speed", "Gate: float latency over quantized latency, lower quartile.", metavar="X"),
-    ] = None
-    max_drop: Annotated[
-        float | None,
-        option(
-            "Quality",
-            "Gate: drop of accuracy, or of --metric (percentage points, dB, or % of float's), upper end of "
-            "its 95 % interval.",
-            metavar="POINTS",
-            takes="points",
-        ),
-    ] = None
-    min_score: Annotated[
-        float | None,
-        option(
-            "Quality",
-            "Gate: --metric of the quantized model, as 99 for 99 %; at most this where lower is better.",
-            metavar="SCORE",
-            takes="points",
-        ),
-    ] = None
-    max_size: Annotated[
-        float | None,
-        option("Files", "Gate: size of OUT.onnx, as in 4.5MB.", metavar="SIZE", takes="size"),
-    ] = None
+    min_sqnr: Annotated[float | None, option("Quality", metavar="DB")] = None
+    min_speedup: Annotated[float | None, option("Speed", metavar="X")] = None
+    max_drop: Annotated[float | None, option("Quality", metavar="POINTS", takes="points")] = None
+    min_score: Annotated[float | None, option("Quality", metavar="SCORE", takes="points")] = None
+    max_size: Annotated[float | None, option("Files", metavar="SIZE", takes="size")] = None
 
     @property
     def has_limit(self) -> bool:
@@ -173,19 +126,19 @@ class Slack:
     """How much a figure may differ from that of a card, or be worse than on an earlier card.
 
     Attributes:
-        score: of the metric, or of top-1 accuracy with labels: in the unit that its drop is counted in.
-        sqnr: of each float output, in dB.
-        size: of the quantized model, in percent; of two cards alone.
-        speedup: in percent; it is measured, and differs between two runs of the same model.
+        score: Of the metric or accuracy.
+        sqnr: Of each output. In Python: in dB.
+        size: Of the quantized model. In Python: in percent; of two cards alone.
+        speedup: As measured. In Python: in percent; it differs between two runs of the same model.
 
     Raises:
         ConfigError: a number is below 0, or not finite.
     """
 
-    score: Annotated[float, option("Files", "Of the metric or accuracy.", metavar="points")] = 0.1
-    sqnr: Annotated[float, option("Files", "Of each output.", metavar="dB")] = 0.5
-    size: Annotated[float, option("Files", "Of the quantized model.", metavar="%")] = 1.0
-    speedup: Annotated[float, option("Files", "As measured.", metavar="%")] = 15.0
+    score: Annotated[float, option("Files", metavar="points")] = 0.1
+    sqnr: Annotated[float, option("Files", metavar="dB")] = 0.5
+    size: Annotated[float, option("Files", metavar="%")] = 1.0
+    speedup: Annotated[float, option("Files", metavar="%")] = 15.0
 
     def __post_init__(self) -> None:
         check_finite(self)

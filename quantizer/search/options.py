@@ -32,46 +32,23 @@ class QualityTarget:
     """The quality that a tuned model has to keep, and how the search for it is run.
 
     Attributes:
-        max_drop: how much worse the score of the quantized model may be than the float model's, in the unit
-            that the metric counts a drop in (`MetricKind.drop`), such as percentage points.
-        objective: a key of `OBJECTIVES`; of the plans that meet the target, the one with the best value of
-            it is chosen. None for `optimised`.
-        budget: processor seconds after which no new trial starts; None for no limit.
-        threads: inside an operator, for the latency measurement.
-        provider: execution provider of onnxruntime that runs all models, in full or short.
+        max_drop: Quality target: points that may be lost; dB, or % of float's, where the metric has them. In
+            Python: in the unit that the metric counts a drop in (`MetricKind.drop`).
+        objective: What is optimised while the quality target is met. [default: latency; int8-share for a
+            target that is not run here] In Python: a key of `OBJECTIVES`; None for `optimised`.
+        budget: Processor seconds after which no new trial starts. In Python: None for no limit.
+        threads: Threads of onnxruntime, for the latency.
+        provider: Its execution provider or device, such as cuda or cuda:1.
 
     Raises:
         ConfigError: a value is outside its range, or not finite.
     """
 
-    max_drop: Annotated[
-        float,
-        option(
-            "Quality",
-            "Quality target: points that may be lost; dB, or % of float's, where the metric has them.",
-            metavar="POINTS",
-            takes="points",
-        ),
-    ] = 0.5
-    objective: Annotated[
-        Objective | None,
-        option(
-            "Basic",
-            "What is optimised while the quality target is met.  [default: latency; int8-share for a target "
-            "that is not run here]",
-        ),
-    ] = None
-    budget: Annotated[
-        float | None,
-        option("Speed", "Processor seconds after which no new trial starts.", metavar="SECONDS"),
-    ] = None
-    threads: Annotated[
-        int, option("Speed", "Threads of onnxruntime, for the latency.", metavar="N", least=1)
-    ] = 1
-    provider: Annotated[
-        str,
-        option("Speed", "Its execution provider or device, such as cuda or cuda:1.", metavar="NAME"),
-    ] = "cpu"
+    max_drop: Annotated[float, option("Quality", metavar="POINTS", takes="points")] = 0.5
+    objective: Annotated[Objective | None, option("Basic")] = None
+    budget: Annotated[float | None, option("Speed", metavar="SECONDS")] = None
+    threads: Annotated[int, option("Speed", metavar="N", least=1)] = 1
+    provider: Annotated[str, option("Speed", metavar="NAME")] = "cpu"
 
     @property
     def optimised(self) -> Objective:

@@ -22,6 +22,9 @@ class TuneOptions(QualityTarget, Judge):
     """The quality that a tuned model has to keep, how the search for it is run, and the files it writes.
 
     Attributes:
+        holdout_data: Samples that verify the result. [default: half of --data is held out]
+        holdout_labels: Labels of --holdout-data.
+        save_plan: Write the best plan.
         on_trial: called after each trial.
         progress: of trials: True for a bar, or called after each.
 
@@ -29,21 +32,9 @@ class TuneOptions(QualityTarget, Judge):
         ConfigError: a value is outside its range, or not finite.
     """
 
-    holdout_data: Annotated[
-        DataSource | None,
-        option(
-            "Quality",
-            "Samples that verify the result.  [default: half of --data is held out]",
-            metavar="DATA",
-            takes="data",
-        ),
-    ] = None
-    holdout_labels: Annotated[
-        LabelsLike | None,
-        option("Quality", "Labels of --holdout-data.", metavar="FILE", takes="truth"),
-    ] = None
+    holdout_data: Annotated[DataSource | None, option("Quality", metavar="DATA", takes="data")] = None
+    holdout_labels: Annotated[LabelsLike | None, option("Quality", metavar="FILE", takes="truth")] = None
     save_plan: Annotated[
-        str | os.PathLike[str] | None,
-        option("Files", "Write the best plan.", metavar="PLAN.yaml", takes="new file"),
+        str | os.PathLike[str] | None, option("Files", metavar="PLAN.yaml", takes="new file")
     ] = None
     on_trial: Callable[[int, Trial], None] | None = None
