@@ -8,7 +8,7 @@ import os
 from contextlib import suppress
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,80 +19,77 @@ from ...profiles.base.errors import ModelError
 from .folders import is_within
 from .protobuf import all_tensors, is_outside, read_proto
 
-
-def external_files(path: str | os.PathLike[str]) -> set[Path]:
-    """Return the files of a model's external data, as the model names them, beside the model."""
-    return {Path(path).parent / location for location in _locations(os.fspath(path), _version(path))}
-
-
-def _version(path: str | os.PathLike[str]) -> tuple[int, ...]:
-    """Return figures that change when a file is replaced or written to, or () if there is no file."""
-    try:
-        status = os.stat(path)
-    except OSError:
-        return ()
-    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
-
-
-@lru_cache(maxsize=16)
-def _locations(path: str, version: tuple[int, ...]) -> frozenset[str]:
-    """Return the locations that a model names; kept, since one command asks several times for each file."""
-    return frozenset(location_of(tensor) for tensor in all_tensors(read_proto(path)) if is_outside(tensor))
-
-
 FLOAT_WEIGHT_TYPES = frozenset(
     number for number in ir.DataType if number.is_floating_point() and number.bitwidth >= 16
 )
 """Types of weights that kernels multiply as floats."""
-
-
-def float_weight_bytes(path: str | os.PathLike[str], least: int = 0) -> int:
-    """Return the bytes of a model file's float constants, unread; 0 below `least` without another file."""
-    with (
-        suppress(OSError, ValueError),  # an empty file cannot be mapped
-        open(path, "rb") as file,
-        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
-    ):
-        if len(content) < least and content.find(b"location") < 0:  # the key that names a file
-            return 0
-    return _float_weight_bytes(os.fspath(path), _version(path))
-
-
-@lru_cache(maxsize=16)
-def _float_weight_bytes(path: str, version: tuple[int, ...]) -> int:
-    """See `float_weight_bytes`; kept, since a search opens the float model again and again."""
-    return sum(bytes_needed(t) for t in all_tensors(read_proto(path)) if t.data_type in FLOAT_WEIGHT_TYPES)
-
 
 FEW_BIT_FLOATS = frozenset(
     number for number in ir.DataType if number.is_floating_point() and number.bitwidth < 16
 )
 """Types of floating-point numbers with fewer than 16 bits."""
 
-
 CONVERSIONS = b"uantizeLinear"
 """In the names of QuantizeLinear and DequantizeLinear."""
+
+
+class _Tensors(NamedTuple):
+    """What is asked of the tensors of a model again and again."""
+
+    locations: frozenset[str]
+    types: frozenset[int]
+    float_bytes: int  # of those of `FLOAT_WEIGHT_TYPES`
+
+
+def _tensors(proto: onnx.ModelProto) -> _Tensors:
+    tensors = list(all_tensors(proto))
+    return _Tensors(
+        frozenset(map(location_of, filter(is_outside, tensors))),
+        frozenset(tensor.data_type for tensor in tensors),
+        sum(bytes_needed(tensor) for tensor in tensors if tensor.data_type in FLOAT_WEIGHT_TYPES),
+    )
+
+
+def _tensors_in(path: str | os.PathLike[str]) -> _Tensors:
+    """Return those of a file, which is read again if it was replaced or written to."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return _kept(os.fspath(path), ())
+    return _kept(os.fspath(path), (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns))
+
+
+@lru_cache(maxsize=16)
+def _kept(path: str, version: tuple[int, ...]) -> _Tensors:
+    return _tensors(read_proto(path))
+
+
+def external_files(path: str | os.PathLike[str]) -> set[Path]:
+    """Return the files of a model's external data, as the model names them, beside the model."""
+    return {Path(path).parent / location for location in _tensors_in(path).locations}
+
+
+def _holds(path: str | os.PathLike[str], key: bytes) -> bool:
+    """Whether a file that is not empty holds these bytes; it is mapped, and not parsed."""
+    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        return content.find(key) >= 0
+
+
+def float_weight_bytes(path: str | os.PathLike[str], least: int = 0) -> int:
+    """Return the bytes of a model file's float constants, unread; 0 below `least` without another file."""
+    with suppress(OSError, ValueError):  # an empty file cannot be mapped
+        if os.path.getsize(path) < least and not _holds(path, b"location"):  # the key that names a file
+            return 0
+    return _tensors_in(path).float_bytes
 
 
 def has_few_bit_floats(model: str | bytes, types: frozenset[int] = FEW_BIT_FLOATS) -> bool:
     """Whether constants of a model, also zero points, have one of these types; False for no readable file."""
     if isinstance(model, bytes):
-        return CONVERSIONS in model and bool(types & _types_in(onnx.ModelProto.FromString(model)))
+        return CONVERSIONS in model and bool(types & _tensors(onnx.ModelProto.FromString(model)).types)
     with suppress(OSError, ValueError, ModelError):
-        with open(model, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            if content.find(CONVERSIONS) < 0:
-                return False
-        return bool(types & _types_in_file(os.fspath(model), _version(model)))
+        return _holds(model, CONVERSIONS) and bool(types & _tensors_in(model).types)
     return False
-
-
-@lru_cache(maxsize=16)
-def _types_in_file(path: str, version: tuple[int, ...]) -> frozenset[int]:
-    return _types_in(read_proto(path))
-
-
-def _types_in(proto: onnx.ModelProto) -> frozenset[int]:
-    return frozenset(tensor.data_type for tensor in all_tensors(proto))
 
 
 def location_of(tensor: onnx.TensorProto) -> str:

@@ -99,8 +99,7 @@ class ConfigFile:
 
 
 Settings = Mapping[str, str | float | tuple[str, ...]]
-"""Fields of `QuantConfig` that differ from the recipe's, with their values; names of nodes are added to those
-that it has."""
+"""Fields of `QuantConfig` that differ from the recipe's; names of nodes are added to those that it has."""
 
 
 def load_recipe(
@@ -131,7 +130,6 @@ def load_recipe(
         file = replace(file, runtime={**facts, **merged}, verified=None)
     with _malformed_in(name):
         target = _target(file)
-    with _malformed_in(name):
         of_file = settings_from_mapping(file.settings or {}, "settings")
     chosen = {key: value for key, value in (overrides or {}).items() if value is not None}
     with _malformed_in(OPTIONS):
@@ -141,16 +139,15 @@ def load_recipe(
     try:
         check_config(config, target, OPTIONS if chosen else name, given)
     except ConfigError as problem:
-        *others, last = *_targets_that_keep(given), ""
-        others, last = others[:-1], (others or [""])[-1]
-        named = f"{', '.join(others)} or {last}" if others else last
-        if not named:
+        *others, last = list(_targets_that_keep(given)) or [""]
+        if not last:
             raise
-        where, _, what = str(problem).partition(": ")
-        raise ConfigError(f"{where}: {what}; or target {named}") from None
+        named = f"{', '.join(others)} or {last}" if others else last
+        raise ConfigError(f"{problem}; or target {named}") from None
     for key, reason in unread_settings(config).items():
         if key in given:
-            sentence = f"{key} {_shown(given[key])} does nothing: {reason}"
+            shown = ", ".join(given[key]) if isinstance(given[key], tuple) else given[key]
+            sentence = f"{key} {shown} does nothing: {reason}"
             note(Finding(Code.SETTING_UNREAD, sentence, key, remedy="leave it out"), waits=True)
     measured = None
     if is_file_of_costs(target.costs):
@@ -191,10 +188,6 @@ def _targets_that_keep(given: Mapping[str, Any]) -> Iterator[str]:
             yield target.name
 
 
-def _shown(value: object) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
-
-
 def default_target() -> str:
     """Return the target of this machine's processor; that of x86-64 if there is none for it."""
     here = processor().kind
@@ -212,24 +205,14 @@ def _malformed_in(where: str) -> Iterator[None]:
         raise ConfigError(problem.message(where, advice)) from None
 
 
-def _packaged(name: str, where: str = "") -> ConfigFile:
-    """Return the file of a packaged target; an error says which file names it."""
-    try:
-        return _packaged_file(name)
-    except ConfigError as problem:
-        if not where:
-            raise
-        raise ConfigError(f"{where}: {problem}") from None
-
-
 @cache
-def _packaged_file(name: str) -> ConfigFile:
-    """Return the entries of a packaged target's file and of its base, which are read once."""
-    where = f"configs/{name}.yaml"
-    file = _with_base(_parsed(packaged_text(name), where), where)
+def _packaged(name: str, where: str = "") -> ConfigFile:
+    """Return the entries of a packaged target's file and of its base; `where` names it, for an error."""
+    text, own = packaged_text(name, where), f"configs/{name}.yaml"
+    file = _with_base(_parsed(text, own), own)
     if file.verified is None:
         raise ConfigError(
-            f"{where}: verified is missing; say how its facts are known, as in "
+            f"{own}: verified is missing; say how its facts are known, as in "
             'verified: {how: rule, runtime: NAME and version, date: "2026-11-27"}'
         )
     return file
@@ -247,8 +230,7 @@ def _parsed(text: str, where: str) -> ConfigFile:
                     raise MalformedError(
                         f"'{name}' belongs under '{level}:'", f"write '{level}: {{{name}: ...}}'"
                     )
-        filled = {key: value for key, value in document.items() if value is not None}
-        return ConfigFile(**read_fields(filled, ConfigFile))
+        return read_record({key: v for key, v in document.items() if v is not None}, ConfigFile)
 
 
 def _with_base(file: ConfigFile, where: str) -> ConfigFile:

@@ -15,21 +15,16 @@ FORMER = {"onnxruntime-x86-avx2": "onnxruntime-x86"}
 
 def target_names() -> tuple[str, ...]:
     """Return the names of the packaged targets, sorted."""
-    return tuple(
-        sorted(
-            file.name.removesuffix(".yaml")
-            for file in resources.files(PLACE).iterdir()
-            if file.name.endswith(".yaml")
-        )
-    )
+    files = [file.name for file in resources.files(PLACE).iterdir()]
+    return tuple(sorted(name.removesuffix(".yaml") for name in files if name.endswith(".yaml")))
 
 
-def packaged_text(name: str) -> str:
+def packaged_text(name: str, where: str = "") -> str:
     """Return the text of a packaged target's file; ConfigError, with the nearest name, if there is none."""
     names, name = target_names(), FORMER.get(name, name)
     if name not in names:
         raise ConfigError(
-            f"target '{name}': no such target.{nearest(name, names)} There are {', '.join(names)}; "
-            "or give a YAML file with --config"
+            f"{where and f'{where}: '}target '{name}': no such target.{nearest(name, names)} There are "
+            f"{', '.join(names)}; or give a YAML file with --config"
         )
     return resources.files(PLACE).joinpath(f"{name}.yaml").read_text(encoding="utf-8")

@@ -81,7 +81,7 @@ def test_every_packaged_target_says_how_its_facts_are_known(name: str) -> None:
 def test_a_packaged_target_that_does_not_say_how_its_facts_are_known_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(loading, "packaged_text", lambda name: f"target: {name}\nruntime: {{}}\n")
+    monkeypatch.setattr(loading, "packaged_text", lambda name, where: f"target: {name}\nruntime: {{}}\n")
     with pytest.raises(ConfigError, match=r"configs/unheard-of\.yaml: verified is missing; say how"):
         load_recipe("unheard-of")
 
