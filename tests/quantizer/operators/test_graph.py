@@ -98,11 +98,6 @@ def test_a_branch_consumes_what_it_reads_from_outside():
     ]
 
 
-def test_the_nodes_of_a_branch_come_before_the_node_that_has_it():
-    names = [node.name for node in index(ir.from_proto(parse())).nodes]
-    assert names[-5:] == ["n", "o", "i", "k", "z"]
-
-
 def test_what_a_branch_gives_is_a_result_as_the_outputs_of_the_model_are():
     graph = index(ir.from_proto(parse()))
     branch = next(node for node in graph.nodes if node.name == "i").attributes["then_branch"].as_graph()
@@ -117,17 +112,6 @@ def test_initialisers_are_constants():
     assert graph.is_constant("w")
     assert graph.constant("x") is None
     assert graph.constant("nowhere") is None
-
-
-def test_an_initialiser_that_is_an_input_is_no_constant():
-    proto = parse(
-        '<ir_version: 3, opset_import: ["" : 13]>\n'
-        "g (float[2] x, float[2] b) => (float[2] y) { y = Add(x, b) }",
-        b=np.ones(2, np.float32),
-    )
-    graph = index(ir.from_proto(proto))
-    assert graph.constant("b") is None
-    assert not graph.is_constant("b")
 
 
 def test_types_and_shapes_are_known_by_name():

@@ -74,10 +74,6 @@ def test_a_written_model_says_where_it_comes_from(folder: Path, tmp_path: Path, 
     assert sum(len(key) + len(value) for key, value in entries(tmp_path / "m.onnx").items()) < 3000
 
 
-def test_the_plan_names_its_tool(folder: Path) -> None:
-    assert load_plan(folder / "plan.yaml").tool == tool_name()
-
-
 def test_a_saved_plan_writes_the_same_model(folder: Path, tmp_path: Path) -> None:
     write_quantized(folder / "model.onnx", None, tmp_path / "model.int8.onnx", plan=folder / "plan.yaml")
     assert (tmp_path / "model.int8.onnx").read_bytes() == (folder / "model.int8.onnx").read_bytes()
