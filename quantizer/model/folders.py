@@ -66,19 +66,16 @@ def _named_by_settings(folder: Path) -> str | None:
         value = value.get(key) if isinstance(value, dict) else None
     if value is None:
         return None
+    if isinstance(value, str) and "\0" not in value:
+        real = os.path.realpath(folder / value)
+        stores = (os.path.realpath(folder), os.path.dirname(os.path.realpath(folder / SETTINGS)))
+        is_inside = is_within(os.path.abspath(folder / value), os.path.abspath(folder))
+        if is_inside and any(is_within(real, store) for store in stores):
+            return value
     settings = str(folder / SETTINGS)
-    if not isinstance(value, str) or "\0" in value:
-        sentence = f"{settings}: filename {value!r:.60} is no name of a file; passed over"
-        note(Finding(Code.FILE_PASSED_OVER, sentence, settings))
-        return None
-    real = os.path.realpath(folder / value)
-    stores = (os.path.realpath(folder), os.path.dirname(os.path.realpath(folder / SETTINGS)))
-    is_inside = is_within(os.path.abspath(folder / value), os.path.abspath(folder))
-    if not is_inside or not any(is_within(real, store) for store in stores):
-        sentence = f"{settings}: names a file that is not in the folder; passed over"
-        note(Finding(Code.FILE_PASSED_OVER, sentence, settings))
-        return None
-    return value
+    sentence = f"{settings}: filename {value!r:.60} is no file in the folder; passed over"
+    note(Finding(Code.FILE_PASSED_OVER, sentence, settings))
+    return None
 
 
 def is_within(path: str, folder: str) -> bool:

@@ -320,15 +320,11 @@ def _unreadable(message: Any) -> Iterator[tuple[Any, str]]:
 def untype_maps(proto: onnx.ModelProto) -> Mends:
     """Take the type from values that are maps, which onnx_ir does not have: it follows from the node."""
     for block in blocks(proto):
-        for value in _infos(block):
+        declared = [*block.output, *block.input] if isinstance(block, onnx.GraphProto) else []
+        for value in (*declared, *block.value_info):
             if has_map(value.type):
                 value.ClearField("type")
     yield from ()
-
-
-def _infos(block: Block) -> list[onnx.ValueInfoProto]:
-    declared = [*block.output, *block.input] if isinstance(block, onnx.GraphProto) else []
-    return [*declared, *block.value_info]
 
 
 MENDS: Sequence[Callable[[onnx.ModelProto], Mends]] = (

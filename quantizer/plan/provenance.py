@@ -134,7 +134,9 @@ def read_provenance(model: ir.Model) -> Provenance | None:
     return Provenance(
         **texts,
         estimated_sqnr=read_entries(metadata, "qprof.estimated_sqnr", _finite),
-        sqnr_bands=read_entries(metadata, "qprof.sqnr_bands", _band),
+        sqnr_bands=read_entries(
+            metadata, "qprof.sqnr_bands", lambda ends: (_finite(ends[0]), _finite(ends[1]))
+        ),
         borders=borders_in(metadata),
         instrumented=metadata.get("qprof.instrumented") == "true",
         quantized_nodes=nodes_said_to_be_quantized(model),
@@ -145,11 +147,6 @@ def _finite(number: Any) -> float:
     if not math.isfinite(number):
         raise ValueError(f"{number} is not finite")
     return float(number)
-
-
-def _band(ends: Any) -> tuple[float, float]:
-    low, high = ends
-    return _finite(low), _finite(high)
 
 
 def borders_in(metadata: Mapping[str, str]) -> dict[str, Border]:

@@ -74,7 +74,6 @@ from ...profiles.records.store import model_fields
 from ..numerics.affine import TYPES, QuantParams
 from ..targets.config import QuantConfig, config_from_mapping
 from .plan import (
-    Adjustments,
     EqualizationScales,
     Implementation,
     Kind,
@@ -160,7 +159,9 @@ def _texts(plan: QuantPlan) -> Iterator[str]:
         [{name: getattr(shared, name) for name in SHARED} for shared in plan.shared_scales],
         levels=3,
     )
-    if written := _without_empty(_adjustments_written(plan.adjustments)):
+    adjusted = plan.adjustments
+    biases = {n: " ".join(map(str, np.array(d, np.float32))) for n, d in adjusted.biases.items()}
+    if written := _without_empty({**vars(adjusted), "biases": biases}):
         yield from _entries("adjustments", written, levels=2)
     if plan.borders:
         yield from _entries("borders", plan.borders, levels=1)
@@ -223,11 +224,6 @@ def _reason(reason: FloatReason | str) -> dict[str, Any] | str:
         price = {"price": reason.price} if reason.price else {}
         return {"code": reason.code, **reason.details, **price}
     return str(reason)
-
-
-def _adjustments_written(adjustments: Adjustments) -> dict[str, Any]:
-    biases = {n: " ".join(map(str, np.array(d, np.float32))) for n, d in adjustments.biases.items()}
-    return {**vars(adjustments), "biases": biases}
 
 
 def _written_equalization(scales: EqualizationScales) -> dict[str, Any]:

@@ -200,7 +200,7 @@ class CostTable:
 class _File(msgspec.Struct, forbid_unknown_fields=True):
     format: int
     conditions: Conditions
-    kernels: dict[str, list[list[float]]]
+    kernels: dict[str, tuple[Point, ...]]
     held: tuple[str, ...] = ()
     error: float = 0.0
 
@@ -234,8 +234,7 @@ def parse_table(text: str, where: str) -> CostTable:
     for name, points in file.kernels.items():
         if not points or len({len(point) for point in points}) != 1 or len(points[0]) < 2:
             raise ConfigError(f"{where}: kernel '{name}': its points have no common length; {ADVICE}")
-    kernels = {name: tuple(tuple(point) for point in points) for name, points in file.kernels.items()}
-    return CostTable(file.conditions, kernels, file.held, file.error if file.held else 0.0)
+    return CostTable(file.conditions, file.kernels, file.held, file.error if file.held else 0.0)
 
 
 def read_table(path: str | Path) -> CostTable:
@@ -257,16 +256,11 @@ def costs_on(target: str, here: Processor) -> CostTable | None:
     """Return the packaged table of a target's kernels on a processor, or None."""
     names = (file.name for file in resources.files(PLACE).joinpath("costs").iterdir())
     tables = (costs_of(name.removesuffix(".1.json")) for name in sorted(names) if name.endswith(".1.json"))
-    return next(
-        (
-            table
-            for table in tables
-            if table is not None
-            and table.conditions.target == target
-            and here.has_kernels_of(table.conditions.processor)
-        ),
-        None,
-    )
+    for table in tables:
+        made = None if table is None else table.conditions
+        if made is not None and made.target == target and here.has_kernels_of(made.processor):
+            return table
+    return None
 
 
 @cache
