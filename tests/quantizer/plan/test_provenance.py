@@ -16,7 +16,7 @@ from qprof_onnx.profiles.base.findings import Code, Finding, Severity, of_severi
 from qprof_onnx.profiles.base.tool import tool_name
 from qprof_onnx.profiles.records.store import load_profile, save_profile
 from qprof_onnx.quantizer.api.from_profile import write_quantized
-from qprof_onnx.quantizer.api.profiling import instrument, profile_model
+from qprof_onnx.quantizer.api.profiling import profile_model
 from qprof_onnx.quantizer.evaluation.doubts import ModelFile, speed_doubts
 from qprof_onnx.quantizer.evaluation.evaluate import evaluate
 from qprof_onnx.quantizer.evaluation.layers import compare_layers
@@ -26,6 +26,7 @@ from qprof_onnx.quantizer.numerics.affine import INT4, QuantParams
 from qprof_onnx.quantizer.plan.plan import Kind, NodePlan
 from qprof_onnx.quantizer.plan.provenance import plan_digest, profile_digest, read_provenance
 from qprof_onnx.quantizer.plan.store import dumps, load_plan, loads
+from qprof_onnx.quantizer.plugins.instrument.instrument import instrument
 from qprof_onnx.quantizer.targets.forms import FORMS
 from qprof_onnx.quantizer.targets.loading import load_recipe
 
