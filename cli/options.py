@@ -26,7 +26,7 @@ from ..profiles.base.options import Group, options_of
 from ..profiles.base.other_words import answer_to
 from ..quantizer.api.options import PRECISION_NAMES, Judge, precision_named, settings_of, settings_with
 from ..quantizer.evaluation.options import EvaluationOptions, Gate
-from ..quantizer.targets.config import QuantConfig
+from ..quantizer.targets.config import BLOCK_FORMATS, QuantConfig
 from .console import REPORTER, current_run, echo
 
 if TYPE_CHECKING:
@@ -624,7 +624,7 @@ setting_options = option_list(
         type=Name(lambda: PRECISION_NAMES),
         help="int8, float8, int8-float8, int8-dynamic, weight-only-8, weight-only-4, weight-only-2, or "
         "mixed (weights of 4 and 8 bits within --max-size); weights of floating-point numbers in blocks: "
-        "weight-only-float8, weight-only-mxfp8, weight-only-mxfp4, weight-only-nvfp4.  [default: int8]",
+        f"weight-only-float8, {', '.join(f'weight-only-{name}' for name in BLOCK_FORMATS)}.  [default: int8]",
     ),
     option(
         "--config",

@@ -25,7 +25,7 @@ from ...profiles.base.other_words import same_word
 from ...profiles.runner.settings import KEPT_SAMPLES
 from ..evaluation.options import QUICK, EvaluationOptions, Gate, LatencySettings
 from ..numerics.schemas import SchemaName
-from ..targets.config import BlockFormat, FloatType, QuantConfig, RestType
+from ..targets.config import BLOCK_FORMATS, BlockFormat, FloatType, QuantConfig, RestType
 
 if TYPE_CHECKING:
     from ...profiles.base.progress import Shown, Stage
@@ -109,7 +109,7 @@ class WeightOnly:
         block_size: weights along the input axis that share a scale, a power of two; None for 32 with 2 and 4
             bits, and with 8 for a scale for each output channel.
         type: of floating-point numbers, in place of integers of so many bits: "float8e4m3fn", or a format
-            with blocks of its own: "mxfp8", "mxfp4", "nvfp4".
+            with blocks of its own, such as "mxfp8" or "nvfp4".
         target, keep_float: as in `Int8`.
 
     Raises:
@@ -165,9 +165,7 @@ PRECISIONS: Mapping[str, Precision] = {
     "weight-only-4": WeightOnly(bits=4),
     "weight-only-2": WeightOnly(bits=2),
     "weight-only-float8": WeightOnly(type="float8e4m3fn", block_size=128),
-    "weight-only-mxfp8": WeightOnly(type="mxfp8"),
-    "weight-only-mxfp4": WeightOnly(type="mxfp4"),
-    "weight-only-nvfp4": WeightOnly(type="nvfp4"),
+    **{f"weight-only-{name}": WeightOnly(type=name) for name in BLOCK_FORMATS},
 }
 """The words that need nothing else; `MIXED` needs a size."""
 

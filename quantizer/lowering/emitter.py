@@ -35,7 +35,7 @@ from ...profiles.base.errors import PlanError, free_name
 from ..model.editing import is_standard
 from ..model.graph import name_of
 from ..numerics.affine import INT32, QuantParams, quantize
-from ..numerics.float_blocks import stored_scales
+from ..numerics.block_scales import FLOAT_BLOCKS
 from .lowered import TensorForms, WrittenNames
 
 Array = npt.NDArray[np.generic]
@@ -345,7 +345,7 @@ class Emitter:
 
     def _block_scale_node(self, name: str, params: QuantParams, shape: tuple[int, ...]) -> ir.Node:
         """Return a node that computes scales of blocks: Cast of powers of two, which are not dequantized."""
-        stored, whole = stored_scales(params)
+        stored, whole = FLOAT_BLOCKS.load(params.qtype.name).stored_scales(params)
         grid = params.grid_shape(shape)
         scales = self._initializer(f"{name}_scale", stored.reshape(grid))
         result = ir.Value(

@@ -24,6 +24,7 @@ from ..numerics.affine import UINT8, QuantParams, unsigned_equivalent
 from ..numerics.lookup_tables import build_table
 from ..operators.functions import PointwiseChain, function_of_chain, fused_function, nodes_between
 from ..operators.table import DEQUANTIZE, MICROSOFT
+from ..plan.formats import PACKED
 from ..plan.plan import Implementation, Kind, NodePlan, QuantPlan
 from .emitter import Emitter, become, constant_shape, integer_type, new_value
 
@@ -303,3 +304,9 @@ def data_inputs(task: Task) -> Sequence[int]:
         return [index for index, v in values if v is not None and not is_constant(v)]
     one = task.entry.kind is Kind.PASS_THROUGH or task.node.op_type in ("Relu", "Clip")
     return range(1 if one else len(task.node.inputs))
+
+
+def packed_weight(task: Task) -> bool:
+    """Write a node with a packed constant that an operator of the runtime's own reads."""
+    is_removed: bool = PACKED.load(f"implementation {task.entry.implementation}").packed_weight(task)
+    return is_removed

@@ -16,11 +16,14 @@ import numpy as np
 import numpy.typing as npt
 
 from ...profiles.base.errors import ModelError, PlanError
+from ...profiles.base.extras import OptionalModule
 from .affine import QuantParams, QuantType, quantize
 from .array_file import ArrayFile
-from .float_blocks import search_float_blocks
 from .quantization_noise import decibels, weight_sqnr
 from .schemas import Schema, channel_params, choose_arrays, signed_type_of
+
+FLOAT_BLOCKS = OptionalModule("the formats of numbers", "quantizer.plugins.formats.float_blocks")
+"""Has `search_float_blocks` and `stored_scales`."""
 
 try:
     from . import _blocks
@@ -77,7 +80,8 @@ def searched_block_params(
     in_kernel = not (schema.power_of_two or schema.unsigned_when_positive)
     if qtype.is_float:
         point[...] = 0
-        signal, noise, finite = search_float_blocks(array.reshape(shape), block, qtype, scale)
+        search = FLOAT_BLOCKS.load(qtype.name).search_float_blocks
+        signal, noise, finite = search(array.reshape(shape), block, qtype, scale)
     elif level < len(LEVELS) and in_kernel and (qtype.signed or not schema.symmetric):
         ends = int(qtype.low), int(qtype.high), schema.symmetric
         signal, noise, finite = _blocks.search(array, shape, block, *ends, shrinks, scale, point, level)

@@ -29,6 +29,7 @@ from ..numerics.schemas import SCHEMAS, Schema
 from ..operators.graph import Node
 from ..operators.table import product_layout
 from ..operators.weight_layout import WeightLayout
+from ..plan.formats import PACKED
 from ..plan.plan import ROUNDS_IN_KERNEL, RUNTIME_WEIGHTS, Implementation
 from ..targets.config import FEW_BITS, FEWEST_IN_BLOCK
 from ..targets.forms import FORMS
@@ -83,6 +84,7 @@ def weight_storage(
         rule is not None
         and target.weight_implementations.get(node.op_type) == ROUNDS_IN_KERNEL
         and FORMS[config.form].runtime_operators
+        and PACKED.is_installed
         and not (rule.is_lookup or rule.refusal(node, facts.graph))
         and rank == 2
         and weight.is_product
@@ -151,7 +153,8 @@ def table_storage(
     """
     target, name = facts.target, asked.qtype.name
     own = target.weight_implementations.get(node.op_type) == ROUNDS_IN_KERNEL
-    if not own or name not in FEW_BITS or not FORMS[facts.config.form].runtime_operators:
+    is_written = FORMS[facts.config.form].runtime_operators and PACKED.is_installed
+    if not own or name not in FEW_BITS or not is_written:
         return None
     if name not in target.weight_only.get(node.op_type, ()) or len(shape) < 2:
         return None

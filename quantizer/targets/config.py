@@ -29,6 +29,7 @@ IntegerType = Literal["uint8", "int8", "uint16", "int16"]
 ActivationType = Literal[IntegerType, FloatType]
 BlockFormat = Literal["mxfp4", "mxfp8", "nvfp4"]
 """Formats of weights in mode weight-only: floating-point numbers of few bits in blocks of a fixed size."""
+BLOCK_FORMATS: tuple[BlockFormat, ...] = get_args(BlockFormat)
 WeightType = Literal["int8", "uint8", "int7", "int4", "uint4", "int2", "uint2", FloatType, BlockFormat]
 FLOAT_TYPES: tuple[FloatType, ...] = get_args(FloatType)
 Granularity = Literal["per-tensor", "per-channel"]
@@ -48,7 +49,7 @@ OF_ACTIVATIONS = (
 FEW_BITS = ("int4", "uint4", "int2", "uint2", "mxfp4", "nvfp4")
 """Types of weights in mode weight-only that pack several elements into a byte."""
 
-WEIGHT_ONLY_TYPES = (*FEW_BITS, *get_args(BlockFormat))
+WEIGHT_ONLY_TYPES = (*FEW_BITS, *BLOCK_FORMATS)
 """Types of weights for mode weight-only alone."""
 
 WITH_SAMPLES = ("gptq", "gptaq")

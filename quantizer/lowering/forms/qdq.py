@@ -19,7 +19,6 @@ from functools import partial
 import onnx_ir as ir
 
 from ...plan.plan import Implementation, Kind, QuantPlan
-from ..bit_packed import packed_weight
 from ..embedding_tables import gather_quantized
 from ..emitter import Emitter
 from ..lower import write
@@ -35,6 +34,7 @@ from ..writers import (
     float_node,
     fused,
     lookup_table,
+    packed_weight,
     tanh_through_sigmoid,
     weight_only,
 )

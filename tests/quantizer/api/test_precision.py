@@ -130,8 +130,8 @@ def test_the_words_of_python_are_those_of_the_command_line() -> None:
         *(
             "weight-only-2",
             "weight-only-float8",
-            "weight-only-mxfp8",
             "weight-only-mxfp4",
+            "weight-only-mxfp8",
             "weight-only-nvfp4",
             "mixed",
         ),

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from qprof_onnx.profiles.base.errors import ModelError, PlanError
 from qprof_onnx.quantizer.numerics.affine import TYPES, QuantParams, dequantize, levels, quantize
 from qprof_onnx.quantizer.numerics.block_scales import searched_block_params
-from qprof_onnx.quantizer.numerics.float_blocks import _rounded, stored_scales
 from qprof_onnx.quantizer.numerics.schemas import SCHEMAS
+from qprof_onnx.quantizer.plugins.formats.float_blocks import _rounded, stored_scales
 
 SYMMETRIC = SCHEMAS["symmetric"]
 WEIGHT = np.random.default_rng(5).standard_normal((64, 6)).astype(np.float32)

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...profiles.base.errors import PlanError
-from .affine import TYPES, BlockScales, QuantParams, QuantType, levels
+from ....profiles.base.errors import PlanError
+from ...numerics.affine import TYPES, BlockScales, QuantParams, QuantType, levels
 
 Array = npt.NDArray[np.float32]
 

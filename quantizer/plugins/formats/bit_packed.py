@@ -24,14 +24,14 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from ...profiles.base.errors import PlanError
-from ..numerics.affine import QuantParams
-from ..numerics.block_scales import in_bytes, packed_blocks
-from ..operators.table import MICROSOFT, product_layout
-from ..plan.plan import unblocked_size
-from ..targets.config import FEWEST_IN_BLOCK
-from .emitter import become, constant_shape
-from .writers import Task
+from ....profiles.base.errors import PlanError
+from ...lowering.emitter import become, constant_shape
+from ...lowering.writers import Task
+from ...numerics.affine import QuantParams
+from ...numerics.block_scales import in_bytes, packed_blocks
+from ...operators.table import MICROSOFT, product_layout
+from ...plan.plan import unblocked_size
+from ...targets.config import FEWEST_IN_BLOCK
 
 Array = npt.NDArray[Any]
 Bytes = npt.NDArray[np.uint8]
