@@ -13,7 +13,7 @@ from pathlib import Path
 import onnx_ir as ir
 import onnxruntime as ort
 
-from ..base.errors import ConfigError, DataError
+from ..base.errors import DataError
 from ..base.tool import Progress, tool_name
 from ..instrumentation.input_facts import input_facts
 from ..instrumentation.observations import Observation
@@ -61,11 +61,6 @@ def calibrate(
     `tensors` and `channels` in `settings` are names and axes, "all" and "off". `smallest` stores samples.
     """
     settings = settings or RunSettings(channels="off")
-    if settings.scheduler is not None:
-        raise ConfigError(
-            "scheduler: its workers open the samples themselves; call profile with a folder or "
-            "module:function"
-        )
     if settings.limit is not None:
         if isinstance(samples, Samples):
             samples = samples.drawn(settings.limit)

@@ -72,31 +72,14 @@ class RunSettings:
 
     @property
     def names(self) -> frozenset[str] | None:
-        """Names of the tensors to be profiled; None for all floating-point activations.
-
-        Raises:
-            ConfigError: they depend on the model's operators.
-        """
-        if not isinstance(self.tensors, str):
-            return frozenset(self.tensors)
-        if self.tensors == "all":
-            return None
-        raise ConfigError(f"tensors '{self.tensors}': works with profile only; give names of tensors")
+        """Names of the tensors to be profiled, which `settings_for` found; None for all."""
+        return None if self.tensors == "all" else frozenset(self.tensors)
 
     @property
     def axes(self) -> Mapping[str, int]:
-        """Axis of the channels of each tensor whose channels are recorded.
-
-        Raises:
-            ConfigError: they depend on the model's operators.
-        """
-        if not isinstance(self.channels, str):
-            return self.channels
-        if self.channels == "off":
-            return {}
-        raise ConfigError(
-            f"channels '{self.channels}': works with profile only; give axes of tensors, or 'off'"
-        )
+        """Axis of the channels of each tensor whose channels are recorded, which `settings_for` found."""
+        assert not isinstance(self.channels, str) or self.channels == "off"
+        return {} if isinstance(self.channels, str) else self.channels
 
     @property
     def samples_at_once(self) -> int:
@@ -106,31 +89,30 @@ class RunSettings:
         return self.threads or cores()
 
     def checked(self) -> RunSettings:
-        """Return the settings with the full name of the provider.
-
-        Raises:
-            ConfigError: one is not allowed, or two exclude each other.
-        """
+        """Return the settings with the full name of the provider; a ConfigError for what is not allowed."""
         from ..runtime.providers import CPU, check_provider
 
         check_finite(self)
-        if self.every < 0.0:
-            raise ConfigError(f"every {self.every:g}: must not be negative; give a number of seconds")
-        _check_word("tensors", self.tensors, TENSORS)
-        _check_word("channels", self.channels, CHANNELS)
-        _check_word("non_finite", self.non_finite, NON_FINITE)
+        for name, value, allowed in (
+            ("tensors", self.tensors, TENSORS),
+            ("channels", self.channels, CHANNELS),
+            ("non_finite", self.non_finite, NON_FINITE),
+        ):
+            if isinstance(value, str) and value not in allowed:
+                words = ", ".join(allowed)
+                raise ConfigError(
+                    f"{name} '{value}': no such word; use one of {words}.{nearest(value, allowed)}"
+                )
         if self.limit is not None and self.limit < 1:
             raise ConfigError(f"limit {self.limit}: at least one sample is needed; None takes all samples")
-        if self.noise_samples < 0:
-            raise ConfigError(
-                f"noise_samples {self.noise_samples}: must not be negative; 0 leaves the measurement out"
-            )
-        if self.keep_samples < 0:
-            raise ConfigError(
-                f"keep_samples {self.keep_samples}: must not be negative; 0 keeps none beside the profile"
-            )
-        if self.threads < 0:
-            raise ConfigError(f"threads {self.threads}: must not be negative; 0 takes all cores")
+        for name, number, remedy in (
+            ("every", self.every, "give a number of seconds"),
+            ("noise_samples", self.noise_samples, "0 leaves the measurement out"),
+            ("keep_samples", self.keep_samples, "0 keeps none beside the profile"),
+            ("threads", self.threads, "0 takes all cores"),
+        ):
+            if number < 0:
+                raise ConfigError(f"{name} {number:g}: must not be negative; {remedy}")
         if self.checkpoint is not None and self.scheduler is not None:
             raise ConfigError(
                 "checkpoint: works with one process only; shards of lost workers are run again without it: "
@@ -143,11 +125,3 @@ class RunSettings:
                 f"leave the limit out for {provider}"
             )
         return replace(self, provider=provider)
-
-
-def _check_word(name: str, value: object, allowed: tuple[str, ...]) -> None:
-    """Check a setting that is one of some words if it is a text."""
-    if isinstance(value, str) and value not in allowed:
-        raise ConfigError(
-            f"{name} '{value}': no such word; use one of {', '.join(allowed)}.{nearest(value, allowed)}"
-        )

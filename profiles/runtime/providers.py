@@ -14,7 +14,6 @@ import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 import onnxruntime as ort
@@ -62,23 +61,13 @@ def cores() -> int:
 
 # Exceptions that onnxruntime raises, and the first line of their text.
 
+_NAMES = (
+    *("EPFail", "Fail", "InvalidArgument", "InvalidGraph", "InvalidProtobuf", "NoSuchFile"),
+    *("NotImplemented", "RuntimeException"),
+)
 RUNTIME_ERRORS: tuple[type[Exception], ...] = (
-    *(
-        getattr(state, name)
-        for name in (
-            "EPFail",
-            "Fail",
-            "InvalidArgument",
-            "InvalidGraph",
-            "InvalidProtobuf",
-            "NoSuchFile",
-            "NotImplemented",
-            "RuntimeException",
-        )
-    ),
-    RuntimeError,
-    TypeError,
-    ValueError,
+    *(getattr(state, name) for name in _NAMES),
+    *(RuntimeError, TypeError, ValueError),
 )
 """Exceptions of onnxruntime for a model or a sample that it refuses; they have no base class in common."""
 
@@ -122,49 +111,38 @@ TELLS_NODES = "session.record_ep_graph_assignment_info"
 """Session option with which onnxruntime (from 1.24) says which provider has which node."""
 
 
-@dataclass(frozen=True)
-class Provider:
-    """An execution provider, what to install for it, and the option that its device is ("": none)."""
-
-    name: str
-    package: str
-    device: str = ""
-
-
-PROVIDERS: Mapping[str, Provider] = {
-    "cpu": Provider(CPU, "onnxruntime"),
-    "cuda": Provider("CUDAExecutionProvider", "onnxruntime-gpu", "device_id"),
-    "tensorrt": Provider("TensorrtExecutionProvider", "onnxruntime-gpu", "device_id"),
-    "openvino": Provider("OpenVINOExecutionProvider", "onnxruntime-openvino", "device_type"),
-    "coreml": Provider("CoreMLExecutionProvider", "onnxruntime (on macOS)"),
-    "dml": Provider("DmlExecutionProvider", "onnxruntime-directml (on Windows)", "device_id"),
-    "rocm": Provider("ROCMExecutionProvider", "onnxruntime-rocm", "device_id"),
-    "migraphx": Provider("MIGraphXExecutionProvider", "onnxruntime-migraphx", "device_id"),
-    "qnn": Provider("QNNExecutionProvider", "onnxruntime-qnn", "backend_type"),
-    "xnnpack": Provider("XnnpackExecutionProvider", "a build of onnxruntime with --use_xnnpack"),
+PROVIDERS: Mapping[str, tuple[str, str, str]] = {
+    "cpu": (CPU, "onnxruntime", ""),
+    "cuda": ("CUDAExecutionProvider", "onnxruntime-gpu", "device_id"),
+    "tensorrt": ("TensorrtExecutionProvider", "onnxruntime-gpu", "device_id"),
+    "openvino": ("OpenVINOExecutionProvider", "onnxruntime-openvino", "device_type"),
+    "coreml": ("CoreMLExecutionProvider", "onnxruntime (on macOS)", ""),
+    "dml": ("DmlExecutionProvider", "onnxruntime-directml (on Windows)", "device_id"),
+    "rocm": ("ROCMExecutionProvider", "onnxruntime-rocm", "device_id"),
+    "migraphx": ("MIGraphXExecutionProvider", "onnxruntime-migraphx", "device_id"),
+    "qnn": ("QNNExecutionProvider", "onnxruntime-qnn", "backend_type"),
+    "xnnpack": ("XnnpackExecutionProvider", "a build of onnxruntime with --use_xnnpack", ""),
 }
-"""By short name. A provider that is not here is known by its full name."""
+"""Short name -> full name, what to install, and the option that a device after a colon is ("" for none). A
+provider that is not here is known by its full name."""
 
 
 def check_provider(text: str) -> str:
     """Return the full name of a provider of this onnxruntime, as in "CUDAExecutionProvider:1"."""
     name, colon, device = text.partition(":")
     present = ort.get_available_providers()
-    entry = PROVIDERS.get(name.lower()) or _of_full_name(name)
-    names = {
-        word: full
-        for full in present
-        for word in (full.lower(), full.removesuffix("ExecutionProvider").lower())
-    }
-    wanted = names.get(name.lower(), "") if entry is None else entry.name
+    full = {short: entry[0] for short, entry in PROVIDERS.items()}
+    full |= {one.lower().removesuffix("executionprovider"): one for one in present}
+    wanted = full.get(name.lower().removesuffix("executionprovider"), "")
+    package, option = _package_and_option(wanted)
     if wanted not in present:
-        install = f"; install {entry.package} in place of the onnxruntime here" if entry is not None else ""
-        words = [*PROVIDERS, *present]
+        install = f"; install {package} in place of the onnxruntime here" if wanted else ""
+        did_you_mean = "" if wanted else nearest("cuda" if name == "gpu" else name, [*PROVIDERS, *present])
         raise ConfigError(
             f"provider '{text}': the installed onnxruntime does not have it; it has {', '.join(present)}"
-            f"{install}.{'' if entry is not None else nearest('cuda' if name == 'gpu' else name, words)}"
+            f"{install}.{did_you_mean}"
         )
-    if colon and not (device and entry is not None and entry.device):
+    if colon and not (device and option):
         raise ConfigError(
             f"provider '{text}': {wanted} takes no device after a colon; give the provider alone, as in cpu"
             if device
@@ -173,22 +151,21 @@ def check_provider(text: str) -> str:
     return f"{wanted}:{device}" if device else wanted
 
 
-def _of_full_name(name: str) -> Provider | None:
-    return next((p for p in PROVIDERS.values() if p.name.lower() == name.lower()), None)
+def _package_and_option(name: str) -> tuple[str, str]:
+    """Return what to install for a provider, and the option for its device, of `PROVIDERS`."""
+    found = (entry[1:] for entry in PROVIDERS.values() if entry[0] == name)
+    return next(found, ("onnxruntime", ""))
 
 
 def with_options(provider: str) -> tuple[str, dict[str, str]]:
     """Return name and options for onnxruntime of a provider that `check_provider` returned."""
     name, _, device = provider.partition(":")
-    entry = _of_full_name(name)
-    return (name, {entry.device: device}) if device and entry is not None else (name, {})
+    return name, {_package_and_option(name)[1]: device} if device else {}
 
 
 def _not_started(provider: str, cause: str) -> ConfigError:
     """Return the error for a provider that is installed and does not start here."""
-    name, _ = with_options(provider)
-    entry = _of_full_name(name)
-    package = "onnxruntime" if entry is None else entry.package
+    package, _ = _package_and_option(with_options(provider)[0])
     return ConfigError(
         f"provider '{provider}': it is a part of the installed onnxruntime and does not start here: {cause}; "
         f"check that its device is there, with its driver and the libraries that {package} names as its "
@@ -247,27 +224,11 @@ def load_custom_operators(*libraries: str | os.PathLike[str]) -> None:
         try:
             ort.SessionOptions().register_custom_ops_library(name)
         except RUNTIME_ERRORS as error:
-            processor = _other_processor(path)
-            why = f"it is built for {processor}" if processor else first_line(error)
             raise ConfigError(
-                f"{library}: onnxruntime cannot load it: {why}; give a shared library of custom operators "
-                f"built for onnxruntime {ort.__version__} on {platform.machine()}"
+                f"{library}: onnxruntime cannot load it: {first_line(error)}; give a shared library of "
+                f"custom operators built for onnxruntime {ort.__version__} on {platform.machine()}"
             ) from None
         _libraries[name] = None
-
-
-_PROCESSORS = {3: "i386", 40: "arm", 62: "x86_64", 183: "aarch64", 243: "riscv64"}
-"""`e_machine` of the ELF header (System V ABI) by number."""
-
-
-def _other_processor(path: Path) -> str:
-    """Return the processor that an ELF file is built for if it is not this one, else ""."""
-    with open(path, "rb") as file:
-        head = file.read(20)
-    if len(head) < 20 or not head.startswith(b"\x7fELF"):
-        return ""
-    name = _PROCESSORS.get(int.from_bytes(head[18:20], "little" if head[5] == 1 else "big"), "")
-    return "" if name == platform.machine() else name
 
 
 def loaded_libraries() -> tuple[str, ...]:

@@ -742,12 +742,6 @@ def test_an_unknown_way_with_non_finite_values_is_refused() -> None:
     assert text == "non_finite 'skp': no such word; use one of error, skip. Did you mean 'skip'?"
 
 
-@pytest.mark.parametrize("setting", [{"tensors": "needed"}, {"channels": "weighted-layers"}])
-def test_settings_that_depend_on_operators_are_refused(setting: dict[str, Any]) -> None:
-    text = refusal(ConfigError, conv_net(), images(1), **setting)
-    assert "works with profile only" in text
-
-
 @pytest.mark.parametrize("once", [False, True])
 def test_a_limit_takes_the_first_samples(once: bool) -> None:
     samples = iter(images()) if once else images()
