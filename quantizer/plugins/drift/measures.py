@@ -5,7 +5,7 @@ quantized types always represent 0: max(maximum, 0) - min(minimum, 0).
 
 ==============  ==========================================================================================
 range_growth    width of what both profiles need over the width of OLD's range: 1 when NEW stays within it
-clipping_rate   share of NEW's elements that OLD's parameters would saturate (the caller gives the range that
+clipping_rate   share of NEW's elements that OLD's parameters would saturate (`covered`)
                 these cover, see `covered`; OLD's own range when there are none)
 js_distance     Jensen-Shannon distance, 0 (equal) to 1 (nothing in common): the square root of the divergence
                 of Lin, "Divergence measures based on the Shannon entropy" (IEEE Transactions on Information
@@ -124,13 +124,9 @@ def check_comparable(
     return tuple(findings)
 
 
-def compare(old: Profile, new: Profile, covers: Mapping[str, Cover] | None = None) -> Drift:
-    """Return the differences of a pair that passed `check_comparable`; without `covers`, of OLD's ranges."""
-    tensors = tuple(
-        tensor_drift(name, old[name], new[name], covers[name] if covers else _extended(old[name]))
-        for name in old
-        if name in new
-    )
+def compare(old: Profile, new: Profile, covers: Mapping[str, Cover]) -> Drift:
+    """Return the differences of a pair that passed `check_comparable`; OLD's parameters have `covers`."""
+    tensors = tuple(tensor_drift(name, old[name], new[name], covers[name]) for name in old if name in new)
     appeared, vanished = (tuple(n for n in a if n not in b) for a, b in ((new, old), (old, new)))
     return Drift(tensors, appeared, vanished)
 

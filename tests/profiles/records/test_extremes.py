@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import reduce
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,10 +20,7 @@ from qprof_onnx.profiles.observers.extreme_tracker import ExtremeTracker
 from qprof_onnx.profiles.records.histogram import Histogram
 from qprof_onnx.profiles.records.profile import Extreme, Extremes, ModelId, Profile, TensorProfile
 from qprof_onnx.profiles.records.store import dumps, loads
-from qprof_onnx.profiles.runner import calibrate as runner
-from qprof_onnx.profiles.runner import memory_plan
 from qprof_onnx.profiles.runner.calibrate import calibrate
-from qprof_onnx.profiles.runner.memory_plan import MemoryNeed, MemoryPlan
 from qprof_onnx.profiles.runner.settings import RunSettings
 from qprof_onnx.profiles.samples.values import Sample
 
@@ -148,26 +144,6 @@ def test_order_shards_and_threads_change_no_byte(
     assert dumps(profiled(shuffled, threads=threads)) == whole
     parts = [loads(dumps(profiled(part, threads=threads))) for part in (shuffled[:cut], shuffled[cut:])]
     assert dumps(replace(parts[0].merged(parts[1]), tool=loads(whole).tool)) == whole
-
-
-def test_passes_change_no_byte(whole: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def one_by_one(need: MemoryNeed, *_: int) -> MemoryPlan:
-        return MemoryPlan(1, tuple((name,) for name in need.sources))
-
-    monkeypatch.setattr(memory_plan, "plan_memory", one_by_one)
-    assert dumps(profiled(samples(), memory_limit=1 << 40)) == whole
-
-
-@pytest.mark.parametrize("stop", [1, 4])
-def test_a_resumed_run_gives_the_same_bytes(whole: str, tmp_path: Path, stop: int) -> None:
-    def kill(done: int, _: int | None) -> None:
-        if done == stop + 1:
-            raise InterruptedError
-
-    resumable = RunSettings(channels="off", checkpoint=tmp_path / "c", every=0.0, threads=1)
-    with pytest.raises(InterruptedError):
-        runner.calibrate(net(), samples(), ID, resumable, kill)
-    assert dumps(runner.calibrate(net(), samples(), ID, resumable)) == whole
 
 
 def rows() -> Iterator[Sample]:

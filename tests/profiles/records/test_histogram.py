@@ -60,10 +60,6 @@ def test_the_exponent_is_the_smallest_that_fits(a: float, b: float) -> None:
     assert e == MIN_EXPONENT or not exactly_fits(minimum, maximum, e - 1)
 
 
-def test_the_exponent_of_zeros_is_the_least() -> None:
-    assert bin_exponent(0.0, -0.0) == MIN_EXPONENT
-
-
 @given(FLOAT64, FLOAT64, FLOAT64)
 def test_the_exponent_never_falls_when_the_range_grows(a: float, b: float, c: float) -> None:
     assert bin_exponent(min(a, b), max(a, b)) <= bin_exponent(min(a, b, c), max(a, b, c))
@@ -118,18 +114,6 @@ def test_counting_in_float32_and_in_float64_agree(values: np.ndarray, coarser: i
         bins = grid_index(float(values.max()), e) - first + 1
         wide = count_bins(values.astype(np.float64), e, first, bins)
         assert np.array_equal(count_bins(values, e, first, bins), wide)
-
-
-@given(ANY, ANY)
-def test_merging_is_commutative(a: np.ndarray, b: np.ndarray) -> None:
-    x, y = Histogram.of(a), Histogram.of(b)
-    assert x.merged(y) == y.merged(x)
-
-
-@given(ANY, ANY, ANY)
-def test_merging_is_associative(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> None:
-    x, y, z = Histogram.of(a), Histogram.of(b), Histogram.of(c)
-    assert x.merged(y).merged(z) == x.merged(y.merged(z))
 
 
 @given(ANY, ANY)

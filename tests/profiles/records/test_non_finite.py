@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import numpy as np
 import onnx
@@ -14,7 +13,6 @@ from qprof_onnx.profiles.base.findings import Code
 from qprof_onnx.profiles.records.non_finite import gate_failure, non_finite_finding
 from qprof_onnx.profiles.records.profile import ModelId, Profile
 from qprof_onnx.profiles.records.store import dumps, loads
-from qprof_onnx.profiles.runner import calibrate as runner
 from qprof_onnx.profiles.runner.calibrate import calibrate
 from qprof_onnx.profiles.runner.settings import RunSettings
 from qprof_onnx.profiles.samples.values import Sample
@@ -83,19 +81,6 @@ def test_a_profile_from_a_file_tells_tensors_alone() -> None:
 def test_what_the_run_remembers_is_not_in_the_file(unnamed: Callable[[Profile], Profile]) -> None:
     other = {name.replace("a", "b"): row for name, row in VALUES.items()}
     assert dumps(unnamed(profiled(VALUES))) == dumps(unnamed(profiled(other)))
-
-
-def test_a_checkpoint_keeps_the_first_sample(tmp_path: Path) -> None:
-    def kill(done: int, _: int | None) -> None:
-        if done == 4:
-            raise InterruptedError
-
-    model = ir.from_proto(onnx.parser.parse_model(NET))
-    settings = RunSettings(channels="off", checkpoint=tmp_path / "c", every=0.0, threads=1)
-    with pytest.raises(InterruptedError):
-        runner.calibrate(model, samples(VALUES), ID, settings, kill)
-    assert (tmp_path / "c").exists()
-    assert told(runner.calibrate(model, samples(VALUES), ID, settings)) == (SENTENCE,)
 
 
 @pytest.mark.parametrize(("limit", "fails"), [(0.1875, False), (0.18, True), (1.0, False), (0.0, True)])

@@ -149,18 +149,9 @@ MALFORMED = {
         "tensor 'x': shape must be a whole number from 0 on, not -1",
     ),
     "infinite maximum": (changed("maximum: 2.0", "maximum: .inf"), "tensor 'x': maximum must be finite"),
-    "NaN as minimum": (changed("minimum: -1.5", "minimum: .nan"), "tensor 'x': minimum must be finite"),
     "count of wrong type": (
         changed("count: 4", "count: 4.5"),
         "tensor 'x': count must be a whole number from 0 on, not 4.5",
-    ),
-    "count is a truth value": (
-        changed("nan: 0", "nan: true"),
-        "tensor 'x': nan must be a whole number from 0 on, not True",
-    ),
-    "negative nan": (
-        changed("nan: 0", "nan: -1"),
-        "tensor 'x': nan must be a whole number from 0 on, not -1",
     ),
     "minimum above maximum": (
         changed("minimum: -1.5", "minimum: 3.0"),
@@ -187,10 +178,6 @@ MALFORMED = {
         changed('counts: "1 ', 'counts: "1.5 '),
         "tensor 'x': histogram: counts: '1.5' is not a whole number",
     ),
-    "count that is a word": (
-        changed('counts: "1 ', 'counts: "one '),
-        "tensor 'x': histogram: counts: 'one' is not a whole number",
-    ),
     "count beyond 63 bits": (
         changed('counts: "1 ', 'counts: "9999999999999999999 '),
         "histogram: counts: a number is not below 2..63",
@@ -209,17 +196,9 @@ MALFORMED = {
         changed("exponent: .*?,", "exponent: 100000,"),
         "exponent must be a whole number from -200 to 1024, not 100000",
     ),
-    "huge index": (
-        changed("first: .*?,", "first: 10000000000000,"),
-        "first must be a whole number .*, not 10000000000000",
-    ),
     "digest": (
         changed('digest: ".*"|digest: .*', "digest: xyz"),
         "data: digest must be 32 hexadecimal digits, not 'xyz'",
-    ),
-    "samples": (
-        changed("samples: 3", "samples: -3"),
-        "data: samples must be a whole number from 0 on, not -3",
     ),
 }
 
@@ -275,16 +254,11 @@ WRONG_CHANNELS = {
     "too few": ("float32 1.5 -2.0", "float32 1.5 -2 3.0", "channels: the arrays are not of one length"),
     "as many as the shape has not": (r"shape: \[null, 2\]", "shape: [null, 3]", "the shape has 3 on axis 1"),
     "a word": ("float32 1.5 -2.0", "float32 1.5 low", "channels: minimum: 'low' is not a number"),
-    "underscores": ("float32 1.5 -2.0", "float32 1.5 -2_0", "channels: minimum: '-2_0' is not a number"),
-    "a long integer": ('"2[*]2"', f'"{10**30}"', "channels: count: '10*' is not a whole number"),
-    "beyond 63 bits": ('"2[*]2"', f'"2 {2**63}"', "channels: count: a number is not below 2"),
-    "a run without an end": ('"2[*]2"', '"2*999999999"', "channels: count has more than 4194304 numbers"),
     "a run of a word": ('"2[*]2"', '"a*2"', "channels: count: 'a' is not a whole number"),
     "not finite": ("float32 1.5 -2.0", "float32 1.5 -inf", "channels: minimum: '-inf' is not a number"),
     "too large": ("float32 1.5 -2.0", "float32 1.5 -1e99", "channels: minimum: a number is not finite"),
     "sums missing": (r'(sums: \[)"[^"]*", ', r"\1", "channels: the arrays are not of one length"),
     "sums of other lengths": (r'(sums: \[)"[^"]*"', r'\1"1 2 3"', "channels: sums: the rows are not of one"),
-    "sums of wrong type": (r"sums: .*\]", "sums: 3", "channels: sums must be text, not 3"),
     "range upside down": (
         "float32 1.5 -2.0",
         "float32 1.5 2",

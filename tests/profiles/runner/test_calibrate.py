@@ -27,7 +27,7 @@ from qprof_onnx.profiles.instrumentation.tensor_outputs import with_outputs
 from qprof_onnx.profiles.observers.tensor_observer import TensorObserver
 from qprof_onnx.profiles.records.histogram import Histogram
 from qprof_onnx.profiles.records.profile import DataId, ModelId, Profile, TensorProfile
-from qprof_onnx.profiles.records.store import dumps, loads
+from qprof_onnx.profiles.records.store import dumps
 from qprof_onnx.profiles.runner import memory_plan as memory_module
 from qprof_onnx.profiles.runner.calibrate import calibrate
 from qprof_onnx.profiles.runner.memory_plan import MemoryNeed, MemoryPlan, plan_memory
@@ -151,34 +151,6 @@ def test_a_profile_says_what_flowed_through_a_tensor() -> None:
     )
 
 
-def test_a_negative_zero_is_no_other_minimum() -> None:
-    for zeros in ([0.0, -0.0], [-0.0, 0.0], [-0.0]):
-        gathered = TensorObserver("float")
-        gathered.add(np.array(zeros, np.float32), None)
-        assert str(gathered.profile().minimum) == str(gathered.profile().maximum) == "0.0"
-
-
-def test_tensors_are_in_graph_order() -> None:
-    assert list(calibrate(conv_net(), images(2), ID)) == [
-        "x",
-        "c",
-        "t",
-        "p",
-        "d",
-        "r",
-        "m",
-        "f",
-        "g",
-        "scores",
-    ]
-
-
-def test_the_model_and_the_tool_are_recorded() -> None:
-    profile = calibrate(conv_net(), images(1), ID)
-    assert profile.model == ID
-    assert profile.tool.split()[0] == "qprof"
-
-
 def test_the_model_is_not_changed() -> None:
     before = ir.to_proto(conv_net()).SerializeToString()
     calibrate(conv_net(), images(1), ID)
@@ -299,18 +271,6 @@ def test_an_unknown_tensor_is_refused() -> None:
     text = refusal(ConfigError, wide_net(), whole_numbers(), tensors=["scorse"])
     assert text.startswith("tensor 'scorse': is not a floating-point activation of the model;")
     assert text.endswith("Did you mean 'scores'?")
-
-
-def test_a_provider_that_is_not_there_is_refused_with_those_that_are() -> None:
-    text = refusal(ConfigError, conv_net(), images(1), provider="cuda")
-    assert "provider 'cuda': the installed onnxruntime does not have it; it has" in text
-    assert "CPUExecutionProvider" in text
-
-
-def test_a_provider_is_known_by_its_short_name() -> None:
-    assert calibrate(conv_net(), images(1), ID, RunSettings(channels="off", provider="cpu")) == calibrate(
-        conv_net(), images(1), ID
-    )
 
 
 # ---------------------------------------------------------------------------- threads, passes, memory
@@ -623,12 +583,6 @@ def test_samples_of_a_folder_are_counted_by_rows(tmp_path: Path) -> None:
     assert seen == [(1, 2), (2, 2)]
 
 
-def test_progress_of_a_generator_has_no_total() -> None:
-    seen: list[tuple[int, int | None]] = []
-    calibrate(conv_net(), (s for s in images(2)), ID, progress=lambda done, total: seen.append((done, total)))
-    assert seen == [(1, None), (2, None)]
-
-
 # ----------------------------------------------------------------------------------------- models on disk
 
 
@@ -680,13 +634,6 @@ def test_nan_stops_the_run_where_it_first_appears() -> None:
     assert "non_finite 'skip'" in text
 
 
-def test_inf_alone_stops_the_run() -> None:
-    text = refusal(
-        DataError, model_of(LOG), [sample(x=np.array([[1, 0, 1, 1]], np.float32))], non_finite="error"
-    )
-    assert "tensor 'y' (Log node 'log') holds 1 Inf among 4 elements" in text
-
-
 def test_nan_in_the_data_is_blamed_on_the_input() -> None:
     text = refusal(
         DataError, model_of(LOG), [sample(x=np.full((1, 4), np.nan, np.float32))], non_finite="error"
@@ -696,13 +643,6 @@ def test_nan_in_the_data_is_blamed_on_the_input() -> None:
 
 def test_no_samples_are_refused() -> None:
     assert refusal(DataError, conv_net(), []) == "samples: there are no samples; give at least one"
-
-
-def test_a_function_without_samples_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "no_feeds_at_all.py").write_text("def feeds():\n    return []\n")
-    samples = open_samples("no_feeds_at_all:feeds", input_specs(conv_net()))
-    assert refusal(DataError, conv_net(), samples).startswith("no_feeds_at_all:feeds: there are no samples")
 
 
 def test_batches_without_rows_are_no_samples() -> None:
@@ -843,18 +783,6 @@ def test_threads_and_passes_do_not_change_a_channel(
     settings = {"threads": threads, "memory_limit": room, "channels": AXES}
     found = calibrate(channel_net(), whole_numbers(), ID, RunSettings(**settings))
     assert dumps(found) == dumps(calibrate(channel_net(), whole_numbers(), ID, RunSettings(channels=AXES)))
-
-
-@settings(deadline=None, max_examples=10)
-@given(st.permutations(range(5)), st.integers(1, 4))
-def test_channels_of_shards_in_any_order_merge_to_the_whole(order: list[int], cut: int) -> None:
-    samples = [whole_numbers(5)[i] for i in order]
-    parts = [
-        calibrate(channel_net(), part, ID, RunSettings(channels=AXES))
-        for part in (samples[:cut], samples[cut:])
-    ]
-    whole = calibrate(channel_net(), whole_numbers(5), ID, RunSettings(channels=AXES))
-    assert dumps(loads(dumps(parts[0])).merged(loads(dumps(parts[1])))) == dumps(whole)
 
 
 def test_a_batch_gives_the_channels_of_its_samples(by_element: Change) -> None:

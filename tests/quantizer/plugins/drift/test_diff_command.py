@@ -150,19 +150,6 @@ def test_json_has_every_tensor_the_worst_first(nights: Path) -> None:
     assert set(tensors[0]) >= {"range_growth", "clipping_rate", "js_distance", "wasserstein", "old_maximum"}
 
 
-def test_the_same_input_gives_the_same_bytes(nights: Path) -> None:
-    runs = {qprof("diff", nights / "old.yaml", nights / "inverted.yaml", "--json").stdout for _ in range(2)}
-    assert len(runs) == 1
-
-
-def test_a_profile_does_not_differ_from_itself(nights: Path) -> None:
-    names = ("--max-clipping", "--max-js-distance", "--max-wasserstein")
-    zeros = (*(word for name in names for word in (name, "0")), "--max-range-growth", "1")
-    result = qprof("diff", nights / "old.yaml", nights / "old.yaml", *zeros)
-    assert result.exit_code == 0
-    assert "note: both profiles are of the same data" in result.stdout
-
-
 def test_notes_name_other_weights_and_non_finite_values(nights: Path, tmp_path: Path) -> None:
     old = load_profile(nights / "old.yaml")
     tensors = {f"new/{name}" if i > 9 else name: t for i, (name, t) in enumerate(old.items())}
@@ -173,28 +160,6 @@ def test_notes_name_other_weights_and_non_finite_values(nights: Path, tmp_path: 
     lines = qprof("diff", nights / "old.yaml", tmp_path / "new.yaml").stdout.splitlines()
     assert "note: the models have the same structure and different weights" in lines
     assert "warning: NaN or Inf in 1 tensors of NEW; worst 'image': 50 % of its elements" in lines
-
-
-def test_another_model_is_refused_unless_it_is_allowed(nights: Path, tmp_path: Path) -> None:
-    old = load_profile(nights / "old.yaml")
-    save_profile(replace(old, model=replace(old.model, structure="0" * 64)), tmp_path / "new.yaml")
-    refused = qprof("diff", nights / "old.yaml", tmp_path / "new.yaml")
-    assert refused.exit_code == 2
-    assert f"{tmp_path}/new.yaml: is of another model than {nights}/old.yaml" in refused.stderr
-    assert qprof("diff", nights / "old.yaml", tmp_path / "new.yaml", "--allow-different").exit_code == 0
-
-
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
-        (("--max-clipping", "nan"), "--max-clipping': nan is not finite"),
-        (("--calibrator", "minmx"), "did you mean 'minmax'?"),
-    ],
-)
-def test_a_wrong_value_is_an_error(nights: Path, options: tuple[str, ...], sentence: str) -> None:
-    result = qprof("diff", nights / "old.yaml", nights / "same.yaml", *options)
-    assert result.exit_code == 2
-    assert sentence in result.stderr
 
 
 # The nightly job

@@ -13,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from qprof_onnx.profiles.base.errors import ProfileError
 from qprof_onnx.profiles.observers.tensor_observer import TensorObserver
-from qprof_onnx.profiles.records.histogram import MIN_EXPONENT, Histogram, bin_exponent
+from qprof_onnx.profiles.records.histogram import MIN_EXPONENT, Histogram
 from qprof_onnx.profiles.records.profile import DataId, ModelId, Profile, TensorProfile
 from qprof_onnx.quantizer.numerics.clipping import share_outside
 from qprof_onnx.quantizer.plan.documents import load_profile
@@ -153,12 +153,6 @@ def test_neighbouring_bins_are_joined_when_there_are_few_elements() -> None:
     assert jensen_shannon(np.array([16, 0, 16, 0]), np.array([0, 16, 0, 16])) == 1.0
 
 
-def test_half_of_the_mass_moved_away_is_half_a_bit() -> None:
-    # p = (1, 0), q = (1/2, 1/2): (log2(4/3) + 1/2 log2(2/3) + 1/2 log2(2)) / 2 = 0.311278124459133 bits.
-    found = jensen_shannon(np.array([64, 0]), np.array([32, 32]))
-    assert found**2 == pytest.approx(0.311278124459133, rel=1e-12)  # rounding of a few logarithms
-
-
 def test_two_draws_of_one_distribution_are_near() -> None:
     rng = np.random.default_rng(7)
     a, b = (tensor(rng.normal(size=640)) for _ in range(2))
@@ -211,28 +205,7 @@ def test_a_constant_that_moves_by_less_than_a_code_has_not_drifted() -> None:
     assert found.wasserstein == pytest.approx(1e-7 / 0.3, rel=0.01)  # bins of a constant are 2**-41 wide
 
 
-def test_bins_are_no_finer_than_those_of_the_old_range() -> None:
-    x, y = Histogram.of(np.full(4, 0.3)), Histogram.of(np.full(4, 0.3 + 1e-7))
-    old, new = common_bins(x, y, bin_exponent(0.0, 0.3))
-    assert (old.tolist(), new.tolist()) == ([4], [4])
-
-
 # Wasserstein distance
-
-
-def test_a_shift_is_moved_by_its_length() -> None:
-    # [0, 1] to [0.25, 1.25]: everything moves by a quarter of OLD's range.
-    assert drifted(spread(0, 1), spread(0.25, 1.25)).wasserstein == pytest.approx(0.25, abs=2e-3)  # two bins
-
-
-def test_a_stretch_is_moved_by_its_mean() -> None:
-    # x to 2x over [0, 1]: the mean of x is 1/2.
-    assert drifted(spread(0, 1), spread(0, 2)).wasserstein == pytest.approx(0.5, abs=2e-3)  # two bins
-
-
-def test_lines_that_cross_leave_two_triangles() -> None:
-    # [0, 1] to [1/4, 3/4]: the distance is the mean of |x - 1/2| / 2, which is 1/8.
-    assert drifted(spread(0, 1), spread(0.25, 0.75)).wasserstein == pytest.approx(1 / 8, abs=2e-3)  # two bins
 
 
 def test_lines_that_cross_inside_a_bin_are_followed() -> None:
@@ -321,15 +294,10 @@ def test_newly_clipped_is_what_old_does_not_clip_itself() -> None:
 
 def test_tensors_are_matched_by_name_in_the_old_order() -> None:
     old, new = profile(1, b=[1.0], a=[1.0], gone=[1.0]), profile(2, come=[1.0], a=[2.0], b=[1.0])
-    found = compare(old, new)
+    found = compare(old, new, {name: (0.0, 9.0) for name in old})
     assert [t.tensor for t in found.tensors] == ["b", "a"]
     assert (found.appeared, found.vanished) == (("come",), ("gone",))
     assert [t.range_growth for t in found.tensors] == [1.0, 2.0]
-
-
-def test_without_parameters_the_old_range_is_what_clips() -> None:
-    found = compare(profile(1, x=[0.5, 1.0]), profile(2, x=[0.0, 0.25, 0.9, 1.5]))
-    assert found.tensors[0].clipping_rate == 0.25
 
 
 def test_other_weights_are_noted() -> None:

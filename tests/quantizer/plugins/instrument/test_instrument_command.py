@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -35,16 +34,3 @@ def test_the_written_model_is_valid_and_runs_in_plain_onnxruntime(tmp_path: Path
     )
     # The written model is the prepared one, whose BatchNorm is folded: float32 rounding, logits of about 10.
     np.testing.assert_allclose(after, before, rtol=1e-5, atol=1e-4)
-
-
-def test_the_model_is_never_overwritten(tmp_path: Path) -> None:
-    model = Path(shutil.copy(MODEL, tmp_path))
-    result = instrument(model, "-o", model)
-    assert result.exit_code == 2
-    assert model.read_bytes() == MODEL.read_bytes()
-
-
-def test_a_missing_output_folder_is_made(tmp_path: Path) -> None:
-    result = instrument(MODEL, "-o", tmp_path / "new" / "i.onnx")
-    assert result.exit_code == 0
-    assert (tmp_path / "new" / "i.onnx").is_file()
