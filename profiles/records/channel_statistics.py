@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..base.errors import ProfileError
+from .histogram import ArrayRecord, read_only_copy
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -71,7 +72,7 @@ MAX_CHANNEL_COUNT = 1 << 40
 
 
 @dataclass(frozen=True, eq=False)
-class Channels:
+class Channels(ArrayRecord):
     """Statistics of each of the n channels of a tensor, of finite elements only; arrays are read-only.
 
     Range and count are (n,); `sums` (SUMS, n) are whole numbers: of the values on two grids, of squares on
@@ -85,21 +86,9 @@ class Channels:
     sums: Integers
 
     def __post_init__(self) -> None:
-        for name, dtype in (("minimum", np.float64), ("maximum", np.float64), ("count", np.int64)):
-            object.__setattr__(self, name, _read_only_copy(getattr(self, name), dtype))
-        object.__setattr__(self, "sums", _read_only_copy(self.sums, np.int64))
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Channels):
-            return NotImplemented
-        pairs = zip(self._arrays(), other._arrays(), strict=True)
-        return self.axis == other.axis and all(np.array_equal(a, b) for a, b in pairs)
-
-    def __hash__(self) -> int:
-        return hash((self.axis, *(array.tobytes() for array in self._arrays())))
-
-    def _arrays(self) -> tuple[npt.NDArray[np.generic], ...]:
-        return self.minimum, self.maximum, self.count, self.sums
+        for name in ("minimum", "maximum", "count", "sums"):
+            dtype = np.float64 if name.startswith("m") else np.int64
+            object.__setattr__(self, name, read_only_copy(getattr(self, name), dtype))
 
     @property
     def magnitude(self) -> Floats:
@@ -174,9 +163,3 @@ def fault(channels: Channels) -> str:
     if (np.abs(sums.astype(np.float64)) > count * 2.0**22).any():
         return "a sum is too large for its count"
     return ""
-
-
-def _read_only_copy(array: npt.NDArray[np.generic], dtype: type[np.generic]) -> npt.NDArray[np.generic]:
-    copy = np.array(array, dtype)
-    copy.flags.writeable = False
-    return copy

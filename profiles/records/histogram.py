@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Annotated, Any
 
 import numpy as np
@@ -60,8 +60,30 @@ def exact_sum(counts: npt.NDArray[np.int64]) -> int:
     return int(counts.sum()) if is_small else sum(counts.tolist())
 
 
+class ArrayRecord:
+    """A frozen dataclass with arrays, which are equal by their elements."""
+
+    def _values(self) -> list[npt.NDArray[Any]]:
+        return [np.asarray(getattr(self, field.name)) for field in fields(self)]  # type: ignore[arg-type]
+
+    def __eq__(self, other: object) -> bool:
+        if type(self) is not type(other):
+            return NotImplemented
+        return all(map(np.array_equal, self._values(), other._values()))
+
+    def __hash__(self) -> int:
+        return hash(tuple(values.tobytes() for values in self._values()))
+
+
+def read_only_copy(array: npt.NDArray[np.generic], dtype: type[np.generic]) -> npt.NDArray[np.generic]:
+    """Return a copy of an array that cannot be written to."""
+    copy = np.array(array, dtype)
+    copy.flags.writeable = False
+    return copy
+
+
 @dataclass(frozen=True, eq=False)
-class Histogram:
+class Histogram(ArrayRecord):
     """Counts (read-only int64) in at most BINS bins of width 2**exponent; first and last are not 0.
 
     Bin i covers [(first + i), (first + i + 1)) * 2**exponent.
@@ -77,15 +99,6 @@ class Histogram:
             counts = counts.copy()
         counts.flags.writeable = False
         object.__setattr__(self, "counts", counts)
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Histogram):
-            return NotImplemented
-        same_grid = self.exponent == other.exponent and self.first == other.first
-        return same_grid and bool(np.array_equal(self.counts, other.counts))
-
-    def __hash__(self) -> int:
-        return hash((self.exponent, self.first, self.counts.tobytes()))
 
     @staticmethod
     def empty() -> Histogram:
@@ -204,7 +217,7 @@ def _scaling_dtype(dtype: np.dtype[Any], e: int) -> np.dtype[Any]:
 
 
 @dataclass(frozen=True, eq=False)
-class EqualBins:
+class EqualBins(ArrayRecord):
     """Counts (read-only float64) in equal bins over [minimum, maximum], which cannot be merged exactly."""
 
     minimum: float
@@ -212,18 +225,7 @@ class EqualBins:
     counts: npt.NDArray[np.float64]
 
     def __post_init__(self) -> None:
-        counts = np.array(self.counts, dtype=np.float64)
-        counts.flags.writeable = False
-        object.__setattr__(self, "counts", counts)
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, EqualBins):
-            return NotImplemented
-        same_range = self.minimum == other.minimum and self.maximum == other.maximum
-        return same_range and bool(np.array_equal(self.counts, other.counts))
-
-    def __hash__(self) -> int:
-        return hash((self.minimum, self.maximum, self.counts.tobytes()))
+        object.__setattr__(self, "counts", read_only_copy(self.counts, np.float64))
 
     @property
     def total(self) -> int:

@@ -6,7 +6,6 @@ quantized types always represent 0: max(maximum, 0) - min(minimum, 0).
 ==============  ==========================================================================================
 range_growth    width of what both profiles need over the width of OLD's range: 1 when NEW stays within it
 clipping_rate   share of NEW's elements that OLD's parameters would saturate (`covered`)
-                these cover, see `covered`; OLD's own range when there are none)
 js_distance     Jensen-Shannon distance, 0 (equal) to 1 (nothing in common): the square root of the divergence
                 of Lin, "Divergence measures based on the Shannon entropy" (IEEE Transactions on Information
                 Theory 37, 1991), in bits, which is a metric (Endres and Schindelin, 2003)

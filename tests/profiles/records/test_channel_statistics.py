@@ -148,13 +148,6 @@ def test_nothing_is_the_neutral_record(array: npt.NDArray[Any]) -> None:
     assert found.merged(nothing) == nothing.merged(found) == found
 
 
-@given(COLUMNS, COLUMNS)
-def test_equal_records_have_equal_hashes(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> None:
-    first, second = gathered(a, 1), gathered(b, 1)
-    assert (first == second) == (hash(first) == hash(second))
-    assert first != gathered(a.T, 0)
-
-
 def test_a_record_does_not_change_later() -> None:
     sums = ChannelSums.empty(2)
     add(sums, np.ones((3, 2), np.float32), 1)

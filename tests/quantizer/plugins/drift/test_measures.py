@@ -294,7 +294,7 @@ def test_newly_clipped_is_what_old_does_not_clip_itself() -> None:
 
 def test_tensors_are_matched_by_name_in_the_old_order() -> None:
     old, new = profile(1, b=[1.0], a=[1.0], gone=[1.0]), profile(2, come=[1.0], a=[2.0], b=[1.0])
-    found = compare(old, new, {name: (0.0, 9.0) for name in old})
+    found = compare(old, new, dict.fromkeys(old, (0.0, 9.0)))
     assert [t.tensor for t in found.tensors] == ["b", "a"]
     assert (found.appeared, found.vanished) == (("come",), ("gone",))
     assert [t.range_growth for t in found.tensors] == [1.0, 2.0]
