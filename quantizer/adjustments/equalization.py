@@ -1,14 +1,14 @@
 """Cross-layer equalization and SmoothQuant: channels divided by scales that the readers' weights take back.
 
-In order: which activations of products have their channels equalized, and by which scales; the same for what
-recurrent nodes read; the scales applied to the float model, which stays as it is; and its profile afterwards.
+In order: which activations of products have their channels equalized, and by which scales; the scales applied
+to the float model, which stays as it is; and its profile afterwards.
 `equalization_paths` says where scales can go. Pure.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Hashable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -26,15 +26,13 @@ from ...profiles.records.profile import Profile, TensorProfile
 from ..model.editing import add_initializer, free_name, replace_constant
 from ..model.graph import check_scopes, constant_of, name_of
 from ..noise.activation_ranges import RangeCache
-from ..noise.recurrence import Recurrence
-from ..numerics.affine import TYPES, QuantType
+from ..numerics.affine import TYPES
 from ..numerics.calibrators import Range, calibrate
 from ..numerics.density import ChannelDensities, ChannelDensity, channel_mse, equalized, signal_power
-from ..numerics.quantization_noise import decibels, weight_error
-from ..numerics.schemas import SCHEMAS, channel_params, choose_params, dynamic_params
+from ..numerics.quantization_noise import decibels
+from ..numerics.schemas import SCHEMAS, choose_params
 from ..operators.graph import Graph, Node, index
 from ..operators.table import ChannelScaling, channel_layout, product_layout, weight_axes
-from ..operators.two_parts import step_of
 from ..operators.weight_layout import Array
 from ..plan.plan import EqualizationScales, Kind, QuantPlan
 from ..targets.config import QuantConfig
@@ -353,88 +351,6 @@ def powers_of_two(largest: Floats, weights: Floats, exponents: tuple[float, floa
     exponent -= float(exponent[int(np.argmax(width))])
     exponent = np.clip(np.rint(exponent), -math.log2(most), math.log2(most))
     return np.asarray(np.ldexp(1.0, np.where(alive, exponent, 0.0).astype(int)), np.float64)
-
-
-# What recurrent nodes read in float and quantize at run time ----------------------------------------------
-
-MAX_RECURRENT_SCALE_RATIO = 2.0**24
-"""Largest ratio of two scales. That of products, 2**12, leaves alone what has no share in their sums; the
-weights of a recurrent node that was trained on standardized inputs can make up for any level."""
-
-
-def find_recurrent_scales(
-    graph: Graph,
-    profile: Profile,
-    recurrences: Mapping[str, Recurrence],
-    nodes: Collection[Node],
-    weight_type: QuantType,
-    *,
-    per_channel: bool,
-    in_two_parts: Collection[str],
-    known: dict[Hashable, float],
-) -> dict[str, EqualizationScales]:
-    """Return the scales of every recurrent input that gains enough by them, by name, for an added Mul each.
-
-    Their cost is not judged by powers: gates saturate. The node's cell is run (`Recurrence.of_scales`).
-    """
-
-    def rounded(weight: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-        params = channel_params(weight, 0 if per_channel else None, SCHEMAS["symmetric"], weight_type)
-        return np.asarray(weight + weight_error(weight, params), np.float32)
-
-    def sqnr(node: Node, scales: Floats, low: float, high: float) -> float:
-        """Return the SQNR (dB) at the output of a node; 0 if it is unknown."""
-        recurrence, divided_by = recurrences.get(node.name), scales.astype(np.float32)
-        if recurrence is None:
-            return 0.0
-        parts = node.name in in_two_parts
-        step = step_of(low, high) if parts else dynamic_params(low, high).tensor_scale
-        key = (node.name, parts, step, divided_by.tobytes(), weight_type, per_channel)
-        if key not in known:
-            lost = recurrence.of_two_parts if parts else recurrence.of_scales
-            known[key] = decibels(1.0, lost(divided_by, step, rounded))
-        return known[key]
-
-    found: dict[str, EqualizationScales] = {}
-    for name in dict.fromkeys(node.input(0) for node in nodes):
-        tensor, shape = profile.get(name), graph.shape(name)
-        if tensor is None or tensor.channels is None or shape is None or tensor.count == 0:
-            continue
-        channels, axis = tensor.channels, tensor.channels.axis % len(shape)
-        readers = [
-            node
-            for node, position in graph.consumers(name)
-            if node in nodes and absorbs_scales(graph, (node, position), axis)
-        ]
-        if not readers or shape[axis] != channels.minimum.size or equalized_name(name) in graph.values:
-            continue
-        energy = np.zeros_like(channels.minimum)
-        for node in readers:
-            layout = channel_layout(node)
-            assert layout is not None
-            weight = graph.constant(node.input(layout.index))
-            assert weight is not None
-            energy += np.square(weight, dtype=np.float64).sum(tuple(range(weight.ndim - 1)))
-        ones = np.ones_like(channels.minimum)
-        best, best_sqnr, sqnr_before = ones, -math.inf, -math.inf
-        tried = set[bytes]()
-        for exponents in (None, *EXPONENTS):
-            scales = ones
-            if exponents is not None:
-                weights = np.sqrt(energy)
-                scales = powers_of_two(channels.magnitude, weights, exponents, MAX_RECURRENT_SCALE_RATIO)
-            if scales.tobytes() in tried:
-                continue
-            tried.add(scales.tobytes())
-            low, high = float((channels.minimum / scales).min()), float((channels.maximum / scales).max())
-            lowest = round(min(sqnr(node, scales, low, high) for node in readers), 2)  # no last bits decide
-            if exponents is None:
-                sqnr_before = lowest
-            if lowest > best_sqnr:
-                best, best_sqnr = scales, lowest
-        if best_sqnr >= sqnr_before + INSERTED_GAIN_DB:
-            found[name] = EqualizationScales(axis, tuple(best.tolist()), inserted=True)
-    return found
 
 
 # Scales applied to a float model, which stays as it is ----------------------------------------------------

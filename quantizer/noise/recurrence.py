@@ -27,7 +27,6 @@ from ...profiles.records.profile import Profile, TensorProfile
 from ...profiles.runtime.providers import CPU, new_session, new_session_options
 from ..numerics.density import ChannelDensity, channel_density, density, signal_power
 from ..operators.graph import Graph, Node
-from ..operators.two_parts import FINER
 
 Floats = npt.NDArray[np.float32]
 
@@ -155,23 +154,6 @@ class Recurrence:
     def of_rounding(self, step: float) -> float:
         """Return the noise of rounding the input to multiples of `step`."""
         return self._known_lost("rounding", step, lambda: self._lost(x=_rounded(self.x, step)))
-
-    def of_scales(self, scales: Floats, step: float, rounded: Callable[[Floats], Floats]) -> float:
-        """Return the noise of rounding the input and its weight, with its channels divided by scales.
-
-        The divided input is rounded to multiples of `step`; `rounded` returns a weight [gates * units,
-        features] as quantized.
-        """
-        w = np.stack([rounded(own * scales) for own in self.feeds["w"]]) / scales
-        return self._lost(x=_rounded(self.x, scales * step), w=w)
-
-    def of_two_parts(self, scales: Floats, step: float, rounded: Callable[[Floats], Floats]) -> float:
-        """Return the noise of `of_scales` for an input in two parts; the first is rounded to `step`."""
-        high, finer = _rounded(self.x, scales * step), scales / np.float32(FINER)
-        parts = np.concatenate([high, _rounded(self.x - high, finer * step)], axis=2)
-        both = np.concatenate([scales, finer])
-        w = np.stack([rounded(np.concatenate([own, own], axis=1) * both) for own in self.feeds["w"]]) / both
-        return self._lost(x=parts, w=w)
 
     def of_state(self, power: float) -> float:
         """Return the noise from noise of this power in the state that the next step reads."""

@@ -141,11 +141,6 @@ class PlanningFacts:
             self.graph, self.profile, self.identity.opset, self.profile.noise, self._weight_errors
         )
 
-    @derived_from("graph", "profile")
-    def recurrent_sqnr(self) -> dict[Hashable, float]:
-        """A cache of SQNR (dB) with scales of recurrent inputs (`find_recurrent_scales`)."""
-        return {}
-
     @derived_from("graph")
     def _weight_errors(self) -> WeightErrors:
         return {}

@@ -3,7 +3,6 @@
     facts = model_facts(prepared, profile, recipe)  what is known, and the chains that are planned as one node
     planned = first_plan(facts)                     choices, shared scales, parameters (`planner.decide`),
                                                     within the noise budget (`noise_budget.make_plan`)
-    planned = recurrent_equalized(planned)          equalized inputs of recurrent nodes, decided anew
     planned = saving_time(planned)                  no arithmetic in integers where that saves too little
     planned = equalized(planned)                    equalization scales; a plan of the model with them
     planned = bias_corrected(planned)               biases that make up for rounded weights, likewise
@@ -39,7 +38,6 @@ from ..adjustments.equalization import (
     apply_equalization,
     equalized_profile,
     find_equalization_scales,
-    find_recurrent_scales,
     inserted_nodes,
     left_by_equalization,
 )
@@ -53,7 +51,7 @@ from ..noise.constant_errors import without_constant_errors
 from ..numerics.affine import TYPES
 from ..operators.graph import Graph, index
 from ..plan.formats import GPTAQ, formats_of
-from ..plan.plan import EqualizationScales, Implementation, Kind, PredictedTime, QuantPlan, RoundingOffsets
+from ..plan.plan import EqualizationScales, Kind, PredictedTime, QuantPlan, RoundingOffsets
 from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because
 from ..plan.verify import check_identity, verify_plan
 from ..prepare.prepare import PreparedModel, fix_shapes, with_shapes
@@ -71,14 +69,6 @@ from .noise_budget import make_plan
 from .parameters import with_other_biases
 from .planner import decide, with_fitting_shapes
 from .settings_check import check_weight_type
-from .stored_weights import signed_type
-
-NOISY = (
-    *(ReasonCode.NOISE_BUDGET, ReasonCode.NOISE_LIMIT),
-    *(ReasonCode.BELOW_SQNR_LIMIT, ReasonCode.NO_KERNEL),
-)
-"""Why a recurrent node is not dynamic where noise is the reason; the last two where the SQNR of its input,
-its state or its weights is too low."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,8 +138,7 @@ def plan_from(facts: PlanningFacts, known: Known = NOTHING) -> PlannedModel:
     first: PlannedModel | None = None
     try:
         first = first_plan(facts, known)
-        planned = recurrent_equalized(first)
-        planned = saving_time(planned, facts)
+        planned = saving_time(first, facts)
         planned = equalized(planned)
         planned = bias_corrected(planned)
         planned = in_formats(fitted_to_kernels(planned))
@@ -234,45 +223,6 @@ def saving_time(planned: PlannedModel, facts: PlanningFacts) -> PlannedModel:
     return first_plan(
         facts, planned.known.with_floats({**_float_nodes(plan), **dict.fromkeys(in_int8, reason)})
     )
-
-
-def recurrent_equalized(planned: PlannedModel) -> PlannedModel:
-    """Return the plan of the model with equalized inputs of its dynamic recurrent nodes.
-
-    It is made anew: a node may become dynamic that would have been too noisy.
-    """
-    facts = planned.source_facts
-    if facts.config.equalization != "auto" or not _has_channels(facts):  # a Mul is added
-        return planned
-    nodes = []  # that are dynamic, or that noise alone keeps from being it
-    for node in facts.graph.nodes:
-        rule, entry = node.rule, planned.plan.nodes[node.name]
-        if rule is None or not rule.is_recurrent or node.op_type not in facts.target.dynamic:
-            continue
-        may_be_dynamic = entry.kind is Kind.DYNAMIC or entry.float_reason.code in NOISY
-        if may_be_dynamic and node.input(0) not in planned.plan.tensors:
-            nodes.append(node)
-    if not nodes:
-        return planned
-    scales = find_recurrent_scales(
-        facts.graph,
-        facts.profile,
-        facts.noise_gains.recurrences,
-        nodes,
-        signed_type(facts),
-        per_channel=facts.config.granularity == "per-channel",
-        in_two_parts=[n for n, way in planned.known.run_dynamic.items() if way == Implementation.TWO_PARTS],
-        known=facts.recurrent_sqnr,
-    )
-    while scales:
-        scaled, inserted = _with_scales(planned, scales)
-        plan = plan_with_chains(scaled.source_facts, planned.known.with_floats(inserted), make_plan)
-        dynamic = {node.input(0) for node in nodes if plan.nodes[node.name].kind is Kind.DYNAMIC}
-        kept = {name: entry for name, entry in scales.items() if name in dynamic}
-        if len(kept) == len(scales):
-            return replace(scaled, plan=replace(plan, adjustments=scaled.plan.adjustments))
-        scales = kept
-    return planned
 
 
 def equalized(planned: PlannedModel) -> PlannedModel:

@@ -66,7 +66,7 @@ from ..plan.reasons import ReasonCode, because
 from ..planning.facts import PlanningFacts
 from ..planning.known import Known
 from ..planning.model_size import estimated_size
-from ..planning.plan_model import NOISY, PlannedModel, plan_from
+from ..planning.plan_model import PlannedModel, plan_from
 from ..targets.config import FEW_BITS, size_in_bytes
 from ..targets.loading import weight_only_settings, with_settings
 from ..targets.machine import runs_here
@@ -146,6 +146,13 @@ MAX_CONFIRMED_GROWTH = 1.1
 
 ON_THE_EDGE = 0.05
 """Distance from its limit, as a share of it, within which other kernels may decide otherwise."""
+
+NOISY = (
+    *(ReasonCode.NOISE_BUDGET, ReasonCode.NOISE_LIMIT),
+    *(ReasonCode.BELOW_SQNR_LIMIT, ReasonCode.NO_KERNEL),
+)
+"""Why a recurrent node is not dynamic where noise is the reason; the last two where the SQNR of its input,
+its state or its weights is too low."""
 
 LARGEST_FIGURE = 1e6
 """Above which a figure is not told from another one."""

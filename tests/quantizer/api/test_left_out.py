@@ -49,7 +49,6 @@ def lenient(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
 ADJUSTMENTS = "all adjustments of the model"
 FIRST_PLAN = "noise budget (outputs may be noisier than their limits) and predicted times"
 PLANNING = {
-    "planning.plan_model.recurrent_equalized": ADJUSTMENTS,
     "planning.plan_model.find_equalization_scales": ADJUSTMENTS,
     "planning.plan_model.find_biases": ADJUSTMENTS,
     "planning.plan_model.with_prices": ADJUSTMENTS,

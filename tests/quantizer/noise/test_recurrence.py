@@ -106,9 +106,7 @@ def test_rounding_with_one_step_loses_the_channels_that_a_weight_makes_up_for() 
     found = recurrence_of(index(model).nodes[0], index(model), profile)
     assert found is not None
     step = float(x.max()) / 255.0
-    scales = np.exp2(np.rint(np.log2(levels))).astype(np.float32)
     assert found.of_rounding(step) > 0.05
-    assert found.of_scales(scales, float((x / scales).max()) / 255.0, lambda weight: weight) < 0.005
 
 
 def test_of_small_levels_noise_is_about_as_much_as_of_the_input() -> None:
