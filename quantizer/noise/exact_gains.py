@@ -14,12 +14,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...profiles.records.profile import Profile
-from ..numerics.density import density, mean_of
 from ..operators.facts import Arithmetic
-from ..operators.graph import Graph, Node
+from ..operators.graph import Node
 from .propagation import NoiseGains
-from .value_paths import holds_values, parts_of
+from .value_paths import holds_values
 
 
 @dataclass(frozen=True)
@@ -31,25 +29,6 @@ class ExactGain:
     source: str  # the input that it reads
     result: str
     gain: float  # noise power in the result for one unit in the tensor
-
-
-@dataclass(frozen=True)
-class Remainder:
-    """A result that holds values of a tensor, as the rounding of that tensor sees it."""
-
-    result: str
-    gain: float  # noise power in the result for one unit in the tensor
-    power: float  # mean square of its values
-    variance: float  # mean square by which they differ from their mean
-
-
-def remainders(gains: NoiseGains, name: str) -> tuple[Remainder, ...]:
-    """Return the remainders of a tensor with a signal: itself, `exact_gains`, and members of an output."""
-    graph, powers = gains.graph, gains.powers
-    reached = {name: 1.0, **{known.result: known.gain for known in exact_gains(gains, name)}}
-    if graph.is_result(name):
-        reached |= {member: 1.0 for member in members_of(graph, name) if powers.get(member)}
-    return tuple(Remainder(n, gain, powers[n], variance(gains.profile, n)) for n, gain in reached.items())
 
 
 def exact_gains(gains: NoiseGains, name: str) -> Iterator[ExactGain]:
@@ -89,19 +68,3 @@ def _gain(gains: NoiseGains, node: Node, index: int) -> float | None:
     if arithmetic is Arithmetic.QUOTIENT and index == 0 and constant is not None and constant.all():
         return float(np.square(1.0 / constant.astype(np.float64)).mean())
     return None
-
-
-def variance(profile: Profile, name: str) -> float:
-    """Return the mean square of an activation's differences from its mean; 0 without values."""
-    tensor = profile.get(name)
-    if tensor is None or not tensor.histogram.total:
-        return 0.0
-    values = density(tensor)
-    mean = mean_of(values, lambda x: x)
-    return mean_of(values, lambda x: np.square(x - mean))
-
-
-def members_of(graph: Graph, name: str) -> tuple[str, ...]:
-    """Return the activations that are joined to an output of the model, or () for a single one."""
-    parts = [part for part in parts_of(graph, name) if part != name and not graph.is_constant(part)]
-    return tuple(parts) if len(parts) > 1 else ()

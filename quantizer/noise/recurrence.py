@@ -187,7 +187,7 @@ class Recurrence:
         return self._known_lost("state weight", error, lambda: self._lost(r=_with_error(r, error)))
 
 
-def _rounded(values: Floats, step: float | Floats) -> Floats:
+def _rounded(values: Floats, step: float) -> Floats:
     return np.asarray(np.rint(values / step) * step, np.float32)
 
 

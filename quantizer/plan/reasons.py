@@ -41,7 +41,6 @@ class ReasonCode(StrEnum):
     NOT_OBSERVED = "not-observed"
     BODY_NOT_RUN = "body-not-run"
     BELOW_SQNR_LIMIT = "below-sqnr-limit"
-    COARSE_STEP = "coarse-step"
     NOISE_BUDGET = "noise-budget"
     NOISE_LIMIT = "noise-limit"
     MEASURED_NOISE = "measured-noise"
@@ -106,8 +105,6 @@ _SENTENCES: Mapping[ReasonCode, str] = {
     ReasonCode.BODY_NOT_RUN: "it is in {part} of '{node}' ({operator}) that no sample took",
     ReasonCode.BELOW_SQNR_LIMIT: "quantizing '{tensor}' to {type} would leave it an SQNR of "
     "{sqnr:.1f} dB, below the limit of {limit:g} dB",
-    ReasonCode.COARSE_STEP: "8 bits of '{tensor}' have a step of {step}, and what '{result}' takes of it "
-    "varies by {spread}: nothing would be left of that",
     ReasonCode.NOISE_BUDGET: "its quantization noise alone would leave output '{output}' an SQNR of "
     "{sqnr:.1f} dB, that of all quantized nodes {total_sqnr:.1f} dB, below the limit of {limit:g} dB",
     ReasonCode.NOISE_LIMIT: "its quantization noise alone would leave '{tensor}', {what}, an SQNR of "
@@ -184,8 +181,6 @@ _SUMMARIES: Mapping[ReasonCode, str] = {
     ReasonCode.BODY_NOT_RUN: "in {part} of {node} ({operator}) that no sample took",
     ReasonCode.BELOW_SQNR_LIMIT: "a tensor would have an SQNR of {sqnr:.1f} dB in {type}, below the limit of "
     "{limit:g} dB",
-    ReasonCode.COARSE_STEP: "a tensor would be lost in 8 bits, as what is taken of it varies by less than a "
-    "step: {tensor}",
     ReasonCode.NOISE_BUDGET: "too much quantization noise: each alone would leave output {output} an SQNR of "
     "{sqnr:.1f} dB, all quantized nodes together {total_sqnr:.1f} dB; the limit is {limit:g} dB",
     ReasonCode.NOISE_LIMIT: "too much quantization noise: each alone would leave {tensor} ({what}) an SQNR "

@@ -9,7 +9,6 @@ In the order of the decisions, each module asking those before it:
     known                         what plans that were tried have shown, passed beside the facts
     selection, hybrid             what becomes of each node: quantized, dynamic, weight-only, float
     shared_scales, parameters     which activations have one scale; scale and zero point of every tensor
-    coarse_steps                  what is float as its step leaves nothing of a result
     planner                       these together: one plan, decided anew until no rule names a node
     noise_budget                  what is float for its noise
     plan_model                    all of it: a first plan, equalized, bias corrected, fitted to kernels

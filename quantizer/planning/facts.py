@@ -22,7 +22,6 @@ from ..costs.token_runs import TokenCosts, token_costs
 from ..noise.activation_ranges import ActivationRanges, RangeCache, with_clip_profiles
 from ..noise.assumed_values import with_assumed_values
 from ..noise.estimator import NoiseEstimator
-from ..noise.exact_gains import Remainder, remainders
 from ..noise.mask_fillers import with_fillers_apart
 from ..noise.output_limits import NoiseLimits, noise_limits
 from ..noise.propagation import NoiseGains, WeightErrors, measured_gains
@@ -149,16 +148,6 @@ class PlanningFacts:
     def noise_estimator(self) -> NoiseEstimator:
         """The estimates of the noise of plans."""
         return NoiseEstimator(self.activations, self.noise_gains, self.noise_left, self._weight_errors)
-
-    @derived_from("graph", "profile", "prepared")
-    def _remainders(self) -> dict[str, tuple[Remainder, ...]]:
-        return {}
-
-    def remainders_of(self, name: str) -> tuple[Remainder, ...]:
-        """Return `remainders` of an activation with a signal; it is kept, as every plan asks for the same."""
-        if name not in self._remainders:
-            self._remainders[name] = remainders(self.noise_gains, name)
-        return self._remainders[name]
 
     @derived_from("graph", "profile", "recipe", "config", "prepared", "range_cache", "chains")
     def decisions(self) -> list[tuple[tuple[object, ...], object]]:

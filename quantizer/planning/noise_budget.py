@@ -37,7 +37,6 @@ from ..plan.formats import SIZES
 from ..plan.plan import Kind, QuantPlan
 from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because
 from ..targets.config import DATA_FREE, FEW_BITS
-from .coarse_steps import too_coarse
 from .facts import PlanningFacts
 from .hybrid import formats_of_ends, with_int8_weights
 from .known import NOTHING, Known
@@ -59,10 +58,7 @@ def make_plan(facts: PlanningFacts, known: Known = NOTHING, *, start_everywhere:
     if facts.config.has_size:
         formats, known = SIZES.load("fit_size").chosen_formats(facts, known)
     facts = replace(facts, weight_formats=formats)
-    rules: list[FloatRule] = [too_coarse]
-    if not start_everywhere:
-        rules.append(rounded_outputs)
-    rules.append(unprofitable)
+    rules: list[FloatRule] = [unprofitable] if start_everywhere else [rounded_outputs, unprofitable]
     has_noise = any(tensor.histogram.total for tensor in facts.profile.values())
     # Without a limit nobody asked for more bits than 4: what is left of the outputs is told, and what to do.
     least = facts.noise_limits.min_output_sqnr

@@ -60,7 +60,6 @@ from ..targets.cost_table import CostTable
 from ..targets.machine import Processor
 from ..targets.target import Recipe
 from .chains import of_adjusted, plan_with_chains, with_chains
-from .coarse_steps import too_coarse
 from .facts import PlanningFacts, planning_facts
 from .hybrid import with_int8_weights
 from .known import NOTHING, Known
@@ -111,7 +110,7 @@ def model_facts(
         in_integers = facts
         if facts.config.second_type != "none":
             in_integers = replace(facts, config=replace(facts.config, second_type="none"))
-        plan = plan_with_chains(in_integers, NOTHING, partial(decide, rules=(too_coarse,)))
+        plan = plan_with_chains(in_integers, NOTHING, decide)
         return left_by_equalization(
             facts.graph,
             facts.profile,

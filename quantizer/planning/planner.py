@@ -10,9 +10,9 @@ A decision asks one question after the other, and no answer is changed by a late
     what do formats change in the plan?     `plan.formats`
 
 A rule (`FloatRule`) looks at a whole decision and names nodes that are better in float, whose answers depend
-on those of all others: their step is too coarse, they are slower in int8, they have too much noise. `decide`
+on those of all others: they are slower in int8, or have too much noise. `decide`
 asks anew with these in float, until no rule names another. Rules about time are here (`rounded_outputs`,
-`unprofitable`), others in `coarse_steps` and `noise_budget`, whose `make_plan` has them in their order.
+`unprofitable`), others in `noise_budget`, whose `make_plan` has them in their order.
 """
 
 from __future__ import annotations

@@ -36,7 +36,6 @@ from ...plan.plan import QuantPlan
 from ...plan.reasons import FloatReason, ReasonCode
 from ...plan.store import PlanLike, plan_name, read_plan
 from ...planning.chains import contracted
-from ...planning.coarse_steps import too_coarse
 from ...planning.facts import PlanningFacts
 from ...planning.hybrid import with_int8_weights
 from ...planning.known import Known
@@ -202,7 +201,7 @@ def _plan_before_equalization(
     whole = {name for name, entry in nodes.items() if entry.kind.value == "float"}
     return with_int8_weights(
         contracted_facts,
-        decide(contracted_facts, Known(floats=contracted_facts.by_planned_node(floats)), [too_coarse]),
+        decide(contracted_facts, Known(floats=contracted_facts.by_planned_node(floats))),
         without=whole,
     )
 

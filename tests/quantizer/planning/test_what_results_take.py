@@ -1,8 +1,7 @@
-"""A tensor stays float where its step is more than what is made of it by moving or choosing varies by."""
+"""What results take of a tensor by moving, choosing or simple arithmetic is left in 8 bits, or it is float."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,6 @@ import onnxruntime as ort
 import pytest
 from onnx import numpy_helper, parser
 from qprof_onnx import profile, quantize
-from qprof_onnx.quantizer.plan.plan import Kind
 
 Array = npt.NDArray[Any]
 Samples = Callable[[np.random.Generator], dict[str, Array]]
@@ -24,19 +22,10 @@ LEAST = np.finfo(np.float32).min
 
 @dataclass(frozen=True)
 class Case:
-    """A network and its data.
-
-    Attributes:
-        text: its inputs, its outputs and nodes.
-        weights: shapes of random weights, or numbers.
-        draws: makes a sample.
-        part: which part of the output is compared.
-    """
-
-    text: str
-    weights: Mapping[str, Any]
+    text: str  # its inputs, its outputs and nodes
+    weights: Mapping[str, Any]  # shapes of random weights, or numbers
     draws: Samples
-    part: tuple[slice, ...] = ()
+    part: tuple[slice, ...] = ()  # of the output that is compared
 
 
 def masked(rng: np.random.Generator) -> dict[str, Array]:
@@ -112,18 +101,10 @@ CASES = {
     "masked_maximum": masked_case(
         "f = Where(mask, filler, a)  r = ReduceMax <axes = [1], keepdims = 0> (f)", -1e9
     ),
-    "masked_maximum_of_a_filler_that_is_not_far": masked_case(
-        "f = Where(mask, filler, a)  r = ReduceMax <axes = [1], keepdims = 0> (f)", -1e4
-    ),
     "masked_maximum_by_a_pool": masked_case(
         "f = Where(mask, filler, a)  t = Transpose <perm = [0, 2, 1]> (f)"
         "  m = MaxPool <kernel_shape = [8]> (t)  r = Reshape(m, flat)",
         -1e5,
-    ),
-    "masked_maximum_by_pools_in_a_row": masked_case(
-        "f = Where(mask, filler, a)  t = Transpose <perm = [0, 2, 1]> (f)  m = MaxPool <kernel_shape = [2], "
-        "strides = [2]> (t)  g = GlobalMaxPool(m)  r = Reshape(g, flat)",
-        -1e6,
     ),
     "masked_maximum_by_a_sum": masked_case(
         "i = Cast <to = 1> (mask)  j = Mul(i, filler)  f = Add(a, j)"
@@ -132,9 +113,6 @@ CASES = {
     ),
     "masked_minimum": masked_case(
         "f = Where(mask, filler, d)  r = ReduceMin <axes = [1], keepdims = 0> (f)", 1e9
-    ),
-    "masked_minimum_of_negatives": masked_case(
-        "n = Neg(d)  f = Where(mask, filler, n)  r = ReduceMin <axes = [1], keepdims = 0> (f)", 1e5
     ),
     "masked_maximum_of_rows_that_are_filler_alone": Case(
         f"{MASKED} {{ a = MatMul(x, w)  f = Where(mask, filler, a)"
@@ -173,14 +151,7 @@ CASES = {
         bound=0.3,
         zero=0.0,
     ),
-    "guarded_division": kept_case(
-        "ha = Abs(h)  he = Add(ha, tiny)  rc = Div(keep, he)  c = Less(ha, bound)  k = Where(c, zero, rc)",
-        tiny=1e-9,
-        bound=0.3,
-        zero=0.0,
-    ),
     "masked_product": kept_case("hb = Where(mask, big, h)  k = Mul(hb, keep)", big=1e6),
-    "masked_product_of_the_other_sign": kept_case("hb = Where(mask, big, h)  k = Mul(keep, hb)", big=-1e8),
     "clipped_from_above": kept_case("hb = Where(mask, big, h)  k = Min(hb, most)", big=1e7, most=6.0),
     "filler_that_is_added_and_taken_away": kept_case("hb = Add(h, big)  k = Sub(hb, big)", big=300.0),
     "padded_pool": Case(
@@ -210,13 +181,6 @@ CASES = {
     ),
     "scores_beside_boxes": Case(
         f"{BOXES}  y = Concat <axis = 1> (p3, q2) }}", HEADS, picture, (slice(None), slice(4, None))
-    ),
-    "scores_before_boxes_moved": Case(
-        f"{BOXES}  n = Concat <axis = 1> (q2, p3)  m = Transpose <perm = [0,2,1]> (n)"
-        "  y = Transpose <perm = [0,2,1]> (m) }",
-        HEADS,
-        picture,
-        (slice(None), slice(0, 8)),
     ),
     "scores_cut_off_boxes": Case(
         BOXES.replace("[1,12,144]", "[1,8,144]") + "  n = Concat <axis = 1> (p3, q2)"
@@ -266,25 +230,10 @@ def test_what_a_result_takes_of_a_tensor_is_left_on_every_target(name: str, tmp_
     samples = [case.draws(rng) for _ in range(8)]
     exact = outputs(model.SerializeToString(), samples)[case.part]
     for target in TARGETS:
-        for settings in ({}, {"cost_model": "off", "min_output_sqnr": 0}):
-            result = quantize(model, profiled, target=target, float_type="float32", **settings)
-            result.save(tmp_path / "q.onnx")
-            fused = target == "onnxruntime-x86"  # whose weights saturate on no processor
-            found = outputs(str(tmp_path / "q.onnx"), samples, fused=fused)[case.part]
-            measured = sqnr(exact, found)
-            assert measured > (5.0 if settings else 15.0), (target, settings)
-            if result.expected and not case.part:
-                assert result.expected[0].estimated < measured + 10.0, (target, settings)
-
-
-def test_the_reason_names_the_tensor_the_result_and_both_sizes() -> None:
-    case = CASES["masked_minimum"]
-    model = build(case)
-    samples = [case.draws(np.random.default_rng(seed)) for seed in range(8)]
-    plan = quantize(model, profile(model, samples, progress=False), target="onnx").plan
-    reasons = {str(entry.reason) for entry in plan.nodes.values() if entry.kind is Kind.FLOAT}
-    (coarse,) = (reason for reason in reasons if reason.startswith("8 bits of 'f'"))
-    step, spread = (float(number) for number in re.findall(r"step of (\S+), .* by (\S+):", coarse)[0])
-    assert "'r'" in coarse
-    assert step > 1e6
-    assert spread < 10.0
+        result = quantize(model, profiled, target=target, float_type="float32")
+        result.save(tmp_path / "q.onnx")
+        fused = target == "onnxruntime-x86"  # whose weights saturate on no processor
+        measured = sqnr(exact, outputs(str(tmp_path / "q.onnx"), samples, fused=fused)[case.part])
+        assert measured > 15.0, target
+        if result.expected and not case.part:
+            assert result.expected[0].estimated < measured + 10.0, target
