@@ -156,8 +156,7 @@ def _through_input(output: _Output, index: int, axis: int) -> EqualizationPath |
 
 # Factors and terms ----------------------------------------------------------------------------------------
 
-GELU_DEPTH = 3
-"""Steps from the last product of 0.5 * (x * (1 + erf(x / sqrt 2))) up to Erf."""
+GELU_DEPTH = 3  # steps from the last product of 0.5 * (x * (1 + erf(x / sqrt 2))) up to Erf
 
 
 def _through_operand(output: _Output, index: int) -> EqualizationPath | None:

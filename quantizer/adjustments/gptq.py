@@ -65,8 +65,7 @@ ASYMMETRIC_DAMPING = tuned(
 CHUNK = 1 << 20
 """Weights that are rounded together; what a column of a block needs stays in the processor's cache."""
 
-BLOCK = 64
-"""Columns whose errors are compensated in the columns before them together."""
+BLOCK = 64  # columns whose errors are compensated in the columns before them together
 
 
 def gptq(

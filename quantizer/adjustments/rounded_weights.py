@@ -23,11 +23,8 @@ from ..plan.plan import Kind, QuantPlan, RoundingOffsets
 KINDS_WITH_WEIGHTS = (Kind.QUANTIZED, Kind.DYNAMIC, Kind.WEIGHT_ONLY)
 """Kinds of node that have quantized weights."""
 
-CHUNK_ELEMENTS = 1 << 20
-"""Elements of a weight that offsets are added to together."""
-
-MIN_LAZY_BYTES = 1 << 20
-"""Bytes of a weight from which its values are computed when they are read."""
+CHUNK_ELEMENTS = 1 << 20  # elements of a weight that offsets are added to together
+MIN_LAZY_BYTES = 1 << 20  # bytes of a weight from which its values are computed when they are read
 
 
 @dataclass(frozen=True, eq=False)

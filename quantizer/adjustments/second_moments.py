@@ -142,11 +142,8 @@ def _spread_rows(total: int, most: int) -> npt.NDArray[np.int64]:
     return np.unique((np.arange(1, most + 1) * GOLDEN % 1.0 * total).astype(np.int64))
 
 
-COLUMNS = 4096
-"""Longer rows are split into blocks; correlations between blocks are ignored."""
-
-BITS = 15
-"""Bits of a magnitude on the grid, besides its sign."""
+COLUMNS = 4096  # longer rows are split into blocks; correlations between blocks are ignored
+BITS = 15  # bits of a magnitude on the grid, besides its sign
 
 
 @dataclass(frozen=True, eq=False)
@@ -248,8 +245,7 @@ def _on_grid(rows: Floats, where: str) -> tuple[Floats, float]:
 
 # Second moments collected from samples --------------------------------------------------------------------
 
-MEMORY = 128 << 20
-"""Bytes that tensors and moments of a slice take together, unless a single one takes more."""
+MEMORY = 128 << 20  # bytes that tensors and moments of a slice take together, unless a single one takes more
 
 ROWS = 1 << 14
 """Rows of a tensor that all samples give together, unless there are more samples (see `im2col_rows`). Four

@@ -112,8 +112,7 @@ MIN_ELEMENTS_PER_SCALE = tuned(
     holds=(6, 10),
 )
 """Fewest elements for each scale of an embedding table or of the weight of a float node."""
-MAX_MOVING_NODES = 8
-"""Most nodes that move the entries of a table before they are used."""
+MAX_MOVING_NODES = 8  # most nodes that move the entries of a table before they are used
 MIN_TABLE_SQNR_DB = tuned(
     35.0,
     figure="none",
@@ -122,8 +121,7 @@ MIN_TABLE_SQNR_DB = tuned(
 """SQNR that an embedding table must keep, where no limit was asked for."""
 MAX_FLOAT32_INTEGER = 2**24
 """Largest integer up to which float32 holds every integer, and so every sum of integers that stays below."""
-EIGHT_BITS = 8
-"""Bits of weights that a dynamic kernel reads too."""
+EIGHT_BITS = 8  # bits of weights that a dynamic kernel reads too
 MIN_DYNAMIC_SQNR_DB = tuned(
     10.0,
     figure="none: noise of a tenth of the signal",

@@ -49,5 +49,4 @@ class Known:
         return replace(self, floats=by_planned_node(self.floats), unfit=by_planned_node(self.unfit))
 
 
-NOTHING = Known()
-"""Before any plan was tried."""
+NOTHING = Known()  # before any plan was tried

@@ -258,8 +258,7 @@ def affected(graph: Graph, plan: QuantPlan, tensor: str, reader: str) -> Iterato
 # The nodes that go to float at the least time -------------------------------------------------------------
 
 
-BISECTIONS = 12
-"""Of the price of noise: it is found to 1 in 2 to the power of this, over the range below."""
+BISECTIONS = 12  # of the price of noise: it is found to 1 in 2 to the power of this, over the range below
 
 
 MIN_NOISE_PRICE, MAX_NOISE_PRICE = 1e-6, 1e9

@@ -20,11 +20,8 @@ from .facts import PlanningFacts
 from .selection import Choice, wants_symmetric_inputs
 from .shared_scales import ScaleGroup
 
-InputParams = dict[int, QuantParams]
-"""Index of an input -> its parameters."""
-
-TANH_SCALE = 1.0 / 128.0
-"""The scale in which the sigmoid look-up table gives tanh, whatever was profiled."""
+InputParams = dict[int, QuantParams]  # index of an input -> its parameters
+TANH_SCALE = 1.0 / 128.0  # the scale in which the sigmoid look-up table gives tanh, whatever was profiled
 
 MAX_SCALE_RATIO = 2.0**15
 """Scale of a term over that of the sum. QLinearAdd of onnxruntime 1.31 adds zero point times ratio to both in

@@ -329,11 +329,8 @@ def fitted_to_kernels(planned: PlannedModel) -> PlannedModel:
 
 NOT_HERE = "not predicted for this processor; --check-speed measures it"
 
-NAMED = 3
-"""Operators that are named where no time is predicted."""
-
-PRINTED = 0.005
-"""Half of the last digit of a printed ratio."""
+NAMED = 3  # operators that are named where no time is predicted
+PRINTED = 0.005  # half of the last digit of a printed ratio
 
 
 def predicted_on(here: Processor, planned: PlannedModel) -> PredictedTime | str:

@@ -246,11 +246,8 @@ MAX_OUTPUT_TIME_SHARE = tuned(
 )
 """Part of the time of all nodes in float for which a product that makes an output stays float."""
 
-PRODUCT_US = 13.5e-6
-"""Microseconds that int8 saves for each multiplication of a product (DECISIONS.md, 13)."""
-
-ELEMENT_US = 0.5e-3
-"""Microseconds of converting one element (DECISIONS.md, 13)."""
+PRODUCT_US = 13.5e-6  # microseconds that int8 saves for each multiplication of a product (DECISIONS.md, 13)
+ELEMENT_US = 0.5e-3  # microseconds of converting one element (DECISIONS.md, 13)
 
 
 def unprofitable(decision: Decision) -> FloatReasons:

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from ..evaluation.metrics.score import Score
 from ..targets.loading import Settings
 
-TIE = 0.05
-"""Latencies that differ by less than this fraction count as equal."""
+TIE = 0.05  # latencies that differ by less than this fraction count as equal
 
 
 @dataclass(frozen=True)
@@ -61,8 +60,7 @@ class Trial:
         return 0.0 if self.sqnr is None else 10.0 ** (-self.sqnr / 10.0)
 
 
-OnTrial = Callable[[int, Trial], None]
-"""Called after each trial with its number and the trial."""
+OnTrial = Callable[[int, Trial], None]  # called after each trial with its number and the trial
 
 
 @dataclass(frozen=True)

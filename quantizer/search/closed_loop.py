@@ -135,8 +135,7 @@ LOOSER_BUDGETS = (2.0, 1.0, 0.5)
 """By how many times the decibels that are to spare noise budgets are raised: an estimate that was too careful
 once is so of what is quantized next."""
 
-MIN_TIME_GAIN = 0.02
-"""Share of float's time that a bolder plan has to save."""
+MIN_TIME_GAIN = 0.02  # share of float's time that a bolder plan has to save
 
 MAX_RECURRENT_NODES = 4
 """Recurrent nodes that are tried one after another, where they are not dynamic together: the slowest ones."""
@@ -154,8 +153,7 @@ NOISY = (
 """Why a recurrent node is not dynamic where noise is the reason; the last two where the SQNR of its input,
 its state or its weights is too low."""
 
-LARGEST_FIGURE = 1e6
-"""Above which a figure is not told from another one."""
+LARGEST_FIGURE = 1e6  # above which a figure is not told from another one
 
 MAX_VAIN = 2
 """Plans of a proposer in a row that are not better than the plan before by `LEAST_GAIN`, after which it is
@@ -167,14 +165,9 @@ SECOND_GAINS = (6.0, 3.0, math.inf)
 SPARE_ROOM = (0.0, 0.01, 0.03)
 """Shares of the size that are left free of float weights, one after another until the model fits."""
 
-MIN_TYPE_GAIN_DB = 0.1
-"""Decibels that a plan with other types keeps more, of those that leave some of both."""
-
-AS_FLOAT = "as the float model"
-"""The change to a plan in which nothing is quantized."""
-
-LEAST_GAIN = 0.1
-"""Share of what an output is off by that a plan removes at least, or it is in vain."""
+MIN_TYPE_GAIN_DB = 0.1  # decibels that a plan with other types keeps more, of those that leave some of both
+AS_FLOAT = "as the float model"  # the change to a plan in which nothing is quantized
+LEAST_GAIN = 0.1  # share of what an output is off by that a plan removes at least, or it is in vain
 
 
 @dataclass(frozen=True, eq=False)

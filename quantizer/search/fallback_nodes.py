@@ -29,15 +29,13 @@ from ..targets.conformance import ConformityError, check_conformity
 
 T = TypeVar("T")
 
-MOST_RUNS = 16
-"""Models that onnxruntime refuses before its error is the user's: it names one node at a time."""
+MOST_RUNS = 16  # models that onnxruntime refuses before its error is the user's: it names one node at a time
 
 _NAMES = (r"Name:'([^']+)'", r"[Nn]ode ?\(([^()]+)\)", r"node name: ([^)\s]+)", r"node '([^']+)'")
 """How onnxruntime's messages name a node."""
 
 
-SEARCH_RUNS = 12
-"""Models that are made at most to find the nodes where onnxruntime's error names none."""
+SEARCH_RUNS = 12  # models that are made at most to find the nodes where onnxruntime's error names none
 
 
 class RefusedModelError(ModelError):

@@ -27,17 +27,13 @@ MIN_GAIN_DB, MIN_GAIN_SHARE = 1.0, 0.25
 the figure; and least gain of a node in float, as ranked, that is worth a trial, as a share of the dB that are
 lacking."""
 
-MIN_GAIN_POINTS = 0.25
-"""Least gain of a score, in its unit."""
+MIN_GAIN_POINTS = 0.25  # least gain of a score, in its unit
 
 MOST_COST = 1.5
 """Time over that of the model without a fix from which a fix has to gain points where there is a score."""
 
-HEADROOM_DB = 1.0
-"""By which a fix aims above the SQNR that is needed."""
-
-NEARLY = 1.25
-"""Times the bytes of a poor model that one which is written in its place may have."""
+HEADROOM_DB = 1.0  # by which a fix aims above the SQNR that is needed
+NEARLY = 1.25  # times the bytes of a poor model that one which is written in its place may have
 
 MORE_CAREFUL = frozenset({"keep_float", "min_output_sqnr", "mode"})
 """Settings of fixes that leave less of the model in integers; they may change what was asked for."""
@@ -45,8 +41,7 @@ MORE_CAREFUL = frozenset({"keep_float", "min_output_sqnr", "mode"})
 LARGER_SIZES = (105, 110, 120, 135, 150, 200, 300)
 """Percent of the size that a model was to have, of those that are tried."""
 
-SMALL_BLOCK = 32
-"""Elements of a weight that share a scale where that is a fix."""
+SMALL_BLOCK = 32  # elements of a weight that share a scale where that is a fix
 
 
 def is_better(verdict: Verdict, than: Verdict) -> bool:

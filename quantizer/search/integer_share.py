@@ -13,8 +13,7 @@ from ..operators.graph import Graph, Node
 from ..operators.weight_layout import Kernel
 from ..plan.plan import Kind, QuantPlan
 
-INTEGERS_SAVE = 0.5
-"""Share of float's time that integers save where a target's kernels have no times."""
+INTEGERS_SAVE = 0.5  # share of float's time that integers save where a target's kernels have no times
 
 
 def saved_bytes(plan: QuantPlan, graph: Graph) -> float:

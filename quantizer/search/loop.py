@@ -27,8 +27,7 @@ Measured = TypeVar("Measured")
 CANDIDATE_ERRORS = (ConfigError, PlanError, ModelError)
 """Errors that say of a proposal that it cannot be planned, written or run."""
 
-Proposer = Callable[[T], Iterable[P]]
-"""Yields proposals from the best trial so far."""
+Proposer = Callable[[T], Iterable[P]]  # yields proposals from the best trial so far
 
 
 @dataclass(frozen=True, eq=False)

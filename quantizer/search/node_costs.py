@@ -34,8 +34,7 @@ from ..plan.plan import Kind, QuantPlan
 LAYOUTS = ("ReorderInput", "ReorderOutput", "Transpose")
 FLOAT_PRODUCTS = (*PRODUCTS, *(f"Fused{op}" for op in PRODUCTS))
 
-FUSED = 4
-"""Nodes in a row that are looked at for the product that carries the name of what was fused into it."""
+FUSED = 4  # nodes in a row that are looked at for the product that carries the name of what was fused into it
 
 _MAKES_INTEGERS = ("QuantizeLinear", "DynamicQuantizeLinear", "QLinear", "QGemm", "Nhwc")
 """How the names of operators begin whose results are quantized."""

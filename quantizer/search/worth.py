@@ -10,8 +10,7 @@ from __future__ import annotations
 from ..evaluation.grades import ORDER
 from .verdict import SAVES_TOO_LITTLE, Verdict
 
-MIN_GAIN = 0.1
-"""Share of its size, or of its time, that a model which is not good has to save."""
+MIN_GAIN = 0.1  # share of its size, or of its time, that a model which is not good has to save
 
 
 def gains_nothing(verdict: Verdict) -> bool:

@@ -51,17 +51,13 @@ from ...targets.machine import is_of_machine, processor
 from ...targets.target import Target, dynamic_implementation
 from .networks import DIRECT, MOST_PRODUCTS, ROWS, WIDTHS, Net, all_nets, memory_nets, recurrent_nets
 
-SECONDS = 0.15
-"""How long each pair of networks is run at most, beyond the least number of runs."""
+SECONDS = 0.15  # how long each pair of networks is run at most, beyond the least number of runs
 
 ACTIVATION = QuantParams((1 / 128,), (128,), UINT8)
 """Of all activations: no kernel's time depends on the values."""
 
-COPIES = 9
-"""Products of a network of small ones; what all but one take is free of what a run costs besides."""
-
-LARGE_PRODUCT = 4e6
-"""Multiply-adds from which on a product takes far longer than calling it."""
+COPIES = 9  # products of a network of small ones; what all but one take is free of what a run costs besides
+LARGE_PRODUCT = 4e6  # multiply-adds from which on a product takes far longer than calling it
 
 ROUNDS_IN_TURNS, MIN_TURNS = 30, 5
 """Runs of each network of products or recurrent nodes in turns, and the fewest of large ones."""
@@ -70,11 +66,8 @@ LONG_NODE = 50.0
 """Microseconds of the nodes of a network, on average, from which on it is not run without the profiler too:
 reading that is 2 % of them."""
 
-MIN_RUNS = 10
-"""Runs of a network without the profiler, at least."""
-
-KernelTime = tuple[str, tuple[float, ...], float]
-"""Name of a kernel, its sizes, microseconds."""
+MIN_RUNS = 10  # runs of a network without the profiler, at least
+KernelTime = tuple[str, tuple[float, ...], float]  # name of a kernel, its sizes, microseconds
 
 
 @dataclass(frozen=True)

@@ -20,26 +20,19 @@ from onnx import TensorProto, helper, numpy_helper
 
 OPSET = 21
 
-MOST_PRODUCTS = 300e6
-"""Multiply-adds of one node: a few milliseconds."""
-
-WIDTHS = (32, 128, 384, 1536)
-"""Rows and columns of the weights of products."""
-
-ROWS = (1, 4, 16, 64, 256, 1024)
-"""Rows of their activations."""
+MOST_PRODUCTS = 300e6  # multiply-adds of one node: a few milliseconds
+WIDTHS = (32, 128, 384, 1536)  # rows and columns of the weights of products
+ROWS = (1, 4, 16, 64, 256, 1024)  # rows of their activations
 
 STATES = (32, 128, 256, 384, 512, 1024)
 """Elements of the state of recurrent operators. Weights of 256 are in a cache, those of 384 are not."""
 
-SIDES = (1, 3, 7, 14, 28, 56, 112)
-"""Height and width of pictures."""
+SIDES = (1, 3, 7, 14, 28, 56, 112)  # height and width of pictures
 
 ELEMENTS = (64, 512, 4096, 32768, 262144, 1048576)
 """Elements of the activations of operators that take each element by itself, or move it."""
 
-BEYOND_CACHE = 4194304
-"""Elements of activations that no cache near a core holds."""
+BEYOND_CACHE = 4194304  # elements of activations that no cache near a core holds
 
 UNARY = (
     *("Relu", "Sigmoid", "Tanh", "HardSwish", "HardSigmoid", "LeakyRelu", "Elu", "Softplus", "Gelu", "Erf"),
@@ -305,11 +298,8 @@ def volumes() -> Iterator[Net]:
         yield net
 
 
-TWICE = np.array([1, 1, 2, 2], np.float32)
-"""Factors of a Resize."""
-
-DIRECT = ":direct"
-"""Context of a Resize that is the runtime's own operator on integers."""
+TWICE = np.array([1, 1, 2, 2], np.float32)  # factors of a Resize
+DIRECT = ":direct"  # context of a Resize that is the runtime's own operator on integers
 
 
 def joined_channels() -> Iterator[Net]:

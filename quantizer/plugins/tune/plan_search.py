@@ -24,11 +24,8 @@ from ...search.candidates import TIE, Base, Candidate, RankedNode, Trial, meets
 from ...search.loop import Loop
 from .trial import TuningRun
 
-HALVINGS = 6
-"""Steps in which nodes are left float, each with half the noise of the one before (3 dB)."""
-
-LOOKS = 6
-"""Plans that are scored on the held-out samples at most."""
+HALVINGS = 6  # steps in which nodes are left float, each with half the noise of the one before (3 dB)
+LOOKS = 6  # plans that are scored on the held-out samples at most
 
 MET, MISSED_HELD_OUT, MISSED, NONE = 3, 2, 1, 0
 """How near a trial is to the target: it meets it, on the held-out samples too where it was scored on them; on

@@ -54,14 +54,12 @@ from ...targets.loading import weight_only_settings, with_settings
 from ...targets.machine import is_of_machine
 from .synthetic_samples import synthetic_samples
 
-MAX_TRIALS = 8
-"""Plans that are made and timed at most, besides the first."""
+MAX_TRIALS = 8  # plans that are made and timed at most, besides the first
 
 NOT_SLOWER = 0.97
 """Speed of a float model with int8 weights, against float, that counts as equal: the same kernels run."""
 
-MIN_NODE_LOSS = 0.01
-"""Share of the model's time that a node must lose for a change of its own to be tried."""
+MIN_NODE_LOSS = 0.01  # share of the model's time that a node must lose for a change of its own to be tried
 
 
 def check_speed(

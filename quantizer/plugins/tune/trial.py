@@ -54,14 +54,12 @@ from ...targets.machine import runs_here
 from ...targets.target import Recipe
 from .tuning_data import ScoringSamples, Split
 
-FIRST_SHARE, MIN_FIRST_SAMPLES = 3, 8
-"""The first third of the samples are scored first, and at least 8."""
+FIRST_SHARE, MIN_FIRST_SAMPLES = 3, 8  # the first third of the samples are scored first, and at least 8
 
 NOISE_SAMPLES = 8
 """Samples, from the first, on which the noise of the outputs is measured: it differs little between them."""
 
-KEPT_PLANS = 4
-"""Plans that are kept between prediction and trial, the last ones."""
+KEPT_PLANS = 4  # plans that are kept between prediction and trial, the last ones
 
 
 @dataclass(eq=False)

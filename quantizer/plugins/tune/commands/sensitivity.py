@@ -154,10 +154,8 @@ def sensitivity_text(result: Sensitivities, worst: int | None, made_by: str) -> 
     return "\n".join(lines)
 
 
-ROW_HEIGHT, LABEL_WIDTH, BAR_WIDTH = 18, 330, 560
-"""In pixels."""
-TOP_DB = 80.0
-"""A bar of this many dB fills the width."""
+ROW_HEIGHT, LABEL_WIDTH, BAR_WIDTH = 18, 330, 560  # in pixels
+TOP_DB = 80.0  # A bar of this many dB fills the width
 
 
 def write_plot(result: Sensitivities, path: Path, worst: int | None) -> None:
