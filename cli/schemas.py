@@ -55,7 +55,6 @@ class Speed:
         trials: plans that were made and timed besides the first.
         reasons: where the time goes, when float is faster still.
         unfused: nodes that the plan quantizes and onnxruntime computes in float nevertheless.
-        undone: what else onnxruntime executed otherwise than first planned.
         changes: what was done that made the model faster, in this order.
         left_float: how the whole model was left in float at last; "" where it was not.
         made_up: whether the samples were made up from the profile.
@@ -69,7 +68,6 @@ class Speed:
     trials: int
     reasons: tuple[str, ...]
     unfused: tuple[str, ...]
-    undone: tuple[str, ...]
     changes: tuple[str, ...]
     left_float: str
     made_up: bool

@@ -59,10 +59,10 @@ from ..model.saving import has_external_data, in_memory, written_bytes
 from ..noise.output_limits import NoiseLimits
 from ..noise.unseen import plan_ranges, range_errors
 from ..numerics.affine import INT8, TYPES
-from ..operators.graph import Graph, Node
-from ..plan.plan import DESTROYED, Implementation, Kind, NodePlan, OutputCheck, QuantPlan
+from ..operators.graph import Graph
+from ..plan.plan import DESTROYED, Implementation, Kind, OutputCheck, QuantPlan
 from ..plan.provenance import plan_digest
-from ..plan.reasons import ReasonCode, because
+from ..plan.reasons import FloatReason, ReasonCode, because
 from ..planning.facts import PlanningFacts
 from ..planning.known import Known
 from ..planning.model_size import estimated_size
@@ -79,9 +79,9 @@ from .ranking import ranked_nodes
 from .run_samples import RunSamples, outputs_of, run_samples
 from .worth import MIN_GAIN
 
-CHECK_SAMPLES, MOST_CHECK_SAMPLES = 16, 128
-"""Samples on which a plan is run: one half selects the plan, the other half confirms it; and how many at
-most, where they take next to no time."""
+CHECK_SAMPLES, MOST_CHECK_SAMPLES = 16, 128  # one half selects a plan, the other confirms it
+INCOMPARABLE_SAMPLES = 2  # for outputs that cannot be compared: faults are all that is looked for
+MAX_OUTPUT_ELEMENTS = 2**26  # of all outputs on all samples: 256 MB of each model, four times that as float64
 
 ENOUGH_ARITHMETIC = tuned(
     2.0**31,
@@ -91,8 +91,7 @@ ENOUGH_ARITHMETIC = tuned(
     ),
     chosen_on="a voice detector and a speller; 16 of 31 trained models have more than 16 samples by it",
 )
-"""Multiplications of the float model on all samples on which a plan is run, unless they are `CHECK_SAMPLES`:
-about 40 ms."""
+"""Multiplications of the float model on more samples than `CHECK_SAMPLES`: about 40 ms."""
 
 STATE_STEPS = tuned(
     4,
@@ -102,72 +101,40 @@ STATE_STEPS = tuned(
     ),
     chosen_on="a voice detector",
 )
-"""Steps that a small model with states takes from each check sample, each model with its own states: an error
-in a state adds to the next one."""
+"""Steps that a small model with states takes from each check sample: an error in a state adds to the next."""
 
-INCOMPARABLE_SAMPLES = 2
-"""Samples on which a plan is run whose outputs cannot be compared: faults are all that is looked for."""
-
-MAX_OUTPUT_ELEMENTS = 2**26
-"""Elements of all outputs on all samples: 256 MB of each model, four times that of one output at a time."""
-
-REMOVED_NOISE = (0.5, 1.0, 1.1)
-"""Shares of the measured noise that plans are tried without, over the share that is too much: the nodes that
-add it stay float."""
-
-LEAST_SHARE = 0.01
-"""Share of the measured noise that a node has at least, or it is none of those that stay float for it."""
-
-MIN_BUDGET_STEP_DB = 1.0
-"""Decibels by which noise budgets are raised at least: less moves nothing, and is not worth a trial."""
-
-MAX_FLOAT_NODES = 24
-"""Nodes that are left float one by one at most: what takes more is a question of the noise budget."""
-
+# Nodes that stay float for their measured noise.
+REMOVED_NOISE = (0.5, 1.0, 1.1)  # shares of the noise that plans are tried without, over what is too much
+LEAST_SHARE = 0.01  # of the measured noise that a node has at least, or it is none of those
+MAX_FLOAT_NODES = 24  # that are left float one by one: what takes more is a question of the noise budget
 MIN_NOISE_PER_TIME = 0.08
 """Least share of the noise power that a more careful plan removes for each hundredth of float's time that it
 takes longer (DECISIONS.md, 68)."""
 
-BOLD_LIMIT = 0.5
-"""Share of what an output may be off that bolder plans may use: 6 dB are left for samples that nobody ran."""
-
-LOOSER_BUDGETS = (2.0, 1.0, 0.5)
-"""By how many times the decibels that are to spare noise budgets are raised: an estimate that was too careful
-once is so of what is quantized next."""
-
+# Bolder plans.
+BOLD_LIMIT = 0.5  # share of what an output may be off: 6 dB are left for samples that nobody ran
 MIN_TIME_GAIN = 0.02  # share of float's time that a bolder plan has to save
-
-MAX_RECURRENT_NODES = 4
-"""Recurrent nodes that are tried one after another, where they are not dynamic together: the slowest ones."""
-
-MAX_CONFIRMED_GROWTH = 1.1
-"""How many times as far off an output may be on the samples that confirm a plan as with the plan before."""
-
-ON_THE_EDGE = 0.05
-"""Distance from its limit, as a share of it, within which other kernels may decide otherwise."""
-
+MAX_RECURRENT_NODES = 4  # that are tried one after another, if they are not dynamic together: the slowest
+MIN_BUDGET_STEP_DB = 1.0  # by which noise budgets are raised at least: less is not worth a trial
+LOOSER_BUDGETS = (2.0, 1.0, 0.5)  # times the decibels to spare: an estimate too careful once is so of others
 NOISY = (
     *(ReasonCode.NOISE_BUDGET, ReasonCode.NOISE_LIMIT),
-    *(ReasonCode.BELOW_SQNR_LIMIT, ReasonCode.NO_KERNEL),
+    *(ReasonCode.BELOW_SQNR_LIMIT, ReasonCode.NO_KERNEL),  # of its input; of its state or its weights
 )
-"""Why a recurrent node is not dynamic where noise is the reason; the last two where the SQNR of its input,
-its state or its weights is too low."""
+"""Why a recurrent node is not dynamic if noise is the reason."""
 
-LARGEST_FIGURE = 1e6  # above which a figure is not told from another one
-
-MAX_VAIN = 2
-"""Plans of a proposer in a row that are not better than the plan before by `LEAST_GAIN`, after which it is
-left."""
-
-SECOND_GAINS = (6.0, 3.0, math.inf)
-"""Decibels that a second type has to keep more than integers, of plans that are run; infinity: nowhere."""
-
-SPARE_ROOM = (0.0, 0.01, 0.03)
-"""Shares of the size that are left free of float weights, one after another until the model fits."""
-
-MIN_TYPE_GAIN_DB = 0.1  # decibels that a plan with other types keeps more, of those that leave some of both
-AS_FLOAT = "as the float model"  # the change to a plan in which nothing is quantized
+# Which plan is better.
+MAX_CONFIRMED_GROWTH = 1.1  # times as far off as before that an output may be on the samples that confirm
 LEAST_GAIN = 0.1  # share of what an output is off by that a plan removes at least, or it is in vain
+MAX_VAIN = 2  # plans of a proposer in vain in a row, after which it is left
+SECOND_GAINS = (6.0, 3.0, math.inf)  # dB that a second type has to keep more than integers; inf: nowhere
+MIN_TYPE_GAIN_DB = 0.1  # decibels that a plan with other types keeps more, of those that leave some of both
+SPARE_ROOM = (0.0, 0.01, 0.03)  # shares of the size left free of float weights, until the model fits
+ON_THE_EDGE = (
+    0.05  # distance from its limit, as a share of it, within which other kernels may decide otherwise
+)
+LARGEST_FIGURE = 1e6  # above which a figure is not told from another one
+AS_FLOAT = "as the float model"  # the change to a plan in which nothing is quantized
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,9 +144,7 @@ class Change:
     facts: PlanningFacts  # what it is made from
     known: Known  # likewise
     words: str = ""  # how it differs from the first plan; "" for the first
-    most: float | None = (
-        None  # time over float's that it may take; None for what the noise of the best is worth
-    )
+    most: float | None = None  # time over float's that it may take; None: what the best one's noise is worth
 
 
 class UnfitSamplesError(DataError):
@@ -262,6 +227,10 @@ def _worst_excess(shifts: Sequence[OutputShift]) -> float:
     return max((shift.excess for shift in shifts), default=0.0)
 
 
+def _worst(shifts: Sequence[OutputShift]) -> OutputShift:
+    return max(shifts, key=lambda shift: shift.excess)
+
+
 def samples_to_run(graph: Graph, profile: Profile, runs: int) -> int:
     """Return how many samples a plan is run on: few show no rare events, such as another turn of a loop."""
     each = arithmetic(graph, profile) / max(runs, 1)
@@ -319,9 +288,7 @@ def measured_on_samples(
     return _checked(planned, shifts, joined or len(samples.samples))
 
 
-def shifts_of(
-    planned: PlannedModel, limits: NoiseLimits, samples: RunSamples, provider: str = CPU
-) -> tuple[OutputShift, ...]:
+def shifts_of(planned: PlannedModel, limits: NoiseLimits, samples: RunSamples, provider: str = CPU) -> Shifts:
     """Return how far the outputs of a plan's model, written and run as a whole, are from float on samples."""
     return _CheckedPlans(samples, provider).shifts(planned, limits)[0]
 
@@ -338,20 +305,16 @@ def _samples_with_room(facts: PlanningFacts) -> int:
 def _opened(
     model: Path, planned: PlannedModel, data: DataLike, count: int, limits: NoiseLimits
 ) -> _CheckedPlans:
-    """Return the runner of plans on the first `count` samples."""
+    """Return the runner of plans on the first `count` samples; of many, states take several steps of each."""
     session = open_session(str(model), model.name)
     try:
         samples = run_samples(session, planned.model, data, count, notes=False)
         checked = _CheckedPlans(samples)
-        states = {
-            spec.name: spec.fed_by
-            for spec in input_specs(planned.model)
-            if limits.kinds.get(spec.fed_by) == "state"
-        }
-        first = zip(samples.samples, samples.float_outputs, strict=True)
+        fed = {spec.name: spec.fed_by for spec in input_specs(planned.model)}
+        states = {name: by for name, by in fed.items() if limits.kinds.get(by) == "state"}
         keep_shape = all(
             sample.arrays[name].shape == outputs[by].shape
-            for sample, outputs in first
+            for sample, outputs in zip(samples.samples, samples.float_outputs, strict=True)
             for name, by in states.items()
         )
         if states and keep_shape and len(samples.samples) > CHECK_SAMPLES:
@@ -396,7 +359,10 @@ class _CheckedPlans:
         return None if _time(planned, change.facts) > most else self._measured(change, planned)
 
     def _measured(self, change: Change, planned: PlannedModel) -> _Checked:
-        shifts = self.shifts(planned, _limits_of_run(change.facts))
+        limits, config = change.facts.noise_limits, change.facts.config
+        if config.has_size:  # the plan itself has no limits then
+            limits = replace(limits, min_output_sqnr=config.min_output_sqnr)
+        shifts = self.shifts(planned, limits)
         if change.words and all(entry.kind is Kind.FLOAT for entry in planned.plan.nodes.values()):
             change = replace(change, words=AS_FLOAT)  # weights may be too small to be quantized alone
         return _Checked(planned, change, shifts, _time(planned, change.facts))
@@ -504,7 +470,8 @@ class _CheckedPlans:
             f"run on {len(self.samples.samples)} samples, {best.change.words}: {best.sqnr:.1f} dB, and "
             f"{first.sqnr:.1f} as types were estimated"
         )
-        told = best.plan.with_findings([Finding(Code.NOISY_PLAN, sentence, figures={"sqnr": best.sqnr})])
+        finding = Finding(Code.NOISY_PLAN, sentence, figures={"sqnr": best.sqnr})
+        told = best.plan.with_findings([finding])
         return _Checked(told, best.change, best.measured, best.cost)
 
     def _fits(self, facts: PlanningFacts) -> bool:
@@ -535,20 +502,23 @@ class _CheckedPlans:
             most_vain=MAX_VAIN,
         )
 
+    @property
+    def _measured_noise(self) -> FloatReason:
+        return because(ReasonCode.MEASURED_NOISE, samples=len(self.samples.samples))
+
     def _with_weights_alone(self, best: _Checked) -> Iterator[Change]:
         """Yield the plan in which no node computes in integers."""
-        reason = because(ReasonCode.MEASURED_NOISE, samples=len(self.samples.samples))
         kinds = best.plan.plan.nodes.items()
-        in_integers = {name: reason for name, entry in kinds if entry.kind.counts_as_quantized}
-        known = best.change.known.with_floats(in_integers)
+        in_integers = [name for name, entry in kinds if entry.kind.counts_as_quantized]
+        known = best.change.known.with_floats(dict.fromkeys(in_integers, self._measured_noise))
         yield Change(best.facts, known, "with quantized weights alone", most=math.inf)
 
     def _as_float(self, best: _Checked) -> Iterator[Change]:
         """Yield the plan in which nothing is quantized, in place of one that is worth nothing."""
         if best.is_worth_nothing:
-            reason = because(ReasonCode.MEASURED_NOISE, samples=len(self.samples.samples))
-            every = dict.fromkeys((node.name for node in best.facts.prepared.graph.nodes), reason)
-            yield Change(best.facts, replace(best.change.known, unfit=every), AS_FLOAT, most=math.inf)
+            names = (node.name for node in best.facts.prepared.graph.nodes)
+            known = replace(best.change.known, unfit=dict.fromkeys(names, self._measured_noise))
+            yield Change(best.facts, known, AS_FLOAT, most=math.inf)
 
     def bolder(self, first: _Checked) -> _Checked:
         """Return the fastest of the plans that give more nodes to integers, or the first where none pays."""
@@ -585,13 +555,12 @@ class _CheckedPlans:
 
     def _without(self, plan: _Checked, choices: Iterable[Sequence[RankedNode]]) -> Iterator[Change]:
         """Yield facts in which nodes stay float, of each choice of them."""
-        reason = because(ReasonCode.MEASURED_NOISE, samples=len(self.samples.samples))
         for nodes in choices:
-            names = {name for one in nodes for name in one.nodes}
-            own = {node.name: reason for node in plan.facts.prepared.graph.nodes if node.name in names}
+            names, known = {name for one in nodes for name in one.nodes}, plan.change.known
+            own = [node.name for node in plan.facts.prepared.graph.nodes if node.name in names]
             if own:
-                known = replace(plan.change.known, unfit={**plan.change.known.unfit, **own})
-                yield Change(plan.facts, known, "with more nodes in float")
+                unfit = {**known.unfit, **dict.fromkeys(own, self._measured_noise)}
+                yield Change(plan.facts, replace(known, unfit=unfit), "with more nodes in float")
 
     def _noisy_nodes(self, first: _Checked) -> _NoisyNodes:
         """Return which nodes of a plan have the noise that is too much, as measured once."""
@@ -665,13 +634,6 @@ def _with_other_types(first: _Checked) -> Iterator[Change]:
             yield Change(facts, known, f"formats without {name}", most=math.inf)
 
 
-def _limits_of_run(facts: PlanningFacts) -> NoiseLimits:
-    """Return the limits of outputs as run; with a requested size they are those of their kinds."""
-    if not facts.config.has_size:
-        return facts.noise_limits
-    return replace(facts.noise_limits, min_output_sqnr=facts.config.min_output_sqnr)
-
-
 def _with_floats_that_fit(first: _Checked) -> Iterator[Change]:
     """Yield facts in which a size chooses float too, with less room each time: added bytes are estimates."""
     facts = first.facts
@@ -728,18 +690,12 @@ def _noisy_recurrent_nodes(facts: PlanningFacts, planned: PlannedModel) -> list[
     """Return the recurrent nodes that noise alone keeps from being dynamic, those first that take longest."""
     names = [
         node.name
-        for node, entry in _recurrent_nodes(facts, planned)
-        if entry.stays_float and entry.float_reason.code in NOISY
+        for node in facts.prepared.graph.nodes
+        if node.rule is not None and node.rule.is_recurrent and node.op_type in facts.target.dynamic
+        if (entry := planned.plan.nodes[node.name]).stays_float and entry.float_reason.code in NOISY
     ]
     times = {} if facts.cost_model is None else facts.cost_model.floating
     return sorted(names, key=lambda name: -times.get(name, 0.0))
-
-
-def _recurrent_nodes(facts: PlanningFacts, planned: PlannedModel) -> Iterator[tuple[Node, NodePlan]]:
-    """Yield the recurrent nodes that the target can compute dynamically, with their entries."""
-    for node in facts.prepared.graph.nodes:
-        if node.rule is not None and node.rule.is_recurrent and node.op_type in facts.target.dynamic:
-            yield node, planned.plan.nodes[node.name]
 
 
 def _with_looser_budgets(first: _Checked) -> Iterator[Change]:
@@ -801,14 +757,15 @@ def _findings(best: _Checked, first: _Checked, ran: Sequence[_Checked], samples:
     """Return the findings on the change of the best plan from the first, and on a missed limit."""
     findings = []
     cost = f"for {100.0 * (best.cost - first.cost):+.1f} % of float's time as predicted"
+    further = "--min-output-sqnr and qprof tune go further"
     if best is not first and first.holds:
-        worst = max(best.shifts, key=lambda shift: shift.excess)
+        worst = _worst(best.shifts)
         sentence = (
             f"run on {samples}, less noise than estimated: more nodes are quantized ({worst.text}), {cost}"
         )
         findings.append(Finding(Code.NOISY_PLAN, sentence, worst.output))
     elif best is not first:
-        worst = max(first.shifts, key=lambda shift: shift.excess)
+        worst = _worst(first.shifts)
         after = next((shift.text for shift in best.shifts if shift.output == worst.output), "as float")
         change = f"{best.change.words} {after}, {cost}"
         sentence = f"run on {samples}, the first plan was too noisy ({worst.text}): {change}"
@@ -816,7 +773,7 @@ def _findings(best: _Checked, first: _Checked, ran: Sequence[_Checked], samples:
         code = Code.WIDER_WEIGHTS if has_wider else Code.NOISY_PLAN
         findings.append(Finding(code, sentence, worst.output))
     if not best.holds:
-        worst = max(best.shifts, key=lambda shift: shift.excess)
+        worst = _worst(best.shifts)
         sentence = f"{worst.text}, on {samples}: no plan that was tried holds at a price worth it"
         if best.is_poor:
             others = [
@@ -825,20 +782,16 @@ def _findings(best: _Checked, first: _Checked, ran: Sequence[_Checked], samples:
             sentence = f"{worst.text}, on {samples}: that is poor"
             if others:
                 near = min(others, key=lambda one: one.excess)
-                of = max(near.shifts, key=lambda shift: shift.excess).text
                 number = f"{len(others)} other plan{'s'[: len(others) != 1]}"
-                which = near.change.words or "the first"
-                sentence += f", and none of {number} that ran is good; nearest {which}: {of}"
-        remedy = "--min-output-sqnr and qprof tune go further"
-        if best.facts.config.has_size:
-            remedy = "give a larger size"
+                which = f"{near.change.words or 'the first'}: {_worst(near.shifts).text}"
+                sentence += f", and none of {number} that ran is good; nearest {which}"
+        remedy = "give a larger size" if best.facts.config.has_size else further
         findings.append(Finding(Code.LIMIT_EXCEEDED, sentence, worst.output, remedy=remedy))
     elif (changing := next((s for s in best.shifts if s.changes), None)) is not None:
         sentence = f"output '{changing.output}': {changing.alike}, on {samples}: that is fair"
-        remedy = "--min-output-sqnr and qprof tune go further"
-        findings.append(Finding(Code.LIMIT_EXCEEDED, sentence, changing.output, remedy=remedy))
+        findings.append(Finding(Code.LIMIT_EXCEEDED, sentence, changing.output, remedy=further))
     elif abs(best.excess - 1.0) < ON_THE_EDGE:
-        worst = max(best.shifts, key=lambda shift: shift.excess)
+        worst = _worst(best.shifts)
         sentence = f"{worst.text}: so near its limit that another processor may choose another plan"
         findings.append(Finding(Code.NEAR_LIMIT, sentence, worst.output, remedy="--save-plan keeps this one"))
     return findings

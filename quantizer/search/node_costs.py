@@ -8,8 +8,7 @@ additions to names are taken off. Each executed node belongs to
 - the *conversion* of a tensor, when it is QuantizeLinear, DequantizeLinear, or a change of layout beside one;
 - else the first node downstream that one of these is true of.
 
-A node that was fused into another costs nothing; the other has the whole time. Float nodes that are executed
-on integers, and integer nodes in float, are `find_runtime_overrides`.
+A node that was fused into another costs nothing; the other has the whole time.
 """
 
 from __future__ import annotations
@@ -28,21 +27,13 @@ from ..evaluation.node_times import ExecutedNode
 from ..evaluation.runtimes import Inputs
 from ..lowering.lowered import WrittenNames
 from ..operators.graph import Graph, Node
-from ..operators.table import CONVERSIONS, PRODUCTS, RULES, Constraint
+from ..operators.table import CONVERSIONS, PRODUCTS
 from ..plan.plan import Kind, QuantPlan
 
 LAYOUTS = ("ReorderInput", "ReorderOutput", "Transpose")
 FLOAT_PRODUCTS = (*PRODUCTS, *(f"Fused{op}" for op in PRODUCTS))
 
 FUSED = 4  # nodes in a row that are looked at for the product that carries the name of what was fused into it
-
-_MAKES_INTEGERS = ("QuantizeLinear", "DynamicQuantizeLinear", "QLinear", "QGemm", "Nhwc")
-"""How the names of operators begin whose results are quantized."""
-_CARRIES = {
-    *(rule.op_type for rule in RULES.values() if rule.constraint not in (Constraint.OWN, Constraint.FIXED)),
-    *("Upsample", "ReorderInput", "ReorderOutput"),  # what onnxruntime writes for some of them
-}
-"""Operators whose result is quantized where their input is."""
 
 _ADDED = re.compile(r"(_token_\d+|_nchwc|/duplicated|/[A-Za-z]*Fusion[A-Za-z]*/?)$")
 """What onnxruntime appends to a name."""
@@ -67,51 +58,6 @@ def find_costs(
         if entry.kind is Kind.QUANTIZED and products.get(name) in FLOAT_PRODUCTS
     ]
     return Costs(integer, floating, border, tuple(unfused))
-
-
-@dataclass(frozen=True)
-class RuntimeOverride:
-    """A node that is executed otherwise than planned."""
-
-    node: str
-    kind: Kind
-    executed: str
-    microseconds: float
-
-    @property
-    def planned_float(self) -> bool:
-        """Whether it was to be float: onnxruntime has moved a conversion in front of it, or past it."""
-        return self.kind is Kind.FLOAT
-
-    def __str__(self) -> str:
-        """Return the difference as a sentence."""
-        there = "on integers, conversions having been moved" if self.planned_float else "in float"
-        return (
-            f"'{self.node}' is {self.kind} in the plan; onnxruntime computes it {there} "
-            f"({self.executed}, {self.microseconds / 1e3:.3g} ms)"
-        )
-
-
-def find_runtime_overrides(
-    graph: Graph, plan: QuantPlan, executed: Sequence[ExecutedNode], names: WrittenNames
-) -> tuple[RuntimeOverride, ...]:
-    """Return the nodes that onnxruntime does not execute as planned, the longest first."""
-    charged, integers = _Charged(graph, executed, names), set[str]()
-    overrides = []
-    for node in executed:
-        reads = any(name in integers for name in node.inputs)
-        makes = node.op_type.startswith(_MAKES_INTEGERS) or (reads and node.op_type in _CARRIES)
-        if makes:
-            integers.update(node.outputs)
-        entry = plan.nodes.get(owner := charged.owner(node))
-        if entry is None:
-            continue
-        differs = (
-            reads if entry.kind is Kind.FLOAT else entry.kind.reads_quantized and not reads and not makes
-        )
-        if differs:
-            overrides.append(RuntimeOverride(owner, entry.kind, node.op_type, node.microseconds))
-    return tuple(sorted(overrides, key=lambda one: -one.microseconds))
 
 
 @dataclass(frozen=True)

@@ -3,35 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from ...profiles.base.extras import OptionalModule
 from ..costs.float_regions import FloatRegion
 from ..evaluation.gates import GateFailure, speed_failures
 from ..evaluation.latency import Latency, times_as_fast
-from ..plan.reasons import FloatReasons
 from .node_costs import TimedNodes
 from .options import SpeedCheckOptions
 
 SPEED = OptionalModule("the check of speed", "quantizer.plugins.tune.speed_check")
 """It has `check_speed`, and `check_options`, which refuses options before work begins."""
-
-
-@dataclass(frozen=True)
-class Change:
-    """Another plan."""
-
-    sentence: str  # what is done, for people
-    regions: tuple[FloatRegion, ...] = ()  # nodes that fall back to float because they are slower in int8
-    floats: FloatReasons = field(default_factory=dict)  # further nodes that stay float, each with the reason
-    usual: frozenset[str] = frozenset()  # nodes that are written in the usual way, not in the target's
-    timed: bool = False  # whether nodes are quantized whose plan was predicted to save too little as a whole
-
-    @property
-    def key(self) -> tuple[frozenset[str], frozenset[str]]:
-        """The same for changes that do the same."""
-        nodes = {name for region in self.regions for name in region.nodes}
-        return frozenset(nodes | set(self.floats)), self.usual
 
 
 @dataclass(frozen=True)
@@ -45,8 +27,7 @@ class SpeedCheck:
     trials: int  # plans that were made and timed besides the first
     reasons: tuple[str, ...]  # where the time went, in sentences, when float was faster still; else empty
     unfused: tuple[str, ...]  # planned in integers, computed in float nevertheless
-    undone: tuple[str, ...] = ()  # what else was executed otherwise than first planned, at a loss
-    changes: tuple[Change, ...] = ()  # the changes that made the model faster, in this order
+    changes: tuple[str, ...] = ()  # the changes that made the model faster, in this order
     left_float: str = ""  # how the whole model was left in float at last, as a sentence; "" where it was not
     timed: TimedNodes | None = None  # the nodes of the plan as it is now; None for a model left in float
 
@@ -78,8 +59,7 @@ class SpeedCheck:
                 more = f" and {len(region.nodes) - 1} more" if len(region.nodes) > 1 else ""
                 times = f"{region.quantized_ms:.3g} ms in int8, {region.float_ms:.3g} ms float"
                 yield "", f"{times}: {region.nodes[0]}{more}"
-            yield from (("faster", change.sentence) for change in self.changes if not self.left_float)
-            yield from (("remark", f"not executed as planned: {sentence}") for sentence in self.undone)
+            yield from (("faster", change) for change in self.changes if not self.left_float)
         if self.left_float:
             yield "", self.left_float
         if self.slower:

@@ -2,8 +2,7 @@
 
 1. The plan is written and timed against the float model, in turns, on the same samples: the user's, or ones
    made up from the profile.
-2. Both are run with onnxruntime's profiler: what each node costs in int8 and in float, and what onnxruntime
-   executes otherwise than planned.
+2. Both are run with onnxruntime's profiler: what each node costs in int8 and in float.
 3. The changes that `ALTERNATIVES` has for that are made, written and timed against the plan before, in turns.
    One takes its place when it is faster in three of four rounds; then from 2 again, until nothing gains.
    A plan that was predicted to save too little as a whole is one of them.
@@ -13,8 +12,10 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
+from operator import is_not
 from pathlib import Path
 
 import onnxruntime as ort
@@ -36,20 +37,18 @@ from ...lowering.lowered import WrittenNames
 from ...model.saving import save_model
 from ...plan.plan import Kind, QuantPlan
 from ...plan.provenance import plan_digest
-from ...plan.reasons import FloatReason, ReasonCode, because
+from ...plan.reasons import ReasonCode, because
 from ...planning.facts import PlanningFacts
 from ...planning.known import Known
 from ...planning.plan_model import PlannedModel, model_facts, plan_from
 from ...search.loop import Loop, Trial
 from ...search.node_costs import (
-    RuntimeOverride,
     TimedNodes,
     find_costs,
-    find_runtime_overrides,
     relative_size,
 )
 from ...search.options import SpeedCheckOptions
-from ...search.speed import Change, SpeedCheck
+from ...search.speed import SpeedCheck
 from ...targets.loading import weight_only_settings, with_settings
 from ...targets.machine import is_of_machine
 from .synthetic_samples import synthetic_samples
@@ -69,47 +68,42 @@ def check_speed(
     check_options(options, planned.plan.config.target)
     samples = _feeds(facts, options)
     with temporary_folder() as folder:
-        bench = _Bench(float_path, facts, planned.known, options, samples, Path(folder))
+        bench = _Bench(float_path, facts, options, samples, Path(folder))
         prepared = bench.folder / "prepared.onnx"
         save_model(facts.prepared.model, prepared)
-        state = _Timed(planned, (), None, 1.0)
+        state = _Timed(planned, Change(planned.known), None, 1.0)
         before = bench.compared(float_path, bench.written(planned))
-        loop: Loop[tuple[Change, ...], PlannedModel, _Timed] = Loop(
-            bench.planned,
+        loop: Loop[Change, PlannedModel, _Timed] = Loop(
+            make=lambda change: plan_from(facts, change.known),
             digest=lambda made: plan_digest(made.plan),
             judge=bench.timed,
             goes_on=lambda: len(loop.trials) <= MAX_TRIALS,
         )
         loop.begin(planned, state)
-        proposed: set[tuple[frozenset[str], frozenset[str]]] = set()
-        overrides: tuple[RuntimeOverride, ...] | None = None
         while True:
-            costs, now = bench.costs(state.plan, prepared, bench.file(state.plan))
-            findings = Findings(state.plan, costs, now)
-            if overrides is None:
-                overrides = tuple(one for one in now if findings.loses(one.node))
-            faster = loop.best(state, (_Changes(findings, proposed),), _is_faster, ends=_has_changed(state))
-            if faster is state:
+            costs, last = bench.costs(state.plan, prepared, bench.file(state.plan)), state
+            proposers = [partial(alternative, costs=costs) for alternative in ALTERNATIVES]
+            state = loop.best(last, proposers, _is_faster, ends=partial(is_not, last))
+            if state is last:
                 break
-            state = faster
-        after = bench.compared(float_path, bench.file(state.plan)) if state.change else before
+        change = state.change
+        after = bench.compared(float_path, bench.file(state.plan)) if change.sentences else before
         check = SpeedCheck(
             options,
             before,
             after,
-            fallback=tuple(region for change in state.change for region in change.regions),
+            fallback=change.regions,
             trials=len(loop.trials) - 1,
             reasons=_reasons(state.plan.plan, costs) if after.speedup < 1.0 else (),
             unfused=costs.unfused,
-            undone=tuple(str(one) for one in overrides if one.node not in costs.unfused),
-            changes=state.change,
+            changes=change.sentences,
             timed=TimedNodes(costs, relative_size(samples, facts.measured), after),
         )
         planned = state.plan
         if check.slower:
-            planned, check = _left_float(bench, check)
-        known = (*planned.plan.findings, *findings_of(check))
-        return replace(planned, plan=replace(planned.plan, findings=known)), check
+            planned, check = _left_float(bench, check, loop.trials[0].change.known)
+        every = (*planned.plan.findings, *findings_of(check))
+        return replace(planned, plan=replace(planned.plan, findings=every)), check
 
 
 def check_options(options: SpeedCheckOptions, target: str) -> None:
@@ -137,30 +131,33 @@ def _feeds(facts: PlanningFacts, options: SpeedCheckOptions) -> tuple[Inputs, ..
 
 
 @dataclass(frozen=True, eq=False)
+class Change:
+    """What makes a faster plan."""
+
+    known: Known
+    sentences: tuple[str, ...] = ()  # what is done, for people, in order
+    regions: tuple[FloatRegion, ...] = ()  # nodes that fall back to float because they are slower in int8
+
+    def more(self, sentence: str, known: Known, regions: Sequence[FloatRegion] = ()) -> Change:
+        """Return it with one change more."""
+        return Change(known, (*self.sentences, sentence), (*self.regions, *regions))
+
+
+@dataclass(frozen=True, eq=False)
 class _Bench:
     """Where models are written and timed."""
 
     float_path: Path
     facts: PlanningFacts
-    known: Known
     options: SpeedCheckOptions
     feeds: tuple[Inputs, ...]
     folder: Path
     names: dict[Path, WrittenNames] = field(default_factory=dict)
 
-    def planned(self, changes: tuple[Change, ...]) -> PlannedModel:
-        """Return the plan with some changes."""
-        floats = {name: reason for change in changes for name, reason in change.floats.items()}
-        regions = [region for change in changes for region in change.regions]
-        floats |= reasons_of(regions, ReasonCode.SLOWER_IN_INT8)
-        usual = frozenset(name for change in changes for name in change.usual)
-        timed = any(change.timed for change in changes)
-        return plan_from(self.facts, replace(self.known, usual=usual, timed=timed).with_floats(floats))
-
-    def timed(self, changes: tuple[Change, ...], planned: PlannedModel, fastest: _Timed) -> _Timed:
+    def timed(self, change: Change, planned: PlannedModel, fastest: _Timed) -> _Timed:
         """Return a plan that was written and timed against the fastest one."""
         latency = self.compared(self.file(fastest.plan), self.written(planned))
-        return _Timed(planned, changes, latency, fastest.cost / latency.speedup)
+        return _Timed(planned, change, latency, fastest.cost / latency.speedup)
 
     def file(self, planned: PlannedModel) -> Path:
         """Return the place of a plan's model."""
@@ -190,35 +187,15 @@ class _Bench:
             replace(QUICK, threads=threads),
         )
 
-    def costs(
-        self, planned: PlannedModel, prepared: Path, quantized: Path
-    ) -> tuple[Costs, tuple[RuntimeOverride, ...]]:
-        """Return the times of the nodes, and the nodes that are executed otherwise than planned."""
+    def costs(self, planned: PlannedModel, prepared: Path, quantized: Path) -> Costs:
+        """Return the times of the nodes."""
         models = {"prepared model": prepared, "quantized model": quantized}
         floats, executed = node_times(models, self.feeds, threads=self.options.threads)
         names, graph = self.names[quantized], self.facts.prepared.graph
-        costs = find_costs(planned.graph, planned.plan, floats, executed, names=names, prepared=graph)
-        return costs, find_runtime_overrides(planned.graph, planned.plan, executed, names)
+        return find_costs(planned.graph, planned.plan, floats, executed, names=names, prepared=graph)
 
 
-@dataclass(frozen=True, eq=False)
-class Findings:
-    """The measured times of a plan."""
-
-    planned: PlannedModel
-    costs: Costs
-    overrides: tuple[RuntimeOverride, ...]  # what onnxruntime executes otherwise than planned
-
-    def lost(self, name: str) -> float:
-        """Return the microseconds that a node takes more than in the float model."""
-        return self.costs.integer.get(name, 0.0) - self.costs.floating.get(name, 0.0)
-
-    def loses(self, name: str) -> bool:
-        """Whether that is enough to try a change for this node."""
-        return self.lost(name) > MIN_NODE_LOSS * sum(self.costs.integer.values())
-
-
-_Timed = Trial[PlannedModel, tuple[Change, ...], Latency | None]
+_Timed = Trial[PlannedModel, Change, Latency | None]
 """A plan that was timed against the one before it, the first against none; the cost is over the first's."""
 
 
@@ -227,49 +204,25 @@ def _is_faster(plan: _Timed, _: _Timed) -> bool:
     return plan.measured is not None and plan.measured.speedup_low > 1.0
 
 
-def _has_changed(before: _Timed) -> Callable[[_Timed], bool]:
-    """Return the end of a round: with the first faster plan, whose nodes are timed anew."""
-    return lambda plan: plan is not before
-
-
-@dataclass(frozen=True)
-class _Changes:
-    """Proposes the fastest plan with one more change, each change once."""
-
-    findings: Findings  # of the fastest plan
-    proposed: set[tuple[frozenset[str], frozenset[str]]]  # keys of the changes so far
-
-    def __call__(self, fastest: _Timed) -> Iterator[tuple[Change, ...]]:
-        """Yield all changes of a plan."""
-        for change in (change for alternative in ALTERNATIVES for change in alternative(self.findings)):
-            if change.key not in self.proposed:
-                self.proposed.add(change.key)
-                yield (*fastest.change, change)
-
-
-def predicted_to_save_too_little(findings: Findings) -> Iterator[Change]:
+def predicted_to_save_too_little(fastest: _Timed, costs: Costs) -> Iterator[Change]:
     """Yield the plan in integers where the model has int8 weights alone since little would be saved."""
-    little = [
-        name
-        for name, entry in findings.planned.plan.nodes.items()
-        if entry.stays_float and entry.float_reason.code is ReasonCode.MODEL_SAVES_TOO_LITTLE
-    ]
-    if little:
-        yield Change(f"{len(little)} nodes that were predicted to save too little are quantized", timed=True)
+    code, entries = ReasonCode.MODEL_SAVES_TOO_LITTLE, fastest.plan.plan.nodes.values()
+    count = sum(entry.stays_float and entry.float_reason.code is code for entry in entries)
+    if count:
+        sentence = f"{count} nodes that were predicted to save too little are quantized"
+        yield fastest.change.more(sentence, replace(fastest.change.known, timed=True))
 
 
-def slower_regions(findings: Findings) -> Iterator[Change]:
+def slower_regions(fastest: _Timed, costs: Costs) -> Iterator[Change]:
     """Yield all regions that are slower in int8 back in float; then those with the larger half of it."""
-    planned, facts = findings.planned, findings.planned.facts
-    assert facts is not None
-    regions: Sequence[FloatRegion] = [
-        region
-        for region in find_float_regions(planned.graph, planned.plan, facts.profile, findings.costs)
-        if region.gain_ms > 0.0
-    ]
+    planned, known = fastest.plan, fastest.change.known
+    found = find_float_regions(planned.graph, planned.plan, planned.source_facts.profile, costs)
+    regions = [region for region in found if region.gain_ms > 0.0]
     while regions:
         count = sum(len(region.nodes) for region in regions)
-        yield Change(f"{count} nodes that are slower in int8 fall back to float", tuple(regions))
+        sentence = f"{count} nodes that are slower in int8 fall back to float"
+        floats = reasons_of(regions, ReasonCode.SLOWER_IN_INT8)
+        yield fastest.change.more(sentence, known.with_floats(floats), regions)
         # The first regions with half of the expected gain, at least one less than all.
         half, gain, kept = sum(region.gain_ms for region in regions) / 2.0, 0.0, 0
         while gain < half:
@@ -278,70 +231,26 @@ def slower_regions(findings: Findings) -> Iterator[Change]:
         regions = regions[: min(kept, len(regions) - 1)]
 
 
-def float_neighbours(findings: Findings) -> Iterator[Change]:
-    """Yield the quantized readers in float of a float node that is executed on integers."""
-    graph, plan = findings.planned.graph, findings.planned.plan
-    for override in findings.overrides:
-        if override.planned_float and findings.loses(override.node):
-            node = next(node for node in graph.nodes if node.name == override.node)
-            names = (reader.name for reader, _ in graph.consumers(node.output))
-            readers = [name for name in names if plan.nodes[name].kind.reads_quantized]
-            reason = _slower(
-                override.node, findings, f": onnxruntime computes '{override.node}' on integers then"
-            )
-            if readers:
-                yield Change(
-                    f"what reads '{override.node}' falls back to float, so that it is float as planned",
-                    floats=dict.fromkeys(readers, reason),
-                )
-
-
-def float_as_executed(findings: Findings) -> Iterator[Change]:
-    """Yield nodes in float that are quantized in the plan and computed in float anyway, with conversions."""
-    names = [one.node for one in findings.overrides if not one.planned_float and findings.loses(one.node)]
-    if names:
-        sentence = f"{len(names)} nodes that onnxruntime computes in float anyway are float"
-        yield Change(
-            sentence, floats={name: _slower(name, findings, ", computed in float anyway") for name in names}
-        )
-
-
-def usual_implementation(findings: Findings) -> Iterator[Change]:
+def usual_implementation(fastest: _Timed, costs: Costs) -> Iterator[Change]:
     """Yield the usual way of writing the nodes that lose time in the target's way."""
+    least, known = MIN_NODE_LOSS * sum(costs.integer.values()), fastest.change.known
     names = frozenset(
         name
-        for name, entry in findings.planned.plan.nodes.items()
-        if entry.kind in (Kind.FLOAT, Kind.QUANTIZED, Kind.PASS_THROUGH)
-        if entry.implementation and findings.loses(name)
+        for name, entry in fastest.plan.plan.nodes.items()
+        if entry.kind in (Kind.FLOAT, Kind.QUANTIZED, Kind.PASS_THROUGH) and entry.implementation
+        if costs.integer.get(name, 0.0) - costs.floating.get(name, 0.0) > least
     )
     if names:
         are = "node is" if len(names) == 1 else "nodes are"
-        yield Change(f"{len(names)} {are} written in the usual way", usual=names)
+        sentence = f"{len(names)} {are} written in the usual way"
+        yield fastest.change.more(sentence, replace(known, usual=known.usual | names))
 
 
-def _slower(name: str, findings: Findings, region: str) -> FloatReason:
-    return because(
-        ReasonCode.SLOWER_IN_INT8,
-        int8_ms=findings.costs.integer.get(name, 0.0) / 1e3,
-        float_ms=findings.costs.floating.get(name, 0.0) / 1e3,
-        region=region,
-    )
-
-
-Alternative = Callable[[Findings], Iterable[Change]]
-
-
-ALTERNATIVES: tuple[Alternative, ...] = (
-    predicted_to_save_too_little,
-    slower_regions,
-    float_neighbours,
-    float_as_executed,
-    usual_implementation,
-)
+ALTERNATIVES = (predicted_to_save_too_little, slower_regions, usual_implementation)
 """What is tried, in this order, until a change is faster; then again from the first."""
 
 
-def _left_float(bench: _Bench, check: SpeedCheck) -> tuple[PlannedModel, SpeedCheck]:
+def _left_float(bench: _Bench, check: SpeedCheck, known: Known) -> tuple[PlannedModel, SpeedCheck]:
     """Return the model in float, with int8 weights where it is as fast with them."""
     facts, sentence = bench.facts, "the whole model is left in float"
     planned: PlannedModel | None = None
@@ -364,7 +273,7 @@ def _left_float(bench: _Bench, check: SpeedCheck) -> tuple[PlannedModel, SpeedCh
         )
         nodes = {node.name: reason for node in facts.prepared.graph.nodes}
         # Unfit nodes have no int8 weights either.
-        planned = plan_from(facts, replace(bench.known, unfit=nodes))
+        planned = plan_from(facts, replace(known, unfit=nodes))
         after = bench.compared(bench.float_path, bench.written(planned))
     lost = f"{sentence}: int8 was {times_as_fast(check.after.speedup)} as float"
     return planned, replace(check, after=after, fallback=(), left_float=lost, timed=None)

@@ -1,4 +1,4 @@
-"""What results take of a tensor by moving, choosing or simple arithmetic is left in 8 bits, or it is float."""
+"""What results take of a tensor by moving, choosing or simple arithmetic is left in 8 bits, or is float."""
 
 from __future__ import annotations
 

@@ -18,18 +18,15 @@ from qprof_onnx.quantizer.plan.plan import Kind, NodePlan, QuantPlan
 from qprof_onnx.quantizer.plan.provenance import plan_digest
 from qprof_onnx.quantizer.plan.store import load_plan
 from qprof_onnx.quantizer.planning.facts import PlanningFacts
-from qprof_onnx.quantizer.planning.known import NOTHING
 from qprof_onnx.quantizer.planning.plan_model import PlannedModel, model_facts, plan_from
 from qprof_onnx.quantizer.plugins.tune import speed_check as module
 from qprof_onnx.quantizer.plugins.tune.speed_check import (
     SpeedCheck,
     SpeedCheckOptions,
     check_speed,
-    float_neighbours,
     usual_implementation,
 )
 from qprof_onnx.quantizer.prepare.prepare import open_prepared
-from qprof_onnx.quantizer.search.node_costs import RuntimeOverride
 from qprof_onnx.quantizer.targets.cost_table import read_table
 from qprof_onnx.quantizer.targets.loading import load_recipe
 
@@ -101,10 +98,8 @@ class Machine:
     def compared(self, first: Path, second: Path) -> Latency:
         return latency(self.spent(first), self.spent(second))
 
-    def costs(
-        self, planned: PlannedModel, prepared: Path, quantized: Path
-    ) -> tuple[Costs, tuple[RuntimeOverride, ...]]:
-        return Costs(self.codes, self.floats, {}, ()), ()
+    def costs(self, planned: PlannedModel, prepared: Path, quantized: Path) -> Costs:
+        return Costs(self.codes, self.floats, {}, ())
 
 
 def checked(facts: PlanningFacts, **demand: float) -> tuple[QuantPlan, SpeedCheck]:
@@ -151,7 +146,7 @@ def test_a_plan_that_was_predicted_to_save_too_little_is_timed_and_kept_where_it
     Machine(monkeypatch, dict.fromkeys(plan.nodes, 100.0), dict.fromkeys(plan.nodes, codes))
     changed, found = checked(facts)
     assert changed.nodes == (quantized if kept else plan).nodes
-    assert [change for change in found.changes if change.timed] == [*found.changes[: int(kept)]]
+    assert any("predicted to save too little" in change for change in found.changes) is kept
 
 
 def test_what_does_not_gain_when_it_is_measured_is_left_in_int8(
@@ -161,7 +156,7 @@ def test_what_does_not_gain_when_it_is_measured_is_left_in_int8(
     names = [n for n, entry in plan.nodes.items() if entry.kind is Kind.QUANTIZED]
     machine = Machine(monkeypatch, dict.fromkeys(plan.nodes, 100.0), dict.fromkeys(plan.nodes, 50.0))
     wrong = Costs({**machine.codes, names[0]: 400.0, names[-1]: 300.0}, machine.floats, {}, ())
-    monkeypatch.setattr(module._Bench, "costs", lambda *_: (wrong, ()))
+    monkeypatch.setattr(module._Bench, "costs", lambda *_: wrong)
     changed, found = checked(facts)
     assert found.trials == 2  # both together, then the better of them
     assert found.fallback == ()
@@ -174,7 +169,7 @@ def test_a_model_that_float_runs_faster_is_named_with_the_reason(
     plan = first_plan(facts)
     machine = Machine(monkeypatch, dict.fromkeys(plan.nodes, 100.0), dict.fromkeys(plan.nodes, 150.0))
     costs = Costs({}, machine.floats, {"x": 250.0}, ())
-    monkeypatch.setattr(module._Bench, "costs", lambda *_: (costs, ()))
+    monkeypatch.setattr(module._Bench, "costs", lambda *_: costs)
     changed, found = checked(facts, min_speedup=1.0)
     assert any("1 conversions cost 0.25 ms" in reason for reason in found.reasons)
     assert (found.slower, found.passed, found.after.speedup) == (False, True, 1.0)
@@ -189,28 +184,10 @@ def test_a_model_left_in_float_has_int8_weights_where_these_cost_no_time(
     plan = first_plan(facts)
     machine = Machine(monkeypatch, dict.fromkeys(plan.nodes, 100.0), dict.fromkeys(plan.nodes, 150.0))
     machine.weights = 1.0
-    monkeypatch.setattr(module._Bench, "costs", lambda *_: (Costs({}, machine.floats, {}, ()), ()))
+    monkeypatch.setattr(module._Bench, "costs", lambda *_: Costs({}, machine.floats, {}, ()))
     changed, found = checked(facts)
     assert found.left_float.startswith("the whole model is left in float, with int8 weights: ")
     assert Kind.WEIGHT_ONLY in {entry.kind for entry in changed.nodes.values()}
-
-
-def test_a_float_node_that_is_executed_on_integers_gets_float_readers(
-    facts: PlanningFacts, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plan = first_plan(facts)
-    moved, reader = "gate.pool", "head.flatten"
-    floats = dict.fromkeys(plan.nodes, 100.0)
-    Machine(monkeypatch, floats, {**dict.fromkeys(plan.nodes, 50.0), reader: 300.0})
-    overrides = (RuntimeOverride(moved, Kind.FLOAT, "MaxPool", 300.0),)
-    costs = Costs({**dict.fromkeys(plan.nodes, 50.0), moved: 300.0}, floats, {}, ())
-    monkeypatch.setattr(module._Bench, "costs", lambda *_: (costs, overrides))
-    monkeypatch.setattr(module, "ALTERNATIVES", (float_neighbours,))
-    changed, found = checked(facts)
-    (change,) = found.changes
-    assert change.sentence == f"what reads '{moved}' falls back to float, so that it is float as planned"
-    assert f"onnxruntime computes '{moved}' on integers then" in changed.nodes[reader].reason
-    assert found.undone[0].startswith(f"'{moved}' is float in the plan; onnxruntime computes it on integers")
 
 
 def test_a_node_is_written_in_the_usual_way_where_that_is_faster(
@@ -222,10 +199,10 @@ def test_a_node_is_written_in_the_usual_way_where_that_is_faster(
     machine = Machine(monkeypatch, dict.fromkeys(plan.nodes, 100.0), dict.fromkeys(plan.nodes, 50.0))
     machine.usual = {name: 10.0}
     costs = Costs({**machine.codes, name: 300.0}, machine.floats, {}, ())
-    monkeypatch.setattr(module._Bench, "costs", lambda *_: (costs, ()))
+    monkeypatch.setattr(module._Bench, "costs", lambda *_: costs)
     monkeypatch.setattr(module, "ALTERNATIVES", (usual_implementation,))
     changed, found = checked(facts)
-    assert [change.sentence for change in found.changes] == ["1 node is written in the usual way"]
+    assert found.changes == ("1 node is written in the usual way",)
     assert changed.nodes[name].implementation == ""
 
 
@@ -240,7 +217,7 @@ def test_without_samples_some_are_made_up_and_the_notes_say_so(
 
 def test_every_executed_node_of_a_real_model_finds_its_owner(facts: PlanningFacts, tmp_path: Path) -> None:
     """On the machine of the test: all the time is charged to nodes and tensors of the model."""
-    bench = module._Bench(MODEL, facts, NOTHING, SpeedCheckOptions(DATA), (_feed(),), tmp_path)
+    bench = module._Bench(MODEL, facts, SpeedCheckOptions(DATA), (_feed(),), tmp_path)
     planned = first(facts)
     plan = planned.plan
     floating = replace(plan, tensors={}, nodes=_all_float(plan))
