@@ -11,7 +11,8 @@ from qprof_onnx.quantizer.api.options import DriftLimits, QuantizeOptions
 from qprof_onnx.quantizer.evaluation.gates import check_gate
 from qprof_onnx.quantizer.evaluation.options import Gate, LatencySettings, Slack
 from qprof_onnx.quantizer.plugins.drift.drift import check_limits
-from qprof_onnx.quantizer.search.options import QualityTarget, SpeedCheckOptions
+from qprof_onnx.quantizer.plugins.tune.tune_options import QualityTarget
+from qprof_onnx.quantizer.search.options import SpeedCheckOptions
 from qprof_onnx.quantizer.targets.config import QuantConfig
 from qprof_onnx.quantizer.targets.loading import load_recipe
 

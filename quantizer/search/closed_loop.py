@@ -71,11 +71,10 @@ from ..targets.config import FEW_BITS, size_in_bytes
 from ..targets.loading import weight_only_settings, with_settings
 from ..targets.machine import runs_here
 from ..targets.target import dynamic_implementation
-from .candidates import RankedNode
 from .fallback_nodes import blamed_on_nodes
 from .integer_share import arithmetic, assumed_time
 from .loop import Loop, Proposer, Trial
-from .ranking import ranked_nodes
+from .ranking import RankedNode, ranked_nodes
 from .run_samples import RunSamples, outputs_of, run_samples
 from .worth import MIN_GAIN
 

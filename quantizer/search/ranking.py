@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import TypeVar
 
@@ -34,7 +35,6 @@ from ..noise.propagation import NoiseGains, noise_flow
 from ..plan.plan import QuantPlan
 from ..planning.plan_model import PlannedModel
 from ..targets.machine import runs_here
-from .candidates import RankedNode
 from .integer_share import assumed_prices
 from .run_samples import RunSamples
 from .submodels import (
@@ -47,6 +47,16 @@ from .submodels import (
 )
 
 V = TypeVar("V")
+
+
+@dataclass(frozen=True)
+class RankedNode:
+    """A node, or several that are left float together, with a rank by worth in time."""
+
+    nodes: tuple[str, ...]
+    noise: float  # that they add at the outputs, over the signal
+    microseconds: float  # that float takes longer; without times the share of float's time that is assumed
+
 
 RANKING_SAMPLES = 4
 """Samples that noise is measured on, the first."""

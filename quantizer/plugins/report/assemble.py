@@ -442,7 +442,7 @@ def _trials(result: Any) -> Iterator[TrialRecord]:
     """Yield the trials of a tuning, in order."""
     for at, trial in enumerate(result.trials):
         yield TrialRecord(
-            settings=trial.candidate.base.name,
+            settings=trial.candidate.name,
             kept_float=len(trial.candidate.keep_float),
             quantized=trial.quantized_nodes,
             drop=None if trial.score is None else trial.score.drop,

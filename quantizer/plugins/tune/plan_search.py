@@ -15,14 +15,16 @@ goes on. The order depends only on what trials return.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 
 from ...evaluation.metrics.score import Score
 from ...planning.plan_model import PlannedModel
-from ...search.candidates import TIE, Base, Candidate, RankedNode, Trial, meets
 from ...search.loop import Loop
-from .trial import TuningRun
+from ...search.ranking import RankedNode
+from .trial import Candidate, Trial, TuningRun
+
+TIE = 0.05  # latencies that differ by less than this fraction count as equal
 
 HALVINGS = 6  # steps in which nodes are left float, each with half the noise of the one before (3 dB)
 LOOKS = 6  # plans that are scored on the held-out samples at most
@@ -51,14 +53,14 @@ class PlanSearch:
     """The search for a plan, and the scores on the held-out samples."""
 
     run: TuningRun  # makes, runs and measures plans
-    bases: Sequence[Base]  # settings to start from, those that were asked for first
+    bases: Sequence[Candidate]  # settings to start from, those that were asked for first
     verified: dict[str, Score] = field(default_factory=dict)  # on held-out samples, by digest of the plan
     predictions: dict[str, float | None] = field(default_factory=dict)
     rankings: dict[str, tuple[RankedNode, ...]] = field(default_factory=dict)
 
     def find(self) -> Trial | None:
         """Return the best trial, which was scored on the held-out samples; None if nothing can be run."""
-        run, best = self.run, Trial(Candidate(self.bases[0]), None, None, 0, None, None)
+        run, best = self.run, Trial(self.bases[0], None, None, 0, None, None)
         loop: Loop[Candidate, PlannedModel, Trial] = Loop(run.make, run.digest, run.judge, run.goes_on)
         proposers = (self._given, self._as_good, self._halvings, self._slower)
         looked: list[Trial] = []
@@ -78,7 +80,7 @@ class PlanSearch:
         max_drop, held_out = self.run.target.max_drop, self.verified.get(trial.plan_digest)
         if trial.score is None or not trial.quantized_nodes:
             return NONE
-        if not meets(trial, max_drop):
+        if not trial.meets(max_drop):
             return MISSED
         return MET if held_out is None or held_out.drop <= max_drop else MISSED_HELD_OUT
 
@@ -103,7 +105,7 @@ class PlanSearch:
     # Proposers.
 
     def _given(self, best: Trial) -> Iterator[Candidate]:
-        yield from self._new([Candidate(self.bases[0])])
+        yield from self._new([self.bases[0]])
 
     def _as_good(self, best: Trial) -> Iterator[Candidate]:
         yield from self._settings(best, 1.0 - TIE)
@@ -116,13 +118,13 @@ class PlanSearch:
         """Yield other settings, the best prediction first."""
         for base in self.bases[1:]:
             if base.name not in self.predictions and self.run.goes_on():
-                self.predictions[base.name] = self.run.prediction(Candidate(base))
+                self.predictions[base.name] = self.run.prediction(base)
         met, usual = self._is_met(best), best.predicted or 0.0
         good: list[tuple[float, Candidate]] = []
         for base in self.bases[1:]:
             value = self.predictions.get(base.name)
             if value is not None and (value > usual * (1.0 + TIE) if met else value >= usual * least):
-                good.append((value, Candidate(base)))
+                good.append((value, base))
         good.sort(key=lambda pair: -pair[0])
         for candidate in self._new(candidate for _, candidate in good):
             yield candidate
@@ -132,13 +134,14 @@ class PlanSearch:
     def _halvings(self, best: Trial) -> Iterator[Candidate]:
         if self.near(best) == NONE or self._is_met(best) or not self.run.goes_on():
             return
-        base = best.candidate.base
+        base = replace(best.candidate, keep_float=())
         if base.name not in self.rankings:
-            self.rankings[base.name] = self.run.ranking(Candidate(base))
+            self.rankings[base.name] = self.run.ranking(base)
         ranking, low = self.rankings[base.name], 0
 
         def floats(count: int) -> Candidate:
-            return Candidate(base, tuple(name for ranked in ranking[:count] for name in ranked.nodes))
+            names = (name for ranked in ranking[:count] for name in ranked.nodes)
+            return replace(base, keep_float=tuple(names))
 
         for count in halvings(ranking):
             yield from self._new([floats(count)])

@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Literal
 
 from ....profiles.base.errors import ConfigError
@@ -25,17 +26,16 @@ from ...model.output_paths import FilesRead, check_outputs
 from ...model.saving import save_model
 from ...noise.kept_samples import read_measured
 from ...numerics.calibrators import CALIBRATORS
-from ...plan.store import save_plan
+from ...plan.store import save_plan as write_plan
 from ...planning.plan_model import check_without_samples
 from ...planning.settings_check import check_settings
 from ...prepare.prepare import ProfileLike, file_of, profile_name
-from ...search.candidates import Base, OnTrial, Trial, meets
-from ...search.options import Objective, QualityTarget, TuneFiles, TuningData
 from ...targets.loading import goes_with, load_recipe, weight_only_settings
 from ...targets.machine import runs_here
 from ...targets.target import Recipe
 from .plan_search import PlanSearch
-from .trial import TuningRun
+from .trial import Candidate, OnTrial, Trial, TuningRun
+from .tune_options import Objective, QualityTarget, TuningData
 from .tuning_data import read_split
 
 LOW_SQNR = (0.0, 10.0)
@@ -49,19 +49,20 @@ def tune(
     target: QualityTarget,
     *,
     recipe: Recipe | None = None,
-    files: TuneFiles | None = None,
+    output: Path | None = None,
+    save_plan: Path | None = None,
     on_trial: OnTrial | None = None,
 ) -> TuneResult:
     """Find the best plan that meets a quality target, and verify it on held-out samples."""
     begin, spent = time.monotonic(), time.process_time()
-    files, recipe = files or TuneFiles(), recipe or load_recipe()
+    recipe = recipe or load_recipe()
     check_without_samples(recipe.config)
     read = FilesRead(
         (model,),
         (profile_path, data.labels, data.holdout_labels),
         (data.data, data.holdout_data, data.metric),
     )
-    check_outputs([files.model, files.save_plan], read)
+    check_outputs([output, save_plan], read)
     for samples in (data.data, data.holdout_data):
         if samples is not None:
             check_not_random(source_name(samples), "tuning")
@@ -100,7 +101,7 @@ def tune(
         sentence = f"the held-out samples decided between {len(search.verified)} plans"
         figures = {"plans": len(search.verified)}
         overlaps = (*overlaps, Finding(Code.CHOSEN_ON_HELD_OUT, sentence, figures=figures))
-    size = None if best is None else _write(run, best, holdout, files)
+    size = None if best is None else _write(run, best, holdout, output, save_plan)
     result = TuneResult(
         model=prepared.identity.file,
         metric=split.tuning.metric.title,
@@ -131,21 +132,23 @@ def objective_in_effect(target: QualityTarget, recipe: Recipe) -> Objective:
     return target.objective or "int8-share"
 
 
-def bases_of(recipe: Recipe, profile: Profile) -> tuple[Base, ...]:
+def bases_of(recipe: Recipe, profile: Profile) -> tuple[Candidate, ...]:
     """Return the settings to start from: the recipe's own, and others that may be as good or better."""
     config = recipe.config
     can_choose = has_histograms(profile)
     quick = [name for name, calibrator in CALIBRATORS.items() if not calibrator.is_slow]
     others = [name for name in quick if can_choose and name != config.calibrator]
-    bases = [Base("default"), *(Base(f"calibrator {c}", {"calibrator": c}) for c in others)]
+    bases = [Candidate("default"), *(Candidate(f"calibrator {c}", {"calibrator": c}) for c in others)]
     limits = [limit for limit in LOW_SQNR if can_choose and limit != config.min_output_sqnr]
-    bases += [Base(f"min_output_sqnr {limit:g}", {"min_output_sqnr": limit}) for limit in limits]
+    bases += [Candidate(f"min_output_sqnr {limit:g}", {"min_output_sqnr": limit}) for limit in limits]
     modes = {"dynamic": {"mode": "dynamic"}, "weight-only": weight_only_settings(recipe)}
-    bases += [Base(f"mode {mode}", new) for mode, new in modes.items() if new and mode != config.mode]
+    bases += [Candidate(f"mode {mode}", new) for mode, new in modes.items() if new and mode != config.mode]
     return tuple(base for base in bases if goes_with(recipe, base.settings))
 
 
-def _write(run: TuningRun, best: Trial, holdout: Score | None, files: TuneFiles) -> int:
+def _write(
+    run: TuningRun, best: Trial, holdout: Score | None, output: Path | None, save_plan: Path | None
+) -> int:
     """Write the files of the chosen plan; return the size of its model."""
     planned = run.planned(best.candidate)
     lowered = run.lowered(planned)
@@ -153,11 +156,11 @@ def _write(run: TuningRun, best: Trial, holdout: Score | None, files: TuneFiles)
         save_model(lowered.model, folder / "best.onnx")
         size = model_bytes(folder / "best.onnx")
     with replacing_together(FilesRead((run.path,)).weights) as batch:
-        if files.model is not None and target_met(best, holdout, run.target):
-            save_model(lowered.model, files.model, batch=batch)
-        if files.save_plan is not None:
+        if output is not None and target_met(best, holdout, run.target):
+            save_model(lowered.model, output, batch=batch)
+        if save_plan is not None:
             findings = tuple(dict.fromkeys([*planned.plan.findings, *lowered.findings]))
-            save_plan(replace(planned.plan, findings=findings), files.save_plan, batch)
+            write_plan(replace(planned.plan, findings=findings), save_plan, batch)
     return size
 
 
@@ -208,7 +211,7 @@ class TuneResult(Presented):
         """Return the target, the limits of the result, and a table of the trials."""
         rows = tuple(
             (
-                trial.candidate.base.name,
+                trial.candidate.name,
                 str(len(trial.candidate.keep_float)),
                 str(trial.quantized_nodes),
                 "-" if trial.score is None else f"{trial.score.drop:.2f}",
@@ -266,7 +269,7 @@ class TuneResult(Presented):
 
 def target_met(best: Trial, holdout: Score | None, target: QualityTarget) -> bool:
     """Return whether a plan meets the target on the tuning samples (its trial) and on the held-out ones."""
-    on_both = meets(best, target.max_drop) and holdout is not None and holdout.drop <= target.max_drop
+    on_both = best.meets(target.max_drop) and holdout is not None and holdout.drop <= target.max_drop
     return on_both and not _is_at_chance(best, holdout) and not _is_larger(best, target)
 
 
@@ -305,7 +308,7 @@ def _missed(result: TuneResult, best: Trial, holdout: Score) -> Iterator[Finding
     if _is_at_chance(best, holdout):
         at_chance = best.score if best.score is not None and best.score.is_at_chance else holdout
         yield from truth_doubts(at_chance)
-    elif not meets(best, result.target.max_drop):
+    elif not best.meets(result.target.max_drop):
         sentence = (
             "no plan that was tried meets the target on the tuning samples; the smallest drop is "
             f"{best.drop:.2f} {result.drop_unit}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -40,18 +40,17 @@ from ...planning.facts import PlanningFacts
 from ...planning.known import NOTHING, Known
 from ...planning.plan_model import PlannedModel, model_facts, plan_from
 from ...prepare.prepare import PreparedModel
-from ...search.candidates import Candidate, OnTrial, RankedNode, Trial
 from ...search.fallback_nodes import plan_that_runs
 from ...search.integer_share import int8_share, saved_bytes
 from ...search.loop import CANDIDATE_ERRORS
-from ...search.options import QualityTarget
-from ...search.ranking import ranked_nodes
+from ...search.ranking import RankedNode, ranked_nodes
 from ...search.run_samples import outputs_of
 from ...targets.config import DATA_FREE, with_limit
 from ...targets.conformance import check_conformity
-from ...targets.loading import with_settings
+from ...targets.loading import Settings, with_settings
 from ...targets.machine import runs_here
 from ...targets.target import Recipe
+from .tune_options import QualityTarget
 from .tuning_data import ScoringSamples, Split
 
 FIRST_SHARE, MIN_FIRST_SAMPLES = 3, 8  # the first third of the samples are scored first, and at least 8
@@ -60,6 +59,53 @@ NOISE_SAMPLES = 8
 """Samples, from the first, on which the noise of the outputs is measured: it differs little between them."""
 
 KEPT_PLANS = 4  # plans that are kept between prediction and trial, the last ones
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One plan to try."""
+
+    name: str  # of its settings, for people
+    settings: Settings = field(default_factory=dict)  # those that differ from the recipe's
+    keep_float: tuple[str, ...] = ()  # nodes that are left float besides those of the recipe
+
+    @property
+    def key(self) -> tuple[str, tuple[str, ...]]:
+        """Which plan it is."""
+        return self.name, self.keep_float
+
+
+@dataclass(frozen=True)
+class Trial:
+    """The result of one candidate."""
+
+    candidate: Candidate
+    # On the tuning samples, or the first of them if these show that the target is missed; None if it failed.
+    score: Score | None
+    value: float | None  # of the objective, larger is better
+    quantized_nodes: int  # number of nodes that compute in integers or have quantized weights
+    predicted: float | None  # the objective as it is predicted, before anything is run
+    sqnr: float | None  # dB, of the worst group of channels of the worst output; None if nothing differs
+    plan_digest: str = ""  # identifies the plan; equal plans are run once
+    error: str = ""  # why there is no score; "" otherwise
+
+    @property
+    def drop(self) -> float:
+        """Drop of the score in percentage points; inf for a plan that could not be tried."""
+        return math.inf if self.score is None else self.score.drop
+
+    @property
+    def noise(self) -> float:
+        """Noise over signal in the worst group of channels; 0 where nothing differs."""
+        return 0.0 if self.sqnr is None else 10.0 ** (-self.sqnr / 10.0)
+
+    def meets(self, max_drop: float) -> bool:
+        """Return whether it meets the target: its drop is at most `max_drop`, and some node is quantized."""
+        return self.drop <= max_drop and self.quantized_nodes > 0
+
+
+OnTrial = Callable[[int, Trial], None]
+"""Called after each trial with its number and the trial."""
 
 
 @dataclass(eq=False)
@@ -102,7 +148,8 @@ class TuningRun:
 
     def facts(self, candidate: Candidate) -> PlanningFacts:
         """Return the facts of a candidate's plan; ConfigError if its settings contradict each other."""
-        recipe = with_settings(self.recipe, candidate.settings, candidate.base.name)
+        floats = {"keep_float": candidate.keep_float} if candidate.keep_float else {}
+        recipe = with_settings(self.recipe, {**candidate.settings, **floats}, candidate.name)
         config = recipe.config
         # What is said of limits, and which chains are planned as one node, depends on these alone.
         chains = (config.keep_16bit, config.form, config.cost_model)
@@ -119,7 +166,7 @@ class TuningRun:
 
     def planned(self, candidate: Candidate) -> PlannedModel:
         """Return the verified plan of a candidate, with the model that it is lowered from."""
-        key = _key(candidate)
+        key = candidate.key
         if key not in self._plans:
             self._plans[key] = plan_from(self.facts(candidate), self._known.get(key, NOTHING))
             for old in list(self._plans)[:-KEPT_PLANS]:
@@ -176,8 +223,8 @@ class TuningRun:
             except WritingError:
                 raise
             except CANDIDATE_ERRORS:
-                self._known[_key(candidate)] = plan_that_runs(self.facts(candidate), self.path).known
-                self._plans.pop(_key(candidate), None)
+                self._known[candidate.key] = plan_that_runs(self.facts(candidate), self.path).known
+                self._plans.pop(candidate.key, None)
                 trial = self._trial(candidate, self.planned(candidate))
         self._tell(trial)
         return trial
@@ -242,7 +289,7 @@ class TuningRun:
             self._tell(_failed(candidate, str(error)))
             raise
         except Exception as error:
-            text = str(leave_out(f"candidate '{candidate.base.name}'", error))
+            text = str(leave_out(f"candidate '{candidate.name}'", error))
             self._tell(_failed(candidate, text))
             raise PlanError(text) from error
 
@@ -250,10 +297,6 @@ class TuningRun:
         self.trials.append(trial)
         if self.on_trial is not None:
             self.on_trial(len(self.trials), trial)
-
-
-def _key(candidate: Candidate) -> tuple[str, tuple[str, ...]]:
-    return candidate.base.name, candidate.keep_float
 
 
 def _failed(candidate: Candidate, error: str) -> Trial:

@@ -37,12 +37,11 @@ from ...plan.plan import QuantPlan
 from ...plan.store import load_plan
 from ...planning.settings_check import check_settings
 from ...prepare.prepare import ModelFile, ProfileLike, opened
-from ...search.candidates import Trial
-from ...search.options import QualityTarget, TuneFiles, TuningData
 from ...targets.loading import load_recipe
 from ...targets.target import Recipe
 from . import search
-from .tune_options import TuneOptions
+from .trial import Trial
+from .tune_options import QualityTarget, TuneOptions, TuningData
 
 
 @dataclass(frozen=True, repr=False)
@@ -187,7 +186,8 @@ def tune(
             tuning,
             target,
             recipe=recipe,
-            files=TuneFiles(written, plan_file),
+            output=written,
+            save_plan=plan_file,
             on_trial=after_trial,
         )
         plan = load_plan(plan_file) if result.best is not None else None

@@ -30,9 +30,9 @@ from ...evaluation.metrics.score import (
 )
 from ...evaluation.metrics.truth import load_labels
 from ...noise.class_axes import class_axes
-from ...search.options import TuningData
 from ...search.run_samples import RunSamples, outputs_of, samples_in_memory
 from .relative_metrics import relative_metric
+from .tune_options import TuningData
 
 
 @dataclass(frozen=True, eq=False)

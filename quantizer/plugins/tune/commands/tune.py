@@ -24,13 +24,12 @@ from .....cli.options import (
     take_recipe,
 )
 from ....evaluation.cost import Cost
-from ....search.options import OBJECTIVES, Objective, QualityTarget
-from ..tune_options import TuneOptions
+from ..tune_options import OBJECTIVES, Objective, QualityTarget, TuneOptions
 
 if TYPE_CHECKING:
     from ....evaluation.metrics.score import Score
-    from ....search.candidates import Candidate, Trial
     from ..search import TuneResult
+    from ..trial import Candidate, Trial
 
 
 @click.command(
@@ -124,14 +123,12 @@ def command(
 
 def trial_text(number: int, trial: Trial, target: QualityTarget) -> str:
     """Return the line about one trial."""
-    from ....search.candidates import meets
-
     name = f"{number:>3}  {_candidate_text(trial.candidate):<40}"
     score = trial.score
     if score is None:
         return f"{name}  failed: {trial.error}"
     unit = {"percentage points": "pp", "% of float's": "%"}.get(score.drop_unit, score.drop_unit)
-    met = "met   " if meets(trial, target.max_drop) else "missed"
+    met = "met   " if trial.meets(target.max_drop) else "missed"
     value = ""
     if trial.value is not None:
         value = f"  {_value_text(trial.value, target.optimised)}"
@@ -183,7 +180,7 @@ def tune_text(result: TuneResult, output: Path | None, *, verbose: bool) -> str:
 def _candidate_text(candidate: Candidate) -> str:
     """Return a candidate in a few words."""
     count = len(candidate.keep_float)
-    return candidate.base.name + (f", {count} node{'s' if count > 1 else ''} float" if count else "")
+    return candidate.name + (f", {count} node{'s' if count > 1 else ''} float" if count else "")
 
 
 def _value_text(value: float, objective: Objective) -> str:

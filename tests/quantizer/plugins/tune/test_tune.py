@@ -20,11 +20,10 @@ from qprof_onnx.quantizer.model.saving import save_model
 from qprof_onnx.quantizer.noise.class_axes import class_axes
 from qprof_onnx.quantizer.plan.store import load_plan
 from qprof_onnx.quantizer.plugins.tune.search import bases_of, tune
-from qprof_onnx.quantizer.plugins.tune.trial import TuningRun, screen_model
+from qprof_onnx.quantizer.plugins.tune.trial import Candidate, TuningRun, screen_model
+from qprof_onnx.quantizer.plugins.tune.tune_options import QualityTarget, TuningData
 from qprof_onnx.quantizer.plugins.tune.tuning_data import Split, read_samples
 from qprof_onnx.quantizer.prepare.prepare import open_prepared
-from qprof_onnx.quantizer.search.candidates import Base, Candidate
-from qprof_onnx.quantizer.search.options import QualityTarget, TuneFiles, TuningData
 from qprof_onnx.quantizer.search.ranking import RANKING_SAMPLES, parts_of, ranked_nodes
 from qprof_onnx.quantizer.search.run_samples import outputs_of
 from qprof_onnx.quantizer.search.submodels import only_quantized
@@ -33,7 +32,7 @@ from qprof_onnx.quantizer.targets.loading import load_recipe
 DIGITS = Path(__file__).parents[4] / "examples" / "digits"
 HELDOUT = str(DIGITS / "heldout")
 LABELS = DIGITS / "heldout" / "labels.txt"
-DEFAULT = Base("default")
+DEFAULT = Candidate("default")
 
 
 @pytest.fixture(scope="module")
@@ -49,8 +48,8 @@ def tuned(profile: Path, target: QualityTarget, data: TuningData | None = None, 
 
 
 def test_an_easy_target_is_met_on_the_held_out_half(profile, tmp_path) -> None:
-    files = TuneFiles(tmp_path / "o.onnx", tmp_path / "plan.yaml")
-    result = tuned(profile, QualityTarget(0.5, "size"), files=files)
+    files = {"output": tmp_path / "o.onnx", "save_plan": tmp_path / "plan.yaml"}
+    result = tuned(profile, QualityTarget(0.5, "size"), **files)
     assert result.target_met
     assert result.separate_holdout
     assert result.holdout is not None
@@ -59,8 +58,8 @@ def test_an_easy_target_is_met_on_the_held_out_half(profile, tmp_path) -> None:
     assert result.best.value == pytest.approx(
         result.float_bytes / result.quantized_bytes, rel=1e-12
     )  # a quotient
-    assert files.model.exists()
-    assert load_plan(files.save_plan).nodes["head"].kind.value == "quantized"
+    assert files["output"].exists()
+    assert load_plan(files["save_plan"]).nodes["head"].kind.value == "quantized"
 
 
 def test_models_for_a_runtime_that_is_not_timed_here_are_tuned_for_integers(profile) -> None:
@@ -86,13 +85,11 @@ BAD = {"calibrator": "percentile:90", "bias_correction": "off", "equalization": 
 
 
 def test_a_target_that_cannot_be_met_fails_and_writes_no_model(profile, tmp_path) -> None:
-    files = TuneFiles(tmp_path / "o.onnx", tmp_path / "plan.yaml")
-    result = tuned(
-        profile, QualityTarget(0.5, "size", budget=1e-6), recipe=load_recipe(None, BAD), files=files
-    )
+    files = {"output": tmp_path / "o.onnx", "save_plan": tmp_path / "plan.yaml"}
+    result = tuned(profile, QualityTarget(0.5, "size", budget=1e-6), recipe=load_recipe(None, BAD), **files)
     assert not result.target_met
-    assert not files.model.exists()
-    assert files.save_plan.exists()
+    assert not files["output"].exists()
+    assert files["save_plan"].exists()
     assert len(result.trials) == 1
     assert any("no plan that was tried meets the target" in text for text in map(str, result.limits))
     assert any("the budget of" in text for text in map(str, result.limits))
@@ -108,16 +105,16 @@ def test_a_plan_that_the_runtime_refuses_is_not_chosen(profile) -> None:
 
 
 def test_the_plan_says_what_its_runtime_does_not_support_as_it_stands(profile, tmp_path) -> None:
-    files = TuneFiles(save_plan=tmp_path / "plan.yaml")
-    tuned(profile, QualityTarget(0.5, "size", budget=1e-6), recipe=load_recipe("qnn"), files=files)
-    assert any("qnn wants fixed shapes" in note for note in map(str, load_plan(files.save_plan).findings))
+    files = {"save_plan": tmp_path / "plan.yaml"}
+    tuned(profile, QualityTarget(0.5, "size", budget=1e-6), recipe=load_recipe("qnn"), **files)
+    assert any("qnn wants fixed shapes" in note for note in map(str, load_plan(files["save_plan"]).findings))
 
 
 def test_a_bad_calibrator_is_left_for_a_better_one(profile) -> None:
     result = tuned(profile, QualityTarget(0.5, "int8-share"), recipe=load_recipe(None, BAD))
     assert result.trials[0].drop > 0.5
     assert result.best is not None
-    assert result.best.candidate.base.name.startswith("calibrator")
+    assert result.best.candidate.name.startswith("calibrator")
     assert result.target_met
 
 
@@ -165,10 +162,10 @@ def test_held_out_samples_that_the_profile_was_made_from_are_told(profile, halve
 
 def test_a_plan_larger_than_float_misses_the_objective_size(profile, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr("qprof_onnx.quantizer.plugins.tune.trial.size_ratio", lambda *_: 0.78)
-    files = TuneFiles(tmp_path / "o.onnx")
-    result = tuned(profile, QualityTarget(0.5, "size", budget=1e-6), files=files)
+    files = {"output": tmp_path / "o.onnx"}
+    result = tuned(profile, QualityTarget(0.5, "size", budget=1e-6), **files)
     assert not result.target_met
-    assert not files.model.exists()
+    assert not files["output"].exists()
     assert any("larger than float; keep the float" in text for text in map(str, result.limits))
     assert tuned(profile, QualityTarget(0.5, "latency", budget=1e-6)).target_met
 
@@ -187,9 +184,9 @@ def tuning_run(profile: Path, settings=None) -> TuningRun:
 def test_what_is_kept_from_plan_to_plan_changes_no_plan(profile, settings) -> None:
     run = tuning_run(profile)
     for before in ({}, {"calibrator": "percentile"}, {"mode": "weight-only"}, {"min_output_sqnr": 10.0}):
-        run.planned(Candidate(Base(str(before), before)))
-    again = run.planned(Candidate(Base("x", settings), ("head",)))
-    alone = tuning_run(profile).planned(Candidate(Base("x", settings), ("head",)))
+        run.planned(Candidate(str(before), before))
+    again = run.planned(Candidate("x", settings, ("head",)))
+    alone = tuning_run(profile).planned(Candidate("x", settings, ("head",)))
     assert again.plan == alone.plan
 
 
@@ -228,24 +225,24 @@ def test_a_model_without_a_node_that_can_be_quantized_is_kept_float(tmp_path) ->
     data = [{"x": rng.normal(size=(2, 4)).astype(np.float32)} for _ in range(8)]
     profile_model(tmp_path / "m.onnx", data[:4], tmp_path / "p.yaml", RunSettings(threads=1))
     recipe = load_recipe(None, {"keep_float": ("Erf",)})
-    files = TuneFiles(tmp_path / "o.onnx", tmp_path / "plan.yaml")
+    files = {"output": tmp_path / "o.onnx", "save_plan": tmp_path / "plan.yaml"}
     result = tune(
         tmp_path / "m.onnx",
         tmp_path / "p.yaml",
         TuningData(data[4:]),
         QualityTarget(),
         recipe=recipe,
-        files=files,
+        **files,
     )
     assert result.best is None
     assert not result.target_met
     assert any("keep the float model" in str(one) for one in result.findings)
-    assert not files.model.exists()
+    assert not files["output"].exists()
 
 
 def test_nodes_are_ranked_by_noise_that_was_measured(profile) -> None:
     run = tuning_run(profile)
-    planned = run.planned(Candidate(DEFAULT))
+    planned = run.planned(DEFAULT)
     ranked = ranked_nodes(planned, run.split.tuning)
     floats = {name for name, entry in planned.plan.nodes.items() if entry.kind.value == "float"}
     names = [name for one in ranked for name in one.nodes]
@@ -258,7 +255,7 @@ def test_nodes_are_ranked_by_noise_that_was_measured(profile) -> None:
 
 def test_the_noise_of_a_node_is_that_of_the_model_in_which_it_alone_is_quantized(profile, tmp_path) -> None:
     run = tuning_run(profile)
-    planned = run.planned(Candidate(DEFAULT))
+    planned = run.planned(DEFAULT)
     few = run.split.tuning.subset(range(RANKING_SAMPLES))
     axes = class_axes(planned.model)
     for one in ranked_nodes(planned, run.split.tuning):
@@ -288,7 +285,7 @@ def test_latency_is_measured_against_float(profile) -> None:
 def test_bases_begin_with_the_settings_that_were_asked_for() -> None:
     nothing = Profile(ModelId("", "", 0), DataId(), {})
     bases = bases_of(load_recipe(None, {"calibrator": "mse", "mode": "dynamic"}), nothing)
-    assert bases[0] == Base("default")
+    assert bases[0] == Candidate("default")
     settings = [dict(base.settings) for base in bases[1:]]
     assert {"calibrator": "mse"} not in settings
     assert {"mode": "dynamic"} not in settings
@@ -318,7 +315,7 @@ def test_a_file_for_a_folder_is_an_error_before_the_work_starts(profile, tmp_pat
         tuned(
             profile,
             QualityTarget(),
-            files=TuneFiles(tmp_path / "no" / "o.onnx"),
+            output=tmp_path / "no" / "o.onnx",
             on_trial=lambda number, trial: numbers.append(number),
         )
     assert not numbers
@@ -371,6 +368,6 @@ def test_embeddings_and_boxes_are_tuned_for_the_error_and_not_for_arg_max(
     assert result.metric.startswith("correlation with the float model's outputs")
     assert result.target_met
     assert result.best is not None
-    assert result.best.candidate == Candidate(DEFAULT)
+    assert result.best.candidate == DEFAULT
     assert result.holdout is not None
     assert result.holdout.drop < 0.5

@@ -9,8 +9,8 @@ from qprof_onnx.quantizer.evaluation.runtimes import open_session
 from qprof_onnx.quantizer.model.files import load_model
 from qprof_onnx.quantizer.noise.class_axes import ClassAxis
 from qprof_onnx.quantizer.plugins.tune.trial import rounded_sqnr, screen_model
+from qprof_onnx.quantizer.plugins.tune.tune_options import TuningData
 from qprof_onnx.quantizer.plugins.tune.tuning_data import halves, read_samples
-from qprof_onnx.quantizer.search.options import TuningData
 from qprof_onnx.quantizer.search.run_samples import outputs_of
 
 DIGITS = Path(__file__).parents[4] / "examples" / "digits"

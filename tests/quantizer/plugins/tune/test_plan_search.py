@@ -8,11 +8,12 @@ from hypothesis import strategies as st
 from qprof_onnx.profiles.base.errors import PlanError
 from qprof_onnx.quantizer.evaluation.metrics.score import Score
 from qprof_onnx.quantizer.plugins.tune.plan_search import HALVINGS, LOOKS, PlanSearch, halvings
-from qprof_onnx.quantizer.search.candidates import Base, Candidate, RankedNode, Trial, meets
-from qprof_onnx.quantizer.search.options import QualityTarget
+from qprof_onnx.quantizer.plugins.tune.trial import Candidate, Trial
+from qprof_onnx.quantizer.plugins.tune.tune_options import QualityTarget
+from qprof_onnx.quantizer.search.ranking import RankedNode
 
 NODES = tuple("abcdefghijklmnopqrst")
-DEFAULT, OTHER, SLOW, FAST = (Base(name) for name in ("default", "other", "slow", "fast"))
+DEFAULT, OTHER, SLOW, FAST = (Candidate(name) for name in ("default", "other", "slow", "fast"))
 PROMISED = {"slow": 1.0, "fast": 3.0}
 Drop = Callable[[Candidate], float]
 
@@ -26,7 +27,7 @@ def ranking(noise: Callable[[int], float] = lambda place: 2.0**-place) -> tuple[
 
 
 def promise(candidate: Candidate) -> float:
-    return PROMISED.get(candidate.base.name, 2.0) - 0.01 * len(candidate.keep_float)
+    return PROMISED.get(candidate.name, 2.0) - 0.01 * len(candidate.keep_float)
 
 
 class Model:
@@ -41,7 +42,7 @@ class Model:
         objective: str = "latency",
         noise: Callable[[int], float] = lambda place: 2.0**-place,
         values: Callable[[Candidate], float] = promise,
-        unplannable: tuple[Base, ...] = (),
+        unplannable: tuple[Candidate, ...] = (),
     ) -> None:
         self.drop, self.held_out, self.until, self.noise = drop, held_out or drop, until, noise
         self.values, self.unplannable = values, unplannable
@@ -62,14 +63,14 @@ class Model:
         return self.until is None or len(self.trials) < self.until
 
     def prediction(self, candidate):
-        return None if candidate.base in self.unplannable else promise(candidate)
+        return None if candidate in self.unplannable else promise(candidate)
 
     def ranking(self, candidate):
         self.rankings += 1
         return ranking(self.noise)
 
     def make(self, candidate):
-        if candidate.base in self.unplannable:
+        if candidate in self.unplannable:
             self.trials.append(Trial(candidate, None, None, 0, None, None, error="why"))
             raise PlanError("why")
         return self.digest_of(candidate)
@@ -78,7 +79,7 @@ class Model:
         return planned
 
     def digest_of(self, candidate: Candidate) -> str:
-        return f"{candidate.base.settings or candidate.base.name} {candidate.keep_float}"
+        return f"{candidate.settings or candidate.name} {candidate.keep_float}"
 
     def judge(self, candidate, planned, best):
         floats = len(candidate.keep_float)
@@ -94,64 +95,72 @@ class Model:
         return score(self.held_out(candidate))
 
 
+def left(base: Candidate, count: int) -> Candidate:
+    return replace(base, keep_float=NODES[:count])
+
+
 def needs(count: int) -> Drop:
     return lambda candidate: 0.0 if len(candidate.keep_float) >= count else 2.0
 
 
 def test_only_the_given_settings_are_tried_when_they_meet_the_target() -> None:
     model = Model(needs(0))
-    assert model.tuned((DEFAULT, OTHER, SLOW)).candidate == Candidate(DEFAULT)
-    assert model.tried == [Candidate(DEFAULT)]
+    assert model.tuned((DEFAULT, OTHER, SLOW)).candidate == DEFAULT
+    assert model.tried == [DEFAULT]
 
 
 def test_settings_whose_prediction_beats_given_ones_that_meet_the_target_are_tried() -> None:
     model = Model(needs(0))
-    assert model.tuned((DEFAULT, OTHER, FAST)).candidate.base == FAST
-    assert [candidate.base for candidate in model.tried] == [DEFAULT, FAST]
+    assert model.tuned((DEFAULT, OTHER, FAST)).candidate.name == FAST.name
+    assert model.tried == [DEFAULT, FAST]
 
 
 def test_the_given_settings_are_kept_where_others_are_as_fast_by_the_clock() -> None:
-    model = Model(needs(0), values=lambda candidate: 2.05 if candidate.base == FAST else 2.0)
-    assert model.tuned((DEFAULT, FAST)).candidate.base == DEFAULT
+    model = Model(needs(0), values=lambda candidate: 2.05 if candidate.name == FAST.name else 2.0)
+    assert model.tuned((DEFAULT, FAST)).candidate.name == DEFAULT.name
     assert len(model.tried) == 2
 
 
 def test_of_a_size_any_gain_counts() -> None:
-    values = lambda candidate: 2.05 if candidate.base == FAST else 2.0  # noqa: E731
+    values = lambda candidate: 2.05 if candidate.name == FAST.name else 2.0  # noqa: E731
     model = Model(needs(0), values=values, objective="size")
-    assert model.tuned((DEFAULT, FAST)).candidate.base == FAST
+    assert model.tuned((DEFAULT, FAST)).candidate.name == FAST.name
 
 
 def test_faster_settings_that_miss_the_target_are_not_kept() -> None:
-    model = Model(lambda candidate: 2.0 if candidate.base == FAST else 0.4)
-    assert model.tuned((DEFAULT, FAST)).candidate.base == DEFAULT
+    model = Model(lambda candidate: 2.0 if candidate.name == FAST.name else 0.4)
+    assert model.tuned((DEFAULT, FAST)).candidate.name == DEFAULT.name
 
 
 def test_equal_plans_are_tried_once() -> None:
     model = Model(needs(99))
     model.tuned(
-        (Base("default", {"calibrator": "mse"}), Base("calibrator mse", {"calibrator": "mse"}), OTHER)
+        (
+            Candidate("default", {"calibrator": "mse"}),
+            Candidate("calibrator mse", {"calibrator": "mse"}),
+            OTHER,
+        )
     )
-    assert [c.base.name for c in model.tried[:2]] == ["default", "other"]
+    assert [c.name for c in model.tried[:2]] == ["default", "other"]
     assert len({trial.plan_digest for trial in model.trials}) == len(model.trials)
 
 
 def test_settings_that_are_as_good_are_tried_until_one_meets_the_target() -> None:
-    model = Model(lambda candidate: 0.0 if candidate.base in (OTHER, SLOW) else 2.0)
-    assert model.tuned((DEFAULT, SLOW, OTHER, Base("third"))).candidate == Candidate(OTHER)
-    assert [candidate.base for candidate in model.tried] == [DEFAULT, OTHER]
+    model = Model(lambda candidate: 0.0 if candidate.name in ("other", "slow") else 2.0)
+    assert model.tuned((DEFAULT, SLOW, OTHER, Candidate("third"))).candidate == OTHER
+    assert model.tried == [DEFAULT, OTHER]
 
 
 @given(st.integers(1, 19))
 def test_the_least_nodes_that_meet_the_target_are_left_float(count) -> None:
     model = Model(needs(count), objective="int8-share")
-    assert model.tuned().candidate == Candidate(DEFAULT, NODES[:count])
+    assert model.tuned().candidate == left(DEFAULT, count)
     assert len(model.tried) < 15
 
 
 def test_nodes_are_left_float_for_the_settings_with_the_smallest_drop() -> None:
-    model = Model(lambda c: 0.0 if len(c.keep_float) >= 2 else 1.0 + (c.base == DEFAULT))
-    assert model.tuned((DEFAULT, OTHER)).candidate == Candidate(OTHER, NODES[:2])
+    model = Model(lambda c: 0.0 if len(c.keep_float) >= 2 else 1.0 + (c.name == DEFAULT.name))
+    assert model.tuned((DEFAULT, OTHER)).candidate == left(OTHER, 2)
     assert model.rankings == 1
 
 
@@ -162,9 +171,9 @@ def test_some_node_is_always_left_quantized() -> None:
 
 
 def test_settings_that_promise_less_are_tried_when_nodes_in_float_do_not_help() -> None:
-    model = Model(lambda candidate: 0.0 if candidate.base == SLOW else 2.0)
-    assert model.tuned((DEFAULT, SLOW)).candidate == Candidate(SLOW)
-    assert model.tried[-1] == Candidate(SLOW)
+    model = Model(lambda candidate: 0.0 if candidate.name == SLOW.name else 2.0)
+    assert model.tuned((DEFAULT, SLOW)).candidate == SLOW
+    assert model.tried[-1] == SLOW
 
 
 def test_a_plan_that_misses_on_held_out_samples_is_left_for_one_with_less_noise() -> None:
@@ -172,13 +181,13 @@ def test_a_plan_that_misses_on_held_out_samples_is_left_for_one_with_less_noise(
     best = model.tuned()
     assert best.candidate.keep_float == NODES[:3]
     assert model.search.verified[best.plan_digest].drop == 0.0
-    assert model.looks[0] == Candidate(DEFAULT)
+    assert model.looks[0] == DEFAULT
 
 
 def test_the_next_best_plan_is_looked_at_where_the_best_misses_on_held_out_samples() -> None:
-    model = Model(needs(0), held_out=lambda candidate: 2.0 if candidate.base == FAST else 0.0)
-    assert model.tuned((DEFAULT, FAST)).candidate == Candidate(DEFAULT)
-    assert model.looks == [Candidate(FAST), Candidate(DEFAULT)]
+    model = Model(needs(0), held_out=lambda candidate: 2.0 if candidate.name == FAST.name else 0.0)
+    assert model.tuned((DEFAULT, FAST)).candidate == DEFAULT
+    assert model.looks == [FAST, DEFAULT]
     assert len(model.tried) == 2
 
 
@@ -212,7 +221,7 @@ def test_no_plan_that_misses_is_chosen_over_one_that_meets_the_target(
     drops, held_out, until, objective
 ) -> None:
     def of(values: list[float]) -> Drop:
-        return lambda c: values[(7 * len(c.keep_float) + len(c.base.name)) % len(values)]
+        return lambda c: values[(7 * len(c.keep_float) + len(c.name)) % len(values)]
 
     model = Model(of(drops), of(held_out), until=until, objective=objective)
     best = model.tuned((DEFAULT, OTHER, FAST, SLOW))
@@ -243,7 +252,7 @@ def test_a_model_of_which_no_plan_can_be_made_has_no_best() -> None:
 
 def test_other_settings_are_tried_where_the_given_ones_cannot_be_planned() -> None:
     model = Model(needs(0), unplannable=(DEFAULT,))
-    assert model.tuned((DEFAULT, SLOW)).candidate == Candidate(SLOW)
+    assert model.tuned((DEFAULT, SLOW)).candidate == SLOW
 
 
 @given(st.integers(1, 30), st.floats(0.1, 3.0))
@@ -263,6 +272,6 @@ def test_nodes_without_noise_count_as_equal() -> None:
 
 
 def test_a_plan_without_quantized_nodes_does_not_meet_the_target() -> None:
-    trial = Trial(Candidate(DEFAULT), score(0.0), 2.0, 0, 2.0, None)
-    assert not meets(trial, 0.5)
-    assert meets(replace(trial, quantized_nodes=1), 0.5)
+    trial = Trial(DEFAULT, score(0.0), 2.0, 0, 2.0, None)
+    assert not trial.meets(0.5)
+    assert replace(trial, quantized_nodes=1).meets(0.5)
