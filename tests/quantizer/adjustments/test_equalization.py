@@ -275,12 +275,6 @@ def test_every_form_writes_the_adjusted_model(form: str) -> None:
     )
 
 
-def test_an_activation_that_a_setting_names_is_left_alone() -> None:
-    made = planned(uneven(), keep_16bit=["t"], bias_correction="off")
-    assert not made.plan.adjustments
-    assert "t" in made.plan.tensors
-
-
 def test_what_is_float_without_adjustments_stays_float() -> None:
     net = uneven("a = Conv(x, w, b) t = Elu(a) y = Conv(t, v)")
     plain, made = planned(net, **PLAIN).plan, planned(net).plan

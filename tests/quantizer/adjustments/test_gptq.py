@@ -293,17 +293,6 @@ def two_rounded() -> tuple[Network, PlannedModel]:
     return net, rounded(net, samples())
 
 
-def test_a_rounded_plan_comes_back_from_its_file_and_gives_the_same_bytes() -> None:
-    net, made = two_rounded()
-    assert len(made.plan.adjustments.roundings) == 2
-    assert made.plan.config.rounding == "gptq"
-    again = loads(dumps(made.plan))
-    assert again == made.plan
-    opened = open_plan(net.prepared, again)
-    models = [ir.to_proto(lower(m.model, m.plan).model) for m in (made, opened)]
-    assert models[0].SerializeToString(deterministic=True) == models[1].SerializeToString(deterministic=True)
-
-
 def test_only_weights_differ_from_the_plan_with_the_nearest_codes() -> None:
     net, made = two_rounded()
     plain = plan_from(model_facts(net.prepared, net.profile, load_recipe(None, PLAIN))).plan

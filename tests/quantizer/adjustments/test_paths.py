@@ -280,21 +280,6 @@ def test_a_path_lists_its_constants_and_the_activations_between() -> None:
     assert path.tensors == (PathTensor("d", False), PathTensor("c", True), PathTensor("a", False))
 
 
-def test_a_path_through_attention_ends_at_the_projection_of_the_values() -> None:
-    model = model_of(CASES["heads of attention"])
-    path = find_path(index(model), "t", 2, 4)
-    assert path is not None
-    assert [each.node.op_type for each in path.constants] == ["MatMul", "Add"]
-    assert [tensor.name for tensor in path.tensors] == ["l", "j", "i", "g", "f", "e"]
-    assert [tensor.keeps_range for tensor in path.tensors] == [True, True, False, True, True, False]
-
-
-def test_a_constant_divisor_is_multiplied() -> None:
-    path = find_path(index(model_of(CASES["Div"])), "t", 1, 4)
-    assert path is not None
-    assert [(each.index, each.divide) for each in path.constants] == [(1, False)]
-
-
 def test_a_grouped_transposed_convolution_cannot_take_scales() -> None:
     case = Case("t = ConvTranspose<group=2>(x, w) y = Conv(t, v)", {"w": (4, 2, 2, 2), "v": (3, 4, 2, 2)})
     assert find_path(index(model_of(case)), "t", 1, 4) is None

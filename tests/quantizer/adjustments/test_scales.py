@@ -45,20 +45,6 @@ def test_the_channel_with_the_largest_range_keeps_its_scale() -> None:
     assert entry.scales[0] > entry.scales[3] > entry.scales[6]
 
 
-def test_a_constant_upstream_needs_no_mul() -> None:
-    assert {name: entry.inserted for name, entry in scales_of(uneven()).items()} == {"t": False}
-
-
-def test_an_activation_that_no_constant_divides_gets_a_mul_where_it_is_made_in_float() -> None:
-    net = uneven("a = Conv(x, w) t = HardSwish(a) y = Conv(t, v)")
-    assert all(entry.inserted for entry in scales_of(net).values())
-
-
-def test_equalization_free_inserts_no_mul() -> None:
-    net = uneven("a = Conv(x, w) t = HardSwish(a) y = Conv(t, v)")
-    assert scales_of(net, equalization="free") == {}
-
-
 @pytest.mark.parametrize("name", ["t", "*"])
 def test_an_activation_that_is_kept_in_16_bits_by_name_has_no_scales(name: str) -> None:
     assert scales_of(uneven())

@@ -270,13 +270,6 @@ def test_a_table_is_whole_in_a_plan(silu: Network) -> None:
     assert "has no parameters" in breach(silu, broken)
 
 
-def test_the_model_is_left_as_it_was(silu: Network) -> None:
-    before = ir.to_proto(silu.model).SerializeToString(deterministic=True)
-    plan = plan_for(silu, "glow")
-    lower(silu.model, plan)
-    assert ir.to_proto(silu.model).SerializeToString(deterministic=True) == before
-
-
 def test_a_target_says_what_it_does_with_chains(tmp_path: Path) -> None:
     def target(word: str) -> Path:
         path = tmp_path / "mine.yaml"

@@ -208,10 +208,6 @@ def test_a_table_that_others_read_too_stays_float() -> None:
 # Products
 
 
-def test_dynamic_and_weight_only_modes_need_no_profile() -> None:
-    assert kinds(plan_of(model_of(), profiled=False, mode="dynamic")).count("dynamic") == 2
-
-
 def test_weights_of_dynamic_products_have_the_7_bits_that_were_asked_for() -> None:
     plan = plan_of(model_of(), profiled=False, mode="dynamic", weight_type="int7")
     assert [plan.tensors[name].qtype.name for name in ("w", "v")] == ["int7", "int7"]

@@ -18,7 +18,6 @@ from qprof_onnx.quantizer.noise.activation_ranges import clip_outputs
 from qprof_onnx.quantizer.operators.graph import index
 from qprof_onnx.quantizer.operators.table import rule_of
 from qprof_onnx.quantizer.planning.needed_tensors import needed_tensors, weighted_channels
-from qprof_onnx.quantizer.prepare.prepare import open_prepared
 
 DIGITS = Path(__file__).parents[3] / "examples" / "digits"
 
@@ -102,21 +101,6 @@ def test_of_two_axes_the_first_in_graph_order_decides() -> None:
     for name, shape in {"k": (8, 5), "w": (2, 4, 1)}.items():
         proto.graph.initializer.append(onnx.numpy_helper.from_array(np.ones(shape, np.float32), name))
     assert weighted_channels(index(ir.from_proto(onnx.shape_inference.infer_shapes(proto)))) == {"x": -1}
-
-
-def test_the_digits_profile_has_the_channels_of_its_products() -> None:
-    profile = profile_model(DIGITS / "model.onnx", DIGITS / "calibration")
-    graph = open_prepared(DIGITS / "model.onnx").graph
-    axes = weighted_channels(graph)
-    assert len(axes) > 2
-    for name, axis in axes.items():
-        channels = profile[name].channels
-        assert channels is not None
-        assert channels.axis == axis
-        assert channels.minimum.min() == profile[name].minimum
-        assert int(channels.count.sum()) == profile[name].count
-    off = profile_model(DIGITS / "model.onnx", DIGITS / "calibration", run=RunSettings(channels="off"))
-    assert all(tensor.channels is None for tensor in off.values())
 
 
 def test_an_unknown_choice_of_channels_is_refused() -> None:

@@ -67,25 +67,6 @@ def test_what_readers_tell_apart_is_seen_behind_moves(moves: str, useful: tuple[
     assert effective_range(net.graph, "a") == useful
 
 
-def test_an_expensive_common_range_is_not_shared() -> None:
-    net = network(
-        "a = Conv (x, w) b = Mul (a, s) c = Concat <axis = 1> (a, b) y = Conv (c, u)",
-        {"w": WIDE, "s": (1,), "u": (8, 16, 3, 3)},
-    )
-    plan = net.plan("glow", calibrator="minmax")
-    spread = plan.tensors["a"].tensor_scale / plan.tensors["b"].tensor_scale
-    assert max(spread, 1.0 / spread) > 10 ** (1.0 / 20.0)
-
-
-def test_equal_ranges_are_shared_by_a_concat() -> None:
-    net = network(
-        "a = Conv (x, w) b = Neg (a) c = Concat <axis = 1> (a, a) y = Conv (c, u)",
-        {"w": WIDE, "u": (8, 16, 3, 3)},
-    )
-    plan = net.plan("glow")
-    assert plan.tensors["a"] == plan.tensors["c"]
-
-
 def test_a_weight_has_a_scale_for_each_output_channel() -> None:
     plan = network("y = Conv (x, w)", {"w": WIDE}).plan()
     assert plan.tensors["w"].axis == 0

@@ -145,14 +145,6 @@ def test_an_lstm_that_is_float_for_its_noise_is_dynamic_as_far_as_that_holds_as_
     assert ways_of(tmp_path / "m.onnx", samples) == ways
 
 
-def test_a_model_that_would_be_float_for_the_noise_of_its_lstm_alone_is_run_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(noise_budget, "with_int8_weights", lambda facts, plan, **_: plan)
-    samples = listening(tmp_path / "m.onnx", (0.3,))
-    assert ways_of(tmp_path / "m.onnx", samples) == ["two-parts"]
-
-
 def test_a_limit_of_the_users_own_is_no_matter_of_runs_for_an_lstm(tmp_path: Path) -> None:
     samples = listening(tmp_path / "m.onnx", (0.1,))
     assert ways_of(tmp_path / "m.onnx", samples, min_output_sqnr=30.0) == ["float"]

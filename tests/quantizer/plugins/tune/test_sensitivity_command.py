@@ -79,20 +79,6 @@ def test_without_profile_and_plan_it_says_what_is_needed() -> None:
     assert "a profile or a plan is needed" in result.stderr
 
 
-def test_a_saved_plan_can_be_measured(profile, tmp_path) -> None:
-    plan = tmp_path / "plan.yaml"
-    options = ["--profile", str(profile), "-o", str(tmp_path / "o.onnx"), "--save-plan", str(plan)]
-    keep_float = ["--keep-float", "stem.conv"]
-    assert (
-        CliRunner().invoke(main, ["quantize", str(DIGITS / "model.onnx"), *options, *keep_float]).exit_code
-        == 0
-    )
-    document = json.loads(run(profile, "--plan", str(plan), "--json").stdout)
-    names = {name for node in document["nodes"] for name in node["nodes"]}
-    assert "head" in names
-    assert "stem.conv" not in names
-
-
 def test_of_a_quantized_model_its_own_plan_is_measured(profile, tmp_path) -> None:
     model, plan, quantized = str(DIGITS / "model.onnx"), tmp_path / "plan.yaml", str(tmp_path / "o.onnx")
     files = ["--profile", str(profile), "-o", quantized, "--save-plan", str(plan)]

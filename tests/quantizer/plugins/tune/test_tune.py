@@ -129,14 +129,6 @@ def test_a_full_disk_is_no_result_of_a_trial(profile, monkeypatch) -> None:
         tuned(profile, QualityTarget(0.5, "size", budget=1e-6))
 
 
-def test_held_out_samples_that_are_the_tuning_samples_are_called_so(profile) -> None:
-    data = TuningData(HELDOUT, LABELS, holdout_data=HELDOUT, holdout_labels=LABELS)
-    result = tuned(profile, QualityTarget(1.0, "size"), data)
-    assert not result.separate_holdout
-    assert not result.verified
-    assert result.limits[-1].text.startswith("400 of 400 rows are in both sets")
-
-
 def test_samples_that_both_sets_have_are_counted(profile) -> None:
     images = [np.load(path)["image"] for path in sorted((DIGITS / "heldout").glob("*.npz"))][:2]
     given = TuningData(
