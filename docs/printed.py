@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import inspect
 import json
+import math
 import os
 import re
 import sys
@@ -30,7 +31,13 @@ from qprof_onnx.profiles.base.findings import table as table_of_findings
 from qprof_onnx.quantizer.api.options import PRECISIONS
 from qprof_onnx.quantizer.evaluation.gates import GATES
 from qprof_onnx.quantizer.evaluation.metrics.table import KINDS
-from qprof_onnx.quantizer.evaluation.output_shift import wanted
+from qprof_onnx.quantizer.evaluation.output_shift import (
+    MOST_COSINE_NOISE,
+    MOST_MOVED,
+    NOISE_SLACK,
+    worst_error,
+)
+from qprof_onnx.quantizer.noise.output_limits import LIMITS, PLACES_TOLERANCE, TOLERANCE
 from qprof_onnx.quantizer.plan.reasons import ReasonCode, template
 from qprof_onnx.quantizer.plugins.exchange.formats import FORMATS
 from qprof_onnx.quantizer.prepare.unfusing import TAKEN_APART
@@ -144,9 +151,50 @@ def extras() -> str:
     return table(("extra", "for", "brings"), rows)
 
 
+def percent(share: float) -> str:
+    """Return a share in percent, with two digits at least: "0.42 %", "4.7 %", "31 %"."""
+    return f"{100.0 * share:.{2 if share < 0.01 else 1 if share < 0.1 else 0}f} %"
+
+
 def limits() -> str:
     """Return the table of how far each kind of output may be off."""
-    return table(("output", "what is measured", "good up to", "planned with"), wanted())
+    planned = {kind: f"{decibels:.0f} dB" for kind, (decibels, _) in LIMITS.items()}
+    signal = LIMITS["signal"][0] - 10.0 * math.log10(NOISE_SLACK)
+
+    def columns(error: float) -> str:
+        return f"{percent(error)}, in the worst column {percent(worst_error(error))}"
+
+    rows = (
+        (
+            "probabilities, scores, logits of classes",
+            "the share of the probability that moves",
+            percent(MOST_MOVED),
+            planned["decision"],
+        ),
+        ("index of the largest score", "answers that change", percent(MOST_MOVED), planned["decision"]),
+        (
+            "embedding",
+            "noise of the cosines between rows, over what varies in them",
+            percent(MOST_COSINE_NOISE),
+            planned["embedding"],
+        ),
+        (
+            "values: numbers of a regression",
+            "the typical error of a column, over what varies in it, or relative to each value behind an "
+            "exponential, a power of a constant, a quotient",
+            columns(TOLERANCE),
+            planned["values"],
+        ),
+        (
+            "values at each place of a map or position of a sequence; vectors of many alike columns",
+            "the same",
+            columns(PLACES_TOLERANCE),
+            planned["values"],
+        ),
+        ("signal: pictures, sound", "noise, over what varies", f"{signal:.0f} dB", planned["signal"]),
+        ("drawn at random, or of a length of its own", "nothing", "no grade", planned["values"]),
+    )
+    return table(("output", "what is measured", "good up to", "planned with"), rows)
 
 
 def gates() -> str:

@@ -7,6 +7,7 @@ import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import tee
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ from ...profiles.samples.samples import (
     input_specs,
     sample_digests,
 )
-from ...profiles.samples.states import follows, next_state
+from ...profiles.samples.states import follows, runs_with_own_state
 from ...profiles.samples.values import Sample, Samples
 from ..model.identity import model_id
 from ..noise.class_axes import class_axes
@@ -81,14 +82,7 @@ from .metrics.truth import Labels, load_labels
 from .options import EvaluationOptions, Gate
 from .output_shift import JudgedSamples, OutputShift
 from .runtimes import ExecutionPlace, Inputs, Session, as_programs_run, open_session, place_of, run
-from .tokens import (
-    StateMemory,
-    TimedStep,
-    TokenAgreement,
-    TokenSpeed,
-    TokenSums,
-    token_speed,
-)
+from .tokens import StateMemory, Texts, TokenAgreement, TokenSpeed, token_speed
 
 WORST_SAMPLES = OptionalModule("the samples that differ most", "quantizer.plugins.report.worst_samples")
 """Ranks samples and keeps excerpts of them."""
@@ -297,6 +291,23 @@ class Pair:
         values = run(self.quantized_session, self.outputs, inputs, f"{self.quantized_name}, sample {sample}")
         return dict(zip(self.outputs, values, strict=True))
 
+    def runs(self, source: Samples) -> Iterator[tuple[Sample, Inputs, Inputs, Inputs]]:
+        """Yield samples, outputs of both models, and the inputs of the quantized one.
+
+        Where a state goes from step to step, it gets its own: what it lost adds up, as in use.
+        """
+        taken: Inputs = {}
+
+        def run_quantized(sample: Sample) -> Inputs:
+            nonlocal taken
+            taken = sample.arrays
+            return self.run_quantized(taken, sample.name)
+
+        samples, again = tee(source)
+        quantized = runs_with_own_state(again, source.state, run_quantized)
+        for sample in samples:
+            yield sample, self.run_float(sample.arrays, sample.name), next(quantized), taken
+
     def programs(self, samples: Sequence[Sample]) -> tuple[Run, Run]:
         """Return functions that run both models on a sample by number, to be timed, with integers as a
         program has them."""
@@ -477,34 +488,16 @@ def evaluate(
     source = model_samples(data, original, measuring.limit)
     if labels is not None:
         check_same_again(data, source)
-    # Where a state goes from step to step, the quantized model gets its own: what it lost adds up, as in use.
-    quantized_values: Inputs = {}
-    own: Inputs = {}
+    texts = Texts(max_timed)
+
     before: Sample | None = None
-    sequences = 0
-    token_sums = TokenSums()
-    timed_steps: dict[str, list[TimedStep]] = {"prompt": [], "answer": []}
-    for samples, sample in enumerate(source, 1):
-        float_values = pair.run_float(sample.arrays, sample.name)
-        arrays = sample.arrays
-        if source.state and not follows(sample, before):
-            sequences += 1
-        elif source.state:
-            own_state = {n: next_state(quantized_values[o], own.get(n)) for n, o in source.state.items()}
-            arrays = {**arrays, **own_state}
-        own = {name: arrays[name] for name in source.state}
-        quantized_values, before = pair.run_quantized(arrays, sample.name), sample
-        if source.state and (sample.next_tokens is not None or token_sums.text):
-            steps = timed_steps["answer" if sample.step else "prompt"]
-            if len(steps) < max_timed:
-                steps.append(TimedStep(sample, token_sums.tokens if sample.step else 0))
-            _, (stored,) = as_programs_run(pair.quantized_session, [arrays])
-            float_state, quantized_state = (
-                [inputs[name] for name in source.state] for inputs in (sample.arrays, stored)
-            )
-            token_sums = token_sums.added(
-                sample, float_values[output], quantized_values[output], (float_state, quantized_state)
-            )
+    for samples, (sample, float_values, quantized_values, taken) in enumerate(pair.runs(source), 1):
+        sequence_of.append((sequence_of[-1] if sequence_of else -1) + (not follows(sample, before)))
+        before = sample
+        if source.state and (sample.next_tokens is not None or texts.is_begun):
+            _, (stored,) = as_programs_run(pair.quantized_session, [taken])
+            states = [[inputs[name] for name in source.state] for inputs in (sample.arrays, stored)]
+            texts.add(sample, float_values[output], quantized_values[output], states)
         true_classes: dict[str, npt.NDArray[np.int64]] = {}
         if class_labels is not None:
             where = f"{pair.float_name}, sample {sample.name}: output '{output}'"
@@ -522,7 +515,6 @@ def evaluate(
         sums_before = sums
         sums = {name: one.added(float_values[name], quantized_values[name]) for name, one in sums.items()}
         digests.append(tuple(sample_digests(sample.arrays, specs)))
-        sequence_of.append(sequences)
         if judged is not None:
             judged.add(sample.arrays, float_values, quantized_values)
         judged_rows += len(digests[-1]) if counts_rows else 1
@@ -564,14 +556,15 @@ def evaluate(
     if scoring is not None:
         metric, score = scoring.result(cut)
         truth_digest = metric.digest
-    latency, token_speeds = None, list[TokenSpeed]()
+    latency, token_speeds = None, tuple[TokenSpeed, ...]()
     if measuring.latency is not None:
         settings = replace(measuring.latency, threads=measuring.threads)
         latency = measure(*pair.programs(timed), len(timed), settings)
-        for kind, steps in timed_steps.items():
-            if steps:
-                samples_of_steps = [step.sample for step in steps]
-                token_speeds.append(token_speed(kind, steps, *pair.programs(samples_of_steps), settings))
+        token_speeds = tuple(
+            token_speed(kind, steps, *pair.programs([sample for sample, _ in steps]), settings)
+            for kind, steps in texts.timed.items()
+            if steps
+        )
     del pair  # what follows reads the files of both models, which takes memory too
 
     # What else there is to know of the figures.
@@ -632,9 +625,9 @@ def evaluate(
         subject=Subject(
             model_fingerprint(model_id(original, "")), digest_text(sum(map(sum, digests))), truth_digest
         ),
-        tokens=token_sums.agreement(),
-        token_speeds=tuple(token_speeds),
-        state_memory=token_sums.memory(),
+        tokens=texts.agreement(),
+        token_speeds=token_speeds,
+        state_memory=texts.memory(),
         score_shift=shift,
         input_ranges=input_ranges,
         states=frozenset(source.state.values()),

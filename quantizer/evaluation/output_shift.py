@@ -41,7 +41,7 @@ from ...profiles.records.channel_statistics import Channels
 from ...profiles.records.profile import TensorProfile
 from ..noise.class_axes import NO_CLASSES, ClassAxis
 from ..noise.output_kinds import FEWEST_OF_A_VECTOR, MOST_UNLIKE, ROUNDING
-from ..noise.output_limits import LIMITS, MIN_VARYING, PLACES_TOLERANCE, TOLERANCE, NoiseLimits
+from ..noise.output_limits import MIN_VARYING, NoiseLimits
 from ..plan.plan import DESTROYED, SAME_DB
 from .compare import Agreement, channel_axes, is_float, range_ratio
 from .metrics.intervals import bootstrap_interval
@@ -329,11 +329,6 @@ def _equal(answers: Agreement) -> str:
     return f"{deciding_digits(100.0 * answers.ratio, 100.0 * SAME_GOOD, (1, 1), is_least=True)[0]} %"
 
 
-def _percent(share: float) -> str:
-    """Return a share in percent, with two digits at least: "0.42 %", "4.7 %", "31 %"."""
-    return f"{100.0 * share:.{_digits(share)}f} %" if share else "0 %"
-
-
 def _digits(share: float) -> int:
     """Return the decimals of a share in percent."""
     return 2 if share < 0.01 else 1 if share < 0.1 else 0
@@ -348,46 +343,6 @@ def _percents(share: float, limit: float) -> tuple[str, str]:
 def worst_error(typical: float) -> float:
     """Return the error that the worst column may have where the typical one may have a given one."""
     return max(typical, min(WORST_COLUMN * typical, MOST_ERROR))
-
-
-def wanted() -> tuple[tuple[str, str, str, str], ...]:
-    """Return the limits of outputs, for people: kind, measure, largest good figure, and planned SQNR."""
-    planned = {kind: f"{decibels:.0f} dB" for kind, (decibels, _) in LIMITS.items()}
-    signal = LIMITS["signal"][0] - 10.0 * math.log10(NOISE_SLACK)
-
-    def columns(error: float) -> str:
-        return f"{_percent(error)}, in the worst column {_percent(worst_error(error))}"
-
-    return (
-        (
-            "probabilities, scores, logits of classes",
-            "the share of the probability that moves",
-            _percent(MOST_MOVED),
-            planned["decision"],
-        ),
-        ("index of the largest score", "answers that change", _percent(MOST_MOVED), planned["decision"]),
-        (
-            "embedding",
-            "noise of the cosines between rows, over what varies in them",
-            _percent(MOST_COSINE_NOISE),
-            planned["embedding"],
-        ),
-        (
-            "values: numbers of a regression",
-            "the typical error of a column, over what varies in it, or relative to each value behind an "
-            "exponential, a power of a constant, a quotient",
-            columns(TOLERANCE),
-            planned["values"],
-        ),
-        (
-            "values at each place of a map or position of a sequence; vectors of many alike columns",
-            "the same",
-            columns(PLACES_TOLERANCE),
-            planned["values"],
-        ),
-        ("signal: pictures, sound", "noise, over what varies", f"{signal:.0f} dB", planned["signal"]),
-        ("drawn at random, or of a length of its own", "nothing", "no grade", planned["values"]),
-    )
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Protocol, cast
@@ -108,7 +108,8 @@ def open_session(
         raise ModelError(load_refusal(name, error, loaded_libraries())) from error
     metadata, program = session.get_modelmeta().custom_metadata_map, session
     if FLOAT_TYPE in metadata and provider == CPU:
-        session = _rounding_to_float16(model, options, provider)
+        with _as_given(FLOAT16.load("a model in float16").emulated(_read(model))) as rounded:
+            session = new_session(rounded, options, provider)
     borders = _stated_borders(metadata, (*session.get_inputs(), *session.get_outputs()))
     if any(value.type == INT8_TENSOR and value.name not in borders for value in session.get_inputs()):
         caches = CACHES.load(name).stored_caches(model)
@@ -122,13 +123,20 @@ def open_model(
     model: ir.Model, name: str, threads: int = 1, provider: str = CPU, *, dequantized: bool = False
 ) -> ort.InferenceSession:
     """Return a session of a model that is in no file; only a large one is written to one."""
+    with _as_given(model) as given:
+        return open_session(given, name, threads, provider=provider, dequantized=dequantized)
+
+
+@contextmanager
+def _as_given(model: ir.Model) -> Iterator[str | bytes]:
+    """Yield the bytes of a model, or of a large one the path of a file that is there meanwhile."""
     whole = in_memory(model)
     if whole is not None:
-        return open_session(whole, name, threads, provider=provider, dequantized=dequantized)
+        yield whole
+        return
     with temporary_folder() as folder:
-        file = str(folder / "model.onnx")
-        save_model(model, file)
-        return open_session(file, name, threads, provider=provider, dequantized=dequantized)
+        save_model(model, folder / "model.onnx")
+        yield str(folder / "model.onnx")
 
 
 def _stated_borders(metadata: Mapping[str, str], values: Iterable[Any]) -> dict[str, FloatBorder]:
@@ -153,20 +161,6 @@ def _float_bytes(model: str | bytes, dequantized: bool) -> int:
 
 def _read(model: str | bytes) -> ir.Model:
     return ir.load(model) if isinstance(model, str) else ir.from_proto(onnx.load_from_string(model))
-
-
-def _rounding_to_float16(
-    model: str | bytes, options: ort.SessionOptions, provider: str
-) -> ort.InferenceSession:
-    """Return a session that emulates float16 kernels, by a file if large."""
-    rounded = FLOAT16.load("a model in float16").emulated(_read(model))
-    whole = in_memory(rounded)
-    if whole is not None:
-        return new_session(whole, options, provider)
-    with temporary_folder() as folder:
-        file = str(folder / "model.onnx")
-        save_model(rounded, file)
-        return new_session(file, options, provider)
 
 
 def run(session: ort.InferenceSession, outputs: Sequence[str], inputs: Inputs, where: str) -> list[Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy.typing as npt
@@ -91,64 +91,60 @@ class StateMemory:
     quantized_bytes: float
 
 
-@dataclass(frozen=True)
-class TokenSums:
-    """The sums of texts, sample by sample; `TokenSums()` before the first."""
+class Texts:
+    """Texts through both models, step by step, each with its answer."""
 
-    text: tuple[bool, ...] = ()  # whether each token of the sequence so far was the same
-    answer: tuple[bool, ...] = ()  # the same of its answer
-    # the sequences before: whether an answer, and its tokens
-    ended: tuple[tuple[bool, tuple[bool, ...]], ...] = ()
-    tokens: int = 0  # of the sequence so far
-    float_bytes: float = 0.0  # of the state for each token, the largest
-    quantized_bytes: float = 0.0
+    def __init__(self, most_timed: int) -> None:
+        """Keep at most so many steps of prompts, and of answers, to be timed."""
+        self._most_timed = most_timed
+        self._texts, self._answers = list[list[bool]](), list[list[bool]]()  # whether tokens are the same
+        self._tokens = 0  # of the sequence so far
+        self._bytes = (0.0, 0.0)  # of both states for each token, the largest
+        self.timed: dict[str, list[tuple[Sample, int]]] = {"prompt": [], "answer": []}  # with tokens before
 
-    def added(
+    @property
+    def is_begun(self) -> bool:
+        """Whether there is a text, which the next step may answer."""
+        return bool(self._texts and self._texts[-1])
+
+    def add(
         self,
         sample: Sample,
         floats: npt.NDArray[Any],
         quantized: npt.NDArray[Any],
-        states: tuple[Sequence[npt.NDArray[Any]], Sequence[npt.NDArray[Any]]],
-    ) -> TokenSums:
-        """Return the sums with a step of a text; scores are [..., positions, tokens], `states` what both were
-        fed."""
-        now = self if sample.step else replace(self._closed(), tokens=0)
+        states: Sequence[Sequence[npt.NDArray[Any]]],
+    ) -> None:
+        """Take a step; scores are [..., positions, tokens], `states` the arrays that both models were fed."""
+        if not sample.step or not self._texts:
+            self._tokens = 0
+            self._texts.append([])
+            self._answers.append([])
+        steps = self.timed["answer" if sample.step else "prompt"]
+        if len(steps) < self._most_timed:
+            steps.append((sample, self._tokens))
         same = (floats.argmax(-1).reshape(-1) == quantized.argmax(-1).reshape(-1)).tolist()
         if sample.next_tokens is not None:
-            now = replace(now, text=(*now.text, *same))
+            self._texts[-1] += same
         else:
-            answer = now.answer or now.text[-1:]
-            now = replace(now, answer=(*answer, *same))
-        if now.tokens:
-            of_float, of_quantized = (sum(array.nbytes for array in state) / now.tokens for state in states)
-            now = replace(
-                now,
-                float_bytes=max(now.float_bytes, of_float),
-                quantized_bytes=max(now.quantized_bytes, of_quantized),
-            )
-        return replace(now, tokens=now.tokens + new_tokens(sample))
-
-    def _closed(self) -> TokenSums:
-        """Return the sums with the sequence so far among those that have ended."""
-        if not self.text and not self.answer:
-            return self
-        sequence = (True, self.answer) if self.answer else (False, self.text)
-        return replace(self, text=(), answer=(), ended=(*self.ended, sequence))
+            self._answers[-1] = (self._answers[-1] or self._texts[-1][-1:]) + same
+        if self._tokens:
+            of_float, of_quantized = (sum(array.nbytes for array in state) / self._tokens for state in states)
+            self._bytes = max(self._bytes[0], of_float), max(self._bytes[1], of_quantized)
+        self._tokens += new_tokens(sample)
 
     def agreement(self) -> TokenAgreement | None:
         """Return how often the tokens are the same: of answers, where there are some; None without a text."""
-        ended = self._closed().ended
-        answers = any(is_answer for is_answer, _ in ended)
-        sequences = [same for is_answer, same in ended if is_answer or not answers]
+        answers = [same for same in self._answers if same]
+        sequences = answers or [same for same in self._texts if same]
         if not sequences:
             return None
         firsts = tuple(same.index(False) + 1 for same in sequences if not all(same))
         same, total = sum(map(sum, sequences)), sum(map(len, sequences))
-        return TokenAgreement(answers, same, total, len(sequences), firsts)
+        return TokenAgreement(bool(answers), same, total, len(sequences), firsts)
 
     def memory(self) -> StateMemory | None:
         """Return the memory of the state for each token, or None if it does not grow with them."""
-        return StateMemory(self.float_bytes, self.quantized_bytes) if self.float_bytes else None
+        return StateMemory(*self._bytes) if self._bytes[0] else None
 
 
 def new_tokens(sample: Sample) -> int:
@@ -156,17 +152,9 @@ def new_tokens(sample: Sample) -> int:
     return 1 if sample.next_tokens is None else int(sample.next_tokens.size)
 
 
-@dataclass(frozen=True, eq=False)
-class TimedStep:
-    """A step of a text that is timed, with the number of tokens before it."""
-
-    sample: Sample
-    past: int
-
-
 def token_speed(
     of: str,
-    steps: Sequence[TimedStep],
+    steps: Sequence[tuple[Sample, int]],
     run_float: Run,
     run_quantized: Run,
     settings: LatencySettings,
@@ -180,11 +168,11 @@ def token_speed(
         settings,
         clock=time.thread_time if settings.threads == 1 else time.perf_counter,
     )
-    tokens = sum(new_tokens(step.sample) for step in steps) / len(steps)
+    tokens = sum(new_tokens(sample) for sample, _ in steps) / len(steps)
     return TokenSpeed(
         of=of,
         tokens=tokens,
-        past=sum(step.past for step in steps) / len(steps),
+        past=sum(past for _, past in steps) / len(steps),
         float_rate=1e3 * tokens / latency.float_ms,
         quantized_rate=1e3 * tokens / latency.quantized_ms,
         speedup=latency.speedup,

@@ -17,7 +17,7 @@ from qprof_onnx.quantizer.api.from_profile import write_quantized
 from qprof_onnx.quantizer.api.profiling import profile_model
 from qprof_onnx.quantizer.evaluation.evaluate import Evaluation, evaluate
 from qprof_onnx.quantizer.evaluation.options import EvaluationOptions, LatencySettings
-from qprof_onnx.quantizer.evaluation.tokens import TokenSums
+from qprof_onnx.quantizer.evaluation.tokens import Texts
 from qprof_onnx.quantizer.targets.loading import load_recipe
 
 log_loss = pytest.importorskip("sklearn.metrics", reason="of the extra test-all").log_loss
@@ -227,13 +227,13 @@ def test_sums_of_answers_begin_with_the_token_after_the_prompt() -> None:
         return Sample("t", {}, step=number, next_tokens=tokens)
 
     one = np.eye(3)
-    sums = TokenSums()
+    sums = Texts(0)
     for floats, others, sample in (
         (one[[0, 1]], one[[2, 1]], step(0, [1, -1])),
         (one[[2]], one[[2]], step(1, None)),
         (one[[0]], one[[1]], step(2, None)),
     ):
-        sums = sums.added(sample, floats, others, ({}, {}))
+        sums.add(sample, floats, others, ({}, {}))
     found = sums.agreement()
     assert found is not None
     assert (found.same, found.total, found.first_differences) == (2, 3, (3,))
@@ -241,5 +241,5 @@ def test_sums_of_answers_begin_with_the_token_after_the_prompt() -> None:
         "greedy 66.67 % of 3 the same; 0 of 1 answers to the end, the others up to token 3 (median of the "
         "first differences; the earliest 3)"
     )
-    assert TokenSums().agreement() is None
+    assert Texts(0).agreement() is None
     assert sums.memory() is None
