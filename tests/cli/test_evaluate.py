@@ -75,20 +75,6 @@ def test_a_missed_limit_on_a_score_without_a_unit_has_no_space_for_one(files) ->
     assert f"FAILED     --min-score 0.1: 0.2887, 0.1887 off {why}\n" in result.stdout
 
 
-def test_a_failed_gate_counts_the_samples_of_another_shape(files) -> None:
-    kept = """<ir_version: 8, opset_import: ["": 13]>
-    agraph (float[N, 3] x) => (float[M] y) <float c = {{{c}}}, int64[1] flat = {{-1}}> {{
-      values = Reshape (x, flat)
-      up = Greater (values, c)
-      y = Compress (values, up)
-    }}"""
-    for name, c in (("a", 0), ("b", 3.5)):
-        onnx.save(onnx.parser.parse_model(kept.format(c=c)), files / f"{name}.onnx")
-    result = run("evaluate", files, "--no-latency", "--min-sqnr", "1")
-    assert result.exit_code == 1
-    assert "--min-sqnr 1: output 'y': has another shape than float's in 1 of 1 samples" in result.stdout
-
-
 def test_a_gate_that_is_met_exits_with_zero(files) -> None:
     quantized = onnx.parser.parse_model(QUANTIZED)
     onnx.save(quantized, files / "b.onnx")
@@ -152,14 +138,6 @@ def test_a_failed_gate_still_prints_all_of_the_json(files) -> None:
     assert found["failures"][0]["demand"] == "max_drop"
 
 
-def test_wrong_labels_are_one_line_and_exit_code_two(files) -> None:
-    (files / "labels.txt").write_text("1\n")
-    result = run("evaluate", files, "--labels", str(files / "labels.txt"))
-    assert result.exit_code == 2
-    assert "1 labels, but the samples have 2 rows" in result.stderr
-    assert "Traceback" not in result.stderr
-
-
 def test_compare_layers_lists_tensors_in_graph_order(files) -> None:
     result = run("compare-layers", files)
     assert result.exit_code == 0, result.output
@@ -189,17 +167,6 @@ def test_the_class_axis_may_be_named(files) -> None:
     assert "class axis 2: output 'y' has 2 axes; give -2 to 1" in result.stderr
 
 
-@pytest.mark.parametrize(
-    ("labels", "message"), [("1\n7\n", "line 2: label 7 is none"), ("1\n3\n", "from 1;")]
-)
-def test_a_gate_does_not_pass_on_labels_that_cannot_be_right(files, labels, message) -> None:
-    (files / "labels.txt").write_text(labels)
-    gate = ("--no-latency", "--max-drop", "1")
-    result = run("evaluate", files, "--labels", str(files / "labels.txt"), *gate)
-    assert result.exit_code == 2
-    assert message in result.stderr
-
-
 METRIC = ("--no-latency", "--metric", "top-1", "--labels")
 
 
@@ -221,13 +188,6 @@ def test_gates_on_metric_and_size_fail_with_what_is_missing(files) -> None:
     assert "FAILED     --min-score 90: 50.00 %, 40.00 % off (the float model has 100)" in result.stdout
     assert "FAILED     --max-size 100: " in result.stdout
     assert run("evaluate", files, "--max-drop", "1").exit_code == 2
-
-
-def test_a_metric_that_there_is_not_is_refused_with_the_names(files) -> None:
-    result = run("evaluate", files, "--metric", "map55")
-    assert result.exit_code == 2
-    assert "there is no such metric; use one of top-1 (or another number), f1, map, map50" in result.stderr
-    assert "Did you mean 'map50'?" in result.stderr
 
 
 def test_models_run_in_openvino(files) -> None:

@@ -13,18 +13,6 @@ def test_labels_are_read_from_text_and_from_npy(tmp_path) -> None:
     assert load_labels(tmp_path / "a.npy").classes.tolist() == [3, 1, 7]
 
 
-def test_a_bad_label_is_named_by_line(tmp_path) -> None:
-    (tmp_path / "a.txt").write_text("3\ncat\n")
-    with pytest.raises(DataError, match=r"a\.txt, line 2: 'cat' is not an integer label"):
-        load_labels(tmp_path / "a.txt")
-
-
-def test_a_label_beyond_int64_is_refused(tmp_path) -> None:
-    (tmp_path / "a.txt").write_text("9" * 30)
-    with pytest.raises(DataError, match="line 1"):
-        load_labels(tmp_path / "a.txt")
-
-
 ADVICE = r"; write it with numpy\.save"
 HEADER = "{'descr': '<i8', 'fortran_order': False, 'shape': "
 
@@ -37,9 +25,7 @@ def npy(header: str, values: bytes = b"") -> bytes:
     ("content", "message"),
     [
         (npy(HEADER + "(3,)"), "or its header is damaged"),
-        (npy(HEADER + "(" * 90), "or its header is damaged"),
         (npy(HEADER + "(3,)}" + 10_000 * " "), "or its header is damaged"),
-        (npy(HEADER + "(2.5,)}"), "or its header is damaged"),
         (npy(HEADER + "(10000000000000,)}", bytes(24)), "says 10000000000000 labels of int64, and 24 bytes"),
         (npy(HEADER + "(-3,)}", bytes(24)), "says -3 labels of int64, and 24 bytes follow"),
         (npy(HEADER + "(1, 1)}", bytes(8)), r"of integers, this is int64 of shape \[1, 1\]"),
@@ -47,7 +33,6 @@ def npy(header: str, values: bytes = b"") -> bytes:
         (npy(HEADER.replace("<i8", "|O") + "(1,)}", bytes(8)), r"this is Python objects of shape \[1\]"),
         (b"PK\x03\x04 and so on", r"is a zip archive \(.npz\) and not one array"),
         (b"", "or its header is damaged"),
-        (b"\x93NUMPY\x07\x00", "or its header is damaged"),
     ],
 )
 def test_an_array_that_holds_no_labels_is_refused_with_what_to_do(tmp_path, content, message) -> None:

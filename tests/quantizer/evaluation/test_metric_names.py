@@ -7,7 +7,7 @@ from qprof_onnx.quantizer.evaluation.metrics.metric import mean_of, of_sums
 from qprof_onnx.quantizer.evaluation.metrics.score import score_of
 from qprof_onnx.quantizer.evaluation.metrics.table import KINDS, check_metric, named_metric
 
-from .running import opened, rows, scored
+from .running import opened, rows
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
@@ -85,10 +85,3 @@ def test_a_drop_is_what_the_table_says() -> None:
 def test_nothing_to_score_is_refused() -> None:
     with pytest.raises(DataError, match="have no rows to score"):
         score_of(named_metric("psnr").kind, 0, mean_of(np.zeros(0)), mean_of(np.zeros(0)))
-
-
-def test_labels_of_another_number_of_rows_are_refused(tmp_path) -> None:
-    (tmp_path / "l.txt").write_text("0\n1\n2\n")
-    metric = opened("top-1", rows(0, 1), tmp_path / "l.txt")
-    with pytest.raises(DataError, match="3 labels, but the samples have 2 rows"):
-        scored(metric, [rows(0, 1)], [rows(0, 1)])

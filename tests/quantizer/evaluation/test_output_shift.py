@@ -42,11 +42,6 @@ def shift(floats: Any, quantized: Any, kind: OutputKind, classes: ClassAxis = NO
     return found
 
 
-def test_outputs_that_are_equal_have_not_moved() -> None:
-    p = RNG.dirichlet(np.ones(4), (3, 2))
-    assert shift(p, p, "decision").value == 0.0
-
-
 def test_of_probabilities_the_moved_share_counts() -> None:
     found = shift([[[0.5, 0.5]], [[1.0, 0.0]]], [[[0.6, 0.4]], [[1.0, 0.0]]], "decision")
     assert found.measure is Measure.MOVED

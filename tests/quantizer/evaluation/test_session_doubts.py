@@ -13,8 +13,6 @@ import qprof_onnx as qprof
 from onnx import parser
 from qprof_onnx.profiles.base.findings import Code
 from qprof_onnx.quantizer.evaluation.doubts import session_doubts
-from qprof_onnx.quantizer.evaluation.evaluate import evaluate
-from qprof_onnx.quantizer.evaluation.options import EvaluationOptions
 from qprof_onnx.quantizer.prepare.prepare import ModelFile
 
 DIGITS = Path(__file__).parents[3] / "examples" / "digits"
@@ -61,16 +59,6 @@ def test_options_of_each_part_of_a_genai_config_are_told_once(tmp_path: Path) ->
 )
 def test_options_that_are_none_or_do_no_harm_say_nothing(tmp_path: Path, text: str) -> None:
     assert session_doubts(model_in(tmp_path, text, genai=text)) == ()
-
-
-def test_evaluate_tells_of_them(tmp_path: Path) -> None:
-    proto = onnx.load(DIGITS / "model.onnx")
-    text = json.dumps(options(graph_optimization_level=1))
-    proto.metadata_props.add(key="ort_config", value=text)
-    onnx.save(proto, tmp_path / "m.onnx")
-    few = EvaluationOptions(limit=2, latency=None)
-    result = evaluate(DIGITS / "model.onnx", tmp_path / "m.onnx", DIGITS / "heldout", measuring=few)
-    assert Code.SLOW_SESSION in {finding.code for finding in result.findings}
 
 
 @pytest.mark.parametrize("float_type", ["float16", "float32"])
