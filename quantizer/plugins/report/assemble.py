@@ -74,42 +74,25 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Results:
-    """Results of commands that a report is made of; None, or empty, for those that were not run.
-
-    Attributes:
-        evaluation: of the quantized model on samples.
-        seen: that on the samples that the profile keeps, where there are no others.
-        attribution: the noise of the plan's nodes, run on samples.
-        other_calibrator: the noise of the outputs, run likewise, with the calibrator of the target where the
-            plan has another one; empty where it was not run.
-        layers: tensor by tensor, on samples.
-        quantization: the files that were written.
-        verdict: of `evaluate`, on the evaluation.
-        tuning: the `TuneResult` of another plug-in, which may not be installed.
-        drift: newer profiles, in the order of time.
-        timed: measured times of the nodes of both models.
-        left_out: findings on what was left out of these.
-    """
+    """Results of commands that a report is made of; None, or empty, for those that were not run."""
 
     evaluation: Evaluation | None = None
-    seen: Evaluation | None = None
+    seen: Evaluation | None = None  # on the samples that the profile keeps
     attribution: Attribution | None = None
+    # noise of the outputs with the target's calibrator, if the plan has another
     other_calibrator: Mapping[str, OutputNoise] = field(default_factory=dict)
     layers: LayerReport | None = None
-    quantization: QuantizeResult | None = None
-    verdict: Judgement | None = None
-    tuning: Any = None
-    drift: tuple[Any, ...] = ()
-    timed: TimedNodes | None = None
-    left_out: tuple[Finding, ...] = ()
+    quantization: QuantizeResult | None = None  # the files that were written
+    verdict: Judgement | None = None  # of `evaluate`
+    tuning: Any = None  # a `TuneResult`
+    drift: tuple[Any, ...] = ()  # newer profiles, in the order of time
+    timed: TimedNodes | None = None  # times of the nodes of both models
+    left_out: tuple[Finding, ...] = ()  # what was left out of these
 
 
 def make_report(analysis: Analysis | None, results: Results, names: FileNames) -> Report:
-    """Return the report of an analysis, or of results only.
-
-    A section that fails by a fault of qprof is empty, with a note. `names` has the files of titles and
-    commands.
-    """
+    """Return the report of an analysis, or of results only; a section that fails by a fault is empty, with
+    a note."""
     quantization, tuning, found = results.quantization, results.tuning, results.attribution
     evaluation = results.evaluation or results.seen
     plan = None if quantization is None else quantization.plan
@@ -215,10 +198,8 @@ def make_report(analysis: Analysis | None, results: Results, names: FileNames) -
 
 
 def _samples(analysis: Analysis | None, evaluation: Evaluation | None) -> tuple[SampleRecord, ...]:
-    """Return the samples on which the models differ most, then those that make the extremes.
-
-    Pictures are read now, and the report stores only the few that it shows.
-    """
+    """Return the samples on which the models differ most, with their pictures, then those with the
+    extremes."""
     extreme = {} if analysis is None else {record.sample: record for record in sample_records(analysis)}
     if evaluation is None:
         return tuple(extreme.values())
@@ -303,11 +284,8 @@ def _outputs(
     evaluation: Evaluation | None,
     limits: NoiseLimits | None,
 ) -> tuple[OutputQuality, ...]:
-    """Return how near the outputs are, as estimated and as measured: those that were graded first, the worst
-    of them at the top, then the lowest SQNR.
-
-    States that the next step takes come last: they are judged by what is made of them.
-    """
+    """Return how near the outputs are: graded ones first, the worst at the top, then the lowest SQNR;
+    states last."""
     states = set[str]() if evaluation is None else set(evaluation.states)
     if limits is not None:
         kinds = limits.kinds.values()
@@ -501,10 +479,7 @@ def _judged_verdict(
 
 
 def _causes(verdict: Verdict, found: Attribution | None, *, has_change: bool) -> tuple[Finding, ...]:
-    """Return the findings on the main causes of a fair or poor model, if its verdict has none yet.
-
-    With a change to try (`has_change`), no finding denies that a few nodes are enough.
-    """
+    """Return the findings on the main causes of a fair or poor model, if its verdict has none yet."""
     if found is None or verdict.grade not in ("fair", "poor"):
         return ()
     if any(finding.code is Code.MAIN_CAUSE for finding in verdict.findings):
@@ -522,12 +497,10 @@ def _verdict(
     task: TaskScore | None,
     doubts: tuple[Finding, ...],
 ) -> Verdict:
-    """Return the verdict of a report without held-out samples.
+    """Return the verdict of a report without held-out samples: the grade of outputs, measured or else
+    estimated.
 
-    A failed gate is named before the grade, and does not change it. The grade is that of the outputs as
-    measured, or as estimated if nothing was measured. `worst_output` describes the margin of the output that
-    decides, "" if unknown. `budgets` are the sources of noise, in the same order. The task's score, if any,
-    comes before the outputs.
+    A failed gate is named before the grade, and does not change it.
     """
     findings = list(doubts)
     if budgets and grade != "good" and not budgets[0].run_on:

@@ -20,42 +20,25 @@ WIDTH, HEIGHT, MARGIN = 720, 260, 44
 
 @dataclass(frozen=True)
 class WaterfallStep:
-    """One step.
+    """One step."""
 
-    Attributes:
-        node: its name; None for all nodes that have no step of their own.
-        start: the share of the noise that the steps before it add up to.
-        share: of the noise.
-        sqnr: in dB, of the output with this noise alone; None where it has none.
-        is_run: whether that was run.
-    """
-
-    node: str | None
-    start: float
+    node: str | None  # None for all nodes without a step of their own
+    start: float  # share of the noise that the steps before add up to
     share: float
-    sqnr: float | None
+    sqnr: float | None  # dB of the output with this noise alone
     is_run: bool = False
 
 
 @dataclass(frozen=True)
 class Waterfall:
-    """The noise of an output, node by node.
+    """The noise of an output, node by node."""
 
-    Attributes:
-        steps: the largest first.
-        rest: the number of nodes of the last step, 0 where each has its own.
-        used: all noise over the noise that the limit allows; None without a limit.
-        is_to_limit: whether the full width is the limit; else it is all noise.
-        width: of all noise, from 0 to 1.
-        marks: the place of the limit where it lies within all noise.
-    """
-
-    steps: tuple[WaterfallStep, ...]
-    rest: int
-    used: float | None
-    is_to_limit: bool
-    width: float
-    marks: tuple[tuple[float, str], ...]
+    steps: tuple[WaterfallStep, ...]  # the largest first
+    rest: int  # nodes of the last step, 0 if each has its own
+    used: float | None  # all noise over what the limit allows
+    is_to_limit: bool  # whether the full width is the limit, and not all noise
+    width: float  # of all noise, from 0 to 1
+    marks: tuple[tuple[float, str], ...]  # the place of the limit within all noise
 
 
 def waterfall(budget: NoiseBudget) -> Waterfall:
@@ -79,26 +62,17 @@ def waterfall(budget: NoiseBudget) -> Waterfall:
 
 @dataclass(frozen=True)
 class Plot:
-    """A plot with SQNR upwards; places are x and y in a picture of `width` and `height`.
-
-    Attributes:
-        title, key, axis: words above it, and on its horizontal axis.
-        low, high: the ends of the scale in dB.
-        points: x, y and the tensor of each point.
-        line: places of a line; None for none.
-        diagonal: x and y of both ends of a line; None for none.
-        ticks: dB and x of each tick of the horizontal axis.
-    """
+    """A plot with SQNR upwards; places are x and y in a picture of `width` and `height`."""
 
     title: str
     key: str
-    axis: str
-    low: float
+    axis: str  # words on the horizontal axis
+    low: float  # dB, as `high`
     high: float
-    points: tuple[tuple[float, float, TensorNoiseRecord], ...]
+    points: tuple[tuple[float, float, TensorNoiseRecord], ...]  # x, y, tensor
     line: tuple[tuple[float, float], ...] | None = None
     diagonal: tuple[float, float, float, float] | None = None
-    ticks: tuple[tuple[int, float], ...] = ()
+    ticks: tuple[tuple[int, float], ...] = ()  # dB and x
     width: int = WIDTH
     height: int = HEIGHT
     left: int = MARGIN

@@ -71,23 +71,14 @@ from .layer_tree import module_of
 
 @dataclass(frozen=True, eq=False)
 class Analysis:
-    """A plan with the model that it is of and its profile.
-
-    Attributes:
-        model_file: the float model.
-        prepared: the model, prepared.
-        plan: the plan.
-        graph: the prepared model with the plan's equalization: names are those of the plan.
-        measured: profile of the prepared model.
-        recipe: the plan's settings and its target; None for a target that is not known here.
-    """
+    """A plan with the model that it is of and its profile."""
 
     model_file: ModelFile
     prepared: PreparedModel
     plan: QuantPlan
-    graph: Graph
-    measured: Profile
-    recipe: Recipe | None
+    graph: Graph  # with the plan's equalization: names are those of the plan
+    measured: Profile  # of the prepared model
+    recipe: Recipe | None  # None for a target that is not known here
 
     @cached_property
     def profile(self) -> Profile:
@@ -131,22 +122,14 @@ class Analysis:
 
 @dataclass(frozen=True, eq=False)
 class NoiseAnalysis:
-    """The noise of a plan, estimated as planning does it: in the model before equalization, with the noise
-    that this leaves (`left_by_equalization`).
+    """The noise of a plan, estimated as planning does it: before equalization, with the noise that this
+    leaves."""
 
-    Attributes:
-        facts: of that model, with a node in the place of each pointwise chain.
-        plan: what the plan is for that model: the same nodes are float.
-        estimator: of its noise.
-        limits: of its outputs.
-        measured: profile of the prepared model, chains and all.
-    """
-
-    facts: PlanningFacts
-    plan: QuantPlan
+    facts: PlanningFacts  # with a node in the place of each pointwise chain
+    plan: QuantPlan  # for that model: the same nodes are float
     estimator: NoiseEstimator
     limits: NoiseLimits
-    measured: Profile
+    measured: Profile  # of the prepared model, chains and all
 
     def flow_to(self, tensors: tuple[str, ...]) -> NoiseFlow:
         """Return how noise reaches some tensors, which must have a signal."""
@@ -156,10 +139,7 @@ class NoiseAnalysis:
 def analyse(
     model: str | os.PathLike[str], plan: PlanLike, profile: ProfileLike, recipe: Recipe | None = None
 ) -> Analysis:
-    """Read the files of a report of estimates; a recipe has the target of the plan if it is not packaged.
-
-    Raises ModelError, ProfileError or PlanError if a file cannot be read, or belongs to another model.
-    """
+    """Read the files of a report of estimates; a recipe has the target of the plan if it is not packaged."""
     file, read, where = file_of(model), read_plan(plan), plan_name(plan)
     planned = open_plan(file.prepared, read, where)
     prepared = file.prepared
@@ -216,10 +196,7 @@ TENSORS_AT_ONCE = 256
 
 
 def budgets_as_run(found: Attribution, needed: Mapping[str, float | None]) -> tuple[NoiseBudget, ...]:
-    """Return where the noise of each output comes from, as it was run; the output that decides first.
-
-    `needed` has the dB from which on each output is good.
-    """
+    """Return where the noise of each output comes from, as it was run; the output that decides first."""
     budgets = []
     for output, noise in sorted(found.whole.items(), key=lambda pair: (-pair[1].figure, -pair[1].share)):
         pairs = sorted(zip(found.shares(output), found.nodes, strict=True), key=lambda pair: -pair[0])
@@ -238,8 +215,7 @@ def budgets_as_run(found: Attribution, needed: Mapping[str, float | None]) -> tu
 
 
 def noise_budgets(noise: NoiseAnalysis) -> tuple[NoiseBudget, ...]:
-    """Return the estimated sources of the noise of each output, the output with the lowest SQNR first. States
-    that the next step takes come last, since outputs made of them are judged."""
+    """Return the estimated sources of the noise of each output, the lowest SQNR first and states last."""
     flow, limits = noise.flow_to(noise.estimator.gains.outputs_with_signal()), noise.limits
     by_node: dict[str, np.ndarray] = {}
     for source in _sources(noise, flow):
@@ -271,11 +247,8 @@ def _sources(noise: NoiseAnalysis, flow: NoiseFlow) -> Iterator[NoiseSource]:
 
 
 def estimated_noise(noise: NoiseAnalysis, tensors: Iterable[str]) -> dict[str, float]:
-    """Return the estimated SQNR in dB at tensors, with all noise that was added upstream.
-
-    The tensors are those before equalization. Tensors without signal or noise are left out, and those in the
-    body of an If, Loop or Scan: noise is followed only in the results of its passes.
-    """
+    """Return the estimated SQNR in dB at tensors (names before equalization), with all noise added
+    upstream."""
     powers, graph = noise.estimator.gains.powers, noise.facts.graph
     names = [n for n in dict.fromkeys(tensors) if n in graph.values and powers.get(n)]
     names = [name for name in names if not graph.bodies_around(name)]
@@ -427,10 +400,7 @@ def int8_share(nodes: tuple[NodeRecord, ...]) -> float | None:
 
 
 def float_groups(plan: QuantPlan, nodes: tuple[NodeRecord, ...]) -> tuple[FloatGroupRecord, ...]:
-    """Return why nodes stay float, the reason that takes most time first, then the most frequent.
-
-    Nodes that are missing in `nodes` have no price.
-    """
+    """Return why nodes stay float, the reason that takes most time first, then the most frequent."""
     records = {node.name: node for node in nodes}
     total = sum(node.multiply_adds for node in nodes) or 1.0
     groups = [
@@ -532,10 +502,8 @@ def tensor_records(analysis: Analysis) -> tuple[TensorRecord, ...]:
 
 
 def _joined_bins(tensor: TensorProfile) -> HistogramBins | None:
-    """Return the histogram of a tensor in at most `MAX_BINS` bins; None without any.
-
-    The last of equal bins (a profile of Glow, an equalized tensor) may reach beyond the range.
-    """
+    """Return the histogram of a tensor in at most `MAX_BINS` bins, of which the last may reach beyond the
+    range."""
     histogram = tensor.histogram
     if isinstance(histogram, UnknownBins) or not histogram.counts.size:
         return None
@@ -625,10 +593,7 @@ def shared_groups(plan: QuantPlan) -> tuple[SharedGroup, ...]:
 
 
 def sample_records(analysis: Analysis) -> tuple[SampleRecord, ...]:
-    """Return the samples that made most minima and maxima, and in how many of them values saturate.
-
-    A sample that makes them in far more tensors than others is an outlier, or the only one of its kind.
-    """
+    """Return the samples that made most minima and maxima, and in how many of them values saturate."""
     ends: Counter[str] = Counter()
     clipped: Counter[str] = Counter()
     for name, tensor in analysis.profile.items():

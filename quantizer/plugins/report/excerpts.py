@@ -1,5 +1,5 @@
-"""Excerpts of the samples on which the models differ most: the input as a person knows it, and the answers of
-both."""
+"""Excerpts of the samples on which the models differ most: the input as a person knows it, and both
+answers."""
 
 from __future__ import annotations
 
@@ -55,31 +55,22 @@ MAX_PIXEL_ERROR = 0.02
 
 @dataclass(frozen=True, eq=False)
 class Reading:
-    """How a person reads the inputs and the answers of a model.
-
-    Attributes:
-        names: of its classes; None for none.
-        decode: returns the text of token ids, "" where nobody can; None for a model without tokens.
-    """
+    """How a person reads the inputs and the answers of a model."""
 
     names: ClassNames | None = None
+    # text of token ids, "" if unknown; None without tokens
     decode: Callable[[Sequence[int]], str] | None = None
 
     def class_axis(self, classes: ClassAxis, shape: tuple[int, ...]) -> int | None:
-        """Return the axis of the classes in an output, or None if the largest value is no answer.
-
-        It is an answer by the operator that computes the output, or if as many classes have names.
-        """
+        """Return the axis of the classes by the operator, or as many names; None if the largest is no
+        answer."""
         axis = classes.axis_in(shape)
         if axis is None or classes.is_answer:
             return axis
         return axis if self.names is not None and self.names.stated(shape[axis]) else None
 
     def names_of(self, count: int, specs: Sequence[InputSpec], numbers: Sequence[int]) -> Mapping[int, str]:
-        """Return the names of some of `count` classes, if known; for tokens, their text.
-
-        Classes are tokens if there are as many as the token ids of an input.
-        """
+        """Return the known names of some of `count` classes; for as many as token ids, their text."""
         if self.decode is not None and count in {spec.rows for spec in specs}:
             return {number: f"'{self.decode([number])}'" for number in numbers}
         return {} if self.names is None else self.names.of(count)
@@ -163,10 +154,7 @@ def excerpt_of(
     reading: Reading | None = None,
     true_classes: Sequence[int] = (),
 ) -> Excerpt:
-    """Return the excerpt of a sample: the row of it on which an answer changes, or an output differs most.
-
-    `values` are the output's of both models, float. `true_classes` are those of the rows, () if unknown.
-    """
+    """Return the excerpt of a sample: the row on which an answer changes, or an output differs most."""
     reading = reading or Reading()
     common = common_part(*values) or values
     floats, quantized = (np.asarray(array, np.float64) for array in common)
@@ -227,10 +215,7 @@ MIN_ANSWER_SIDE = 32
 def _answer_pictures(
     floats: npt.NDArray[np.float64], quantized: npt.NDArray[np.float64], axis: int | None
 ) -> tuple[str, ...]:
-    """Return both models' answers to one row as pictures of one scale, or () if they are no pictures.
-
-    For classes of each pixel, along `axis`, the picture shows the class.
-    """
+    """Return both models' answers to one row as pictures of one scale (classes along `axis`), or ()."""
     pictures = []
     for array in (floats, quantized):
         picture = _picture_of(array if axis is None else np.argmax(array, axis).astype(np.float64))
@@ -258,8 +243,8 @@ def _cosine_text(floats: npt.NDArray[np.float64], quantized: npt.NDArray[np.floa
 
 
 def _input_excerpt(sample: Sample, row: int, rows: int | None, reading: Reading) -> dict[str, Any]:
-    """Return the fields of the input that a person reads best. That is the source of the row, else a picture,
-    a text of tokens, a signal, strings, or numbers."""
+    """Return the fields of the input that a person reads best: source, picture, text, signal, strings,
+    numbers."""
     arrays = sample.arrays
     of_row = {name: array[row] if rows is not None else array for name, array in arrays.items() if array.size}
     if row < len(sample.originals):
@@ -302,10 +287,7 @@ def _cut(text: str) -> str:
 
 
 def _picture_of(array: npt.NDArray[Any]) -> npt.NDArray[Any] | None:
-    """Return an array as [height, width, channels], 1, 3 or 4 of them, or None if it is no picture.
-
-    Channels are first or last; a matrix, such as a spectrogram, has one.
-    """
+    """Return an array as [height, width, channels], 1, 3 or 4 of them first or last, or None."""
     shape = tuple(size for size in array.shape[:-3] if size != 1) + array.shape[-3:]
     if not (is_float(array) or array.dtype == np.uint8) or len(shape) not in (2, 3):
         return None
@@ -326,12 +308,10 @@ def _frame(array: npt.NDArray[Any]) -> Box | None:
 
 
 def _pixels(array: npt.NDArray[Any]) -> npt.NDArray[np.uint8] | None:
-    """Return an array as a picture of shape [height, width] or [height, width, 3]; None for any other.
+    """Return an array as a picture [height, width] or [height, width, 3], or None.
 
-    Pixels that were normalised as usual (`NORMALISATIONS`), or that range from 0 to 1 or to 255, are
-    restored; others are stretched over all channels together, which keeps the colours nearly. A matrix of
-    other values, with many more rows than columns, is turned: a spectrum is read from left to right, its low
-    bands at the bottom.
+    Normalised pixels (`NORMALISATIONS`) are restored, others stretched over all channels together; a spectrum
+    is turned to be read from left to right.
     """
     picture = _picture_of(array)
     if picture is None:
@@ -374,11 +354,8 @@ def _as_they_were(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
 
 
 def png(pixels: npt.NDArray[np.uint8]) -> bytes:
-    """Return uint8 pixels [height, width] or [height, width, 3] as PNG, grey or RGB.
-
-    RFC 2083: a filter byte before each row, chunks with a checksum. So evaluation of a table or of sound does
-    not need Pillow.
-    """
+    """Return uint8 pixels [height, width] or [height, width, 3] as PNG (RFC 2083), grey or RGB, without
+    Pillow."""
     height, width = pixels.shape[:2]
     rows = b"".join(b"\0" + row.tobytes() for row in np.ascontiguousarray(pixels))
     header = struct.pack(">IIBBBBB", width, height, 8, 2 if pixels.ndim == 3 else 0, 0, 0, 0)

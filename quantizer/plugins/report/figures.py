@@ -63,10 +63,7 @@ def plural(count: int, word: str) -> str:
 
 
 def visible(text: str) -> str:
-    """Return a text with a sign for each character that would hide, reorder or break the text around it.
-
-    Those are control characters, marks of direction (Unicode's bidirectional algorithm) and lone surrogates.
-    """
+    """Return a text with a sign for each character that would hide, reorder or break the text around it."""
     return re.sub(
         r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]", "\N{REPLACEMENT CHARACTER}", text
     )

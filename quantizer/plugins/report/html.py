@@ -170,20 +170,12 @@ def _environment() -> Environment:
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table.
-
-    Attributes:
-        title: of the column.
-        is_number: whether its title is aligned to the right.
-        sortable: whether rows can be sorted by it.
-        hint: longer words for the title, "" for none.
-        shown: whether there is anything in it.
-    """
+    """A column of a table."""
 
     title: str
     is_number: bool = False
     sortable: bool = True
-    hint: str = ""
+    hint: str = ""  # longer words for the title
     shown: bool = True
 
 
@@ -222,17 +214,11 @@ def capitalised(reason: str) -> str:
 
 @dataclass(frozen=True)
 class EstimateDeviation:
-    """How far measured and estimated SQNR are apart.
-
-    Attributes:
-        tensors: number of those that have both.
-        median: of measured less estimated, dB.
-        ninth_decile: of the absolute difference, dB.
-    """
+    """How far measured and estimated SQNR are apart, in dB."""
 
     tensors: int
-    median: float
-    ninth_decile: float
+    median: float  # of measured less estimated
+    ninth_decile: float  # of the absolute difference
 
     @property
     def is_far(self) -> bool:
@@ -280,17 +266,11 @@ def shared_by_loss(groups: Sequence[SharedGroup]) -> tuple[list[SharedGroup], li
 
 @dataclass(frozen=True)
 class LayerTable:
-    """The table of layers.
+    """The table of layers."""
 
-    Attributes:
-        rows: in graph order, each module before its layers; without modules what adds most noise first.
-        times: name of the times in float and in the quantized model that bars are drawn of; () for none.
-        longest: microseconds of the longest bar.
-    """
-
-    rows: list[LayerRow]
-    times: tuple[str, ...]
-    longest: float
+    rows: list[LayerRow]  # in graph order, modules first; without modules by added noise
+    times: tuple[str, ...]  # name of the times that bars are drawn of
+    longest: float  # microseconds
 
     @property
     def has_modules(self) -> bool:

@@ -34,10 +34,8 @@ _LEVEL = re.compile(r"[^./]+(?:\.\d+(?![^./]))*")
 def module_of(node: Node) -> str:
     """Return the module that a node was exported from, as in "blocks.0.conv", or "".
 
-    `namespace` in the metadata of a node has the modules around it with their classes, the operator last
-    (PyTorch 2.5 and later: "layers.0: Block/layers.0.conv: torch.nn.Conv2d/conv2d: aten.conv2d"). Elsewhere
-    it is the name of the node up to its last "/", or "." where it has no "/": PyTorch's older exporter and
-    those of TensorFlow and JAX name nodes so.
+    It is in the metadata `namespace` (PyTorch 2.5 and later), or is the name of the node up to its last "/"
+    or ".".
     """
     scopes = node.ir_node.metadata_props.get("namespace", "")
     if scopes:
@@ -62,19 +60,12 @@ def _joined(scopes: Sequence[str], separator: str) -> str:
 
 @dataclass(frozen=True)
 class LayerRow:
-    """A module with the sums of its layers, or one layer.
+    """A module with the sums of its layers, or one layer."""
 
-    Attributes:
-        depth: modules around it that have a row.
-        label: its name within these.
-        nodes: its layers, in graph order.
-        is_module: whether rows of its layers follow.
-    """
-
-    depth: int
-    label: str
-    nodes: tuple[NodeRecord, ...]
-    is_module: bool = False
+    depth: int  # modules around it that have a row
+    label: str  # its name within these
+    nodes: tuple[NodeRecord, ...]  # layers in graph order
+    is_module: bool = False  # whether rows of its layers follow
 
     def total(self, name: str) -> float | None:
         """Return the sum of a figure of the layers, or None if none has it."""
@@ -94,10 +85,7 @@ def is_slower(before: float | None, after: float | None, layers: int = 1) -> boo
 
 @dataclass(eq=False)
 class _Module:
-    """A module of the tree: its layers and modules by name, in the order of the first layer of each.
-
-    Or the bodies of a node (`runner`), which come before the node itself.
-    """
+    """A module of the tree, or the bodies of a node (`runner`), in the order of the first layer of each."""
 
     name: str
     children: dict[str, _Module | NodeRecord] = field(default_factory=dict)
@@ -132,9 +120,8 @@ def _layers(child: _Module | NodeRecord) -> tuple[NodeRecord, ...]:
 def layer_rows(nodes: Sequence[NodeRecord], shown: Collection[str]) -> list[LayerRow]:
     """Return the rows, each module before its parts, in graph order.
 
-    A module that frames most of the model has no row, and its children take its place; one with a single
-    layer is the row of that layer. Layers of no module are one row if many follow each other between modules.
-    Nodes named in `shown` have a row of their own; the others of a module share its last row.
+    A module that frames most of the model has no row; one with a single layer is the row of that layer. Nodes
+    named in `shown` have a row of their own; the others of a module share its last row.
     """
     root, by_name = _Module(""), {node.name: node for node in nodes}
     runners = {node.run_by for node in nodes}

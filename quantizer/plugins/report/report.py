@@ -145,10 +145,7 @@ def _file_report(
     recipe: Recipe | None,
     how: ReportOptions,
 ) -> Report:
-    """Return the report of the file of a quantized model, measured if there are samples.
-
-    Raises ConfigError if there are neither samples, nor plan and profile.
-    """
+    """Return the report of the file of a quantized model, measured if there are samples."""
     plan, profile = sources.plan, sources.profile
     lacking: tuple[Finding, ...] = ()
     if wanted := [what for what, one in (("plan", plan), ("profile", profile)) if one is None]:
@@ -253,11 +250,8 @@ def _attributed(
     *,
     only_poor: bool = False,
 ) -> Results:
-    """Return results with the noise of the plan's nodes, if samples are at hand and the plan runs here.
-
-    None for `data` stands for the samples of the profile. If `only_poor`, a good model, by the evaluation of
-    the results, is not run.
-    """
+    """Return results with the noise of the plan's nodes, on `data` or the profile's samples; no good
+    model's if `only_poor`."""
 
     def found() -> Results | None:
         samples = _kept_samples(analysis) if data is None else data
@@ -328,11 +322,7 @@ def quantization_report(
     *,
     command_line: tuple[str, ...] = (),
 ) -> Report:
-    """Return the report of a quantization; without a profile, one of sizes and reasons only.
-
-    None for the profile stands for one beside the quantized model. Suggested commands repeat the words of
-    `command_line` if samples were held out.
-    """
+    """Return the report of a quantization; without a profile, one of sizes and reasons only."""
     judged = result.judged
     if profile is None and judged is not None and judged.profile:
         profile = judged.profile
@@ -355,11 +345,7 @@ def quantization_report(
 def evaluation_report(
     evaluation: Evaluation, model: str | os.PathLike[str], quantized: str | os.PathLike[str]
 ) -> tuple[Report, tuple[Finding, ...]]:
-    """Return the report of an evaluation, and findings on the files that it was made with.
-
-    Plan and profile are searched among the YAML files beside the quantized model, by the digests that it
-    holds; without them the report has no estimates.
-    """
+    """Return the report of an evaluation, and findings on the plan and profile found beside the model."""
     model = file_of(model)
     plan, profile, findings = _files_beside(file_of(quantized), model)
     analysis = None if plan is None or profile is None else analyse(model, plan, profile)

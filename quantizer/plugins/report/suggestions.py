@@ -22,18 +22,12 @@ MUCH_FASTER = 1.1
 
 @dataclass(frozen=True)
 class FileNames:
-    """How files are named in titles and commands.
-
-    Attributes:
-        model, profile, output: of the files of `qprof quantize`; "" for a file that there is not.
-        command_line: words of the command line that quantized the model and gave it a verdict. Commands to
-            try repeat them, so that what they make gets a verdict as well; () for commands that take the
-            profile.
-    """
+    """How files are named in titles and commands; "" for a file that there is not."""
 
     model: str = ""
     profile: str = ""
     output: str = ""
+    # words that quantized the model with a verdict, which commands to try repeat
     command_line: tuple[str, ...] = ()
 
 
@@ -79,10 +73,8 @@ def tried_changes(verdict: Verdict) -> Iterator[WhatIf]:
 def run_changes(
     found: Attribution, plan: QuantPlan, other_calibrator: Mapping[str, OutputNoise]
 ) -> Iterator[WhatIf]:
-    """Yield the changes that improved the outputs of a plan in a run: its target's calibrator, float nodes.
-
-    `other_calibrator` is the noise of the outputs with that calibrator, empty if it was not run.
-    """
+    """Yield the changes that improved the outputs of a plan in a run: its target's calibrator, float
+    nodes."""
 
     def change(fix: Fix, title: str, noises: Mapping[str, OutputNoise]) -> WhatIf:
         after = noises[found.output].sqnr if found.output in noises else None
@@ -136,10 +128,7 @@ def with_commands(plan: QuantPlan, names: FileNames, changes: Sequence[WhatIf]) 
 
 
 def command(plan: QuantPlan, names: FileNames, added_options: Sequence[str], number: int) -> str:
-    """Return the command that makes a plan again with more options, into another file.
-
-    Its name is as in model.try1.int8.onnx, beside model.int8.onnx.
-    """
+    """Return the command that makes a plan again with more options, into a file like model.try1.int8.onnx."""
     path = Path(names.output or quantized_name(names.model))
     stem, ending = path.stem, path.suffix
     if stem.endswith(".int8"):

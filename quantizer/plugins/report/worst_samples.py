@@ -31,13 +31,7 @@ MAX_WORST_SAMPLES = 5
 
 
 class WorstSamples:
-    """The samples on which both models differ most, of all that were added, the worst first.
-
-    Args:
-        model: the float model.
-        axes: where each output has its classes.
-        names: of the classes, as the truth has them.
-    """
+    """The samples on which both models differ most, of all that were added, the worst first."""
 
     def __init__(
         self, model: ir.Model, data: DataLike, axes: Mapping[str, ClassAxis], names: tuple[str, ...]
@@ -64,11 +58,8 @@ class WorstSamples:
         metric: Metric | None = None,
         true_classes: Mapping[str, npt.NDArray[Any]] | None = None,
     ) -> None:
-        """Take the next sample, with the outputs of the float and of the quantized model.
-
-        `changed` is the share of the answers of each output that changed, 0 to 1. A metric may put answers in
-        words, or find objects. `true_classes` are those of the rows, by output.
-        """
+        """Take the next sample, with the outputs of both models, and the share of changed answers by
+        output."""
         floats, quantized = outputs
         if self._is_first:
             self._objects = _metric_of_objects(self._model, self._data, sample.arrays, floats)
@@ -148,11 +139,7 @@ def _metric_of_objects(model: ir.Model, data: DataLike, inputs: Inputs, outputs:
 def sample_difference(
     sample: str, pairs: Iterable[tuple[str, npt.NDArray[Any], npt.NDArray[Any]]], changed: Mapping[str, float]
 ) -> SampleDifference | None:
-    """Return how far the outputs differ on one sample, or None if no float output differs in the common part.
-
-    Pairs are the name of each output, and the values of both models. `changed` is the share of changed
-    answers, by output.
-    """
+    """Return how far the outputs (name, values of both models) differ on one sample, or None."""
     compared = [
         (-changed.get(name, 0.0), sums_along(*common, (None,))[0].difference().sqnr, name)
         for name, floats, quantized in pairs
@@ -165,8 +152,7 @@ def sample_difference(
 def most_different(
     worst: tuple[SampleDifference, ...], new: SampleDifference | None
 ) -> tuple[SampleDifference, ...]:
-    """Return the samples with most changed answers, the most first, then those with the lowest SQNR. The
-    earlier of two equal samples comes first."""
+    """Return the samples with most changed answers first, then the lowest SQNR; equals in order."""
     if new is None:
         return worst
     ranked = sorted((*worst, new), key=lambda one: (-one.changed, one.sqnr))

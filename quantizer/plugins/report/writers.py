@@ -38,10 +38,7 @@ def report_texts(report: Report) -> dict[str, str]:
 
 
 def write_report(report: Report, folder: str | os.PathLike[str]) -> None:
-    """Write the files of a report into a folder, which is made if it is missing; other files in it stay.
-
-    Raises ConfigError if the folder cannot be made, or is a file.
-    """
+    """Write the files of a report into a folder, which is made if it is missing; other files in it stay."""
     where = Path(folder)
     try:
         where.mkdir(parents=True, exist_ok=True)
@@ -181,12 +178,8 @@ def _code(name: str) -> str:
 
 
 def junit(report: Report) -> str:
-    """Return the gates as JUnit XML: one suite with a case for each.
-
-    It keeps to the schema that most readers check, that of Ant's JUnit task (JUnit.xsd); a report has no time
-    of its own, so that the same results give the same bytes. Cases are named by files without their folders:
-    a service knows a case by its name from one run to the next.
-    """
+    """Return the gates as JUnit XML (schema of Ant): a suite with a case for each, without times, named
+    without folders."""
     failed = sum(not gate.passed for gate in report.gates)
     root = ElementTree.Element("testsuites")
     counts = {"tests": str(len(report.gates)), "failures": str(failed), "errors": "0", "time": "0"}
