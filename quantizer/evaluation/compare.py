@@ -126,6 +126,12 @@ def sums_along(
     return tuple(sums)
 
 
+def plus(sums: Sums | None, floats: npt.NDArray[Any], quantized: npt.NDArray[Any]) -> Sums:
+    """Return the sums over all elements with those of one more pair of arrays of one shape."""
+    (more,) = sums_along(floats, quantized, (None,))
+    return more if sums is None else sums.added(more)
+
+
 @dataclass(frozen=True)
 class ChannelGroup:
     """Channels of about the same range, compared by themselves.
@@ -247,9 +253,9 @@ class OutputResult:
         return self.dtype.startswith(("float", "bfloat"))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class OutputSums:
-    """The sums of one output; `OutputSums(classes)` before the first sample."""
+    """The sums of one output, sample by sample."""
 
     classes: ClassAxis = NO_CLASSES  # where it has its classes
     dtype: str = ""  # of the float model's values
@@ -261,39 +267,36 @@ class OutputSums:
     answers: int = 0
     mismatches: int = 0  # samples whose shapes differed
 
-    def added(self, floats: AnyArray, quantized: AnyArray) -> OutputSums:
-        """Return the sums with one sample more."""
+    def add(self, floats: AnyArray, quantized: AnyArray) -> float:
+        """Take one sample more; return the share of its answers that changed, 0 without answers."""
         kind, of_float = answers(floats, self.classes)
         _, of_quantized = answers(quantized, self.classes)
         longest = max(0 if each is None else each.size for each in (of_float, of_quantized))
-        counted = replace(
-            self,
-            dtype=str(floats.dtype),
-            kind=kind or self.kind,
-            answers=self.answers + longest,
-            mismatches=self.mismatches + (floats.shape != quantized.shape),
-        )
-        common = common_part(floats, quantized)
-        if common is None:
-            return counted
-        floats, quantized = common
-        of_float, of_quantized = (answers(values, self.classes)[1] for values in common)
-        if of_float is not None and of_quantized is not None:
-            counted = replace(counted, same=self.same + int((of_float == of_quantized).sum()))
-        if not is_float(floats):
-            return counted
-        if self.total is None:
-            axes = channel_axes(floats.shape, self.classes)
-            total, *along = sums_along(floats, quantized, (None, *axes))
-            return replace(counted, total=total, by_axis=dict(zip(axes, along, strict=True)))
-        axes = tuple(axis for axis in self.by_axis if axis < floats.ndim)
+        self.dtype, self.kind = str(floats.dtype), kind or self.kind
+        self.answers += longest
+        self.mismatches += floats.shape != quantized.shape
+        same, common = 0, common_part(floats, quantized)
+        if common is not None:
+            of_float, of_quantized = (answers(values, self.classes)[1] for values in common)
+            if of_float is not None and of_quantized is not None:
+                same = int((of_float == of_quantized).sum())
+            self.same += same
+            if is_float(floats):
+                self._add_common(*common)
+        return 1.0 - same / longest if longest else 0.0
+
+    def _add_common(self, floats: AnyArray, quantized: AnyArray) -> None:
+        """Add the sums of values of one shape."""
+        is_first = self.total is None
+        known = channel_axes(floats.shape, self.classes) if is_first else self.by_axis
+        axes = tuple(axis for axis in known if axis < floats.ndim)
         total, *along = sums_along(floats, quantized, (None, *axes))
-        by_axis = {
-            axis: self.by_axis[axis].added(sums)
+        self.total = total if self.total is None else self.total.added(total)
+        self.by_axis = {
+            axis: sums if is_first else self.by_axis[axis].added(sums)
             for axis, sums in zip(axes, along, strict=True)
-            if sums.elements.size == self.by_axis[axis].elements.size
+            if is_first or sums.elements.size == self.by_axis[axis].elements.size
         }
-        return replace(counted, total=self.total.added(total), by_axis=by_axis)
 
     def result(self, name: str) -> OutputResult:
         """Return the comparison of the output called `name`."""
@@ -385,9 +388,3 @@ class SampleDifference:
     output: str
     sqnr: float
     changed: float = 0.0
-
-
-def changed_share(before: OutputSums, after: OutputSums) -> float:
-    """Return the changed fraction of one sample's answers, by sums before and after it; 0 without answers."""
-    answers, same = after.answers - before.answers, after.same - before.same
-    return 1.0 - same / answers if answers else 0.0

@@ -48,7 +48,6 @@ from .compare import (
     OutputResult,
     OutputSums,
     SampleDifference,
-    changed_share,
     class_count,
     classes_of,
 )
@@ -512,8 +511,7 @@ def evaluate(
             rows += of_sample
         if scoring is not None:
             scoring.add(sample, float_values, quantized_values)
-        sums_before = sums
-        sums = {name: one.added(float_values[name], quantized_values[name]) for name, one in sums.items()}
+        changed = {name: one.add(float_values[name], quantized_values[name]) for name, one in sums.items()}
         digests.append(tuple(sample_digests(sample.arrays, specs)))
         if judged is not None:
             judged.add(sample.arrays, float_values, quantized_values)
@@ -526,7 +524,6 @@ def evaluate(
         classes = class_count(float_values[output], axis) or classes
         if worst is not None:
             metric = None if scoring is None else scoring.metric
-            changed = {name: changed_share(sums_before[name], one) for name, one in sums.items()}
             both = float_values, quantized_values
             worst.add(sample, both, changed, metric=metric, true_classes=true_classes)
         if len(timed) < max_timed:
@@ -674,6 +671,7 @@ def measured_sqnr(
     for sample in samples:
         floats = pair.run_float(sample.arrays, sample.name)
         quantized = pair.run_quantized(sample.arrays, sample.name)
-        sums = {name: s.added(floats[name], quantized[name]) for name, s in sums.items()}
+        for name, one in sums.items():
+            one.add(floats[name], quantized[name])
     results = [s.result(name) for name, s in sums.items()]
     return {r.name: r.difference.sqnr for r in results if r.difference}

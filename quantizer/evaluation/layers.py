@@ -46,7 +46,7 @@ from ..plan.provenance import read_provenance
 from ..plan.store import PlanLike, plan_name, read_plan
 from ..prepare.prepare import file_of, with_shapes
 from ..targets.machine import runs_here
-from .compare import Difference, Sums, sums_along
+from .compare import Difference, Sums, plus
 from .doubts import check_not_instrumented, doubts, other_graph, other_plan
 from .options import EvaluationOptions
 from .runtimes import open_session, run
@@ -215,8 +215,8 @@ def compare_layers(
         for samples, sample in enumerate(source, 1):
             taken = {**sample.arrays, **(own_state if follows(sample, before) else {})}
             arrays = run_int(replace(sample, arrays=taken))
-            values = zip(pairs, run_float(sample), arrays, strict=False)
-            sums |= {m.tensor: sums[m.tensor].added(floats, exposed) for m, floats, exposed in values}
+            for match, of_float, of_quantized in zip(pairs, run_float(sample), arrays, strict=False):
+                sums[match.tensor].add(of_float, of_quantized)
             before = sample
             given = zip(source.state, arrays[len(pairs) :], strict=True)
             own_state = {name: next_state(one[0], taken.get(name)) for name, one in given}
@@ -432,7 +432,7 @@ def _function_after(graph: Graph, name: str, opset: int) -> _FunctionAfter | Non
         return None
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class _TensorSums:
     """The sums of one tensor."""
 
@@ -462,29 +462,17 @@ class _TensorSums:
         after = self.sums_after.difference()
         return None if after.non_finite > self.sums.difference().non_finite else after
 
-    def added(self, floats: Sequence[npt.NDArray[Any]], exposed: Sequence[npt.NDArray[Any]]) -> _TensorSums:
-        """Return the sums with one sample more: the arrays of the float model, and of the exposed tensor."""
+    def add(self, floats: Sequence[npt.NDArray[Any]], exposed: Sequence[npt.NDArray[Any]]) -> None:
+        """Take one sample more: the arrays of the float model, and of the exposed tensor."""
         quantized = [self.match.dequantized(array) for array in exposed]
         if [array.shape for array in floats] != [array.shape for array in quantized]:
-            return replace(self, shape_mismatches=self.shape_mismatches + 1)
-        added = self
-        for pair in zip(floats, quantized, strict=True):
-            added = added._with_pass(*pair)
-        return added
-
-    def _with_pass(self, floats: npt.NDArray[Any], quantized: npt.NDArray[Any]) -> _TensorSums:
-        """Return the sums with one pair of arrays of one shape more."""
-        if self.filler_rows is not None:
-            floats, quantized = fillers_as_infinities(floats, quantized, self.filler_rows)
-        (sums,) = sums_along(floats, quantized, (None,))
-        added = replace(self, sums=sums if self.sums is None else self.sums.added(sums))
-        if self.function_after is None:
-            return added
-        after = self.function_after.applied(floats), self.function_after.applied(quantized)
-        (sums_after,) = sums_along(*after, (None,))
-        return replace(
-            added, sums_after=sums_after if self.sums_after is None else self.sums_after.added(sums_after)
-        )
+            self.shape_mismatches += 1
+            return
+        for f, q in zip(floats, quantized, strict=True):
+            pair = (f, q) if self.filler_rows is None else fillers_as_infinities(f, q, self.filler_rows)
+            self.sums = plus(self.sums, *pair)
+            if self.function_after is not None:
+                self.sums_after = plus(self.sums_after, *map(self.function_after.applied, pair))
 
 
 # Which tensor of the quantized model holds each activation of the float model ----------------------------

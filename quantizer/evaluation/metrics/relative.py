@@ -24,10 +24,8 @@ def noise_share(
     shares = noise_by_output(floats, quantized, axes)
     if shares:
         return max(float(share.mean()) for share in shares)
-    counts = [
-        [OutputSums(axes[n]).added(f[n], q[n]) for n in f] for f, q in zip(floats, quantized, strict=True)
-    ]
-    differing = [[1.0 - one.same / one.answers if one.answers else 0.0 for one in row] for row in counts]
+    pairs = zip(floats, quantized, strict=True)
+    differing = [[OutputSums(axes[name]).add(f[name], q[name]) for name in f] for f, q in pairs]
     return float(np.max(np.mean(differing, axis=0), initial=0.0))
 
 
@@ -54,7 +52,7 @@ def _noise_shares(pairs: Sequence[ValuePair], axis: ClassAxis) -> Floats:
 
     sums = OutputSums(axis)
     for floats, quantized in pairs:
-        sums = sums.added(floats, quantized)
+        sums.add(floats, quantized)
     result = sums.result("")
     common = [both for both in (common_part(*pair) for pair in pairs) if both is not None]
     if len(common) < len(pairs):

@@ -17,7 +17,7 @@ from ....profiles.samples.exported import LETTERBOX_TASKS
 from ....profiles.samples.objects import DataLike
 from ....profiles.samples.samples import folder_of, input_specs, token_decoder
 from ....profiles.samples.values import Sample
-from ...evaluation.compare import SampleDifference, common_part, is_float, sums_along
+from ...evaluation.compare import SampleDifference, common_part, is_float, plus
 from ...evaluation.metrics.metric import Inputs, Metric, Outputs
 from ...evaluation.metrics.score import MetricRequest, open_metric
 from ...noise.class_axes import ClassAxis
@@ -141,7 +141,7 @@ def sample_difference(
 ) -> SampleDifference | None:
     """Return how far the outputs (name, values of both models) differ on one sample, or None."""
     compared = [
-        (-changed.get(name, 0.0), sums_along(*common, (None,))[0].difference().sqnr, name)
+        (-changed.get(name, 0.0), plus(None, *common).difference().sqnr, name)
         for name, floats, quantized in pairs
         if is_float(floats) and (common := common_part(floats, quantized)) is not None
     ]

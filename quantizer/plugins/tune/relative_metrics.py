@@ -64,7 +64,8 @@ def _agreement_of_rows(floats: Outputs, quantized: Outputs, axes: Mapping[str, C
         if rows == 0 or of_float.size % rows:
             rows = 1
         if of_quantized is None or values.shape != quantized[name].shape:  # of another length
-            counted = OutputSums(axes[name]).added(values, quantized[name])
+            counted = OutputSums(axes[name])
+            counted.add(values, quantized[name])
             shares.append(np.full(rows, counted.same / max(counted.answers, 1)))
         else:
             same = np.asarray(of_float == of_quantized)

@@ -81,4 +81,6 @@ def test_a_matrix_has_its_classes_along_its_only_other_axis() -> None:
 @pytest.mark.parametrize("shape", [(2, 5, 16), (1, 22, 30), (4, 16)])
 def test_embeddings_and_boxes_have_no_agreement(shape) -> None:
     values = np.random.default_rng(0).normal(size=shape).astype(np.float32)
-    assert OutputSums().added(values, values).result("y").agreement is None
+    sums = OutputSums()
+    sums.add(values, values)
+    assert sums.result("y").agreement is None

@@ -299,7 +299,8 @@ def test_outputs_without_a_signal_prove_no_sqnr() -> None:
     def found(*pairs: tuple[list[float], list[float]]) -> list[GateFailure]:
         outputs = []
         for at, (floats, quantized) in enumerate(pairs):
-            sums = OutputSums().added(np.array([floats], np.float32), np.array([quantized], np.float32))
+            sums = OutputSums()
+            sums.add(np.array([floats], np.float32), np.array([quantized], np.float32))
             outputs.append(sums.result(f"y{at}"))
         return list(failures_of(Gate(min_sqnr=10.0), outputs, None, None, 1))
 
