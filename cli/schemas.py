@@ -256,7 +256,9 @@ def _recipe_document(reader: str, record: type) -> Any:
     keys.append(("state", Annotated[Mapping[str, str], Meta(description=STATE)], field(default_factory=dict)))
     if "constants" not in [name for name, *_ in own]:  # what a state is at first
         keys.append(("constants", Constants, field(default_factory=dict)))
-    doc = (record.__doc__ or "").partition("\n")[0]
+    doc = (record.__doc__ or "").partition("\n")[0] + "".join(
+        (record.__doc__ or "").partition(ATTRIBUTES)[1:]
+    )
     return make_dataclass(f"{reader.capitalize()}Recipe", keys, namespace={"__doc__": doc})
 
 

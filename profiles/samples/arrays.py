@@ -15,11 +15,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import accumulate
-from typing import IO, Annotated, Any, Literal
+from typing import IO, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-from msgspec import Meta
 
 from ..base.errors import DataError, natural_key, nearest_path
 from ..base.findings import Code, Finding
@@ -354,15 +353,14 @@ def _content_of(headers: Headers, inputs: Sequence[InputSpec]) -> Content:
 
 @dataclass(frozen=True)
 class ArrayRecipe:
-    """The meaning of the rows of arrays, for a model with a free leading dimension."""
+    """The meaning of the rows of arrays, for a model with a free leading dimension.
 
-    rows: Annotated[
-        Literal["split", "whole"] | None,
-        Meta(
-            description="split (each row is a sample) or whole (a file is a sample); else the rows of a "
-            "single file are samples, where the model's dimension is named as a batch"
-        ),
-    ] = None
+    Attributes:
+        rows: split (each row is a sample) or whole (a file is a sample); else the rows of a single file are
+            samples, where the model's dimension is named as a batch
+    """
+
+    rows: Literal["split", "whole"] | None = None
 
 
 def open(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing) -> Samples:

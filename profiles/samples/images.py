@@ -44,85 +44,52 @@ class ImageRecipe:
     multiplied by `scale`, lessened by `mean` and divided by `std`. Height and width, layout and type are
     those of the model's input; an input of type uint8 takes the pixels as they are, without scale, mean and
     std.
+
+    Attributes:
+        size: N or [H, W]: pixels, where the model's input has free sizes
+        resize: shorter (the shorter side gets the size), exact (both sides do, whatever the proportions),
+            letterbox (the whole picture fits, the rest is filled), none, N (the shorter side gets N pixels)
+            or [H, W] (exactly these)
+        crop: center (the middle, of the size), none, or N or [H, W] (the middle, so large)
+        crop_share: with resize shorter: share of the shorter side that the size is
+        crop_offset: round (as torchvision) or floor (as transformers): a middle at half a pixel; of a border
+            of an odd number of pixels the lesser half goes before the picture, or the greater
+        fill: 0 to 255: pixels around a picture
+        place: center or top-left: where letterbox puts it
+        interpolation: nearest, bilinear, bicubic, lanczos, box or hamming
+        antialias: true (as Pillow and torchvision) or false (as OpenCV), for smaller pictures
+        color: rgb, bgr, gray or rgba; else as many channels as the model's input has
+        background: 0 to 255: pixels behind transparent pictures (white is 255); else they lose their
+            transparency, which shows colours that were hidden
+        scale: what pixels of 0 to 255 are multiplied by: a number, or a fraction as 1/255
+        mean: a list of one number, or one for each channel: subtracted
+        std: a list of one number, or one for each channel: divided by
+        layout: nchw or nhwc, where the model's input does not say which
+        dtype: type of the elements; else that of the model's input
+        input: name of the input that takes the picture, where there are several
+        column: the column that holds the picture, where rows of a data set have several
+        constants: values of the other inputs, by name: numbers or lists
     """
 
-    size: Annotated[
-        Size | None,
-        Meta(description="N or [H, W]: pixels, where the model's input has free sizes"),
-    ] = None
-    resize: Annotated[
-        Literal["shorter", "exact", "letterbox", "none"] | Size,
-        Meta(
-            description="shorter (the shorter side gets the size), exact (both sides do, whatever the "
-            "proportions), letterbox (the whole picture fits, the rest is filled), none, N (the shorter side "
-            "gets N pixels) or [H, W] (exactly these)"
-        ),
-    ] = "exact"
-    crop: Annotated[
-        Literal["center", "none"] | Size,
-        Meta(description="center (the middle, of the size), none, or N or [H, W] (the middle, so large)"),
-    ] = "none"
-    crop_share: Annotated[
-        float, Meta(gt=0, le=1, description="with resize shorter: share of the shorter side that the size is")
-    ] = 1.0
-    crop_offset: Annotated[
-        Literal["round", "floor"],
-        Meta(
-            description="round (as torchvision) or floor (as transformers): a middle at half a pixel; of a "
-            "border of an odd number of pixels the lesser half goes before the picture, or the greater"
-        ),
-    ] = "round"
-    fill: Annotated[int, Meta(ge=0, le=255, description="0 to 255: pixels around a picture")] = 0
-    place: Annotated[
-        Literal["center", "top-left"],
-        Meta(description="center or top-left: where letterbox puts it"),
-    ] = "center"
-    interpolation: Annotated[
-        Literal["nearest", "bilinear", "bicubic", "lanczos", "box", "hamming"],
-        Meta(description="nearest, bilinear, bicubic, lanczos, box or hamming"),
-    ] = "bilinear"
-    antialias: Annotated[
-        bool, Meta(description="true (as Pillow and torchvision) or false (as OpenCV), for smaller pictures")
-    ] = True
-    color: Annotated[
-        Literal["rgb", "bgr", "gray", "rgba"] | None,
-        Meta(description="rgb, bgr, gray or rgba; else as many channels as the model's input has"),
-    ] = None
-    background: Annotated[
-        Annotated[int, Meta(ge=0, le=255)] | None,
-        Meta(
-            description="0 to 255: pixels behind transparent pictures (white is 255); else they lose their "
-            "transparency, which shows colours that were hidden",
-        ),
-    ] = None
-    scale: Annotated[
-        float | str,
-        Meta(description="what pixels of 0 to 255 are multiplied by: a number, or a fraction as 1/255"),
-    ] = "1/255"
-    mean: Annotated[
-        tuple[float, ...],
-        Meta(description="a list of one number, or one for each channel: subtracted"),
-    ] = ()
-    std: Annotated[
-        tuple[float, ...],
-        Meta(description="a list of one number, or one for each channel: divided by"),
-    ] = ()
-    layout: Annotated[
-        Literal["nchw", "nhwc"] | None,
-        Meta(description="nchw or nhwc, where the model's input does not say which"),
-    ] = None
-    dtype: Annotated[str | None, Meta(description="type of the elements; else that of the model's input")] = (
-        None
-    )
-    input: Annotated[
-        str | None, Meta(description="name of the input that takes the picture, where there are several")
-    ] = None
-    column: Annotated[
-        str, Meta(description="the column that holds the picture, where rows of a data set have several")
-    ] = ""
-    constants: Annotated[
-        Mapping[str, Any] | None, Meta(description="values of the other inputs, by name: numbers or lists")
-    ] = None
+    size: Size | None = None
+    resize: Literal["shorter", "exact", "letterbox", "none"] | Size = "exact"
+    crop: Literal["center", "none"] | Size = "none"
+    crop_share: Annotated[float, Meta(gt=0, le=1)] = 1.0
+    crop_offset: Literal["round", "floor"] = "round"
+    fill: Annotated[int, Meta(ge=0, le=255)] = 0
+    place: Literal["center", "top-left"] = "center"
+    interpolation: Literal["nearest", "bilinear", "bicubic", "lanczos", "box", "hamming"] = "bilinear"
+    antialias: bool = True
+    color: Literal["rgb", "bgr", "gray", "rgba"] | None = None
+    background: Annotated[int, Meta(ge=0, le=255)] | None = None
+    scale: float | str = "1/255"
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
+    layout: Literal["nchw", "nhwc"] | None = None
+    dtype: str | None = None
+    input: str | None = None
+    column: str = ""
+    constants: Mapping[str, Any] | None = None
 
     @property
     def factor(self) -> Fraction | float:

@@ -19,6 +19,7 @@ import msgspec
 
 from ..base.errors import ConfigError, MalformedError, nearest
 from ..base.json_values import parse_json
+from ..base.options import sentences_of
 from ..base.output_files import read_text
 from ..base.strict_yaml import parse
 
@@ -101,7 +102,7 @@ def load_preprocessing(text: str | None) -> Preprocessing:
 
 
 def recipe_of(preprocessing: Preprocessing, record: type[R]) -> R:
-    """Return the settings as a record of a reader, whose descriptions say which values are allowed."""
+    """Return the settings as a record of a reader, whose docstring says which values are allowed."""
     hints = get_type_hints(record, include_extras=True)
     for key, value in preprocessing.settings.items():
         where = f"{preprocessing.name}: {key}"
@@ -113,8 +114,9 @@ def recipe_of(preprocessing: Preprocessing, record: type[R]) -> R:
         try:
             msgspec.convert(value, hints[key])
         except msgspec.ValidationError:
-            described = next(meta.description for meta in get_args(hints[key])[1:] if meta.description)
-            raise ConfigError(f"{where}: {value!r} is not allowed; give {described}") from None
+            metas = [meta.description for meta in get_args(hints[key]) if isinstance(meta, msgspec.Meta)]
+            allowed = sentences_of(record.__doc__ or "").get(key) or next(iter(metas), "another value")
+            raise ConfigError(f"{where}: {value!r} is not allowed; give {allowed}") from None
     return msgspec.convert(dict(preprocessing.settings), record)
 
 

@@ -26,15 +26,19 @@ FORM = re.compile(r"random:([0-9]+)")
 
 @dataclass(frozen=True)
 class RandomRecipe:
-    """The limits and sizes of random values."""
+    """The limits and sizes of random values.
 
-    sizes: Annotated[
-        Mapping[str, Annotated[int, Meta(ge=1)]],
-        Meta(description="of free dimensions, NAME: N from 1; else 1"),
-    ] = of_field(default_factory=dict)
-    low: Annotated[float, Meta(description="a number: the smallest float value")] = -1.0
-    high: Annotated[float, Meta(description="a number: the largest float value")] = 1.0
-    seed: Annotated[int, Meta(ge=0, description="N from 0: other values for another one")] = 0
+    Attributes:
+        sizes: of free dimensions, NAME: N from 1; else 1
+        low: a number: the smallest float value
+        high: a number: the largest float value
+        seed: N from 0: other values for another one
+    """
+
+    sizes: Mapping[str, Annotated[int, Meta(ge=1)]] = of_field(default_factory=dict)
+    low: float = -1.0
+    high: float = 1.0
+    seed: Annotated[int, Meta(ge=0)] = 0
     constants: Constants = of_field(default_factory=dict)
 
 

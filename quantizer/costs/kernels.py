@@ -370,8 +370,9 @@ def _fused_kernels(node: Node, graph: Graph, sizes: Sizes) -> Iterator[tuple[str
     ):  # the product is scaled by one constant number
         yield node.name, ""
     elif function is not None:
-        yield from ((part.name, "") for part in function.nodes[:-1])
-        yield function.nodes[-1].name, function.kernel
+        kernel, (*parts, last) = function
+        yield from ((part.name, "") for part in parts)
+        yield last.name, kernel
     elif facts.left_out:
         yield node.name, ""
     elif facts.joins_sum and maker is not None and reads_alone:

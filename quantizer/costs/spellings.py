@@ -44,7 +44,7 @@ def _fused_chain(node: Node, sizes: Sizes) -> tuple[Piece, ...]:
         kernel = chain_of(node.ir_node).fused
     else:
         function = pointwise_function(node, sizes.graph)
-        kernel = "" if function is None else function.kernel
+        kernel = "" if function is None else function[0]
     if not kernel:
         return ()
     elements = (float(max(sizes.elements(node.output), 1)),)

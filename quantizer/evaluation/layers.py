@@ -532,11 +532,10 @@ def matches(prepared: ir.Model, quantized: ir.Model) -> tuple[Match, ...]:
             if maker is not None and maker.op_type == DEQUANTIZE and maker.inputs[0] is not None:
                 match = _quantized_match(name, maker.inputs[0], maker)
             pairs.append(match or _quantized_by_reader(name, values[name]) or Match(name, name))
-        elif name in record and record[name].name in values:
-            entry = record[name]
-            scale, zero_point = np.array(entry.scale, np.float32), np.array(entry.zero_point, np.int64)
-            dtype = values[entry.name].dtype
-            pairs.append(Match(name, entry.name, scale, zero_point, entry.axis or 0, dtype))
+        elif name in record and record[name][0] in values:
+            stored, scale, points, axis = record[name]
+            arrays = np.array(scale, np.float32), np.array(points, np.int64)
+            pairs.append(Match(name, stored, *arrays, axis or 0, values[stored].dtype))
         elif (match := _after_its_node(original, nodes)) is not None:
             pairs.append(match)
     sizes = read_padded_channels(quantized)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import onnx_ir as ir
@@ -64,14 +64,8 @@ class LoweredModel:
     file_bytes: bytes | None = None  # of its file, where these were loaded and run; None where they were not
 
 
-@dataclass(frozen=True)
-class RecordedTensor:
-    """One entry of the record."""
-
-    name: str  # of the tensor of the file
-    scale: tuple[float, ...]  # one element, or one for each index along `axis`
-    zero_point: tuple[int, ...]  # as many integers
-    axis: int | None = None  # None for one scale
+RecordedTensor: TypeAlias = tuple[str, tuple[float, ...], tuple[int, ...], int | None]
+"""A tensor of the file by name, scales, as many zero points, and their axis, None for one scale."""
 
 
 def with_record(lowered: LoweredModel) -> LoweredModel:
@@ -106,8 +100,7 @@ def read_recorded_tensors(model: ir.Model) -> dict[str, RecordedTensor]:
     """Return a written model's record: prepared tensor -> its place; {} without one or if it is spoiled."""
 
     def recorded_tensor(entry: Any) -> RecordedTensor:
-        numbers = tuple(entry["scale"]), tuple(entry["zero_point"])
-        return RecordedTensor(entry["name"], *numbers, entry.get("axis"))
+        return entry["name"], tuple(entry["scale"]), tuple(entry["zero_point"]), entry.get("axis")
 
     return read_entries(model.metadata_props, RECORD, recorded_tensor)
 

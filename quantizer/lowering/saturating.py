@@ -110,19 +110,20 @@ def prelu(
     """Write PRelu; `otherwise` writes it if 1 is no quantized value by the parameters of its slopes."""
     node, emitter, result = task.node, task.emitter, task.result()
     source, slope, value = task.params(0), task.params(1), node.inputs[1]
-    correction = None if source is None or slope is None else correction_of(source, slope)
-    if correction is None or value is None or source is None or slope is None or result is None:
+    found = None if source is None or slope is None else correction_of(source, slope)
+    if found is None or value is None or source is None or slope is None or result is None:
         return otherwise(task)
     name, data = emitter.name(node.outputs[0]), _input(task)
+    correction, slope_less_one, are_up_to_one = found
     less_one = Operand(
-        f"{emitter.name(value)}_less_one", emitter.quantized(value, slope, node), correction.slope_less_one
+        f"{emitter.name(value)}_less_one", emitter.quantized(value, slope, node), slope_less_one
     )
     negative = data
-    if not correction.slopes_up_to_one:
+    if not are_up_to_one:
         below_zero = QuantParams(source.scale, (source.qtype.high,), source.qtype)
         one = _constant(task, 1.0, source)
         negative = binary(task, "Mul", (data, one), below_zero, f"{name}_negative")
-    added = binary(task, "Mul", (negative, less_one), correction.params, f"{name}_correction")
+    added = binary(task, "Mul", (negative, less_one), correction, f"{name}_correction")
     emitter.store(node.outputs[0], binary(task, "Add", (data, added), result, name).quantized, result)
     return True
 

@@ -546,7 +546,7 @@ def inner_rounding(node: Node, plan: QuantPlan, activations: ActivationRanges) -
         found = None if read is None else correction_of(params, read)
         if found is not None:
             below_zero = mean_of(values, lambda x: np.less(x, 0.0).astype(np.float64))
-            return ROUNDING * found.params.tensor_scale**2 * below_zero
+            return ROUNDING * found[0].tensor_scale ** 2 * below_zero
     return 0.0
 
 

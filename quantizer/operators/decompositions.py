@@ -6,7 +6,7 @@ the Erf of a Gelu, the square root of a layer normalisation, the division of a S
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import TypeAlias
 
 from .graph import Graph, Node
 
@@ -26,12 +26,8 @@ MAX_NODES_AFTER_NORM = 6
 """Nodes from one of `NORMS` to the division by its result, at most."""
 
 
-@dataclass(frozen=True)
-class DecomposedFunction:
-    """A function that is written as several nodes."""
-
-    kernel: str  # of the operator that onnxruntime makes of it in float
-    nodes: tuple[Node, ...]  # those in which it is written; the last returns the result
+DecomposedFunction: TypeAlias = tuple[str, tuple[Node, ...]]
+"""The kernel that onnxruntime makes of several nodes in float, and these; the last returns the result."""
 
 
 def decomposed_function(marker: Node, graph: Graph) -> DecomposedFunction | None:
@@ -44,7 +40,7 @@ def decomposed_function(marker: Node, graph: Graph) -> DecomposedFunction | None
         nodes, kernel = _layer_normalization(marker, graph), "LayerNormalization"
     else:
         return None
-    return DecomposedFunction(kernel, nodes) if nodes else None
+    return (kernel, nodes) if nodes else None
 
 
 def pointwise_function(last: Node, graph: Graph) -> DecomposedFunction | None:
@@ -55,7 +51,7 @@ def pointwise_function(last: Node, graph: Graph) -> DecomposedFunction | None:
         nodes = [producer for producer in producers if producer is not None]
         for node in nodes:
             function = decomposed_function(node, graph) if node.op_type in POINTWISE_MARKERS else None
-            if function is not None and function.nodes[-1] is last:
+            if function is not None and function[1][-1] is last:
                 return function
     return None
 

@@ -7,7 +7,6 @@ are quantized tensors that no profile knows: their parameters follow from those 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
@@ -65,17 +64,11 @@ def slope_params(slopes: npt.NDArray[Any], qtype: QuantType, *, power_of_two: bo
     return QuantParams((float(np.float32(1.0 / steps)),), (int(zero_point),), qtype)
 
 
-@dataclass(frozen=True)
-class Correction:
-    """The term that PRelu adds to its input."""
+def correction_of(source: QuantParams, slope: QuantParams) -> tuple[QuantParams, QuantParams, bool] | None:
+    """Return how PRelu is corrected, or None without parameters; 1 should be a value of the slopes.
 
-    slope_less_one: QuantParams  # parameters in which the quantized slopes are read as slopes less 1
-    params: QuantParams  # parameters of the correction
-    slopes_up_to_one: bool  # saturation corrects negative inputs alone
-
-
-def correction_of(source: QuantParams, slope: QuantParams) -> Correction | None:
-    """Return the correction of a PRelu, or None without parameters; 1 should be a value of the slopes."""
+    Parameters of the correction, those in which slopes are read as slopes less 1, if no slope is above 1.
+    """
     if source.axis is not None or slope.axis is not None or not source.qtype.bits == slope.qtype.bits == 8:
         return None
     scale, qtype = slope.tensor_scale, slope.qtype
@@ -86,4 +79,4 @@ def correction_of(source: QuantParams, slope: QuantParams) -> Correction | None:
     params = choose_params(
         lowest * scale * (qtype.high - one), lowest * scale * (qtype.low - one), ASYMMETRIC, source.qtype
     )
-    return Correction(QuantParams(slope.scale, (one,), qtype), params, one == qtype.high)
+    return params, QuantParams(slope.scale, (one,), qtype), one == qtype.high

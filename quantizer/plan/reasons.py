@@ -173,60 +173,32 @@ _SUMMARIES: Mapping[ReasonCode, str] = {
     ReasonCode.UNSUPPORTED_OPERATOR: "operator not supported for int8: {operator}",
     ReasonCode.NO_KERNEL: "{target} has no int8 kernel: {operator}",
     ReasonCode.UNSUPPORTED_USE: "used in a way that has no int8 form: {text}",
-    ReasonCode.CONSTANT_TYPE: "a constant is {type}, not float32: {tensor}",
-    ReasonCode.CONSTANT_VALUES: "a constant is empty or holds non-finite values: {tensor}",
-    ReasonCode.NOT_FLOAT32: "a tensor is {type}; only float32 is quantized: {tensor}",
-    ReasonCode.NO_PROFILE: "a tensor has no profile: {tensor}",
-    ReasonCode.NOT_OBSERVED: "a tensor was not observed during calibration: {tensor}",
-    ReasonCode.BODY_NOT_RUN: "in {part} of {node} ({operator}) that no sample took",
-    ReasonCode.BELOW_SQNR_LIMIT: "a tensor would have an SQNR of {sqnr:.1f} dB in {type}, below the limit of "
-    "{limit:g} dB",
     ReasonCode.NOISE_BUDGET: "too much quantization noise: each alone would leave output {output} an SQNR of "
     "{sqnr:.1f} dB, all quantized nodes together {total_sqnr:.1f} dB; the limit is {limit:g} dB",
     ReasonCode.NOISE_LIMIT: "too much quantization noise: each alone would leave {tensor} ({what}) an SQNR "
     "of {sqnr:.1f} dB, all quantized nodes together {total_sqnr:.1f} dB; the limit is {limit:.1f} dB",
-    ReasonCode.BEFORE_STEP: "it leads to values of which {operator} makes steps inside the model: {tensor}",
-    ReasonCode.CHEAP_FIRST_LAYER: "first layers, cheap in float: {noise_share:.0f} % of the noise, "
-    "{cost_share:.1f} % of the multiplications each",
-    ReasonCode.CONVERSION_COST: "converting the float input would cost more than int8 saves",
-    ReasonCode.NO_DYNAMIC_KERNEL: "{target} has no kernel for dynamic quantization: {operator}",
-    ReasonCode.SMALL_RECURRENT: "small recurrent weights ({elements} elements): float is as fast",
     ReasonCode.SLOWER_IN_INT8: "slower in int8: {int8_ms:.3g} ms against {float_ms:.3g} ms float",
     ReasonCode.PREDICTED_SLOWER: "predicted to be slower in int8: {int8_ms:.3g} ms, conversions included, "
     "against {float_ms:.3g} ms float",
     ReasonCode.SAVES_TOO_LITTLE: "predicted to save too little in int8: {int8_ms:.3g} ms, conversions "
     "included, against {float_ms:.3g} ms float",
-    ReasonCode.NO_SOURCE_PARAMETERS: "{source} has no parameters: {tensor}",
-    ReasonCode.BEYOND_FLOAT16: "float32: recorded ranges reach {largest}, too near float16's largest "
-    "number, 65504: {tensor}",
-    ReasonCode.BELOW_FLOAT16: "float32: never 0, and down to {smallest:.2g}; float16's numbers end at "
-    "6e-08: {tensor}",
-    ReasonCode.NO_FLOAT16: "float32: no float16 in opset {opset}: {operator}",
-    ReasonCode.LOST_IN_FLOAT16: "float32: run on {samples} samples, float16 keeps {sqnr:.0f} dB of it, and "
-    "of what it is made of {before:.0f} dB: {tensor}",
 }
-"""What is said of several nodes at once, where their figures differ."""
-
-_FOR_NOISE = ("for their noise", "--min-output-sqnr 0")
-_FOR_TIME = ("for their time", "--cost-model off")
-_FOR_CONVERSIONS = ("for what converting their inputs costs", "--set runtime.start_everywhere=true")
+"""What is said of several nodes at once, if the sentence with all names and ranges would read badly."""
 
 FORCED_BY: Mapping[ReasonCode, tuple[str, str]] = {
-    ReasonCode.NOISE_BUDGET: _FOR_NOISE,
-    ReasonCode.NOISE_LIMIT: _FOR_NOISE,
-    ReasonCode.MEASURED_NOISE: _FOR_NOISE,
-    ReasonCode.BEFORE_STEP: _FOR_NOISE,
-    ReasonCode.CHEAP_FIRST_LAYER: _FOR_NOISE,
-    ReasonCode.BELOW_SQNR_LIMIT: ("for their noise", "--set min_tensor_sqnr=0"),
-    ReasonCode.ROUNDED_OUTPUT: _FOR_TIME,
-    ReasonCode.SLOWER_IN_INT8: _FOR_TIME,
-    ReasonCode.PREDICTED_SLOWER: _FOR_TIME,
-    ReasonCode.SAVES_TOO_LITTLE: _FOR_TIME,
-    ReasonCode.MODEL_SAVES_TOO_LITTLE: _FOR_TIME,
-    ReasonCode.SLOWER_DYNAMIC_KERNEL: _FOR_TIME,
-    ReasonCode.CONVERSION_COST: _FOR_CONVERSIONS,
-    ReasonCode.MIXED_INPUTS: _FOR_CONVERSIONS,
-    ReasonCode.NO_INT8_CONSUMER: _FOR_CONVERSIONS,
+    ReasonCode(word): by
+    for by, words in {
+        ("for their noise", "--min-output-sqnr 0"): "noise-budget noise-limit measured-noise before-step "
+        "cheap-first-layer",
+        ("for their noise", "--set min_tensor_sqnr=0"): "below-sqnr-limit",
+        ("for their time", "--cost-model off"): "rounded-output slower-in-int8 predicted-slower "
+        "saves-too-little model-saves-too-little slower-dynamic-kernel",
+        (
+            "for what converting their inputs costs",
+            "--set runtime.start_everywhere=true",
+        ): "conversion-cost mixed-inputs no-int8-consumer",
+    }.items()
+    for word in words.split()
 }
 """Reasons that are a choice and no bound: the choice in words, and the option by which such nodes are
 quantized all the same, as a chip without floating-point numbers needs them."""
@@ -259,7 +231,8 @@ class FloatReason:
     price: str = ""
 
     def __str__(self) -> str:
-        return sentence(self)
+        text = _SENTENCES[self.code].format(**self.details)
+        return f"{text} ({self.price})" if self.price else text
 
 
 def because(code: ReasonCode, **details: Detail) -> FloatReason:
@@ -293,12 +266,6 @@ _WHOLE = ("elements", "limit", "opset", "samples")
 """Whole numbers, which need no format."""
 
 
-def sentence(reason: FloatReason) -> str:
-    """Return a reason in words."""
-    text = _SENTENCES[reason.code].format(**reason.details)
-    return f"{text} ({reason.price})" if reason.price else text
-
-
 def stays_float(node: str, reason: FloatReason) -> Finding:
     """Return the finding that a node stays float, with the code of its reason among its figures."""
     figures = {"reason": reason.code.value, **reason.details}
@@ -322,7 +289,7 @@ def summary(reasons: Sequence[FloatReason]) -> str:
     """Return the sentence of several reasons of one code: names once each, figures with their range."""
     first = reasons[0]
     if all(reason == first for reason in reasons):
-        return sentence(first)
+        return str(first)
     figures = figure_names(first.code)
     text = _SUMMARIES.get(first.code, _SENTENCES[first.code])
     parts = []

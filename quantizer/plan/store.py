@@ -267,18 +267,19 @@ MAX_EXPONENT = 60
 
 @dataclass(frozen=True)
 class ParameterFields:
-    """Scale and zero point of a quantized tensor: value = scale * (quantized value - zero_point)."""
+    """Scale and zero point of a quantized tensor: value = scale * (quantized value - zero_point).
 
-    type: Annotated[
-        Literal[tuple(TYPES)],  # type: ignore[valid-type]
-        Meta(description="Type of the quantized values."),
-    ]
+    Attributes:
+        type: Type of the quantized values.
+        axis: Of the channels, where each has a scale.
+        block_size: Elements that share a scale.
+    """
+
+    type: Literal[tuple(TYPES)]  # type: ignore[valid-type]
     scale: float | tuple[float, ...]
     zero_point: int | tuple[int, ...]
-    axis: Annotated[Count | None, Meta(description="Of the channels, where each has a scale.")] = None
-    block_size: Annotated[
-        Annotated[int, Meta(ge=1)] | None, Meta(description="Elements that share a scale.")
-    ] = None
+    axis: Count | None = None
+    block_size: Annotated[int, Meta(ge=1)] | None = None
 
 
 @dataclass(frozen=True)

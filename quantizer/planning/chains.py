@@ -173,13 +173,14 @@ def _faster_fused(facts: PlanningFacts) -> Iterator[PointwiseChain]:
         function = decomposed_function(node, graph) if node.op_type in POINTWISE_MARKERS else None
         if function is None:
             continue
-        last, sources = function.nodes[-1], _varying(function.nodes[0], graph)
+        _, nodes = function
+        last, sources = nodes[-1], _varying(nodes[0], graph)
         chain = _chain(last, sources[0], graph) if len(sources) == 1 else None
         if chain is None or not planned_separately(chain, facts.target, profiled=facts.profile):
             continue
         kernel = _fused(chain, facts)
         entry = NodePlan(Kind.LOOKUP_TABLE, implementation=Implementation.FUSED)
-        apart = sum(model.integer_time(part, NodePlan(Kind.QUANTIZED)) for part in function.nodes)
+        apart = sum(model.integer_time(part, NodePlan(Kind.QUANTIZED)) for part in nodes)
         if kernel and model.integer_time(last, entry) <= apart:
             yield replace(chain, fused=kernel, quantized_fused=True)
 

@@ -13,6 +13,7 @@ import math
 import string
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import onnx_ir as ir
 
@@ -32,13 +33,8 @@ class Operand:
     indices: str
 
 
-@dataclass(frozen=True)
-class Equation:
-    """An equation with an index for each axis that "..." stands for."""
-
-    terms: Sequence[str]  # the indices of each operand
-    result: str  # those of the result
-    sizes: Mapping[str, int]  # index -> its size, where that is known
+Equation: TypeAlias = tuple[Sequence[str], str, Mapping[str, int]]
+"""The indices of each operand and of the result, "..." replaced, and index -> its size where it is known."""
 
 
 def einsum(new: Replacement) -> Results:
@@ -47,12 +43,13 @@ def einsum(new: Replacement) -> Results:
     equation = _equation(new.node.attributes.get_string("equation", "") or "", values)
     if equation is None:
         return ()
-    factors = [Operand(value, term) for value, term in zip(values, equation.terms, strict=True)]
+    terms, result, sizes = equation
+    factors = [Operand(value, term) for value, term in zip(values, terms, strict=True)]
     product = factors[0]
     for place, factor in enumerate(factors[1:], 2):
-        later = "".join([equation.result, *equation.terms[place:]])
-        product = _product(new, product, factor, later, equation.sizes)
-    value = _ordered(new, _summed(new, product, equation.result), equation.result)
+        later = "".join([result, *terms[place:]])
+        product = _product(new, product, factor, later, sizes)
+    value = _ordered(new, _summed(new, product, result), result)
     return (new.one("Identity", value) if value in values else value,)
 
 
@@ -84,7 +81,7 @@ def _equation(text: str, values: Sequence[ir.Value]) -> Equation | None:
     result = result.replace("...", rest)
     is_diagonal = any(len(set(term)) < len(term) for term in (*spelled, result))
     sizes = _sizes(spelled, values, result)
-    return None if is_diagonal or sizes is None else Equation(spelled, result, sizes)
+    return None if is_diagonal or sizes is None else (spelled, result, sizes)
 
 
 def _sizes(terms: Sequence[str], values: Sequence[ir.Value], result: str) -> dict[str, int] | None:

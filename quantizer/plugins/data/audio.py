@@ -114,34 +114,31 @@ Length = int | str
 
 @dataclass(frozen=True)
 class AudioRecipe:
-    """How a recording becomes the input of a model: samples of -1 to 1, one channel."""
+    """How a recording becomes the input of a model: samples of -1 to 1, one channel.
 
-    rate: Annotated[
-        Annotated[int, Meta(ge=1)] | None, Meta(description="N: samples a second that the model takes")
-    ] = None
-    resample: Annotated[
-        Literal["refuse", "soxr", "scipy"],
-        Meta(description="refuse, soxr or scipy: what becomes of files with another rate"),
-    ] = "refuse"
-    window: Annotated[
-        Length | None,
-        Meta(description="N samples, or 0.5 s, or 20 ms: of one sample; else what the model fixes, or all"),
-    ] = None
-    hop: Annotated[
-        Length | None, Meta(description="N samples, or 0.5 s: from window to window; else the window")
-    ] = None
-    channels: Annotated[Channels, Meta(description="mean or first: how several channels become one")] = "mean"
-    normalize: Annotated[
-        bool, Meta(description="true or false: whether a recording gets mean 0 and variance 1")
-    ] = False
-    scale: Annotated[
-        float, Meta(description="a number: what -1 to 1 is multiplied by, as 32768 for 16-bit values")
-    ] = 1.0
-    pad: Annotated[
-        bool, Meta(description="true or false: whether the last window is filled up with zeros, or left out")
-    ] = False
-    input: Annotated[str, Meta(description="NAME of the input that takes the signal")] = ""
-    column: Annotated[str, Meta(description="NAME of the column that holds recordings")] = ""
+    Attributes:
+        rate: N: samples a second that the model takes
+        resample: refuse, soxr or scipy: what becomes of files with another rate
+        window: N samples, or 0.5 s, or 20 ms: of one sample; else what the model fixes, or all
+        hop: N samples, or 0.5 s: from window to window; else the window
+        channels: mean or first: how several channels become one
+        normalize: true or false: whether a recording gets mean 0 and variance 1
+        scale: a number: what -1 to 1 is multiplied by, as 32768 for 16-bit values
+        pad: true or false: whether the last window is filled up with zeros, or left out
+        input: NAME of the input that takes the signal
+        column: NAME of the column that holds recordings
+    """
+
+    rate: Annotated[int, Meta(ge=1)] | None = None
+    resample: Literal["refuse", "soxr", "scipy"] = "refuse"
+    window: Length | None = None
+    hop: Length | None = None
+    channels: Channels = "mean"
+    normalize: bool = False
+    scale: float = 1.0
+    pad: bool = False
+    input: str = ""
+    column: str = ""
     constants: Constants = of_field(default_factory=dict)
 
 

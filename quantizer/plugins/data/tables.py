@@ -453,34 +453,27 @@ Scaling = dict[str, float] | list[float]
 
 @dataclass(frozen=True)
 class TableRecipe:
-    """How the columns of a row become the inputs of a model."""
+    """How the columns of a row become the inputs of a model.
 
-    columns: Annotated[
-        Mapping[str, str | list[str]],
-        Meta(description="for inputs that are not called like a column, NAME: COLUMN, [COLUMN, ...] or all"),
-    ] = of_field(default_factory=dict)
-    exclude: Annotated[
-        tuple[str, ...], Meta(description="[COLUMN, ...] that no input takes: ids, dates, other answers")
-    ] = ()
-    label: Annotated[
-        str,
-        Meta(description="column of the true class, which is no input; --labels FILE:COLUMN takes it"),
-    ] = ""
-    mean: Annotated[
-        Scaling,
-        Meta(description="numbers to subtract: {COLUMN: NUMBER}, or a list for the columns"),
-    ] = of_field(default_factory=dict)
-    std: Annotated[
-        Scaling,
-        Meta(description="numbers to divide by: {COLUMN: NUMBER}, or a list for the columns"),
-    ] = of_field(default_factory=dict)
-    rows: Annotated[int, Meta(ge=1, description="N from 1: rows that are run together, as one batch")] = 1
-    delimiter: Annotated[
-        str, Meta(max_length=1, description="one character: what parts the cells of a CSV file")
-    ] = ""
-    header: Annotated[
-        tuple[str, ...], Meta(description="names of the columns of a CSV file without a line of them")
-    ] = ()
+    Attributes:
+        columns: for inputs that are not called like a column, NAME: COLUMN, [COLUMN, ...] or all
+        exclude: [COLUMN, ...] that no input takes: ids, dates, other answers
+        label: column of the true class, which is no input; --labels FILE:COLUMN takes it
+        mean: numbers to subtract: {COLUMN: NUMBER}, or a list for the columns
+        std: numbers to divide by: {COLUMN: NUMBER}, or a list for the columns
+        rows: N from 1: rows that are run together, as one batch
+        delimiter: one character: what parts the cells of a CSV file
+        header: names of the columns of a CSV file without a line of them
+    """
+
+    columns: Mapping[str, str | list[str]] = of_field(default_factory=dict)
+    exclude: tuple[str, ...] = ()
+    label: str = ""
+    mean: Scaling = of_field(default_factory=dict)
+    std: Scaling = of_field(default_factory=dict)
+    rows: Annotated[int, Meta(ge=1)] = 1
+    delimiter: Annotated[str, Meta(max_length=1)] = ""
+    header: tuple[str, ...] = ()
     constants: Constants = of_field(default_factory=dict)
 
 

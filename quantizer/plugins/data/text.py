@@ -39,53 +39,34 @@ PAD_TOKENS = ("[PAD]", "<pad>", "<PAD>", "<|padding|>", "<|endoftext|>", "</s>")
 
 @dataclass(frozen=True)
 class TextRecipe:
-    """How a text becomes the inputs of a model."""
+    """How a text becomes the inputs of a model.
 
-    tokenizer: Annotated[
-        str, Meta(description="path of a tokenizer.json, beside the recipe; none where the model takes text")
-    ] = ""
-    inputs: Annotated[
-        Mapping[str, Role],
-        Meta(
-            description="for inputs without a usual name, NAME: ids, attention_mask, token_type_ids, "
-            "position_ids, has_past or text; of the second text of a pair, for a decoder: target_ids, "
-            "target_mask or next_ids"
-        ),
-    ] = of_field(default_factory=dict)
-    field: Annotated[
-        str | tuple[str, str],
-        Meta(description="NAME: key or column that holds the text; [FIRST, SECOND] for pairs"),
-    ] = "text"
-    pairs: Annotated[
-        Literal["tab", "none"], Meta(description="tab (one in a line parts a pair) or none (lines are texts)")
-    ] = "tab"
-    max_length: Annotated[
-        Annotated[int, Meta(ge=1)] | None,
-        Meta(description="N from 1: tokens kept of a text; else those of model or tokenizer"),
-    ] = None
-    padding: Annotated[
-        Literal["model", "max_length", "none"],
-        Meta(description="model (to the length that the model fixes, if it does), max_length or none"),
-    ] = "model"
-    pad_token: Annotated[str, Meta(description="the token for padding; else that of the tokenizer")] = ""
-    decoder_start: Annotated[
-        str, Meta(description="the token that a decoder begins with; else that of config.json")
-    ] = ""
-    prompt: Annotated[
-        Annotated[int, Meta(ge=1)] | None,
-        Meta(description="N from 1, with a state: tokens of a text that are run first; else all but decode"),
-    ] = None
-    decode: Annotated[
-        Annotated[int, Meta(ge=0)] | None,
-        Meta(description="N from 0, with a state: tokens after the prompt that are run one by one; else 4"),
-    ] = None
-    answer: Annotated[
-        int,
-        Meta(
-            ge=0,
-            description="N from 0, with a state: tokens that the float model answers, in place of the text's",
-        ),
-    ] = 0
+    Attributes:
+        tokenizer: path of a tokenizer.json, beside the recipe; none where the model takes text
+        inputs: for inputs without a usual name, NAME: ids, attention_mask, token_type_ids, position_ids,
+            has_past or text; of the second text of a pair, for a decoder: target_ids, target_mask or next_ids
+        field: NAME: key or column that holds the text; [FIRST, SECOND] for pairs
+        pairs: tab (one in a line parts a pair) or none (lines are texts)
+        max_length: N from 1: tokens kept of a text; else those of model or tokenizer
+        padding: model (to the length that the model fixes, if it does), max_length or none
+        pad_token: the token for padding; else that of the tokenizer
+        decoder_start: the token that a decoder begins with; else that of config.json
+        prompt: N from 1, with a state: tokens of a text that are run first; else all but decode
+        decode: N from 0, with a state: tokens after the prompt that are run one by one; else 4
+        answer: N from 0, with a state: tokens that the float model answers, in place of the text's
+    """
+
+    tokenizer: str = ""
+    inputs: Mapping[str, Role] = of_field(default_factory=dict)
+    field: str | tuple[str, str] = "text"
+    pairs: Literal["tab", "none"] = "tab"
+    max_length: Annotated[int, Meta(ge=1)] | None = None
+    padding: Literal["model", "max_length", "none"] = "model"
+    pad_token: str = ""
+    decoder_start: str = ""
+    prompt: Annotated[int, Meta(ge=1)] | None = None
+    decode: Annotated[int, Meta(ge=0)] | None = None
+    answer: Annotated[int, Meta(ge=0)] = 0
     constants: Constants = of_field(default_factory=dict)
 
     @property

@@ -60,13 +60,9 @@ WORDS_OF_FILES = ("model", "merged", "quantized", "fp32", "fp16")
 """Words in the name of a file that do not say which part it is."""
 
 
-@dataclass(frozen=True)
-class Connections:
-    """Where every input of every part comes from."""
-
-    sources: Sources  # by part and input
-    chosen: Mapping[End, Source]
-    apart: Mapping[End, str]  # inputs of one name that stay apart: the end, and its name in the joined model
+Connections: TypeAlias = tuple[Sources, Mapping[End, Source], Mapping[End, str]]
+"""Where every input comes from; those that nobody named whose source has another name; and inputs of one name
+that stay apart, with their names in the joined model."""
 
 
 def connections(inputs: Ends, outputs: Ends, wanted: Sequence[str]) -> Connections:
@@ -116,7 +112,7 @@ def connections(inputs: Ends, outputs: Ends, wanted: Sequence[str]) -> Connectio
             taken.add(own)
             sources[part, name] = Source("", own)
     ordered = {(part, name): sources[part, name] for part, names in inputs.items() for name in names}
-    return Connections(ordered, chosen | masks, apart)
+    return ordered, chosen | masks, apart
 
 
 def _parsed(text: str, inputs: Ends, outputs: Ends) -> tuple[End, Source]:
@@ -321,20 +317,20 @@ def misfit(value: ir.Value, made: ir.Value) -> Literal["type", "shape", ""]:
 # What was decided, in a line -------------------------------------------------------------------------------
 
 
-def told(found: Connections) -> tuple[Finding, ...]:
+def told(chosen: Mapping[End, Source], apart: Mapping[End, str]) -> tuple[Finding, ...]:
     """Return a finding on inputs that were connected, shared or separated without a request, or ()."""
     said: dict[str, dict[str, None]] = {}
-    for (part, name), source in found.chosen.items():
+    for (part, name), source in chosen.items():
         end = starred(f"{part}{SEPARATOR}{name}")
         said.setdefault("connected" if source.part else "shared", {})[
             f"{starred(source.joined_name)} -> {end}" if source.part else f"{source.name} with {end}"
         ] = None
-    for (part, name), own in found.apart.items():
+    for (part, name), own in apart.items():
         said.setdefault("apart", {})[f"{own} ({part}{SEPARATOR}{name})"] = None
     if not said:
         return ()
     sentence = "; ".join(f"{how} {', '.join(which)}" for how, which in said.items())
-    ends = [f"{part}{SEPARATOR}{name}={name}" for part, name in found.apart]
+    ends = [f"{part}{SEPARATOR}{name}={name}" for part, name in apart]
     remedy = "to change one: --connect PART:INPUT=PART:OUTPUT, or PART:INPUT=NAME of an input of the whole"
     remedy += f", as {ends[0]} for one that is the same in both" if ends else ""
     return (Finding(Code.IMPORT_ASSUMED, f"by names and types: {sentence}", remedy=remedy),)

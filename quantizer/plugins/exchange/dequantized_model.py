@@ -107,18 +107,17 @@ def dequantize_model(model: ir.Model) -> DequantizedModel:
     for step in preparation:
         step(work)
     taken = value_names(work)
-    quark = write_in_onnx(work, taken)
+    of_quark, unread = write_in_onnx(work, taken)
     infer_shapes(work)
     float_types = {node: dtype for node in work.graph.all_nodes() if (dtype := _made_floats(node))}
-    if quark.float_type is not None:
-        float_types = dict.fromkeys(float_types, quark.float_type)
+    if of_quark is not None:
+        float_types = dict.fromkeys(float_types, of_quark)
     widen(work)
     drop_noops(work)
     has_operators = expand_operators(work, taken)
 
     walk = _Walk(work, taken)
     _join_parts(walk)
-    unread = quark.unread
     for node in list(work.graph.all_nodes()):
         try:
             _take_out(node, walk)

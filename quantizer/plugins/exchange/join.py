@@ -197,10 +197,9 @@ def _joined(
     models = _in_one_opset(parts, findings)
     inputs = {name: _by_name(model.graph.inputs) for name, model in models.items()}
     outputs = {name: _by_name(model.graph.outputs) for name, model in models.items()}
-    found = connections(inputs, outputs, connect)
-    sources = found.sources
+    sources, chosen, apart = connections(inputs, outputs, connect)
     _check_types(models, sources)
-    findings += told(found)
+    findings += told(chosen, apart)
     # Labels belong to the first output, so that is one of the last part's, and one that no part reads.
     read = {source.joined_name for source in sources.values() if source.part}
     names = [Source(part, name).joined_name for part in reversed(list(outputs)) for name in outputs[part]]

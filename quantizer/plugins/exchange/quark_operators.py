@@ -17,8 +17,7 @@ scales of MX blocks by the OCP specification of microscaling formats 1.0, sectio
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -45,27 +44,15 @@ IN_BLOCKS = ("MXQuantizeDequantize", "MXFixNeuron", "BFPQuantizeDequantize", "BF
 FEW_BITS = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
 
 
-class _Element(NamedTuple):
-    """How elements of blocks are stored: the type of qprof, and the exponent of its largest power of two."""
-
-    qtype: str
-    exponent: int
+ELEMENTS = {"fp8_e4m3": ("mxfp8", 8), "fp4_e2m1": ("mxfp4", 2)}
+"""Elements of MX blocks as Quark calls them -> type of qprof, exponent of its largest power of two."""
 
 
-ELEMENTS = {"fp8_e4m3": _Element("mxfp8", 8), "fp4_e2m1": _Element("mxfp4", 2)}
-"""Types of elements of MX blocks that are read, as Quark calls them."""
+def write_in_onnx(model: ir.Model, taken: set[str]) -> tuple[ir.DataType | None, dict[str, list[str]]]:
+    """Write Quark's operators as those of ONNX, in place, of constants that are initializers.
 
-
-@dataclass(frozen=True)
-class QuarkRounding:
-    """What became of operators that are not of ONNX."""
-
-    float_type: ir.DataType | None = None  # of 16 bits, to which tensors are rounded; None for none
-    unread: dict[str, list[str]] = field(default_factory=dict)
-
-
-def write_in_onnx(model: ir.Model, taken: set[str]) -> QuarkRounding:
-    """Write Quark's operators as those of ONNX, in place, of constants that are initializers."""
+    Returns the type of 16 bits to which tensors are rounded, and operator -> the nodes left out, with why.
+    """
     types, unread = Counter[ir.DataType](), dict[str, list[str]]()
     for node in list(model.graph.all_nodes()):
         if node.domain not in DOMAINS or not node.inputs or node.inputs[0] is None:
@@ -84,7 +71,7 @@ def write_in_onnx(model: ir.Model, taken: set[str]) -> QuarkRounding:
                 unread.setdefault(operator, []).append(f"'{node.name or name_of(node.outputs[0])}': {why}")
                 _become_identity(node, node.inputs[0])
     commonest = types.most_common(1)
-    return QuarkRounding(commonest[0][0] if commonest else None, unread)
+    return commonest[0][0] if commonest else None, unread
 
 
 def _become_identity(node: ir.Node, source: ir.Value | None) -> None:
@@ -119,15 +106,15 @@ def _read_blocks(node: ir.Node, model: ir.Model, taken: set[str]) -> str:
     if array is None:
         return "it rounds an activation in blocks that are scaled at run time, which ONNX has no operator for"
     name = node.attributes.get_string("element_dtype", "int8")
-    block, element = node.attributes.get_int("block_size", 32), ELEMENTS.get(str(name))
-    own = None if element is None else TYPES[element.qtype]
-    if element is None or own is None or own.scales is None or own.scales.block_size != block:
+    block, (qtype, exponent) = node.attributes.get_int("block_size", 32), ELEMENTS.get(str(name), ("", 0))
+    own = TYPES.get(qtype)
+    if own is None or own.scales is None or own.scales.block_size != block:
         read = " and ".join(ELEMENTS)
         return f"{name} in blocks of {block} is no format of ONNX; {read} in blocks of 32 are"
     if array.ndim < 2:
         return "it rounds a vector in blocks"
     axis = node.attributes.get_int("axis", 1) % array.ndim
-    codes, scales = _blocks(np.asarray(array, np.float32), axis, block, own.high, element.exponent)
+    codes, scales = _blocks(np.asarray(array, np.float32), axis, block, own.high, exponent)
     scale_type = ir.DataType[own.scales.type.upper()].numpy()
     parts = {"codes": codes.astype(own.numpy_dtype), "scales": scales.astype(scale_type)}
     inputs = [

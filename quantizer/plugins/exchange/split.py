@@ -66,19 +66,14 @@ def split(
     with made_folder(target):
         check_outputs(files.values(), read)
         with replacing_together(read.weights) as batch:
-            return tuple(_written(prepared, cut, files[cut.part.name], batch) for cut in cuts)
+            return tuple(
+                _written(prepared, part.name, cut, files[part.name], batch)
+                for part, cut in zip(parts, cuts, strict=True)
+            )
 
 
-@dataclass(frozen=True, eq=False)
-class _Cut:
-    """A part of the prepared model, in the names of its file, and its share of the plan."""
-
-    part: Part
-    model: ir.Model
-    plan: QuantPlan
-
-
-def _cut(model: ir.Model, plan: QuantPlan, part: Part, where: str) -> _Cut:
+def _cut(model: ir.Model, plan: QuantPlan, part: Part, where: str) -> tuple[ir.Model, QuantPlan]:
+    """Return a part of the prepared model, in the names of its file, and its share of the plan."""
     graph = model.graph
     values = {str(v.name): v for v in (*graph.inputs, *(v for node in graph for v in node.outputs))}
     for name, port in {**part.inputs, **part.outputs}.items():
@@ -115,7 +110,7 @@ def _cut(model: ir.Model, plan: QuantPlan, part: Part, where: str) -> _Cut:
     share = replace(_share(plan, own, renamed, present), model=identity)
     corrected = apply_biases(own, share.adjustments.biases)
     verify_plan(share, index(corrected), identity, f"{where}, part {part.name}")
-    return _Cut(part, own, share)
+    return own, share
 
 
 def _nodes_between(inputs: Mapping[str, ir.Value], outputs: list[ir.Value], part: Part) -> set[ir.Node]:
@@ -205,19 +200,22 @@ def _share(
     )
 
 
-def _written(prepared: PreparedModel, cut: _Cut, file: Path, batch: FileBatch) -> PartFile:
+def _written(
+    prepared: PreparedModel, part: str, cut: tuple[ir.Model, QuantPlan], file: Path, batch: FileBatch
+) -> PartFile:
     """Lower a part, write it into the batch, load it in onnxruntime and run it once."""
-    lowered = lower(cut.model, cut.plan)
+    model, plan = cut
+    lowered = lower(model, plan)
     lowered.model.metadata_props.pop(RECORD, None)
-    of_target = check_target(lowered.model, cut.plan, None, str(file))
+    of_target = check_target(lowered.model, plan, None, str(file))
     temporary = save_model(lowered.model, file, has_external_data(prepared.model), batch)
     name = f"{file} (not written)"
     with temporary_folder() as folder:
 
         def original() -> ort.InferenceSession:
-            save_model(cut.model, folder / "part.onnx")
-            return open_session(str(folder / "part.onnx"), f"part {cut.part.name}")
+            save_model(model, folder / "part.onnx")
+            return open_session(str(folder / "part.onnx"), f"part {part}")
 
         of_run = smoke_run(open_session(str(temporary), name), original, name, {})
     findings = (*lowered.findings, *of_target, *(() if of_run is None else (of_run,)))
-    return PartFile(cut.part.name, file, batch.size(temporary), findings)
+    return PartFile(part, file, batch.size(temporary), findings)

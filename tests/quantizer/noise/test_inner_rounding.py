@@ -61,7 +61,8 @@ def test_the_correction_of_prelu() -> None:
     found, plan = estimate("y = PRelu (x, s)", slopes.reshape(8, 1, 1))
     correction = correction_of(plan.tensors["x"], plan.tensors["s"])
     exact = np.minimum(X, 0.0) * (slopes[X.astype(np.int64) % 8] - 1.0)
-    params = correction.params
+    assert correction is not None
+    params = correction[0]
     measured = np.mean((dequantize(quantize(exact.astype(np.float32), params), params) - exact) ** 2)
     assert found == pytest.approx(measured, rel=0.1)
     assert estimate("y = HardSigmoid (x)")[0] == 0.0
