@@ -84,7 +84,10 @@ def test_the_core_alone_does_the_main_job_with_the_same_bytes(core: Path, tmp_pa
     alone.mkdir()
     expected, found = runs(MAIN_JOB, whole), runs(MAIN_JOB, alone, core)
     assert [code for code, _, _ in found] == [0, 0, 0], found
-    assert found == expected
+    assert found[:2] == expected[:2]
+    documents = [json.loads(text) for _, text, _ in (found[2], expected[2])]
+    assert [len(one.pop("worst_samples")) for one in documents] == [0, 5]  # the report's plug-in keeps them
+    assert documents[0] == documents[1]
     files = sorted(path.name for path in whole.iterdir())
     assert {"profile.yaml", "digits.int8.onnx", "plan.yaml"} <= set(files)
     assert files == sorted(path.name for path in alone.iterdir())
@@ -149,7 +152,7 @@ def test_the_core_alone_lists_what_it_has(core: Path, tmp_path: Path) -> None:
     )
     assert "  quantize" in help_text
     assert "  report" not in help_text
-    assert "use one of top-1 (or another number), cosine, or a function of your own" in error
+    assert "use one of top-1 (or another number), or a function of your own" in error
     assert [line.split()[0] for line in schemas.splitlines()[1:4]] == ["config", "preprocess", "plan"]
     assert "tuning" not in schemas
 
