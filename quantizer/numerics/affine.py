@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from enum import Enum
 from functools import cache
 from types import EllipsisType
 from typing import Annotated, Any, Literal, TypeVar
@@ -339,13 +340,23 @@ def _frozen(array: npt.NDArray[Any], argument: npt.ArrayLike) -> npt.NDArray[Any
     return array
 
 
-def quantize(values: npt.ArrayLike, params: QuantParams) -> npt.NDArray[Any]:
+class Rounding(Enum):
+    """Where halves are rounded to even. The two differ only on exact ties with an odd zero point."""
+
+    ONNX = "onnx"
+    """Before the zero point is added: round(x / scale) + zero_point (ONNX QuantizeLinear)."""
+    GLOW = "glow"
+    """After it was added: round(x / scale + zero_point) (Glow SPEC D.3)."""
+
+
+def quantize(
+    values: npt.ArrayLike, params: QuantParams, rounding: Rounding = Rounding.ONNX
+) -> npt.NDArray[Any]:
     """Return the quantized values of `values`, shaped like them, of `params.qtype.numpy_dtype`.
 
-    Division, rounding (halves to even, before the zero point is added) and the sum are those of float32;
-    quantized values saturate at the ends of the type, also those of infinite values. Raises DataError for
-    NaN, which has no quantized value (types of floats have one, if only for NaN), and PlanError if the
-    parameters do not fit the shape.
+    Division, rounding and the sum are those of float32; quantized values saturate at the ends of the type,
+    also those of infinite values. Raises DataError for NaN, which has no quantized value (types of floats
+    have one, if only for NaN), and PlanError if the parameters do not fit the shape.
     """
     floats = np.asarray(values, np.float32)
     has_nan = params.qtype.number is not None and params.qtype.number.nan != "none"
@@ -360,7 +371,12 @@ def quantize(values: npt.ArrayLike, params: QuantParams) -> npt.NDArray[Any]:
     with np.errstate(over="ignore"):
         steps = np.asarray(floats / scale)
     # In place where it can be: for large weights fresh memory costs more than the arithmetic.
-    if not params.qtype.is_float:  # the conversion below rounds those
+    if params.qtype.is_float:
+        pass  # the conversion below rounds
+    elif rounding is Rounding.GLOW:
+        steps += zero_point.astype(np.float32)
+        steps = np.rint(steps, out=steps).astype(exact, copy=False)
+    else:
         steps = np.rint(steps, out=steps).astype(exact, copy=False)
         steps += zero_point.astype(exact)
     np.clip(steps, params.qtype.low, params.qtype.high, out=steps)

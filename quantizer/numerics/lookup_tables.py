@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...profiles.base.errors import PlanError
-from .affine import Floats, QuantParams, UnaryFunction, dequantize, quantize
+from .affine import Floats, QuantParams, Rounding, UnaryFunction, dequantize, quantize
 from .schemas import FLOAT32_MAX
 
 Quantized = npt.NDArray[Any]
@@ -21,7 +21,9 @@ Quantized = npt.NDArray[Any]
 MAX_BITS = 16
 
 
-def build_table(function: UnaryFunction, source: QuantParams, result: QuantParams) -> Quantized:
+def build_table(
+    function: UnaryFunction, source: QuantParams, result: QuantParams, rounding: Rounding = Rounding.ONNX
+) -> Quantized:
     """Return the quantized function(x) for every quantized x, in their order.
 
     If the function is not defined (the logarithm of a negative number) the entry is that of the nearest value
@@ -38,7 +40,7 @@ def build_table(function: UnaryFunction, source: QuantParams, result: QuantParam
         y = function(x)
     if y.shape != x.shape:
         raise PlanError("table: the operator does not work element by element; keep this node float")
-    return quantize(np.clip(_continued(y), -FLOAT32_MAX, FLOAT32_MAX), result)
+    return quantize(np.clip(_continued(y), -FLOAT32_MAX, FLOAT32_MAX), result, rounding)
 
 
 def _continued(values: Floats) -> Floats:

@@ -1,9 +1,11 @@
-"""Look-up tables: every code of every curve, and what has none."""
+"""Look-up tables: every code of every curve, and Glow's own tables."""
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,8 +15,10 @@ from qprof_onnx.profiles.base.errors import PlanError
 from qprof_onnx.quantizer.numerics.affine import (
     INT8,
     INT16,
+    TYPES,
     UINT8,
     QuantParams,
+    Rounding,
     dequantize,
     quantize,
 )
@@ -22,9 +26,89 @@ from qprof_onnx.quantizer.numerics.lookup_tables import build_table
 from qprof_onnx.quantizer.numerics.schemas import SCHEMAS, choose_params
 from qprof_onnx.quantizer.operators.functions import function_of
 
+VECTORS = Path(__file__).parents[2] / "glow_vectors"
+GLOW_NAMES = {
+    "asymmetric": "asymmetric",
+    "symmetric": "symmetric",
+    "symmetric_with_uint8": "symmetric-uint8",
+    "symmetric_with_power2_scale": "symmetric-power2",
+}
+FUNCTIONS = {"sigmoid": "Sigmoid", "tanh": "Tanh", "log": "Log", "exp": "Exp"}
+GLOW_RANGES = {"Sigmoid": ((-6.0, 6.0), (0.0, 1.0)), "Tanh": ((-3.0, 3.0), (-1.0, 1.0))}
+"""Input and output range of Glow's tables, whatever the profile says."""
+Case = dict[str, Any]
+
+
+def cases() -> list[Case]:
+    document = json.loads((VECTORS / "lut_generated.json").read_text(encoding="utf-8"))
+    return [case | {"index": index} for index, case in enumerate(document["cases"])]
+
 
 def node(op_type: str, inputs: int = 1, **attributes: Any) -> ir.Node:
     return ir.node(op_type, [ir.Value(name=f"x{i}") for i in range(inputs)], attributes, name=op_type.lower())
+
+
+def table_of(case: Case) -> np.ndarray:
+    """Return our table for one of Glow's."""
+    source, result = parameters_of(case)
+    return build_table(function_of(node(FUNCTIONS[case["function"]]), 13), source, result, Rounding.GLOW)
+
+
+def parameters_of(case: Case) -> list[QuantParams]:
+    """Return those of input and output: chosen for Glow's fixed ranges, or as they are given."""
+    qtype = TYPES[case["type"]]
+    if "schema" not in case:
+        return [params(case[key], qtype.name) for key in ("input", "output")]
+    schema = SCHEMAS[GLOW_NAMES[case["schema"]]]
+    return [choose_params(*span, schema, qtype) for span in GLOW_RANGES[FUNCTIONS[case["function"]]]]
+
+
+def params(scale_and_offset: list[float], qtype: str) -> QuantParams:
+    scale, offset = scale_and_offset
+    return QuantParams((float(np.float32(scale)),), (int(offset),), TYPES[qtype])
+
+
+def with_glow_grid(case: Case) -> np.ndarray:
+    """Return the table with inputs added up in float32, as in Glow SPEC F.2."""
+    source, result = params(case["input"], case["type"]), params(case["output"], case["type"])
+    grid = np.full(1 << source.qtype.bits, np.float32(source.tensor_scale))
+    grid[0] *= np.float32(source.qtype.low - source.tensor_zero_point)
+    x = np.add.accumulate(grid, dtype=np.float32).astype(np.float64)
+    with np.errstate(all="ignore"):
+        y = function_of(node(FUNCTIONS[case["function"]]), 13)(x)
+    return quantize(np.clip(np.nan_to_num(y), -1e38, 1e38), result, Rounding.GLOW)
+
+
+# The deliberate differences: here the grid of inputs is exact, Glow's drifts as it is added up in float32.
+# Case in lut_generated.json: entries of int8 tables that differ, each by 1.
+DRIFT = {0: 2, 1: 1, 39: 1}
+
+
+@pytest.mark.parametrize(
+    "case", [c for c in cases() if c["type"] == "int8"], ids=lambda c: f"case{c['index']}"
+)
+def test_int8_tables_are_those_of_glow_but_for_its_drift(case: Case) -> None:
+    difference = np.abs(table_of(case).astype(int) - np.array(case["table"]))
+    assert int(np.count_nonzero(difference)) == DRIFT.get(case["index"], 0)
+    assert difference.max() <= 1
+    assert with_glow_grid(case).tolist() == case["table"]
+
+
+@pytest.mark.parametrize(
+    "case", [c for c in cases() if c["type"] == "int16"], ids=lambda c: f"case{c['index']}"
+)
+def test_int16_tables_follow_glow_within_its_drift(case: Case) -> None:
+    ours = table_of(case).astype(int)[::257]
+    # 3 steps: what 65535 roundings of a float32 sum amount to for these ranges (SPEC F.2 says 2 to 3)
+    assert np.abs(ours - np.array(case["table_every_257th"])).max() <= 3
+    drifted = with_glow_grid(case).astype(int)[::257]
+    # 1 code: glibc's float32 expf and tanhf against float64
+    assert np.abs(drifted - np.array(case["table_every_257th"])).max() <= 1
+
+
+@pytest.mark.parametrize("case", [c for c in cases() if "schema" in c], ids=lambda c: f"case{c['index']}")
+def test_fixed_ranges_give_the_parameters_of_glow(case: Case) -> None:
+    assert parameters_of(case) == [params(case[key], case["type"]) for key in ("input", "output")]
 
 
 def gelu(x: np.ndarray) -> np.ndarray:
