@@ -62,6 +62,12 @@ def test_every_code_survives_dequantizing_and_quantizing(qtype, rounding):
         assert back.astype(np.int64).tolist() == codes.tolist()
 
 
+def test_zero_has_the_code_zero_point():
+    params = QuantParams((0.3125,), (17,), UINT8)
+    assert quantize(0.0, params) == 17
+    assert dequantize(17, params) == 0.0
+
+
 def test_rounding_orders_differ_on_ties_with_an_odd_zero_point():
     odd, even = QuantParams((1.0,), (3,), INT8), QuantParams((1.0,), (4,), INT8)
     ties = [0.5, 1.5, 2.5, -0.5]
@@ -85,6 +91,22 @@ def test_nan_is_refused_with_the_number_of_them():
     params = QuantParams((1.0,), (0,), INT8)
     with pytest.raises(DataError, match="2 of 3 values are NaN"):
         quantize([np.nan, 1.0, np.nan], params)
+
+
+def test_each_channel_has_its_own_scale_and_zero_point():
+    params = QuantParams((1.0, 10.0), (0, 5), INT8, axis=1)
+    values = np.array([[3.0, 30.0], [-4.0, -40.0]])
+    codes = quantize(values, params)
+    assert codes.tolist() == [[3, 8], [-4, 1]]
+    assert dequantize(codes, params).tolist() == values.tolist()
+
+
+def test_each_block_has_its_own_scale_in_the_order_of_onnx():
+    params = QuantParams((1.0, 2.0, 4.0, 8.0, 16.0, 32.0), (0,) * 6, INT8, axis=1, block_size=2)
+    values = np.full((2, 5), 64.0)  # three blocks a row, the last one short
+    assert params.grid_shape(values.shape) == (2, 3)
+    assert quantize(values, params).tolist() == [[64, 64, 32, 32, 16], [8, 8, 4, 4, 2]]
+    assert dequantize(quantize(values, params), params).tolist() == values.tolist()
 
 
 @pytest.mark.parametrize("axis", [None, 0, 1])
@@ -169,10 +191,13 @@ def test_an_int32_code_is_exact_beyond_float32():
         (((1.0,), (0,), INT8, -1), "axis -1 is negative"),
         (((1.0,), (0,), INT8, 0, 0), "block 0 is not a number of elements"),
         (((0.0,), (0,), INT8), "scale 0.0 is not a finite float32 number above 0"),
+        (((-1.0,), (0,), INT8), "scale -1.0 is not a finite float32 number above 0"),
+        (((float("inf"),), (0,), INT8), "scale inf is not a finite float32 number above 0"),
         (((float("nan"),), (0,), INT8), "scale nan is not a finite float32 number above 0"),
         (((1e300,), (0,), INT8), r"scale 1e\+300 is not a finite float32 number above 0"),
         (((0.1,), (0,), INT8), "scale 0.1 is not a float32 number; round it to 0.10000000149011612"),
         (((1.0,), (128,), INT8), r"zero_point 128 is outside of int8; give one of -128\.\.127"),
+        (((1.0,), (-1,), UINT8), r"zero_point -1 is outside of uint8; give one of 0\.\.255"),
     ],
 )
 def test_impossible_parameters_are_refused_with_advice(arguments, sentence):
@@ -247,3 +272,57 @@ def test_values_that_are_undefined_in_glow_saturate_here(glow):
                 quantize(value, params, Rounding.GLOW)
         else:
             assert quantize(value, params, Rounding.GLOW) == (qtype.high if value > 0 else qtype.low), case
+
+
+def test_onnx_rounding_differs_from_glow_on_ties_with_an_odd_zero_point_only(glow):
+    differing = 0
+    for case in glow.cases("quantize_dequantize_generated"):
+        if case["op"] != "quantize" or "undefined_behaviour_in_cpp" in case or case["type"] == "int32":
+            continue
+        params = glow.params([case["scale"], case["offset"]], glow.qtype(case))
+        code = int(quantize(glow.real(case["value"]), params, Rounding.ONNX))
+        if code != case["expected"]:
+            differing += 1
+            steps = np.float32(case["value"]) / np.float32(case["scale"])
+            sums = steps + np.float32(case["offset"])
+            tie = steps % 1 == 0.5 and case["offset"] % 2 == 1
+            # Adding the offset can itself round a number just beside a tie onto it.
+            assert tie or sums % 1 == 0.5, case
+            assert abs(code - case["expected"]) == 1, case
+    assert differing
+
+
+def test_glow_unit_test_round_trips_hold(glow):
+    document = glow.document("quantize_dequantize")
+    for case in document["round_trip"]["cases"]:
+        values = np.arange(int(case["profile"]["max"]) + 1, dtype=np.float32)
+        params = glow.params([case["glow_scale"], case["glow_offset"]], glow.qtype(case))
+        back = dequantize(quantize(values, params, Rounding.GLOW), params)
+        assert np.abs(back - values).max() <= 0.05, case  # the test's own tolerance
+    for case in document["scalar_round_trip"]["cases"]:
+        params = glow.params([case["glow_scale"], case["glow_offset"]], glow.qtype(case))
+        code = quantize(case["value"], params, Rounding.GLOW)
+        assert code == case["quantized"], case
+        assert abs(dequantize(code, params) - np.float32(case["value"])) <= 1e-10, case  # its own tolerance
+    for case in document["int32_bias_corner"]["cases"]:
+        params = glow.params([case["glow_scale"], case["glow_offset"]], INT32)
+        code = int(quantize(case["value"], params, Rounding.GLOW))
+        assert code == case["quantized"]
+        assert -(1 << 31) <= code - params.tensor_zero_point < 1 << 31
+
+
+def test_glow_unit_test_rescale_chains_hold(glow):
+    for case in glow.document("quantize_dequantize")["rescale"]:
+        start = case["start"]
+        for name in start["types"]:
+            params = glow.params(
+                [start["scale"], start["offset"]] if "scale" in start else [1, 0], TYPES[name]
+            )
+            code = quantize(start["value"], params, Rounding.GLOW) if "value" in start else start["quantized"]
+            for pair in case["rescale_to"]:
+                target = glow.params(pair, TYPES[name])
+                code, params = quantize(dequantize(code, params), target, Rounding.GLOW), target
+            if "dequantized" in case:
+                assert abs(float(dequantize(code, params)) - case["dequantized"]) <= case["tolerance"]
+            else:
+                assert abs(int(code) - case["expected_quantized"]) <= case["tolerance"]

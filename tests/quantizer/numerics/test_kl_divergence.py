@@ -89,6 +89,13 @@ def test_thresholds_are_those_of_glow_bit_for_bit(glow):
         assert list(found) == glow.reals(case["expected"])
 
 
+def test_glow_unit_test_of_kl_holds(glow):
+    for case in glow.document("calibration_kl")["cases"]:
+        counts = np.zeros(1000 if "1000" in case["histogram"] else 0, np.float32)
+        found = optimize_kl(counts, case["min"], case["max"], case["quantized_bins"], case["symmetric"])
+        assert list(found) == case["expected"]
+
+
 @pytest.mark.parametrize("symmetric", [False, True])
 @settings(max_examples=15, deadline=None)  # the plain search takes a tenth of a second
 @given(
@@ -138,3 +145,11 @@ def test_rescaling_to_a_wider_range_drops_rounding_leftovers_only():
     counts = np.random.default_rng(0).integers(0, 1000, 2000).astype(np.float32)
     wider = rescale_histogram(counts, (-1.0, 2.0), (-2.0, 2.0))
     assert counts.sum() - counts.size <= wider.sum() <= counts.sum()
+
+
+def test_no_argument_is_changed():
+    counts = np.arange(300, dtype=np.float32)
+    before = counts.copy()
+    optimize_kl(counts, -1.0, 1.0)
+    rescale_histogram(counts, (-1.0, 1.0), (-2.0, 2.0))
+    assert counts.tolist() == before.tolist()

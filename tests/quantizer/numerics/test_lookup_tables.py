@@ -111,6 +111,16 @@ def test_fixed_ranges_give_the_parameters_of_glow(case: Case) -> None:
     assert parameters_of(case) == [params(case[key], case["type"]) for key in ("input", "output")]
 
 
+def test_table_ranges_of_glows_own_unit_test() -> None:
+    document = json.loads((VECTORS / "lut.json").read_text(encoding="utf-8"))["lowering"]
+    for case in document["cases"]:
+        schema = SCHEMAS["asymmetric"]
+        for key in ("input", "output"):
+            low, high = case[f"table_{key}_range"]
+            chosen = choose_params(low, high, schema, INT8)
+            assert chosen == params(case[f"{key}_scale_offset"], "int8")
+
+
 def gelu(x: np.ndarray) -> np.ndarray:
     return np.asarray(0.5 * x * (1.0 + np.vectorize(math.erf)(x / math.sqrt(2.0))))
 

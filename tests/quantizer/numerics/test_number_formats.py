@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import functools
+import importlib
+import warnings
+from collections.abc import Iterator
+
 import ml_dtypes
 import numpy as np
 import onnx.parser
 import onnxruntime
 import pytest
 from onnx import TensorProto
+from onnx.backend.test.case import node as onnx_cases
+from onnx.backend.test.case.test_case import TestCase
 from onnx.helper import tensor_dtype_to_np_dtype
+from onnx.numpy_helper import to_array
 from onnx.reference import ReferenceEvaluator
 from qprof_onnx.profiles.base.errors import DataError, PlanError
 from qprof_onnx.quantizer.numerics.affine import (
@@ -40,6 +48,42 @@ EDGES = np.array(
 EDGES = np.concatenate([EDGES, -EDGES, np.random.default_rng(0).normal(0.0, 60.0, 4000).astype(np.float32)])
 
 
+@functools.cache
+def vectors() -> tuple[TestCase, ...]:
+    """Return onnx's own test cases of the operators that convert."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # values are cast that overflow
+        for name in ("cast", "quantizelinear", "dequantizelinear"):  # importing one makes its cases
+            importlib.import_module(f"{onnx_cases.__name__}.{name}")
+    return tuple(onnx_cases._NodeTestCases)
+
+
+def floats(operator: str, position: int) -> Iterator[tuple[TestCase, TensorProto.DataType]]:
+    """Yield those cases whose input (0 and up) or output (-1) is of a type that qprof knows as floats."""
+    for case in vectors():
+        graph = case.model.graph
+        if graph.node[0].op_type != operator:
+            continue
+        value = graph.output[0] if position < 0 else graph.input[position]
+        kind = value.type.tensor_type.elem_type
+        if TensorProto.DataType.Name(kind).lower() in {qtype.name for qtype in FLOATS}:
+            yield case, kind
+
+
+def arrays(case: TestCase) -> tuple[list[np.ndarray], np.ndarray]:
+    """Return the inputs and the output of a test case."""
+    inputs, outputs = (
+        [to_array(value) if isinstance(value, TensorProto) else np.asarray(value) for value in values]
+        for values in case.data_sets[0]
+    )
+    return inputs, outputs[0]
+
+
+def type_of(kind: int) -> tuple[QuantParams, np.dtype]:
+    name = TensorProto.DataType.Name(kind).lower()
+    return QuantParams((1.0,), (0,), TYPES[name]), tensor_dtype_to_np_dtype(kind)
+
+
 @pytest.mark.parametrize("qtype", FLOATS, ids=lambda t: t.name)
 def test_the_values_of_all_codes_are_those_of_ml_dtypes_and_of_onnx(qtype) -> None:
     assert qtype.number is not None
@@ -58,6 +102,42 @@ def test_every_finite_code_survives_dequantizing_and_quantizing(qtype) -> None:
     codes = np.arange(1 << qtype.bits, dtype=np.uint8).view(qtype.numpy_dtype)
     codes = codes[np.isfinite(codes.astype(np.float32))]
     assert quantize(dequantize(codes, params), params).tobytes() == codes.tobytes()
+
+
+@pytest.mark.parametrize("operator", ["QuantizeLinear", "Cast"])
+def test_onnx_s_vectors_of_quantizing_are_met(operator) -> None:
+    count = 0
+    for case, kind in floats(operator, -1):
+        inputs, expected = arrays(case)
+        attributes = {a.name: a.i for a in case.model.graph.node[0].attribute}
+        if attributes.get("saturate", 1) == 0 or inputs[0].dtype.kind not in "fV":
+            continue
+        scale = inputs[1].reshape(-1) if operator == "QuantizeLinear" else np.ones(1, np.float32)
+        axis = None if scale.size == 1 else attributes.get("axis", 1)
+        block = attributes.get("block_size") or None
+        params = QuantParams(scale, np.zeros(scale.size, np.int32), type_of(kind)[0].qtype, axis, block)
+        values = inputs[0].astype(np.float32)
+        if operator == "Cast" and params.qtype is FLOAT4E2M1:  # has no NaN
+            values, expected = values[~np.isnan(values)], expected[~np.isnan(values)]
+        found = quantize(values, params).astype(np.float32)  # the sign of 0 is not written in all vectors
+        assert np.array_equal(found, expected.astype(np.float32), equal_nan=True), case.name
+        count += 1
+    assert count >= (3 if operator == "QuantizeLinear" else 8)
+
+
+@pytest.mark.parametrize("operator", ["DequantizeLinear", "Cast"])
+def test_onnx_s_vectors_of_dequantizing_are_met(operator) -> None:
+    count = 0
+    for case, kind in floats(operator, 0):
+        inputs, expected = arrays(case)
+        if expected.dtype not in (np.float32, np.float16):
+            continue
+        scale = inputs[1].reshape(-1) if operator == "DequantizeLinear" else np.ones(1, np.float32)
+        params = QuantParams(scale, np.zeros(scale.size, np.int32), type_of(kind)[0].qtype)
+        found = dequantize(inputs[0], params).astype(expected.dtype)
+        assert np.array_equal(found, expected, equal_nan=True), case.name
+        count += 1
+    assert count >= (4 if operator == "DequantizeLinear" else 8)
 
 
 def model_of(qtype, body: str, result: str) -> onnx.ModelProto:
@@ -107,6 +187,26 @@ def test_all_bytes_dequantize_as_in_the_reference_and_in_onnxruntime(qtype) -> N
     session = onnxruntime.InferenceSession(model.SerializeToString(), options, ["CPUExecutionProvider"])
     for found in (ReferenceEvaluator(model).run(None, feeds)[0], session.run(None, feeds)[0]):
         assert np.array_equal(found, expected, equal_nan=True)
+
+
+@pytest.mark.parametrize("qtype", [FLOAT8E4M3FN, FLOAT8E5M2], ids=lambda t: t.name)
+def test_all_bytes_of_numbers_dequantize_as_in_openvino(qtype) -> None:
+    openvino = pytest.importorskip("openvino")
+    codes = np.arange(256, dtype=np.uint8)
+    kind = getattr(TensorProto, qtype.name.upper())
+    model = onnx.parser.parse_model(
+        """<ir_version: 10, opset_import: ["" : 21]> m (float[256] x) => (float[256] y) <float s = {0.375}>
+        { d = DequantizeLinear (c, s, z) y = Add (d, x) }"""
+    )
+    for name, dims, content in (("c", [256], codes.tobytes()), ("z", [], b"\0")):
+        model.graph.initializer.append(onnx.helper.make_tensor(name, kind, dims, content, raw=True))
+    core = openvino.Core()
+    settings = {"INFERENCE_PRECISION_HINT": "f32"}
+    compiled = core.compile_model(core.read_model(model.SerializeToString()), "CPU", settings)
+    (found,) = compiled({"x": np.zeros(256, np.float32)}).values()
+    expected = dequantize(codes.view(qtype.numpy_dtype), QuantParams((0.375,), (0,), qtype))
+    numbers = np.isfinite(expected)  # NaN becomes the lowest value where OpenVINO quantizes
+    assert np.array_equal(found[numbers], expected[numbers])
 
 
 def test_what_is_beyond_saturates_and_nan_stays_where_the_type_has_it() -> None:

@@ -172,10 +172,15 @@ def test_decibels_of_extreme_energies_are_finite() -> None:
 
 @pytest.mark.parametrize(
     ("signal", "noise", "expected"),
-    [
-        *((100.0, 1.0, 20.0), (1.0, 1.0, 0.0), (1.0, 0.0, math.inf)),
-        *((0.0, 0.0, math.inf), (0.0, 1.0, -math.inf), (1.0, math.inf, -math.inf)),
-    ],
+    [(1.0, 0.0, math.inf), (0.0, 0.0, math.inf), (0.0, 1.0, -math.inf), (1.0, math.inf, -math.inf)],
+)
+def test_decibels_without_signal_or_noise_are_infinite(signal: float, noise: float, expected: float) -> None:
+    assert decibels(signal, noise) == expected
+
+
+@pytest.mark.parametrize(
+    ("signal", "noise", "expected"),
+    [(100.0, 1.0, 20.0), (1.0, 1.0, 0.0), (1.0, 0.0, math.inf), (0.0, 0.0, math.inf), (0.0, 1.0, -math.inf)],
 )
 def test_decibels_are_ten_times_the_logarithm_of_the_ratio(signal, noise, expected):
     assert decibels(signal, noise) == expected

@@ -10,9 +10,11 @@ from qprof_onnx.profiles.base.errors import PlanError
 from qprof_onnx.quantizer.numerics.affine import (
     INT8,
     INT32,
+    TYPES,
     UINT8,
     QuantParams,
     Rounding,
+    dequantize,
     quantize,
 )
 from qprof_onnx.quantizer.numerics.schemas import (
@@ -131,6 +133,18 @@ def test_glow_refuses_symmetric_unsigned_types_and_so_do_we(glow):
                 choose_params(glow.real(case["min"]), glow.real(case["max"]), glow.schema(case), UINT8)
 
 
+def test_glow_unit_tests_of_choosing_hold(glow):
+    for group in glow.document("choose_params")["groups"]:
+        for case in group["cases"]:
+            params = choose_params(
+                glow.real(case["min"]), glow.real(case["max"]), glow.schema(case), glow.qtype(case)
+            )
+            assert params.tensor_scale == glow.real(case["glow_scale"]), case
+            assert params.tensor_zero_point == case.get("offset", params.tensor_zero_point), case
+            if "scale" in case:
+                assert abs(params.tensor_scale - glow.real(case["scale"])) <= case["scale_tolerance"], case
+
+
 def test_parameters_and_codes_along_an_axis_are_those_of_glow(glow):
     for case in glow.cases("channelwise_generated"):
         weight = np.asarray(case["data"], np.float32).reshape(case["shape"])
@@ -148,6 +162,26 @@ def test_parameters_and_codes_along_an_axis_are_those_of_glow(glow):
         if step == 1:
             assert channel_params(weight, axis, schema, qtype) == params
         assert quantize(weight, params, Rounding.GLOW).reshape(-1).tolist() == case["quantized"], case
+
+
+def test_row_wise_weights_are_those_of_glow(glow):
+    for case in glow.cases("rowwise_generated"):
+        weight = np.asarray(case["data"], np.float32).reshape(case["shape"])
+        params = channel_params(weight, 0, glow.schema(case), INT8)
+        assert params.scale.tolist() == glow.reals(case["scales"])
+        assert params.zero_point.tolist() == case["offsets"]
+        assert quantize(weight, params, Rounding.GLOW).reshape(-1).tolist() == case["quantized"]
+
+
+def test_glow_unit_test_of_row_wise_quantization_holds(glow):
+    weight = np.stack([np.arange(20), np.arange(-128, -108)]).astype(np.float32)
+    for case in glow.document("channelwise")["rowwise"]["cases"]:
+        params = channel_params(weight, 0, glow.schema(case), glow.qtype(case))
+        codes = quantize(weight, params, Rounding.GLOW)
+        assert params.scale.tolist() == glow.reals(case["scales"])
+        assert params.zero_point.tolist() == case["offsets"]
+        assert codes[0, :3].tolist() == case["row0_first3"]
+        assert codes[1, :3].tolist() == case["row1_first3"]
 
 
 def channelwise_convolutions(glow):
@@ -182,6 +216,20 @@ def test_convolutions_that_glow_refuses_have_an_input_that_is_not_in_powers_of_t
         assert np.frexp(data.tensor_scale)[0] != 0.5  # verify_plan holds this for a whole plan
 
 
+def test_the_bias_of_a_channel_wise_convolution_has_the_product_of_the_scales(glow):
+    rule = glow.document("bias")["per_channel_rule"]["conv"]
+    data = glow.params([rule["input_params"]["scale"], rule["input_params"]["offset"]], INT8)
+    rng = np.random.default_rng(0)
+    weight = rng.uniform(-1e-5, 1e-5, rule["filter"]).astype(np.float32)
+    bias = rng.uniform(-1.0, 1.0, rule["bias"]).astype(np.float32)
+    params = weight_for_bias(data, channel_params(weight, 0, SCHEMAS["symmetric"], INT8), bias)
+    chosen = bias_params(data, params)
+    assert chosen.zero_point.tolist() == [0] * 8
+    assert chosen.scale.tolist() == [float(np.float32(data.tensor_scale) * s) for s in params.scale]
+    back = dequantize(quantize(bias, chosen), chosen)
+    assert np.abs(back - bias).max() <= 1e-7  # 2^-24 of a bias below 1, twice: the codes have 30 bits
+
+
 def test_int32_biases_are_specialised_as_in_glow(glow):
     for case in glow.cases("bias_generated"):
         data, weight = (glow.params(case[k], INT8) for k in ("input", "weights"))
@@ -189,6 +237,10 @@ def test_int32_biases_are_specialised_as_in_glow(glow):
         if case["bias_type"] != "int32" or data.tensor_scale * weight.tensor_scale < own:
             continue
         assert bias_params(data, weight) == glow.params(case["specialized_bias"], INT32)
+
+
+def test_the_types_of_the_vectors_are_known(glow):
+    assert {c["type"] for c in glow.cases("choose_params_generated")} <= set(TYPES)
 
 
 def test_a_weight_that_gives_way_to_its_bias_keeps_to_powers_of_two():
