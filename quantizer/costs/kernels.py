@@ -23,11 +23,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import onnx_ir as ir
 
+from ...profiles.base.once import computed_once
 from ..operators.decompositions import decomposed_function
 from ..operators.facts import AfterConvolution, Arithmetic, KernelSizes
 from ..operators.functions import chain_of
@@ -77,13 +78,11 @@ class Sizes:
     shapes: Mapping[str, Shape]
     # constants that are cast in each run of a model in float16: their readers find no constants
     cast: Container[str] = ()
-    _float_works: dict[Node, Work] = field(default_factory=dict, repr=False)
 
+    @computed_once
     def float_work(self, node: Node) -> Work:
         """Return `work_of` a node in float; plan after plan asks for the same."""
-        if node not in self._float_works:
-            self._float_works[node] = work_of(node, self, integer=False)
-        return self._float_works[node]
+        return work_of(node, self, integer=False)
 
     def is_constant(self, name: str) -> bool:
         """Return whether a tensor is known when the model is loaded, as its readers find it."""

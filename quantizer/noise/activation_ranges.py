@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...profiles.base.errors import PlanError
+from ...profiles.base.once import computed_once
 from ...profiles.base.tuned import tuned
 from ...profiles.instrumentation.subgraphs import STANDARD_DOMAINS
 from ...profiles.records.profile import Profile, TensorProfile
@@ -87,9 +88,6 @@ class ActivationRanges:
         self._cache = RangeCache() if cache is None else cache
         self._observed = frozenset(self.names)
         self._aims_at_functions = parse_calibrator(recipe.config.calibrator)[0].uses_function
-        self._functions: dict[str, FollowingFunction | None] = {}
-        self._effective_ranges: dict[str, Interval] = {}
-        self._noise: dict[tuple[str, QuantParams], Noise] = {}
 
     def calibrated(self, name: str, qtype: QuantType | None = None) -> Range:
         """Return the range that one activation should cover in a type; None for the activation type."""
@@ -113,32 +111,29 @@ class ActivationRanges:
             return chosen.low, chosen.high
         return self._distinct(name)
 
+    @computed_once
     def noise(self, name: str, params: QuantParams) -> Noise:
         """Return the expected noise of quantizing an activation, within its effective range."""
-        if (name, params) not in self._noise:
-            tensor = self.profile[name]
-            values = self._cache.density(tensor) if tensor.histogram.total else None
-            self._noise[name, params] = expected_noise(tensor, params, self.effective(name), values)
-        return self._noise[name, params]
+        tensor = self.profile[name]
+        values = self._cache.density(tensor) if tensor.histogram.total else None
+        return expected_noise(tensor, params, self.effective(name), values)
 
+    @computed_once
     def _distinct(self, name: str) -> Interval:
         """Return `effective_range` of an activation, computed once."""
-        if name not in self._effective_ranges:
-            self._effective_ranges[name] = effective_range(self.graph, name)
-        return self._effective_ranges[name]
+        return effective_range(self.graph, name)
 
+    @computed_once
     def _following(self, name: str) -> FollowingFunction | None:
         """Return the function after an activation by whose error its range is chosen; None without one."""
-        if name not in self._functions:
-            following = find_following(self.graph, name) if self._aims_at_functions else None
-            if following is not None:
-                tensor, curves = self.profile[name], self._cache.functions
-                key = (self._cache.key(tensor), following)
-                if key not in curves:
-                    curves[key] = evaluated(following, tensor, self.opset)
-                following = None if curves[key] is None else following
-            self._functions[name] = following
-        return self._functions[name]
+        following = find_following(self.graph, name) if self._aims_at_functions else None
+        if following is None:
+            return None
+        tensor, curves = self.profile[name], self._cache.functions
+        key = (self._cache.key(tensor), following)
+        if key not in curves:
+            curves[key] = evaluated(following, tensor, self.opset)
+        return None if curves[key] is None else following
 
 
 def clamp_range(chosen: Range, limits: Interval) -> Range:

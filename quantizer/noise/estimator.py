@@ -18,6 +18,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from ...profiles.base.errors import PlanError
+from ...profiles.base.once import computed_once
 from ...profiles.base.tuned import tuned
 from ...profiles.records.profile import INJECTED
 from ..numerics.affine import QuantParams
@@ -105,11 +106,6 @@ class NoiseEstimator:
     left: Callable[[], Mapping[str, float]] = dict
     weight_errors: WeightErrors = field(default_factory=dict)
     unjudged: Collection[str] = ()  # nodes whose noise is left out
-    after_functions: dict[tuple[str, QuantParams, str], float] = field(default_factory=dict, init=False)
-    # by tensor and size of a block
-    in_kernels: dict[tuple[str, int], float] = field(default_factory=dict, init=False)
-    # `left_by_bias_correction` by node
-    uncorrected: dict[str, float] = field(default_factory=dict, init=False)
 
     def estimated_sqnr(self, plan: QuantPlan, others: Iterable[str] = ()) -> dict[str, float]:
         """Return the SQNR in dB, to hundredths, estimated for a plan at each output and at `others`.
@@ -409,19 +405,16 @@ class NoiseEstimator:
             node = readers[0]
         return tuple(functions)
 
+    @computed_once
     def _error_after(self, functions: tuple[Node, ...], name: str, params: QuantParams) -> float:
         """Return the mean square error of functions of a quantized tensor; 0 if it cannot be computed."""
-        key = (name, params, functions[-1].output)
-        if key not in self.after_functions:
-            parts = tuple(part for node in functions for part in chain_nodes(node.ir_node))
-            source = self.activations.graph.values[name]
-            try:
-                function = function_of_chain(PointwiseChain(parts, source), self.activations.opset)
-                error = error_after(function, self.activations.profile[name], params)
-            except PlanError:
-                error = 0.0
-            self.after_functions[key] = error
-        return self.after_functions[key]
+        parts = tuple(part for node in functions for part in chain_nodes(node.ir_node))
+        source = self.activations.graph.values[name]
+        try:
+            function = function_of_chain(PointwiseChain(parts, source), self.activations.opset)
+            return error_after(function, self.activations.profile[name], params)
+        except PlanError:
+            return 0.0
 
     def _rounded_in_kernels(self, plan: QuantPlan) -> Iterator[RoundedValues]:
         """Yield the roundings of activations in onnxruntime's kernel of packed weights: 8 bits in blocks.
@@ -438,11 +431,13 @@ class NoiseEstimator:
                 continue
             sizes = [params.block_size or UNBLOCKED for params in entry.inputs.values()]
             block = max(sizes, default=UNBLOCKED)
-            if (name, block) not in self.in_kernels:
-                largest = mean_square_of_largest(density(tensor), block)
-                self.in_kernels[name, block] = ROUNDING * largest / 127.0**2
-            entrance = Entrance("input", node.name, 0)
-            yield RoundedValues(node.name, name, ((entrance, self.in_kernels[name, block]),), is_inner=True)
+            noise = ((Entrance("input", node.name, 0), self._rounded_in_blocks(name, block)),)
+            yield RoundedValues(node.name, name, noise, is_inner=True)
+
+    @computed_once
+    def _rounded_in_blocks(self, name: str, block: int) -> float:
+        largest = mean_square_of_largest(density(self.activations.profile[name]), block)
+        return ROUNDING * largest / 127.0**2
 
     def _constant_errors(self, node: Node, rule: Rule, plan: QuantPlan) -> Iterator[tuple[int, str, float]]:
         """Yield the constant weights of a node that a plan quantizes: input index, name, relative error."""
@@ -485,12 +480,11 @@ class NoiseEstimator:
                 )
                 yield RoundedValues(node.name, name, tuple(noise))
 
+    @computed_once
     def _uncorrected(self, node: Node) -> float:
         """Return the part of the noise of a node's weight that bias correction leaves."""
-        if node.name not in self.uncorrected:
-            stays = node.output in self._without_constant_errors
-            self.uncorrected[node.name] = 1.0 if stays else left_by_bias_correction(self.gains, node)
-        return self.uncorrected[node.name]
+        stays = node.output in self._without_constant_errors
+        return 1.0 if stays else left_by_bias_correction(self.gains, node)
 
     @cached_property
     def _without_constant_errors(self) -> frozenset[str]:

@@ -34,6 +34,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ...profiles.base.once import computed_once
 from ...profiles.base.tuned import tuned
 from ...profiles.records.profile import (
     INJECTED,
@@ -145,11 +146,6 @@ class NoiseGains:
         self.weight_corrections: Mapping[str, float] = {}
         self.steep: tuple[Node, ...] = ()
         self.levels: Mapping[str, Level] = {}
-        self._gains: dict[tuple[str, int, str], float] = {}
-        self._transmitted: dict[tuple[str, float], float | None] = {}
-        self._white_gains: dict[tuple[str, int], float | None] = {}
-        self._noisy_inputs: dict[tuple[str, int, str], NoisyInput] = {}
-        self._straight_gains: dict[str, float | None] = {}
 
     def at_levels(self, levels: Mapping[str, Level]) -> NoiseGains:
         """Return these gains for the noise that there is in the inputs of steep functions, by node."""
@@ -157,21 +153,15 @@ class NoiseGains:
         gains.levels = levels
         return gains
 
+    @computed_once
     def gain(self, node: Node, index: int, name: str, result: str) -> float:
         """Return the noise power in an output of a node for one unit in its input `index`, called `name`.
 
         Except for functions of one variable, no node lets through more of the noise than of the signal.
         """
-        key = (node.name, index, result)
-        if key not in self._gains:
-            recurrence = self.recurrences.get(node.name) if index == 0 else None
-            if recurrence is not None:
-                self._gains[key] = self.powers[result] * recurrence.per_unit
-            else:
-                self._gains[key] = self._operator_gain(node, index, name, result)
-        return self._gains[key]
-
-    def _operator_gain(self, node: Node, index: int, name: str, result: str) -> float:
+        recurrence = self.recurrences.get(node.name) if index == 0 else None
+        if recurrence is not None:
+            return self.powers[result] * recurrence.per_unit
         rule, as_signal = node.rule, self.powers[result] / self.powers[name]
         if rule is None:
             return as_signal
@@ -190,36 +180,28 @@ class NoiseGains:
         passes_over = name in self.arriving or result in self.arriving
         return gain if rule.unary or rule.makes_probabilities or passes_over else min(gain, as_signal)
 
+    @computed_once
     def _noisy_input(self, node: Node, index: int, name: str) -> NoisyInput:
-        key = (node.name, index, name)
-        if key not in self._noisy_inputs:
-            self._noisy_inputs[key] = NoisyInput(
-                node, index, name, self.graph, self.profile, self.powers, self.opset
-            )
-        return self._noisy_inputs[key]
+        return NoisyInput(node, index, name, self.graph, self.profile, self.powers, self.opset)
 
+    @computed_once
     def straight_gain(self, node: Node) -> float | None:
         """Return the gain of a function of one variable if it is about as steep everywhere, else None."""
-        if node.name not in self._straight_gains:
-            name, gain = node.input(0), None
-            tensor = self.profile.get(name)
-            if self.powers.get(name) and tensor is not None and tensor.histogram.total:
-                noisy = self._noisy_input(node, 0, name)
-                gain, steepest = noisy.slope(), noisy.steepest()
-                if gain is None or steepest is None or not 0.0 < steepest**2 <= STRAIGHT * gain:
-                    gain = None
-            self._straight_gains[node.name] = gain
-        return self._straight_gains[node.name]
+        tensor = self.profile.get(node.input(0))
+        if not self.powers.get(node.input(0)) or tensor is None or not tensor.histogram.total:
+            return None
+        noisy = self._noisy_input(node, 0, node.input(0))
+        gain, steepest = noisy.slope(), noisy.steepest()
+        is_straight = gain is not None and steepest is not None and 0.0 < steepest**2 <= STRAIGHT * gain
+        return gain if is_straight else None
 
+    @computed_once
     def white_gain(self, node: Node, index: int) -> float | None:
         """Return the gain of a product for white noise; None for all other nodes and inputs."""
-        key = (node.name, index)
-        if key not in self._white_gains:
-            rule, gain = node.rule, None
-            if rule is not None and rule.gain is None:
-                gain = _mean_square_weight_gain(self._noisy_input(node, index, node.input(index)), rule)
-            self._white_gains[key] = gain
-        return self._white_gains[key]
+        rule = node.rule
+        if rule is None or rule.gain is not None:
+            return None
+        return _mean_square_weight_gain(self._noisy_input(node, index, node.input(index)), rule)
 
     def coloured_gain(self, node: Node, index: int, name: str, result: str) -> float:
         """Return the gain for noise that is coloured as the signal is, see `forecast_flow`."""
@@ -248,10 +230,11 @@ class NoiseGains:
 
     def transmitted(self, node: Node, level: float) -> float | None:
         """Return the noise power in a function of one variable, see `NoisyInput.transmitted`."""
-        key = (node.name, float(f"{level:.3g}"))
-        if key not in self._transmitted:
-            self._transmitted[key] = self._noisy_input(node, 0, node.input(0)).transmitted(key[1])
-        return self._transmitted[key]
+        return self._transmitted(node, float(f"{level:.3g}"))
+
+    @computed_once
+    def _transmitted(self, node: Node, level: float) -> float | None:
+        return self._noisy_input(node, 0, node.input(0)).transmitted(level)
 
     def corrected_rounding_gain(self, node: Node, name: str) -> float:
         """Return the noise power in a node's output for one unit of rounding noise in its first input."""

@@ -14,8 +14,8 @@ for all does not. Of the two mistakes, an estimate that is too good is the worse
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -23,6 +23,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 import onnxruntime as ort
 
+from ...profiles.base.once import computed_once
 from ...profiles.records.profile import Profile, TensorProfile
 from ...profiles.runtime.providers import CPU, new_session, new_session_options
 from ..numerics.density import ChannelDensity, channel_density, density, signal_power
@@ -106,8 +107,6 @@ class Recurrence:
     session: ort.InferenceSession  # the node alone, with its weights and states as inputs
     # x, drawn [steps, batch, features], w, r, b, and the first states, which are 0
     feeds: Mapping[str, Floats]
-    # computed noise, by the method and its argument: every estimate of a plan asks anew
-    known: dict[tuple[str, float], float] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def x(self) -> Floats:
@@ -130,12 +129,6 @@ class Recurrence:
     def _lost(self, **changed: Floats) -> float:
         return _power(self._run(**changed)[0] - self._output) / self.signal
 
-    def _known_lost(self, method: str, argument: float, lost: Callable[[], float]) -> float:
-        """Return the noise that follows from a method's argument, computed once."""
-        if (method, argument) not in self.known:
-            self.known[method, argument] = lost()
-        return self.known[method, argument]
-
     @cached_property
     def per_unit(self) -> float:
         """The gain for a unit of noise power in every element of the input.
@@ -151,16 +144,14 @@ class Recurrence:
         """Return the noise of an error that is added to the input."""
         return self._lost(x=self.x + error)
 
+    @computed_once
     def of_rounding(self, step: float) -> float:
         """Return the noise of rounding the input to multiples of `step`."""
-        return self._known_lost("rounding", step, lambda: self._lost(x=_rounded(self.x, step)))
+        return self._lost(x=_rounded(self.x, step))
 
+    @computed_once
     def of_state(self, power: float) -> float:
         """Return the noise from noise of this power in the state that the next step reads."""
-        return self._known_lost("state", power, lambda: self._lost_by_states(power))
-
-    def _lost_by_states(self, power: float) -> float:
-        """Run single steps, with and without noise in the state that each reads."""
         steps, directions, *of_step = self._output.shape
         error = np.repeat(_noise((steps, 1, *of_step), power), directions, axis=1)
         return _power(self._by_steps(error) - self._by_steps(np.zeros_like(error))) / self.signal
@@ -176,15 +167,15 @@ class Recurrence:
             outputs.append(output[0])
         return np.stack(outputs)
 
+    @computed_once
     def of_input_weight(self, error: float) -> float:
         """Return the noise of an error of W, its square over that of W."""
-        w = self.feeds["w"]
-        return self._known_lost("input weight", error, lambda: self._lost(w=_with_error(w, error)))
+        return self._lost(w=_with_error(self.feeds["w"], error))
 
+    @computed_once
     def of_state_weight(self, error: float) -> float:
         """Return the noise of an error of R, its square over that of R."""
-        r = self.feeds["r"]
-        return self._known_lost("state weight", error, lambda: self._lost(r=_with_error(r, error)))
+        return self._lost(r=_with_error(self.feeds["r"], error))
 
 
 def _rounded(values: Floats, step: float) -> Floats:
