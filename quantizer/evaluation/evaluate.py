@@ -594,7 +594,7 @@ def evaluate(
         *(() if saturated else too_good(estimates)),
         *map(_non_finite_finding, (o for o in outputs if o.difference and o.difference.non_finite)),
         *(Finding(Code.SCORES_MOVED, sentence) for sentence in (() if shift is None else shift.advice)),
-        *(() if metric is None else metric.assumed),
+        *(() if metric is None else metric.findings),
         *uncompared,
     ]
     return Evaluation(

@@ -32,7 +32,8 @@ def top_k(source: MetricSource) -> Metric:
             return Rows(_ranks(outputs[output], axis, classes, where) < k, rows.classes, None)
         return rows
 
-    return source.opened_metric(
+    return Metric(
+        *source.called,
         f"{source.metric.title} of output '{output}'",
         reading=f"{output} {source.class_axis}",
         reads=output,

@@ -115,16 +115,18 @@ class Metric:
     """A metric, opened with its truth."""
 
     name: str
-    title: str
     kind: MetricKind
+    title: str
     # -> truth of a sample, and how many rows of the file it used
     truth: Callable[[Place, Outputs], tuple[Any, int]]
     scored: Callable[[Any, Outputs], Any]  # truth, outputs of one model -> what is kept of them
     figures: Callable[[Sequence[Any]], Figures]  # what was kept of all samples -> the figures
     # takes the number of all rows, and whether samples were left out; raises DataError
     finish: Callable[[int, bool], None] = lambda rows, cut: None
+    reading: str = ""  # how outputs are read, for the digest
+    reads: str = ""  # output that it scores; "" for any
     digest: str = ""
-    assumed: tuple[Finding, ...] = ()
+    assumed: tuple[str, ...] = ()
     # the figures if the truth of each row were another's; None if rows can be exchanged one by one
     at_random: Callable[[Sequence[Any]], Figures] | None = None
     # what was kept of both models -> by how much scores moved
@@ -132,7 +134,11 @@ class Metric:
     found: FoundObjects | None = None
     # the answer of each row, if numbers do not say as much
     words: Callable[[Outputs], Sequence[str]] | None = None
-    reads: str = ""  # output that it scores; "" for any
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What was assumed."""
+        return tuple(Finding(Code.METRIC_ASSUMED, sentence) for sentence in self.assumed)
 
     def truth_of(
         self, sample: Sample, outputs: Outputs, samples_before: int, rows_before: int
@@ -170,6 +176,11 @@ class MetricSource:
         floats = (name for name, values in self.first_outputs.items() if is_float(values))
         return self.output_name if self.output is not None else next(floats, self.output_name)
 
+    @property
+    def called(self) -> tuple[str, MetricKind]:
+        """The name and the kind of the metric."""
+        return self.metric.text, self.metric.kind
+
     def required_truth(self) -> str:
         """Return the file of the truth; raise ConfigError where a metric that needs it has none."""
         if self.truth is None:
@@ -179,23 +190,8 @@ class MetricSource:
             )
         return self.truth
 
-    def opened_metric(
-        self,
-        title: str,
-        *,
-        reading: str,
-        truth: Callable[[Place, Outputs], tuple[Any, int]],
-        scored: Callable[[Any, Outputs], Any],
-        figures: Callable[[Sequence[Any]], Figures],
-        finish: Callable[[int, bool], None] | None = None,
-        assumed: tuple[str, ...] = (),
-        at_random: Callable[[Sequence[Any]], Figures] | None = None,
-        shift: Callable[[Sequence[Any], Sequence[Any]], ScoreShift | None] | None = None,
-        found: FoundObjects | None = None,
-        words: Callable[[Outputs], Sequence[str]] | None = None,
-        reads: str = "",
-    ) -> Metric:
-        """Return the metric; its digest is of name, options, `reading` and the bytes of the truth."""
+    def digest(self, reading: str) -> str:
+        """Return the digest of name, options, how outputs are read, and the bytes of the truth."""
         named = self.metric
         digest = hashlib.sha256(repr((named.kind.name, named.number, sorted(named.options.items()))).encode())
         digest.update(reading.encode())
@@ -210,19 +206,4 @@ class MetricSource:
             for file in sorted(files):
                 digest.update(file.name.encode())
                 digest.update(hashlib.sha256(file.read_bytes()).digest())
-        return Metric(
-            name=named.text,
-            title=title,
-            kind=named.kind,
-            truth=truth,
-            scored=scored,
-            figures=figures,
-            finish=finish or (lambda rows, cut: None),
-            digest=digest.hexdigest()[:16],
-            assumed=tuple(Finding(Code.METRIC_ASSUMED, sentence) for sentence in assumed),
-            at_random=at_random,
-            shift=shift,
-            found=found,
-            words=words,
-            reads=reads,
-        )
+        return digest.hexdigest()[:16]

@@ -6,7 +6,7 @@ import math
 import os
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -49,7 +49,9 @@ def open_metric(request: MetricRequest, model: ir.Model, inputs: Inputs, first: 
         name = named.kind.maker.partition(":")[2]
         maker: Callable[[MetricSource], Metric] = getattr(named.kind.module.load(), name)
         data = request.data.data if isinstance(request.data, ChosenSamples) else request.data
-        return maker(MetricSource(named, truth, output, class_axis, model, inputs, first, data, labels))
+        source = MetricSource(named, truth, output, class_axis, model, inputs, first, data, labels)
+        opened = maker(source)
+        return replace(opened, digest=source.digest(opened.reading))
     assert metric is not None
     if request.truth is not None:
         raise ConfigError(

@@ -303,8 +303,32 @@ def check_metric(text: str) -> None:
         )
 
 
+_ALLOWED: Mapping[str, tuple[str, str]] = {
+    "head": ("yolov5|yolov8|ssd|boxes|rows6|rows7|ssd-output", ""),
+    "boxes": ("xyxy|yxyx|cxcywh", ""),
+    "units": ("pixels|shares", ""),
+    "background": ("yes|no", ""),
+    "size": (r"\d+(x\d+)?", "a size, as 640 or 640x480"),
+    "placement": ("input|letterbox|top-left|stretch", ""),
+    "classes": (r"\d+(\+\d+)*", "numbers of classes, as 0+2"),
+    "nc": (r"[1-9]\d*", "a number of classes from 1"),
+    "layout": ("btc|tbc", ""),
+    "end": (r"\d+", "the number of a token"),
+    "spaces": ("keep|ignore", ""),
+    "case": ("keep|ignore", ""),
+    "among": (r"[2-9]|[1-9]\d+", "a number of documents from 2"),
+    "range": (r"(?=.*[1-9])\d*\.?\d*", "a number above 0, as 1 or 255"),
+    "threshold": (r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", "a number, as 0.5"),
+}
+"""The words, or the pattern in words, of options whose default has no type."""
+
+
 def _option_value(text: str, name: str, value: str, default: Option) -> Option:
     """Return the value of an option as the type of its default."""
+    pattern, allowed = _ALLOWED.get(name, (".*", ""))
+    if not re.fullmatch(pattern, value):
+        allowed = allowed or f"one of {pattern.replace('|', ', ')}"
+        raise ConfigError(f"metric '{text}': {name}={value} is not {allowed}; correct it")
     try:
         if isinstance(default, bool):
             return {"yes": True, "true": True, "no": False, "false": False}[value.lower()]

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -138,43 +138,33 @@ def _place(file: str, row: int, line: int | None) -> str:
 
 
 def _labels_from_npy(file: Path) -> Labels:
-    """Read an array after a look at its header, which may name more rows than the file has."""
-    with file.open("rb") as stream:
-        shape, dtype = _npy_header(stream, file)
-        if len(shape) != 1 or dtype.kind not in "iu":
-            kind = "Python objects" if dtype.hasobject else str(dtype)
-            raise DataError(
-                f"{file}: labels must be a one-dimensional array of integers, this is {kind} of shape "
-                f"{list(shape)}; {_WRITE}"
-            )
-        size, present = shape[0] * dtype.itemsize, file.stat().st_size - stream.tell()
-        if not 0 <= size <= present:
-            raise DataError(
-                f"{file}: its header says {shape[0]} labels of {dtype}, and {present} bytes follow; the file "
-                "is damaged, copy it again"
-            )
-        values = np.frombuffer(stream.read(size), dtype)
+    try:
+        values = read_npy(file)
+    except OSError:
+        raise
+    except Exception as error:  # NumPy parses headers as Python, which may raise anything
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise DataError(f"{file}: is no .npy array of numbers ({reason:.100}); {_WRITE}") from error
+    if values.ndim != 1 or values.dtype.kind not in "iu":
+        raise DataError(
+            f"{file}: labels must be a one-dimensional array of integers, this is {values.dtype} of shape "
+            f"{list(values.shape)}; {_WRITE}"
+        )
     if values.size and int(values.max()) > np.iinfo(np.int64).max:
-        row = int(np.argmax(values > np.iinfo(np.int64).max))
+        row = int(np.argmax(values))
         raise DataError(f"{file}, row {row}: label {values[row]} does not fit into int64; correct it")
     return Labels(str(file), values.astype(np.int64))
 
 
-def _npy_header(stream: BinaryIO, file: Path) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    """Return shape and dtype that an .npy file names."""
-    if stream.read(2) == b"PK":
-        raise DataError(f"{file}: is a zip archive (.npz) and not one array; {_WRITE}")
-    stream.seek(0)
-    try:
-        version = np.lib.format.read_magic(stream)
-        old = version == (1, 0)
-        read = np.lib.format.read_array_header_1_0 if old else np.lib.format.read_array_header_2_0
-        shape, _, dtype = read(stream)
-    except OSError:
-        raise
-    except Exception as error:  # NumPy parses it as Python, which may raise anything
-        raise DataError(f"{file}: is no .npy array, or its header is damaged; {_WRITE}") from error
-    return shape, dtype
+def read_npy(file: Path) -> npt.NDArray[Any]:
+    """Return the array of an .npy file of numbers; raise ValueError for another one."""
+    with file.open("rb") as stream:
+        if stream.read(2) == b"PK":
+            raise ValueError("it is a zip archive (.npz) and not one array")
+    array = np.load(file, mmap_mode="r", allow_pickle=False)
+    if not isinstance(array, np.ndarray) or array.dtype.kind not in "fiub" or not array.ndim:
+        raise ValueError("it holds no array of numbers")
+    return array
 
 
 def _labels_from_text(file: Path) -> Labels:

@@ -32,7 +32,8 @@ def cosine(source: MetricSource) -> Metric:
             return np.zeros(len(float_rows))
         return np.asarray(100.0 * np.nan_to_num((float_rows * rows).sum(axis=1)), np.float64)
 
-    return source.opened_metric(
+    return Metric(
+        *source.called,
         f"{source.metric.title}, output '{output}'",
         reading=output,
         reads=output,

@@ -119,13 +119,14 @@ def _metric(source: MetricSource, figures: Callable[[Sequence[Pair]], Figures]) 
 
     metric = source.metric
     assumed = f"the boxes of the float model with a score of {MIN_TRUTH_SCORE:g} or more are the truth"
-    return source.opened_metric(
+    return Metric(
+        *source.called,
         metric.title + (", all classes as one" if head.agnostic else ""),
         reading=repr(head),
         truth=truth,
         scored=scored,
         figures=figures_of,
-        finish=None if file is None else file.check_rows,
+        finish=(lambda rows, cut: None) if file is None else file.check_rows,
         assumed=(reading, f"{metric.kind.name}: {assumed if file is None else file.assumed}"),
         shift=shift,
         found=found,

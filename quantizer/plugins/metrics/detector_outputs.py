@@ -86,22 +86,16 @@ def head_of(source: MetricSource) -> tuple[Head, str]:
     metric, options = source.metric, source.metric.options
     form, names = _form(source)
     arrays = [np.asarray(source.first_outputs[name], np.float64) for name in names]
-    class_numbers = [] if options["classes"] is None else str(options["classes"]).split("+")
-    if not all(number.isdigit() for number in class_numbers):
-        raise ConfigError(
-            f"metric '{metric.text}': classes={options['classes']} are no numbers; write them as in "
-            "classes=0+2"
-        )
-    classes = tuple(map(int, class_numbers))
+    classes = tuple(int(number) for number in str(options["classes"] or "").split("+") if number)
     scored = _scored_classes(source, form, names[0], classes) if form.startswith("yolo") else None
 
-    corners = choice_of(source, "boxes", ("xyxy", "yxyx", "cxcywh"))
+    corners = options["boxes"]
     if corners is None:
         # TensorFlow's detection models have rows of (top, left, bottom, right) under this name.
         tensorflow = names[0].partition(":")[0] == "detection_boxes"
         corners = "cxcywh" if form.startswith("yolo") else "yxyx" if tensorflow else "xyxy"
 
-    units = choice_of(source, "units", ("pixels", "shares"))
+    units = options["units"]
     if units is None:
         largest = float(np.abs(np.nan_to_num(FORMS[form].coordinates(arrays[0]))).max(initial=0.0))
         if form != "ssd-output" and not largest:
@@ -115,11 +109,11 @@ def head_of(source: MetricSource) -> tuple[Head, str]:
         width, height = input_size(source)
         size = (float(width), float(height))
 
-    background = choice_of(source, "background", ("yes", "no"))
+    background = options["background"]
     head = Head(
         form=form,
         outputs=names,
-        corners=corners,
+        corners=str(corners),
         size=size,
         background=background == "yes" if background else form == "ssd",
         confidence=float(options["confidence"] or 0.0),
@@ -154,10 +148,6 @@ def _scored_classes(source: MetricSource, form: str, output: str, classes: Colle
             "function of your own"
         )
     given = source.metric.options["nc"]
-    if given is not None and (not str(given).isdigit() or int(given) < 1):
-        raise ConfigError(
-            f"metric '{source.metric.text}': nc={given} is no number of classes; give 1 or more"
-        )
     count = (len(names_in_metadata(source.model)) or None) if given is None else int(given)
     if count is not None and count > channels - before:
         where = "nc" if given is not None else "its metadata names"
@@ -202,7 +192,7 @@ def _check_scores(head: Head, arrays: list[Array]) -> int | None:
 
 def _form(source: MetricSource) -> tuple[str, tuple[str, ...]]:
     """Return the form of the outputs and the names of those that it reads."""
-    given = choice_of(source, "head", tuple(FORMS))
+    given = None if source.metric.options["head"] is None else str(source.metric.options["head"])
     shapes = {
         name: values.shape
         for name, values in source.first_outputs.items()
@@ -259,26 +249,11 @@ def _single(shape: tuple[int, ...], values: Array) -> str | None:
     return None
 
 
-def choice_of(source: MetricSource, name: str, words: tuple[str, ...]) -> str | None:
-    """Return the value of an option that is one of some words; None if it was not given."""
-    given = source.metric.options[name]
-    if given is not None and given not in words:
-        raise ConfigError(
-            f"metric '{source.metric.text}': {name}={given} is none of {', '.join(words)}; correct it"
-        )
-    return None if given is None else str(given)
-
-
 def input_size(source: MetricSource) -> tuple[int, int]:
     """Return the (width, height) of the model's pictures, from the option or the first sample."""
     given = source.metric.options["size"]
     if given is not None:
-        parts = str(given).lower().split("x")
-        if not all(part.isdigit() for part in parts) or len(parts) > 2:
-            raise ConfigError(
-                f"metric '{source.metric.text}': size={given} is no size; write it like size=640 or "
-                "size=640x480"
-            )
+        parts = str(given).split("x")
         return int(parts[0]), int(parts[-1])
     for values in source.first_inputs.values():
         if values.ndim == 4:

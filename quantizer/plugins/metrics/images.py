@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ....profiles.base.errors import ConfigError, DataError, ModelError
+from ....profiles.base.errors import DataError, ModelError
 from ...evaluation.metrics.metric import Floats, Metric, MetricSource, Outputs, mean_of
-from ...evaluation.metrics.truth import Place
-from .truth_files import array_truth, read_npy, read_picture
+from ...evaluation.metrics.truth import Place, read_npy
+from .truth_files import array_truth, read_picture
 
 MAX_DECIBELS = 100.0
 """PSNR of pictures that are equal."""
@@ -91,7 +91,8 @@ def _metric(source: MetricSource, score: Callable[[Picture, Picture, float], flo
             raise ModelError(f"output '{output}': has another shape than in the float model; fix its shapes")
         return np.array([score(a, b, peak) for a, b in zip(true, values, strict=True)])
 
-    return source.opened_metric(
+    return Metric(
+        *source.called,
         f"{source.metric.title} of output '{output}'",
         reading=output,
         reads=output,
@@ -108,13 +109,7 @@ def _peak(source: MetricSource) -> float:
     given = source.metric.options["range"]
     if given is None:
         return 1.0 if float(source.first_outputs[source.values_output].max(initial=0.0)) <= 4.0 else 255.0
-    try:
-        peak = float(given)
-    except ValueError:
-        peak = 0.0
-    if not peak > 0.0:
-        raise ConfigError(f"metric '{source.metric.text}': range={given} is no number above 0; give 1 or 255")
-    return peak
+    return float(given)
 
 
 def _as_shape(

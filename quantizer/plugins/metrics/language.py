@@ -48,7 +48,8 @@ def perplexity(source: MetricSource) -> Metric:
         # A model that knows nothing of the text gives every token the same probability.
         return np.array([begins, lost, len(truths), len(truths) * np.log(values.shape[-1])])
 
-    return source.opened_metric(
+    return Metric(
+        *source.called,
         f"{metric.title} of output '{output}'",
         reading=output,
         reads=output,

@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from ....profiles.base.errors import DataError, ModelError
 from ...evaluation.metrics.metric import Figures, Floats, Metric, MetricSource, Outputs, of_sums
-from ...evaluation.metrics.truth import Place
-from .truth_files import array_truth, read_npy
+from ...evaluation.metrics.truth import Place, read_npy
+from .truth_files import array_truth
 
 
 def rmse(source: MetricSource) -> Metric:
@@ -77,7 +77,8 @@ def _metric(source: MetricSource, figure: Callable[[Floats], Floats]) -> Metric:
         sums = np.column_stack([sums[:, :3], count * away, sums[:, 4] + count * away**2])
         return of_sums(sums, figure)
 
-    return source.opened_metric(
+    return Metric(
+        *source.called,
         f"{source.metric.title} of output '{output}'",
         reading=output,
         reads=output,

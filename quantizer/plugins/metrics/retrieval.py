@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ....profiles.base.errors import ConfigError, DataError
+from ....profiles.base.errors import DataError
 from ...evaluation.metrics.metric import Figures, Floats, Metric, MetricSource, Outputs, mean_of
 from ...evaluation.metrics.truth import Place, load_labels
 from .cosine import unit_rows
@@ -28,10 +28,6 @@ def mean_reciprocal_rank(source: MetricSource) -> Metric:
 def _rank_metric(source: MetricSource, score: Callable[[Floats], Floats]) -> Metric:
     """Return a metric of the rank of the first document of each query."""
     file, output, among = source.required_truth(), source.values_output, source.metric.options["among"]
-    if among is not None and (not str(among).isdigit() or int(among) < 2):
-        raise ConfigError(
-            f"metric '{source.metric.text}': among={among} is no number of documents; give 2 or more"
-        )
     among = None if among is None else int(among)
     pairs = load_labels(file)
 
@@ -48,7 +44,8 @@ def _rank_metric(source: MetricSource, score: Callable[[Floats], Floats]) -> Met
         rows = np.concatenate([rows for _, rows in kept])
         return mean_of(score(_ranks(numbers, rows, among, file, of_next)))
 
-    return source.opened_metric(
+    return Metric(
+        *source.called,
         f"{source.metric.title}, output '{output}'",
         reading=output,
         reads=output,

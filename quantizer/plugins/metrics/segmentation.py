@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ....profiles.base.errors import ConfigError, DataError, ModelError
+from ....profiles.base.errors import DataError, ModelError
 from ...evaluation.compare import is_float
 from ...evaluation.metrics.metric import Figures, Floats, Metric, MetricSource, Outputs, of_sums
-from ...evaluation.metrics.truth import Place
+from ...evaluation.metrics.truth import Place, read_npy
 from ...noise.class_axes import class_axes
-from .truth_files import array_truth, read_npy, read_picture
+from .truth_files import array_truth, read_picture
 
 Masks = npt.NDArray[np.int64]
 """Class of each pixel, [rows, height, width]."""
@@ -53,14 +53,15 @@ def mean_iou(source: MetricSource) -> Metric:
             raise ModelError(f"output '{output}': has another shape than in the float model; fix its shapes")
         return [_overlap(a, b, ignore) for a, b in zip(true, predicted, strict=True)]
 
-    return source.opened_metric(
+    return Metric(
+        *source.called,
         f"{source.metric.title} of output '{output}'",
         reading=f"{output} {source.class_axis}",
         reads=output,
         truth=truth,
         scored=scored,
         figures=_figures,
-        finish=None if files is None else files.check_rows,
+        finish=(lambda rows, cut: None) if files is None else files.check_rows,
         assumed=assumed,
     )
 
@@ -83,12 +84,7 @@ def _classes(source: MetricSource) -> tuple[int | None, float, tuple[str, ...]]:
     if not is_float(values):
         return None, 0.0, ()
     shares = float(values.min(initial=0.0)) >= 0.0 and float(values.max(initial=0.0)) <= 1.0
-    try:
-        threshold = float(given) if given is not None else 0.5 if shares else 0.0
-    except ValueError as error:
-        raise ConfigError(
-            f"metric '{source.metric.text}': threshold={given} is no number; give one, such as 0.5"
-        ) from error
+    threshold = float(given) if given is not None else 0.5 if shares else 0.0
     return None, threshold, (f"miou: output '{output}' is class 1 above {threshold:g}, else class 0",)
 
 

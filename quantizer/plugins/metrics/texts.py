@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,13 +14,6 @@ from ...evaluation.metrics.metric import Figures, Floats, Metric, MetricSource, 
 from ...evaluation.metrics.table import NamedMetric
 from ...evaluation.metrics.truth import Place
 from .truth_files import read_text
-
-OPTION_VALUES: Mapping[str, tuple[str | None, ...]] = {
-    "spaces": ("keep", "ignore"),
-    "case": ("keep", "ignore"),
-    "layout": ("btc", "tbc", None),
-}
-"""Values that options may have; those of the others are numbers and files."""
 
 
 def word_error_rate(source: MetricSource) -> Metric:
@@ -112,7 +105,8 @@ def _metric(source: MetricSource, units: Callable[[str], list[str]]) -> Metric:
                 "each"
             )
 
-    return source.opened_metric(
+    return Metric(
+        *source.called,
         f"{metric.title} of output '{reader.output}'",
         reading=repr(reader),
         reads=reader.output,
@@ -129,17 +123,11 @@ def _reader(source: MetricSource) -> tuple[Reader, tuple[str, ...]]:
     """Return how the output becomes texts, and the assumptions made."""
     output, metric = source.output_name, source.metric
     values = source.first_outputs[output]
-    for name, words in OPTION_VALUES.items():
-        if metric.options[name] not in words:
-            raise ConfigError(
-                f"metric '{metric.text}': {name}={metric.options[name]} is none of "
-                f"{', '.join(str(w) for w in words if w)}; correct it"
-            )
     if values.dtype.kind in "OUS":
         return Reader(output), ()
-    end = _number(metric, "end")
+    end = None if metric.options["end"] is None else int(metric.options["end"])
     if values.dtype.kind in "iu" and values.ndim:
-        return Reader(output, _charset(source, None)[0], _number(metric, "blank") or 0, end=end), ()
+        return Reader(output, _charset(source, None)[0], int(metric.options["blank"] or 0), end=end), ()
     if values.ndim not in (2, 3):
         raise ModelError(
             f"output '{output}': shape {list(values.shape)} is no text [rows, time, classes]; choose another "
@@ -153,15 +141,6 @@ def _reader(source: MetricSource) -> tuple[Reader, tuple[str, ...]]:
     order = "[time, rows, classes]" if time_first else "[rows, time, classes]"
     note = f"{metric.kind.name}: output '{output}' is {order}, class {blank} is the blank, {how}"
     return Reader(output, tokens, blank, time_first, end), (note,)
-
-
-def _number(metric: NamedMetric, name: str) -> int | None:
-    value = metric.options[name]
-    if value is None or isinstance(value, int):
-        return value
-    if not str(value).isdigit():
-        raise ConfigError(f"metric '{metric.text}': {name}={value} is no number of a token; give one")
-    return int(value)
 
 
 def _blank(metric: NamedMetric, classes: int) -> int:

@@ -26,10 +26,6 @@ from .boxes import Boxes, boxes_of
 from .detector_outputs import input_size
 from .truth_files import files_by_stem, read_text, stem_of, unique_stems
 
-PLACEMENTS = ("input", "letterbox", "top-left", "stretch")
-"""How pictures came into the model's input: as they are; scaled with borders around them, or to the right and
-below; stretched."""
-
 
 @dataclass(frozen=True, eq=False)
 class TrueBoxes:
@@ -46,11 +42,6 @@ def true_boxes(source: MetricSource) -> TrueBoxes:
     assert source.truth is not None
     path = Path(source.truth)
     placement = source.metric.options["placement"]
-    if placement is not None and placement not in PLACEMENTS:
-        raise ConfigError(
-            f"metric '{source.metric.text}': placement={placement} is none of {', '.join(PLACEMENTS)}; "
-            "correct it"
-        )
     placement = _placement_of_recipe(source.data) if placement is None else str(placement)
     if path.is_dir() or is_data_yaml(str(path)):
         return _yolo(source, path, placement)

@@ -95,17 +95,6 @@ def _read_truth(file: Path, readers: Mapping[str, Callable[[Path], npt.NDArray[A
         raise DataError(f"{file}: cannot be read: {text}; check the file of the truth") from error
 
 
-def read_npy(file: Path) -> npt.NDArray[Any]:
-    """Return the array of an .npy file of numbers; raise ValueError for another one."""
-    with file.open("rb") as stream:
-        if stream.read(2) == b"PK":
-            raise ValueError("it is a zip archive (.npz) and not one array")
-    array = np.load(file, mmap_mode="r", allow_pickle=False)
-    if not isinstance(array, np.ndarray) or array.dtype.kind not in "fiub" or not array.ndim:
-        raise ValueError("it holds no array of numbers")
-    return array
-
-
 def read_text(path: str) -> str:
     """Return a text file; raise DataError where it cannot be read."""
     try:

@@ -81,7 +81,7 @@ def tune(
     split = read_split(session, prepared.model, data, cores())
     if data.labels is not None:
         metric, of_float = split.tuning.metric, split.tuning.score(split.tuning.float_outputs)
-        check_truth(data.labels, of_float, metric.assumed)
+        check_truth(data.labels, of_float, metric.findings)
     overlaps = split.overlaps(profile.data)
 
     # The search.
@@ -117,7 +117,7 @@ def tune(
         quantized_bytes=size,
         seconds=time.monotonic() - begin,
     )
-    return replace(result, findings=(*_limits(result, overlaps), *split.tuning.metric.assumed))
+    return replace(result, findings=(*_limits(result, overlaps), *split.tuning.metric.findings))
 
 
 def objective_in_effect(target: QualityTarget, recipe: Recipe) -> Objective:

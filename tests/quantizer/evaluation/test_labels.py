@@ -13,7 +13,6 @@ def test_labels_are_read_from_text_and_from_npy(tmp_path) -> None:
     assert load_labels(tmp_path / "a.npy").classes.tolist() == [3, 1, 7]
 
 
-ADVICE = r"; write it with numpy\.save"
 HEADER = "{'descr': '<i8', 'fortran_order': False, 'shape': "
 
 
@@ -24,22 +23,20 @@ def npy(header: str, values: bytes = b"") -> bytes:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (npy(HEADER + "(3,)"), "or its header is damaged"),
-        (npy(HEADER + "(3,)}" + 10_000 * " "), "or its header is damaged"),
-        (npy(HEADER + "(10000000000000,)}", bytes(24)), "says 10000000000000 labels of int64, and 24 bytes"),
-        (npy(HEADER + "(-3,)}", bytes(24)), "says -3 labels of int64, and 24 bytes follow"),
+        (npy(HEADER + "(" * 90), "is no .npy array"),
+        (npy(HEADER + "(3,)}" + 10_000 * " "), "is no .npy array"),
+        (npy(HEADER + "(10000000000000,)}", bytes(24)), "is no .npy array"),
+        (npy(HEADER + "(-3,)}", bytes(24)), "is no .npy array"),
         (npy(HEADER + "(1, 1)}", bytes(8)), r"of integers, this is int64 of shape \[1, 1\]"),
         (npy(HEADER.replace("<i8", "<f4") + "(1,)}", bytes(4)), r"this is float32 of shape \[1\]"),
-        (npy(HEADER.replace("<i8", "|O") + "(1,)}", bytes(8)), r"this is Python objects of shape \[1\]"),
-        (b"PK\x03\x04 and so on", r"is a zip archive \(.npz\) and not one array"),
-        (b"", "or its header is damaged"),
+        (npy(HEADER.replace("<i8", "|O") + "(1,)}", bytes(8)), "is no .npy array"),
+        (b"PK\x03\x04 and so on", r"it is a zip archive \(.npz\) and not one array"),
+        (b"", "is no .npy array"),
     ],
 )
 def test_an_array_that_holds_no_labels_is_refused_with_what_to_do(tmp_path, content, message) -> None:
     (tmp_path / "a.npy").write_bytes(content)
-    with pytest.raises(
-        DataError, match=rf"a\.npy: .*{message}.*; (write it with numpy\.save|the file is damaged)"
-    ):
+    with pytest.raises(DataError, match=rf"a\.npy: .*{message}.*; write it with numpy\.save"):
         load_labels(tmp_path / "a.npy")
 
 

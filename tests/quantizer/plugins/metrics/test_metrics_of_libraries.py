@@ -166,7 +166,7 @@ def test_pixels_that_are_ignored_do_not_count(tmp_path) -> None:
     floats = {"y": np.array([[[[2.0, 2.0], [-2.0, -2.0]]]])}
     metric = opened("miou", floats, tmp_path)
     assert scored(metric, [floats], [{"y": -floats["y"]}]).float_score == 100.0
-    assert "class 1 above 0" in str(metric.assumed[0])
+    assert "class 1 above 0" in metric.assumed[0]
 
 
 def test_retrieval_counts_queries_whose_document_is_near(tmp_path) -> None:
@@ -242,7 +242,7 @@ def test_a_charset_without_blank_and_space_gets_both_and_time_may_come_first() -
     metric = opened("cer", output, model=model)
     assert (
         "[time, rows, classes], class 0 is the blank, 8 texts from the model's metadata and a space"
-        in str(metric.assumed[0])
+        in metric.assumed[0]
     )
     assert metric.truth(None, output) == (["a bad cab"], 0)
     with pytest.raises(ConfigError, match="needs the text of each class"):
