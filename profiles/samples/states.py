@@ -192,16 +192,11 @@ def _words(name: str, *, numbers: bool) -> list[str]:
 
 
 def values_advice(specs: Sequence[InputSpec], values: Mapping[str, object] = MappingProxyType({})) -> str:
-    """Return the keys of a recipe that give inputs values: states by `state`, others by `constants`."""
-    return " and ".join(lines_of_values(specs, values))
-
-
-def lines_of_values(specs: Sequence[InputSpec], values: Mapping[str, object]) -> list[str]:
-    """Return the keys of `values_advice` as the lines of a recipe."""
+    """Return the lines of a recipe that give inputs values: states by `state`, others by `constants`."""
     state = ", ".join(f"{spec.fed_by}: {spec.name}" for spec in specs if spec.fed_by)
     others = ", ".join(f"{spec.name}: {values.get(spec.name, 'VALUE')}" for spec in specs if not spec.fed_by)
-    lines = [f"state: {{{state}}}"] if state else []
-    return lines + ([f"constants: {{{others}}}"] if others else [])
+    lines = [f"'state: {{{state}}}'" if state else "", f"'constants: {{{others}}}'" if others else ""]
+    return " and ".join(filter(None, lines))
 
 
 def text_at_star(pattern: str, name: str) -> str | None:

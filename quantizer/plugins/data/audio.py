@@ -23,7 +23,7 @@ from ....profiles.samples.batches import has_batch, in_batches
 from ....profiles.samples.constants import Constants, checked_names, constant_arrays
 from ....profiles.samples.preprocessing import RECIPE, Preprocessing, recipe_of
 from ....profiles.samples.registry import AUDIO_SUFFIXES
-from ....profiles.samples.states import lines_of_values, values_advice
+from ....profiles.samples.states import values_advice
 from ....profiles.samples.storage import data_files, place_of, shown_location
 from ....profiles.samples.values import InputSpec, Sample, Samples, shape_text
 
@@ -216,7 +216,7 @@ def audio_encoder(preprocessing: Preprocessing, inputs: Sequence[InputSpec]) -> 
     if window is None and preprocessing.state:
         raise ConfigError(
             f"{where}: state: goes from window to window, and recordings are not cut into any; add the line "
-            f"'window: {USUAL_WINDOW}' ({WINDOW_OF_MODEL})"
+            "'window: 512' (the samples of one step of the model)"
         )
     hop = None if recipe.hop is None else _in_samples(f"{where}: hop", recipe.hop, recipe.rate)
     findings: tuple[Finding, ...] = ()
@@ -229,76 +229,28 @@ def audio_encoder(preprocessing: Preprocessing, inputs: Sequence[InputSpec]) -> 
 
 def _signal_input(where: str, recipe: AudioRecipe, specs: Sequence[InputSpec]) -> InputSpec:
     """Return the input that takes the signal; ConfigError if another input has no value."""
+    if not specs:
+        raise ConfigError(
+            f"{where}: every input has a value; leave that which takes the signal out of constants"
+        )
     if recipe.input:
         checked_names(f"{where}: input", {recipe.input: None}, [spec.name for spec in specs])
-    chosen = [spec for spec in specs if recipe.input in ("", spec.name)]
-    if len(chosen) != 1 or len(specs) != 1:
-        arrays = [spec for spec in specs if _may_be_signal(spec)]
-        (signal,) = chosen if len(chosen) == 1 else arrays if len(arrays) == 1 else (None,)
-        rates = {spec.name: recipe.rate for spec in specs if spec.dtype.kind == "i" and _is_rate(spec.name)}
-        if signal is not None:
-            lines = lines_of_values([spec for spec in specs if spec is not signal], rates)
-            steps = _lines_of_steps(specs, signal, recipe)
-            why = f", and a state goes from window to window ({WINDOW_OF_MODEL})" if steps else ""
-            raise ConfigError(
-                f"{where}: input '{signal.name}' takes the signal, and the others have no value{why}; add to "
-                f"the recipe the line{'s'[: len(lines + steps) > 1]} {_quoted(lines + steps)}"
-            )
-        if not specs:
-            raise ConfigError(
-                f"{where}: every input has a value; leave that which takes the signal out of constants"
-            )
-        open_names = ", ".join(f"'{spec.name}' ({spec})" for spec in specs)
-        others = [spec for spec in specs if spec.fed_by or spec.dtype.kind != "f"]
-        keys = f"as {values_advice(others, rates)}" if others else "as constants: {NAME: VALUE}"
-        raise ConfigError(
-            f"{where}: which input takes the signal? Without a value are {open_names}; name it in the "
-            f"recipe, as input: NAME, and give every other one a value, {keys}"
-        )
-    return chosen[0]
-
-
-USUAL_RATE, USUAL_WINDOW = 16000, 512
-"""Samples a second, and in a step, that advice has where nothing is known: those of many models of speech."""
-
-WINDOW_OF_MODEL = f"window: the samples of one step, {USUAL_WINDOW} for one"
-
-
-def _lines_of_steps(
-    specs: Sequence[InputSpec], signal: InputSpec, recipe: AudioRecipe | None = None
-) -> list[str]:
-    """Return the line of a recipe that cuts recordings into the steps of a state, if one is needed."""
-    is_said = recipe is not None and recipe.window is not None
-    fixed = signal.shape is not None and all(isinstance(size, int) for size in signal.shape[1:])
-    if is_said or fixed or not any(spec.fed_by for spec in specs):
-        return []
-    return [f"window: {USUAL_WINDOW}"]
-
-
-def _quoted(lines: Sequence[str]) -> str:
-    *others, last = (f"'{line}'" for line in lines)
-    return f"{', '.join(others)} and {last}" if others else last
-
-
-def _whole_recipe(inputs: Sequence[InputSpec]) -> tuple[list[str], str]:
-    """Return the lines of a recipe for recordings that suits the inputs, and a note on values to check."""
-    lines = ["reader: audio", f"rate: {USUAL_RATE}"]
-    signals = [spec for spec in inputs if _may_be_signal(spec)]
-    if len(inputs) == 1 or len(signals) != 1:
-        return lines, "rate: samples a second, as the model was trained"
-    others = [spec for spec in inputs if spec is not signals[0]]
-    steps = _lines_of_steps(inputs, signals[0])
-    lines += [*steps, *lines_of_values(others, {o.name: USUAL_RATE for o in others if _is_rate(o.name)})]
-    known = "rate: samples a second, as the model was trained"
-    return lines, f"{known}; {WINDOW_OF_MODEL}" if steps else known
-
-
-def _may_be_signal(spec: InputSpec) -> bool:
-    return bool(spec.dtype.kind == "f" and spec.shape and spec.shape[-1] != 1 and not spec.fed_by)
-
-
-def _is_rate(name: str) -> bool:
-    return name.lower() == "sr" or "rate" in name.lower()
+    if len(specs) == 1:
+        return specs[0]
+    signals = [spec for spec in specs if spec.name == recipe.input] or [
+        spec
+        for spec in specs
+        if spec.dtype.kind == "f" and spec.shape and spec.shape[-1] != 1 and not spec.fed_by
+    ]
+    others = [spec for spec in specs if len(signals) > 1 or spec not in signals]
+    names = (spec.name for spec in specs if spec.dtype.kind == "i")
+    rates = {name: recipe.rate for name in names if name.lower() == "sr" or "rate" in name.lower()}
+    which = f"input '{signals[0].name}' takes the signal"
+    if len(signals) != 1:
+        which = "which input takes the signal is not known (name it, as input: NAME)"
+    raise ConfigError(
+        f"{where}: {which}, and others have no value; add to the recipe {values_advice(others, rates)}"
+    )
 
 
 def _layout(where: str, spec: InputSpec) -> tuple[tuple[int, ...], int | None]:
@@ -337,10 +289,10 @@ def _in_samples(where: str, length: int | str, rate: int) -> int:
 def open(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing) -> Samples:
     """Return the windows of a recording, or of those of a folder and its folders, each as a sample."""
     if not preprocessing.reader:
-        lines, known = _whole_recipe(inputs)
         raise DataError(
             f"{shown_location(source)}: holds recordings, and the model does not say which rate it takes; "
-            f"give a recipe with --preprocess FILE, with the lines {_quoted(lines)} ({known})"
+            "give a recipe with --preprocess FILE, with the lines 'reader: audio' and 'rate: 16000' (samples "
+            "a second, as the model was trained)"
         )
     encoder = audio_encoder(preprocessing, inputs)
     files = data_files(source, AUDIO_SUFFIXES, deep=True)
