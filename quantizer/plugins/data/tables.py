@@ -12,7 +12,7 @@ import math
 import re
 import tarfile
 import zlib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from dataclasses import field as of_field
@@ -178,9 +178,8 @@ def _json_rows(source: str, files: Sequence[DataFile]) -> Rows:
                 raise DataError(f'{where}: is no JSON object; write one object a line, as {{"text": "..."}}')
             yield Row(where, f"{file.name}:{number}", row)
 
-    remote = any(is_url(file.location) for file in files)
-    total = None if remote else sum(1 for file in files for _ in file.lines())
-    return Rows(source, (), total, iterate, {})
+    is_remote = any(is_url(file.location) for file in files)
+    return Rows(source, (), None if is_remote else sum(1 for f in files for _ in f.lines()), iterate, {})
 
 
 # Rows of Parquet files, and of a data set that the library `datasets` saved to disk; read by pyarrow.
@@ -195,31 +194,35 @@ FILE_FEATURES = {"Image": "image", "Audio": "audio"}
 def _parquet_rows(source: str, files: Sequence[DataFile]) -> Rows:
     """Return the rows of Parquet files, which have the same columns; only the row groups needed are read."""
     parquet = library("pyarrow.parquet", source, "tables")
-    group_sizes, columns = [], None
+    groups: list[tuple[DataFile, Any, int, range]] = []  # with its number in the file, and its rows
+    columns, kinds, total = None, dict[str, str](), 0
     for file in files:
         with _readable_arrow(file), file.open() as stream, parquet.ParquetFile(stream) as table:
-            groups = [table.metadata.row_group(g).num_rows for g in range(table.metadata.num_row_groups)]
-            names, kinds = tuple(table.schema_arrow.names), _file_kinds_in_schema(table.schema_arrow)
+            metadata, names = table.metadata, tuple(table.schema_arrow.names)
+            kinds = _file_kinds_in_schema(table.schema_arrow)
         if columns not in (None, names):
             raise DataError(f"{file}: has other columns than {files[0]}; give files of one kind")
         columns = names
-        group_sizes.append(groups)
-    total = sum(map(sum, group_sizes))
+        for number in range(metadata.num_row_groups):
+            rows = range(total, total + metadata.row_group(number).num_rows)
+            groups.append((file, metadata, number, rows))
+            total = rows.stop
 
     def iterate(part: slice) -> Iterator[Row]:
-        wanted, file_start = range(total)[part], 0
-        for file, groups in zip(files, group_sizes, strict=True):
-            if any(number in wanted for number in range(file_start, file_start + sum(groups))):
-                with _readable_arrow(file), file.open() as stream, parquet.ParquetFile(stream) as table:
-                    group_start = file_start
-                    for group, rows in enumerate(groups):
-                        if any(number in wanted for number in range(group_start, group_start + rows)):
-                            start = group_start
-                            for batch in table.iter_batches(BATCH_ROWS, row_groups=[group]):
-                                yield from _rows_of_batch(batch, file, file_start, start, wanted)
-                                start += batch.num_rows
-                        group_start += rows
-            file_start += sum(groups)
+        wanted = range(total)[part]
+        for file, metadata, number, rows in groups:
+            if not any(at in wanted for at in rows):
+                continue
+            file_start = next(first.start for other, _, _, first in groups if other == file)
+            with (
+                _readable_arrow(file),
+                file.open() as stream,
+                parquet.ParquetFile(stream, metadata=metadata) as table,
+            ):
+                start = rows.start
+                for batch in table.iter_batches(BATCH_ROWS, row_groups=[number]):
+                    yield from _rows_of_batch(batch, file, file_start, start, wanted)
+                    start += batch.num_rows
 
     return Rows(source, columns or (), total, iterate, kinds)
 
@@ -561,62 +564,32 @@ def _table_encoder(
 def _usual_columns(
     source: str, spec: InputSpec, specs: Sequence[InputSpec], first: Row, names: Sequence[str]
 ) -> str | list[str]:
-    """Return the column with the name of an input, or, for the only input, all of as many as it takes."""
+    """Return the column with the name of an input, or, for the only input, all of as many as it takes.
+
+    Ids, dates, text for an input of numbers, and the answer (by its name, or the last one) may be left out.
+    """
     if spec.name in names:
         return spec.name
     arrays = [name for name in names if isinstance(first.values.get(name), np.ndarray | list)]
-    size = spec.shape[-1] if spec.shape else None
     if len(specs) == 1 and len(arrays) == 1:
         return arrays[0]
-    if len(specs) == 1 and not arrays and isinstance(size, int):
-        kept = _sorted_columns(spec, size, first, names)[0]
-        if len(names) == size or len(kept) == size:
-            return list(names) if len(names) == size else kept
-    advice = _columns_advice(spec, size if len(specs) == 1 else None, first, names)
+    if len(specs) == 1 and not arrays:
+        values = [
+            name
+            for name in names
+            if not IDS.fullmatch(name)
+            and not ANSWERS.fullmatch(name)
+            and (spec.dtype.kind == "O" or _is_number(first.values.get(name)))
+        ]
+        without_answer = values if any(map(ANSWERS.fullmatch, names)) else values[:-1]
+        for kept in (names, values, without_answer):
+            if spec.shape and len(kept) == spec.shape[-1]:
+                return list(kept)
     raise ConfigError(
-        f"{source}: which columns does input '{spec.name}' ({spec}) take? Write a recipe with reader: table, "
-        f"{advice}; there are {_listed(names)}"
+        f"{source}: which columns does input '{spec.name}' ({spec}) take? Write a recipe with reader: table "
+        f"and columns: {{{spec.name}: [COLUMN, ...]}}, or {ALL} less exclude: [COLUMN, ...] and label: "
+        f"COLUMN; there are {_listed(names)}"
     )
-
-
-def _columns_advice(spec: InputSpec, size: int | str | None, first: Row, names: Sequence[str]) -> str:
-    """Return the keys of a recipe that select the columns of an input, without ids, dates and the answer."""
-    left, excluded, answers = _sorted_columns(spec, size, first, names)
-    keys = [f"exclude: [{', '.join(excluded)}]"] if excluded else []
-    keys += [f"label: {answers[0]}"] if answers else []
-    if keys and (len(left) == size or (size is not None and not isinstance(size, int))):
-        every = [] if len(left) == size else [f"columns: {{{spec.name}: {ALL}}}"]
-        answer = "" if answers else " (the answer, if it is among them, as label: COLUMN)"
-        return f"{', '.join([*every, *keys])}: it then takes {_counted(left)}{answer}"
-    some = ", ".join([*left[:2], "..."] if len(left) > 2 else left or names[:2])
-    seem = "column seems" if len(left) == 1 else "columns seem"
-    few = f" ({len(left)} {seem} to be values, and it takes {size})" if isinstance(size, int) else ""
-    return f"columns: {{{spec.name}: [{some}]}}{few}"
-
-
-def _sorted_columns(
-    spec: InputSpec, size: int | str | None, first: Row, names: Sequence[str]
-) -> tuple[list[str], list[str], list[str]]:
-    """Return columns by their likely use: values of an input, ids and the like, and the answer."""
-    takes_text = spec.dtype.kind == "O"
-    others = [
-        name
-        for name in names
-        if IDS.fullmatch(name) or (not takes_text and not _is_number(first.values.get(name)))
-    ]
-    answers = [name for name in names if ANSWERS.fullmatch(name)]
-    left = [name for name in names if name not in others and name not in answers]
-    if not answers and len(left) - 1 == size:
-        answers = [left.pop()]
-    if not answers and len(left) == size and names[-1] in others:
-        answers = [names[-1]]
-    return left, [name for name in others if name not in answers] + answers[1:], answers[:1]
-
-
-def _counted(names: Sequence[str]) -> str:
-    if len(names) < 3:
-        return " and ".join(names) or "none"
-    return f"the {len(names)} columns from {names[0]} to {names[-1]}"
 
 
 def _is_number(value: object) -> bool:
@@ -631,14 +604,14 @@ def _scaling(
     """Return mean and standard deviation of the columns that are scaled, which is done in float64."""
     means = _by_column(f"{where}: mean", recipe.mean, columns_of)
     stds = _by_column(f"{where}: std", recipe.std, columns_of)
+    scaling = {name: (means.get(name, 0.0), stds.get(name, 1.0)) for name in sorted({*means, *stds})}
     for spec in specs:
-        both = (means.keys() | stds.keys()) & set(_as_list(columns_of[spec.name]))
-        if both and spec.dtype.kind != "f":
+        scaled = sorted(scaling.keys() & set(_as_list(columns_of[spec.name])))
+        if scaled and spec.dtype.kind != "f":
             raise ConfigError(
                 f"{where}: mean and std: input '{spec.name}' takes {type_text(spec.dtype)}, and column "
-                f"'{min(both)}' scaled is none; leave it out"
+                f"'{scaled[0]}' scaled is none; leave it out"
             )
-    scaling = {name: (means.get(name, 0.0), stds.get(name, 1.0)) for name in sorted({*means, *stds})}
     for name, (mean, std) in scaling.items():
         if not math.isfinite(mean) or not math.isfinite(std) or std == 0.0:
             raise ConfigError(
@@ -648,28 +621,19 @@ def _scaling(
 
 
 def _partly_scaled(
-    where: str, scaled: Collection[str], side_by_side: Mapping[str, Sequence[str]], first: Row
+    where: str, scaled: Mapping[str, object], side_by_side: Mapping[str, Sequence[str]], first: Row
 ) -> Iterator[Finding]:
-    """Yield a finding on each input that takes unscaled columns, flags apart, beside scaled ones."""
+    """Yield a finding on each input that takes unscaled columns, but flags of 0 and 1, beside scaled ones."""
     for name, columns in side_by_side.items():
         left = [column for column in columns if column not in scaled]
-        values = [column for column in left if not _is_flag(first.values.get(column))]
+        values = [c for c in left if str(first.values.get(c)).strip() not in ("0", "1", "0.0", "1.0", "True")]
         if values and len(left) < len(columns):
-            go = f"goes in unscaled, '{values[0]}'"
-            if len(values) > 1:
-                go = f"go in unscaled, '{values[0]}' to '{values[-1]}'"
             sentence = (
-                f"{where}: mean and std are given for {len(columns) - len(left)} of the {len(columns)} "
-                f"columns of input '{name}': {len(values)} {go}"
+                f"{where}: mean and std are given for some of the {len(columns)} columns of input '{name}', "
+                f"and not for {_listed(values)}"
             )
             remedy = "give the numbers of training for each, mean 0 or std 1 where it is not scaled"
             yield Finding(Code.PARTLY_SCALED, sentence, name, remedy=remedy)
-
-
-def _is_flag(value: object) -> bool:
-    """Return whether the value of a cell is 0, 1, true or false."""
-    number = _number(value.strip()) if isinstance(value, str) else value
-    return isinstance(number, bool | int | float | np.generic) and number in (0, 1)
 
 
 def _by_column(where: str, numbers: Scaling, columns_of: Mapping[str, str | list[str]]) -> dict[str, float]:
@@ -690,34 +654,29 @@ def _by_column(where: str, numbers: Scaling, columns_of: Mapping[str, str | list
 
 
 def _assumptions(
-    source: str,
-    assumed: Mapping[InputSpec, str | list[str]],
-    names: Sequence[str],
-    *,
-    is_scaled: bool,
-) -> tuple[Finding, ...]:
-    """Return the assumptions about columns; all columns named like their input are one finding."""
-    by_name = [spec for spec, columns in assumed.items() if columns == spec.name]
+    source: str, assumed: Mapping[InputSpec, str | list[str]], names: Sequence[str], *, is_scaled: bool
+) -> Iterator[Finding]:
+    """Yield the assumptions about columns; all columns named like their input are one finding."""
     sentences = []
     for spec, columns in assumed.items():
-        if spec not in by_name:
-            taken = _as_list(columns)
-            go = f"columns {', '.join(taken)} go" if len(taken) > 1 else f"column {taken[0]} goes"
-            if len(taken) > MAX_NOTED_COLUMNS:
-                go = f"{len(taken)} columns, {taken[0]} to {taken[-1]}, go"
-            left_out = [f"'{name}'" for name in names if name not in taken] if len(taken) > 1 else []
+        if isinstance(columns, list):
+            left_out = [f"'{name}'" for name in names if name not in columns]
             rest = f", without {' and '.join(left_out)}" if left_out else ""
-            sentences.append(f"{go} to input '{spec.name}' as {type_text(spec.dtype)}{rest}")
-    if by_name:
+            go = f"columns {', '.join(columns)}"
+            if len(columns) > MAX_NOTED_COLUMNS:
+                go = f"{len(columns)} columns, {columns[0]} to {columns[-1]},"
+            sentences.append(f"{go} go to input '{spec.name}' as {type_text(spec.dtype)}{rest}")
+        elif columns != spec.name:
+            sentences.append(f"column {columns} goes to input '{spec.name}' as {type_text(spec.dtype)}")
+    if by_name := [spec for spec, columns in assumed.items() if columns == spec.name]:
         types = sorted({type_text(spec.dtype) for spec in by_name})
         listed = _listed([spec.name for spec in by_name])
         sentences.append(f"columns {listed} go to the inputs of their names as {' or '.join(types)}")
     remedy = "columns in a recipe choose others"
     if not is_scaled and any(isinstance(columns, list) for columns in assumed.values()):
         remedy += ", and mean and std scale them"
-    return tuple(
-        Finding(Code.READING_ASSUMED, f"{source}: {text}", source, remedy=remedy) for text in sentences
-    )
+    for sentence in sentences:
+        yield Finding(Code.READING_ASSUMED, f"{source}: {sentence}", source, remedy=remedy)
 
 
 def _as_list(columns: str | list[str]) -> list[str]:
@@ -772,10 +731,9 @@ def _cell_value(row: Row, column: str, spec: InputSpec) -> object:
     if isinstance(number, np.generic):
         number = number.item()
     if not isinstance(number, bool | int | float):
-        shown = repr(value) if len(repr(value)) <= 40 else repr(value)[:37] + "..."
         is_decimal = text is not None and re.fullmatch(r"[+-]?[0-9]+,[0-9]+", text)
-        what_to_do = "write it with a decimal point" if is_decimal else "correct the value"
-        raise DataError(f"{where}: is {shown}, expected {type_text(spec.dtype)}; {what_to_do}")
+        remedy = "write it with a decimal point" if is_decimal else "correct the value"
+        raise DataError(f"{where}: is {repr(value):.40}, expected {type_text(spec.dtype)}; {remedy}")
     if isinstance(number, float) and math.isnan(number):
         raise DataError(f"{where}: the value is missing (NaN); fill it, or remove the row")
     if spec.dtype.kind not in "biu":
