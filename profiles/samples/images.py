@@ -274,12 +274,7 @@ class ImageEncoder:
         recipe, image = self.recipe, _loaded(file, where)
         try:
             fitting = _fitted(_upright(image, self.color, recipe.background), recipe, self.size)
-        except (
-            ValueError,
-            OverflowError,
-            MemoryError,
-            OSError,
-        ) as error:  # of a size that Pillow cannot make
+        except (ValueError, OverflowError, MemoryError, OSError) as error:  # a size that Pillow cannot make
             raise DataError(
                 f"{where}: {image.width} x {image.height} pixels cannot be resized ({error}); remove it"
             ) from error
@@ -499,17 +494,14 @@ def _loaded(file: IO[bytes], where: str) -> Image:
             opened = PillowImage.open(file)
         with opened as image:
             image.load()
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise DataError(f"{where}: cannot be read as a picture ({reason}); replace or remove it") from error
     except PillowImage.DecompressionBombError:
         most = 2 * (PillowImage.MAX_IMAGE_PIXELS or 0) / 1e6
         raise DataError(
             f"{where}: has more than {most:.0f} million pixels, which Pillow does not open; scale it down"
         ) from None
     except Exception as error:  # Pillow's decoders raise anything on damaged files
-        text = str(error) or type(error).__name__
-        raise DataError(f"{where}: cannot be read as a picture ({text}); replace or remove it") from error
+        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        raise DataError(f"{where}: cannot be read as a picture ({reason}); replace or remove it") from error
     if image.mode in DEEP_MODES:
         raise DataError(
             f"{where}: has more than 8 bits for a channel ({image.mode}), which would be cut; save it with 8 "

@@ -97,8 +97,9 @@ class RemoteFile(io.RawIOBase):
     def __init__(self, url: str) -> None:
         """Ask the store for the size."""
         self._url, self._at = url, 0
-        self._size: int | None = _asked(url, lambda store, path: cast(int | None, store.size(path)))
-        self._whole: bytes | None = None if self._size is not None else content_of(url)
+        size: int | None = _asked(url, lambda store, path: cast(int | None, store.size(path)))
+        self._whole: bytes | None = None if size is not None else content_of(url)
+        self._size: int = len(self._whole or b"") if size is None else size
 
     def readable(self) -> bool:
         """Return that it can be read."""
@@ -108,42 +109,30 @@ class RemoteFile(io.RawIOBase):
         """Return that it can seek."""
         return True
 
-    def tell(self) -> int:
-        """Return the position."""
-        return self._at
-
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         """Move, and return the new position."""
-        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._length()}[whence]
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
         self._at = max(0, start + offset)
         return self._at
 
     def readinto(self, buffer: Any) -> int:
         """Fill a buffer up to the end of the object, and return the number of bytes."""
-        stop = min(self._length(), self._at + len(buffer))
-        if stop <= self._at:
+        start, stop = self._at, min(self._size, self._at + len(buffer))
+        if stop <= start:
             return 0
-        content = self._range(self._at, stop)
-        buffer[: len(content)] = content
-        self._at += len(content)
-        return len(content)
 
-    def _length(self) -> int:
-        return len(self._whole) if self._whole is not None else self._size or 0
-
-    def _range(self, start: int, stop: int) -> bytes:
         def fetched(store: Any, path: str) -> bytes:
             content = cast(bytes, store.cat_file(path, start=start, end=stop))
             if len(content) < stop - start:  # the connection broke off
                 raise ConnectionError(f"{len(content)} bytes came of {stop - start}")
             return content
 
-        if self._whole is None:
-            content = _asked(self._url, fetched)
-            if len(content) == stop - start:
-                return content
-            self._whole = content  # a server that knows no ranges has sent everything
-        return self._whole[start:stop]
+        content = self._whole[start:stop] if self._whole is not None else _asked(self._url, fetched)
+        if len(content) > stop - start:  # a server that knows no ranges has sent everything
+            self._whole, content = content, content[start:stop]
+        buffer[: len(content)] = content
+        self._at = stop
+        return len(content)
 
 
 def _asked(url: str, request: Callable[[Any, str], T]) -> T:

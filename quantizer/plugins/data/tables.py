@@ -733,7 +733,7 @@ def _cell_value(row: Row, column: str, spec: InputSpec) -> object:
     if not isinstance(number, bool | int | float):
         is_decimal = text is not None and re.fullmatch(r"[+-]?[0-9]+,[0-9]+", text)
         remedy = "write it with a decimal point" if is_decimal else "correct the value"
-        raise DataError(f"{where}: is {repr(value):.40}, expected {type_text(spec.dtype)}; {remedy}")
+        raise DataError(f"{where}: is {value!r:.40}, expected {type_text(spec.dtype)}; {remedy}")
     if isinstance(number, float) and math.isnan(number):
         raise DataError(f"{where}: the value is missing (NaN); fill it, or remove the row")
     if spec.dtype.kind not in "biu":
