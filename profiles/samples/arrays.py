@@ -5,10 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
-import struct
-import tokenize
 import zipfile
-import zlib
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,7 +17,7 @@ from typing import IO, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from ..base.errors import DataError, natural_key, nearest_path
+from ..base.errors import DataError, QprofError, natural_key, nearest_path
 from ..base.findings import Code, Finding
 from ..records.check_samples import SUFFIX, is_samples_file
 from .batches import fixed_batch, in_batches
@@ -53,30 +50,6 @@ from .values import (
 #
 # Nothing is unpickled. Whatever numpy, zipfile and protobuf raise on a damaged file becomes a DataError
 # that names the file and what to do.
-
-try:
-    from lzma import LZMAError
-except ImportError:  # Python was built without it
-    LZMAError = zlib.error  # type: ignore[misc, assignment]
-
-BROKEN = (
-    OSError,  # the file, and its parts that lie outside of it
-    EOFError,  # cut off
-    ValueError,  # numpy, on headers and lengths; UnicodeDecodeError is one
-    TypeError,  # numpy, on shapes that are no numbers; onnx, on types that are none
-    LookupError,  # onnx, on unknown types
-    AttributeError,  # numpy, on header entries of another type
-    ArithmeticError,  # lengths beyond 64 bits
-    SyntaxError,  # numpy reads headers as Python literals
-    tokenize.TokenError,  # and those of Python 2 by tokens
-    RuntimeError,  # zipfile, on encrypted members; NotImplementedError and RecursionError are of it
-    MemoryError,
-    struct.error,
-    zipfile.BadZipFile,
-    zlib.error,
-    LZMAError,
-)
-"""What numpy, zipfile and onnx raise for files that are cut off, damaged, encrypted or something else."""
 
 DEFLATE_RATIO = 1032
 """Bytes that a byte of deflated data can become at most (zlib's technical details)."""
@@ -173,12 +146,7 @@ def _header(where: str, file: IO[bytes], size: int) -> ArrayHeader:
     except ValueError as error:
         if "malformed node" in str(error):
             raise ValueError("its header is no type, order and shape") from error
-        if "max_header_size" not in str(error):
-            raise
-        raise DataError(
-            f"{where}: has a header of more than 10000 characters, where type and shape take a hundred; "
-            "save plain arrays with numpy.save"
-        ) from error
+        raise
     if any(type(dim) is not int or dim < 0 for dim in shape):
         raise ValueError(f"shape {shape}")
     if dtype.hasobject:
@@ -205,12 +173,13 @@ def machine_bytes() -> float:
 
 
 @contextmanager
-def _readable(where: object, kind: str, *others: type[Exception]) -> Iterator[None]:
+def _readable(where: object, kind: str) -> Iterator[None]:
     """Turn any error on a damaged file into a DataError."""
-    kinds: tuple[type[Exception], ...] = (*BROKEN, *others)
     try:
         yield
-    except kinds as error:
+    except QprofError:
+        raise
+    except Exception as error:  # numpy, zipfile and onnx raise anything
         if isinstance(error, OSError) and error.strerror:
             raise DataError(f"{where}: cannot be read: {error.strerror}; check the file") from error
         text = str(error).splitlines()[0] if str(error) else type(error).__name__
@@ -285,12 +254,11 @@ def _sample_files(source: str) -> list[DataFile]:
 def _read_data_set(folder: DataFile, names: Sequence[str]) -> Arrays:
     """Return `input_*.pb` files as one sample: by their names if all are inputs, else by number."""
     import onnx
-    from google.protobuf.message import DecodeError
 
     tensors = []
     for file in data_files(folder.location, (".pb",)):
         if (number := _input_number(file.name)) is not None:
-            with _readable(file, "an ONNX TensorProto", DecodeError):
+            with _readable(file, "an ONNX TensorProto"):
                 tensor = onnx.TensorProto.FromString(file.read())
                 if tensor.data_location == onnx.TensorProto.EXTERNAL:
                     raise DataError(f"{file}: keeps its data in another file; save the tensor with its data")

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain, count, islice
 from threading import Lock
-from typing import IO, Any, Protocol, TypeAlias, TypeVar
+from typing import IO, Any, Protocol, TypeAlias
 from weakref import finalize
 
 import numpy as np
@@ -26,7 +26,7 @@ from .functions import items_of, load_function, user_code
 from .storage import is_url, shown_location
 from .values import InputSpec, Sample, Samples, checked_arrays, drawn_positions, fits
 
-R = TypeVar("R")
+Arrays = dict[str, npt.NDArray[Any]]
 
 # What the user may give.
 
@@ -70,49 +70,37 @@ class KeptItems:
         self._left = items
         self._file: IO[bytes] = tempfile.TemporaryFile(prefix="qprof-")  # noqa: SIM115  # as long as this
         finalize(self, self._file.close)
-        self._kept: list[object] = []
+        self._kept: list[dict[str, npt.NDArray[Any] | int]] = []
         self._lock = Lock()
 
-    def again(self, sample_of: Callable[[object], object]) -> Iterator[object]:
-        """Yield all items from the first one on, each as `sample_of` made it when it was first read."""
+    def again(self, arrays_of: Callable[[int, object], Arrays]) -> Iterator[Arrays]:
+        """Yield the arrays of all items from the first one on, as they were made when it was first read."""
         for number in count():
             with self._lock:
                 if number == len(self._kept):
                     try:
-                        sample = sample_of(next(self._left))
+                        item = next(self._left)
                     except StopIteration:
                         return
-                    self._kept.append(_mapped(sample, np.ndarray, self._write))
-                sample = _mapped(self._kept[number], _Place, self._read)
-            yield sample
+                    made = arrays_of(number, item)
+                    self._kept.append({name: self._written(array) for name, array in made.items()})
+                arrays = {name: self._read(kept) for name, kept in self._kept[number].items()}
+            yield arrays
 
-    def _write(self, array: npt.NDArray[Any]) -> object:
-        if array.dtype.hasobject:  # strings, which are few
+    def _written(self, array: npt.NDArray[Any]) -> npt.NDArray[Any] | int:
+        """Return the place of an array in the file; strings, which are few, stay in memory."""
+        if array.dtype.hasobject:
             return array
-        place = _Place(self._file.seek(0, os.SEEK_END))
+        place = self._file.seek(0, os.SEEK_END)
         np.save(self._file, array, allow_pickle=False)
         return place
 
-    def _read(self, place: _Place) -> npt.NDArray[Any]:
-        self._file.seek(place.offset)
+    def _read(self, kept: npt.NDArray[Any] | int) -> npt.NDArray[Any]:
+        if not isinstance(kept, int):
+            return kept
+        self._file.seek(kept)
         array: npt.NDArray[Any] = np.load(self._file, allow_pickle=False)
         return array
-
-
-@dataclass(frozen=True)
-class _Place:
-    """Place of an array in the file of `KeptItems`."""
-
-    offset: int
-
-
-def _mapped(item: object, type_: type[R], function: Callable[[R], object]) -> object:
-    """Return an item, a mapping or a tuple with another value in the place of each that is of a type."""
-    if isinstance(item, type_):
-        return function(item)
-    if isinstance(item, dict):
-        return {name: _mapped(value, type_, function) for name, value in item.items()}
-    return tuple(_mapped(value, type_, function) for value in item) if isinstance(item, tuple) else item
 
 
 def items_of_object(data: Any, *, keep: bool) -> Any:
@@ -197,19 +185,23 @@ def open_object(
             return _samples_of_items(NAME, chosen, transform, specs, limit, positions=positions)
         total = limit
 
-    items: Callable[[], Iterator[object]]
+    items: Callable[[], Iterator[object]] = partial(items_of, NAME, lambda: data, advice)
     if isinstance(data, KeptItems):
-        items = _items_kept(data, transform)
+        kept, make = data, transform
+
+        def arrays_of(number: int, item: object) -> Arrays:
+            return noted_arrays(f"{NAME}[{number}]", item, make, specs, first_of="" if number else NAME)
+
+        every = partial(items_of, NAME, lambda: kept.again(arrays_of), advice)
+        items = partial(_some, every, "it has none, or was read before; give a new one")
         transform = None
     elif isinstance(data, Iterator):
         items = _items_once(data)
-    elif hasattr(data, "__iter__"):
-        items = partial(items_of, NAME, lambda: data, advice)
-    elif hasattr(data, "__getitem__"):  # a data set that has only a length and items
+    elif not hasattr(data, "__iter__") and hasattr(data, "__getitem__"):  # has only a length and items
         items = partial(items_of, NAME, lambda: (data[index] for index in range(len(data))), advice)
-    elif callable(data):
+    elif not hasattr(data, "__iter__") and callable(data):
         items = partial(items_of, NAME, data)
-    else:
+    elif not hasattr(data, "__iter__"):
         raise DataError(
             f"{NAME}: is of type {type(data).__name__}; give a folder, module:function, an iterable of "
             "samples, or a function that returns one"
@@ -225,36 +217,6 @@ def open_function(
     return _samples_of_items(name, items, transform, specs, None, limit=limit)
 
 
-def _items_kept(data: KeptItems, transform: Transform | None) -> Callable[[], Iterator[object]]:
-    """Return a function that gives the items of `KeptItems`, transformed, as arrays of numpy."""
-    number = -1
-
-    def sample_of(item: object) -> object:
-        nonlocal number
-        number += 1
-        if transform is not None:
-            with user_code(f"{NAME}[{number}]: transform", "repair the transform"):
-                item = transform(item)
-        return _as_arrays(f"{NAME}[{number}]", item)
-
-    def items() -> Iterator[object]:
-        every = items_of(NAME, lambda: data.again(sample_of), "repair the data")
-        for first in every:
-            return chain([first], every)
-        raise DataError(f"{NAME}: gave no samples: it has none, or was read before; give a new one")
-
-    return items
-
-
-def _as_arrays(where: str, item: object) -> object:
-    """Return an item with arrays of numpy in it; from a pair only the first."""
-    if isinstance(item, Mapping):
-        return {name: _as_array(f"{where}: input '{name}'", value) for name, value in item.items()}
-    if isinstance(item, tuple | list) and item and (isinstance(item[0], Mapping) or is_array(item[0])):
-        return (_as_arrays(where, item[0]),)
-    return _as_array(where, item) if is_array(item) else item
-
-
 def _items_once(data: Iterator[object]) -> Callable[[], Iterator[object]]:
     """Return a function that gives the items of an iterator, and refuses to do so again."""
     was_read = False
@@ -264,12 +226,18 @@ def _items_once(data: Iterator[object]) -> Callable[[], Iterator[object]]:
         if was_read:
             raise DataError(f"{NAME}: has to be read a second time, and {ONCE}")
         was_read = True
-        every = items_of(NAME, lambda: data, "repair the data")
-        for first in every:
-            return chain([first], every)
-        raise DataError(f"{NAME}: gave no samples, or was read before, and {ONCE}")
+        every = partial(items_of, NAME, lambda: data, "repair the data")
+        return _some(every, f"it has none, or was read before, and {ONCE}")
 
     return items
+
+
+def _some(items: Callable[[], Iterator[object]], problem: str) -> Iterator[object]:
+    """Return items, or raise DataError if there are none."""
+    every = items()
+    for first in every:
+        return chain([first], every)
+    raise DataError(f"{NAME}: gave no samples: {problem}")
 
 
 def _samples_of_items(
@@ -289,9 +257,7 @@ def _samples_of_items(
         numbered = zip(numbers, islice(items(), limit))  # noqa: B905
         for number, item in islice(numbered, part.start, part.stop, part.step):
             name = f"{source}[{number}]"
-            arrays, findings = item_arrays(name, item, transform, specs, source)
-            for finding in findings if not number else ():
-                note(finding)
+            arrays = noted_arrays(name, item, transform, specs, first_of="" if number else source)
             yield Sample(name, arrays, position=None if positions is None else number)
 
     return Samples(source, total, iterate)
@@ -300,10 +266,10 @@ def _samples_of_items(
 # The arrays of one item.
 
 
-def item_arrays(
-    where: str, item: object, transform: Transform | None, specs: Sequence[InputSpec], source: str
-) -> tuple[dict[str, npt.NDArray[Any]], list[Finding]]:
-    """Return the arrays of an item, checked against the inputs, and the assumptions made.
+def noted_arrays(
+    where: str, item: object, transform: Transform | None, specs: Sequence[InputSpec], *, first_of: str
+) -> Arrays:
+    """Return the arrays of an item, checked against the inputs; assumptions on the first are noted.
 
     Arrays that are no inputs are left out if all inputs are there; a missing batch axis is added.
     """
@@ -315,19 +281,20 @@ def item_arrays(
     if all(name in arrays for name in names):
         others = [f"'{name}'" for name in arrays if name not in names]
         if others:
-            sentence = f"{source}: {', '.join(others)} of the samples: no input of the model, left out"
-            findings.append(Finding(Code.READING_ASSUMED, sentence, source, {"arrays": len(others)}))
+            sentence = f"{first_of}: {', '.join(others)} of the samples: no input of the model, left out"
+            findings.append(Finding(Code.READING_ASSUMED, sentence, first_of, {"arrays": len(others)}))
         arrays = {name: arrays[name] for name in names}
         for spec in specs:
             array = arrays[spec.name]
-            shape = (1, *array.shape) if isinstance(array, np.ndarray) else ()
-            if shape and spec.shape is not None and fits(shape, spec.shape):
+            if isinstance(array, np.ndarray) and spec.shape and fits((1, *array.shape), spec.shape):
                 arrays[spec.name] = array[None]
                 sentence = (
-                    f"{source}: input '{spec.name}': the samples have no batch axis, each is a batch of one"
+                    f"{first_of}: input '{spec.name}': the samples have no batch axis, each is a batch of one"
                 )
-                findings.append(Finding(Code.READING_ASSUMED, sentence, source))
-    return checked_arrays(where, arrays, specs), findings
+                findings.append(Finding(Code.READING_ASSUMED, sentence, first_of))
+    for finding in findings if first_of else ():
+        note(finding)
+    return checked_arrays(where, arrays, specs)
 
 
 def _arrays_by_input(where: str, item: object, names: Sequence[str]) -> Mapping[Any, object]:

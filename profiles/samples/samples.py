@@ -32,7 +32,7 @@ from .objects import (
     PreprocessedData,
     Transform,
     Transformed,
-    item_arrays,
+    noted_arrays,
     open_function,
     open_object,
 )
@@ -439,9 +439,8 @@ def _transformed_files(source: str, transform: Transform, specs: tuple[InputSpec
     def iterate(part: slice) -> Iterator[Sample]:
         for number, (name, item) in list(enumerate(items))[part]:
             value = item()
-            arrays, findings = item_arrays(name, value, transform, specs, shown_location(source))
-            for finding in findings if not number else ():
-                note(finding)
+            shown = "" if number else shown_location(source)
+            arrays = noted_arrays(name, value, transform, specs, first_of=shown)
             yield Sample(name, arrays, originals=(_original_of(value, item),))
 
     return Samples(shown_location(source), len(items), iterate, place_of(source))
