@@ -10,7 +10,7 @@ import numpy.typing as npt
 from msgspec import Meta
 
 from ..base.errors import ConfigError, nearest
-from .values import InputSpec, type_text
+from .values import InputSpec, type_text, with_leading_axes
 
 Constants = Annotated[
     Mapping[str, Any],
@@ -42,9 +42,9 @@ def _array(where: str, constant: Any, spec: InputSpec) -> npt.NDArray[Any]:
             raise ConfigError(f"{where}: shape: is {constant['shape']!r}; give a list of sizes from 0")
     if spec.dtype.kind != "O":
         value = {"zeros": 0, "ones": 1}.get(value, value) if isinstance(value, str) else value
-    values = exact_array(where, value, spec.dtype)
+    values = _exact_array(where, value, spec.dtype)
     if isinstance(value, list):
-        return values
+        return values if len(spec.shape or ()) <= values.ndim else with_leading_axes(values, spec)
     if shape is None or any(not isinstance(dim, int) for dim in shape[1:]):
         if spec.fed_by:
             raise ConfigError(
@@ -60,7 +60,7 @@ def _array(where: str, constant: Any, spec: InputSpec) -> npt.NDArray[Any]:
     return np.full(sizes, values)
 
 
-def exact_array(where: str, value: object, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+def _exact_array(where: str, value: object, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
     """Return a value as an array of a type, if no number changes except by rounding to a float type."""
     problem = "the type does not hold these values"
     try:

@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from dataclasses import field as of_field
 from fractions import Fraction
 from functools import partial
 from typing import IO, TYPE_CHECKING, Annotated, Any, Literal
@@ -20,7 +21,7 @@ from ..base.errors import ConfigError, DataError
 from ..base.extras import library
 from ..base.findings import Code, Finding
 from .batches import in_batches, of_one_row
-from .constants import exact_array
+from .constants import Constants, constant_arrays
 from .picture_files import image_and_other_files, image_files, small_picture
 from .preprocessing import BUILT_IN, PREPROCESSOR_CONFIG, Preprocessing, recipe_of
 from .states import values_advice
@@ -68,7 +69,6 @@ class ImageRecipe:
         dtype: type of the elements; else that of the model's input
         input: name of the input that takes the picture, where there are several
         column: the column that holds the picture, where rows of a data set have several
-        constants: values of the other inputs, by name: numbers or lists
     """
 
     size: Size | None = None
@@ -89,7 +89,7 @@ class ImageRecipe:
     dtype: str | None = None
     input: str | None = None
     column: str = ""
-    constants: Mapping[str, Any] | None = None
+    constants: Constants = of_field(default_factory=dict)
 
     @property
     def factor(self) -> Fraction | float:
@@ -184,17 +184,16 @@ def _settings_of_config(where: str, config: Mapping[str, Any]) -> dict[str, Any]
     settings: dict[str, Any] = {"resize": "none", "scale": 1.0, "crop_offset": "floor"}
     if config.get("do_resize", "size" in config):
         size = config.get("size")
-        if isinstance(size, Mapping) and "shortest_edge" in size:
-            settings["resize"] = _config_pixels(where, "size", size["shortest_edge"])
-        elif isinstance(size, int) and not processor:
+        if isinstance(size, int) and not processor:
             raise ConfigError(
                 f"{where}: size {size}: does not say of which side, and the file names no processor; write "
                 f'"size": {{"shortest_edge": {size}}} or {{"height": {size}, "width": {size}}}'
             )
+        settings["resize"] = _config_sides(where, "size", size)
+        if isinstance(size, Mapping) and "shortest_edge" in size:
+            settings["resize"] = settings["resize"][0]
         elif isinstance(size, int) and processor.startswith(SHORTER_SIDE_PROCESSORS):
             settings["resize"] = size
-        else:
-            settings["resize"] = _config_size(where, "size", size)
         number = config.get("resample", 3 if processor.startswith(BICUBIC_PROCESSORS) else 2)
         if not isinstance(number, int) or not 0 <= number < len(RESAMPLE):
             raise ConfigError(
@@ -202,16 +201,12 @@ def _settings_of_config(where: str, config: Mapping[str, Any]) -> dict[str, Any]
             )
         settings["interpolation"] = RESAMPLE[number]
     if config.get("do_center_crop", "crop_size" in config):
-        settings["crop"] = _config_size(where, "crop_size", config.get("crop_size", config.get("size")))
+        settings["crop"] = _config_sides(where, "crop_size", config.get("crop_size", config.get("size")))
     if config.get("do_rescale", True):
-        settings["scale"] = _config_number(where, "rescale_factor", config.get("rescale_factor", 1 / 255))
+        (settings["scale"],) = _config_numbers(where, "rescale_factor", config.get("rescale_factor", 1 / 255))
     if config.get("do_normalize", "image_mean" in config):
-        for name, key in (("mean", "image_mean"), ("std", "image_std")):
-            value = config.get(key)
-            values = value if isinstance(value, list) else [value]
-            if not values:
-                raise ConfigError(f"{where}: {key}: is {value!r}; give a number for each channel")
-            settings[name] = tuple(_config_number(where, key, one) for one in values)
+        settings["mean"] = _config_numbers(where, "image_mean", config.get("image_mean"))
+        settings["std"] = _config_numbers(where, "image_std", config.get("image_std"))
     if config.get("do_flip_channel_order"):
         settings["color"] = "bgr"
     if config.get("do_convert_rgb"):
@@ -219,25 +214,23 @@ def _settings_of_config(where: str, config: Mapping[str, Any]) -> dict[str, Any]
     return settings
 
 
-def _config_size(where: str, key: str, value: object) -> tuple[int, int]:
-    if isinstance(value, Mapping) and {"height", "width"} <= value.keys():
-        return _config_pixels(where, key, value["height"]), _config_pixels(where, key, value["width"])
-    if isinstance(value, Mapping) and "shortest_edge" in value:
-        value = value["shortest_edge"]
-    return _config_pixels(where, key, value), _config_pixels(where, key, value)
-
-
-def _config_number(where: str, key: str, value: object) -> float:
-    with suppress(OverflowError):
-        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
-            return float(value)
-    raise ConfigError(f"{where}: {key}: is {value!r:.60}; give a number for each channel")
-
-
-def _config_pixels(where: str, key: str, value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+def _config_sides(where: str, key: str, value: Any) -> tuple[int, int]:
+    """Return height and width; of a shortest edge both are that."""
+    sides = [value, value]
+    if isinstance(value, Mapping):
+        sides = [value.get("height"), value.get("width")]
+        sides = sides if "height" in value else [value.get("shortest_edge")] * 2
+    if not all(type(side) is int and side >= 1 for side in sides):
         raise ConfigError(f"{where}: {key}: is {value!r}; give height and width, or shortest_edge, in pixels")
-    return value
+    return sides[0], sides[1]
+
+
+def _config_numbers(where: str, key: str, value: Any) -> tuple[float, ...]:
+    numbers = value if isinstance(value, list) else [value]
+    with suppress(OverflowError):
+        if numbers and all(type(one) in (int, float) and math.isfinite(one) for one in numbers):
+            return tuple(map(float, numbers))
+    raise ConfigError(f"{where}: {key}: is {value!r:.60}; give a number for each channel")
 
 
 # Which input of a model takes a picture, its size and channels, and what the other inputs get.
@@ -341,7 +334,15 @@ def image_encoder(preprocessing: Preprocessing, inputs: Sequence[InputSpec]) -> 
     library("PIL", where, "images")
     recipe = _image_recipe(preprocessing)
     inputs = of_one_row(inputs) if any(len(spec.shape or ()) == 4 for spec in inputs) else inputs
-    spec = _picture_input(where, inputs, recipe)
+    constants = constant_arrays(where, recipe.constants, inputs)
+    open_inputs = [one for one in inputs if one.name not in constants]
+    spec = _picture_input(where, open_inputs, recipe)
+    others = [one for one in open_inputs if one is not spec]
+    if others:
+        raise ConfigError(
+            f"{where}: says nothing of input '{others[0].name}', {others[0]}; write a recipe with "
+            f"{values_advice(others)}{_base_advice(where)}"
+        )
     shape = spec.shape
     if shape is None or len(shape) not in (3, 4):
         raise DataError(
@@ -389,22 +390,6 @@ def image_encoder(preprocessing: Preprocessing, inputs: Sequence[InputSpec]) -> 
                 "mean: [128]"
             )
 
-    values_left, constants = dict(recipe.constants or {}), {}
-    for other in inputs:
-        if other is not spec:
-            if other.name not in values_left:
-                keys = values_advice(
-                    [one for one in inputs if one is not spec and one.name not in values_left]
-                )
-                raise ConfigError(
-                    f"{where}: says nothing of input '{other.name}', {other}; write a recipe with {keys}"
-                    f"{_base_advice(where)}"
-                )
-            constants[other.name] = _constant(where, other, values_left.pop(other.name))
-    if values_left:
-        raise ConfigError(
-            f"{where}: constants: the model has no other input '{next(iter(values_left))}'; remove it"
-        )
     return ImageEncoder(recipe, spec, size, channels_first, color, dtype, constants)
 
 
@@ -451,17 +436,6 @@ def _base_advice(where: str) -> str:
     """Return advice how a recipe is based on a built-in one."""
     name = where.partition(":")[0]
     return f" below the line base: {name}" if name.isidentifier() else ""
-
-
-def _constant(where: str, spec: InputSpec, value: object) -> npt.NDArray[Any]:
-    """Return the value of an input: with axes of 1 before it as need be, or everywhere the same number."""
-    array = exact_array(f"{where}: constants: {spec.name}", value, spec.dtype)
-    shape = spec.shape
-    if shape is None:
-        return array
-    if array.ndim == 0:
-        return np.full([side if isinstance(side, int) else 1 for side in shape], array)
-    return array.reshape([1] * (len(shape) - array.ndim) + list(array.shape))
 
 
 # The steps of a recipe on one picture, by Pillow; the arithmetic is that of torchvision or transformers.

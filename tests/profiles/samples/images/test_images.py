@@ -476,7 +476,7 @@ def test_pictures_are_put_together_to_the_batch_of_the_model(photos: Path) -> No
         ("crop: 0", "take pixels from 1"),
         ("input: y", "input 'y': the model has none; its inputs are 'x'"),
         ("dtype: float33", "dtype 'float33': is no type"),
-        ("constants: {y: 1}", "the model has no other input 'y'"),
+        ("constants: {y: 1}", "'y' is not an input of the model"),
     ],
 )
 def test_what_a_recipe_may_not_say_is_refused(photos: Path, text: str, expected: str) -> None:
@@ -547,8 +547,8 @@ def test_one_number_is_both_sides_for_a_processor_that_takes_it_so(photos: Path)
         ({"crop_size": {"width": 8}}, "crop_size: is"),
         ({"rescale_factor": "half"}, "rescale_factor: is 'half'"),
         ({"rescale_factor": None}, "rescale_factor: is None"),
-        ({"image_std": [0.5, 10**400, 0.5]}, "image_std: is 10"),
-        ({"image_mean": [[]]}, "image_mean: is []"),
+        ({"image_std": [0.5, 10**400, 0.5]}, "image_std: is [0.5, 1"),
+        ({"image_mean": [[]]}, "image_mean: is [[]]"),
         ({"crop_size": {"height": 10**12, "width": 8}}, "cannot be resized"),
         ({"size": 10**30, "feature_extractor_type": "ViTFeatureExtractor"}, "cannot be resized"),
     ],
