@@ -318,21 +318,15 @@ def _is_raw(dtype: np.dtype[Any], wanted: np.dtype[Any]) -> bool:
     return raw and wanted.kind == "V"
 
 
-ORDERS = {"NHWC": (0, 3, 1, 2), "NCHW": (0, 2, 3, 1)}
-"""Orders of the axes of pictures, and the transposition that makes the other one of each."""
-
-
 def _order_advice(shape: tuple[int, ...], wanted: tuple[int | str | None, ...]) -> str:
     """Return advice about pictures whose channels are on the other side; "" for others."""
-    if len(wanted) != 4 or len(shape) not in (3, 4):
-        return ""
-    lacks_batch = len(shape) == 3
-    for name, order in ORDERS.items():
-        axes = tuple(axis - 1 for axis in order[1:]) if lacks_batch else order
-        turned = tuple(shape[axis] for axis in axes)
-        channels = wanted[1 if name == "NHWC" else 3]
-        if channels in (1, 3, 4) and fits((1, *turned) if lacks_batch else turned, wanted):
-            return f"it looks like {name[lacks_batch:]}: turn it with array.transpose{axes}"
+    rows = len(shape) - 3
+    for order, axes, channels in (("HWC", (2, 0, 1), 1), ("CHW", (1, 2, 0), 3)):
+        if len(wanted) != 4 or rows not in (0, 1) or wanted[channels] not in (1, 3, 4):
+            continue
+        turned = (*range(rows), *(axis + rows for axis in axes))
+        if fits([shape[axis] for axis in turned], wanted[1 - rows :]):
+            return f"it looks like {'N' * rows}{order}: turn it with array.transpose{turned}"
     return ""
 
 

@@ -78,23 +78,12 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixt
 
 def test_npz_files_give_one_feed_each_in_natural_order(tmp_path: Path) -> None:
     for number in (10, 2, 1):
-        np.savez(tmp_path / f"s{number}.npz", x=ONE * number, mask=np.zeros((1, 2), np.int64))
+        np.savez(tmp_path / f"s{number}.npz", mask=np.zeros((1, 2), np.int64), x=ONE * number)
     samples = open_samples(str(tmp_path), (X, MASK))
+    assert {tuple(s.arrays) for s in samples} == {("x", "mask")}
     assert [s.name for s in samples] == ["s1.npz", "s2.npz", "s10.npz"]
     assert [s.arrays["x"][0, 0] for s in samples] == [1, 2, 10]
     assert samples.total == 3
-
-
-def test_feeds_are_in_the_order_of_the_inputs(tmp_path: Path) -> None:
-    np.savez(tmp_path / "a.npz", mask=np.zeros((1, 2), np.int64), x=ONE)
-    (sample,) = open_samples(str(tmp_path), (X, MASK))
-    assert list(sample.arrays) == ["x", "mask"]
-
-
-def test_npy_files_serve_a_model_with_one_input(tmp_path: Path) -> None:
-    np.save(tmp_path / "a.npy", ONE)
-    (sample,) = open_samples(str(tmp_path), (X,))
-    assert np.array_equal(sample.arrays["x"], ONE)
 
 
 @pytest.mark.parametrize("names", [("mask", "x"), ("", "")])
@@ -116,17 +105,13 @@ def test_a_single_data_set_is_one_sample(tmp_path: Path) -> None:
     assert len(list(open_samples(str(tmp_path), (X,)))) == 1
 
 
-def test_a_folder_can_be_iterated_again(tmp_path: Path) -> None:
-    np.save(tmp_path / "a.npy", ONE)
-    samples = open_samples(str(tmp_path), (X,))
-    assert len(list(samples)) == len(list(samples)) == 1
-
-
 def test_hidden_and_other_files_are_passed_over(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", ONE)
     (tmp_path / "._a.npy").write_bytes(b"left by a file manager")
     (tmp_path / "README.md").write_text("what this is")
-    assert [s.name for s in open_samples(str(tmp_path), (X,))] == ["a.npy"]
+    samples = open_samples(str(tmp_path), (X,))
+    for _ in range(2):  # a folder can be iterated again
+        assert [(s.name, s.arrays["x"].tolist()) for s in samples] == [("a.npy", ONE.tolist())]
 
 
 @given(st.integers(1, 400), st.integers(1, 400))
@@ -252,27 +237,26 @@ def test_inputs_that_are_no_tensors_are_refused() -> None:
 # ----------------------------------------------------------------------------------------------- refusals
 
 
-def test_a_missing_folder_is_refused(tmp_path: Path) -> None:
-    assert_says(refusal(tmp_path / "nowhere"), tmp_path / "nowhere", "no such folder", "check the path")
-
-
 def test_a_file_of_arrays_is_one_sample(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", ONE)
     assert [sample.name for sample in open_samples(tmp_path / "a.npy", (X,))] == ["a.npy"]
 
 
-def test_another_file_in_place_of_a_folder_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "parts"),
+    [
+        ("nowhere", ["nowhere: no such folder", "check the path"]),
+        ("a.md", ["a.md: is a file", "give samples: pictures"]),
+        ("empty", ["is empty", "expected pictures, .txt, .wav"]),
+        ("", ["holds 'a.md' but no samples", "expected pictures, .txt, .wav"]),
+    ],
+)
+def test_a_place_without_samples_is_refused(tmp_path: Path, name: str, parts: list[str]) -> None:
     (tmp_path / "a.md").write_text("0\n")
-    assert_says(refusal(tmp_path / "a.md"), "a.md: is a file", "give samples: pictures")
-
-
-def test_an_empty_folder_is_refused(tmp_path: Path) -> None:
-    assert_says(refusal(tmp_path), tmp_path, "is empty", "expected pictures, .txt, .wav")
-
-
-def test_a_folder_without_samples_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "photo.md").write_bytes(b"")
-    assert_says(refusal(tmp_path), "holds 'photo.md' but no samples", "expected pictures, .txt, .wav")
+    (tmp_path / "empty").mkdir()
+    if not name:
+        (tmp_path / "empty").rmdir()
+    assert_says(refusal(tmp_path / name), *parts)
 
 
 def test_a_data_set_without_inputs_is_refused(tmp_path: Path) -> None:
@@ -291,56 +275,30 @@ def test_a_limit_below_one_is_refused(tmp_path: Path, limit: int) -> None:
     assert_says(refusal(tmp_path, limit=limit), f"limit {limit}", "at least one")
 
 
-def test_a_missing_input_is_named(tmp_path: Path) -> None:
-    np.savez(tmp_path / "a.npz", x=ONE)
-    text = refusal(tmp_path, X, MASK)
-    assert_says(text, "a.npz: input 'mask' is missing", "expected int64 of shape (N, ?)", "holds 'x'")
+STRINGS = InputSpec("x", np.dtype(object), (2,))
 
 
-def test_a_misspelt_input_gets_a_suggestion(tmp_path: Path) -> None:
-    np.savez(tmp_path / "a.npz", x=ONE, masks=ONE)
-    assert_says(refusal(tmp_path, X, MASK), "'mask' is missing", "Rename 'masks' to 'mask'?")
-
-
-def test_an_unknown_array_is_named(tmp_path: Path) -> None:
-    np.savez(tmp_path / "a.npz", x=ONE, label=np.int64(3))
-    assert_says(
-        refusal(tmp_path), "a.npz: holds 'label'", "not an input of the model", "'x'", "remove the array"
-    )
-
-
-def test_a_wrong_type_is_not_cast(tmp_path: Path) -> None:
-    np.savez(tmp_path / "a.npz", x=ONE.astype(np.float64))
-    assert_says(refusal(tmp_path), "a.npz: input 'x': has type float64, expected float32", "convert it")
-
-
-def test_a_foreign_byte_order_is_not_swapped(tmp_path: Path) -> None:
-    np.savez(tmp_path / "a.npz", x=ONE.astype(ONE.dtype.newbyteorder()))
-    assert_says(refusal(tmp_path), "has type float32 in foreign byte order, expected float32")
-
-
-def test_raw_bytes_are_no_numbers(tmp_path: Path) -> None:
-    np.savez(tmp_path / "a.npz", x=ONE.view("V4"))
-    assert_says(refusal(tmp_path), "input 'x': has type void32, expected float32")
-
-
-def test_numbers_are_no_strings(tmp_path: Path) -> None:
-    np.savez(tmp_path / "a.npz", x=np.ones(2, np.int64))
-    assert_says(
-        refusal(tmp_path, InputSpec("x", np.dtype(object), (2,))), "has int64 elements, expected strings"
-    )
-
-
-def test_a_wrong_rank_is_refused(tmp_path: Path) -> None:
-    np.savez(tmp_path / "a.npz", x=ONE[0, 0])
-    assert_says(refusal(tmp_path), "a.npz: input 'x': has shape () of rank 0, expected (N, 3) of rank 2")
-
-
-def test_a_wrong_fixed_dimension_is_refused(tmp_path: Path) -> None:
-    np.save(tmp_path / "a.npy", np.ones((1, 4), np.float32))
-    assert_says(
-        refusal(tmp_path), "has shape (1, 4), expected (N, 3)", "dimension 1 is 4 and the model fixes it at 3"
-    )
+@pytest.mark.parametrize(
+    ("arrays", "specs", "parts"),
+    [
+        ({"x": ONE}, (X, MASK), ["'mask' is missing", "expected int64 of shape (N, ?)", "holds 'x'"]),
+        ({"x": ONE, "masks": ONE}, (X, MASK), ["'mask' is missing", "Rename 'masks' to 'mask'?"]),
+        ({"x": ONE, "label": np.int64(3)}, (X,), ["holds 'label'", "its inputs are 'x'", "remove the array"]),
+        ({"x": ONE.astype(np.float64)}, (X,), ["has type float64, expected float32", "convert it"]),
+        ({"x": ONE.astype(">f4")}, (X,), ["type float32 in foreign byte order, expected float32"]),
+        ({"x": ONE.view("V4")}, (X,), ["has type void32, expected float32"]),
+        ({"x": np.ones(2, np.int64)}, (STRINGS,), ["has int64 elements, expected strings"]),
+        ({"x": ONE[0, 0]}, (X,), ["has shape () of rank 0, expected (N, 3) of rank 2"]),
+        ({"x": ONE[..., None]}, (X,), ["has shape (1, 3, 1) of rank 3, expected (N, 3) of rank 2"]),
+        ({"x": np.ones((1, 4), np.float32)}, (X,), ["dimension 1 is 4 and the model fixes it at 3"]),
+        ({"x": np.zeros((0, 3), np.float32)}, (X,), ["a batch of no rows"]),
+    ],
+)
+def test_arrays_that_do_not_fit_are_refused_with_the_reason(
+    tmp_path: Path, arrays: dict[str, Any], specs: tuple[InputSpec, ...], parts: list[str]
+) -> None:
+    np.savez(tmp_path / "a.npz", **arrays)
+    assert_says(refusal(tmp_path, *specs), "a.npz: ", *parts, "; " if len(specs) == 1 else ": ")
 
 
 def test_an_npy_file_cannot_feed_several_inputs(tmp_path: Path) -> None:
@@ -348,14 +306,11 @@ def test_an_npy_file_cannot_feed_several_inputs(tmp_path: Path) -> None:
     assert_says(refusal(tmp_path, X, MASK), "a.npy", "2 inputs ('x', 'mask')", "numpy.savez")
 
 
-def test_pickled_arrays_are_never_loaded(tmp_path: Path) -> None:
-    np.save(tmp_path / "a.npy", np.array([Bomb()], object), allow_pickle=True)
-    assert_says(refusal(tmp_path), "a.npy: holds pickled Python objects", "never loaded")
-
-
-def test_pickled_members_are_never_loaded(tmp_path: Path) -> None:
-    np.savez(tmp_path / "a.npz", x=np.array([Bomb()], object))
-    assert_says(refusal(tmp_path), "a.npz: array 'x': holds pickled Python objects", "never loaded")
+@pytest.mark.parametrize("name", ["a.npy", "a.npz"])
+def test_pickled_arrays_are_never_loaded(tmp_path: Path, name: str) -> None:
+    save = np.save if name == "a.npy" else lambda path, array: np.savez(path, x=array)
+    save(tmp_path / name, np.array([Bomb()], object))
+    assert_says(refusal(tmp_path), f"{name}: ", "holds pickled Python objects", "never loaded")
 
 
 @pytest.mark.parametrize("name", ["a.npy", "a.npz"])
@@ -488,26 +443,10 @@ def test_a_file_that_may_not_be_read_says_so(tmp_path: Path) -> None:
         assert_says(refusal(tmp_path), "a.npz: cannot be read: Permission denied; check the file")
 
 
-@pytest.mark.parametrize(("shape", "said"), [((0, 3), "a batch of no rows"), ((2, 0), "fixes it at 3")])
-def test_a_batch_without_rows_is_refused(tmp_path: Path, shape: tuple[int, ...], said: str) -> None:
-    np.save(tmp_path / "a.npy", np.zeros(shape, np.float32))
-    assert_says(refusal(tmp_path), "a.npy", said)
-
-
 def test_an_empty_dimension_that_is_no_batch_is_accepted(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.zeros((1, 2, 0, 4), np.float32))
     spec = InputSpec("x", np.dtype(np.float32), ("N", 2, "past", 4))
     assert [s.arrays["x"].shape for s in open_samples(str(tmp_path), (spec,))] == [(1, 2, 0, 4)]
-
-
-@pytest.mark.parametrize(
-    "array",
-    [np.ones((2, 3), bool), np.ones((2, 3), ">f4"), np.float32(1), np.ones((2, 3, 1), np.float32)],
-    ids=["bool", "foreign byte order", "scalar", "rank"],
-)
-def test_arrays_that_are_nearly_right_get_a_sentence(tmp_path: Path, array: Any) -> None:
-    np.save(tmp_path / "a.npy", array)
-    assert_says(refusal(tmp_path), "a.npy: input 'x': has ", "expected", "; ")
 
 
 def test_fortran_order_is_the_same_array(tmp_path: Path) -> None:
@@ -541,13 +480,9 @@ def test_an_npy_file_that_goes_on_is_refused(tmp_path: Path) -> None:
     assert_says(refusal(tmp_path), "a.npy: has more data after its array")
 
 
-def test_a_broken_pb_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "input_0.pb").write_bytes(b"no protobuf")
-    assert_says(refusal(tmp_path), "input_0.pb: is broken or not an ONNX TensorProto")
-
-
-def test_an_empty_pb_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "input_0.pb").write_bytes(b"")
+@pytest.mark.parametrize("content", [b"no protobuf", b""])
+def test_a_broken_pb_is_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "input_0.pb").write_bytes(content)
     assert_says(refusal(tmp_path), "input_0.pb: is broken or not an ONNX TensorProto")
 
 
@@ -557,30 +492,12 @@ def test_a_pb_too_many_is_refused(tmp_path: Path) -> None:
     assert_says(refusal(tmp_path), "input_1.pb: the model has no input number 1", "'x'")
 
 
-def test_a_module_that_is_not_there_is_refused() -> None:
-    assert_says(refusal("no_such_module_here:feeds"), "no module 'no_such_module_here'", "PYTHONPATH")
-
-
-def test_a_module_that_lacks_another_says_which(module: Any) -> None:
-    name = module("import no_such_dependency\n")
-    assert_says(
-        refusal(f"{name}:feeds"), f"importing '{name}'", "package 'no_such_dependency'", "install it into"
-    )
-
-
-def test_a_function_that_lacks_a_package_says_which(module: Any) -> None:
-    name = module("def feeds():\n    import no_such_package.part\n")
-    assert_says(refusal(f"{name}:feeds"), "package 'no_such_package'", "install it into this environment")
-
-
-def test_a_function_that_is_not_there_gets_a_suggestion(module: Any) -> None:
-    name = module("def feeds():\n    return []\n")
-    assert_says(refusal(f"{name}:feds"), f"'{name}' has no function 'feds'", "Did you mean 'feeds'?")
-
-
 @pytest.mark.parametrize(
     ("body", "said"),
     [
+        ("import no_such_dependency", "package 'no_such_dependency', which is not here; install it into"),
+        ("def feeds():\n    import no_such.part", "package 'no_such', which is not here; install it into"),
+        ("def fedes():\n    return []", "has no function 'feeds'; define it. Did you mean 'fedes'?"),
         ("feeds = 3", "is of type int; name a function"),
         ("def feeds():\n    return 3", "returned an object of type int, expected an iterable of dicts"),
         ("def feeds():\n    return 1 / 0", "raised ZeroDivisionError: division by zero"),
@@ -592,10 +509,6 @@ def test_a_function_that_is_not_there_gets_a_suggestion(module: Any) -> None:
             "raised Odd, whose text cannot be shown; repair",
         ),
         ("def feeds():\n    yield 3", "[0]: yielded an object of type int, expected a dict"),
-        (
-            "def feeds():\n    yield {'x': [[1.0, 2.0, 3.0]]}",
-            "[0]: input 'x': has type float64, expected float32",
-        ),
         ("def feeds():\n    yield {}", "[0]: input 'x' is missing"),
         (
             "def feeds():\n    yield {'x': np.zeros((1, 3))}",
@@ -613,6 +526,7 @@ def test_a_function_that_is_not_there_gets_a_suggestion(module: Any) -> None:
 )
 def test_functions_that_misbehave_are_refused(module: Any, body: str, said: str) -> None:
     assert_says(refusal(f"{module(body)}:feeds"), ":feeds", said)
+    assert_says(refusal("no_such_module_here:feeds"), "no module 'no_such_module_here'", "PYTHONPATH")
 
 
 def test_loading_a_function_leaves_the_import_path_as_it_was(module: Any) -> None:
