@@ -95,26 +95,7 @@ def coco_file(folder, annotations: list[dict], count: int, side: int = SIDE):
 
 def library(content: dict, found, iou: float | None) -> float:
     """Return pycocotools' own mAP in percent, of boxes of all sizes."""
-    true, given = COCO(), COCO()
-    true.dataset = content
-    true.createIndex()
-    boxes = [
-        {
-            "id": 1 + n,
-            "image_id": picture,
-            "category_id": int(kind) * 10,
-            "bbox": [*map(float, box[:2]), *map(float, box[2:] - box[:2])],
-            "area": float((box[2:] - box[:2]).prod()),
-            "score": float(score),
-            "iscrowd": 0,
-        }
-        for n, (picture, box, kind, score) in enumerate(
-            (picture, *row) for picture, rows in enumerate(found) for row in zip(*rows, strict=True)
-        )
-    ]
-    given.dataset = {**content, "annotations": boxes}
-    given.createIndex()
-    evaluation = COCOeval(true, given, "bbox")
+    evaluation = COCOeval(*both(content, found), "bbox")
     evaluation.evaluate()
     evaluation.accumulate()
     evaluation.summarize()
@@ -331,76 +312,72 @@ def test_classes_may_be_chosen_and_counted_as_one(tmp_path) -> None:
     assert scored(one, [output], [output]).float_score == 100.0
 
 
+WIDE = {"y": np.array([[[16.0, 24.0, 48.0, 40.0, 0.9, 0.0]]])}
+"""The middle half of a picture of 128 x 64 in a letterbox."""
+
+
+def yolo_set(folder, box: str = "0 0.5 0.5 0.5 0.5", split: str = "", size: tuple[int, int] = (128, 64)):
+    """Write a picture and the file of its box, by default the middle half of it."""
+    for kind in ("images", "labels"):
+        (folder / kind / split).mkdir(parents=True)
+    Image.new("RGB", size).save(folder / "images" / split / "0.png")
+    if box:
+        (folder / "labels" / split / "0.txt").write_text(box)
+    return folder
+
+
+def score_of_picture(metric, name: str, output) -> float:
+    truth, _ = metric.truth(Place(0, name), output)
+    found = metric.scored(truth, output)
+    return score_of(metric.kind, 1, *[metric.figures([found])] * 2, None).float_score
+
+
 def test_boxes_go_where_the_letterbox_puts_the_picture(tmp_path) -> None:
     # 128 x 64 in 64 x 64: half the size, borders of 16 above and below
     corners = np.array([[10.0, 20.0, 50.0, 60.0]])
     assert boxes_in_input(corners, (128.0, 64.0), (64, 64), "letterbox").tolist() == [[5.0, 26.0, 25.0, 46.0]]
     assert boxes_in_input(corners, (128.0, 64.0), (64, 64), "stretch").tolist() == [[5.0, 20.0, 25.0, 60.0]]
-    (tmp_path / "labels").mkdir()
-    (tmp_path / "images").mkdir()
-    Image.new("RGB", (128, 64)).save(tmp_path / "images" / "0.png")
     shares = centred(corners)[0] / [128, 64, 128, 64]
-    (tmp_path / "labels" / "0.txt").write_text("0 " + " ".join(map(str, shares)))
+    yolo_set(tmp_path, "0 " + " ".join(map(str, shares)))
     output = {"y": np.array([[[5.0, 26.0, 25.0, 46.0, 0.9, 0.0]]])}
     metric = opened(f"f1:iou=0.99,images={tmp_path / 'images'}", output, tmp_path / "labels")
     assert scored(metric, [output], [output]).float_score == 100.0
 
 
 def test_the_recipe_of_the_pictures_says_where_they_are(tmp_path) -> None:
-    (tmp_path / "images").mkdir()
-    Image.new("RGB", (128, 64)).save(tmp_path / "images" / "0.png")
-    (tmp_path / "labels").mkdir()
-    (tmp_path / "labels" / "0.txt").write_text("0 0.5 0.5 0.5 0.5")
+    yolo_set(tmp_path)
     for recipe, box in (("yolo", [16.0, 24.0, 48.0, 40.0]), ("raw", [16.0, 16.0, 48.0, 48.0])):
         output = {"y": np.array([[[*box, 0.9, 0.0]]])}
         data = PreprocessedData(str(tmp_path / "images"), recipe)
         for source in (data, ChosenSamples(data, (0,))):
             metric = opened("f1:iou=0.99", output, tmp_path / "labels", data=source)
             assert scored(metric, [output], [output]).float_score == 100.0
-    assert boxes_in_input(np.zeros((1, 4)), (128.0, 64.0), (64, 64), "top-left").tolist() == [
-        [0.0, 0.0, 0.0, 0.0]
-    ]
-
-
-def test_pictures_that_the_model_itself_says_how_to_read_are_in_a_letterbox(tmp_path) -> None:
-    (tmp_path / "images").mkdir()
-    Image.new("RGB", (128, 64)).save(tmp_path / "images" / "0.png")
-    (tmp_path / "labels").mkdir()
-    (tmp_path / "labels" / "0.txt").write_text("0 0.5 0.5 0.5 0.5")
-    output = {"y": np.array([[[16.0, 24.0, 48.0, 40.0, 0.9, 0.0]]])}
-    metric = opened("f1:iou=0.99", output, tmp_path / "labels", data=str(tmp_path / "images"))
-    assert scored(metric, [output], [output]).float_score == 100.0
+    # Without a recipe the model itself says how to read pictures, in a letterbox.
+    metric = opened("f1:iou=0.99", WIDE, tmp_path / "labels", data=str(tmp_path / "images"))
+    assert scored(metric, [WIDE], [WIDE]).float_score == 100.0
+    corner = boxes_in_input(np.zeros((1, 4)), (128.0, 64.0), (64, 64), "top-left")
+    assert corner.tolist() == [[0.0, 0.0, 0.0, 0.0]]
 
 
 def test_a_data_yaml_has_the_boxes_and_the_sizes_of_its_pictures(tmp_path) -> None:
     for split, box in (("train", "0 0.5 0.5 0.1 0.1"), ("val", "0 0.5 0.5 0.5 0.5")):
-        for kind in ("images", "labels"):
-            (tmp_path / kind / split).mkdir(parents=True)
-        Image.new("RGB", (128, 64)).save(tmp_path / "images" / split / "0.png")
-        (tmp_path / "labels" / split / "0.txt").write_text(box)
+        yolo_set(tmp_path, box, split)
     (tmp_path / "data.yaml").write_text("train: images/train\nval: images/val\n")
-    output = {"y": np.array([[[16.0, 24.0, 48.0, 40.0, 0.9, 0.0]]])}
-    metric = opened("f1:iou=0.99", output, tmp_path / "data.yaml")
-    for name, score in (("images/val/0.png", 100.0), ("images/train/0.png", 0.0)):
-        truth, _ = metric.truth(Place(0, name), output)
-        found = metric.scored(truth, output)
-        assert score_of(metric.kind, 1, *[metric.figures([found])] * 2, None).float_score == score
+    metric = opened("f1:iou=0.99", WIDE, tmp_path / "data.yaml")
+    assert score_of_picture(metric, "images/val/0.png", WIDE) == 100.0
+    assert score_of_picture(metric, "images/train/0.png", WIDE) == 0.0
 
 
 def test_samples_that_are_none_of_a_data_yaml_have_no_boxes_in_it(tmp_path) -> None:
-    (tmp_path / "images").mkdir()
-    (tmp_path / "labels").mkdir()
-    Image.new("RGB", (128, 64)).save(tmp_path / "images" / "0.png")
+    yolo_set(tmp_path, "")
     (tmp_path / "data.yaml").write_text("val: images\n")
-    output = {"y": np.array([[[16.0, 24.0, 48.0, 40.0, 0.9, 0.0]]])}
-    with pytest.raises(
-        DataError, match=r"no picture has a file of boxes; that of .*0\.png would be .*0\.txt"
-    ):
-        opened("f1:iou=0.99", output, tmp_path / "data.yaml")
+    missing = r"no picture has a file of boxes; that of .*0\.png would be .*0\.txt"
+    with pytest.raises(DataError, match=missing):
+        opened("f1:iou=0.99", WIDE, tmp_path / "data.yaml")
     (tmp_path / "labels" / "0.txt").write_text("0 0.5 0.5 0.5 0.5")
-    metric = opened("f1:iou=0.99", output, tmp_path / "data.yaml")
+    metric = opened("f1:iou=0.99", WIDE, tmp_path / "data.yaml")
     with pytest.raises(DataError, match=r"no file has the name of a sample; take the samples from it too"):
-        scored(metric, [output], [output])
+        scored(metric, [WIDE], [WIDE])
 
 
 def test_boxes_in_a_crowd_are_neither_right_nor_wrong() -> None:
@@ -453,12 +430,17 @@ def listed(*names: str) -> str:
     return json.dumps({"images": images, "annotations": boxes})
 
 
+def opened_coco(folder, content: str, output, model: ir.Model | None = None, data=None):
+    """Return a metric opened with a COCO file of this content."""
+    (folder / "t.json").write_text(content)
+    return opened("f1", output, folder / "t.json", model, data=data)
+
+
 ONE = {"y": np.array([[[0, 0, 32, 64, 0.9, 0]]], np.float32)}
 
 
 def test_samples_are_all_found_by_name_or_none(tmp_path) -> None:
-    (tmp_path / "t.json").write_text(listed("a.png", "c.png"))
-    metric = opened("f1", ONE, tmp_path / "t.json")
+    metric = opened_coco(tmp_path, listed("a.png", "c.png"), ONE)
     metric.truth(Place(0, "a.png", 0), ONE)
     with pytest.raises(DataError, match=r"none of the name of b.png"):
         metric.truth(Place(1, "b.png", 1), ONE)
@@ -474,66 +456,53 @@ def folder_of(tmp_path, *names: str) -> PreprocessedData:
 
 
 def test_a_file_that_lists_none_of_the_pictures_is_refused_with_a_name_of_each(tmp_path) -> None:
-    (tmp_path / "t.json").write_text(listed("set/a.jpg", "set/b.jpg"))
     with pytest.raises(DataError, match=r"none of its 2 pictures, such as 'set/a.jpg', .* such as '1.png'"):
-        opened("f1", ONE, tmp_path / "t.json", data=folder_of(tmp_path, "1.png", "2.png"))
+        opened_coco(
+            tmp_path, listed("set/a.jpg", "set/b.jpg"), ONE, data=folder_of(tmp_path, "1.png", "2.png")
+        )
 
 
 def test_a_file_that_lists_some_of_the_pictures_says_how_many_and_one_that_it_does_not(tmp_path) -> None:
-    (tmp_path / "t.json").write_text(listed("a.png", "b.png", "d.png"))
     data = folder_of(tmp_path, "a.png", "b.png", "c.png")
     with pytest.raises(DataError, match=r"lists 2 of the 3 pictures in .*pictures, and not 'c.png'"):
-        opened("f1", ONE, tmp_path / "t.json", data=data)
+        opened_coco(tmp_path, listed("a.png", "b.png", "d.png"), ONE, data=data)
 
 
 def test_a_file_may_list_more_pictures_than_there_are_samples(tmp_path) -> None:
-    (tmp_path / "t.json").write_text(listed("a.png", "b.png", "c.png"))
-    metric = opened("f1", ONE, tmp_path / "t.json", data=folder_of(tmp_path, "b.png"))
+    metric = opened_coco(tmp_path, listed("a.png", "b.png", "c.png"), ONE, data=folder_of(tmp_path, "b.png"))
     assert metric.assumed[1].endswith("the samples are 1 of its 3 pictures")
     metric.truth(Place(0, "b.png", 0), ONE)
     metric.finish(1, False)
 
 
 def test_pictures_that_are_taken_in_order_are_noted_with_a_name_of_each(tmp_path, caplog) -> None:
-    (tmp_path / "t.json").write_text(listed("a.png", "c.png"))
-    metric = opened("f1", ONE, tmp_path / "t.json")
+    metric = opened_coco(tmp_path, listed("a.png", "c.png"), ONE)
     for row in range(2):
         metric.truth(Place(row, f"data[{row}]", row), ONE)
     (noted,) = caplog.messages
     assert "in the order of the samples, for these have other names: 'a.png' and sample 'data[0]'" in noted
 
 
-@pytest.mark.parametrize(
-    ("content", "metric"),
-    [
+def test_a_file_or_folder_of_boxes_is_told_by_what_it_holds(tmp_path) -> None:
+    file, boxes = tmp_path / "t.json", tmp_path / "boxes"
+    boxes.mkdir()
+    (boxes / "0.txt").write_text("0 0.5 0.5 0.5 0.5\n")
+    (tmp_path / "classes.txt").write_text("cat\ndog\n")
+    assert (metric_of_truth(str(boxes)), metric_of_truth(str(tmp_path))) == ("map", None)
+    for content, metric in (
         ({"images": [], "annotations": [{"bbox": [0, 0, 1, 1]}]}, "map"),
         ({"a": 1}, None),
         ([1, 2], None),
-    ],
-)
-def test_a_file_of_boxes_is_told_by_what_it_holds(tmp_path, content, metric) -> None:
-    (tmp_path / "t.json").write_text(json.dumps(content))
-    assert metric_of_truth(str(tmp_path / "t.json")) == metric
-
-
-def test_a_folder_of_boxes_is_told_from_one_of_classes(tmp_path) -> None:
-    (tmp_path / "classes.txt").write_text("cat\ndog\n")
-    assert metric_of_truth(str(tmp_path)) is None
-    (tmp_path / "boxes").mkdir()
-    (tmp_path / "boxes" / "0.txt").write_text("0 0.5 0.5 0.5 0.5\n")
-    assert metric_of_truth(str(tmp_path / "boxes")) == "map"
-
-
-def test_a_coco_file_without_boxes_says_which_metric_is_missing(tmp_path) -> None:
-    content = {"images": [], "annotations": [{"segmentation": [[0, 0, 1, 1]]}]}
-    (tmp_path / "t.json").write_text(json.dumps(content))
+    ):
+        file.write_text(json.dumps(content))
+        assert metric_of_truth(str(file)) == metric
+    file.write_text(json.dumps({"images": [], "annotations": [{"segmentation": [[0, 0, 1, 1]]}]}))
     with pytest.raises(ConfigError, match=r"without boxes \(bbox\); name the metric"):
-        metric_of_truth(str(tmp_path / "t.json"))
+        metric_of_truth(str(file))
 
 
 def test_two_samples_with_the_name_of_one_picture_are_refused(tmp_path) -> None:
-    (tmp_path / "t.json").write_text(listed("1.png", "2.png"))
-    metric = opened("f1", ONE, tmp_path / "t.json")
+    metric = opened_coco(tmp_path, listed("1.png", "2.png"), ONE)
     metric.truth(Place(0, "a/1.png", 0), ONE)
     with pytest.raises(DataError, match=r"samples a/1.png and b/1.png would both"):
         metric.truth(Place(1, "b/1.png", 1), ONE)
@@ -562,17 +531,14 @@ ANIMALS = named(names="{0: 'cat', 1: 'guide dog'}")
 
 @pytest.mark.parametrize("name", ["guide dog", "Guide_Dog"])
 def test_categories_are_classes_by_the_names_that_the_model_has(tmp_path, name) -> None:
-    (tmp_path / "t.json").write_text(boxes_of_kinds((7, name)))
-    metric = opened("f1", FOUND, tmp_path / "t.json", ANIMALS)
+    metric = opened_coco(tmp_path, boxes_of_kinds((7, name)), FOUND, model=ANIMALS)
     assert scored(metric, [FOUND], [FOUND]).float_score == 100.0
     assert metric.assumed[1].endswith(f"classes by their names, {name} is 1")
-    (tmp_path / "t.json").write_text(boxes_of_kinds((7, name)))
     assert scored(opened("f1", FOUND, tmp_path / "t.json"), [FOUND], [FOUND]).float_score == 0.0
 
 
 def test_objects_have_the_names_of_the_categories_where_the_model_has_none(tmp_path) -> None:
-    (tmp_path / "t.json").write_text(boxes_of_kinds((3, "cow"), (7, "guide dog")))
-    metric = opened("f1", FOUND, tmp_path / "t.json")
+    metric = opened_coco(tmp_path, boxes_of_kinds((3, "cow"), (7, "guide dog")), FOUND)
     assert metric.found is not None
     assert [one.name for of_picture in metric.found(FOUND, FOUND, {}) for one in of_picture] == ["guide dog"]
 
@@ -580,8 +546,7 @@ def test_objects_have_the_names_of_the_categories_where_the_model_has_none(tmp_p
 def test_a_category_that_the_model_has_not_is_left_out(tmp_path) -> None:
     content = json.loads(boxes_of_kinds((3, "cow"), (7, "guide dog")))
     content["annotations"].append({**content["annotations"][0], "category_id": 3})
-    (tmp_path / "t.json").write_text(json.dumps(content))
-    metric = opened("f1", FOUND, tmp_path / "t.json", ANIMALS)
+    metric = opened_coco(tmp_path, json.dumps(content), FOUND, model=ANIMALS)
     assert scored(metric, [FOUND], [FOUND]).float_score == 100.0
     assert "boxes of 'cow' are left out" in metric.assumed[1]
 
@@ -603,8 +568,7 @@ def test_a_category_above_all_others_is_no_class(tmp_path) -> None:
 
 
 def test_pictures_of_one_name_are_told_apart_by_their_folders(tmp_path) -> None:
-    (tmp_path / "t.json").write_text(listed("train/a/1.png", "train/b/1.png"))
-    metric = opened("f1", ONE, tmp_path / "t.json")
+    metric = opened_coco(tmp_path, listed("train/a/1.png", "train/b/1.png"), ONE)
     for name in ("b/1.png", "a/1.png"):
         metric.truth(Place(0, name, 0), ONE)
     with pytest.raises(DataError, match=r"may be picture train/a/1\.png and train/b/1\.png"):
@@ -612,16 +576,11 @@ def test_pictures_of_one_name_are_told_apart_by_their_folders(tmp_path) -> None:
 
 
 def test_the_classes_of_a_data_yaml_are_those_of_the_model_by_their_names(tmp_path) -> None:
-    for kind in ("images", "labels"):
-        (tmp_path / kind).mkdir()
-    Image.new("RGB", (SIDE, SIDE)).save(tmp_path / "images" / "0.png")
-    (tmp_path / "labels" / "0.txt").write_text("0 0.25 0.5 0.5 1.0")
+    yolo_set(tmp_path, "0 0.25 0.5 0.5 1.0", size=(SIDE, SIDE))
     for names, score in (("[guide dog]", 100.0), ("[cat]", 0.0), ("{0: guide_dog, 1: cow}", 100.0)):
         (tmp_path / "data.yaml").write_text(f"val: images\nnames: {names}\n")
         metric = opened("f1", FOUND, tmp_path / "data.yaml", ANIMALS)
-        truth, _ = metric.truth(Place(0, "images/0.png"), FOUND)
-        found = metric.scored(truth, FOUND)
-        assert score_of(metric.kind, 1, *[metric.figures([found])] * 2, None).float_score == score
+        assert score_of_picture(metric, "images/0.png", FOUND) == score
 
 
 def test_a_first_sample_without_boxes_does_not_tell_their_units() -> None:
