@@ -109,15 +109,6 @@ def calibrate_sharded(
 
 
 @dataclass(frozen=True)
-class Shard:
-    """Every `step`-th sample from `start` to before `stop`."""
-
-    start: int
-    stop: int | None
-    step: int = 1
-
-
-@dataclass(frozen=True)
 class Job:
     """The part of a job that is the same for all shards."""
 
@@ -126,12 +117,12 @@ class Job:
     settings: RunSettings
 
 
-def shards(total: int | None, workers: int) -> tuple[Shard, ...]:
+def shards(total: int | None, workers: int) -> tuple[slice, ...]:
     """Divide samples into shards: runs of neighbours, or every n-th sample if their number is unknown."""
     if total is None:
-        return tuple(Shard(first, None, workers) for first in range(workers))
+        return tuple(slice(first, None, workers) for first in range(workers))
     size = max(1, -(-total // (workers * SHARDS_PER_WORKER)))
-    return tuple(Shard(start, min(start + size, total)) for start in range(0, total, size))
+    return tuple(slice(start, min(start + size, total), 1) for start in range(0, total, size))
 
 
 def dumps_shard(profile: Profile, places: Iterable[SamplePlace]) -> str:
@@ -235,7 +226,7 @@ class ModelCache:
 _models = ModelCache()
 
 
-def shard_of_files(files: Mapping[str, bytes], key: str, job: Job, shard: Shard) -> str:
+def shard_of_files(files: Mapping[str, bytes], key: str, job: Job, shard: slice) -> str:
     """Return the text of a shard for a model whose files came over the network; "" if it has no samples."""
 
     def unpacked(stack: ExitStack) -> Path:
@@ -269,7 +260,7 @@ def _text_of_all(
     client: Any,
     files: Mapping[str, bytes],
     job: Job,
-    parts: Sequence[Shard],
+    parts: Sequence[slice],
     *,
     total: int | None,
     progress: Progress | None,

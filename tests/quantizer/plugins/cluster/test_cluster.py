@@ -25,7 +25,6 @@ from qprof_onnx.quantizer.api.profiling import profile_model
 from qprof_onnx.quantizer.plugins.cluster import cluster as cluster_module
 from qprof_onnx.quantizer.plugins.cluster.cluster import (
     ModelCache,
-    Shard,
     dumps_shard,
     loads_shard,
     merged_texts,
@@ -79,7 +78,7 @@ def test_shards_hold_every_sample_once(total: int, workers: int) -> None:
 
 
 def test_samples_of_unknown_number_are_dealt_out() -> None:
-    assert shards(None, 3) == (Shard(0, None, 3), Shard(1, None, 3), Shard(2, None, 3))
+    assert shards(None, 3) == (slice(0, None, 3), slice(1, None, 3), slice(2, None, 3))
 
 
 def test_an_empty_shard_changes_nothing() -> None:
@@ -323,7 +322,7 @@ def test_two_jobs_of_two_threads_run_all_their_shards(tmp_path: Path) -> None:
         try:
             for _ in range(6):
                 work = cluster_module.Job(identity, str(tmp_path), settings)
-                assert cluster_module.shard_of_files(files, key, work, cluster_module.Shard(0, 1))
+                assert cluster_module.shard_of_files(files, key, work, slice(0, 1, 1))
         except BaseException as error:
             failures.append(error)
 
