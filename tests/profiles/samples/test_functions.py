@@ -54,24 +54,16 @@ def test_a_file_finds_the_modules_beside_it_while_it_is_loaded(tmp_path: Path) -
     assert sys.path == path
 
 
-def test_files_of_one_name_in_two_folders_are_two(tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "data.py").write_text(f"def value(): return '{name}'\n")
-    assert [load_function(f"{tmp_path}/{name}/data.py:value")() for name in "ab"] == ["a", "b"]
-
-
-def test_a_file_is_run_once(tmp_path: Path) -> None:
-    (tmp_path / "data.py").write_text(
-        "CALLS = []\ndef value():\n    CALLS.append(1)\n    return len(CALLS)\n"
-    )
-    assert [load_function(f"{tmp_path}/data.py:value")() for _ in range(2)] == [1, 2]
-
-
-def test_a_file_that_was_changed_is_run_again(tmp_path: Path) -> None:
-    for value in (1, 2):
-        (tmp_path / "data.py").write_text(f"def value(): return {value}\n")
-        assert load_function(f"{tmp_path}/data.py:value")() == value
+def test_a_file_is_run_once_until_it_is_changed(tmp_path: Path) -> None:
+    text = "CALLS = []\ndef value():\n    CALLS.append({})\n    return CALLS\n"
+    for number in (1, 2):
+        (tmp_path / "data.py").write_text(text.format(number))
+        first, second = (load_function(f"{tmp_path}/data.py:value")() for _ in range(2))
+        assert first is second
+        assert second == [number, number]
+    (tmp_path / "b").mkdir()  # files of one name in two folders are two
+    (tmp_path / "b" / "data.py").write_text(text.format(2))
+    assert load_function(f"{tmp_path}/b/data.py:value")() == [2]
 
 
 def test_a_file_may_define_a_dataclass(tmp_path: Path) -> None:

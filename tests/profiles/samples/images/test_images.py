@@ -109,17 +109,13 @@ def test_pictures_come_in_natural_order_with_those_of_the_folders_in_it_last(pho
     assert names == ["0.png", "1.png", "2.png", "2.webp", "10.jpg", "cats/1.TIFF", "dogs/1.bmp"]
 
 
-def test_one_picture_is_one_sample(photos: Path) -> None:
-    (sample,) = opened(photos / "1.png", "imagenet")
-    assert sample.name == "1.png"
-
-
 def test_the_number_of_pictures_is_known_and_a_part_of_a_part_is_the_right_one(photos: Path) -> None:
     samples = opened(photos, "imagenet")
     assert samples.total == 3
     part = samples.part(1).part(0, 1)
     assert part.total == 1
     assert [sample.name for sample in part] == ["1.png"]
+    assert [sample.name for sample in opened(photos / "1.png", "imagenet")] == ["1.png"]
 
 
 def test_other_files_are_passed_over_and_counted(photos: Path) -> None:
@@ -135,21 +131,12 @@ def test_pictures_without_a_recipe_are_refused_with_the_choices(photos: Path) ->
     assert f"--data {photos} --preprocess imagenet" in message
 
 
-def test_a_folder_of_arrays_is_one_although_a_picture_lies_in_it(tmp_path: Path) -> None:
-    np.save(tmp_path / "a.npy", np.zeros((1, 3, 8, 8), np.float32))
-    picture(9, 9).save(tmp_path / "preview.png")
-    assert [sample.name for sample in open_samples(tmp_path, (NCHW,))] == ["a.npy"]
-
-
-def test_a_recipe_decides_what_is_read_of_a_folder_with_both(tmp_path: Path) -> None:
-    np.save(tmp_path / "a.npy", np.zeros((1, 3, 8, 8), np.float32))
-    picture(9, 9).save(tmp_path / "b.png")
-    assert [sample.name for sample in opened(tmp_path, "raw")] == ["b.png"]
-
-
-def test_a_recipe_for_pictures_is_refused_for_arrays(tmp_path: Path) -> None:
+def test_a_recipe_decides_what_is_read_of_a_folder_of_arrays_and_pictures(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.zeros((1, 3, 8, 8), np.float32))
     assert "holds arrays, and --preprocess imagenet is for image" in refusal(tmp_path, "imagenet")
+    picture(9, 9).save(tmp_path / "b.png")
+    assert [sample.name for sample in open_samples(tmp_path, (NCHW,))] == ["a.npy"]
+    assert [sample.name for sample in opened(tmp_path, "raw")] == ["b.png"]
 
 
 def test_a_source_that_is_missing_or_empty_is_said_to_be(tmp_path: Path) -> None:
@@ -160,27 +147,20 @@ def test_a_source_that_is_missing_or_empty_is_said_to_be(tmp_path: Path) -> None
         ("none", "none: no such folder or file"),
         ("lines.csv", "lines.csv: no such folder or file"),
         ("empty", "empty: is empty"),
-        (
-            "other",
-            "other: holds 'x.dat' but no samples; give a folder of .jpg, .jpeg",
-        ),
+        ("other", "other: holds 'x.dat' but no samples; give a folder of .jpg, .jpeg"),
         ("other/x.dat", "x.dat: is a file of no kind that is read"),
     ):
         assert sentence in refusal(tmp_path / name, "imagenet")
 
 
-@pytest.mark.parametrize("content", [b"", b"\x89PNG\r\n\x1a\n", b"no picture at all"])
-def test_a_broken_picture_is_named(photos: Path, content: bytes) -> None:
-    (photos / "3.png").write_bytes(content)
-    assert re.search(
-        r"3\.png: cannot be read as a picture \(.*\); replace or remove it", refusal(photos, "raw")
-    )
-
-
-def test_a_picture_that_is_cut_off_is_named(photos: Path) -> None:
-    picture(64, 64).save(photos / "3.jpg")
-    (photos / "3.jpg").write_bytes((photos / "3.jpg").read_bytes()[:-400])
-    assert "3.jpg: cannot be read as a picture" in refusal(photos, "raw")
+@pytest.mark.parametrize("content", [b"", b"\x89PNG\r\n\x1a\n", b"no picture at all", None])
+def test_a_broken_picture_is_named(photos: Path, content: bytes | None) -> None:
+    if content is None:  # cut off
+        picture(64, 64).save(photos / "3.jpg")
+        content = (photos / "3.jpg").read_bytes()[:-400]
+    (photos / "3.jpg").write_bytes(content)
+    message = refusal(photos, "raw")
+    assert re.search(r"3\.jpg: cannot be read as a picture \(.*\); replace or remove it", message)
 
 
 def test_of_several_pages_the_first_is_taken(photos: Path) -> None:
@@ -273,20 +253,11 @@ def test_the_order_of_the_channels_is_that_of_the_recipe(
     assert np.array_equal(found[0], expected.transpose(2, 0, 1).astype(np.float32))
 
 
-def test_an_input_with_one_channel_takes_gray_pictures(photos: Path) -> None:
-    assert [array.shape for array in arrays(photos, "raw", spec("N", 1, 8, 8))] == [(1, 1, 8, 8)] * 3
-
-
-def test_channels_are_where_the_input_has_them(photos: Path) -> None:
+def test_pictures_have_the_shape_and_type_of_the_input(photos: Path) -> None:
     first, last = arrays(photos, "raw")[0], arrays(photos, "raw", spec(None, 8, 8, 3))[0]
     assert np.array_equal(first.transpose(0, 2, 3, 1), last)
-
-
-def test_an_input_without_rows_takes_the_picture_alone(photos: Path) -> None:
+    assert [array.shape for array in arrays(photos, "raw", spec("N", 1, 8, 8))] == [(1, 1, 8, 8)] * 3
     assert arrays(photos, "raw", spec(3, 8, 8))[0].shape == (3, 8, 8)
-
-
-def test_half_floats_are_made_where_the_model_takes_them(photos: Path) -> None:
     assert arrays(photos, "imagenet", spec(1, 3, 8, 8, dtype=np.float16))[0].dtype == np.float16
 
 
