@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import field as of_field
@@ -265,34 +264,19 @@ def _roles(where: str, recipe: TextRecipe, specs: Sequence[InputSpec]) -> dict[s
     """Return the role of each input: that of the recipe, or of its usual name, or of the only one."""
     checked_names(f"{where}: inputs", recipe.inputs, [spec.name for spec in specs])
     roles: dict[str, Role] = {}
-    unknown = []
     for spec in specs:
-        usual = usual_role(spec.name)
         only: Role | None = "ids" if len(specs) == 1 and spec.dtype.kind in "iu" else None
-        role = recipe.inputs.get(spec.name) or ("text" if spec.dtype.kind == "O" else usual or only)
+        usual: Role | None = "text" if spec.dtype.kind == "O" else usual_role(spec.name) or only
+        role = recipe.inputs.get(spec.name) or usual
         if role is None:
-            unknown.append(spec)
-        else:
-            roles[spec.name] = role
-    if not unknown:
-        return roles
-    caches = [spec.name for spec in unknown if "past" in spec.name or "cache" in spec.name]
-    # Of several what they begin with before their number, as in past.*
-    cache = re.sub(r"\d.*$", "*", caches[0]) if len(caches) > 1 else "".join(caches)
-    fed_back = f"state: {{OUTPUT: {cache}}}, with the output that it takes from the step before"
-    spec = next((spec for spec in unknown if spec.name not in caches), unknown[0])
-    if spec.name in caches:
-        raise ConfigError(
-            f"{where}: input '{spec.name}' is a cache of keys and values, and no output of the model is "
-            f"called like it; feed one back by a recipe with reader: text, as {fed_back}, or give samples by "
-            "FILE.py:FUNCTION"
-        )
-    more = f"; and the cache, as {fed_back}" if caches else ""
-    raise ConfigError(
-        f"{where}: what input '{spec.name}' ({spec}) takes is unknown; name it in a recipe with reader: "
-        f"text, as inputs: {{{spec.name}: ids}} (or attention_mask, token_type_ids, position_ids), or give "
-        f"its value, as {values_advice([spec])}{more}"
-    )
+            raise ConfigError(
+                f"{where}: what input '{spec.name}' ({spec}) takes is unknown; in a recipe with reader: text "
+                f"name it, as inputs: {{{spec.name}: ids}} (attention_mask, token_type_ids, position_ids), "
+                f"give its value, as {values_advice([spec])}, or, for a cache, the output that it takes from "
+                "the step before, as state: {OUTPUT: past.*}"
+            )
+        roles[spec.name] = role
+    return roles
 
 
 def _tokenizer(where: str, preprocessing: Preprocessing, recipe: TextRecipe) -> tuple[Path, Any]:

@@ -122,18 +122,8 @@ def test_a_token_beyond_the_embedding_is_refused(tmp_path: Path, tokenizer: Path
 def test_an_input_of_unknown_meaning_is_asked_for(tmp_path: Path, tokenizer: Path) -> None:
     text = refusal(lines(tmp_path, "one\n"), [IDS, spec("state", np.float32, (1, 4))], tokenizer)
     assert "what input 'state' (float32 of shape (1, 4)) takes is unknown" in text
-
-
-def test_a_cache_that_no_output_fits_is_called_one(tmp_path: Path, tokenizer: Path) -> None:
-    text = refusal(
-        lines(tmp_path, "one\n"), [IDS, spec("past_0.key", np.float32, (1, 4, None, 8))], tokenizer
-    )
-    assert "input 'past_0.key' is a cache of keys and values" in text
-    assert "state: {OUTPUT: past_0.key}" in text
-    caches = [spec(f"past.{number}.key", np.float32, (1, 4, None, 8)) for number in range(2)]
-    text = refusal(lines(tmp_path, "one\n"), [spec("letters", np.int64, (1, "new")), *caches], tokenizer)
-    assert "inputs: {letters: ids}" in text
-    assert "and the cache, as state: {OUTPUT: past.*}" in text
+    assert "as inputs: {state: ids}" in text
+    assert "for a cache, the output that it takes from the step before, as state: {OUTPUT: past.*}" in text
 
 
 def test_a_model_of_texts_needs_no_tokenizer(tmp_path: Path) -> None:
