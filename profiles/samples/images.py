@@ -573,13 +573,17 @@ def _crop_start(have: int, want: int, recipe: ImageRecipe) -> int:
 
 def _fitted(image: Image, recipe: ImageRecipe, size: tuple[int, int] | None) -> Image:
     """Return a picture of the size that the recipe gives it; see `placement`."""
+    from PIL import Image as PillowImage
+
     place = placement(image.height, image.width, recipe, size)
     resized, (top, left), (height, width) = _resized(image, place.resized, recipe), place.corner, place.size
     if place.resized == place.size:
         return resized
     if 0 <= -top <= place.resized[0] - height and 0 <= -left <= place.resized[1] - width:
         return resized.crop((-left, -top, width - left, height - top))
-    return _on_canvas(resized, place.size, (left, top), recipe.fill)
+    canvas = PillowImage.new(resized.mode, (width, height), (recipe.fill,) * len(resized.getbands()))
+    canvas.paste(resized, (left, top))
+    return canvas
 
 
 def _with_shorter_side(height: int, width: int, length: int) -> tuple[int, int]:
@@ -600,14 +604,6 @@ def _resized(image: Image, size: tuple[int, int], recipe: ImageRecipe) -> Image:
         return image.resize((width, height), method)
     steps = (image.width / width, 0.0, 0.0, 0.0, image.height / height, 0.0)
     return image.transform((width, height), Transform.AFFINE, steps, method)
-
-
-def _on_canvas(image: Image, size: tuple[int, int], corner: tuple[int, int], fill: int) -> Image:
-    from PIL import Image as PillowImage
-
-    canvas = PillowImage.new(image.mode, (size[1], size[0]), (fill,) * len(image.getbands()))
-    canvas.paste(image, corner)
-    return canvas
 
 
 def _normalised(pixels: npt.NDArray[np.uint8], recipe: ImageRecipe) -> npt.NDArray[Any]:

@@ -41,7 +41,16 @@ from .preprocessing import TOKENIZER, Preprocessing, load_preprocessing
 from .registry import open_source, reader_called, reader_of
 from .states import FloatModel, drawn_steps, fed_back, state_output, with_states, without_state
 from .storage import place_of, shown_location
-from .values import InputSpec, Original, Sample, Samples, batch_size, checked_arrays, of_batches
+from .values import (
+    InputSpec,
+    Original,
+    OriginalPicture,
+    Sample,
+    Samples,
+    batch_size,
+    checked_arrays,
+    of_batches,
+)
 
 # What messages call a model: the file that the user gave, or the name of its graph.
 
@@ -345,19 +354,19 @@ def open_samples(
         return samples if limit is None else samples.drawn(limit)
 
     # Files are read by a recipe, as steps of sequences where the model has a state.
-    preprocess = files.preprocess
-    if preprocess is None and (beside := _tokenizer_beside(files.source, specs, model)) is not None:
-        preprocess = str(beside)
-        if notes:
-            sentence = f"{beside}: makes tokens of the text, as it lies beside the model"
-            remedy = "--preprocess names another"
-            note(Finding(Code.READING_ASSUMED, sentence, preprocess, remedy=remedy))
-    preprocessing = load_preprocessing(preprocess)
-    if model is not None and _holds_pictures(files.source, preprocessing):
-        preprocessing, exported = with_export(preprocessing, specs, model.metadata)
-        if exported and notes:
+    preprocessing, assumed = load_preprocessing(files.preprocess), ""
+    if model is not None and preprocessing.reader in ("", "image"):
+        reader = reader_of(files.source, Preprocessing())
+        tokenizer = (model.folder or Path()) / TOKENIZER
+        takes_ids = model.folder is not None and all(spec.dtype.kind != "O" for spec in specs)
+        if reader.takes == ("image",):
+            preprocessing, assumed = with_export(preprocessing, specs, model.metadata)
+        elif files.preprocess is None and reader.takes == ("text",) and takes_ids and tokenizer.is_file():
+            preprocessing = load_preprocessing(str(tokenizer))
+            assumed = f"{tokenizer}: makes tokens of the text, as it lies beside the model"
+        if assumed and notes:
             remedy = "--preprocess says otherwise"
-            note(Finding(Code.READING_ASSUMED, exported, preprocessing.name, remedy=remedy))
+            note(Finding(Code.READING_ASSUMED, assumed, preprocessing.name, remedy=remedy))
     feedback = fed_back(preprocessing, inputs, model)
     if feedback and model is not None:
         own_preprocessing, own_inputs = without_state(preprocessing, inputs, feedback)
@@ -383,13 +392,6 @@ def open_samples(
     return replace(read, iterate=checked)
 
 
-def _original_of(value: object, read: Callable[[], Any]) -> Original:
-    """Return a text, or a picture that is read again on demand, as the original of a sample."""
-    if isinstance(value, str):
-        return Original(text=value)
-    return Original(picture=lambda longest: small_picture(read(), longest, None))
-
-
 def token_decoder(data: DataLike | None, folder: Path | None) -> Callable[[Sequence[int]], str] | None:
     """Return a function from token ids to text, "" if it fails; None without a tokenizer."""
     while isinstance(data, ChosenSamples | Transformed):
@@ -413,19 +415,6 @@ def token_decoder(data: DataLike | None, folder: Path | None) -> Callable[[Seque
     return decoded
 
 
-def _tokenizer_beside(source: str, specs: Sequence[InputSpec], model: FloatModel | None) -> Path | None:
-    """Return the tokenizer beside the model if the source has lines of text that need one, else None."""
-    if model is None or model.folder is None or any(spec.dtype.kind == "O" for spec in specs):
-        return None
-    path = model.folder / TOKENIZER
-    return path if path.is_file() and reader_of(source, Preprocessing()).takes == ("text",) else None
-
-
-def _holds_pictures(source: str, preprocessing: Preprocessing) -> bool:
-    """Return whether a source contains pictures, and the recipe is for pictures or missing."""
-    return preprocessing.reader in ("", "image") and reader_of(source, Preprocessing()).takes == ("image",)
-
-
 def _transformed_files(source: str, transform: Transform, specs: tuple[InputSpec, ...]) -> Samples:
     """Return the pictures or lines of a folder or file as samples made by a function of the user's."""
     found = reader_of(source, Preprocessing()).items(source)
@@ -436,11 +425,15 @@ def _transformed_files(source: str, transform: Transform, specs: tuple[InputSpec
         )
     items = list(found)
 
+    def small(item: Callable[[], Any]) -> Callable[[int], OriginalPicture]:
+        return lambda longest: small_picture(item(), longest, None)
+
     def iterate(part: slice) -> Iterator[Sample]:
         for number, (name, item) in list(enumerate(items))[part]:
             value = item()
             shown = "" if number else shown_location(source)
             arrays = noted_arrays(name, value, transform, specs, first_of=shown)
-            yield Sample(name, arrays, originals=(_original_of(value, item),))
+            original = Original(text=value) if isinstance(value, str) else Original(picture=small(item))
+            yield Sample(name, arrays, originals=(original,))
 
     return Samples(shown_location(source), len(items), iterate, place_of(source))

@@ -12,7 +12,7 @@ import os
 import re
 import zlib
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO
@@ -57,8 +57,10 @@ class DataFile:
                 content = Path(self.location).read_bytes()
         if not is_packed(self.name):
             return content
-        with _unpacked(str(self)):
+        try:
             return gzip.decompress(content)
+        except (OSError, EOFError, zlib.error) as error:
+            raise DataError(f"{self}: is no whole gzip file ({error}); write the file again") from None
 
     def fetched(self) -> DataFile:
         """Return a file of a store with its content in memory, if it is read more than once; else itself."""
@@ -101,14 +103,6 @@ def is_packed(name: str) -> bool:
 def suffix_of(name: str) -> str:
     """Return the ending of a name in lower case; of a packed text that of the text."""
     return os.path.splitext(os.path.splitext(name)[0] if is_packed(name) else name)[1].lower()
-
-
-@contextmanager
-def _unpacked(where: str) -> Iterator[None]:
-    try:
-        yield
-    except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"{where}: is no whole gzip file ({error}); write the file again") from None
 
 
 def decoded(where: str, content: bytes) -> str:
@@ -245,17 +239,13 @@ def _local_names(folder: str, deep: bool) -> Iterator[str]:
                 entries = list(scanned)
         for entry in entries:
             name = f"{within}/{entry.name}" if within else entry.name
-            if not _is_folder(entry):
+            is_folder = False
+            with suppress(OSError):  # a link to itself: a file that cannot be read
+                is_folder = entry.is_dir()
+            if not is_folder:
                 yield name
             elif deep and not entry.name.startswith("."):
                 (links if entry.is_symlink() else folders).append(name)
-
-
-def _is_folder(entry: os.DirEntry[str]) -> bool:
-    try:
-        return entry.is_dir()
-    except OSError:  # a link to itself: a file that cannot be read
-        return False
 
 
 @contextmanager
