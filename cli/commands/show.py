@@ -148,12 +148,15 @@ def profile_json(profile: Profile) -> str:
     import numpy as np
 
     from ...profiles.base.conversion import plain_value
-    from ...profiles.records.histogram import UnknownBins
+    from ...profiles.records.histogram import UNKNOWN_BINS, EqualBins
     from ...profiles.records.store import FORMAT, NOT_IN_FILE
 
     shown = plain_value(
         replace(profile, held_samples=()),
-        {np.ndarray: lambda array: array.tolist(), UnknownBins: lambda _: None},
+        {
+            np.ndarray: lambda array: array.tolist(),
+            EqualBins: lambda b: None if b == UNKNOWN_BINS else {**vars(b), "counts": b.counts.tolist()},
+        },
     )
     for name in NOT_IN_FILE:
         del shown[name]

@@ -260,28 +260,8 @@ def _resampled(
     return EqualBins(minimum, maximum, np.diff(at))
 
 
-@dataclass(frozen=True)
-class UnknownBins:
-    """No histogram: another tool recorded the range alone."""
+UNKNOWN_BINS = EqualBins(0.0, 0.0, np.zeros(0))
+"""No histogram: another tool recorded the range alone."""
 
-    @property
-    def counts(self) -> npt.NDArray[np.int64]:
-        """No counts at all."""
-        return np.zeros(0, np.int64)
-
-    @property
-    def total(self) -> int:
-        """Number of values counted: none."""
-        return 0
-
-    def edges(self) -> npt.NDArray[np.float64]:
-        """Return the one edge that no bins have, 0."""
-        return np.zeros(1)
-
-    def resampled(self, minimum: float, maximum: float, bins: int = BINS) -> EqualBins:
-        """Return empty bins over [minimum, maximum]."""
-        return EqualBins(minimum, maximum, np.zeros(bins))
-
-
-Bins = Histogram | EqualBins | UnknownBins
+Bins = Histogram | EqualBins
 """What is known of how the elements of a tensor are spread."""

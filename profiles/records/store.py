@@ -45,7 +45,7 @@ from ..base.strict_yaml import block, parse_file
 from .channel_statistics import Channels, Floats, Integers, fault
 from .check_samples import ADVICE as SAMPLES_ADVICE
 from .check_samples import check_samples_place, read_samples_file, samples_content, samples_file
-from .histogram import BINS, Bins, EqualBins, Histogram, UnknownBins, exact_sum
+from .histogram import BINS, UNKNOWN_BINS, Bins, EqualBins, Histogram, exact_sum
 from .profile import (
     FLOAT_DTYPES,
     KEPT_EXTREMES,
@@ -250,7 +250,7 @@ def _check_length(count: int, where: str) -> None:
 
 def _read_bins(value: Any, where: str) -> Bins:
     if value is None:
-        return UnknownBins()
+        return UNKNOWN_BINS
     is_exact = isinstance(value, dict) and "exponent" in value
     kind: Any = Histogram if is_exact else EqualBins
     bins: Bins = read_record(value, kind, where, _DECODERS)
@@ -266,7 +266,7 @@ def _read_extreme(value: Any, where: str) -> Extreme:
 
 _ENCODERS: Encoders = {
     np.ndarray: _numbers_text,
-    UnknownBins: lambda _: None,
+    EqualBins: lambda bins: None if bins == UNKNOWN_BINS else plain_value(vars(bins), _ENCODERS),
     Extreme: lambda extreme: f"{extreme.value!r} {extreme.digest} {extreme.name}",
 }
 _DECODERS: Decoders = {
@@ -356,11 +356,11 @@ def _faults_of(tensor: TensorProfile) -> Iterator[str]:
         yield f"histogram has more than {BINS} bins"
     if bins.counts.min(initial=0) < 0:
         yield "the histogram has negative counts"
-    if not isinstance(bins, UnknownBins) and bins.total != tensor.count:
+    if bins != UNKNOWN_BINS and bins.total != tensor.count:
         yield f"the histogram's counts add up to {bins.total}, not to count {tensor.count}"
     if isinstance(bins, Histogram) and (wrong := bins.fault(low, high)):
         yield wrong
-    if isinstance(bins, EqualBins) and (bins.minimum, bins.maximum) != (low, high):
+    if isinstance(bins, EqualBins) and bins != UNKNOWN_BINS and (bins.minimum, bins.maximum) != (low, high):
         yield "the histogram is outside minimum .. maximum: equal bins must have the same range"
     if (channels := tensor.channels) is not None:
         yield from (f"channels: {wrong}" for wrong in _faults_of_channels(tensor, channels))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from ....profiles.base.errors import ConfigError
-from ....profiles.records.histogram import UnknownBins
+from ....profiles.records.histogram import UNKNOWN_BINS
 from ....profiles.records.profile import DataId, Profile, TensorProfile
 from ...numerics.affine import INT32
 from ...operators.graph import index
@@ -79,5 +79,5 @@ def represented_ranges(plan: QuantPlan, model: ir.Model) -> Profile:
             continue
         scale, zero_point, qtype = params.tensor_scale, params.tensor_zero_point, params.qtype
         low, high = scale * (qtype.low - zero_point), scale * (qtype.high - zero_point)
-        tensors[name] = TensorProfile("float", None, low, high, 1, 0, 0, 0, UnknownBins())
+        tensors[name] = TensorProfile("float", None, low, high, 1, 0, 0, 0, UNKNOWN_BINS)
     return Profile(plan.model, DataId(), tensors, "qprof", plan.tool)

@@ -17,7 +17,7 @@ from ....profiles.base.conversion import Count, keys_at, read_value
 from ....profiles.base.errors import MalformedError, ProfileError, free_name
 from ....profiles.base.output_files import text_of
 from ....profiles.base.strict_yaml import FLOAT, INT, parse_all
-from ....profiles.records.histogram import EqualBins, UnknownBins
+from ....profiles.records.histogram import UNKNOWN_BINS, EqualBins
 from ....profiles.records.profile import Profile
 from ...numerics.schemas import FLOAT32_MAX
 from .foreign import ForeignRanges
@@ -77,7 +77,7 @@ def dumps_profile(profile: Profile, names: Mapping[str, str]) -> str:
                 f"tensor '{tensor}': has no Glow name; write the profile with the model that was profiled"
             )
         bins = EqualBins(statistics.minimum, statistics.maximum, np.zeros(0))
-        if not isinstance(statistics.histogram, UnknownBins):
+        if statistics.histogram != UNKNOWN_BINS:
             bins = statistics.histogram.resampled(statistics.minimum, statistics.maximum)
         entries.append((names[tensor], bins))
     head = profile.model.structure[:16]

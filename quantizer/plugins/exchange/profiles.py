@@ -13,7 +13,7 @@ from ....profiles.base.findings import Code, Finding
 from ....profiles.base.tool import note
 from ....profiles.instrumentation.observations import observations
 from ....profiles.instrumentation.subgraphs import activations_of, declared_shape, float_activations
-from ....profiles.records.histogram import UnknownBins
+from ....profiles.records.histogram import UNKNOWN_BINS
 from ....profiles.records.profile import DataId, ModelId, Profile, TensorProfile
 from ...noise.activation_ranges import Interval, clamp_range
 from ...numerics.calibrators import Range
@@ -66,7 +66,7 @@ def ranges_profile(entry: ExchangeFormat, data: bytes, where: str, *, chosen_ran
 
 def _range_profile(low: float, high: float) -> TensorProfile:
     """Return the record of a tensor with nothing but its range."""
-    return TensorProfile("float", None, low, high, 1, 0, 0, 0, UnknownBins())
+    return TensorProfile("float", None, low, high, 1, 0, 0, 0, UNKNOWN_BINS)
 
 
 # A profile by the names of another tool's file, bound to a model ------------------------------------------
@@ -109,7 +109,7 @@ def bind(profile: Profile, model: ir.Model, identity: ModelId, where: str) -> Pr
         sentence = f"{where}: {of} are cut to what their operators can yield: {some_of(list(narrower))}"
         note(Finding(Code.IMPORT_ASSUMED, sentence, where, {"tensors": len(narrower)}))
         tensors |= narrower
-    ranges_only = all(isinstance(tensor.histogram, UnknownBins) for tensor in tensors.values())
+    ranges_only = all(tensor.histogram == UNKNOWN_BINS for tensor in tensors.values())
     added = _derived_ranges(tensors, activations, model, graph) if ranges_only else {}
     if added:
         what = f"{len(added)} tensors without an entry have the range that follows from those of others"
@@ -125,7 +125,7 @@ def _with_type_of(tensor: TensorProfile, value: ir.Value) -> TensorProfile:
     shape = declared_shape(value.shape)
     assert value.dtype is not None  # activations are chosen for their types
     typed = replace(tensor, dtype=value.dtype.name.lower(), shape=shape)
-    if isinstance(tensor.histogram, UnknownBins):
+    if tensor.histogram == UNKNOWN_BINS:
         return replace(typed, count=max(math.prod(dim or 1 for dim in shape or ()), 1))
     return typed
 
@@ -146,7 +146,7 @@ def _cut_to_possible(tensors: Tensors, graph: Graph) -> dict[str, TensorProfile]
     possible = possible_values(graph)
     narrower = {}
     for name, tensor in tensors.items():
-        if name in possible and isinstance(tensor.histogram, UnknownBins):
+        if name in possible and tensor.histogram == UNKNOWN_BINS:
             cut = clamp_range(Range(tensor.minimum, tensor.maximum), possible[name])
             if tensor.minimum < cut.low or cut.high < tensor.maximum:
                 narrower[name] = replace(tensor, minimum=cut.low, maximum=cut.high)

@@ -14,7 +14,7 @@ import onnx_ir as ir
 
 from ....profiles.base.errors import ConfigError, PlanError, QprofError, natural_key
 from ....profiles.records.drawing import shape_text
-from ....profiles.records.histogram import Histogram, UnknownBins
+from ....profiles.records.histogram import Histogram
 from ....profiles.records.profile import Profile, TensorProfile
 from ...adjustments.equalization import equalized_name, equalized_profile
 from ...costs.predicted import CostModel, Costs, price_of, total_microseconds
@@ -505,7 +505,7 @@ def _joined_bins(tensor: TensorProfile) -> HistogramBins | None:
     """Return the histogram of a tensor in at most `MAX_BINS` bins, of which the last may reach beyond the
     range."""
     histogram = tensor.histogram
-    if isinstance(histogram, UnknownBins) or not histogram.counts.size:
+    if not histogram.counts.size:
         return None
     if not isinstance(histogram, Histogram):
         joined = np.add.reduceat(histogram.counts, np.arange(0, histogram.counts.size, BINS_PER_BIN))
@@ -530,8 +530,6 @@ def clipped_share(tensor: TensorProfile, params: QuantParams) -> float:
     histogram = tensor.histogram
     if isinstance(histogram, Histogram):
         return share_outside(tensor, (low, high))
-    if isinstance(histogram, UnknownBins):
-        return 0.0
     # Bins of equal width, in each of which the values are taken as evenly spread.
     counts = histogram.counts
     total, width = float(np.sum(counts)), (histogram.maximum - histogram.minimum) / max(counts.size, 1)

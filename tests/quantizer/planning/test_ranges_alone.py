@@ -9,7 +9,7 @@ import onnx
 import onnx.parser
 import onnx_ir as ir
 import pytest
-from qprof_onnx.profiles.records.histogram import UnknownBins
+from qprof_onnx.profiles.records.histogram import UNKNOWN_BINS
 from qprof_onnx.profiles.records.profile import DataId, ModelId, Profile, TensorProfile
 from qprof_onnx.profiles.runner.calibrate import calibrate
 from qprof_onnx.profiles.samples.values import Sample
@@ -29,7 +29,7 @@ RNG = np.random.default_rng(5)
 def with_ranges_alone(profile: Profile) -> Profile:
     """Return the profile as another tool would have recorded it."""
     tensors = {
-        name: replace(tensor, histogram=UnknownBins(), channels=None, extremes=None)
+        name: replace(tensor, histogram=UNKNOWN_BINS, channels=None, extremes=None)
         for name, tensor in profile.tensors.items()
     }
     return replace(profile, tensors=tensors, noise=(), noise_samples=0, check_samples=())
@@ -98,7 +98,7 @@ def test_a_recurrent_node_is_dynamic_only_where_that_was_asked_for() -> None:
 
 @pytest.mark.parametrize(("low", "high"), [(0.0, 6.0), (-3.0, 1.0), (2.0, 5.0), (-5.0, -1.0)])
 def test_assumed_values_are_in_the_range_and_weaker_than_it(low: float, high: float) -> None:
-    tensor = TensorProfile("float", (1,), low, high, 1, 0, 0, 0, UnknownBins())
+    tensor = TensorProfile("float", (1,), low, high, 1, 0, 0, 0, UNKNOWN_BINS)
     profile = Profile(ModelId("a", "b", 17), DataId(), {"t": tensor}, tool="another")
     assumed = with_assumed_values(profile)["t"]
     edges = assumed.histogram.edges()

@@ -10,7 +10,7 @@ import qprof_onnx as qprof
 from click.testing import CliRunner, Result
 from qprof_onnx.cli.main import main
 from qprof_onnx.profiles.base.errors import ConfigError, ProfileError
-from qprof_onnx.profiles.records.histogram import UnknownBins
+from qprof_onnx.profiles.records.histogram import UNKNOWN_BINS
 from qprof_onnx.quantizer.plan.documents import load_profile
 from qprof_onnx.quantizer.plan.plan import NO_ADJUSTMENTS, Kind
 from qprof_onnx.quantizer.plugins.exchange.exporting import losses
@@ -82,7 +82,7 @@ def test_an_imported_profile_says_where_it_is_from_and_is_read_again(tmp_path: P
     assert f"{tmp_path / 'p.yaml'}: 17 tensors, 0 with histograms, of onnxruntime (MinMax)" in result.output
     found = load_profile(tmp_path / "p.yaml")
     assert (found.origin, found.tool) == ("onnxruntime", "onnxruntime (MinMax)")
-    assert found["image"].histogram == UnknownBins()
+    assert found["image"].histogram == UNKNOWN_BINS
     plans = [qprof.quantize(MODEL, profile).plan for profile in (tmp_path / "p.yaml", MINMAX)]
     assert plans[0].tensors == plans[1].tensors
 

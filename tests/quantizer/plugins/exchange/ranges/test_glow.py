@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from qprof_onnx.profiles.base.errors import ProfileError
-from qprof_onnx.profiles.records.histogram import EqualBins, Histogram, UnknownBins
+from qprof_onnx.profiles.records.histogram import UNKNOWN_BINS, EqualBins, Histogram
 from qprof_onnx.profiles.records.profile import DataId, ModelId, Profile, TensorProfile
 from qprof_onnx.profiles.records.store import save_profile
 from qprof_onnx.quantizer.plan.documents import load_profile, profile_in
@@ -185,7 +185,7 @@ def test_the_first_of_equal_names_wins() -> None:
 
 def test_of_an_entry_without_a_histogram_the_range_is_known() -> None:
     found = loads(GOOD.replace("[ 10, 2, 3, 1 ]", "[  ]"))["input:0"]
-    assert (found.count, found.maximum, found.histogram) == (1, 255.0, UnknownBins())
+    assert (found.count, found.maximum, found.histogram) == (1, 255.0, UNKNOWN_BINS)
 
 
 def test_another_layout_of_the_same_yaml_is_read_alike() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from onnxruntime.quantization import CalibrationMethod, write_calibration_table
 from onnxruntime.quantization.calibrate import TensorData, TensorsData, load_tensors_data
 from qprof_onnx.profiles.base.errors import ProfileError
-from qprof_onnx.profiles.records.histogram import BINS, EqualBins, UnknownBins
+from qprof_onnx.profiles.records.histogram import BINS, UNKNOWN_BINS, EqualBins
 from qprof_onnx.profiles.records.profile import DataId, ModelId, Profile, TensorProfile
 from qprof_onnx.quantizer.plan.documents import load_profile, profile_in
 from qprof_onnx.quantizer.plugins.exchange.formats import FORMATS
@@ -33,7 +33,7 @@ TOP, BOTTOM = np.float32(10.576943397521973), np.float32(-5.129703521728516)
 
 
 def profile(pairs: dict[str, tuple[float, float]]) -> Profile:
-    found = {n: TensorProfile("float", None, *p, 1, 0, 0, 0, UnknownBins()) for n, p in pairs.items()}
+    found = {n: TensorProfile("float", None, *p, 1, 0, 0, 0, UNKNOWN_BINS) for n, p in pairs.items()}
     return Profile(ModelId("", "", 0), DataId(), found, "onnxruntime")
 
 
@@ -51,7 +51,7 @@ def test_the_three_files_of_a_calibration_are_told_by_their_content(end: str) ->
     found = load_profile(DATA / f"digits-minmax.{end}")
     assert len(found) == 20
     assert found["block.add.out"].maximum == TOP
-    assert found["block.add.out"].histogram == UnknownBins()
+    assert found["block.add.out"].histogram == UNKNOWN_BINS
     assert TABLES[found.origin].endswith(end)
 
 
@@ -80,12 +80,12 @@ def test_chosen_ranges_are_those_of_the_file() -> None:
     found = ranges_profile(FORMATS["onnxruntime"], data, "c.json", chosen_ranges=True)
     lowest = json.loads(data)["data"]["block.add.out"]["lowest"]
     assert found["block.add.out"].minimum == lowest
-    assert all(isinstance(tensor.histogram, UnknownBins) for tensor in found.values())
+    assert all(tensor.histogram == UNKNOWN_BINS for tensor in found.values())
 
 
 def test_percentile_has_no_histogram_in_its_file() -> None:
     found = load_profile(DATA / "digits-percentile.json")
-    assert all(isinstance(tensor.histogram, UnknownBins) for tensor in found.values())
+    assert all(tensor.histogram == UNKNOWN_BINS for tensor in found.values())
 
 
 def test_a_plain_mapping_of_ranges_is_read() -> None:

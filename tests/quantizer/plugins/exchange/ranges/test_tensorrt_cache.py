@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from qprof_onnx.profiles.base.errors import ProfileError
-from qprof_onnx.profiles.records.histogram import UnknownBins
+from qprof_onnx.profiles.records.histogram import UNKNOWN_BINS
 from qprof_onnx.profiles.records.profile import DataId, ModelId, Profile, TensorProfile
 from qprof_onnx.quantizer.numerics.affine import INT8
 from qprof_onnx.quantizer.numerics.schemas import SCHEMAS, choose_params
@@ -29,7 +29,7 @@ def read(text: str) -> Profile:
 
 
 def ranges(**pairs: tuple[float, float]) -> Profile:
-    found = {n: TensorProfile("float", None, *p, 1, 0, 0, 0, UnknownBins()) for n, p in pairs.items()}
+    found = {n: TensorProfile("float", None, *p, 1, 0, 0, 0, UNKNOWN_BINS) for n, p in pairs.items()}
     return Profile(ModelId("", "", 0), DataId(), found, "tensorrt-cache")
 
 
