@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from ..profiles.base.errors import QprofError, is_out_of_memory, nearest, shown
+from ..profiles.base.errors import QprofError, causes, is_out_of_memory, nearest, shown
 from ..profiles.base.extras import OptionalModule, missing_plugin
 from .console import (
     StdoutError,
@@ -127,10 +127,8 @@ def tell_interruption(error: BaseException | None) -> int:
 
 
 def _interruption_of(error: BaseException | None) -> KeyboardInterrupt | None:
-    """Return the interruption that an error came from; compiled modules may turn one into an ImportError."""
-    while error is not None and not isinstance(error, KeyboardInterrupt):
-        error = error.__cause__ or error.__context__
-    return error
+    """Return the interruption that an error came from."""
+    return next((one for one in causes(error) if isinstance(one, KeyboardInterrupt)), None)
 
 
 class Commands(click.Group):

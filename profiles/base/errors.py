@@ -10,7 +10,7 @@ import difflib
 import math
 import os
 import re
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Iterator
 from itertools import count
 from numbers import Real
 
@@ -30,11 +30,10 @@ def escaped(text: str, lines: bool = False) -> str:
 
 
 def _escaped(match: re.Match[str]) -> str:
-    code = ord(match[0])
-    if 0xDC80 <= code <= 0xDCFF:  # how Python keeps a byte of a name that is not UTF-8
-        code -= 0xDC00
-    plain = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
-    return plain.get(match[0]) or (f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}")
+    character = match[0]
+    if "\udc80" <= character <= "\udcff":  # how Python keeps a byte of a name that is not UTF-8
+        character = chr(ord(character) - 0xDC00)
+    return character.encode("unicode_escape").decode()
 
 
 def shown(text: str) -> str:
@@ -153,26 +152,24 @@ def nearest_path(path: str) -> str:
     return f" Did you mean '{os.path.join(folder, close[0])}'?" if close else ""
 
 
-def is_out_of_memory(error: BaseException | None) -> bool:
+def causes(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an error and what it came from: compiled modules turn an interruption into an ImportError."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def is_out_of_memory(error: BaseException) -> bool:
     """Whether an error, or one that it came from, is that of a system that refuses memory or threads."""
     words = ("can't start new thread", "failed to map segment", "annot allocate memory", "bad_alloc")
-    while error is not None:
-        if isinstance(error, MemoryError) or any(word in str(error) for word in words):
-            return True
-        error = error.__cause__ or error.__context__
-    return False
+    return any(isinstance(e, MemoryError) or any(word in str(e) for word in words) for e in causes(error))
 
 
 def is_internal(error: BaseException) -> bool:
     """Return whether an error is a fault of qprof: not of the input, files or memory, nor an interruption."""
     if isinstance(error, QprofError | OSError) or is_out_of_memory(error):
         return False
-    came_from: BaseException | None = error
-    while came_from is not None:
-        if not isinstance(came_from, Exception):
-            return False
-        came_from = came_from.__cause__ or came_from.__context__
-    return True
+    return all(isinstance(one, Exception) for one in causes(error))
 
 
 # Names: the next free one, and the order in which people count them.

@@ -35,7 +35,6 @@ _TAKEN_WORDS = frozenset({"null", "true", "false", "yes", "no", "on", "off", "y"
 _ESCAPED = re.compile(
     "[^ !#-\\[\\]-~\u00a1-\u2027\u202a-\ud7ff\uf900-\ufdcf\uff01-\uffef\U00010000-\U0010ffff]"
 )
-_SHORT = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
 _KEY_LIMIT = 1000
 """A key on the line of its value may have 1024 characters in YAML."""
 _DEPTH_LIMIT = 50
@@ -81,12 +80,11 @@ def text(value: str) -> str:
 
 
 def _escape(match: re.Match[str]) -> str:
-    char, code = match[0], ord(match[0])
-    if char in _SHORT:
-        return _SHORT[char]
-    if 0xD800 <= code <= 0xDFFF:  # half a pair, from an undecodable file name: no text file can hold it
+    if match[0] == '"':
+        return '\\"'
+    if "\ud800" <= match[0] <= "\udfff":  # half a pair, of an undecodable file name: no text file has it
         return "\\ufffd"
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+    return match[0].encode("unicode_escape").decode()
 
 
 def entry(key: str, value: str, indent: int = 0) -> str:
