@@ -42,25 +42,14 @@ def read_record(
     without: Collection[str] = (),
 ) -> Record:
     """Return the record of a mapping that messages call `where`; MalformedError names the first fault."""
-    values = read_fields(value, record, where, decoders, without)
     kind: Any = record
-    required, derived = _required_and_derived(kind)
-    for name in required:
-        if name not in values:
+    values = read_fields(value, kind, where, decoders, without)
+    for name, (_, is_required, is_argument) in _fields_read(kind).items():
+        if is_required and name not in values:
             raise MalformedError(f"{where or 'the document'}: key '{name}' is missing")
-    for name in derived:  # it follows from the others
-        values.pop(name, None)
+        if not is_argument:  # it follows from the others
+            values.pop(name, None)
     return record(**values)
-
-
-@cache
-def _required_and_derived(record: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the names of the fields without a default, and of those that are no arguments of the record."""
-    all_fields = fields(record)
-    return (
-        tuple(f.name for f in all_fields if f.default is MISSING and f.default_factory is MISSING),
-        tuple(field.name for field in all_fields if not field.init),
-    )
 
 
 def read_fields(
@@ -73,9 +62,7 @@ def read_fields(
     """Return those fields of a record that a mapping has, perhaps not all; see `read_record`."""
     if not isinstance(value, Mapping):
         raise MalformedError(f"{where or 'the document'} must be a mapping, not {_shown(value)}")
-    hints = _hints(record)
-    if without:
-        hints = {name: hint for name, hint in hints.items() if name not in without}
+    hints = {name: hint for name, (hint, _, _) in _fields_read(record).items() if name not in without}
     prefix = f"{where}: " if where else ""
     for key in value:
         if key not in hints:
@@ -84,9 +71,13 @@ def read_fields(
 
 
 @cache
-def _hints(record: type) -> Mapping[str, Any]:
+def _fields_read(record: Any) -> Mapping[str, tuple[Any, bool, bool]]:
+    """Return the type of each field, whether it has no default, and whether it is an argument."""
     hints = get_type_hints(record, include_extras=True)
-    return {field.name: hints[field.name] for field in fields(record)}
+    return {
+        f.name: (hints[f.name], f.default is MISSING and f.default_factory is MISSING, f.init)
+        for f in fields(record)
+    }
 
 
 def read_value(value: object, hint: Any, where: str, decoders: Decoders | None = None) -> Any:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import count, islice
+from itertools import count
 from pathlib import Path
 
 import onnx_ir as ir
@@ -44,7 +44,7 @@ class NoSamplesError(DataError):
 
 def calibrate(
     model: ir.Model,
-    samples: Samples | Iterable[Sample],
+    samples: Samples | Sequence[Sample],
     model_id: ModelId,
     settings: RunSettings | None = None,
     progress: Progress | None = None,
@@ -62,18 +62,15 @@ def calibrate(
     """
     settings = settings or RunSettings(channels="off")
     if settings.limit is not None:
-        if isinstance(samples, Samples):
-            samples = samples.drawn(settings.limit)
-        else:  # those of an iterator can still be iterated only once
-            first = islice(samples, settings.limit)
-            samples = first if iter(samples) is samples else list(first)
+        limit = settings.limit
+        samples = samples.drawn(limit) if isinstance(samples, Samples) else samples[:limit]
     with profiling_model(model, settings) as ready:
         return profile_samples(ready, samples, model_id, progress, smallest)
 
 
 def profile_samples(
     model: ProfilingModel,
-    samples: Samples | Iterable[Sample],
+    samples: Samples | Sequence[Sample],
     model_id: ModelId,
     progress: Progress | None = None,
     smallest: SmallestSamples | None = None,
@@ -202,7 +199,7 @@ def _tensors_and_inputs(
     model: ProfilingModel,
     statistics: Statistics,
     observations: Iterable[Observation],
-    samples: Samples | Iterable[Sample],
+    samples: Samples | Sequence[Sample],
 ) -> tuple[dict[str, TensorProfile], dict[str, InputProfile]]:
     """Return the profiles of some tensors, and of all inputs; `samples` may name parts and states."""
     of_source = samples if isinstance(samples, Samples) else Samples("samples", None, lambda part: iter(()))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -56,18 +56,13 @@ class MemoryNeed:
 
 
 def plan_run(
-    model: ProfilingModel, samples: Samples | Iterable[Sample], earlier: MemoryPlan | None = None
+    model: ProfilingModel, samples: Samples | Sequence[Sample], earlier: MemoryPlan | None = None
 ) -> MemoryPlan:
     """Return the layout of a run; a resumed one keeps its passes, as new measurements differ a little."""
     limit, threads = model.settings.memory_limit, model.settings.samples_at_once
     one_pass = (tuple(observation.name for observation in model.read_observations),)
     if limit is None:
         return MemoryPlan(threads, one_pass)
-    if iter(samples) is samples:
-        raise ConfigError(
-            "memory limit: the samples may have to be read several times, and an iterator gives them once; "
-            "give a list, a folder or module:function"
-        )
     give_memory_back()
     if earlier is not None and earlier.memory_limit == limit:
         return replace(earlier, threads=min(earlier.threads, threads))

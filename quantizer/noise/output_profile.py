@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from functools import partial
 
 import onnx_ir as ir
@@ -18,7 +18,7 @@ from .output_kinds import column_axes, tensors_of_kinds
 
 
 def profile_of_outputs(
-    model: ir.Model, graph: Graph, identity: ModelId, samples: Samples | Iterable[Sample]
+    model: ir.Model, graph: Graph, identity: ModelId, samples: Samples | Sequence[Sample]
 ) -> Profile:
     """Return the profile of outputs and their sources place by place; empty if the model cannot be run."""
     names = tensors_of_kinds(graph) - {*hidden_tensors(model)}

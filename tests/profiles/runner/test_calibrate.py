@@ -395,11 +395,6 @@ def test_a_memory_limit_holds_while_it_is_measured_and_the_one_that_is_named_suf
     assert peak <= least
 
 
-def test_samples_that_can_be_read_once_are_refused_with_a_limit() -> None:
-    text = refusal(ConfigError, conv_net(), iter(images()), memory_limit=1 << 40)
-    assert text.startswith("memory limit: the samples may have to be read several times")
-
-
 # ---------------------------------------------------------------------------------- order, shards, batching
 
 
@@ -682,10 +677,8 @@ def test_an_unknown_way_with_non_finite_values_is_refused() -> None:
     assert text == "non_finite 'skp': no such word; use one of error, skip. Did you mean 'skip'?"
 
 
-@pytest.mark.parametrize("once", [False, True])
-def test_a_limit_takes_the_first_samples(once: bool) -> None:
-    samples = iter(images()) if once else images()
-    found = calibrate(conv_net(), samples, ID, RunSettings(channels="off", limit=2))
+def test_a_limit_takes_the_first_samples() -> None:
+    found = calibrate(conv_net(), images(), ID, RunSettings(channels="off", limit=2))
     assert dumps(found) == dumps(calibrate(conv_net(), images()[:2], ID))
 
 
