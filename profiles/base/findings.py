@@ -61,7 +61,6 @@ class Code(StrEnum):
     UNCOMPARED_OUTPUT = "uncompared-output"
     OUTPUT_KIND = "output-kind"
     INT8_CACHES = "int8-caches"
-    SLOW_TABLE = "slow-table"
     NO_16_BIT_KERNEL = "no-16-bit-kernel"
     STORED_TWICE = "stored-twice"
     BELOW_WISH = "below-wish"

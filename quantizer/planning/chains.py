@@ -37,7 +37,7 @@ from ..plan.plan import Implementation, Kind, NodePlan, QuantPlan
 from ..targets.forms import RUNTIME_FORMS
 from ..targets.target import Target, chain_implementation, lut_implementation
 from .facts import KeptFacts, PlanningFacts
-from .known import NOTHING, Known
+from .known import Known
 
 MAX_TENSORS_BACK = 64
 """Tensors back from a node that a chain can begin at: it bounds the search, and the longest chain."""
@@ -204,7 +204,7 @@ def plan_with_chains(
 ) -> QuantPlan:
     """Return a plan from `make`, called on the contracted model, with chains expanded."""
     contracted_facts = contracted(facts)
-    return expanded(make(contracted_facts, known.renamed(facts.by_planned_node)), facts, known)
+    return expanded(make(contracted_facts, known.renamed(facts.by_planned_node)), facts)
 
 
 def contracted(facts: PlanningFacts) -> PlanningFacts:
@@ -250,7 +250,7 @@ def contracted(facts: PlanningFacts) -> PlanningFacts:
     return replace(facts, graph=contracted_graph, profile=profile)
 
 
-def expanded(plan: QuantPlan, facts: PlanningFacts, known: Known = NOTHING) -> QuantPlan:
+def expanded(plan: QuantPlan, facts: PlanningFacts) -> QuantPlan:
     """Return the plan of a contracted graph as one of the model itself, whose facts are given."""
     if not facts.chains:
         return plan
@@ -263,8 +263,8 @@ def expanded(plan: QuantPlan, facts: PlanningFacts, known: Known = NOTHING) -> Q
         for node in chain.nodes:
             if entry.kind is Kind.FLOAT:
                 own = name_of(node)
-                spelling = "" if own in known.usual else facts.float_spellings.get(own, "")
-                entries[own] = replace(entry, implementation=entry.implementation or spelling)
+                spelling = entry.implementation or facts.float_spellings.get(own, "")
+                entries[own] = replace(entry, implementation=spelling)
                 continue
             remark = f"part of the look-up table of '{chain.name}'"
             if node is chain.nodes[-1]:

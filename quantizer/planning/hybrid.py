@@ -3,9 +3,8 @@
 What the selection left in float is looked at once more, in this order:
 
 1. A large embedding table that nodes only read entries from is quantized in every mode: each entry has a
-   scale of its own, and what was read is dequantized. That costs no time worth measuring; where it does, as
-   in a model of little else, it is done if most of the model's bytes are tables. Tables whose entries turn
-   activations, the cosines and sines of rotary positions, are no embeddings.
+   scale of its own, and what was read is dequantized. Tables whose entries turn activations, the cosines and
+   sines of rotary positions, are no embeddings.
 2. Modes "dynamic" and "auto": a product whose kernel can compute the parameters of its activations at run
    time becomes `Kind.DYNAMIC`. In "auto" only where the quantization noise, estimated for the smallest and
    largest value of all samples, leaves `MIN_DYNAMIC_SQNR_DB`: one sample spans no more than all do, so this
@@ -96,15 +95,6 @@ MAX_SCAN_TIME = tuned(
 _NOISE_UNKNOWN = (ReasonCode.NOT_OBSERVED, ReasonCode.BODY_NOT_RUN)
 """Reasons of float nodes whose noise nobody knows, as their tensors had no values."""
 
-MAX_TABLE_TIME_SHARE = tuned(
-    0.02,
-    figure=(
-        "an embedding with an MLP of 64 to 256 took 1.2 to 1.3 times as long as float with them; "
-        "of a sentence encoder they take 0.2 % (DECISIONS.md, 29)"
-    ),
-    chosen_on="one small network, a sentence encoder",
-)
-"""Part of float's time that reading a table in 8 bits may add."""
 MIN_ELEMENTS_PER_SCALE = tuned(
     8,
     figure="a scale takes 4 bytes, these 8",
@@ -260,33 +250,9 @@ def _embedding(node: Node, rule: Rule, facts: PlanningFacts) -> Choice | None:
     params, sqnr = channel_params_and_sqnr(table, axis, symmetric_schema(facts), INT8)
     if sqnr < (config.min_tensor_sqnr or MIN_TABLE_SQNR_DB):
         return None
-    if is_dear_to_read(node, facts) and not is_mostly_tables(graph):
-        return None
     reason = f"embedding table {_shape(table)} in int8, a scale for each entry: {sqnr:.1f} dB"
     reason = "; ".join(filter(None, [reason, asked.why]))
     return Choice(Kind.WEIGHT_ONLY, reason, Implementation.INTEGER, weights={weight.index: params})
-
-
-def is_mostly_tables(graph: Graph) -> bool:
-    """Whether most bytes of a model's constants are tables that nodes read entries from."""
-    sizes = {
-        name: value.const_value.nbytes
-        for name, value in graph.values.items()
-        if graph.is_constant(name) and value.const_value is not None
-    }
-    lookups = [node for node in graph.nodes if node.rule is not None and node.rule.is_lookup]
-    tables = {node.input(weight.index) for node in lookups if node.rule for weight in node.rule.stored}
-    return 2 * sum(sizes.get(name, 0) for name in tables) > sum(sizes.values())
-
-
-def is_dear_to_read(node: Node, facts: PlanningFacts) -> bool:
-    """Whether dequantizing the entries that are read is predicted to make the model noticeably slower."""
-    model = facts.cost_model
-    if model is None or facts.config.mode in DATA_FREE:
-        return False
-    integer = model.spelled_time(node, Implementation.INTEGER) * model.runs.get(node.output, 1.0)
-    added = integer - model.floating[node.name]
-    return added > MAX_TABLE_TIME_SHARE * sum(model.floating.values())
 
 
 def _multiplies_activations(graph: Graph, name: str, longest: int) -> bool:

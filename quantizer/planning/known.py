@@ -18,7 +18,6 @@ class Known:
     )  # nodes that do not compute in integers; weights may be
     unfit: FloatReasons = field(default_factory=dict)  # nodes in float with their weights, as a run showed
     findings: tuple[Finding, ...] = ()  # on these
-    usual: frozenset[str] = frozenset()  # nodes that are written in the usual way, not in the target's own
     # Output -> dB that its noise may be above its limit: it was seen to bear more than was estimated.
     looser: Mapping[str, float] = field(default_factory=dict)
     # Recurrent nodes that are dynamic, each in an implementation, whatever is estimated of their noise.
@@ -33,7 +32,7 @@ class Known:
     @property
     def decided_from(self) -> tuple[object, ...]:
         """All that one decision follows from; the rules, the formats and the adjustments read the rest."""
-        return self.floats, self.unfit, self.findings, self.usual, self.run_dynamic, self.second_gain
+        return self.floats, self.unfit, self.findings, self.run_dynamic, self.second_gain
 
     def with_floats(self, reasons: FloatReasons) -> Known:
         """Return it with more nodes that do not compute in integers."""

@@ -38,7 +38,7 @@ from ..plan.rewrites import PLAIN_LAYOUT, float_rewrites
 from ..targets.config import DATA_FREE
 from ..targets.forms import FORMS
 from .facts import MOST_KEPT, PlanningFacts
-from .hybrid import data_free_choices, find_hybrids, is_dear_to_read
+from .hybrid import data_free_choices, find_hybrids
 from .known import NOTHING, Known
 from .parameters import Parameters, choose_parameters
 from .selection import Choice, select
@@ -135,7 +135,7 @@ def _decision(facts: PlanningFacts, known: Known, *, start_everywhere: bool) -> 
         kind = choice.kind
         if kind is Kind.PASS_THROUGH and not shares:
             kind = Kind.QUANTIZED  # a clip with parameters of its own converts
-        how = _implementation(facts, known, node, choice, parameters, shares=shares)
+        how = _implementation(facts, node, choice, parameters, shares=shares)
         nodes[node.name] = NodePlan(kind, choice.reason, parameters.inputs[node.name], how)
     plan = QuantPlan(
         facts.identity,
@@ -151,21 +151,6 @@ def _decision(facts: PlanningFacts, known: Known, *, start_everywhere: bool) -> 
         plan = part.finish(plan)
 
     findings = list(plan.findings)
-    tables = [
-        node
-        for node in graph.nodes
-        if nodes[node.name].kind is Kind.WEIGHT_ONLY
-        and node.rule is not None
-        and node.rule.is_lookup
-        and is_dear_to_read(node, facts)
-    ]
-    if tables:
-        sentence = (
-            f"{len(tables)} table{'s'[: len(tables) != 1]} in 8 bits: most of the model's bytes, though "
-            "reading takes longer than in float"
-        )
-        remedy = f"--keep-float {tables[0].name} leaves it as it is"
-        findings.append(Finding(Code.SLOW_TABLE, sentence, tables[0].name, {"tables": len(tables)}, remedy))
     wide = sum(params.qtype.bits == 16 for params in parameters.activations.values())
     lacking = sorted(
         {
@@ -190,7 +175,7 @@ def _decision(facts: PlanningFacts, known: Known, *, start_everywhere: bool) -> 
 
 
 def _implementation(
-    facts: PlanningFacts, known: Known, node: Node, choice: Choice, parameters: Parameters, *, shares: bool
+    facts: PlanningFacts, node: Node, choice: Choice, parameters: Parameters, *, shares: bool
 ) -> str:
     """Return the implementation of a node: the selected look-up table, or one of the target's variants."""
     target, rule = facts.target, node.rule
@@ -199,8 +184,6 @@ def _implementation(
     constant_weight = layout is not None and facts.graph.is_constant(node.input(layout.index))
     if wide and constant_weight and target.rounds_16_bits(node.op_type):
         return Implementation.FOLDED
-    if node.name in known.usual:
-        return choice.implementation
     if choice.kind is Kind.FLOAT:
         return _float_implementation(facts, node, parameters)
     by_name = FORMS[facts.config.form].names_kernels

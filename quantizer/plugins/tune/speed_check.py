@@ -58,8 +58,6 @@ MAX_TRIALS = 8  # plans that are made and timed at most, besides the first
 NOT_SLOWER = 0.97
 """Speed of a float model with int8 weights, against float, that counts as equal: the same kernels run."""
 
-MIN_NODE_LOSS = 0.01  # share of the model's time that a node must lose for a change of its own to be tried
-
 
 def check_speed(
     float_path: Path, facts: PlanningFacts, planned: PlannedModel, options: SpeedCheckOptions
@@ -231,22 +229,7 @@ def slower_regions(fastest: _Timed, costs: Costs) -> Iterator[Change]:
         regions = regions[: min(kept, len(regions) - 1)]
 
 
-def usual_implementation(fastest: _Timed, costs: Costs) -> Iterator[Change]:
-    """Yield the usual way of writing the nodes that lose time in the target's way."""
-    least, known = MIN_NODE_LOSS * sum(costs.integer.values()), fastest.change.known
-    names = frozenset(
-        name
-        for name, entry in fastest.plan.plan.nodes.items()
-        if entry.kind in (Kind.FLOAT, Kind.QUANTIZED, Kind.PASS_THROUGH) and entry.implementation
-        if costs.integer.get(name, 0.0) - costs.floating.get(name, 0.0) > least
-    )
-    if names:
-        are = "node is" if len(names) == 1 else "nodes are"
-        sentence = f"{len(names)} {are} written in the usual way"
-        yield fastest.change.more(sentence, replace(known, usual=known.usual | names))
-
-
-ALTERNATIVES = (predicted_to_save_too_little, slower_regions, usual_implementation)
+ALTERNATIVES = (predicted_to_save_too_little, slower_regions)
 """What is tried, in this order, until a change is faster; then again from the first."""
 
 

@@ -184,21 +184,6 @@ def test_a_prediction_from_the_times_of_another_target_says_so(net: Network) -> 
     assert time.text.endswith("a processor; not measured on onnxruntime-arm)")
 
 
-def test_an_embedding_table_is_quantized_where_reading_it_takes_next_to_nothing() -> None:
-    text = "i = Cast <to = 7> (x) a = Gather (t, i) e = Erf (a) y = Where (never, big, e)"
-    rng = np.random.default_rng(1)
-    table = rng.random((600, 32), np.float32)
-    big = rng.random((200, 4, 32), np.float32)  # so that most of the model's bytes are no table
-    net = network(text, {"t": table, "big": big, "never": np.zeros((200, 4, 32), bool)}, (1, 4))
-    times = {"Cast:float": ((1.0, 1.0), (1e6, 1.0)), "DequantizeLinear:integer": ((1.0, 1.0), (1e6, 1.0))}
-
-    def kind(erf: float) -> Kind:
-        kernels = {**times, "Erf:float": ((1.0, erf), (1e6, erf)), "Gather:float": ((1.0, 1.0), (1e6, 1.0))}
-        return planned(net, CostTable(CONDITIONS, kernels)).nodes["Gather_a"].kind
-
-    assert (kind(10.0), kind(1000.0)) == (Kind.FLOAT, Kind.WEIGHT_ONLY)
-
-
 def test_without_the_cost_model_everything_is_quantized_and_nothing_predicted(net: Network) -> None:
     plan = planned(net, table(18.5), cost_model="off")
     assert plan.nodes["MatMul_a"].kind is Kind.QUANTIZED

@@ -23,7 +23,6 @@ from qprof_onnx.quantizer.plugins.tune.speed_check import (
     SpeedCheck,
     SpeedCheckOptions,
     check_speed,
-    usual_implementation,
 )
 from qprof_onnx.quantizer.prepare.prepare import open_prepared
 from qprof_onnx.quantizer.targets.cost_table import read_table
@@ -69,7 +68,6 @@ class Machine:
     ) -> None:
         self.floats, self.codes = floats, codes
         self.weights = 0.5
-        self.usual: dict[str, float] = {}
         self.plans: dict[Path, QuantPlan] = {}
         monkeypatch.setattr(module._Bench, "file", self.file)
         monkeypatch.setattr(module._Bench, "written", self.written)
@@ -92,7 +90,7 @@ class Machine:
     def node_time(self, entry: NodePlan, name: str) -> float:
         if entry.kind in (Kind.FLOAT, Kind.WEIGHT_ONLY):
             return self.floats[name]
-        return self.codes[name] if entry.implementation else self.usual.get(name, self.codes[name])
+        return self.codes[name]
 
     def compared(self, first: Path, second: Path) -> Latency:
         return latency(self.spent(first), self.spent(second))
@@ -187,22 +185,6 @@ def test_a_model_left_in_float_has_int8_weights_where_these_cost_no_time(
     changed, found = checked(facts)
     assert found.left_float.startswith("the whole model is left in float, with int8 weights: ")
     assert Kind.WEIGHT_ONLY in {entry.kind for entry in changed.nodes.values()}
-
-
-def test_a_node_is_written_in_the_usual_way_where_that_is_faster(
-    facts: PlanningFacts, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plan = first_plan(facts)
-    name = "gate.pool"
-    assert plan.nodes[name].implementation == "channels-last"
-    machine = Machine(monkeypatch, dict.fromkeys(plan.nodes, 100.0), dict.fromkeys(plan.nodes, 50.0))
-    machine.usual = {name: 10.0}
-    costs = Costs({**machine.codes, name: 300.0}, machine.floats, {}, ())
-    monkeypatch.setattr(module._Bench, "costs", lambda *_: costs)
-    monkeypatch.setattr(module, "ALTERNATIVES", (usual_implementation,))
-    changed, found = checked(facts)
-    assert found.changes == ("1 node is written in the usual way",)
-    assert changed.nodes[name].implementation == ""
 
 
 def test_without_samples_some_are_made_up_and_the_line_says_so(
