@@ -57,7 +57,6 @@ class Speed:
         unfused: nodes that the plan quantizes and onnxruntime computes in float nevertheless.
         changes: what was done that made the model faster, in this order.
         left_float: how the whole model was left in float at last; "" where it was not.
-        made_up: whether the samples were made up from the profile.
     """
 
     min_speedup: float | None
@@ -70,7 +69,6 @@ class Speed:
     unfused: tuple[str, ...]
     changes: tuple[str, ...]
     left_float: str
-    made_up: bool
 
 
 @dataclass(frozen=True)
@@ -111,8 +109,7 @@ def quantization_of(result: QuantizeResult) -> Mapping[str, object]:
     """Return the fields of `Quantization` of a result."""
     speed = None
     if (check := result.speed) is not None:
-        measured_on = {"min_speedup": check.options.min_speedup, "made_up": check.options.data is None}
-        speed = _fields_of(Speed, check, **measured_on)
+        speed = _fields_of(Speed, check, min_speedup=check.options.min_speedup)
     summary = {"nodes": result.summary.counts, "floats": result.summary.floats}
     return _fields_of(Quantization, result, model=str(result.model_path), speed=speed, **summary)
 

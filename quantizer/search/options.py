@@ -16,8 +16,8 @@ class SpeedCheckOptions:
     """The samples and limits of the check of a quantized model's speed (`--check-speed`).
 
     Attributes:
-        data: folder of samples, "module:function", or an object of Python (`model_samples`); None for samples
-            made up from the profile.
+        data: folder of samples, "module:function", or an object of Python (`model_samples`); None for the
+            samples that the profile keeps.
         limit: number of samples used, drawn from all of them; None for those of `QUICK`.
         threads: threads inside an operator.
         min_speedup: float latency over quantized latency that must be reached; None for no demand.

@@ -49,8 +49,7 @@ class SpeedCheck:
 
     def lines(self, predicted: float | None, *, every: bool) -> Iterator[tuple[str, str]]:
         """Yield name and text of latencies and float fallbacks; `every` adds each region and change."""
-        made_up = ", on made-up samples" if self.options.data is None else ""
-        yield "speed", f"{self.after.text(predicted)}: {self.after.milliseconds}{made_up}"
+        yield "speed", f"{self.after.text(predicted)}: {self.after.milliseconds}"
         if self.fallback:
             count = sum(len(region.nodes) for region in self.fallback)
             yield "", f"{count} nodes went back to float ({times_as_fast(self.before.speedup)} before)"

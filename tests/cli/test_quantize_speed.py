@@ -28,7 +28,7 @@ def test_a_speed_that_cannot_be_reached_is_a_failed_gate(profile: Path, tmp_path
     assert out.exists()
 
 
-def test_the_speed_on_made_up_samples_has_a_gate_too(profile: Path, tmp_path: Path) -> None:
+def test_the_speed_on_samples_of_the_profile_has_a_gate_too(profile: Path, tmp_path: Path) -> None:
     asked = ["--check-speed", "--min-speedup", "1000", "--json"]
     result = quantize("--profile", profile, "-o", tmp_path / "q.onnx", *asked)
     assert (result.exit_code, result.stderr) == (1, "")

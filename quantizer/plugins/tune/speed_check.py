@@ -1,7 +1,7 @@
 """Is the quantized model faster than float, and which plan is the fastest? Measured.
 
-1. The plan is written and timed against the float model, in turns, on the same samples: the user's, or ones
-   made up from the profile.
+1. The plan is written and timed against the float model, in turns, on the same samples: the user's, or
+   those that the profile keeps.
 2. Both are run with onnxruntime's profiler: what each node costs in int8 and in float.
 3. The changes that `ALTERNATIVES` has for that are made, written and timed against the plan before, in turns.
    One takes its place when it is faster in three of four rounds; then from 2 again, until nothing gains.
@@ -25,7 +25,6 @@ from ....profiles.base.findings import Code, Finding
 from ....profiles.base.output_files import temporary_folder
 from ....profiles.runtime.states import model_samples
 from ....profiles.samples.objects import source_name
-from ....profiles.samples.samples import input_specs
 from ...costs.float_regions import FloatRegion, find_float_regions, reasons_of
 from ...costs.predicted import Costs
 from ...evaluation.latency import Latency, measure, times_as_fast
@@ -51,7 +50,6 @@ from ...search.options import SpeedCheckOptions
 from ...search.speed import SpeedCheck
 from ...targets.loading import weight_only_settings, with_settings
 from ...targets.machine import is_of_machine
-from .synthetic_samples import synthetic_samples
 
 MAX_TRIALS = 8  # plans that are made and timed at most, besides the first
 
@@ -118,13 +116,13 @@ def check_options(options: SpeedCheckOptions, target: str) -> None:
 
 def _feeds(facts: PlanningFacts, options: SpeedCheckOptions) -> tuple[Inputs, ...]:
     """Return the samples that latency is measured on; raises DataError if there are none."""
-    specs, count = input_specs(facts.prepared.model), options.limit or QUICK.samples
-    if options.data is None:
-        return synthetic_samples(specs, facts.prepared.graph, facts.measured, count)
-    read = model_samples(options.data, facts.prepared.model, count, notes=False)
-    samples = tuple(sample.arrays for sample in read)
+    count, data = options.limit or QUICK.samples, options.data
+    if data is None:  # random values where the profile keeps none: time hardly depends on values
+        kept = [sample.arrays for sample in facts.measured.held_samples]
+        data = kept or f"random:{count}"
+    samples = tuple(s.arrays for s in model_samples(data, facts.prepared.model, count, notes=False))
     if not samples:
-        raise DataError(f"{source_name(options.data)}: no samples; there is nothing to measure speed on")
+        raise DataError(f"{source_name(data)}: no samples; there is nothing to measure speed on")
     return samples
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from qprof_onnx.profiles.base.errors import ConfigError, DataError
+from qprof_onnx.profiles.records.check_samples import CheckSample
 from qprof_onnx.quantizer.api.from_profile import write_quantized
 from qprof_onnx.quantizer.api.profiling import profile_model
 from qprof_onnx.quantizer.costs import float_regions
@@ -187,13 +189,15 @@ def test_a_model_left_in_float_has_int8_weights_where_these_cost_no_time(
     assert Kind.WEIGHT_ONLY in {entry.kind for entry in changed.nodes.values()}
 
 
-def test_without_samples_some_are_made_up_and_the_line_says_so(
-    facts: PlanningFacts, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("keeps", [True, False])
+def test_without_samples_those_of_the_profile_are_timed_or_random_ones(
+    facts: PlanningFacts, *, keeps: bool
 ) -> None:
-    plan = first_plan(facts)
-    Machine(monkeypatch, dict.fromkeys(plan.nodes, 100.0), dict.fromkeys(plan.nodes, 50.0))
-    _, found = check_speed(MODEL, facts, first(facts), SpeedCheckOptions())
-    assert dict(found.lines(None, every=True))["speed"].endswith(", on made-up samples")
+    kept = (CheckSample("digest", {"image": np.full((1, 1, 8, 8), 7.0, np.float32)}),) if keeps else ()
+    facts = replace(facts, measured=replace(facts.measured, held_samples=kept))
+    (feed,) = module._feeds(facts, SpeedCheckOptions(limit=1))
+    assert feed["image"].shape == (1, 1, 8, 8)
+    assert (feed["image"] == 7.0).all() == keeps
 
 
 def test_every_executed_node_of_a_real_model_finds_its_owner(facts: PlanningFacts, tmp_path: Path) -> None:
