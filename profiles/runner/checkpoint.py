@@ -56,19 +56,24 @@ def load_progress(path: Path, run: Mapping[str, object]) -> RunProgress:
     if words[1] != _digest(rest):
         raise ProfileError(f"{path}: is damaged: its digest is not that of its content; {_ADVICE}")
     line, _, profile = rest.partition("\n")
-    entries = json.loads(line)  # as they were written: the digest is right
-    _check_same_run(path, entries["run"], json.loads(json.dumps(run)))
-    layout = entries["plan"]
-    plan = MemoryPlan(
-        layout["threads"],
-        tuple(map(tuple, layout["passes"])),
-        layout["memory_limit"],
-        bool(layout["ahead"]),
-    )
-    non_finite = msgspec.convert(entries["non_finite"], NonFinite)
-    counted = replace(loads(profile, str(path)), non_finite=non_finite)
-    digests = bytes.fromhex(entries["digests"])
-    return RunProgress(entries["passes"], entries["done"], counted, plan, digests)
+    try:
+        entries = json.loads(line)
+        earlier = dict(entries["run"])
+        layout = entries["plan"]
+        plan = MemoryPlan(
+            layout["threads"],
+            tuple(map(tuple, layout["passes"])),
+            layout["memory_limit"],
+            bool(layout["ahead"]),
+        )
+        non_finite = msgspec.convert(entries["non_finite"], NonFinite)
+        counted = replace(loads(profile, str(path)), non_finite=non_finite)
+        digests = bytes.fromhex(entries["digests"])
+        progress = RunProgress(int(entries["passes"]), int(entries["done"]), counted, plan, digests)
+    except (ValueError, KeyError, TypeError, RecursionError) as error:  # a digest that somebody else made
+        raise ProfileError(f"{path}: contradicts itself ({error}); {_ADVICE}") from None
+    _check_same_run(path, earlier, json.loads(json.dumps(run)))
+    return progress
 
 
 def check_same_passes(path: Path, earlier: MemoryPlan, plan: MemoryPlan) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import random
@@ -535,3 +536,11 @@ def test_samples_are_not_kept(tmp_path: Path) -> None:
 
     calibrate(conv_net(), feeds(), ID, RunSettings(channels="off", threads=2))
     assert most <= 5
+
+
+def test_deep_json_in_a_checkpoint_is_refused(stopped: Path) -> None:
+    deep = "[" * 100_000 + "\n"
+    digest = hashlib.blake2b(deep.encode(), digest_size=32).hexdigest()
+    stopped.write_text(f"qprof-checkpoint/4 {digest}\n{deep}")
+    with pytest.raises(ProfileError, match=r"c: contradicts itself"):
+        run(stopped)

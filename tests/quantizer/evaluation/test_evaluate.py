@@ -306,6 +306,16 @@ def test_an_output_of_another_shape_on_some_samples_fails_a_gate_on_sqnr(write, 
     assert failure.result == "not proven"
 
 
+def test_a_quantized_model_that_makes_nan_fails_any_gate(write, samples) -> None:
+    text = SAME.replace("Identity", "Log")
+    a, b = write("a.onnx", SAME), write("b.onnx", text)
+    found = evaluate(a, b, samples([[-1.0, 1.0]]), measuring=NO_LATENCY, gate=Gate(min_sqnr=-1000.0))
+    assert found.outputs[0].difference.non_finite == 1
+    (failure,) = found.failures
+    assert (failure.measured, failure.result) == (None, "not proven")
+    assert failure.reason == "1 elements are NaN or Inf in one of the models only"
+
+
 def test_a_missing_output_is_named(write, samples) -> None:
     a = write("a.onnx", SAME)
     b = write("b.onnx", SAME.replace("] y)", "] z)").replace("y =", "z ="))
