@@ -111,6 +111,7 @@ def refusals(folder: Path) -> dict[tuple[object, ...], str]:
             )
         },
         (*evaluate, "--report", "out"): "--report: needs the report, which is not installed",
+        (*evaluate, "--runtime", "openvino"): "runtime 'openvino' is not installed",
         (*evaluate, "--metric", "map50", "--labels", LABELS): "metric 'map50' is not installed",
         (*dump, "wav"): "wav: needs reader 'audio', which is not installed",
         (*dump, "csv"): "csv: needs reader 'table', which is not installed",

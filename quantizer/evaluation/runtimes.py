@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, Protocol, cast
 
 import numpy as np
@@ -17,7 +15,7 @@ import onnx_ir as ir
 import onnxruntime as ort
 
 from ...profiles.base.errors import ConfigError, ModelError, nearest
-from ...profiles.base.extras import library
+from ...profiles.base.extras import OptionalModule
 from ...profiles.base.output_files import temporary_folder
 from ...profiles.runtime.external_weights import save_with_weights
 from ...profiles.runtime.providers import (
@@ -110,7 +108,7 @@ def open_session(
     if FLOAT_TYPE in metadata and provider == CPU:
         with _as_given(FLOAT16.load("a model in float16").emulated(_read(model))) as rounded:
             session = new_session(rounded, options, provider)
-    borders = _stated_borders(metadata, (*session.get_inputs(), *session.get_outputs()))
+    borders = stated_borders(metadata, (*session.get_inputs(), *session.get_outputs()))
     if any(value.type == INT8_TENSOR and value.name not in borders for value in session.get_inputs()):
         caches = CACHES.load(name).stored_caches(model)
         borders |= {name: FloatBorder(scale) for name, scale in caches.items()}
@@ -139,7 +137,7 @@ def _as_given(model: ir.Model) -> Iterator[str | bytes]:
         yield str(folder / "model.onnx")
 
 
-def _stated_borders(metadata: Mapping[str, str], values: Iterable[Any]) -> dict[str, FloatBorder]:
+def stated_borders(metadata: Mapping[str, str], values: Iterable[Any]) -> dict[str, FloatBorder]:
     """Return the borders of a model by its metadata, given its inputs and outputs, which have a shape."""
     ranks = {value.name: len(value.shape) for value in values}
     return {
@@ -223,7 +221,7 @@ class FloatBorders:
         return Value(value.name, FLOAT_TENSOR, value.shape) if value.name in self.borders else value
 
     def run(self, output_names: Sequence[str] | None, inputs: Inputs, run_options: Any = None) -> list[Any]:
-        """Return the values of `outputs` for one sample; raises ModelError, which names `where`."""
+        """Return the values of outputs for the arrays of one sample by input name."""
         names = list(output_names or (value.name for value in self.session.get_outputs()))
         given = () if run_options is None else (run_options,)
         values = dict(zip(names, self.session.run(names, self.quantized(inputs), *given), strict=True))
@@ -254,7 +252,7 @@ class Session(Protocol):
     """A model that is ready to run, as onnxruntime describes one."""
 
     def run(self, output_names: Sequence[str], inputs: Any) -> Sequence[Any]:
-        """Return the values of `outputs` for one sample; raises ModelError, which names `where`."""
+        """Return the values of outputs for the arrays of one sample by input name."""
 
     def get_inputs(self) -> Sequence[Any]:
         """Return the inputs, each with a name and a type."""
@@ -295,105 +293,8 @@ def place_of(runtime: str, provider: str) -> ExecutionPlace:
     return ExecutionPlace(runtime, RUNTIMES[runtime].provider(provider))
 
 
-class _OpenVinoSession:
-    """A compiled model with the methods of a session that comparing needs."""
-
-    runtime_title = "OpenVINO"
-
-    def __init__(self, compiled: Any, outputs: Sequence[str]) -> None:
-        self._request = compiled.create_infer_request()
-        self._inputs = [Value(value.any_name, _type(value)) for value in compiled.inputs]
-        # A tensor may have several names, where OpenVINO left nodes out between them.
-        pairs = zip(outputs, compiled.outputs, strict=True)
-        self._outputs = [Value(name, _type(value)) for name, value in pairs]
-        self._places = {name: at for at, name in enumerate(outputs)}
-
-    def get_inputs(self) -> Sequence[Value]:
-        """Return the inputs in the model's order."""
-        return self._inputs
-
-    def get_outputs(self) -> Sequence[Value]:
-        """Return the outputs in the model's order."""
-        return self._outputs
-
-    def run(self, output_names: Sequence[str], inputs: Mapping[str, npt.NDArray[Any]]) -> list[Any]:
-        """Return the values of `outputs` for one sample; raises ModelError, which names `where`."""
-        values = self._request.infer({name: np.ascontiguousarray(a) for name, a in inputs.items()})
-        return [np.array(values[self._places[name]]) for name in output_names]
-
-
-_TYPES = {"f32": "float", "f16": "float16", "f64": "double", "bf16": "bfloat16", "boolean": "bool"}
-_TYPES |= {
-    f"{short}{bits}": f"{long}{bits}"
-    for short, long in (("i", "int"), ("u", "uint"))
-    for bits in (8, 16, 32, 64)
-}
-
-
-def _type(value: Any) -> str:
-    """Return the type of a tensor as onnxruntime writes it."""
-    name = value.get_element_type().get_type_name()
-    return f"tensor({_TYPES.get(name, name)})"
-
-
-def _reason(error: Exception) -> str:
-    """Return OpenVINO's error on one line: without places in its source and headings."""
-    lines = [line.strip() for line in str(error).splitlines()]
-    said = [n for n in lines if n and not n.startswith(("Exception from", "Check '")) and not n.endswith(":")]
-    return "; ".join(line.lstrip("- ").rstrip(".") for line in said[:2])[:300] or type(error).__name__
-
-
-def _openvino_core() -> Any:
-    """Return the core of OpenVINO, which is imported as if its telemetry were not installed."""
-    loaded: dict[str, Any] = sys.modules
-    hidden = loaded.setdefault("openvino_telemetry", None) is None
-    try:
-        return _only_core(library("openvino", "runtime 'openvino'", "openvino"))
-    finally:
-        if hidden:
-            del loaded["openvino_telemetry"]
-
-
-@cache
-def _only_core(openvino: Any) -> Any:
-    """Return the one core of the module, never freed: a second one leaves a freed stack for signals when it
-    ends."""
-    return openvino.Core()
-
-
-def _openvino_device(provider: str) -> str:
-    present: Sequence[str] = _openvino_core().available_devices
-    for device in present:
-        if provider.lower() in (device.lower(), device.partition(".")[0].lower()):
-            return str(device)
-    raise ConfigError(
-        f"provider '{provider}': OpenVINO has no such device here; it has {', '.join(present)}."
-        f"{nearest(provider.upper(), present)}"
-    )
-
-
-def _open_openvino(path: str, name: str, threads: int, provider: str, timed: bool) -> Session:
-    """Open a model in OpenVINO. Float parts stay float32, as in onnxruntime: it would take bfloat16."""
-    settings: dict[str, Any] = {"INFERENCE_PRECISION_HINT": "f32", "NUM_STREAMS": 1}
-    if provider == "CPU":
-        settings |= {"INFERENCE_NUM_THREADS": threads, "ENABLE_CPU_PINNING": False}
-    core = _openvino_core()
-    try:
-        proto = onnx.load(path, load_external_data=False)
-        names = [value.name for value in proto.graph.output]
-        session = _OpenVinoSession(core.compile_model(core.read_model(path), provider, settings), names)
-    except (RuntimeError, TypeError) as error:
-        raise ModelError(
-            f"{name}: OpenVINO cannot load it: {_reason(error)}; compare it with --runtime "
-            "onnxruntime, or quantize it with --target openvino"
-        ) from error
-    values = [
-        Value(value.name, "", [dim.dim_value for dim in value.type.tensor_type.shape.dim])
-        for value in (*proto.graph.input, *proto.graph.output)
-    ]
-    borders = _stated_borders({entry.key: entry.value for entry in proto.metadata_props}, values)
-    return cast(Session, FloatBorders(session, borders)) if borders else session
-
+OPENVINO = OptionalModule("runtime 'openvino'", "quantizer.plugins.other_runtimes.openvino")
+"""Opens models in OpenVINO."""
 
 RUNTIMES: Mapping[str, Runtime] = {
     "onnxruntime": Runtime(
@@ -402,6 +303,9 @@ RUNTIMES: Mapping[str, Runtime] = {
             path, name, threads, provider=provider, timed=timed
         ),
     ),
-    "openvino": Runtime(_openvino_device, _open_openvino),
+    "openvino": Runtime(
+        lambda provider: str(OPENVINO.load().device(provider)),
+        lambda *given: cast(Session, OPENVINO.load().open_model(*given)),
+    ),
 }
 """Every runtime that models can be compared in. A new one is one entry here."""
