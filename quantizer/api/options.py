@@ -24,8 +24,7 @@ from ...profiles.base.options import option, options_of
 from ...profiles.base.other_words import same_word
 from ...profiles.runner.settings import KEPT_SAMPLES
 from ..evaluation.options import QUICK, EvaluationOptions, Gate, LatencySettings
-from ..numerics.schemas import SchemaName
-from ..targets.config import BLOCK_FORMATS, BlockFormat, FloatType, QuantConfig, RestType
+from ..targets.config import BLOCK_FORMATS, BlockFormat, FloatType, QuantConfig, RestType, SchemaName
 
 if TYPE_CHECKING:
     from ...profiles.base.progress import Shown, Stage

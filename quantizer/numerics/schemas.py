@@ -1,7 +1,6 @@
 """Schemas: how a range of float values gives scale and zero point.
 
-Adding a schema is adding an entry of `SCHEMAS`. `--help` lists the names, so numpy is imported in the
-functions.
+Adding a schema is adding an entry of `SCHEMAS`, and its name to `SchemaName` of the settings.
 
 The arithmetic is that of Glow's profile-guided quantization, bit for bit (Glow SPEC D.1, D.2, D.4, D.5),
 except where Glow loses data. The deliberate differences, all of them:
@@ -27,16 +26,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import numpy.typing as npt
 
 from ...profiles.base.errors import ModelError, PlanError
 from ...profiles.base.tuned import tuned
-
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-
-    from .affine import Floats, QuantParams, QuantType
+from .affine import INT32, TYPES, UINT8, Floats, QuantParams, QuantType
 
 FLOAT32_MAX = float.fromhex("0x1.fffffep+127")
 FLOAT32_EPSILON = 2.0**-23
@@ -68,9 +64,6 @@ class Schema:
     power_of_two: bool = False  # the scale is rounded up to a power of two
 
 
-SchemaName = Literal["asymmetric", "symmetric", "symmetric-uint8", "symmetric-power2"]
-"""The keys of `SCHEMAS`: no type checker takes them from the table."""
-
 SCHEMAS: Mapping[str, Schema] = {
     "asymmetric": Schema(),
     "symmetric": Schema(symmetric=True),
@@ -88,16 +81,12 @@ def choose_params(low: float, high: float, schema: Schema, qtype: QuantType) -> 
     range has negative numbers: read `QuantParams.qtype`. Raises PlanError if low > high, an end is NaN, or a
     symmetric schema gets an unsigned type.
     """
-    from .affine import QuantParams
-
     scales, zero_points, chosen = choose_arrays([low], [high], schema, qtype)
     return QuantParams(scales, zero_points, chosen)
 
 
 def dynamic_params(low: float, high: float) -> QuantParams:
     """Return the parameters that ONNX DynamicQuantizeLinear computes for data from `low` to `high`."""
-    from .affine import UINT8
-
     return choose_params(low, high, SCHEMAS["asymmetric"], UINT8)
 
 
@@ -105,8 +94,6 @@ def choose_arrays(
     low: npt.ArrayLike, high: npt.ArrayLike, schema: Schema, qtype: QuantType
 ) -> tuple[Floats, npt.NDArray[np.int64], QuantType]:
     """Return scales (float32-exact) and zero points of n ranges, and the type of the quantized values."""
-    import numpy as np
-
     lows, highs, symmetric, qtype = _covered_ranges(low, high, schema, qtype)
     first, last = _quantized_range(qtype)
     scale = (highs - lows) / (last - first)
@@ -137,10 +124,6 @@ def channel_params(
     All channels have one type. Raises ModelError if the constant has NaN or infinity, and PlanError if it has
     no such axis, or as `choose_params` does.
     """
-    import numpy as np
-
-    from .affine import QuantParams
-
     if axis is not None and not 0 <= axis < weight.ndim:
         raise PlanError(
             f"weight of shape {list(weight.shape)}: axis {axis} is not one of its axes; use one from 0 to "
@@ -164,10 +147,6 @@ def bias_params(data: QuantParams, weight: QuantParams) -> QuantParams:
     The accumulator and the bias are in the same unit (ONNX QLinearConv). Whether the bias fits into int32:
     see `weight_for_bias`. Raises PlanError if a product vanishes or overflows.
     """
-    import numpy as np
-
-    from .affine import INT32, QuantParams
-
     if len(data.scale) != 1:
         raise PlanError(
             f"bias: the activations have {len(data.scale)} scales; give them one for the whole tensor"
@@ -198,8 +177,6 @@ MAX_ADDED_NOISE = 0.1
 
 def with_fillers_16(array: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
     """Return float32 numbers with `FILLER_16` in the place of finite ones that are below those of float16."""
-    import numpy as np
-
     return np.where(np.isfinite(array) & (array < -LARGEST_16), np.float32(FILLER_16), array)
 
 
@@ -208,10 +185,6 @@ def in_float16(params: QuantParams) -> QuantParams:
 
     They do not change if a scale is too large, or the noise of rounding grows by more than `MAX_ADDED_NOISE`.
     """
-    import numpy as np
-
-    from .affine import QuantParams
-
     exact = params.scale.astype(np.float64)
     if exact.max() > LARGEST_16:
         return params
@@ -239,10 +212,6 @@ def weight_for_bias(
     of the weight becomes own / scale(data) (Glow SPEC D.5), with `own` the scale that `choose_params` gives
     the bias in int32 (30 bits, so that the accumulator does not overflow).
     """
-    import numpy as np
-
-    from .affine import INT32, QuantParams
-
     flat = np.asarray(bias, np.float32).reshape(-1)
     if weight.axis is None:
         flat = np.atleast_1d(np.abs(flat).max(initial=0.0))
@@ -264,10 +233,6 @@ def weight_for_bias(
 
 def raised_scales(params: QuantParams, least: Floats, schema: Schema) -> QuantParams:
     """Return the parameters with scales of at least so much each; a schema of powers of two raises to one."""
-    import numpy as np
-
-    from .affine import QuantParams
-
     least = np.maximum(least, FLOAT32_TINY)
     if schema.power_of_two:
         least = _raised_to_power_of_two(least)
@@ -283,15 +248,11 @@ def widened_range(low: float, high: float, schema: Schema, qtype: QuantType) -> 
 
 def signed_type_of(qtype: QuantType) -> QuantType:
     """Return the signed type of the same width."""
-    from .affine import TYPES
-
     return TYPES[f"int{qtype.bits}"]
 
 
 def _raised_to_power_of_two(scale: Floats) -> Floats:
     """Return the smallest powers of two that are not below positive numbers; infinite ones stay."""
-    import numpy as np
-
     fraction, exponent = np.frexp(scale)
     finite = np.where(np.isfinite(scale), scale, 1.0)
     exponent = np.where(fraction == 0.5, exponent - 1, np.ceil(np.log2(finite)).astype(np.int64))
@@ -299,8 +260,6 @@ def _raised_to_power_of_two(scale: Floats) -> Floats:
 
 
 def _float32(values: Floats) -> Floats:
-    import numpy as np
-
     with np.errstate(over="ignore"):
         return values.astype(np.float32).astype(np.float64)
 
@@ -317,8 +276,6 @@ def _covered_ranges(
     low: npt.ArrayLike, high: npt.ArrayLike, schema: Schema, qtype: QuantType
 ) -> tuple[Floats, Floats, npt.NDArray[np.bool_], QuantType]:
     """Return the ranges to cover, which of them are symmetric, and the type of the quantized values."""
-    import numpy as np
-
     lows, highs = _float32(np.asarray(low, np.float64)), _float32(np.asarray(high, np.float64))
     bad = ~(lows <= highs)
     if bad.any():

@@ -18,7 +18,6 @@ from ...profiles.base.conversion import OutputKind, read_fields
 from ...profiles.base.errors import MalformedError
 from ...profiles.base.options import Option, option, options_of, setting
 from ..numerics.calibrators import CALIBRATORS, parse_calibrator
-from ..numerics.schemas import SchemaName
 from .forms import FORMS, FormName
 from .packaged import FORMER
 
@@ -34,6 +33,8 @@ WeightType = Literal["int8", "uint8", "int7", "int4", "uint4", "int2", "uint2", 
 FLOAT_TYPES: tuple[FloatType, ...] = get_args(FloatType)
 Granularity = Literal["per-tensor", "per-channel"]
 RestType = Literal["float32", "float16"]
+SchemaName = Literal["asymmetric", "symmetric", "symmetric-uint8", "symmetric-power2"]
+"""The keys of `SCHEMAS`, which `--help` lists without numpy."""
 
 OUTPUT_KINDS: tuple[OutputKind, ...] = get_args(OutputKind)
 
