@@ -65,14 +65,13 @@ from ..plan.provenance import plan_digest
 from ..plan.reasons import FloatReason, ReasonCode, because
 from ..planning.facts import PlanningFacts
 from ..planning.known import Known
-from ..planning.model_size import estimated_size
 from ..planning.plan_model import PlannedModel, plan_from
 from ..targets.config import FEW_BITS, size_in_bytes
 from ..targets.loading import weight_only_settings, with_settings
 from ..targets.machine import runs_here
 from ..targets.target import dynamic_implementation
 from .fallback_nodes import blamed_on_nodes
-from .integer_share import arithmetic, assumed_time
+from .integer_share import arithmetic, assumed_time, planned_bytes
 from .loop import Loop, Proposer, Trial
 from .ranking import RankedNode, ranked_nodes
 from .run_samples import RunSamples, outputs_of, run_samples
@@ -716,7 +715,7 @@ def _with_looser_budgets(first: _Checked) -> Iterator[Change]:
 
 def _gains_nothing(plan: _Checked, other: _Checked) -> bool:
     """Whether a plan is neither faster nor smaller than another one by `MIN_GAIN`."""
-    size, of = (estimated_size(one.facts, one.plan.plan) for one in (plan, other))
+    size, of = (planned_bytes(one.plan.plan, one.plan.graph) for one in (plan, other))
     return plan.cost > other.cost - MIN_GAIN and size > (1.0 - MIN_GAIN) * of
 
 

@@ -26,6 +26,12 @@ def saved_bytes(plan: QuantPlan, graph: Graph) -> float:
     )
 
 
+def planned_bytes(plan: QuantPlan, graph: Graph) -> float:
+    """Return the bytes of a model's constants as planned."""
+    tensors = (value.const_value for name, value in graph.values.items() if graph.is_constant(name))
+    return sum(tensor.nbytes for tensor in tensors if tensor is not None) - saved_bytes(plan, graph)
+
+
 def int8_share(plan: QuantPlan, graph: Graph, profile: Profile) -> float:
     """Return the share of the arithmetic that is done in integers or other types of few bits, in [0, 1]."""
     shares = _shares(graph, profile).items()

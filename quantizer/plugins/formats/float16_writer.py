@@ -42,11 +42,6 @@ _TYPED_SCALES = {"MatMulNBits": (2,), "GatherBlockQuantized": (2,)}
 """Operators whose scales are constants with the type of their activations, by position."""
 
 
-def is_float16(model: ir.Model) -> bool:
-    """Whether a node of a model makes float16."""
-    return any(value.dtype is HALF for node in model.graph.all_nodes() for value in node.outputs)
-
-
 def has_conversions(model: ir.Model) -> bool:
     """Whether QuantizeLinear or DequantizeLinear stands in a model."""
     return any(is_standard(node, "QuantizeLinear", "DequantizeLinear") for node in model.graph.all_nodes())
@@ -154,7 +149,8 @@ class _Narrowing:
         if self.types[node] is FLOAT or graph_attributes(node) or _is_conversion(node):
             return self.types[node]
         places = float16_places(node, self.opset)
-        return HALF if places is not None and places.narrows(index) else FLOAT
+        narrow = places is not None and (not places or places[min(index, len(places) - 1)])
+        return HALF if narrow else FLOAT
 
     def _made_as(self, value: ir.Value) -> ir.DataType:
         """Return the type that a float32 activation is computed in."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -19,25 +17,10 @@ FLOAT16_OPSET = 19
 """The first with float16 in QuantizeLinear and DequantizeLinear."""
 
 
-@dataclass(frozen=True)
-class FloatPlaces:
-    """Which inputs of an operator stay float32 where the operator computes in float16, by position.
+def float16_places(node: ir.Node, opset: int) -> tuple[bool, ...] | None:
+    """Return for each formal input whether it may be float16, the last for all further; None for no float16.
 
-    Attributes:
-        single: for each formal input whether it is float32 in any case; the last one stands for all further.
-    """
-
-    single: tuple[bool, ...]
-
-    def narrows(self, index: int) -> bool:
-        """Whether an input is float16 where the operator computes in float16."""
-        return not self.single[min(index, len(self.single) - 1)] if self.single else True
-
-
-def float16_places(node: ir.Node, opset: int) -> FloatPlaces | None:
-    """Return the inputs of a node that may be float16, or None if it computes only in float32.
-
-    A node of a domain with unknown schemas computes in float32; `opset` is that of the standard operators.
+    A node of a domain with unknown schemas has none; `opset` is that of the standard operators.
     """
     outputs = tuple(
         index for index, value in enumerate(node.outputs) if value.name and value.dtype is ir.DataType.FLOAT
@@ -46,36 +29,29 @@ def float16_places(node: ir.Node, opset: int) -> FloatPlaces | None:
 
 
 @cache
-def _places(domain: str, op_type: str, opset: int, outputs: tuple[int, ...]) -> FloatPlaces | None:
-    if domain in ("", "ai.onnx") and onnx.defs.has(op_type, opset):
-        schema = onnx.defs.get_schema(op_type, opset)
-        allowed = {c.type_param_str: list(c.allowed_type_strs) for c in schema.type_constraints}
-        formal_inputs = [[*allowed.get(p.type_str, [p.type_str])] for p in schema.inputs]
-        formal_outputs = [[*allowed.get(p.type_str, [p.type_str])] for p in schema.outputs]
-    else:
-        # onnxruntime has LayerNormalization and others in every opset, by schemas of its own.
-        found = [s for s in _runtime_schemas() if s.name == op_type and s.domain == domain]
-        if not found:
-            return None
-        own = max(found, key=lambda s: int(s.since_version))
-        allowed = {c.type_param_str: list(c.allowed_type_strs) for c in own.type_constraints}
-        formal_inputs = [[*allowed.get(p.typeStr, [p.typeStr])] for p in own.inputs]
-        formal_outputs = [[*allowed.get(p.typeStr, [p.typeStr])] for p in own.outputs]
-    if any(HALF not in _formal(formal_outputs, index) for index in outputs):
+def _places(domain: str, op_type: str, opset: int, outputs: tuple[int, ...]) -> tuple[bool, ...] | None:
+    schema: Any
+    is_standard = domain in ("", "ai.onnx") and onnx.defs.has(op_type, opset)
+    # onnxruntime has LayerNormalization and others in every opset, by schemas of its own.
+    schema = onnx.defs.get_schema(op_type, opset) if is_standard else _runtime_schema(domain, op_type)
+    if schema is None:
         return None
-    single = tuple(HALF not in types and SINGLE in types for types in formal_inputs)
-    if all(single) and single:
+    allowed = {each.type_param_str: list(each.allowed_type_strs) for each in schema.type_constraints}
+    inputs, given = (
+        [allowed.get(word, [word]) for word in (p.type_str if is_standard else p.typeStr for p in formals)]
+        for formals in (schema.inputs, schema.outputs)
+    )
+    if any(not given or HALF not in given[min(index, len(given) - 1)] for index in outputs):
         return None
-    return FloatPlaces(single)
-
-
-def _formal(formals: Sequence[Sequence[str]], index: int) -> Sequence[str]:
-    return formals[min(index, len(formals) - 1)] if formals else ()
+    narrow = tuple(HALF in types or SINGLE not in types for types in inputs)
+    return narrow if any(narrow) or not narrow else None
 
 
 @cache
-def _runtime_schemas() -> tuple[Any, ...]:
+def _runtime_schema(domain: str, op_type: str) -> Any:
+    """Return onnxruntime's newest schema of an operator, or None."""
     from onnxruntime.capi import onnxruntime_pybind11_state as state
 
-    wanted = ("", MICROSOFT)
-    return tuple(schema for schema in state.get_all_operator_schema() if schema.domain in wanted)
+    schemas = state.get_all_operator_schema() if domain in ("", MICROSOFT) else ()
+    found = [schema for schema in schemas if (schema.domain, schema.name) == (domain, op_type)]
+    return max(found, key=lambda schema: int(schema.since_version), default=None)

@@ -86,7 +86,11 @@ def simulated_program(model: ir.Model, graph: Graph, plan: QuantPlan) -> Program
         and graph.dtype(name) == ir.DataType.FLOAT
     }
     inputs = [name_of(value) for value in model.graph.inputs if name_of(value) in rounded]
-    before = [proto for name in inputs for proto in _rounding_nodes(name, rounded[name], program)]
+    before = [
+        proto
+        for name in inputs
+        for proto in _rounding_nodes(name, rounded[name], program, (name, name + _ROUNDED))
+    ]
     for step, node in zip(program.steps, model.graph, strict=True):
         entry = plan.nodes.get(name_of(node))
         is_quantized = entry is not None and entry.kind.reads_quantized
@@ -97,28 +101,27 @@ def simulated_program(model: ir.Model, graph: Graph, plan: QuantPlan) -> Program
                 if maker is None or not maker.kind.reads_quantized:
                     proto.input[position] = program.aliases[name_of(node), name] = name + _ROUNDED
         for position, name in enumerate(list(proto.output)):
-            if name in rounded and is_quantized:
-                proto.output[position] = name + _EXACT
-                step.extend(_rounding_nodes(name, rounded[name], program, name + _EXACT, name))
-            elif name in rounded:
-                step.extend(_rounding_nodes(name, rounded[name], program))
+            if name in rounded:
+                ends = (name + _EXACT, name) if is_quantized else (name, name + _ROUNDED)
+                proto.output[position] = ends[0]
+                step.extend(_rounding_nodes(name, rounded[name], program, ends))
         step[:0], before = before, []
     return program
 
 
 def _rounding_nodes(
-    name: str, params: QuantParams, program: Program, source: str = "", result: str = ""
+    name: str, params: QuantParams, program: Program, ends: tuple[str, str]
 ) -> list[onnx.NodeProto]:
-    """Return nodes that round `source`, by default the activation, to `result`, by default its alias."""
+    """Return nodes that round the first of two tensors to the second, by the parameters of an activation."""
     zero = params.tensor_zero_point
     numbers = (params.tensor_scale, params.qtype.low - zero, params.qtype.high - zero, _INTEGER)
     scale, low, high, integer = (f"{name}:qprof-{what}" for what in ("scale", "low", "high", "integer"))
     for constant, number in zip((scale, low, high, integer), numbers, strict=True):
         program.constants[constant] = ir.tensor(np.array(number, np.float32), name=constant)
     steps = (("Div", scale), ("Max", low), ("Min", high), ("Add", integer), ("Sub", integer), ("Mul", scale))
-    at, nodes = source or name, []
+    (at, result), nodes = ends, []
     for operator, constant in steps:
-        end = f"{name}:qprof-{operator}" if operator != "Mul" else result or name + _ROUNDED
+        end = f"{name}:qprof-{operator}" if operator != "Mul" else result
         nodes.append(onnx.helper.make_node(operator, [at, constant], [end]))
         at = end
     return nodes
@@ -194,19 +197,15 @@ class SegmentRuns:
         if not wanted or not self._samples:
             yield lambda title, files: {}
             return
-        nodes, reads = _needed(self.program.steps[start:end], wanted)
         files = self._samples[0][1]
-        types = {
-            name: np.load(files[name], mmap_mode="r", allow_pickle=False).dtype
-            for name in sorted(reads)
-            if name in files
-        }
+        known = {n: np.load(f, mmap_mode="r", allow_pickle=False).dtype for n, f in files.items()}
+        model, reads = _segment(self.program, start, end, wanted, known)
         options = new_session_options()
         options.use_deterministic_compute = True
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = 4
         try:
-            session = new_session(_segment(self.program, nodes, types, wanted), options, CPU)
+            session = new_session(model.SerializeToString(), options, CPU)
         except _REFUSED as error:
             raise ModelError(
                 f"rounding gptaq: onnxruntime refuses a part of the model: {first_line(error)}; "
@@ -214,7 +213,7 @@ class SegmentRuns:
             ) from error
 
         def run(title: str, files: Mapping[str, Path]) -> dict[str, Output]:
-            arrays = {name: np.load(files[name], allow_pickle=False) for name in types}
+            arrays = {name: np.load(files[name], allow_pickle=False) for name in reads}
             return run_sample(session, wanted, Sample(title, arrays))
 
         yield run
@@ -232,38 +231,26 @@ def _reads(proto: onnx.NodeProto) -> set[str]:
     return names
 
 
-def _needed(
-    steps: Sequence[Sequence[onnx.NodeProto]], wanted: Iterable[str]
-) -> tuple[list[onnx.NodeProto], set[str]]:
-    """Return the nodes that make the wanted tensors, in order, and the names that they read from outside."""
-    names, chosen = set(wanted), list[onnx.NodeProto]()
-    for proto in reversed([proto for step in steps for proto in step]):
-        if names.intersection(proto.output):
-            chosen.append(proto)
-            names |= _reads(proto)
-    return chosen[::-1], names.difference(*(proto.output for proto in chosen))
-
-
 def _segment(
-    program: Program,
-    nodes: Sequence[onnx.NodeProto],
-    types: Mapping[str, np.dtype[Any]],
-    wanted: Sequence[str],
-) -> bytes:
-    """Return a model of some nodes, whose inputs have these types; raise ValueError if it is too large."""
+    program: Program, start: int, end: int, wanted: Sequence[str], known: Mapping[str, np.dtype[Any]]
+) -> tuple[onnx.ModelProto, list[str]]:
+    """Return a model of the nodes in a range that make tensors, and which known tensors it reads."""
+    names, nodes = set(wanted), list[onnx.NodeProto]()
+    for proto in reversed([proto for step in program.steps[start:end] for proto in step]):
+        if names.intersection(proto.output):
+            nodes.insert(0, proto)
+            names |= _reads(proto)
+    reads = sorted(names.difference(*(proto.output for proto in nodes)) & known.keys())
     make = onnx.helper
-    inputs = [
-        make.make_tensor_value_info(name, make.np_dtype_to_tensor_dtype(dtype), None)
-        for name, dtype in types.items()
-    ]
+    inputs = [make.make_tensor_value_info(n, make.np_dtype_to_tensor_dtype(known[n]), None) for n in reads]
     constants = []
     for name in sorted({name for proto in nodes for name in _reads(proto)} & program.constants.keys()):
         constants.append(ir.serde.serialize_tensor(program.constants[name]))
         constants[-1].name = name
     outputs = [onnx.ValueInfoProto(name=name) for name in wanted]
-    graph = make.make_graph(list(nodes), "segment", inputs, outputs, constants)
+    graph = make.make_graph(nodes, "segment", inputs, outputs, constants)
     opsets = [make.make_opsetid(domain, version) for domain, version in program.opsets.items()]
-    return bytes(make.make_model(graph, opset_imports=opsets, ir_version=10).SerializeToString())
+    return make.make_model(graph, opset_imports=opsets, ir_version=10), reads
 
 
 # The weights of a plan, stage after stage --------------------------------------------------------------
@@ -276,14 +263,6 @@ class Stage:
     start: int  # from this node to before that one
     end: int
     weights: Mapping[ProductInput, list[tuple[int, Weight]]]  # each with the index of its node
-
-
-@dataclass(frozen=True)
-class Rounding:
-    """How a weight is rounded, and the correction of each output channel's bias (float32, or none)."""
-
-    offsets: bytes
-    correction: bytes = b""
 
 
 def stages_of(graph: Graph, model: ir.Model, plan: QuantPlan) -> list[Stage]:
@@ -340,7 +319,8 @@ def find_asymmetric_roundings(
         corrected = plan.adjustments.biases
         for number, stage in enumerate(stages):
             for at, weight, rounding in _rounded(stage, (exact, simulated), corrected, digest, checkpoint):
-                offsets[weight.node.name] = RoundingOffsets(rounding.offsets, params_digest(weight.params))
+                steps = rounding[: weight.array.size]
+                offsets[weight.node.name] = RoundingOffsets(steps, params_digest(weight.params))
                 _apply(rounding, at, weight, simulated)
             if number + 1 < len(stages):
                 for runs in (exact, simulated):
@@ -356,27 +336,21 @@ def _rounded(
     corrected: Collection[str],
     digest: hashlib._Hash,
     checkpoint: RoundingCheckpoint,
-) -> list[tuple[int, Weight, Rounding]]:
-    """Return the roundings of a stage: those of the checkpoint, or new ones, which it gets."""
+) -> list[tuple[int, Weight, bytes]]:
+    """Return what `_rounding` gives for a stage: from the checkpoint, or new ones, which it gets."""
     placed = [(reading, at, weight) for reading, weights in stage.weights.items() for at, weight in weights]
     keys = []
     for reading, _, weight in placed:
         digest.update(repr((weight.node.name, reading, params_digest(weight.params))).encode())
         digest.update(np.ascontiguousarray(weight.array).data)
         keys.append(digest.digest())
-    finished = [checkpoint.get(key) for key in keys]
-    if all(content is not None for content in finished):
-        return [
-            (at, weight, Rounding(content[: weight.array.size], content[weight.array.size :]))
-            for (_, at, weight), content in zip(placed, finished, strict=True)
-            if content is not None
-        ]
-    moments, roundings = _moments(stage, *runs), []
-    for (reading, at, weight), key in zip(placed, keys, strict=True):
-        rounding = _rounding(weight, moments[reading], weight.node.name in corrected)
-        checkpoint.add(key, rounding.offsets + rounding.correction)
-        roundings.append((at, weight, rounding))
-    return roundings
+    roundings = [content for key in keys if (content := checkpoint.get(key)) is not None]
+    if len(roundings) < len(keys):
+        moments, roundings = _moments(stage, *runs), []
+        for (reading, _, weight), key in zip(placed, keys, strict=True):
+            roundings.append(_rounding(weight, moments[reading], weight.node.name in corrected))
+            checkpoint.add(key, roundings[-1])
+    return [(at, weight, content) for (_, at, weight), content in zip(placed, roundings, strict=True)]
 
 
 def _moments(stage: Stage, exact: SegmentRuns, simulated: SegmentRuns) -> dict[ProductInput, PairMoments]:
@@ -400,8 +374,8 @@ def _moments(stage: Stage, exact: SegmentRuns, simulated: SegmentRuns) -> dict[P
     return moments
 
 
-def _rounding(weight: Weight, moments: PairMoments, centred: bool) -> Rounding:
-    """Return GPTAQ's rounding of a weight; with a correction of its outputs' means if `centred`."""
+def _rounding(weight: Weight, moments: PairMoments, centred: bool) -> bytes:
+    """Return GPTAQ's offsets of a weight (int8); if `centred`, and corrections of biases (float32)."""
     pairs = moments.means(centred)
     ends = np.cumsum([second.shape[1] for second, _ in pairs])[:-1]
     blocks = zip(*(np.split(part, ends, axis=2) for part in flattened(weight)), pairs, strict=True)
@@ -411,21 +385,22 @@ def _rounding(weight: Weight, moments: PairMoments, centred: bool) -> Rounding:
     ]
     offsets = offsets_of(weight, np.concatenate(steps, 2))
     if not centred:
-        return Rounding(offsets.tobytes())
+        return bytes(offsets.tobytes())
     error = np.asarray(weight.array, np.float64) - _values(weight, offsets)
     mean = moments.first / max(1, moments.own.rows)
     lost = np.matmul(columns_of(weight.node, error), mean[:, :, None])
-    return Rounding(offsets.tobytes(), lost.astype(np.float32).tobytes())
+    return bytes(offsets.tobytes() + lost.astype(np.float32).tobytes())
 
 
-def _apply(rounding: Rounding, at: int, weight: Weight, side: SegmentRuns) -> None:
+def _apply(rounding: bytes, at: int, weight: Weight, side: SegmentRuns) -> None:
     """Use the rounded weight in the simulation, with its bias corrected."""
-    offsets = np.frombuffer(rounding.offsets, np.int8).reshape(weight.array.shape)
+    size = weight.array.size
+    offsets = np.frombuffer(rounding[:size], np.int8).reshape(weight.array.shape)
     side.set_constant(name_of(weight.value), _values(weight, offsets))
     layout = product_layout(weight.node)
-    if not rounding.correction or layout is None or layout.kernel is Kernel.SCATTERS:
+    if len(rounding) == size or layout is None or layout.kernel is Kernel.SCATTERS:
         return
-    correction = np.frombuffer(rounding.correction, np.float32)
+    correction = np.frombuffer(rounding[size:], np.float32)
     if layout.kernel is Kernel.GATHERS:
         correction = correction.reshape(-1, *[1] * (weight.array.ndim - 2))
     side.add_to_result(at, weight.node.output, correction)

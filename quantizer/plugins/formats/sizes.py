@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import onnx_ir as ir
 
 from ....profiles.base.errors import ConfigError
 from ....profiles.base.presentation import size_text
@@ -24,27 +25,30 @@ from ...lowering.lower import lower
 from ...model.saving import has_external_data, written_bytes
 from ...noise.estimator import NoiseEstimator
 from ...noise.propagation import forecast_flow
-from ...numerics.affine import INT8, QuantParams
+from ...numerics.affine import INT8
+from ...numerics.schemas import SCHEMAS
 from ...operators.graph import Graph, Node
 from ...operators.weight_layout import WeightLayout
-from ...plan.plan import Implementation, QuantPlan
+from ...plan.plan import RUNTIME_WEIGHTS, Implementation, Kind, QuantPlan, unblocked_size
 from ...plan.reasons import ReasonCode, because
 from ...planning.facts import PlanningFacts
 from ...planning.known import Known
-from ...planning.model_size import (
-    constant_shape,
-    estimated_size,
-    float_bytes,
-    stored_bytes,
-    stored_constants,
-    twins_of,
-    ways_of,
-)
 from ...planning.plan_model import PlannedModel, plan_from
 from ...planning.planner import decide
 from ...planning.stored_weights import Storage, table_storage, weight_storage, written_name
 from ...targets.config import size_in_bytes
 from ...targets.weight_formats import WeightFormat, formats_of
+
+NODE_BYTES = 500
+"""That a packed weight adds to the graph: names and shapes of what is read in its place, attributes."""
+
+METADATA_BYTES = 2000
+"""Of the records in a written model's metadata."""
+
+SCALE_BYTES = 4
+
+ZERO_POINT_BYTES = 80
+"""That zero points of blocks add to the graph, a name in three places; weights in 8 bits have none."""
 
 SIZED_PLANS = 8
 """Plans that are written to fit a size, of which one does."""
@@ -66,6 +70,15 @@ class FormatChoice:
     format: WeightFormat | None  # None for float
     size: float  # bytes of the weight
     noise: float  # at the outputs, over their signal
+    error: float  # over the signal of the weight
+
+    @property
+    def name(self) -> str:
+        """Its name, for people."""
+        if self.format is None:
+            return "float"
+        blocks = f" in blocks of {self.format.block_size}" if self.format.block_size else ""
+        return f"{self.format.qtype.name}{blocks}"
 
 
 @dataclass(frozen=True)
@@ -74,25 +87,18 @@ class StoredOnce:
 
     names: tuple[str, ...]  # the last is stored
     choices: tuple[FormatChoice, ...]  # that all readers take, by size; each has less noise than those before
-    errors: tuple[float, ...]  # of each over the signal of the weight
 
     def as_chosen(self, place: int) -> WeightFormat | None:
         """Return one of the formats, explained by its neighbours' bytes and SQNR; None for float."""
-        chosen = self.choices[place]
-        texts = list[str]()
-        pairs = list(zip(self.choices, self.errors, strict=True))
-        for other, error in pairs[max(0, place - 1) : place + 2]:
-            if other is not chosen:
-                keeps = f"for {-10.0 * math.log10(error):.1f} dB" if error else "without loss"
-                apart = size_text(round(abs(other.size - chosen.size)))
-                what = f"{apart} {'more' if other.size > chosen.size else 'less'}"
-                name = "float"
-                if other.format is not None:
-                    blocks = f" in blocks of {other.format.block_size}" if other.format.block_size else ""
-                    name = f"{other.format.qtype.name}{blocks}"
-                texts.append(f"{name} takes {what} {keeps}")
+        chosen, texts = self.choices[place], list[str]()
         if chosen.format is None:
             return None
+        for other in self.choices[max(0, place - 1) : place + 2]:
+            if other is not chosen:
+                keeps = f"for {-10.0 * math.log10(other.error):.1f} dB" if other.error else "without loss"
+                apart = size_text(round(abs(other.size - chosen.size)))
+                more = "more" if other.size > chosen.size else "less"
+                texts.append(f"{other.name} takes {apart} {more} {keeps}")
         return replace(chosen.format, why=f"to fit the size: {', '.join(texts)}" if texts else "")
 
 
@@ -107,7 +113,7 @@ def chosen_formats(facts: PlanningFacts, known: Known) -> tuple[Mapping[str, Wei
     weights = _weights(facts, plan, known)
     sizes = {name: 0.0 for one in weights for name in one.names}
     sizes |= {one.names[-1]: one.choices[0].size for one in weights}
-    least, limit = estimated_size(facts, plan, sizes) + known.size_error, size_in_bytes(config.fit_size)
+    least, limit = _estimated_size(facts, plan, sizes) + known.size_error, size_in_bytes(config.fit_size)
     if limit < least < math.inf:
         raise beyond_size(facts, least)
     places = quietest(weights, limit - least)
@@ -116,7 +122,7 @@ def chosen_formats(facts: PlanningFacts, known: Known) -> tuple[Mapping[str, Wei
     fitting = {
         node.name: because(ReasonCode.FITS_IN_FLOAT, size=config.fit_size)
         for node in graph.nodes
-        if not kept.isdisjoint(stored_constants(node, plan))
+        if not kept.isdisjoint(_stored_constants(node, plan))
     }
     return {name: of for name, of in chosen.items() if of is not None}, replace(
         known, floats={**fitting, **known.floats}
@@ -139,7 +145,7 @@ def plan_of_written_size(facts: PlanningFacts, known: Known) -> PlannedModel:
     for _ in range(SIZED_PLANS):
         planned = plan_from(facts, replace(known, size_error=error))
         size = written_bytes(lower(planned.model, planned.plan).model, external)
-        exact = size - estimated_size(facts, planned.plan)
+        exact = size - _estimated_size(facts, planned.plan)
         if size <= limit:
             fitting, most = planned, error
             if most - max(exact, least) <= limit / SIZE_TOLERANCE:
@@ -169,9 +175,8 @@ def beyond_size(facts: PlanningFacts, size: float) -> ConfigError:
 def quietest(weights: Sequence[StoredOnce], room: float) -> list[int]:
     """Return the index of each weight's choice so that all fit and together leave the least noise.
 
-    A knapsack, by dynamic programming. Sizes are counted in parts of the room, rounded up; there are
-    `SIZE_STEPS` of them. Bytes that the rounding leaves go to the next better formats that fit. `room` is in
-    bytes beyond those of all first choices.
+    A knapsack, by dynamic programming, in `SIZE_STEPS` parts of the room (bytes beyond those of all first
+    choices), rounded up. Bytes that the rounding leaves go to the next better formats that fit.
     """
     if sum(one.choices[-1].size - one.choices[0].size for one in weights) <= room:
         return [len(one.choices) - 1 for one in weights]
@@ -246,7 +251,7 @@ def _references(facts: PlanningFacts, known: Known) -> dict[str, WeightFormat]:
     """Return the format of each weight for estimating its noise: the widest, preferably of integers."""
     found = {}
     for name, readers in _readers(facts.graph).items():
-        storages = _storages(facts, constant_shape(facts.graph, name), readers, known)
+        storages = _storages(facts, _constant_shape(facts.graph, name), readers, known)
         if storages:
             formats = (one.format for one in storages.values())
             found[name] = max(formats, key=lambda f: (f.qtype.bits, not f.qtype.is_float, -f.block_size))
@@ -254,39 +259,31 @@ def _references(facts: PlanningFacts, known: Known) -> dict[str, WeightFormat]:
 
 
 def _weights(facts: PlanningFacts, plan: QuantPlan, known: Known) -> list[StoredOnce]:
-    """Return the weights that a plan stores quantized, each with its possible formats.
-
-    The plan has each weight in its reference format.
-    """
+    """Return the weights that a plan stores, each in its reference format, with their possible formats."""
     graph, all_readers = facts.graph, _readers(facts.graph)
-    stored = ways_of(graph, plan)
-    noise, twins, weights = _noise(facts, plan), twins_of(graph, stored), list[StoredOnce]()
+    stored = _ways_of(graph, plan)
+    noise, twins, weights = _noise(facts, plan), _twins_of(graph, stored), list[StoredOnce]()
     for name in (name for name in stored if name not in twins.values()):
         names = (name, twins[name]) if name in twins else (name,)
         readers = [reader for one in names for reader in all_readers[one]]
-        storages = _storages(facts, constant_shape(graph, names[-1]), readers, known)
+        shape = _constant_shape(graph, names[-1])
+        storages = _storages(facts, shape, readers, known)
         errors = {key: _error(facts, names[-1], readers[-1], one) for key, one in storages.items()}
-        reference = next(
-            (error for key, error in errors.items() if key == _key(plan.tensors[names[-1]])), 0.0
-        )
+        params = plan.tensors[names[-1]]
+        reference = errors.get((written_name(params.qtype), params.block_size or 0), 0.0)
         share = sum(noise.get(one, 0.0) for one in names) / reference if noise and reference else 1.0
-        choices, kept = list[FormatChoice](), list[float]()
-        sizes = {key: stored_bytes(constant_shape(graph, names[-1]), one) for key, one in storages.items()}
+        sizes = {key: _stored_bytes(shape, one) for key, one in storages.items()}
+        choices = list[FormatChoice]()
         for key in sorted(storages, key=lambda key: (sizes[key], errors[key])):
-            if not kept or errors[key] < kept[-1]:
-                choices.append(FormatChoice(storages[key].format, sizes[key], share * errors[key]))
-                kept.append(errors[key])
-        is_only_one = all(len(stored_constants(node, plan)) == 1 for node, _ in readers)
+            if not choices or errors[key] < choices[-1].error:
+                noise_of_format = share * errors[key]
+                choices.append(FormatChoice(storages[key].format, sizes[key], noise_of_format, errors[key]))
+        is_only_one = all(len(_stored_constants(node, plan)) == 1 for node, _ in readers)
         if choices and known.floats_fit and is_only_one:
-            choices.append(FormatChoice(None, float_bytes(facts, names[-1]), 0.0))
-            kept.append(0.0)
+            choices.append(FormatChoice(None, _float_bytes(facts, names[-1]), 0.0, 0.0))
         if choices:
-            weights.append(StoredOnce(names, tuple(choices), tuple(kept)))
+            weights.append(StoredOnce(names, tuple(choices)))
     return weights
-
-
-def _key(params: QuantParams) -> tuple[str, int]:
-    return written_name(params.qtype), params.block_size or 0
 
 
 def _error(facts: PlanningFacts, name: str, reader: tuple[Node, WeightLayout], storage: Storage) -> float:
@@ -304,6 +301,105 @@ def _error(facts: PlanningFacts, name: str, reader: tuple[Node, WeightLayout], s
         _, sqnr = storage.params_of(array.astype(np.float32, copy=False))
         facts.format_errors[key] = 10.0 ** (-sqnr / 10.0)
     return facts.format_errors[key]
+
+
+def _estimated_size(facts: PlanningFacts, plan: QuantPlan, sizes: Mapping[str, float] | None = None) -> float:
+    """Return about how many bytes the model takes as planned, with some constants of other `sizes`."""
+    graph, bare = facts.graph, facts.prepared.model.clone()
+    for part in bare.graphs():
+        part.initializers.clear()
+    packed = sum(node.kind is Kind.WEIGHT_ONLY for node in plan.nodes.values())
+    size = float(METADATA_BYTES + NODE_BYTES * packed + ir.to_proto(bare).ByteSize())
+    ways = _ways_of(graph, plan)
+    twins = _twins_of(graph, ways)
+    for name, value in graph.values.items():
+        tensor = value.const_value
+        if not graph.is_constant(name) or tensor is None or name in twins:
+            continue
+        params = plan.tensors.get(name)
+        if sizes and name in sizes:
+            size += sizes[name]
+        elif params is None:
+            size += _float_bytes(facts, name)
+        else:
+            schema = SCHEMAS["symmetric"]
+            usual = 0 if params.qtype.signed else 1 << (params.qtype.bits - 1)
+            if np.any(params.zero_point != usual):
+                schema = SCHEMAS["asymmetric"]
+            own = WeightFormat(params.qtype, params.block_size or 0, schema)
+            size += _stored_bytes(
+                _constant_shape(graph, name), Storage(own, params.axis, ways.get(name, Implementation.USUAL))
+            )
+    return size
+
+
+def _stored_constants(node: Node, plan: QuantPlan) -> list[str]:
+    """Return the constants of a node that are stored quantized."""
+    entry, rule = plan.nodes[node.name], node.rule
+    if entry.kind is not Kind.WEIGHT_ONLY or rule is None:
+        return []
+    return [name for w in rule.constants if (name := node.input(w.index)) in plan.tensors]
+
+
+def _constant_shape(graph: Graph, name: str) -> tuple[int, ...]:
+    """Return the shape of a constant of a graph."""
+    tensor = graph.values[name].const_value
+    assert tensor is not None
+    return tuple(tensor.shape.numpy())
+
+
+def _ways_of(graph: Graph, plan: QuantPlan) -> dict[str, str]:
+    """Return the constants that are stored quantized, each with its last reader's implementation."""
+    entries = ((node, plan.nodes[node.name].implementation) for node in graph.nodes)
+    return {name: way for node, way in entries for name in _stored_constants(node, plan)}
+
+
+def _twins_of(graph: Graph, ways: Mapping[str, str]) -> dict[str, str]:
+    """Return the matrices that are stored as others transposed: a table -> the weight of the last product.
+
+    DequantizeLinear before a product cannot read a table.
+    """
+    matrices = {name: graph.constant(name) for name, way in ways.items() if way != Implementation.USUAL}
+    arrays = {name: array for name, array in matrices.items() if array is not None and array.ndim == 2}
+    by_shape: dict[tuple[int, ...], list[str]] = {}
+    for name, array in arrays.items():
+        by_shape.setdefault(array.shape, []).append(name)
+    twins: dict[str, str] = {}
+    for shape, alike in by_shape.items():
+        for name in alike:
+            for other in by_shape.get(shape[::-1], ()):
+                if other == name or name in twins.values():
+                    continue
+                array, turned = arrays[name], arrays[other].T
+                if np.array_equal(array[:1], turned[:1]) and np.array_equal(array, turned):
+                    twins.setdefault(name, other)
+    return twins
+
+
+def _float_bytes(facts: PlanningFacts, name: str) -> float:
+    """Return the bytes of a constant that is not quantized."""
+    tensor = facts.graph.values[name].const_value
+    assert tensor is not None
+    narrow = facts.config.is_float16 and tensor.dtype is ir.DataType.FLOAT
+    return tensor.nbytes / 2.0 if narrow else float(tensor.nbytes)
+
+
+def _stored_bytes(shape: Sequence[int], storage: Storage) -> float:
+    """Return the bytes of a constant, with those of its scales and zero points."""
+    qtype, block, axis = storage.format.qtype, storage.format.block_size, storage.axis
+    elements, bits = math.prod(shape), qtype.bits
+    if axis is None:
+        return elements * bits / 8.0 + SCALE_BYTES
+    if not block and storage.implementation not in RUNTIME_WEIGHTS:
+        return elements * bits / 8.0 + SCALE_BYTES * shape[axis]
+    # Blocks, of which the last is filled up; a packed weight has them in any case, along its other axis.
+    size = shape[axis] if block else elements // shape[axis]
+    block = block or unblocked_size(size)
+    rows, blocks = elements / size, -(-size // block)
+    scale_bytes = SCALE_BYTES if qtype.scales is None else 1
+    values = rows * blocks * (block * bits / 8.0 + scale_bytes)
+    has_points = not storage.format.schema.symmetric and not qtype.is_float
+    return values + (ZERO_POINT_BYTES + rows * -(-blocks * bits // 8) if has_points else 0)
 
 
 def _noise(facts: PlanningFacts, plan: QuantPlan) -> dict[str, float]:

@@ -142,11 +142,11 @@ def test_no_other_formats_that_fit_have_less_noise(each: list[list[tuple[int, fl
     room = float(unit * SIZE_STEPS)
     weights = []
     for steps in each:
-        choices, size, noise = [FormatChoice(SOME, 0.0, 4.0)], 0, 4.0
+        choices, size, noise = [FormatChoice(SOME, 0.0, 4.0, 0.1)], 0, 4.0
         for added, removed in steps:
             size, noise = size + added, noise - removed
-            choices.append(FormatChoice(SOME, float(size * unit), noise))
-        weights.append(StoredOnce((str(len(weights)),), tuple(choices), (0.1,) * len(choices)))
+            choices.append(FormatChoice(SOME, float(size * unit), noise, 0.1))
+        weights.append(StoredOnce((str(len(weights)),), tuple(choices)))
     places = quietest(weights, room)
     ways = product(*(range(len(one.choices)) for one in weights))
     taken = lambda way: [one.choices[place] for one, place in zip(weights, way, strict=True)]  # noqa: E731
