@@ -293,45 +293,29 @@ def test_what_reads_a_cache_otherwise_reads_its_floats(tmp_path: Path) -> None:
     assert np.allclose(y, np.tanh(present * scale), atol=0.02)  # Tanh may be a table of 8 bits
 
 
-def test_the_plan_hands_its_scales_to_genai(model: Path, profile: Profile, tmp_path: Path) -> None:
-    recipe = load_recipe(None, {"kv_cache": "int8-per-channel", **WEIGHTS})
-    plan = write_quantized(model, profile, tmp_path / "q.onnx", recipe=recipe).plan
+def test_the_plan_hands_its_scales_to_genai_and_explains_them(model: Path, written: Path) -> None:
+    plan = read_plan(written.with_suffix(".yaml"))
     content = json.loads(write(plan, open_prepared(model).model))
     assert [content["past_keys"], content["past_values"]] == [[name] for name in PAST]
+    params = plan.borders["past_key_values.0.key"]
     (keys,) = content["scales"]["k_scales"]
-    assert keys == plan.borders["past_key_values.0.key"].scale.tolist() * GROUPS
-
-
-def test_a_cache_is_explained_by_its_scale(model: Path, profile: Profile, tmp_path: Path) -> None:
-    recipe = load_recipe(None, {"kv_cache": "int8", **WEIGHTS})
-    plan = write_quantized(model, profile, tmp_path / "q.onnx", recipe=recipe).plan
+    assert keys == (params.tensor_scale if params.axis is None else params.scale.tolist() * GROUPS)
     for name in (*PAST, *PAST.values()):
         assert explain_tensor(plan, name, "the plan").params == plan.borders[name]
 
 
-@pytest.mark.parametrize("target", ["openvino", "onnx"])
+@pytest.mark.parametrize(
+    ("asked", "least"), [(("openvino", WEIGHTS), 30.0), (("onnx", WEIGHTS), 30.0), (("onnx", {}), 15.0)]
+)
 def test_targets_of_standard_operators_take_it(
-    target: str, model: Path, profile: Profile, tmp_path: Path
+    asked: tuple[str, dict[str, str]], least: float, model: Path, profile: Profile, tmp_path: Path
 ) -> None:
-    recipe = load_recipe(target, {"kv_cache": "int8", **WEIGHTS})
-    write_quantized(model, profile, tmp_path / "q.onnx", recipe=recipe)
-    ids = np.random.default_rng(3).integers(0, WORDS, (1, 30))
-    floats = generated(model, np.float32, ids, 9)
-    assert decibels(floats, generated(tmp_path / "q.onnx", np.int8, ids, 9)) > 30.0
-
-
-def test_static_int8_goes_with_it(model: Path, profile: Profile, tmp_path: Path) -> None:
-    recipe = load_recipe("onnx", {"kv_cache": "int8"})
+    recipe = load_recipe(asked[0], {"kv_cache": "int8", **asked[1]})
     plan = write_quantized(model, profile, tmp_path / "q.onnx", recipe=recipe).plan
     assert plan.nodes["keys"].keeps_int8_cache
     ids = np.random.default_rng(3).integers(0, WORDS, (1, 30))
     floats = generated(model, np.float32, ids, 9)
-    assert decibels(floats, generated(tmp_path / "q.onnx", np.int8, ids, 9)) > 15.0
-
-
-def test_targets_without_it_refuse() -> None:
-    with pytest.raises(ConfigError, match="tensorrt has no operators for such a cache"):
-        load_recipe("tensorrt", {"kv_cache": "int8"})
+    assert decibels(floats, generated(tmp_path / "q.onnx", np.int8, ids, 9)) > least
 
 
 def refused(path: Path, data: Path) -> str:

@@ -6,6 +6,7 @@ What float16 loses is measured in a model that rounds to float16 after each node
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -79,16 +80,13 @@ class Written:
         rounded = ir.to_proto(emulated(ir.from_proto(self.model))).SerializeToString()
         options = ort.SessionOptions()  # another runtime multiplies: integer kernels of this processor do not
         options.add_session_config_entry("session.disable_quant_qdq", "1")
+        sessions = (
+            ort.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+            for content in (self.source.read_bytes(), rounded)
+        )
         exact, other = (
-            np.concatenate(
-                [
-                    ort.InferenceSession(m, options, providers=["CPUExecutionProvider"])
-                    .run(None, f)[0]
-                    .ravel()
-                    for f in self.feeds
-                ]
-            ).astype(np.float64)
-            for m in (self.source.read_bytes(), rounded)
+            np.concatenate([one.run(None, feed)[0].ravel() for feed in self.feeds]).astype(np.float64)
+            for one in sessions
         )
         if not np.isfinite(other).all():
             return -np.inf
@@ -105,6 +103,7 @@ def feeds(shape: tuple[int, ...], scale: float = 1.0, count: int = 8, **others: 
     ]
 
 
+TWO = {"w": normal((64, 64), 0.1), "v": normal((64, 64), 0.1)}
 NORM = """
 agraph (float[1, 8, 64] x) => (float[1, 8, 64] y) {
     two = Constant <value = float {2.0}> ()
@@ -124,9 +123,7 @@ def test_all_is_float16_between_casts_at_the_inputs_and_outputs(tmp_path: Path) 
         c = MatMul (b, v)
         y = Softmax (c)
     }"""
-    written = Written(
-        tmp_path, text, {"w": normal((64, 64), 0.1), "v": normal((64, 64), 0.1)}, feeds((1, 8, 64))
-    )
+    written = Written(tmp_path, text, TWO, feeds((1, 8, 64)))
     floats = [i.name for i in written.model.graph.initializer if i.data_type == TensorProto.FLOAT]
     readers = [node for node in written.model.graph.node if floats and floats[0] in node.input]
     assert [node.op_type for node in readers] == ["QuantizeLinear"]  # of the input, which is float32
@@ -138,31 +135,17 @@ def test_all_is_float16_between_casts_at_the_inputs_and_outputs(tmp_path: Path) 
     assert len(casts) <= 2
     assert written.reasons() == {}
     assert written.decibels() > 30.0
-
-
-def test_the_reference_evaluator_computes_the_file_in_float16(tmp_path: Path) -> None:
-    text = """
-    agraph (float[1, 8, 64] x) => (float[1, 8, 64] y) {
-        a = MatMul (x, w)
-        b = Sigmoid (a)
-        y = MatMul (b, v)
-    }"""
-    written = Written(
-        tmp_path, text, {"w": normal((64, 64), 0.1), "v": normal((64, 64), 0.1)}, feeds((1, 8, 64))
-    )
-    feed = written.feeds[0]
-    (reference,) = ReferenceEvaluator(written.model).run(None, feed)
-    (exact,) = ort.InferenceSession(written.source.read_bytes()).run(None, feed)
-    noise = np.square(exact - reference).sum() / np.square(exact).sum()
-    assert noise < 1e-3  # 30 dB: int8, of which float16 takes nothing
+    (reference,) = ReferenceEvaluator(written.model).run(None, written.feeds[0])
+    (exact,) = ort.InferenceSession(written.source.read_bytes()).run(None, written.feeds[0])
+    # 30 dB: int8, of which float16 takes nothing
+    assert np.square(exact - reference).sum() < 1e-3 * np.square(exact).sum()
 
 
 def test_a_model_that_is_too_large_for_the_memory_of_a_session_is_rounded_in_a_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = "agraph (float[1, 8, 64] x) => (float[1, 8, 64] y) { a = MatMul (x, w) y = MatMul (a, v) }"
-    weights = {"w": normal((64, 64), 0.1), "v": normal((64, 64), 0.1)}
-    written = Written(tmp_path, text, weights, feeds((1, 8, 64)))
+    written = Written(tmp_path, text, TWO, feeds((1, 8, 64)))
     file, feed = str(tmp_path / "large.onnx"), written.feeds[0]
     onnx.save(written.model, file, save_as_external_data=True, location="large.data", size_threshold=0)
     whole = open_session(str(written.file), "q").run(None, feed)[0]
@@ -181,8 +164,7 @@ def test_what_float16_rounds_is_in_the_decibels_that_are_estimated(tmp_path: Pat
         c = MatMul (b, v)
         y = Tanh (c)
     }"""
-    weights = {"w": normal((64, 64), 0.1), "v": normal((64, 64), 0.1)}
-    written = Written(tmp_path, text, weights, feeds((1, 8, 64)), keep_float=("MatMul",))
+    written = Written(tmp_path, text, TWO, feeds((1, 8, 64)), keep_float=("MatMul",))
     assert not any(entry.kind.counts_as_quantized for entry in written.plan.nodes.values())
     # Gains are those of the signal, as far as nothing was quantized for measuring them.
     assert written.plan.origin.estimated_sqnr["y"] == pytest.approx(written.decibels(), abs=4.0)
@@ -239,6 +221,8 @@ def test_a_square_beyond_float16_and_what_reads_it_are_float32(tmp_path: Path) -
     assert "ReduceMean" in reasons
     assert "Div" not in reasons  # the root is small again
     assert written.decibels() > 30.0
+    assert loads(dumps(written.plan)) == written.plan
+    assert "float32: {code: beyond-float16, tensor: s" in written.plan_file.read_text()
 
 
 def test_an_epsilon_that_float16_has_not_keeps_the_root_in_float32(tmp_path: Path) -> None:
@@ -251,28 +235,46 @@ def test_an_epsilon_that_float16_has_not_keeps_the_root_in_float32(tmp_path: Pat
     assert written.decibels() > 30.0
 
 
-def test_a_filler_beyond_float16_is_clamped_where_it_vanishes(tmp_path: Path) -> None:
-    text = """
-    agraph (float[1, 8, 64] x, float[1, 1, 8] mask) => (float[1, 8, 64] y) {
+def kept(seed: int) -> np.ndarray:
+    return (np.arange(8) < 4 + seed % 4)[None]
+
+
+@pytest.mark.parametrize(
+    ("given", "masked", "mask", "in_float32"),
+    [
+        (
+            "float[1, 8] mask",
+            "no = Sub (one, mask) low = Mul (no, lowest) masked = Add (scores, low)",
+            lambda seed: kept(seed).astype(np.float32),
+            set(),
+        ),
+        ("bool[1, 8] mask", "masked = Where (mask, scores, lowest)", kept, set()),
+        (
+            "float[1, 8] mask",
+            "masked = Add (scores, mask)",
+            lambda seed: np.where(kept(seed), 0.0, -3.4e38).astype(np.float32),
+            {"Add", "Softmax"},
+        ),
+    ],
+    ids=["computed", "chosen", "of an input"],
+)
+def test_fillers_are_clamped_where_they_vanish_and_float32_where_an_input_brings_them(
+    given: str, masked: str, mask: Callable[[int], np.ndarray], in_float32: set[str], tmp_path: Path
+) -> None:
+    text = f"""
+    agraph (float[1, 8, 64] x, {given}) => (float[1, 8, 64] y) {{
         q = MatMul (x, w)
         t = Transpose <perm = [0, 2, 1]> (x)
         scores = MatMul (q, t)
-        no = Sub (one, mask)
-        low = Mul (no, lowest)
-        masked = Add (scores, low)
+        {masked}
         p = Softmax (masked)
         y = MatMul (p, x)
-    }"""
-
-    def mask(seed: int) -> np.ndarray:
-        kept = np.ones((1, 1, 8), np.float32)
-        kept[..., seed % 4 + 4 :] = 0.0
-        return kept
-
+    }}"""
     constants = {"w": normal((64, 64), 0.02), "one": np.float32(1), "lowest": np.float32(-3.4028235e38)}
-    written = Written(tmp_path, text, constants, feeds((1, 8, 64), mask=mask))
-    assert "Softmax" not in written.reasons()
-    assert written.type_of("Softmax") == "FLOAT16"
+    used = {name: array for name, array in constants.items() if f"{name}," in text or f", {name})" in text}
+    written = Written(tmp_path, text, used, feeds((1, 8, 64), mask=mask))
+    assert written.reasons().keys() == in_float32
+    assert written.type_of("Softmax") == ("FLOAT" if in_float32 else "FLOAT16")
     assert written.decibels() > 25.0
 
 
@@ -348,42 +350,6 @@ def test_what_cancels_is_found_by_running_it(tmp_path: Path) -> None:
     assert written.decibels() > 40.0
 
 
-def test_a_filler_that_is_chosen_is_clamped_too(tmp_path: Path) -> None:
-    text = """
-    agraph (float[1, 8, 64] x, bool[1, 8] kept) => (float[1, 8, 64] y) {
-        q = MatMul (x, w)
-        t = Transpose <perm = [0, 2, 1]> (x)
-        scores = MatMul (q, t)
-        masked = Where (kept, scores, lowest)
-        p = Softmax (masked)
-        y = MatMul (p, x)
-    }"""
-    data = feeds((1, 8, 64), kept=lambda seed: (np.arange(8) < 4 + seed % 4)[None])
-    constants = {"w": normal((64, 64), 0.02), "lowest": np.float32(-3.4028235e38)}
-    written = Written(tmp_path, text, constants, data)
-    assert written.reasons() == {}
-    assert written.decibels() > 25.0
-
-
-def test_fillers_that_an_input_brings_stay_float32_up_to_where_they_vanish(tmp_path: Path) -> None:
-    text = """
-    agraph (float[1, 8, 64] x, float[1, 8] mask) => (float[1, 8, 64] y) {
-        q = MatMul (x, w)
-        t = Transpose <perm = [0, 2, 1]> (x)
-        scores = MatMul (q, t)
-        masked = Add (scores, mask)
-        p = Softmax (masked)
-        y = MatMul (p, x)
-    }"""
-
-    def mask(seed: int) -> np.ndarray:
-        return np.where(np.arange(8) < 4 + seed % 4, 0.0, -3.4e38).astype(np.float32)[None]
-
-    written = Written(tmp_path, text, {"w": normal((64, 64), 0.02)}, feeds((1, 8, 64), mask=mask))
-    assert written.reasons().keys() == {"Add", "Softmax"}
-    assert written.decibels() > 25.0
-
-
 LOOP = """
 agraph (float[1, 64] x) => (float[1, 64] y, float[4, 1, 64] all) {
     a = MatMul (x, w)
@@ -421,7 +387,6 @@ agraph (float[8, 64] x, float[64] h0) => (float[64] y, float[8, 64] all) {
 }"""
 
 
-@pytest.mark.parametrize("float_type", ["float32", "float16"])
 @pytest.mark.parametrize(
     ("text", "data"),
     [
@@ -432,14 +397,13 @@ agraph (float[8, 64] x, float[64] h0) => (float[64] y, float[8, 64] all) {
     ids=["loop", "if", "scan"],
 )
 def test_bodies_have_the_type_of_the_node_that_runs_them(
-    text: str, data: list[Arrays], float_type: str, tmp_path: Path
+    text: str, data: list[Arrays], tmp_path: Path
 ) -> None:
-    written = Written(tmp_path, text, {"w": normal((64, 64), 0.1)}, data, float_type=float_type)
+    written = Written(tmp_path, text, {"w": normal((64, 64), 0.1)}, data)
     assert written.decibels() > 30.0
     node = next(node for node in written.model.graph.node if node.op_type in ("Loop", "If", "Scan"))
     body = next(attribute.g for attribute in node.attribute if attribute.HasField("g"))
-    element = body.output[-1].type.tensor_type.elem_type
-    assert element == (TensorProto.FLOAT16 if float_type == "float16" else TensorProto.FLOAT)
+    assert body.output[-1].type.tensor_type.elem_type == TensorProto.FLOAT16
 
 
 def test_sizes_stay_float32_and_the_picture_is_float16(tmp_path: Path) -> None:
@@ -495,12 +459,6 @@ def test_weights_of_4_bits_have_scales_in_float16(target: str, op_type: str, tmp
 def test_what_takes_no_float16_is_refused_before_work_begins(settings: dict[str, str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         load_recipe(settings["target"], {k: v for k, v in settings.items() if k != "target"})
-
-
-def test_the_reasons_of_float32_are_in_the_plans_file(tmp_path: Path) -> None:
-    written = Written(tmp_path, NORM, {"eps": np.float32(1e-3)}, feeds((1, 8, 64), 300.0))
-    assert loads(dumps(written.plan)) == written.plan
-    assert "float32: {code: beyond-float16, tensor: s" in written.plan_file.read_text()
 
 
 def test_sequences_of_float16_tensors_are_emulated() -> None:

@@ -88,6 +88,7 @@ def size(model: ir.Model, plan: QuantPlan) -> int:
 
 def test_table_and_last_product_have_8_bits_and_the_rest_4() -> None:
     assert bits(plan_of(decoder())) == {"table": 8, "first": 4, "second": 4, "t": 8}
+    assert set(bits(plan_of(decoder(), fit_size="least")).values()) == {4}
 
 
 def test_a_model_without_a_table_has_4_bits_in_its_last_product_too() -> None:
@@ -101,10 +102,6 @@ def test_a_model_without_a_table_has_4_bits_in_its_last_product_too() -> None:
     assert bits(plan_of(prepare(ir.from_proto(proto)).model)) == {"w": 4}
 
 
-def test_the_least_size_has_4_bits_throughout() -> None:
-    assert set(bits(plan_of(decoder(), fit_size="least")).values()) == {4}
-
-
 @pytest.mark.parametrize("profiled", [True, False])
 def test_a_model_takes_no_more_than_it_may(profiled: bool) -> None:
     model = decoder()
@@ -113,14 +110,13 @@ def test_a_model_takes_no_more_than_it_may(profiled: bool) -> None:
         plan = plan_of(model, profiled=profiled, fit_size=f"{kilobytes}kB")
         sizes.append(size(model, plan))
         assert sizes[-1] <= 1000 * kilobytes
+        assert bits(plan)["table"] == bits(plan)["t"]  # which is stored once
+        if kilobytes == 62:
+            reasons = [entry.reason for entry in plan.nodes.values() if "to fit the size: " in entry.reason]
+            assert reasons
+            assert all(re.search(r"takes [\d.]+ k?B (more|less) for [\d.]+ dB", reason) for reason in reasons)
     assert sizes == sorted(sizes)
     assert set(bits(plan).values()) == {8}
-
-
-def test_what_is_stored_once_has_the_same_bits() -> None:
-    for kilobytes in (57, 62, 75, 95):
-        found = bits(plan_of(decoder(), fit_size=f"{kilobytes}kB"))
-        assert found["table"] == found["t"]
 
 
 @pytest.mark.parametrize("noisy", ["first", "second"])
@@ -175,26 +171,6 @@ def test_the_size_of_a_written_model_is_known_before(asked: dict[str, str]) -> N
     assert 0 <= written_bytes(lower(model, plan).model) - size(model, plan) <= 16  # lengths of the graph
 
 
-def test_a_size_and_a_quality_are_not_both_obeyed() -> None:
-    with pytest.raises(ConfigError, match="either a size or a quality decides the formats of weights"):
-        plan_of(decoder(), fit_size="60kB", min_output_sqnr=20.0)
-
-
-def test_a_size_that_4_bits_exceed_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"in the smallest formats that \S+ takes the model has \d+\.\d kB"):
-        plan_of(decoder(), fit_size="10kB")
-
-
-def test_a_size_chooses_the_type_itself() -> None:
-    with pytest.raises(ConfigError, match="weight_type int4: fit_size 1MB chooses the format of each weight"):
-        plan_of(decoder(), weight_type="int4", fit_size="1MB")
-
-
-def test_a_size_is_for_weights_of_float_nodes() -> None:
-    with pytest.raises(ConfigError, match="chooses formats of weights in mode weight-only; use --as mixed"):
-        plan_of(decoder(), mode="static", fit_size="1MB")
-
-
 @pytest.mark.parametrize(
     ("target", "floats"), [("openvino", True), ("onnx", True), ("onnxruntime-x86", False)]
 )
@@ -232,24 +208,24 @@ def test_a_size_takes_a_further_format_up_by_its_entry(
     assert found == {"int8", "int4", name}
 
 
-def test_the_plan_says_what_the_neighbours_of_a_format_take() -> None:
-    plan = plan_of(decoder(), fit_size="62kB")
-    reasons = [entry.reason for entry in plan.nodes.values() if "to fit the size: " in entry.reason]
-    assert reasons
-    assert all(re.search(r"takes [\d.]+ k?B (more|less) for [\d.]+ dB", reason) for reason in reasons)
-
-
 @pytest.mark.parametrize("text", ["", "900", "-3MB", "0MB", "900mb", "MB"])
 def test_what_is_no_size_is_refused(text: str) -> None:
     with pytest.raises(MalformedError, match="is no size"):
         size_in_bytes(text)
-
-
-def test_sizes_have_units() -> None:
     assert size_in_bytes("900MB") == 900_000_000
     assert size_in_bytes("1.5 GiB") == 3 << 29
 
 
-def test_a_size_and_a_tolerance_exclude_each_other() -> None:
-    with pytest.raises(ConfigError, match=r"fit_size 60kB, tolerance 0\.01: either a size or a tolerance"):
-        plan_of(decoder(), fit_size="60kB", tolerance=0.01)
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"fit_size": "10kB"}, r"in the smallest formats that \S+ takes the model has \d+\.\d kB"),
+        ({"min_output_sqnr": 20.0}, "either a size or a quality decides the formats of weights"),
+        ({"tolerance": 0.01}, r"fit_size 1MB, tolerance 0\.01: either a size or a tolerance"),
+        ({"weight_type": "int4"}, "weight_type int4: fit_size 1MB chooses the format of each weight"),
+        ({"mode": "static"}, "chooses formats of weights in mode weight-only; use --as mixed"),
+    ],
+)
+def test_what_a_size_excludes_is_refused(asked: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        plan_of(decoder(), **{"fit_size": "1MB", **asked})
