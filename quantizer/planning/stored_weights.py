@@ -41,19 +41,12 @@ Floats = npt.NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Storage:
-    """How a constant of a float node is stored.
-
-    Attributes:
-        format: its type, elements in a block (0 for none) and schema.
-        axis: of the blocks, or of the channels; None for one scale.
-        implementation: of the node, as the table above says.
-        remark: why it has no blocks though they were asked for; "" where it has, or they were not.
-    """
+    """How a constant of a float node is stored."""
 
     format: WeightFormat
-    axis: int | None
-    implementation: str
-    remark: str = ""
+    axis: int | None  # of the blocks, or of the channels; None for one scale
+    implementation: str  # of the node, as the table above says
+    remark: str = ""  # why it has no blocks though they were asked for
 
     @property
     def key(self) -> tuple[str, int]:
@@ -61,10 +54,7 @@ class Storage:
         return written_name(self.format.qtype), self.format.block_size
 
     def params_of(self, array: Floats, file: ArrayFile | None = None) -> tuple[QuantParams, float]:
-        """Return the parameters of a constant, and their SQNR in dB.
-
-        `array` may have some of the channels only; `file` stores the scales of blocks.
-        """
+        """Return the parameters of a constant, or of some of its channels, and their SQNR in dB."""
         asked = self.format
         if asked.block_size and self.axis is not None:
             block = asked.block_size
@@ -146,11 +136,7 @@ def kernel_reads_weight(node: Node, facts: PlanningFacts) -> bool:
 def table_storage(
     node: Node, shape: Sequence[int], facts: PlanningFacts, asked: WeightFormat
 ) -> Storage | None:
-    """Return the storage of an embedding table in a type of few bits, or None if it cannot have it.
-
-    It has a scale for each block of an entry, and GatherBlockQuantized reads it: DequantizeLinear before a
-    Gather would dequantize the whole table in every run.
-    """
+    """Return the storage of a table in few bits, which GatherBlockQuantized reads, or None."""
     target, name = facts.target, asked.qtype.name
     own = target.weight_implementations.get(node.op_type) == ROUNDS_IN_KERNEL
     is_written = FORMS[facts.config.form].runtime_operators and PACKED.is_installed
@@ -169,8 +155,7 @@ def table_storage(
 def _block(size: int, wanted: int, *, ragged: bool) -> int | None:
     """Return the number of elements of an axis that share a scale; None if no block fits.
 
-    That is the requested number, or the largest power of two below it that divides the axis; the last block
-    of a `ragged` one may be partly filled, if one is full.
+    That is the largest power of two up to the wanted one that divides the axis, or fits into a `ragged` one.
     """
     if not wanted:
         return None

@@ -152,34 +152,27 @@ def _cast(source: ir.Value, dtype: ir.DataType, name: str, output: str) -> ir.No
 
 
 def _widen_type(value: ir.Value) -> int:
-    kind = value.type
-    while isinstance(kind, ir.SequenceType | ir.OptionalType):
-        kind = kind.elem_type
-    if not isinstance(kind, ir.TensorType) or kind.dtype not in NARROW:
-        return 0
-    value.type = _with_dtype(value.type)
-    return 1
+    before, value.type = value.type, _widened(value.type)
+    return int(value.type != before)
 
 
-def _with_dtype(kind: ir.TypeProtocol | None) -> ir.TypeProtocol:
+def _widened(kind: ir.TypeProtocol | None) -> ir.TypeProtocol | None:
     match kind:
-        case ir.SequenceType():
-            return ir.SequenceType(_with_dtype(kind.elem_type))
-        case ir.OptionalType():
-            return ir.OptionalType(_with_dtype(kind.elem_type))
-    return ir.TensorType(WIDE)
-
-
-def _wide(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
-    array: Array = tensor.numpy().astype(np.float32)
-    return ir.Tensor(array, dtype=WIDE, name=tensor.name)
+        case ir.SequenceType() | ir.OptionalType():
+            inner = _widened(kind.elem_type)
+            assert inner is not None
+            return type(kind)(inner)
+    return ir.TensorType(WIDE) if isinstance(kind, ir.TensorType) and kind.dtype in NARROW else kind
 
 
 def _widen_attributes(node: ir.Node) -> int:
     changed = 0
     for name, attribute in list(node.attributes.items()):
         if attribute.type == ir.AttributeType.TENSOR and attribute.value.dtype in NARROW:
-            node.attributes[name] = ir.AttrTensor(name, _wide(attribute.value))
+            array: Array = attribute.value.numpy().astype(np.float32)
+            node.attributes[name] = ir.AttrTensor(
+                name, ir.Tensor(array, dtype=WIDE, name=attribute.value.name)
+            )
             changed += 1
         elif is_standard(node) and name in _TYPE_ATTRIBUTES and attribute.value in NARROW:
             node.attributes[name] = ir.AttrInt64(name, int(WIDE))

@@ -212,10 +212,7 @@ class _CacheWriter:
                 self._scale_product(product)
 
     def _scale_product(self, product: CacheProduct) -> None:
-        """Multiply a product's first input by the scale of its second, or its result, which keeps its name.
-
-        The unscaled tensors get other names.
-        """
+        """Multiply a product's first input, or its result, by the scale of the second; names stay."""
         node = product.node.ir_node
         graph = _graph_of(node)
         scale = self._constant("scale", self._scale)

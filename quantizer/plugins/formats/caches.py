@@ -75,10 +75,7 @@ PLACES = (CachePlace(3, 1, 12, "k_quant_type", 1), CachePlace(4, 2, 13, "v_quant
 
 
 def has_own_cache(node: Node, graph: Graph) -> bool:
-    """Tell whether an attention alone reads the values of its cache, a float input and output of the model.
-
-    The cache of an attention that has scales holds integers already.
-    """
+    """Whether an attention alone reads the values of its cache, a float input and output of the model."""
     if (node.domain, node.op_type) != (MICROSOFT, ATTENTION):
         return False
     for place in PLACES:
@@ -259,9 +256,8 @@ def _is_axis(axis: int, wanted: int, shape: Sequence[Dim] | None) -> bool:
 
 
 def _params_of_attention(facts: PlanningFacts, node: Node, place: CachePlace) -> QuantParams:
-    """Return the parameters of a cache of an attention: one scale, or one for each element of each head.
+    """Return the parameters of a cache of an attention: one scale, or one for each element, head after head.
 
-    The axis of these is the last, and the scales are those of the first head, then of the second, and so on.
     They cover the observed new keys, or values, in each channel, times `HEADROOM` except for keys whose pairs
     positions turn, which have room; if the cache had larger values, all scales grow with the largest.
     """
@@ -283,10 +279,7 @@ def _params_of_attention(facts: PlanningFacts, node: Node, place: CachePlace) ->
 
 
 def _new_entries(node: Node, place: CachePlace) -> tuple[str, int]:
-    """Return the tensor whose last axis has the channels of new keys or values, and in which head they begin.
-
-    The first input of an attention without a key holds queries, keys and values side by side.
-    """
+    """Return the tensor with the new keys, or values, and the head with which they begin in it."""
     if node.input(place.new):
         return node.input(place.new), 0
     heads, stored = _heads(node)
@@ -305,10 +298,7 @@ def _turns_pairs(node: Node, place: CachePlace) -> bool:
 
 
 def channel_magnitudes(node: Node, place: CachePlace, magnitudes: Floats) -> Floats:
-    """Return the largest magnitude of each element of each head of a cache, (heads, elements).
-
-    `magnitudes` are those of the channels of the tensor that `_new_entries` gives.
-    """
+    """Return the largest magnitudes in a cache, (heads, elements), by the channels of `_new_entries`."""
     heads, stored = _heads(node)
     _, first = _new_entries(node, place)
     each = len(magnitudes) // (stored if node.input(place.new) else heads + 2 * stored)

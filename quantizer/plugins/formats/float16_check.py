@@ -125,22 +125,18 @@ class _Check:
     def excess(self, wide: Collection[str]) -> float:
         """Return the error of the worst output with float16, over its limit."""
         outputs = self._run(self._narrow(wide), self.outputs, self.samples)
-        floats, others = (
-            [
-                {name: value for name, value in zip(self.outputs, o, strict=True) if _is_array(value)}
-                for o in of
-            ]
-            for of in (self.exact, outputs)
-        )
+
+        def arrays(run: Sequence[object]) -> dict[str, np.ndarray]:
+            pairs = zip(self.outputs, run, strict=True)
+            return {name: value for name, value in pairs if isinstance(value, np.ndarray)}
+
+        floats, others = ([arrays(run) for run in runs] for runs in (self.exact, outputs))
         inputs = [sample.arrays for sample in self.samples]
         shifts = output_shifts(floats, others, self.facts.noise_limits, inputs)
         return max((math.inf if s.fault else s.excess for s in shifts), default=0.0)
 
     def culprits(self, wide: Collection[str], reach: int) -> dict[str, FloatReason]:
-        """Return nodes that are float32 next, each with the reason, besides `wide`, the float32 nodes now.
-
-        `reach` nodes before one that loses become float32 with it.
-        """
+        """Return nodes that are float32 next, with `reach` nodes before each, besides those of `wide`."""
         shares = self._shares(wide)
         found: dict[str, FloatReason] = {}
         after = set[str]()  # what follows from a node that loses: that may be the cause of its loss
@@ -173,7 +169,8 @@ class _Check:
             seen.add(one.name)
             if one.name not in wide:
                 yield one.name
-                yield from (name_of(inner) for inner in _inside(one.ir_node) if name_of(inner) not in wide)
+                inner = (node for graph in graph_attributes(one.ir_node) for node in graph.all_nodes())
+                yield from (name for name in map(name_of, inner) if name not in wide)
                 left -= not (one is node or one.facts.moves_values)
             if left > 0:
                 makers = (self.graph.producer(name) for name in one.inputs)
@@ -183,15 +180,11 @@ class _Check:
         """Return the noise over signal of the tensors of the main graph with float16."""
         samples, narrow = self.samples[:LOCATED], self._narrow(wide)
         present = {str(value.name) for node in narrow.graph for value in node.outputs}
-        places = {}
-        for node in self.model.graph:
-            for value in node.outputs:
-                is_tensor = not isinstance(value.type, (ir.SequenceType, ir.OptionalType))
-                if is_tensor and value.dtype is ir.DataType.FLOAT and value.name:
-                    rounded = f"{value.name}_widened"
-                    written = rounded if rounded in present else value.name
-                    if written in present:
-                        places[value.name] = written
+        places = dict[str, str]()
+        for value in (value for node in self.model.graph for value in node.outputs if value.name):
+            if isinstance(value.type, ir.TensorType) and value.dtype is ir.DataType.FLOAT:
+                written = next((n for n in (f"{value.name}_widened", value.name) if n in present), None)
+                places |= {} if written is None else {str(value.name): written}
         profile, count = self.facts.measured, max(1, self.facts.measured.data.samples)
         shares: dict[str, float] = {}
         names, elements = list[str](), 0.0
@@ -223,15 +216,6 @@ class _Check:
             model.graph.outputs.extend(values[name] for name in names if name not in present)
         session = open_model(model, "float model")
         return [run(session, names, sample.arrays, "float model") for sample in samples]
-
-
-def _is_array(value: object) -> bool:
-    return isinstance(value, np.ndarray)
-
-
-def _inside(node: ir.Node) -> Iterator[ir.Node]:
-    for graph in graph_attributes(node):
-        yield from graph.all_nodes()
 
 
 def _noise_share(pairs: Sequence[tuple[np.ndarray, np.ndarray]]) -> float:

@@ -69,10 +69,7 @@ TERMS = (Arithmetic.SUM, Arithmetic.DIFFERENCE)
 
 
 def with_float32_nodes(planned: PlannedModel) -> PlannedModel:
-    """Return the plan with the nodes that compute in float32, and without a predicted time.
-
-    The cost tables have times of float32.
-    """
+    """Return the plan with the nodes that compute in float32; predicted times, of float32, are left out."""
     facts, plan, graph = planned.source_facts, planned.plan, indexed(planned.model)
     profile = replace(facts.profile, tensors={**facts.measured.tensors, **facts.profile.tensors})
     reasons = {**_Ranges(plan, graph, profile).nodes(), **planned.known.lost_in_float16}
@@ -187,10 +184,7 @@ class _Ranges:
         return 0.0 < float(np.abs(constant).max()) < FEW_BITS_BELOW
 
     def _foreign_fillers(self) -> dict[str, FloatReason]:
-        """Return the tensors with mask fillers that come from an input of the model.
-
-        As infinities of float16 they would make a row of NaN after a Softmax.
-        """
+        """Return the tensors with fillers of an input: as infinities they make NaN after a Softmax."""
         found: dict[str, FloatReason] = {}
         for name in self.graph.inputs:
             if name in self.profile and self.profile[name].inf and self._is_float(name):

@@ -26,6 +26,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ....profiles.instrumentation.subgraphs import graph_attributes, value_names
+from ...lowering.emitter import new_value
 from ...model.editing import FreeNames, bypass, is_standard
 from ...model.graph import name_of
 from ...numerics.schemas import LARGEST_16, LOWEST_16, with_fillers_16
@@ -48,10 +49,7 @@ def has_conversions(model: ir.Model) -> bool:
 
 
 def narrow_floats(model: ir.Model, wide: Collection[str]) -> None:
-    """Let all nodes of a float32 model compute in float16, if they can, except the nodes `wide`, in place.
-
-    A model with conversions must be in opset 19 or later; see the module.
-    """
+    """Let all nodes that can compute in float16, except those of `wide`, in place."""
     _Narrowing(model, frozenset(wide)).apply()
 
 
@@ -87,9 +85,9 @@ class _Narrowing:
         }
         self.types = {node: self._type_of(node) for node in self.nodes if not _is_conversion(node)}
         # Of conversions the type of the float side, which is that of what is around.
-        for node in filter(_is_dequantize, self.nodes):
+        for node in (node for node in self.nodes if is_standard(node, "DequantizeLinear")):
             self.types[node] = HALF if node in self.exact and self._is_read_narrow(node.outputs[0]) else FLOAT
-        for node in filter(_is_quantize, self.nodes):
+        for node in (node for node in self.nodes if is_standard(node, "QuantizeLinear")):
             source = node.inputs[0]
             narrow = node in self.exact and source is not None and self._made_as(source) is HALF
             self.types[node] = HALF if narrow else FLOAT
@@ -162,7 +160,9 @@ class _Narrowing:
     def _is_read_narrow(self, value: ir.Value) -> bool:
         """Whether a reader of a dequantized tensor wants float16, or none wants float32 either."""
         readers = [
-            use for use in value.uses() if not (_is_quantize(use.node) or facts_of(use.node).reads_shape_only)
+            use
+            for use in value.uses()
+            if not (is_standard(use.node, "QuantizeLinear") or facts_of(use.node).reads_shape_only)
         ]
         if any(self._wanted(use.node, use.idx) is HALF for use in readers):
             return True
@@ -208,20 +208,15 @@ class _Narrowing:
         if (value, dtype) not in self.made:
             maker, graph = value.producer(), value.graph
             assert graph is not None
-            result = ir.Value(
-                name=self.names.take(f"{value.name}_{dtype.name.lower()}"),
-                type=ir.TensorType(dtype),
-                shape=value.shape,
-            )
+            result = new_value(self.names.take(f"{value.name}_{dtype.name.lower()}"), dtype, value)
             if maker is not None and maker in self.exact:
                 integers, scale, *point = maker.inputs
                 inputs = [integers, self._scale(scale, dtype), *point]
+                name = self.names.take(f"{result.name}_DequantizeLinear")
                 kept = list(maker.attributes.values())
-                op_type, attributes = "DequantizeLinear", kept
+                node = ir.Node("", "DequantizeLinear", inputs, kept, outputs=[result], name=name)
             else:
-                op_type, inputs, attributes = "Cast", [value], [ir.AttrInt64("to", int(dtype))]
-            name = self.names.take(f"{result.name}_{op_type}")
-            node = ir.Node("", op_type, inputs, attributes, outputs=[result], name=name)
+                node = _cast(value, result, self.names.take(f"{result.name}_Cast"))
             if maker is not None:
                 graph.insert_after(maker, [node])
             elif len(graph):
@@ -254,14 +249,8 @@ class _Narrowing:
             name = value.name
             value.name, other.name = self.names.take(f"{name}_{made.name.lower()}"), name
         else:  # names of the outputs of bodies are known inside alone
-            other = ir.Value(
-                name=self.names.take(f"{value.name}_{wanted.name.lower()}"),
-                type=ir.TensorType(wanted),
-                shape=value.shape,
-            )
-            to = ir.AttrInt64("to", int(wanted))
-            name = self.names.take(f"{other.name}_Cast")
-            graph.append(ir.Node("", "Cast", [value], [to], outputs=[other], name=name))
+            other = new_value(self.names.take(f"{value.name}_{wanted.name.lower()}"), wanted, value)
+            graph.append(_cast(value, other, self.names.take(f"{other.name}_Cast")))
         graph.outputs[index] = other
 
     def _without_casts(self) -> None:
@@ -274,12 +263,15 @@ class _Narrowing:
                 bypass(node, source)
 
 
+def _cast(value: ir.Value, result: ir.Value, name: str) -> ir.Node:
+    """Return a Cast to the type of its result."""
+    assert result.dtype is not None
+    to = ir.AttrInt64("to", int(result.dtype))
+    return ir.Node("", "Cast", [value], [to], outputs=[result], name=name)
+
+
 def _is_conversion(node: ir.Node) -> bool:
     return is_standard(node, "DequantizeLinear", "QuantizeLinear")
-
-
-def _is_dequantize(node: ir.Node) -> bool:
-    return is_standard(node, "DequantizeLinear")
 
 
 def _makes_scales(node: ir.Node) -> bool:
@@ -287,20 +279,12 @@ def _makes_scales(node: ir.Node) -> bool:
     return any(use.idx == 1 and _is_conversion(use.node) for use in node.outputs[0].uses())
 
 
-def _is_quantize(node: ir.Node) -> bool:
-    return is_standard(node, "QuantizeLinear")
-
-
 def _is_constant(value: ir.Value) -> bool:
     return value.is_initializer() and not value.is_graph_input() and value.const_value is not None
 
 
 def _narrowed(value: ir.Value) -> ir.TensorProtocol:
-    """Return a float32 constant in float16, rounded when it is read.
-
-    Values beyond float16 are fillers of masks, which vanish by the plan: readers of other such constants are
-    float32.
-    """
+    """Return a float32 constant in float16, rounded when it is read; beyond it are fillers of masks alone."""
     tensor = value.const_value
     assert tensor is not None
 
@@ -354,16 +338,9 @@ def emulated(model: ir.Model) -> ir.Model:
         assert maker is not None
         assert graph is not None
         readers = [use for use in value.uses() if not is_standard(use.node, "QuantizeLinear")]
-        narrow, wide = (
-            ir.Value(name=names.take(f"{name}_{suffix}"), type=ir.TensorType(dtype), shape=value.shape)
-            for suffix, dtype in (("rounded", HALF), ("widened", FLOAT))
-        )
-        casts = [
-            ir.Node(
-                "", "Cast", [source], [ir.AttrInt64("to", int(dtype))], outputs=[result], name=result.name
-            )
-            for source, result, dtype in ((value, narrow, HALF), (narrow, wide, FLOAT))
-        ]
+        narrow = new_value(names.take(f"{name}_rounded"), HALF, value)
+        wide = new_value(names.take(f"{name}_widened"), FLOAT, value)
+        casts = [_cast(value, narrow, str(narrow.name)), _cast(narrow, wide, str(wide.name))]
         graph.insert_after(maker, casts)
         for use in readers:
             use.node.replace_input_with(use.idx, wide)

@@ -181,10 +181,7 @@ def _factors(node: Node) -> tuple[int, ...]:
 
 
 def _activation_params(name: str, facts: PlanningFacts, qtype: QuantType) -> QuantParams:
-    """Return the parameters of an activation: scale = `HEADROOM` * largest magnitude / largest of the type.
-
-    The largest magnitude is the recorded one, or the bound of the operator if that is less.
-    """
+    """Return the parameters of an activation, of its largest magnitude or the bound of its operator."""
     tensor, producer = facts.profile[name], facts.graph.producer(name)
     largest = HEADROOM * max(-tensor.minimum, tensor.maximum)
     rule = None if producer is None else producer.rule
@@ -223,10 +220,7 @@ def _integer_params(node: Node, facts: PlanningFacts) -> InputParams:
 
 
 def _noise(node: Node, facts: PlanningFacts, inputs: InputParams) -> float:
-    """Return noise power over signal power, summed over a product's inputs.
-
-    In integers, it is the noise that equalization would leave.
-    """
+    """Return noise over signal (power) of a product's inputs; in integers what equalization would leave."""
     estimator, total = facts.noise_estimator, 0.0
     for index, params in inputs.items():
         name = node.input(index)

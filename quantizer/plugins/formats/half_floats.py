@@ -61,10 +61,9 @@ WITH_SUBGRAPHS = ("If", "Loop", "Scan")
 
 
 def inserted_casts(graph: Graph) -> dict[str, int]:
-    """Return how many Casts onnxruntime adds to each tensor of a float16 model in a run, by name.
+    """Return how many Casts onnxruntime adds to each tensor of a model that was float16, by name.
 
-    The model is widened to float32 (`prepare.float16.widen`), with a Cast at each float16 input and output.
-    -1 stands for such a Cast that its file does not need.
+    -1 stands for a Cast at an input or output (`prepare.float16.widen`) that its file does not need.
     """
     half = {node.name for node in graph.nodes if node.op_type in HALF_KERNELS}
     half -= {node.name for node in graph.nodes if node.name in half and _is_alone(node, graph, half)}
