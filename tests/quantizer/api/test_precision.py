@@ -13,6 +13,7 @@ from qprof_onnx.cli.commands.quantize import summary_text
 from qprof_onnx.profiles.base.errors import ConfigError
 from qprof_onnx.profiles.base.findings import Code
 from qprof_onnx.quantizer.api.options import MIXED, PRECISION_NAMES, PRECISIONS, Precision
+from qprof_onnx.quantizer.targets.config import BLOCK_FORMATS
 
 DIGITS = Path(__file__).parents[3] / "examples" / "digits"
 MODEL = DIGITS / "model.onnx"
@@ -127,14 +128,9 @@ def test_weights_have_four_or_eight_bits() -> None:
 def test_the_words_of_python_are_those_of_the_command_line() -> None:
     assert (
         *("int8", "float8", "int8-float8", "int8-dynamic", "weight-only-8", "weight-only-4"),
-        *(
-            "weight-only-2",
-            "weight-only-float8",
-            "weight-only-mxfp4",
-            "weight-only-mxfp8",
-            "weight-only-nvfp4",
-            "mixed",
-        ),
+        *("weight-only-2", "weight-only-float8"),
+        *(f"weight-only-{name}" for name in BLOCK_FORMATS),
+        "mixed",
     ) == PRECISION_NAMES
 
 
