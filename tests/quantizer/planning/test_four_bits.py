@@ -15,8 +15,11 @@ SIZES = {"w": (128, 256), "w2": (256, 128), "w3": (128, 128), "w4": (128, 32)}
 FOUR_BITS = {"mode": "weight-only", "weight_type": "int4"}
 
 
+Files = tuple[Path, list[dict[str, np.ndarray]]]
+
+
 @pytest.fixture
-def files(tmp_path: Path) -> tuple[Path, list[dict[str, np.ndarray]]]:
+def files(tmp_path: Path) -> Files:
     """Return a perceptron whose output is below its default limit in 4 bits, and samples."""
     model = parser.parse_model(
         """<ir_version: 8, opset_import: ["": 17]> g (float[n, 128] x) => (float[n, 32] y) {
@@ -35,9 +38,7 @@ def bits(result: qprof.QuantizeResult) -> dict[str, int]:
     return {name: result.plan.tensors[name].qtype.bits for name in SIZES}
 
 
-def test_what_an_output_keeps_by_default_widens_no_weight(
-    files: tuple[Path, list[dict[str, np.ndarray]]],
-) -> None:
+def test_what_an_output_keeps_by_default_widens_no_weight(files: Files) -> None:
     path, samples = files
     by_profile = qprof.quantize(path, qprof.profile(path, samples), **FOUR_BITS)  # type: ignore[arg-type]
     by_samples = qprof.quantize(path, samples, latency=False, **FOUR_BITS)  # type: ignore[arg-type]
@@ -48,9 +49,7 @@ def test_what_an_output_keeps_by_default_widens_no_weight(
     assert by_profile.expected[0].estimated < 18.0
 
 
-def test_a_limit_that_is_asked_for_widens_few_bytes_and_names_them(
-    files: tuple[Path, list[dict[str, np.ndarray]]],
-) -> None:
+def test_a_limit_that_is_asked_for_widens_few_bytes_and_names_them(files: Files) -> None:
     path, samples = files
     facts = qprof.profile(path, samples)
     free = qprof.quantize(path, facts, **FOUR_BITS).expected[0].estimated  # type: ignore[arg-type]
@@ -68,7 +67,7 @@ def test_a_limit_that_is_asked_for_widens_few_bytes_and_names_them(
         assert result.composition.int8_share is None
 
 
-def test_a_limit_that_8_bits_do_not_keep_is_said(files: tuple[Path, list[dict[str, np.ndarray]]]) -> None:
+def test_a_limit_that_8_bits_do_not_keep_is_said(files: Files) -> None:
     path, samples = files
     result = qprof.quantize(path, qprof.profile(path, samples), min_output_sqnr=60, **FOUR_BITS)  # type: ignore[arg-type]
     assert bits(result) == dict.fromkeys(SIZES, 8)
@@ -79,7 +78,7 @@ def test_a_limit_that_8_bits_do_not_keep_is_said(files: tuple[Path, list[dict[st
     ("limit", "said"), [({"min_output_sqnr": 25.0}, "min_output_sqnr 25"), ({"tolerance": 0.01}, "tolerance")]
 )
 def test_a_limit_is_refused_where_nothing_is_known_of_the_outputs(
-    files: tuple[Path, list[dict[str, np.ndarray]]], limit: dict[str, float], said: str
+    files: Files, limit: dict[str, float], said: str
 ) -> None:
     with pytest.raises(ConfigError, match=f"{said}: what the outputs keep is not known without"):
         qprof.quantize(files[0], **limit, **FOUR_BITS)  # type: ignore[arg-type]

@@ -160,13 +160,16 @@ def test_keys_that_positions_turn_have_the_scales_of_their_pairs(model: Path, pr
     assert np.array_equal(channel_magnitudes(node, PLACES[1], largest), largest.reshape(2, 16))
 
 
-def test_a_profile_without_channels_of_new_keys_is_refused(
-    model: Path, profile: Profile, tmp_path: Path
-) -> None:
+def test_what_a_cache_needs_is_said(model: Path, profile: Profile, tmp_path: Path) -> None:
     bare = replace(profile, tensors={n: replace(t, channels=None) for n, t in profile.items()})
     recipe = load_recipe(None, {"kv_cache": "int8-per-channel", "mode": "weight-only"})
     with pytest.raises(ConfigError, match=r"the profile has no channels of 'k'; profile the model again"):
         write_quantized(model, bare, tmp_path / "q.onnx", recipe=recipe)
+    recipe = load_recipe(None, {"kv_cache": "int8", "mode": "weight-only"})
+    with pytest.raises(ConfigError, match=r"no profile has 'present\.0\.key', so its scale is not known"):
+        write_quantized(model, None, tmp_path / "q.onnx", recipe=recipe)
+    with pytest.raises(ConfigError, match=r"qnn has no operators for such a cache.*onnxruntime-arm, "):
+        load_recipe("qnn", {"kv_cache": "int8"})
 
 
 def test_a_decoder_whose_weights_have_4_bits_already_gets_a_cache_in_int8(
@@ -185,17 +188,6 @@ def test_a_decoder_whose_weights_have_4_bits_already_gets_a_cache_in_int8(
         pair = tmp_path / "nbits.onnx", tmp_path / "kv.onnx"
         found = evaluate(*pair, model.parent / "data", measuring=options)
         assert next(o for o in found.outputs if o.name == "logits").difference.sqnr > 25.0
-
-
-def test_a_cache_without_a_profile_is_refused(model: Path, tmp_path: Path) -> None:
-    recipe = load_recipe(None, {"kv_cache": "int8", "mode": "weight-only"})
-    with pytest.raises(ConfigError, match=r"no profile has 'present\.0\.key', so its scale is not known"):
-        write_quantized(model, None, tmp_path / "q.onnx", recipe=recipe)
-
-
-def test_a_target_without_such_an_attention_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"qnn has no operators for such a cache.*onnxruntime-arm, "):
-        load_recipe("qnn", {"kv_cache": "int8"})
 
 
 def test_an_attention_whose_cache_tells_its_length_keeps_it_in_int8(model: Path, tmp_path: Path) -> None:
