@@ -23,7 +23,6 @@ from click.types import StringParamType
 
 from ..profiles.base.errors import NEAR, ConfigError, nearest_path
 from ..profiles.base.options import Group, options_of
-from ..profiles.base.other_words import answer_to
 from ..quantizer.api.options import PRECISION_NAMES, Judge, precision_named, settings_of, settings_with
 from ..quantizer.evaluation.options import EvaluationOptions, Gate
 from ..quantizer.targets.config import BLOCK_FORMATS, QuantConfig
@@ -330,10 +329,8 @@ class FileCommand(Command):
             raise click.NoSuchOption(error.option_name, possibilities=options, ctx=ctx) from None
 
     def _answers(self, words: Sequence[str]) -> dict[str, str]:
-        """Return advice on settings without an option, and on options of other tools, by their word.
-
-        It is empty if an unknown option has no answer: click names the nearest then.
-        """
+        """Return advice on settings without an option, by their word."""
+        settings = {field.name for field in fields(QuantConfig)}
         known = {option for one in self.params for option in (*one.opts, *one.secondary_opts)}
         answers: dict[str, str] = {}
         for word, following in zip(words, (*words[1:], ""), strict=True):
@@ -344,28 +341,10 @@ class FileCommand(Command):
                 continue
             if not equals:
                 value = "" if following.startswith("-") else following
-            if answer := self._meant_option(name.lstrip("-").replace("-", "_"), value):
-                answers[name] = answer
+            setting = name.lstrip("-").replace("-", "_")
+            if setting in settings and "--set" in known:
+                answers[name] = f"give the setting as --set {setting}={value or 'VALUE'}"
         return answers
-
-    def _meant_option(self, name: str, given: str) -> str:
-        """Return advice on a setting without an option, or an option of another tool; "" for none.
-
-        `name` is that of the option, with underscores; `given` is its value, "" if none follows it.
-        """
-        known = {option for parameter in self.params for option in parameter.opts}
-        settings = {field.name for field in fields(QuantConfig)} if "--set" in known else set[str]()
-        if name in settings:
-            return f"give the setting as --set {name}={given or 'VALUE'}"
-
-        def spelt(meant: str, value: str | None) -> str:
-            option = meant if meant.startswith("--") else f"--{meant.replace('_', '-')}"
-            own = "VALUE" if value is None else value
-            if option in known:
-                return f"write {option} {own}".rstrip()
-            return f"write --set {meant}={own}" if meant in settings else ""
-
-        return answer_to(name, spelt, given)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command, if its outputs can be written."""

@@ -15,7 +15,6 @@ from itertools import count
 from numbers import Real
 
 from .options import types_of
-from .other_words import answer_to, same_word
 
 _MAX_CHARACTERS = 1000
 """Of a message."""
@@ -101,21 +100,23 @@ def not_one_of(where: str, word: str, known: Iterable[str]) -> MalformedError:
 def unknown_key(where: str, key: str, known: Iterable[str]) -> MalformedError:
     """Return the error about a key that is not one of `known`."""
     words = tuple(known)
-
-    def spelt(name: str, value: str | None) -> str:
-        if name.startswith("--"):
-            return f"that is the option {name} {'VALUE' if value is None else value}".rstrip()
-        inside = "" if name in words else "below settings, "
-        return f"write {inside}{name}: {value or 'VALUE'}"
-
-    advice = "" if same_word(key, words) else answer_to(key, spelt)
-    advice = advice or did_you_mean(key, words) or f"known keys are {', '.join(words)}"
+    advice = did_you_mean(key, words) or f"known keys are {', '.join(words)}"
     return MalformedError(f"{where}: unknown key '{key}'" if where else f"unknown key '{key}'", advice)
 
 
 NEAR = 0.66
 """Likeness from which on a known word may be meant: below it guesses are of other things, as `split` for
 "inspect"."""
+
+
+def same_word(word: str, known: Iterable[str]) -> str | None:
+    """Return the known word with the same letters and digits, as int8 for "QuantType.Int8"; None for none."""
+    plain = _plain(word.rpartition(".")[2])
+    return next((name for name in known if plain and _plain(name) == plain), None)
+
+
+def _plain(word: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", word.lower())
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
@@ -125,7 +126,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-    """Return " Did you mean 'x'?" for another tool's word for a name, or the closest name; "" for none."""
+    """Return " Did you mean 'x'?" for the closest name; "" for none."""
     known = list(names)
     same = same_word(name, known)
     close = [same] if same else difflib.get_close_matches(name, known, n=1, cutoff=NEAR)

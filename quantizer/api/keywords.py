@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from ...profiles.base.arguments import check_fields
 from ...profiles.base.errors import ConfigError, nearest
-from ...profiles.base.other_words import answer_to, same_word
 from ..evaluation.options import Gate
 from ..targets.config import QuantConfig
 from ..targets.loading import load_recipe
@@ -64,20 +63,8 @@ def with_keywords(
     for name in keywords:
         if name not in known:
             words = {*known, *besides}
-
-            def spelt(meant: str, value: str | None, words: Collection[str] = words) -> str:
-                keyword = "config" if meant == "--as" else meant.lstrip("-").replace("-", "_")
-                if keyword in GATES and "gate" in words:
-                    return f"Write gate=Gate({keyword}={value or 'LIMIT'})."
-                if keyword not in {*words, "config", "data", "output"}:
-                    return ""
-                return f"Did you mean {keyword}={value!r}?" if value else f"Did you mean '{keyword}'?"
-
-            if same_word(name, words):
-                answer = ""
-            else:
-                answer = spelt(name, None) if name in GATES else answer_to(name, spelt)
-            meant = f" {answer[:1].upper()}{answer[1:]}" if answer else nearest(name, words)
+            is_limit = name in GATES and "gate" in words
+            meant = f" Write gate=Gate({name}=LIMIT)." if is_limit else nearest(name, words)
             raise ConfigError(f"{function}: there is no keyword '{name}'; see help.{meant}")
     check_fields(function, type(record), keywords)
     return replace(record, **keywords) if keywords else record

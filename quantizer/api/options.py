@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, get_args
 from ...profiles.base.errors import ConfigError, check_finite, nearest
 from ...profiles.base.findings import Finding
 from ...profiles.base.options import option, options_of
-from ...profiles.base.other_words import same_word
 from ...profiles.runner.settings import KEPT_SAMPLES
 from ..evaluation.options import QUICK, EvaluationOptions, Gate, LatencySettings
 from ..targets.config import BLOCK_FORMATS, BlockFormat, FloatType, QuantConfig, RestType, SchemaName
@@ -183,10 +182,10 @@ def precision_named(name: str, max_size: str | None, where: str) -> Precision:
             raise ConfigError(f"{where} mixed: needs the size that the model may have; give {size}, as 900MB")
         return Mixed(max_size=max_size)
     if name not in PRECISIONS:
-        if (rest := same_word(name, get_args(RestType))) is not None:
+        if name in get_args(RestType):
             option_name = "float_type" if where == "config" else "--float-type"
             raise ConfigError(
-                f"{where} {name}: is a type of what stays float; give {option_name} {rest}, with or without "
+                f"{where} {name}: is a type of what stays float; give {option_name} {name}, with or without "
                 f"{where}"
             )
         words = ", ".join(PRECISION_NAMES)

@@ -109,13 +109,6 @@ def test_a_file_that_is_not_there_is_told_with_its_option_and_the_nearest_name(
     assert (result.exit_code, result.stderr) == (2, f"error: {told}\n")
 
 
-def test_4_bits_as_a_word_of_as_are_weights() -> None:
-    result = CliRunner().invoke(
-        main, ["quantize", str(DIGITS / "model.onnx"), "--as", "int4", "-o", "q.onnx"]
-    )
-    assert "Did you mean 'weight-only-4'?" in result.stderr
-
-
 def test_a_setting_that_is_no_option_is_answered_with_set() -> None:
     result = CliRunner().invoke(main, ["quantize", str(DIGITS / "model.onnx"), "--block-size", "128"])
     assert result.exit_code == 2

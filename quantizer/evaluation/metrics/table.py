@@ -10,9 +10,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from ....profiles.base.errors import ConfigError, nearest
+from ....profiles.base.errors import ConfigError, nearest, same_word
 from ....profiles.base.extras import OptionalModule, library
-from ....profiles.base.other_words import same_word
 
 Option = str | int | float | bool | None
 
@@ -250,16 +249,18 @@ def metric_names() -> Iterator[str]:
 
 _COUNTED = re.compile(r"(top|recall)[-_@ ]?(\d+)", re.IGNORECASE)
 
+_OTHER_WORDS = {"map@0.5": "map50", "map@0.5:0.95": "map", "acc": "top-1", "accuracy": "top-1"}
+"""Of other tools."""
+
 
 def _own_words(text: str) -> str:
     """Return the name of a metric as the table has it: other tools write mAP@0.5, top5 and acc."""
     if counted := _COUNTED.fullmatch(text):
         return f"{counted[1].lower()}{'-' if counted[1].lower() == 'top' else '@'}{counted[2]}"
-    name, colon, options = text.partition(":")
-    names = tuple(metric_names())
-    if (whole := same_word(text.replace(".", ""), names)) is not None:
+    if (whole := _OTHER_WORDS.get(text.lower())) is not None:
         return whole
-    return f"{same_word(name.replace('.', ''), names) or name}{colon}{options}"
+    name, colon, options = text.partition(":")
+    return f"{same_word(name.replace('.', ''), metric_names()) or name}{colon}{options}"
 
 
 def named_metric(text: str) -> NamedMetric | None:

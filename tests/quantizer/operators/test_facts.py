@@ -150,7 +150,6 @@ MAKING = {
     "quantizer/evaluation/doubts.py": "operators of a written model",
     "quantizer/noise/output_kinds.py": "the name of a softmax that is written out, in a reason",
     "quantizer/evaluation/layers.py": "the condition among the results of a Loop's body",
-    "quantizer/plugins/other_words/words.py": "an option of another tool that keeps MatMul in float",
     "quantizer/plugins/tune/networks.py": "writes the networks that are measured",
     "quantizer/plugins/tune/kernel_times.py": "what stands in the networks that are measured",
     "quantizer/search/node_costs.py": "operators of onnxruntime's profiles",
