@@ -84,8 +84,7 @@ IMPORTED = {
     "AMD Quark (A8W8, S8S8, XINT8)": (
         "0.13",
         "nodes that Quark inserted, such as the Mul of XINT8. Its own operators were read as its "
-        "specification has them, not run: MX of activations is lost, and BFP and MX but for weights in "
-        "`fp8_e4m3` or `fp4_e2m1`; bfloat16 is float32",
+        "specification has them, not run: MX and BFP are lost; bfloat16 is float32",
     ),
     "AIMET (`to_onnx_qdq`)": ("2.42.0", "nothing that was found"),
     "NVIDIA Model Optimizer (int8)": ("0.47.0", "nothing that was found"),

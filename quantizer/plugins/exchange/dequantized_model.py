@@ -32,7 +32,6 @@ from ...numerics.affine import (
     quantize,
 )
 from ...operators.table import CONVERSIONS, DEQUANTIZE, QUANTIZE, Constraint, rule_of
-from ...operators.two_parts import END_FEATURES, FINER
 from ...planning.parameters import TANH_SCALE
 from ...prepare.cleanup import drop_noops, name_nodes, name_values, remove_dead
 from ...prepare.constant_folding import lift_constants
@@ -117,7 +116,6 @@ def dequantize_model(model: ir.Model) -> DequantizedModel:
     has_operators = expand_operators(work, taken)
 
     walk = _Walk(work, taken)
-    _join_parts(walk)
     for node in list(work.graph.all_nodes()):
         try:
             _take_out(node, walk)
@@ -179,7 +177,6 @@ class _Walk:
     names: list[tuple[str, ir.Value]] = field(default_factory=list)
     implementations: dict[ir.Node, str] = field(default_factory=dict)
     tanhs: set[ir.Node] = field(default_factory=set)
-    parted: set[ir.Node] = field(default_factory=set)  # recurrent nodes whose input was in two parts
 
     def source(self, value: ir.Value) -> ir.Value:
         """Return the float tensor that a float value stands for."""
@@ -235,7 +232,7 @@ def _take_out(node: ir.Node, walk: _Walk) -> None:
         walk.scales.add(node.outputs[1])
     elif node.op_type in ("MatMulInteger", "ConvInteger"):
         _read_integer_product(node, walk)
-    elif node.op_type in WRITTEN_OUT and WRITTEN_OUT[node.op_type](node, walk):
+    elif node.op_type == "Cast" and _read_cast_constant(node, walk):
         pass
     elif node.op_type == "MatMulNBits":
         _read_packed_product(node, walk)
@@ -412,57 +409,6 @@ def _read_cast_constant(node: ir.Node, walk: _Walk) -> bool:
     return True
 
 
-def _read_gathered_table(node: ir.Node, walk: _Walk) -> bool:
-    """Write Gathers of integers and of their scales as one Gather from a table; return whether they match."""
-    table, cast = _moved_constant(node.inputs[0]), sole_user(node.outputs[0])
-    if table is None or cast is None or cast.op_type != "Cast" or table.dtype.name not in ("int8", "uint8"):
-        return False
-    axis = node.attributes.get_int("axis", 0) % table.ndim
-    value, points = cast.outputs[0], np.zeros(table.shape[axis], np.float32)
-    user = sole_user(value)
-    if user is not None and user.op_type == "Sub" and user.inputs[0] is value:
-        found = _of_entries(user.inputs[1], node, table.shape, axis)
-        if found is None:
-            return False
-        points, value = found, user.outputs[0]
-        user = sole_user(value)
-    if user is None or user.op_type != "Mul":
-        return False
-    factor = next((v for v in user.inputs if v is not value), None)
-    scale = _of_entries(factor, node, table.shape, axis)
-    if scale is None:
-        return False
-    written = WrittenParams(scale, points.astype(np.int64), TYPES[table.dtype.name], axis)
-    integers, params = stored_constant(table, written)
-    whole = walk.new_constant(name_of(node.inputs[0]), integers, params)
-    outputs = [walk.new_value(f"{name_of(user.outputs[0])}_float")]
-    attributes = list(node.attributes.values())
-    gather = ir.Node("", "Gather", [whole, node.inputs[1]], attributes, outputs=outputs, name=user.name)
-    walk.implementations[gather] = "integer"
-    _put_in_place(user, [gather], walk)
-    walk.reads.append((gather, whole, params))
-    return True
-
-
-def _of_entries(value: ir.Value | None, rows: ir.Node, shape: Sequence[int], axis: int) -> Array | None:
-    """Return one float32 for each entry along `axis` of a constant, or of a Gather at `rows`."""
-    one, maker = constant_of(value), None if value is None else value.producer()
-    if one is not None and one.size == 1:
-        return np.repeat(np.asarray(one, np.float32).reshape(-1), shape[axis])
-    if maker is None or maker.op_type != "Gather" or maker.inputs[1] is not rows.inputs[1]:
-        return None
-    entries = constant_of(maker.inputs[0])
-    is_along = maker.attributes.get_int("axis", 0) == rows.attributes.get_int("axis", 0)
-    wanted = tuple(size if at == axis else 1 for at, size in enumerate(shape))
-    if entries is None or not is_along or entries.shape != wanted:
-        return None
-    return np.asarray(entries, np.float32).reshape(-1)
-
-
-WRITTEN_OUT = {"Cast": _read_cast_constant, "Gather": _read_gathered_table}
-"""Operators that may begin a dequantization which is written out, and what reads it."""
-
-
 def _read_integer_product(node: ir.Node, walk: _Walk) -> None:
     """Write sums of integer products and their Cast and Mul as the float product that they stand for."""
     data, weight = node.inputs[0], node.inputs[1]
@@ -584,26 +530,6 @@ def _read_packed_table(node: ir.Node, walk: _Walk) -> None:
     walk.reads.append((gather, value, params))
 
 
-def _join_parts(walk: _Walk) -> None:
-    """Let recurrent nodes whose input is in two parts (`lowering.lstm`) read the input itself."""
-    for node in walk.model.graph.all_nodes():
-        data = node.inputs[0] if node.op_type == "DynamicQuantizeLSTM" else None
-        parts = None if data is None else data.producer()
-        if parts is None or parts.op_type != "Concat" or len(parts.inputs) != 2 + END_FEATURES:
-            continue
-        high, low = parts.inputs[:2]
-        scaled = None if low is None else low.producer()
-        rest = scaled.inputs[0].producer() if scaled is not None and scaled.inputs[0] is not None else None
-        if scaled is None or scaled.op_type != "Mul" or rest is None or rest.op_type != "Sub":
-            continue
-        finer = constant_of(scaled.inputs[1])
-        if rest.inputs[1] is high and finer is not None and np.array_equal(finer, np.float32(FINER)):
-            node.replace_input_with(0, rest.inputs[0])
-            walk.parted.add(node)
-    if walk.parted:
-        remove_dead(walk.model)
-
-
 def _read_lstm(node: ir.Node, walk: _Walk) -> None:
     """Write a DynamicQuantizeLSTM as an LSTM with constant weights; raise QprofError if it cannot be read."""
     weights: list[tuple[ir.Value, QuantParams]] = []
@@ -612,8 +538,6 @@ def _read_lstm(node: ir.Node, walk: _Walk) -> None:
         scale, points = (_constant_at(node, 2 * index + place) for place in (6, 7))
         if integers is None or scale is None or integers.ndim != 3:
             raise _UnreadError("its weights or their scales are no constants")
-        if index == 1 and node in walk.parted:
-            integers = integers[:, : (integers.shape[1] - END_FEATURES) // 2]
         numbers = [scale] if points is None else [scale, points]
         rows = [np.asarray(array).reshape(integers.shape[0], -1) for array in numbers]
         if any((array != array[:1]).any() for array in rows):
@@ -625,7 +549,7 @@ def _read_lstm(node: ir.Node, walk: _Walk) -> None:
     inputs = [node.inputs[0], *(value for value, _ in weights), *node.inputs[3:8]]
     outputs = [walk.new_value(f"{value.name}_float") for value in node.outputs]
     lstm = ir.Node("", "LSTM", inputs, list(node.attributes.values()), outputs=outputs, name=node.name)
-    walk.implementations[lstm] = "two-parts" if node in walk.parted else "runtime"
+    walk.implementations[lstm] = "runtime"
     for old, new in zip(node.outputs[1:], outputs[1:], strict=True):
         replace_value(old, new)
     data = node.inputs[0]

@@ -173,7 +173,7 @@ def export(
         else:
             check_model(document.model, prepared.identity, where)
         content = file_content(document, prepared.model, format)
-        for sentence in losses(entry, document, prepared.model):
+        for sentence in losses(entry, document):
             note(Finding(Code.EXPORT_LOSES, f"{format}: {sentence}", format))
     if output is not None:
         write_atomically(output, content)

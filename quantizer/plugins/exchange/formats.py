@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from .foreign import ForeignParams, ForeignRanges
 
 Holds = Literal["ranges", "parameters"]
-Loss = Literal["blocks", "blocks of kernels", "scales of biases"]
 
 
 @dataclass(frozen=True)
@@ -40,9 +39,7 @@ class ExchangeFormat:
     lost_reading: str  # what the file cannot tell, one sentence; "" of a format that is not read
     lost_writing: str  # what of a profile or plan it cannot hold, one sentence
     evidence: str  # "run" or "by rule", with what and its version
-    loses: tuple[Loss, ...] = ()  # which parameters of a plan it cannot hold; what none can is in `losses`
     is_symmetric: bool = False
-    has_caches: bool = False  # whether the scales of keys and values are in it
 
     @property
     def place(self) -> OptionalModule:
@@ -141,7 +138,6 @@ PARAMETERS: tuple[ExchangeFormat, ...] = (
         f"{_PLAN_LOST}, scales of biases, blocks of more than two axes, parameters of single uses; a type is "
         "signed only with zero point 0",
         "run: aimet-onnx 2.42 wrote the files of the tests",
-        loses=("blocks of kernels", "scales of biases"),
     ),
     ExchangeFormat(
         "aimet-2.0",
@@ -164,7 +160,6 @@ PARAMETERS: tuple[ExchangeFormat, ...] = (
         "biases, blocks, channels with zero points, parameters of single uses; a type is signed only with "
         "zero point 0",
         "by rule: Qualcomm's documentation of QAIRT; aimet-onnx 2.42 reads what is written",
-        loses=("blocks", "scales of biases"),
     ),
     ExchangeFormat(
         "tensor-quant-overrides",
@@ -172,11 +167,10 @@ PARAMETERS: tuple[ExchangeFormat, ...] = (
         "parameters",
         ".json",
         "tensor_quant_overrides",
-        "'convert' and tensors without quant_type are left out",
+        "'convert', ranges and tensors without quant_type are left out",
         f"{_PLAN_LOST}, that other nodes stay float (nodes_to_quantize says so), scales of biases, blocks, "
         "parameters of single uses; int7 is int8",
         "run: quantize_static of onnxruntime 1.31.1 took what is written",
-        loses=("blocks", "scales of biases"),
     ),
 )
 
@@ -223,7 +217,6 @@ COMPILERS: tuple[ExchangeFormat, ...] = (
         "",
         "only the scales of keys and values are written",
         "run: read by the builder of onnxruntime-genai 0.18.0",
-        has_caches=True,
     ),
 )
 

@@ -389,9 +389,7 @@ class _Decider:
             problems = (text for i, p in stored.items() if (text := _dynamic_weight_problem(names[i], p)))
             problem = next(problems, "")
             if not problem:
-                way = dynamic_implementation(node.op_type, target)
-                in_parts = way == Implementation.RUNTIME and said.implementation == Implementation.TWO_PARTS
-                implementation = Implementation.TWO_PARTS if in_parts else way
+                implementation = dynamic_implementation(node.op_type, target)
                 return _Decision(NodePlan(Kind.DYNAMIC, implementation=implementation), stored)
             why = because(ReasonCode.PARAMETERS_NOT_TAKEN, target=target.name, text=problem)
         if node.op_type not in target.weight_only:

@@ -3,10 +3,11 @@
     {NAME: [{"quant_type": "QUInt8", "scale": 0.02, "zero_point": 128}],
      WEIGHT: [{"quant_type": "QInt8", "axis": 0, "scale": 0.1, "zero_point": 0}, {...}, ...]}
 
-A list has one mapping, or one for each channel along the `axis` of the first. In place of scale and zero
-point there may be a range, `rmin` and `rmax`, of which onnxruntime makes them. The option itself holds
-`QuantType` and numpy numbers where JSON has texts and numbers: `json.dumps(overrides, default=str)` writes
-it. Source: `quantize_static` and `tensor_quant_overrides.py` of onnxruntime 1.31.
+A list has one mapping, or one for each channel along the `axis` of the first. Ranges (`rmin` and `rmax`) are
+left out. The option itself holds `QuantType` and numpy numbers where JSON has texts and numbers:
+`json.dumps(overrides, default=str)` writes it.
+
+Source: `quantize_static` and `tensor_quant_overrides.py` of onnxruntime 1.31.
 """
 
 from __future__ import annotations
@@ -14,8 +15,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
-
-import numpy as np
 
 from ....profiles.base.conversion import read_value
 from ....profiles.base.errors import MalformedError
@@ -26,7 +25,6 @@ from .encodings import (
     document,
     document_or_none,
     entry_of,
-    flag_at,
     left_out,
     stored_type,
     whole_at,
@@ -50,7 +48,6 @@ QUANT_TYPES: Mapping[str, QuantType] = {
 """The members of onnxruntime's `QuantType` that qprof has, too."""
 
 _KEYS = {"quant_type", "scale", "zero_point", "rmin", "rmax", "symmetric", "reduce_range", "axis", "convert"}
-_FROM_RANGE = "scale and zero point are computed from rmin and rmax, as onnxruntime does"
 _CONVERTED = "'convert' is not read: its readers get the tensor's own parameters"
 
 
@@ -89,37 +86,22 @@ def _entry(channels: list[dict[str, object]], where: str) -> Entry:
         other = [key for key in ("quant_type", "axis") if channel.get(key, first.get(key)) != first.get(key)]
         if other:
             raise MalformedError(f"{where}: its channels differ in {other[0]}")
-    ranged = "scale" not in first
-    pairs = [_pair(channel, first, qtype, where) for channel in channels]
-    numbers = [pair for pair in pairs if pair is not None]
-    if len(numbers) < len(channels):
-        return left_out("it has a type alone")
+    numbers = []
+    for channel in channels:
+        if ("scale" in channel) != ("zero_point" in channel):
+            raise MalformedError(f"{where}: scale and zero_point belong together")
+        if "scale" not in channel:
+            return left_out("it has no scale and zero point")
+        scale, point = (_number(channel[key]) for key in ("scale", "zero_point"))
+        numbers.append((read_value(scale, float, f"{where}: scale"), whole_at(point, f"{where}: zero_point")))
     axis = None if "axis" not in first else whole_at(first["axis"], f"{where}: axis")
     if axis is not None and axis < 0:
         return left_out("its axis is counted from the end")
     if axis is None and len(numbers) > 1:
         raise MalformedError(f"{where}: {len(numbers)} channels without an axis")
     entry = entry_of(qtype, [scale for scale, _ in numbers], [point for _, point in numbers], axis)
-    remarks = [entry.remark, _FROM_RANGE if ranged else "", _CONVERTED if "convert" in first else ""]
+    remarks = [entry.remark, _CONVERTED if "convert" in first else ""]
     return Entry(entry.params, "; ".join(remark for remark in remarks if remark))
-
-
-def _pair(
-    channel: Mapping[str, object], first: Mapping[str, object], qtype: QuantType, where: str
-) -> tuple[float, int] | None:
-    """Return scale and zero point of one channel; None if it has neither these nor a range."""
-    if ("scale" in channel) != ("zero_point" in channel):
-        raise MalformedError(f"{where}: scale and zero_point belong together")
-    if "scale" in channel:
-        scale, point = (_number(channel[key]) for key in ("scale", "zero_point"))
-        return read_value(scale, float, f"{where}: scale"), whole_at(point, f"{where}: zero_point")
-    if "rmin" not in channel or "rmax" not in channel:
-        return None
-    low, high = (read_value(_number(channel[key]), float, f"{where}: {key}") for key in ("rmin", "rmax"))
-    if low > high:
-        raise MalformedError(f"{where}: rmin {low} is greater than rmax {high}")
-    flags = {k: flag_at(first[k], f"{where}: {k}") for k in ("symmetric", "reduce_range") if k in first}
-    return _computed(low, high, qtype, flags)
 
 
 def _number(value: object) -> object:
@@ -128,19 +110,6 @@ def _number(value: object) -> object:
         return float(value) if isinstance(value, str) else value
     except ValueError:
         return value
-
-
-def _computed(low: float, high: float, qtype: QuantType, flags: Mapping[str, bool]) -> tuple[float, int]:
-    """Return scale and zero point of a range, by onnxruntime's own functions; it takes ranges as float32."""
-    from onnxruntime.quantization import quant_utils
-
-    word = next(word for word, known in QUANT_TYPES.items() if known is qtype)
-    onnx_type = quant_utils.QuantType.from_string(word).tensor_type
-    ends = quant_utils.get_qmin_qmax_for_qType(onnx_type, **flags)
-    symmetric = flags.get("symmetric", False)
-    with np.errstate(all="ignore"):  # what is no float32 number gives scales that are none, and are left out
-        point, scale = quant_utils.compute_scale_zp(np.float32(low), np.float32(high), *ends, symmetric)
-    return float(np.float32(scale)), int(point)
 
 
 # Writing ---------------------------------------------------------------------------------------------------

@@ -92,23 +92,11 @@ def test_what_onnxruntime_holds_is_read_as_its_text() -> None:
     assert read(json.loads(helper.pprint_str())).tensors == TENSORS
 
 
-def test_a_range_has_the_scale_that_onnxruntime_makes_of_it() -> None:
-    found = read({"x": [{"quant_type": "QUInt8", "rmin": -1.0, "rmax": 3.0}]})
-    assert found.tensors["x"] == QuantParams((np.float32(4 / 255).item(),), (64,), TYPES["uint8"])
-    assert "as onnxruntime does" in str(found.findings[0])
-
-
-def test_a_symmetric_range_of_reduced_weights_has_zero_point_0() -> None:
-    flags = {"quant_type": "QInt8", "axis": 1, "symmetric": True, "reduce_range": True}
-    found = read({"w": [{**flags, "rmin": -2.0, "rmax": 1.0}, {"rmin": -1.0, "rmax": 4.0}]})
-    assert found.tensors["w"] == QuantParams((2 / 64, 4 / 64), (0, 0), TYPES["int8"], 1)
-
-
 @pytest.mark.parametrize(
     ("channel", "reason"),
     [
         ({"scale": 0.1, "zero_point": 3}, "it has no quant_type"),
-        ({"quant_type": "QUInt8"}, "it has a type alone"),
+        ({"quant_type": "QUInt8", "rmin": -1.0, "rmax": 3.0}, "it has no scale and zero point"),
         ({"quant_type": "QFLOAT8E4M3FN", "scale": 0.1, "zero_point": 0}, "qprof has no QFLOAT8E4M3FN"),
     ],
 )
