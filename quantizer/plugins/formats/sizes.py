@@ -70,15 +70,6 @@ class FormatChoice:
     format: WeightFormat | None  # None for float
     size: float  # bytes of the weight
     noise: float  # at the outputs, over their signal
-    error: float  # over the signal of the weight
-
-    @property
-    def name(self) -> str:
-        """Its name, for people."""
-        if self.format is None:
-            return "float"
-        blocks = f" in blocks of {self.format.block_size}" if self.format.block_size else ""
-        return f"{self.format.qtype.name}{blocks}"
 
 
 @dataclass(frozen=True)
@@ -87,19 +78,6 @@ class StoredOnce:
 
     names: tuple[str, ...]  # the last is stored
     choices: tuple[FormatChoice, ...]  # that all readers take, by size; each has less noise than those before
-
-    def as_chosen(self, place: int) -> WeightFormat | None:
-        """Return one of the formats, explained by its neighbours' bytes and SQNR; None for float."""
-        chosen, texts = self.choices[place], list[str]()
-        if chosen.format is None:
-            return None
-        for other in self.choices[max(0, place - 1) : place + 2]:
-            if other is not chosen:
-                keeps = f"for {-10.0 * math.log10(other.error):.1f} dB" if other.error else "without loss"
-                apart = size_text(round(abs(other.size - chosen.size)))
-                more = "more" if other.size > chosen.size else "less"
-                texts.append(f"{other.name} takes {apart} {more} {keeps}")
-        return replace(chosen.format, why=f"to fit the size: {', '.join(texts)}" if texts else "")
 
 
 def chosen_formats(facts: PlanningFacts, known: Known) -> tuple[Mapping[str, WeightFormat], Known]:
@@ -117,16 +95,17 @@ def chosen_formats(facts: PlanningFacts, known: Known) -> tuple[Mapping[str, Wei
     if limit < least < math.inf:
         raise beyond_size(facts, least)
     places = quietest(weights, limit - least)
-    chosen = {name: one.as_chosen(at) for one, at in zip(weights, places, strict=True) for name in one.names}
+    chosen = {
+        name: one.choices[at].format for one, at in zip(weights, places, strict=True) for name in one.names
+    }
     kept = {name for name, of in chosen.items() if of is None}
     fitting = {
         node.name: because(ReasonCode.FITS_IN_FLOAT, size=config.fit_size)
         for node in graph.nodes
         if not kept.isdisjoint(_stored_constants(node, plan))
     }
-    return {name: of for name, of in chosen.items() if of is not None}, replace(
-        known, floats={**fitting, **known.floats}
-    )
+    formats = {name: replace(of, why="to fit the size") for name, of in chosen.items() if of is not None}
+    return formats, replace(known, floats={**fitting, **known.floats})
 
 
 def plan_of_written_size(facts: PlanningFacts, known: Known) -> PlannedModel:
@@ -273,14 +252,14 @@ def _weights(facts: PlanningFacts, plan: QuantPlan, known: Known) -> list[Stored
         reference = errors.get((written_name(params.qtype), params.block_size or 0), 0.0)
         share = sum(noise.get(one, 0.0) for one in names) / reference if noise and reference else 1.0
         sizes = {key: _stored_bytes(shape, one) for key, one in storages.items()}
-        choices = list[FormatChoice]()
+        choices, least = list[FormatChoice](), math.inf
         for key in sorted(storages, key=lambda key: (sizes[key], errors[key])):
-            if not choices or errors[key] < choices[-1].error:
-                noise_of_format = share * errors[key]
-                choices.append(FormatChoice(storages[key].format, sizes[key], noise_of_format, errors[key]))
+            if errors[key] < least:
+                least = errors[key]
+                choices.append(FormatChoice(storages[key].format, sizes[key], share * least))
         is_only_one = all(len(_stored_constants(node, plan)) == 1 for node, _ in readers)
         if choices and known.floats_fit and is_only_one:
-            choices.append(FormatChoice(None, _float_bytes(facts, names[-1]), 0.0, 0.0))
+            choices.append(FormatChoice(None, _float_bytes(facts, names[-1]), 0.0))
         if choices:
             weights.append(StoredOnce(names, tuple(choices)))
     return weights

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -112,9 +111,7 @@ def test_a_model_takes_no_more_than_it_may(profiled: bool) -> None:
         assert sizes[-1] <= 1000 * kilobytes
         assert bits(plan)["table"] == bits(plan)["t"]  # which is stored once
         if kilobytes == 62:
-            reasons = [entry.reason for entry in plan.nodes.values() if "to fit the size: " in entry.reason]
-            assert reasons
-            assert all(re.search(r"takes [\d.]+ k?B (more|less) for [\d.]+ dB", reason) for reason in reasons)
+            assert any("to fit the size" in entry.reason for entry in plan.nodes.values())
     assert sizes == sorted(sizes)
     assert set(bits(plan).values()) == {8}
 
@@ -138,10 +135,10 @@ def test_no_other_formats_that_fit_have_less_noise(each: list[list[tuple[int, fl
     room = float(unit * SIZE_STEPS)
     weights = []
     for steps in each:
-        choices, size, noise = [FormatChoice(SOME, 0.0, 4.0, 0.1)], 0, 4.0
+        choices, size, noise = [FormatChoice(SOME, 0.0, 4.0)], 0, 4.0
         for added, removed in steps:
             size, noise = size + added, noise - removed
-            choices.append(FormatChoice(SOME, float(size * unit), noise, 0.1))
+            choices.append(FormatChoice(SOME, float(size * unit), noise))
         weights.append(StoredOnce((str(len(weights)),), tuple(choices)))
     places = quietest(weights, room)
     ways = product(*(range(len(one.choices)) for one in weights))
