@@ -104,11 +104,6 @@ def test_channels_that_contradict_one_another_are_refused(key: str, tmp_path: Pa
         planned(tmp_path, {"w": [first, other]})
 
 
-def test_a_range_upside_down_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(QprofError, match=r"rmin 3\.0 is greater than rmax 1\.0"):
-        planned(tmp_path, {"x": [{"quant_type": "QUInt8", "rmin": 3, "rmax": 1}]})
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
