@@ -27,7 +27,7 @@ from ...targets.loading import load_recipe
 from ...targets.target import Recipe
 from . import join as joining
 from . import split as splitting
-from .exporting import file_content, losses
+from .exporting import file_content
 from .formats import format_named, recognised
 from .importing import plan_of_file
 from .join import Joined
@@ -173,8 +173,10 @@ def export(
         else:
             check_model(document.model, prepared.identity, where)
         content = file_content(document, prepared.model, format)
-        for sentence in losses(entry, document):
+        if entry.holds == "ranges" and isinstance(document, QuantPlan):
+            sentence = "the ranges are those that the plan represents, of its quantized activations alone"
             note(Finding(Code.EXPORT_LOSES, f"{format}: {sentence}", format))
+        note(Finding(Code.EXPORT_LOSES, f"{format}: losses: {entry.lost_writing}", format))
     if output is not None:
         write_atomically(output, content)
     return content

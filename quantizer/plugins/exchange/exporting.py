@@ -9,7 +9,7 @@ from ....profiles.records.histogram import UNKNOWN_BINS
 from ....profiles.records.profile import DataId, Profile, TensorProfile
 from ...operators.graph import index
 from ...plan.plan import QuantPlan
-from .formats import FORMATS, ExchangeFormat, format_named
+from .formats import FORMATS, format_named
 
 
 def file_content(source: Profile | QuantPlan, model: ir.Model, name: str) -> str | bytes:
@@ -27,14 +27,6 @@ def file_content(source: Profile | QuantPlan, model: ir.Model, name: str) -> str
         source = represented_ranges(source, model)
     content: str | bytes = entry.load().write(source, model)
     return content
-
-
-def losses(entry: ExchangeFormat, source: Profile | QuantPlan) -> tuple[str, ...]:
-    """Return the parts of a profile or plan that a format cannot store, one sentence each."""
-    lost = f"losses: {entry.lost_writing}"
-    if entry.holds == "ranges" and isinstance(source, QuantPlan):
-        return ("the ranges are those that the plan represents, of its quantized activations alone", lost)
-    return (lost,)
 
 
 def represented_ranges(plan: QuantPlan, model: ir.Model) -> Profile:

@@ -14,59 +14,52 @@ DISTINGUISHING = ("axis", "kernel_shape", "strides", "group", "dilations", "perm
 """Attributes that tell nodes of one operator apart."""
 
 
-@dataclass(frozen=True)
-class Match:
-    """Which nodes and tensors of two models are the same."""
-
-    nodes: Mapping[str, Node]  # node of the float model -> node of the quantized one
-    tensors: Mapping[str, str]  # tensor of the float model -> tensor of the quantized one
-    absorbed: tuple[Node, ...]  # clips of the float model that the quantized one does not have
-    missing: tuple[str, ...]  # nodes of the float model that the quantized one does not have
-    unmatched: tuple[str, ...]  # nodes of the quantized model that the float one does not have
-
-
 def match(graph: Graph, other: Graph, names: Mapping[str, str]) -> Match:
     """Return the nodes and tensors that two prepared models share, by name, name of results, or place.
 
     A place is the same operator that reads the same matched tensors. A clip that a tool left out is matched
     with nothing: its result is the tensor that it reads. `names` are further names of tensors of `other`.
     """
-    search = _Search(graph, other, names)
+    found = Match(graph, other, names)
     for own_input, other_input in zip(graph.inputs, other.inputs, strict=False):  # by name, else in order
-        search.tensors[own_input] = own_input if own_input in other.inputs else other_input
-    absorbed: list[Node] = []
+        found.tensors[own_input] = own_input if own_input in other.inputs else other_input
     for node in graph.nodes:
-        partner = next((n for n in search.candidates(node) if search.fits(node, n)), None)
+        partner = next((n for n in found.candidates(node) if found.fits(node, n)), None)
         if partner is not None:
-            search.nodes[node.name] = partner
-            search.taken.add(partner)
+            found.nodes[node.name] = partner
+            found.taken.add(partner)
             for own, theirs in zip(node.outputs, partner.outputs, strict=False):
                 if own and theirs:
-                    search.tensors[own] = theirs
-        elif is_clip(node) and node.input(0) in search.tensors and not search.makes(node):
-            search.tensors[node.outputs[0]] = search.tensors[node.input(0)]
-            absorbed.append(node)
+                    found.tensors[own] = theirs
+        elif is_clip(node) and node.input(0) in found.tensors and not found.makes(node):
+            found.tensors[node.outputs[0]] = found.tensors[node.input(0)]
+            found.absorbed.append(node)
         else:  # several nodes of the quantized model may make what this one makes
-            search.tensors.update(search.makes(node))
-    return Match(
-        search.nodes,
-        search.tensors,
-        tuple(absorbed),
-        tuple(n.name for n in graph.nodes if n.name not in search.nodes and n not in absorbed),
-        tuple(n.name for n in other.nodes if n not in search.taken),
-    )
+            found.tensors.update(found.makes(node))
+    return found
 
 
 @dataclass
-class _Search:
-    """Two models, and the match so far: `nodes` and `tensors` as in `Match`, `taken` of `other`."""
+class Match:
+    """Which nodes and tensors of a float model and a quantized one are the same."""
 
-    graph: Graph
-    other: Graph
-    names: Mapping[str, str]
-    tensors: dict[str, str] = field(default_factory=dict)
-    nodes: dict[str, Node] = field(default_factory=dict)
-    taken: set[Node] = field(default_factory=set)
+    graph: Graph  # of the float model
+    other: Graph  # of the quantized one
+    names: Mapping[str, str]  # further names of tensors of `other`
+    tensors: dict[str, str] = field(default_factory=dict)  # tensor of the float model -> of the other
+    nodes: dict[str, Node] = field(default_factory=dict)  # node of the float model -> of the other
+    absorbed: list[Node] = field(default_factory=list)  # clips that the other does not have
+    taken: set[Node] = field(default_factory=set)  # nodes of the other that are matched
+
+    @property
+    def missing(self) -> list[str]:
+        """Nodes of the float model that the quantized one does not have."""
+        return [n.name for n in self.graph.nodes if n.name not in self.nodes and n not in self.absorbed]
+
+    @property
+    def unmatched(self) -> list[str]:
+        """Nodes of the quantized model that the float one does not have."""
+        return [n.name for n in self.other.nodes if n not in self.taken]
 
     def tensor_named(self, name: str) -> str | None:
         """Return the tensor of the quantized model that has a name or is a form of one with it."""

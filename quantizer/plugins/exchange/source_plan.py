@@ -137,7 +137,7 @@ def _plan(
         assumption(f"parameters of {source.tool}"),
         *source.findings,
         *of_floats,
-        *_on_dynamic_nodes(graph, nodes, source, recipe),
+        *_on_dynamic_nodes(nodes, source),
     ]
     return QuantPlan(
         model_id(model, Path(title_of(model)).name),
@@ -461,10 +461,8 @@ def _stored_params(
     return {**ordered, **constants}, nodes
 
 
-def _on_dynamic_nodes(
-    graph: Graph, nodes: Mapping[str, NodePlan], source: SourceParams, recipe: Recipe
-) -> Iterator[Finding]:
-    """Yield which dynamic nodes of the source are none here, and which would be faster in float."""
+def _on_dynamic_nodes(nodes: Mapping[str, NodePlan], source: SourceParams) -> Iterator[Finding]:
+    """Yield which dynamic nodes of the source are none here."""
     tool = source.tool
     lost = [n for n, node in source.nodes.items() if node.is_dynamic and nodes[n].kind is not Kind.DYNAMIC]
     if lost:
@@ -472,15 +470,6 @@ def _on_dynamic_nodes(
             f"{len(lost)} nodes are dynamic in {tool}, such as '{lost[0]}', and have float activations here"
         )
         yield assumption(sentence, lost[0], nodes=len(lost))
-    dynamic = Counter(node.op_type for node in graph.nodes if nodes[node.name].kind is Kind.DYNAMIC)
-    for operator, times in recipe.target.slower_dynamic.items():
-        if dynamic[operator]:
-            sentence = (
-                f"{dynamic[operator]} {operator} are dynamic, as in {tool}, and take about {times:g} times "
-                f"as long as in float on {recipe.target.name}"
-            )
-            remedy = "give them kind weight-only for speed"
-            yield assumption(sentence, operator, remedy, nodes=dynamic[operator], times=times)
 
 
 def _described_settings(

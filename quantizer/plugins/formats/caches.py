@@ -35,7 +35,7 @@ from ...plan.reasons import FloatReasons, ReasonCode, because
 from ...planning.facts import PlanningFacts
 from ...prepare.prepare import PreparedModel
 from ...targets.target import Recipe, Target
-from .concat_caches import ConcatCache, Turning, concat_caches, holds_values, turning_of, unfit_cache
+from .concat_caches import ConcatCache, Turning, concat_caches, holds_values, turning_of
 
 if TYPE_CHECKING:
     from ...lowering.lowered import LoweredModel
@@ -113,12 +113,10 @@ def check_has_cache(prepared: PreparedModel, recipe: Recipe) -> None:
     graph, operators = prepared.graph, recipe.target.int8_caches
     if _attentions(graph, recipe.target) or _concat_caches(graph, recipe.target):
         return
-    reason = unfit_cache(graph) if "Concat" in operators else ""
-    reason = reason or (
-        f"the model has no {' or '.join(operators)} that reads a cache from an input of the model and gives "
-        "it back as an output, in float32; use float"
+    raise ConfigError(
+        f"kv_cache {recipe.config.kv_cache}: the model has no {' or '.join(operators)} that reads a cache "
+        "from an input of the model and gives it back as an output, in float32; use float"
     )
-    raise ConfigError(f"kv_cache {recipe.config.kv_cache}: {reason}")
 
 
 def _attentions(graph: Graph, target: Target) -> list[Node]:

@@ -149,33 +149,6 @@ def _kind(shape: tuple[Dim, ...], growth: int) -> tuple[Dim, ...]:
     return tuple(kept[1:])
 
 
-def unfit_cache(graph: Graph) -> str:
-    """Return why something that looks like a cache of a model is not kept in int8; "" for nothing found."""
-    ends = _Ends(graph)
-    for node in graph.nodes:
-        if node.op_type != "Concat" or node.domain:
-            continue
-        for name in node.inputs:
-            maker = graph.producer(name)
-            from_cast = maker is not None and maker.op_type == "Cast" and maker.input(0) in graph.inputs
-            if maker is not None and from_cast and node.output not in graph.outputs:
-                dtype = graph.dtype(maker.input(0))
-                kind = "of another type" if dtype is None else dtype.name.lower()
-                readers = [reader for reader, _ in graph.consumers(node.output) if reader.op_type == "Cast"]
-                if any(reader.output in ends.outputs for reader in readers):
-                    return (
-                        f"its cache '{maker.input(0)}' is {kind}, not float; give the model in float32, or "
-                        "use float"
-                    )
-        past = _grown_input(node, graph)
-        if past and node.output not in ends.outputs:
-            return (
-                f"node '{node.name}' appends to input '{past}', and no output of the model gives the result "
-                "back; export it with its cache as outputs, or use float"
-            )
-    return ""
-
-
 # What reads them ------------------------------------------------------------------------------------------
 
 
