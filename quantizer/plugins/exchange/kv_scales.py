@@ -1,11 +1,9 @@
 """Scales of the keys and values that a decoder keeps, as the JSON that onnxruntime-genai's builder reads.
 
-    {"scales": {"k_scales": [0.037, ...], "v_scales": [0.03, ...]}, "qmax": 128, "layer_ids": [0, ...],
-     "past_keys": [INPUT, ...], "past_values": [INPUT, ...]}
+    {"scales": {"k_scales": [0.037, ...], "v_scales": [0.03, ...]}, "qmax": 128, "layer_ids": [0, ...]}
 
 A key is its int8 times the scale. With a scale for each element of each head an entry is a list of as many
-numbers, the elements of the first head first. Names of the inputs that hold the cache are for other readers:
-the builder looks at `scales`, `qmax` and `layer_ids` alone.
+numbers, the elements of the first head first.
 
 Source: option kv_cache_scale_file of onnxruntime-genai 0.18 (models/builders/base.py).
 """
@@ -51,14 +49,9 @@ def write(plan: QuantPlan, model: ir.Model) -> str:
             "the written model has the scales by name"
         )
     content = {
-        "scales": {
-            "k_scales": list(keys.values()),
-            "v_scales": list(values.values()),
-        },
+        "scales": {"k_scales": list(keys.values()), "v_scales": list(values.values())},
         "qmax": STEPS_OF_LARGEST,
         "layer_ids": layer_ids(list(keys)),
-        "past_keys": list(keys),
-        "past_values": list(values),
     }
     return json.dumps(content, indent=2) + "\n"
 
