@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 import onnx_ir as ir
 
@@ -303,15 +303,15 @@ def _parts_before(part: str, sources: Sources) -> tuple[str, ...]:
 # Types and shapes ------------------------------------------------------------------------------------------
 
 
-def misfit(value: ir.Value, made: ir.Value) -> Literal["type", "shape", ""]:
-    """Return "type" or "shape" if an input cannot read a value, else ""; unknown ones fit."""
+def misfit(value: ir.Value, made: ir.Value) -> bool:
+    """Whether an input cannot read a value, by type or shape; unknown ones fit."""
     if value.type is not None and made.type is not None and value.type != made.type:
-        return "type"
+        return True
     if value.shape is None or made.shape is None:
-        return ""
+        return False
     pairs = zip(value.shape, made.shape, strict=False)
     differ = any(isinstance(a, int) and isinstance(b, int) and a != b for a, b in pairs)
-    return "shape" if differ or len(value.shape) != len(made.shape) else ""
+    return differ or len(value.shape) != len(made.shape)
 
 
 # What was decided, in a line -------------------------------------------------------------------------------

@@ -34,7 +34,6 @@ class ExchangeFormat:
     name: str  # as written in options
     title: str  # for people, with the versions that were read
     holds: Holds  # ranges, which become a profile, or parameters, which become a plan
-    suffix: str  # of a file that is written
     module: str  # its module, below this room
     lost_reading: str  # what the file cannot tell, one sentence; "" of a format that is not read
     lost_writing: str  # what of a profile or plan it cannot hold, one sentence
@@ -71,7 +70,6 @@ RANGES: tuple[ExchangeFormat, ...] = (
         "onnxruntime",
         "onnxruntime's calibration data as JSON (calibration.json; 1.31, and plain ranges of old versions)",
         "ranges",
-        ".json",
         "onnxruntime_json",
         "both ends of each range, and histograms of the calibrators Entropy and Distribution only; neither "
         "channels nor noise",
@@ -82,7 +80,6 @@ RANGES: tuple[ExchangeFormat, ...] = (
         "onnxruntime-table",
         "onnxruntime's calibration table as text (calibration.cache; 1.31)",
         "ranges",
-        ".cache",
         "onnxruntime_cache",
         LARGEST_ONLY,
         "the smaller end of each range, histograms, channels and noise; tensors that are always 0",
@@ -93,7 +90,6 @@ RANGES: tuple[ExchangeFormat, ...] = (
         "onnxruntime-flatbuffers",
         "onnxruntime's calibration table for its TensorRT provider (calibration.flatbuffers; 1.31)",
         "ranges",
-        ".flatbuffers",
         "onnxruntime_flatbuffers",
         LARGEST_ONLY,
         "the smaller end of each range, histograms, channels and noise; tensors that are always 0",
@@ -104,7 +100,6 @@ RANGES: tuple[ExchangeFormat, ...] = (
         "tensorrt-cache",
         "TensorRT's calibration cache (7 to 10)",
         "ranges",
-        ".cache",
         "tensorrt",
         LARGEST_ONLY,
         "the smaller end of each range, histograms, channels and noise; tensors that are always 0, and those "
@@ -116,7 +111,6 @@ RANGES: tuple[ExchangeFormat, ...] = (
         "glow",
         "Glow's profile as YAML",
         "ranges",
-        ".yaml",
         "glow",
         "equal bins instead of exact ones, and no number of zeros; neither channels nor noise",
         "types, shapes, zeros, channels, noise, and digits of counts above 999999; Glow's hash of its graph",
@@ -131,7 +125,6 @@ PARAMETERS: tuple[ExchangeFormat, ...] = (
         "aimet-1.0",
         "AIMET encodings 1.0 (aimet-onnx 2.42)",
         "parameters",
-        ".encodings",
         "aimet_1_0",
         "which axis channels and blocks lie along is taken from the model; fractional zero points and float "
         "types are left out",
@@ -143,7 +136,6 @@ PARAMETERS: tuple[ExchangeFormat, ...] = (
         "aimet-2.0",
         "AIMET encodings 2.0 and 2.1 (aimet-onnx 2.42)",
         "parameters",
-        ".encodings",
         "aimet_2_0",
         "scales in 8-bit floats, fractional zero points and float types are left out",
         f"{_PLAN_LOST}, parameters of single uses; int7 is int8",
@@ -153,7 +145,6 @@ PARAMETERS: tuple[ExchangeFormat, ...] = (
         "qnn",
         "quantization_overrides.json of Qualcomm's converters (QAIRT, by its documentation)",
         "parameters",
-        ".json",
         "qnn",
         "which axis channels lie along is taken from the model; float types and mere bit widths are left out",
         f"{_PLAN_LOST}, that other tensors stay float (the converter's --float_fallback says so), scales of "
@@ -165,7 +156,6 @@ PARAMETERS: tuple[ExchangeFormat, ...] = (
         "tensor-quant-overrides",
         "TensorQuantOverrides of onnxruntime's quantize_static (1.31), as JSON",
         "parameters",
-        ".json",
         "tensor_quant_overrides",
         "'convert', ranges and tensors without quant_type are left out",
         f"{_PLAN_LOST}, that other nodes stay float (nodes_to_quantize says so), scales of biases, blocks, "
@@ -179,7 +169,6 @@ COMPILERS: tuple[ExchangeFormat, ...] = (
         "stablehlo",
         "StableHLO quantized types, as MLIR (StableHLO 1.x, MLIR of 2026)",
         "parameters",
-        ".mlir",
         "stablehlo",
         "",
         "only types are written: no nodes, no values of weights, none of their adjustments, no look-up "
@@ -190,7 +179,6 @@ COMPILERS: tuple[ExchangeFormat, ...] = (
         "tflite-mlir",
         "TFLite quantized types, as MLIR (LiteRT's 8-bit specification)",
         "parameters",
-        ".mlir",
         "tflite",
         "",
         "only types are written, all signed; blocks, scales per axis with zero points and 16-bit types with "
@@ -201,7 +189,6 @@ COMPILERS: tuple[ExchangeFormat, ...] = (
         "burn",
         "Burn QuantScheme records (burn-tensor 0.22)",
         "parameters",
-        ".json",
         "burn",
         "",
         "only types and scales of 8-bit and 4-bit tensors without a zero point are written; the others are "
@@ -212,7 +199,6 @@ COMPILERS: tuple[ExchangeFormat, ...] = (
         "kv-scales",
         "scales of the int8 cache of a decoder as JSON, kv_cache_scale_file of onnxruntime-genai (0.18)",
         "parameters",
-        ".json",
         "kv_scales",
         "",
         "only the scales of keys and values are written",

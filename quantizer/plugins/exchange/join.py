@@ -29,7 +29,6 @@ from ...prepare.cleanup import name_nodes, name_values, unshare_names
 from ...prepare.inlining import inline_functions, raise_ir_version, signature, unlist_initializers
 from ...prepare.opset import raise_opset
 from .connections import Source, Sources, connections, misfit, told
-from .foreign import omission
 from .parts import SEPARATOR, Part, Port, part_name_problem, shape_of, write_parts
 
 Files = Sequence[str | os.PathLike[str]]
@@ -72,9 +71,6 @@ def join(
     called: dict[ir.OperatorIdentifier, None] = {}
     for name, model in parts.items():
         called |= dict.fromkeys(_add_functions(model, library, name or str(models[0])))
-    if unused := [_shown(identifier) for identifier in library if identifier not in called]:
-        sentence = f"functions that no node calls were left out: {', '.join(unused)}"
-        findings.append(omission(sentence, functions=len(unused)))
     if len(models) > 1:
         joined, whole = _joined(parts, connect, findings)
     else:
@@ -253,29 +249,17 @@ def _check_types(models: Mapping[str, ir.Model], sources: Sources) -> None:
 
 
 def _check_fit(reader: str, value: ir.Value, maker: str, made: ir.Value) -> None:
-    match misfit(value, made):
-        case "type":
-            raise ModelError(
-                f"{reader}: is {_type(value)}, and {maker}, which it is to read, is {_type(made)}; export "
-                "both parts with one type, or connect another"
-            )
-        case "shape":
-            raise ModelError(
-                f"{reader}: has the shape {_shape(value)}, and {maker}, which it is to read, {_shape(made)}; "
-                "export the parts for each other, or connect another"
-            )
+    if misfit(value, made):
+        raise ModelError(
+            f"{reader}: is {_described(value)}, and {maker}, which it is to read, is {_described(made)}; "
+            "export the parts for each other, or connect another"
+        )
 
 
-def _type(value: ir.Value) -> str:
-    return (
-        str(value.dtype.name.lower())
-        if isinstance(value.type, ir.TensorType) and value.dtype
-        else "no tensor"
-    )
-
-
-def _shape(value: ir.Value) -> str:
-    return "x".join("?" if dim is None else str(dim) for dim in shape_of(value) or ())
+def _described(value: ir.Value) -> str:
+    is_tensor = isinstance(value.type, ir.TensorType) and value.dtype is not None
+    shape = "x".join("?" if dim is None else str(dim) for dim in shape_of(value) or ())
+    return f"{value.dtype.name.lower() if is_tensor and value.dtype else 'no tensor'} {shape}"
 
 
 def _whole(models: Mapping[str, ir.Model], sources: Sources, outputs: Sequence[str]) -> ir.Model:

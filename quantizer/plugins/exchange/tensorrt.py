@@ -24,9 +24,6 @@ MAX_LEVEL = 127
 """The largest quantized value, which stands for the largest magnitude."""
 
 HEADER = re.compile(r"TRT-([0-9A-Za-z]+)-([0-9A-Za-z]+)\s*")
-UNNAMED = "(Unnamed "
-"""Begins the names that TensorRT gives to layers and tensors that have none in the model."""
-
 ADVICE = "give the cache as TensorRT wrote it, or calibrate again"
 
 FIRST_LINE = "TRT-100300-EntropyCalibration2"
@@ -39,39 +36,24 @@ def recognises(data: bytes) -> bool:
 
 
 def read(data: bytes, where: str) -> ForeignRanges:
-    """Return the symmetric ranges of a cache; entries of layers without a name are left out."""
+    """Return the symmetric ranges of a cache."""
     lines = text_of(data, where, ProfileError).split("\n")
     header = HEADER.fullmatch(lines[0])
     if header is None:
         raise MalformedError(f"line 1: '{lines[0]}' is not TRT-VERSION-CALIBRATOR", ADVICE)
     scales = unique(_scales(lines))
-    unnamed = [name for name in scales if name.startswith(UNNAMED)]
-    named = {name: scale for name, scale in scales.items() if not name.startswith(UNNAMED)}
-    empty = [name for name, scale in named.items() if scale == 0.0]
+    empty = [name for name, scale in scales.items() if scale == 0.0]
     findings = [
         assumption(
             "ranges are symmetric: half of one is unused where a tensor is never negative and no operator "
             "says so"
         )
     ]
-    if unnamed:
-        sentence = f"left out {len(unnamed)} entries of layers that have no name: {some_of(unnamed)}"
-        findings.append(omission(sentence, entries=len(unnamed)))
     if empty:
         sentence = f"left out {len(empty)} tensors whose scale is 0: {some_of(empty)}"
         findings.append(omission(sentence, tensors=len(empty)))
-    limits = {name: scale * MAX_LEVEL for name, scale in named.items() if scale != 0.0}
-    tool = f"TensorRT {version_text(header[1])} ({header[2]})"
-    return ForeignRanges(symmetric_ranges(limits), tool, tuple(findings))
-
-
-def version_text(digits: str) -> str:
-    """Return a version as people write it: "8601" is 8.6.1, and from version 10 on "100300" is 10.3.0."""
-    if not digits.isdecimal() or len(digits) < 4:
-        return digits
-    number = int(digits)
-    major, rest = divmod(number, 1000 if number < 10_000 else 10_000)
-    return f"{major}.{rest // 100}.{rest % 100}"
+    limits = {name: scale * MAX_LEVEL for name, scale in scales.items() if scale != 0.0}
+    return ForeignRanges(symmetric_ranges(limits), f"TensorRT {header[1]} ({header[2]})", tuple(findings))
 
 
 def _scales(lines: list[str]) -> Iterator[tuple[str, float]]:

@@ -86,7 +86,7 @@ def test_an_imported_profile_says_where_it_is_from_and_is_read_again(tmp_path: P
 
 @pytest.mark.parametrize("name", WRITTEN)
 def test_what_is_written_is_read_as_the_same_ranges(name: str, own: Path, tmp_path: Path) -> None:
-    output = tmp_path / f"file{FORMATS[name].suffix}"
+    output = tmp_path / "file"
     result = run("export", own, "--model", MODEL, "--format", name, "-o", output)
     assert result.exit_code == 0, result.output
     assert f"note: {name}: losses: {FORMATS[name].lost_writing}" in result.output

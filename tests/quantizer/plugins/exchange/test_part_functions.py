@@ -42,7 +42,7 @@ def test_the_functions_that_a_model_calls_are_put_into_it_from_other_files(
     file = library(tmp_path, "library.onnx", OUTER, INNER, UNUSED)
     found = join([model], tmp_path / "whole.onnx", functions=[file])
     assert found.functions == ("own:Outer", "own:Inner")
-    assert tuple(map(str, found.findings)) == ("functions that no node calls were left out: own:Unused",)
+    assert ("own", "Unused") not in [(f.domain, f.name) for f in onnx.load(tmp_path / "whole.onnx").functions]
     session = ort.InferenceSession(tmp_path / "whole.onnx", providers=["CPUExecutionProvider"])
     sample = np.array([[-2.0, 1.0, 0.5, -0.25]], np.float32)
     inner = -np.where(sample < 0, sample / 2, sample)

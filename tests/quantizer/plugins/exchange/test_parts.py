@@ -262,10 +262,14 @@ def test_parts_of_which_no_input_fits_are_refused_with_all_that_there_are(tmp_pa
         (
             "4, 6, 6] memory",
             "4, 6, 9] memory",
-            r"decoder:memory: has the shape Nx4x6x9, and encoder:h.* Nx4x6x6;",
+            r"decoder:memory: is float Nx4x6x9, and encoder:h.* is float Nx4x6x6;",
         ),
-        ("4, 6, 6] memory", "4, 6] memory", r"decoder:memory: has the shape Nx4x6, and encoder:h"),
-        ("float[N, 4, 6, 6] x", "float16[N, 4, 6, 6] x", r"decoder:x: is float16, and encoder:x.* is float;"),
+        ("4, 6, 6] memory", "4, 6] memory", r"decoder:memory: is float Nx4x6, and encoder:h"),
+        (
+            "float[N, 4, 6, 6] x",
+            "float16[N, 4, 6, 6] x",
+            r"decoder:x: is float16 Nx4x6x6, and encoder:x.* is float Nx4x6x6;",
+        ),
     ],
 )
 def test_parts_whose_types_or_shapes_do_not_go_together_are_refused(

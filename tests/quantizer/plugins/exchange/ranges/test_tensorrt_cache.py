@@ -21,7 +21,6 @@ MODEL = ir.Model(ir.Graph((), (), nodes=()), ir_version=8)
 
 TEXTS = st.text(st.characters(exclude_characters="\r\n", exclude_categories=("C", "Z")), min_size=1)
 ENDS = st.tuples(st.floats(-(2.0**99), 0.0, width=32), st.floats(2.0**-99, 2.0**99, width=32))
-NAMES = TEXTS.filter(lambda name: not name.startswith("(Unnamed "))
 
 
 def read(text: str) -> Profile:
@@ -35,7 +34,7 @@ def ranges(**pairs: tuple[float, float]) -> Profile:
 
 def test_the_documented_file_is_read_as_the_largest_magnitudes() -> None:
     found = profile_in(MNIST.read_bytes(), MNIST.name)
-    assert (found.tool, found.origin) == ("TensorRT 7.0.0 (EntropyCalibration2)", "tensorrt-cache")
+    assert (found.tool, found.origin) == ("TensorRT 7000 (EntropyCalibration2)", "tensorrt-cache")
     assert list(found) == ["data", "conv1", "pool1", "conv2", "pool2", "ip1", "ip2", "prob"]
     assert found["data"].maximum == -found["data"].minimum == 127 * np.float64(np.float32(0.00784518))
 
@@ -60,7 +59,7 @@ def test_every_scale_survives_to_the_bit_and_is_nearly_that_of_symmetric_int8(sc
 
 @given(
     st.dictionaries(
-        NAMES, st.tuples(st.floats(-(2.0**99), 0.0, width=32), st.floats(2.0**-99, 2.0**99, width=32))
+        TEXTS, st.tuples(st.floats(-(2.0**99), 0.0, width=32), st.floats(2.0**-99, 2.0**99, width=32))
     )
 )
 def test_a_range_becomes_symmetric_and_keeps_its_larger_end(pairs: dict[str, tuple[float, float]]) -> None:
@@ -71,15 +70,12 @@ def test_a_range_becomes_symmetric_and_keeps_its_larger_end(pairs: dict[str, tup
         assert found[name].minimum == -found[name].maximum
 
 
-def test_layers_without_a_name_and_empty_scales_are_left_out(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    text = f"{HEAD}(Unnamed Layer* 8) [Constant]_output: 39137939\nx: 3c008912\nnothing: 0\n"
+def test_empty_scales_are_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    text = f"{HEAD}x: 3c008912\nnothing: 0\n"
     assert list(read(text)) == ["x"]
     assert caplog.messages == [
         "m.cache: ranges are symmetric: half of one is unused where a tensor is never negative and no "
         "operator says so",
-        "m.cache: left out 1 entries of layers that have no name: '(Unnamed Layer* 8) [Constant]_output'",
         "m.cache: left out 1 tensors whose scale is 0: 'nothing'",
     ]
 
@@ -87,13 +83,6 @@ def test_layers_without_a_name_and_empty_scales_are_left_out(
 def test_a_tensor_that_is_always_zero_has_no_entry() -> None:
     text = str(tensorrt_cache.write(ranges(x=(0.0, 1.0), none=(0.0, 0.0)), MODEL))
     assert [line.partition(":")[0] for line in text.splitlines()[1:]] == ["x"]
-
-
-@pytest.mark.parametrize(
-    ("digits", "text"), [("7103", "7.1.3"), ("8601", "8.6.1"), ("100300", "10.3.0"), ("8XXX", "8XXX")]
-)
-def test_versions_are_told_as_people_write_them(digits: str, text: str) -> None:
-    assert tensorrt_cache.version_text(digits) == text
 
 
 @pytest.mark.parametrize(
