@@ -236,10 +236,3 @@ def test_merged_profiles_keep_none_where_one_does_not_hold_its_samples() -> None
     assert len(one.merged(other).held_samples) == 10
     without = one.merged(replace(other, held_samples=()))
     assert (without.check_samples, without.keep_samples) == ((), 0)
-
-
-def test_a_profile_whose_samples_hold_a_single_number_is_written(tmp_path: Path) -> None:
-    held = [CheckSample("0" * 32, {"rate": np.array(16000.0, np.float32)})]
-    save_profile(profile_with(held), tmp_path / "p.yaml")
-    read, why = with_samples_of_file(load_profile(tmp_path / "p.yaml"), tmp_path / "p.yaml")
-    assert (why, read.held_samples[0].arrays["rate"].shape) == ("", ())

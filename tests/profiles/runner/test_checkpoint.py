@@ -75,9 +75,16 @@ def samples_of(items: list[Sample], stop: int | None = None) -> Samples:
     return Samples("images", len(items), iterate)
 
 
-def run(path: Path, stop: int | None = None, progress: Any = None, **settings: Any) -> Profile:
-    chosen = {"channels": "off", "checkpoint": path, "every": 0.0, **settings}
-    return calibrate(conv_net(), samples_of(images(), stop), ID, RunSettings(**chosen), progress)
+def run(
+    path: Path,
+    stop: int | None = None,
+    progress: Any = None,
+    samples: Samples | None = None,
+    model_id: ModelId = ID,
+    **settings: Any,
+) -> Profile:
+    chosen = RunSettings(**{"channels": "off", "checkpoint": path, "every": 0.0, **settings})
+    return calibrate(conv_net(), samples or samples_of(images(), stop), model_id, chosen, progress)
 
 
 def counted_runs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -119,11 +126,10 @@ def test_a_run_goes_on_where_it_was(
     assert sorted(runs) == [sample.name for sample in images()[stop:]]
 
 
-@pytest.mark.parametrize("stop", [1, 4])
-def test_a_run_with_channels_goes_on_where_it_was(tmp_path: Path, stop: int) -> None:
+def test_a_run_with_channels_goes_on_where_it_was(tmp_path: Path) -> None:
     axes = {"x": 1, "p": 1}
     with pytest.raises(KilledError):
-        run(tmp_path / "c", stop, channels=axes)
+        run(tmp_path / "c", 4, channels=axes)
     found = run(tmp_path / "c", channels=axes)
     assert dumps(found) == dumps(calibrate(conv_net(), images(), ID, RunSettings(channels=axes)))
     assert found["p"].channels is not None
@@ -146,25 +152,9 @@ def test_passes_go_on_where_they_were(tmp_path: Path, monkeypatch: pytest.Monkey
 
         samples = Samples("images", 6, iterate)
         with pytest.raises(KilledError):
-            calibrate(
-                conv_net(),
-                samples,
-                ID,
-                RunSettings(channels="off", memory_limit=81000, checkpoint=place, every=0.0),
-            )
+            run(place, samples=samples, memory_limit=81000)
     assert progress_of(place)["passes"] > 0
-    samples = samples_of(images())
-    assert (
-        dumps(
-            calibrate(
-                conv_net(),
-                samples,
-                ID,
-                RunSettings(channels="off", memory_limit=81000, checkpoint=place, every=0.0),
-            )
-        )
-        == expected
-    )
+    assert dumps(run(place, memory_limit=81000)) == expected
 
 
 def test_a_finished_run_is_not_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,15 +181,9 @@ def test_the_checkpoint_of_another_run_is_refused(
 
 
 def test_the_checkpoint_of_another_model_is_refused(tmp_path: Path) -> None:
-    place = tmp_path / "c"
-    run(place)
+    run(tmp_path / "c")
     with pytest.raises(ProfileError, match="belongs to a run with model"):
-        calibrate(
-            conv_net(),
-            images(),
-            ModelId("other", "weights", 13),
-            RunSettings(channels="off", checkpoint=place, every=0.0),
-        )
+        run(tmp_path / "c", model_id=ModelId("other", "weights", 13))
 
 
 @pytest.mark.parametrize("content", ["", "{}\n", "not json\n", "qprof-profile/2\n"])
@@ -229,14 +213,7 @@ def test_progress_is_written_when_it_is_time_to(tmp_path: Path, monkeypatch: pyt
 
     monkeypatch.setattr("qprof_onnx.profiles.runner.calibrate.save_progress", noted)
     monkeypatch.setattr("qprof_onnx.profiles.runner.calibrate.time.monotonic", lambda: now[0])
-    samples = samples_of(images(10))
-    calibrate(
-        conv_net(),
-        samples,
-        ID,
-        RunSettings(channels="off", threads=1, checkpoint=tmp_path / "c", every=25.0),
-        progress=tick,
-    )
+    run(tmp_path / "c", progress=tick, samples=samples_of(images(10)), threads=1, every=25.0)
     assert written == [4, 8]  # 40 s after the start, and 40 s later
     assert load_progress(tmp_path / "d", {"samples": 6}) == RunProgress()
 
@@ -385,12 +362,7 @@ def test_another_limit_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_fewer_samples_than_were_counted_are_refused(stopped: Path) -> None:
     with pytest.raises(ProfileError, match="c: the samples end after 3, and 4 were counted before the run"):
-        calibrate(
-            conv_net(),
-            Samples("images", 6, lambda part: iter(images()[:3][part])),
-            ID,
-            RunSettings(channels="off", checkpoint=stopped, every=0.0),
-        )
+        run(stopped, samples=Samples("images", 6, lambda part: iter(images()[:3][part])))
 
 
 def test_samples_that_differ_from_pass_to_pass_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
