@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import count
+from itertools import count, islice
 from pathlib import Path
 
 import onnx_ir as ir
@@ -61,29 +61,31 @@ def calibrate(
     `tensors` and `channels` in `settings` are names and axes, "all" and "off". `smallest` stores samples.
     """
     settings = settings or RunSettings(channels="off")
+    if not isinstance(samples, Samples):
+        given = samples
+        samples = Samples("samples", None, lambda part: islice(given, part.start, part.stop, part.step))
     if settings.limit is not None:
-        limit = settings.limit
-        samples = samples.drawn(limit) if isinstance(samples, Samples) else samples[:limit]
+        samples = samples.drawn(settings.limit)
     with profiling_model(model, settings) as ready:
         return profile_samples(ready, samples, model_id, progress, smallest)
 
 
 def profile_samples(
     model: ProfilingModel,
-    samples: Samples | Sequence[Sample],
+    samples: Samples,
     model_id: ModelId,
     progress: Progress | None = None,
     smallest: SmallestSamples | None = None,
 ) -> Profile:
     """Return the profile of these samples, all of them; see `calibrate`."""
-    settings, total = model.settings, getattr(samples, "total", None)
+    settings, total = model.settings, samples.total
     started_or_written = time.monotonic()
 
     # What an earlier run counted before it was killed, and which tensors are observed in each pass.
     checkpoint = None if settings.checkpoint is None else Path(settings.checkpoint)
     run = {
         "model": {"structure": model_id.structure, "weights": model_id.weights, "opset": model_id.opset},
-        "data": getattr(samples, "place", "") or getattr(samples, "source", "samples"),
+        "data": samples.place or samples.source,
         "samples": total,
         "tensors": [o.name for o in model.read_observations],
         "limit": settings.limit,
@@ -171,8 +173,7 @@ def profile_samples(
         counted_before, done = 0, 0
 
     if data.samples == 0:
-        source = getattr(samples, "source", "samples")
-        raise NoSamplesError(f"{source}: there are no samples; give at least one")
+        raise NoSamplesError(f"{samples.source}: there are no samples; give at least one")
     names = settings.names
     wanted = (o for o in model.observations if not o.input_only and (names is None or o.name in names))
     return profile_of(statistics, wanted)
@@ -199,10 +200,9 @@ def _tensors_and_inputs(
     model: ProfilingModel,
     statistics: Statistics,
     observations: Iterable[Observation],
-    samples: Samples | Sequence[Sample],
+    samples: Samples,
 ) -> tuple[dict[str, TensorProfile], dict[str, InputProfile]]:
     """Return the profiles of some tensors, and of all inputs; `samples` may name parts and states."""
-    of_source = samples if isinstance(samples, Samples) else Samples("samples", None, lambda part: iter(()))
 
     def profile_of(observation: Observation) -> TensorProfile:
         read = by_name[observation.same_as or observation.name]
@@ -234,8 +234,8 @@ def _tensors_and_inputs(
             tensor,
             statistics.sizes.get(spec.name),
             *input_facts(input_values[spec.name]),
-            fed_by=of_source.state.get(spec.name),
-            parts=of_source.parts.get(spec.name, ()),
-            rate=of_source.rates.get(spec.name, 0),
+            fed_by=samples.state.get(spec.name),
+            parts=samples.parts.get(spec.name, ()),
+            rate=samples.rates.get(spec.name, 0),
         )
     return tensors, inputs

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -55,9 +54,7 @@ class MemoryNeed:
         )
 
 
-def plan_run(
-    model: ProfilingModel, samples: Samples | Sequence[Sample], earlier: MemoryPlan | None = None
-) -> MemoryPlan:
+def plan_run(model: ProfilingModel, samples: Samples, earlier: MemoryPlan | None = None) -> MemoryPlan:
     """Return the layout of a run; a resumed one keeps its passes, as new measurements differ a little."""
     limit, threads = model.settings.memory_limit, model.settings.samples_at_once
     one_pass = (tuple(observation.name for observation in model.read_observations),)
