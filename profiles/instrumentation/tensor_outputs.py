@@ -21,6 +21,7 @@ from .subgraphs import SEQUENCE_OPERATORS, SubgraphTensor, readable_dtype, subgr
 # one shape.
 
 Tensors = Sequence[SubgraphTensor]
+Held = dict[SubgraphTensor, ir.Value]
 Values = Mapping[SubgraphTensor, ir.Value]
 """For each tensor the value of one graph that holds it, or all its arrays so far."""
 
@@ -71,9 +72,7 @@ class _Rewriter:
             self.empty[dtype] = node.outputs[0]
         return self.empty[dtype]
 
-    def through(
-        self, graph: ir.Graph, wanted: Tensors, states: Values, depth: int = 0
-    ) -> dict[SubgraphTensor, ir.Value]:
+    def through(self, graph: ir.Graph, wanted: Tensors, states: Values, depth: int = 0) -> Held:
         """Pass the wanted tensors through a graph; return the values for them at its end."""
         held = dict(states)
         for owner in list(graph):
@@ -87,9 +86,7 @@ class _Rewriter:
                     held[inner] = self.collected(graph, inner, self.readable(graph, inner), held)
         return held
 
-    def branch(
-        self, owner: ir.Node, inside: Tensors, states: Values, depth: int
-    ) -> dict[SubgraphTensor, ir.Value]:
+    def branch(self, owner: ir.Node, inside: Tensors, states: Values, depth: int) -> Held:
         """Let both branches of an If return all sequences, also those that only the other one extends."""
         for attribute in owner.attributes.values():
             subgraph = attribute.as_graph()
@@ -108,9 +105,7 @@ class _Rewriter:
                 subgraph.outputs.append(held[inner])
         return self.more_outputs(owner, inside, len(owner.outputs))
 
-    def loop(
-        self, owner: ir.Node, inside: Tensors, states: Values, depth: int
-    ) -> dict[SubgraphTensor, ir.Value]:
+    def loop(self, owner: ir.Node, inside: Tensors, states: Values, depth: int) -> Held:
         """Make the sequences states of a Loop, after its own."""
         subgraph = owner.attributes["body"].as_graph()
         carried = len(subgraph.inputs) - 2
@@ -124,9 +119,7 @@ class _Rewriter:
             owner.replace_input_with(place, states[inner])
         return self.more_outputs(owner, inside, carried)
 
-    def scan(
-        self, owner: ir.Node, inside: Tensors, states: Values, depth: int
-    ) -> dict[SubgraphTensor, ir.Value]:
+    def scan(self, owner: ir.Node, inside: Tensors, states: Values, depth: int) -> Held:
         """Make the tensors scan outputs of a Scan; insert these into the sequences around it, if any."""
         subgraph = owner.attributes["body"].as_graph()
         held = self.through(subgraph, inside, {}, depth)
@@ -177,7 +170,7 @@ class _Rewriter:
         graph.append(node)
         return node.outputs[0]
 
-    def more_outputs(self, owner: ir.Node, inside: Tensors, place: int) -> dict[SubgraphTensor, ir.Value]:
+    def more_outputs(self, owner: ir.Node, inside: Tensors, place: int) -> Held:
         """Give a node more outputs, from index `place` on, by putting another node in its place."""
         graph = owner.graph
         assert graph is not None
