@@ -7,7 +7,6 @@ they are others. Only what a decoder calls an input of its encoder is surely tha
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
@@ -69,7 +68,7 @@ def connections(inputs: Ends, outputs: Ends, wanted: Sequence[str]) -> Connectio
     """Return the source of every input of every part.
 
     One that `wanted` does not name ("PART:INPUT=PART:OUTPUT", or "=NAME" for an input of the whole) reads
-    the output of its name or the usual one, else the only fitting one, else becomes an input of the whole.
+    the output of its name or the usual one, else becomes an input of the whole.
     """
     stated = dict(_parsed(text, inputs, outputs) for text in wanted)
     sources: dict[End, Source] = {}
@@ -83,14 +82,14 @@ def connections(inputs: Ends, outputs: Ends, wanted: Sequence[str]) -> Connectio
                 sources[end] = found
                 if found.name != name:
                     chosen[end] = found
-    for part in reversed(list(inputs)):
-        if any(source.part and part in (reader, source.part) for (reader, _), source in sources.items()):
-            continue
-        pairs = [pair for pair in _fitting_pairs(part, inputs, outputs) if pair[0] not in stated]
-        if len(pairs) != 1:
-            raise ConfigError(_not_connected(part, inputs, outputs, pairs))
-        end, made = pairs[0]
-        sources[end] = chosen[end] = Source(*made)
+    for part in inputs:
+        if not any(source.part and part in (reader, source.part) for (reader, _), source in sources.items()):
+            others = [f"{o}{SEPARATOR}{name}" for o, names in outputs.items() if o != part for name in names]
+            raise ConfigError(
+                f"part {part}: reads no output of another part, and none reads its outputs; its inputs are "
+                f"{', '.join(inputs[part])}, the outputs of the others {', '.join(others)}: connect them "
+                "with --connect PART:INPUT=PART:OUTPUT, or quantize it alone"
+            )
     order = _running_order(list(inputs), sources)
     masks = _masks_of_encoders(order, inputs, outputs, sources)
     sources |= masks
@@ -170,36 +169,6 @@ def _which(end: End, made: Sequence[End]) -> ConfigError:
     return ConfigError(
         f"part {end[0]}: its input '{end[1]}' could read {' and '.join(shown)}; say which with "
         f"--connect {SEPARATOR.join(end)}={shown[0]}"
-    )
-
-
-def _fitting_pairs(part: str, inputs: Ends, outputs: Ends) -> list[tuple[End, End]]:
-    """Return inputs and outputs that could connect a part; names of several parts only if no others fit."""
-    ends = [(reader, name) for reader, names in inputs.items() for name in names]
-    made = [(maker, name) for maker, names in outputs.items() for name in names]
-    pairs = [
-        (a, b)
-        for a in ends
-        for b in made
-        if a[0] != b[0] and part in (a[0], b[0]) and not misfit(inputs[a[0]][a[1]], outputs[b[0]][b[1]])
-    ]
-    names = Counter(name for every in inputs.values() for name in every)
-    return [pair for pair in pairs if names[pair[0][1]] == 1] or pairs
-
-
-def _not_connected(part: str, inputs: Ends, outputs: Ends, pairs: Sequence[tuple[End, End]]) -> str:
-    """Return the sentence on a part that several, or no pairs of an input and an output could connect."""
-    where = f"part {part}: reads no output of another part, and none reads its outputs"
-    if pairs:
-        shown = [f"--connect {SEPARATOR.join(a)}={SEPARATOR.join(b)}" for a, b in pairs[:4]]
-        more = f" and {len(pairs) - len(shown)} more" if len(pairs) > len(shown) else ""
-        return (
-            f"{where}; by type and shape fit {' or '.join(shown)}{more}: say which, or quantize it by itself"
-        )
-    others = [f"{o}{SEPARATOR}{name}" for o, names in outputs.items() if o != part for name in names]
-    return (
-        f"{where}; its inputs are {', '.join(inputs[part])}, the outputs of the others {', '.join(others)}, "
-        "and none fits another by type and shape; export the parts for each other, or quantize it alone"
     )
 
 

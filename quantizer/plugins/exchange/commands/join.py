@@ -36,9 +36,8 @@ def command(
     So a decoder is calibrated on what its encoder gives: every command takes WHOLE.onnx as any model, and
     qprof split writes the quantized parts. A part is called by its file, and its nodes and tensors are
     PART:NAME. An input reads the output of the same name of another part, or the one that exporters call
-    so for it; where no names agree, the one pair that fits by type and shape is connected. Others are
-    inputs of the whole, and two of one name stay two, but for the mask of an encoder. With one part and
-    --functions nothing is renamed.
+    so for it. Others are inputs of the whole, and two of one name stay two, but for the mask of an encoder.
+    With one part and --functions nothing is renamed.
 
     \b
     Examples:
