@@ -403,7 +403,7 @@ def exchange() -> str:
     rows: list[Sequence[object]] = [("**Files**", "", "", "", "")]
     for name, entry in FORMATS.items():
         made = {"ranges": "profile", "parameters": "plan"}[entry.holds]
-        into, out = (made if there else "-" for there in (entry.is_read, entry.is_written))
+        into, out = made if entry.is_read else "-", made
         how, _, version = entry.evidence.partition(": ")
         reading = ("the file holds " if entry.holds == "ranges" else "") + entry.lost_reading
         lost = [f"*{way}*: {text}" for way, text in (("in", reading), ("out", entry.lost_writing)) if text]

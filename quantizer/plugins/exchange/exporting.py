@@ -9,15 +9,12 @@ from ....profiles.records.histogram import UNKNOWN_BINS
 from ....profiles.records.profile import DataId, Profile, TensorProfile
 from ...operators.graph import index
 from ...plan.plan import QuantPlan
-from .formats import FORMATS, format_named
+from .formats import format_named
 
 
 def file_content(source: Profile | QuantPlan, model: ir.Model, name: str) -> str | bytes:
     """Return the content of another tool's file; of a plan as ranges those of its activations."""
     entry = format_named(name)
-    if not entry.is_written:
-        names = ", ".join(entry.name for entry in FORMATS.values() if entry.is_written)
-        raise ConfigError(f"format '{name}': is read only; formats that are written: {names}")
     if entry.holds == "parameters" and isinstance(source, Profile):
         raise ConfigError(
             f"format '{name}': holds parameters, which a profile has not; give a plan, which 'qprof quantize "

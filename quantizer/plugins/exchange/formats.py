@@ -5,7 +5,7 @@ A module has
     read(data: bytes, where: str)              -> ForeignRanges or ForeignParams, see `read_as`
     write(profile: Profile, model: ir.Model)   of a format of ranges, -> str | bytes
     write(plan: QuantPlan, model: ir.Model)    of a format of parameters, -> str | bytes
-and one without `read`, or without `write`, is one-way. `model` is the prepared model. Where a file has names
+and one without `read` is only written. `model` is the prepared model. Where a file has names
 of its own for the tensors of a model, the module of a format of ranges also has
     names_in_file(model: ir.Model) -> Mapping[str, str]                      the file's names by the model's
     certain_names(profile: Profile, model: ir.Model) -> Mapping[str, str]    those whose entry is certain
@@ -53,11 +53,6 @@ class ExchangeFormat:
     def is_read(self) -> bool:
         """Whether files of it are read."""
         return self.place.is_installed and hasattr(self.load(), "read")
-
-    @property
-    def is_written(self) -> bool:
-        """Whether files of it are written."""
-        return self.place.is_installed and hasattr(self.load(), "write")
 
 
 LARGEST_ONLY = (

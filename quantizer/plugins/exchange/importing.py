@@ -1,8 +1,7 @@
 """A plan from another tool's result: a quantized ONNX model, or a file of parameters.
 
 What a model says is read in `quantized_models`. Files of parameters are for converters that know the model,
-so that they do not say what follows from it: axes, tensors that are only moved, weights that preparation
-folds.
+so that they do not say what follows from it: axes, and tensors that are only moved.
 """
 
 from __future__ import annotations
@@ -29,7 +28,6 @@ from ...plan.plan import QuantPlan
 from ...prepare.prepare import file_of
 from ...targets.target import Recipe
 from .encodings import document
-from .folded_scales import Array, with_folded_factors
 from .foreign import ForeignParams, assumption, omission
 from .formats import formats_of, read_as, recognised
 from .qnn import has_mappings
@@ -70,18 +68,12 @@ def plan_of_file(
     params = read_as(entry, data, where, ConfigError)
     assert isinstance(params, ForeignParams)
     params = with_axes(params, prepared.graph)
-    params = with_folded_constants(params, file.model, prepared.graph)
+    params = of_kept_constants(params, file.model, prepared.graph)
     return plan_of_params(prepared.model, params, recipe)
 
 
 def _not_parameters(data: bytes, where: str) -> ConfigError:
-    """Return the error for a file without readable parameters, with the command that reads it."""
-    ranges = recognised(data, "ranges")
-    if ranges is not None:
-        return ConfigError(
-            f"{where}: is {ranges.title}, which holds ranges; give it to 'qprof quantize --profile', or make "
-            "a profile of it with 'qprof import'"
-        )
+    """Return the error for a file without readable parameters."""
     if data.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
         try:
             top = document(data)
@@ -143,51 +135,20 @@ def with_moved_values(params: ForeignParams, graph: Graph) -> ForeignParams:
     return replace(params, tensors=tensors, findings=(*params.findings, taken))
 
 
-def with_folded_constants(params: ForeignParams, original: ir.Model, graph: Graph) -> ForeignParams:
-    """Return parameters of constants with BatchNormalization folded in; other changed ones get none."""
-    values, tensors = original.graph.initializers, dict(params.tensors)
-    findings = list(params.findings)
-    folded, lost = list[str](), list[str]()
+def of_kept_constants(params: ForeignParams, original: ir.Model, graph: Graph) -> ForeignParams:
+    """Return parameters without those of constants that preparation changed."""
+    values, lost = original.graph.initializers, list[str]()
     for name in params.tensors:
-        before = constant_of(values.get(name))
-        after = graph.constant(name)
-        if before is None or after is None or np.array_equal(before, after):
-            continue
-        multiplied = _folded_weight(name, before, after, tensors[name], graph)
-        if multiplied is None:
+        before, after = constant_of(values.get(name)), graph.constant(name)
+        if before is not None and after is not None and not np.array_equal(before, after):
             lost.append(name)
-            del tensors[name]
-        else:
-            folded.append(name)
-            tensors[name] = multiplied
-    if folded:
-        sentence = (
-            f"{len(folded)} weights have a BatchNormalization folded in, such as '{folded[0]}': their scales "
-            "are multiplied by what is, channel by channel"
-        )
-        findings.append(assumption(sentence, folded[0], weights=len(folded)))
-    if lost:
-        sentence = (
-            f"left out: {len(lost)} constants that preparation changed, such as '{lost[0]}', in another way "
-            "than by a factor for each output channel"
-        )
-        remedy = "change them in the float model, and make the file for that"
-        findings.append(omission(sentence, lost[0], remedy, constants=len(lost)))
-    return replace(params, tensors=tensors, findings=tuple(findings))
-
-
-def _folded_weight(
-    name: str, before: Array, after: Array, params: QuantParams, graph: Graph
-) -> QuantParams | None:
-    """Return the parameters of a weight that was multiplied channel by channel; None for other changes."""
-    readers = graph.consumers(name)
-    if len(readers) != 1:
-        return None
-    ((node, position),) = readers
-    layout = None if node.rule is None else node.rule.weight
-    axis = layout.axis(node, after.ndim) if layout is not None and layout.index == position else None
-    folded = None if axis is None else with_folded_factors(params, before, after, axis % after.ndim)
-    return None if folded is None else folded[0]
+    if not lost:
+        return params
+    sentence = f"left out: {len(lost)} constants that preparation changed, such as '{lost[0]}'"
+    remedy = "change them in the float model (fold BatchNormalization), and make the file for that"
+    finding = omission(sentence, lost[0], remedy, constants=len(lost))
+    kept = {name: tensor for name, tensor in params.tensors.items() if name not in lost}
+    return replace(params, tensors=kept, findings=(*params.findings, finding))
 
 
 def with_axes(params: ForeignParams, graph: Graph) -> ForeignParams:

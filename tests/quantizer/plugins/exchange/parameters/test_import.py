@@ -7,16 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-import onnx_ir as ir
 import onnxruntime as ort
 import pytest
 from onnx import numpy_helper, parser
 from qprof_onnx.quantizer.lowering.lower import lower
 from qprof_onnx.quantizer.model.saving import save_model
-from qprof_onnx.quantizer.numerics.affine import INT8, QuantParams, quantize
 from qprof_onnx.quantizer.plan.plan import Kind
-from qprof_onnx.quantizer.plugins.exchange.foreign import ForeignParams
-from qprof_onnx.quantizer.plugins.exchange.importing import plan_of_file, with_folded_constants
+from qprof_onnx.quantizer.plugins.exchange.importing import plan_of_file
 from qprof_onnx.quantizer.prepare.prepare import open_prepared
 from qprof_onnx.quantizer.targets.loading import load_recipe
 
@@ -87,30 +84,9 @@ def overrides(folder: Path, weight: dict[str, object]) -> Path:
     return folder / "overrides.json"
 
 
-def test_scales_of_a_weight_are_multiplied_by_the_batch_normalization_that_is_folded_in(
-    tmp_path: Path,
-) -> None:
+def test_parameters_of_a_weight_that_preparation_changes_are_left_out(tmp_path: Path) -> None:
     model = tmp_path / "bn.onnx"
-    onnx.save(parser.parse_model(NORMALISED.replace("s = {2, 2}", "s = {2, -3}")), model)
+    onnx.save(parser.parse_model(NORMALISED), model)
     plan = plan_of_file(overrides(tmp_path, {"scale": 0.25}), model, load_recipe())
-    params, prepared = plan.tensors["w"], open_prepared(model)
-    assert (params.axis, params.zero_point.tolist()) == (0, [0, 0])
-    np.testing.assert_allclose(params.scale, [0.5, 0.75], rtol=1e-4)  # epsilon of the normalization
-    integers = quantize(prepared.graph.constant("w"), params).reshape(2, 2)
-    np.testing.assert_array_equal(integers, [[4, 8], [-12, -16]])  # 1, 2, 3, 4 in quarters; a sign turned
-    assert any("such as 'w': their scales are multiplied" in note for note in map(str, plan.findings))
-    assert plan.nodes[next(iter(plan.nodes))].kind is Kind.QUANTIZED
-
-
-def test_parameters_of_a_weight_that_is_changed_in_another_way_are_left_out(tmp_path: Path) -> None:
-    model, graph = tmp_path / "bn.onnx", parser.parse_model(NORMALISED)
-    onnx.save(graph, model)
-    w = numpy_helper.from_array(np.ones((2, 2, 1, 1), np.float32), "w")
-    graph.graph.initializer[0].CopyFrom(w)
-    given, prepared = ir.from_proto(graph), open_prepared(model)
-    params = ForeignParams({"w": QuantParams((0.25,), (0,), INT8)}, "a tool")
-    found = with_folded_constants(params, given, prepared.graph)
-    assert not found.tensors
-    assert str(found.findings[0]).startswith(
-        "left out: 1 constants that preparation changed, such as 'w', in"
-    )
+    assert "w" not in plan.tensors
+    assert any("1 constants that preparation changed, such as 'w'" in str(note) for note in plan.findings)

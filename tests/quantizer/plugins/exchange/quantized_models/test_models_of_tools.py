@@ -321,11 +321,6 @@ def test_what_is_not_in_the_float_model_is_counted() -> None:
     assert any("written by quark.onnx 0.13" in note for note in notes)
 
 
-def test_a_float_model_is_no_source() -> None:
-    with pytest.raises(ModelError, match=r"float\.onnx: has no quantized tensor; give a"):
-        imported(FLOAT)
-
-
 def test_a_model_of_another_float_model_is_refused() -> None:
     digits = Path(__file__).parents[5] / "examples" / "digits" / "model.onnx"
     with pytest.raises(ModelError, match="none of its quantized nodes is in the float model; give"):

@@ -290,12 +290,6 @@ def test_binding_gives_tensor_names_in_graph_order_with_dtype_and_shape() -> Non
     assert (bound["f"].shape, bound["f"].minimum, bound["f"].count) == ((None, 3), -1.0, 3)
 
 
-def test_a_bound_profile_can_be_stored(tmp_path: Path) -> None:
-    bound = bind_glow(glow_profile("fc:0"))
-    save_profile(bound, tmp_path / "p.yaml")
-    assert load_profile(tmp_path / "p.yaml") == bound
-
-
 def test_entries_that_the_model_has_no_tensor_for_are_noted(caplog: pytest.LogCaptureFixture) -> None:
     bind_glow(glow_profile("fc:0", "w:0", "x:0", "fc_bias:0"))
     assert caplog.messages == [
