@@ -157,13 +157,8 @@ def _float_type(source: SourceParams, recipe: Recipe) -> tuple[RestType, tuple[F
         return "float32", ()
     if name == "float16" and name in target.rest_types and form == "qdq":
         return "float16", ()
-    if name == "bfloat16":
-        why, remedy = "plans have float32 and float16", "set float_type: float16 in the plan, and run it"
-    elif form != "qdq":
-        why, remedy = f"form {form} has no other", "choose form qdq"
-    else:
-        why, remedy = f"{target.name} takes none in a file", "choose a target that does (qprof targets)"
-    sentence = f"floats of {source.tool} are {name}, and float32 here: {why}"
+    sentence = f"floats of {source.tool} are {name}, and float32 here"
+    remedy = "set float_type: float16 in the plan, in form qdq for a target that takes it"
     return "float32", (omission(sentence, source.tool, remedy),)
 
 

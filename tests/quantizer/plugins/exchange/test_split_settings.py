@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime as ort
 import pytest
 import qprof_onnx as qprof
 from onnx import numpy_helper, parser
@@ -19,10 +17,11 @@ from qprof_onnx.quantizer.model import saving
 from qprof_onnx.quantizer.plugins.exchange.join import join
 from qprof_onnx.quantizer.plugins.exchange.split import split
 
+from .test_parts import Arrays, outputs
+
 HEAD = '<ir_version: 8, opset_import: ["": 17]> net '
 FIRST = HEAD + "(T[N, 8, 16] x) => (T[N, 8, 16] h) <T[16, 16] w> { a = MatMul(x, w)  h = Add(a, x) }"
 SECOND = HEAD + "(T[N, 8, 16] h) => (T[N, 8, 16] y) <T[16, 16] v> { y = MatMul(h, v) }"
-Arrays = Mapping[str, Any]
 
 
 def save(folder: Path, name: str, text: str, dtype: str = "float") -> Path:
@@ -50,13 +49,6 @@ def samples(count: int = 8) -> list[Arrays]:
     rng, sizes = np.random.default_rng(1), np.ones(16, np.float32)
     sizes[[3, 7]] = 40.0, 25.0
     return [{"x": sizes * rng.standard_normal((2, 8, 16), dtype=np.float32)} for _ in range(count)]
-
-
-def outputs(file: Path, sample: Arrays) -> dict[str, Any]:
-    session = ort.InferenceSession(file, providers=["CPUExecutionProvider"])
-    names = [value.name for value in session.get_outputs()]
-    inputs = {value.name: sample[value.name] for value in session.get_inputs()}
-    return dict(zip(names, session.run(names, inputs), strict=True))
 
 
 def check_parts(whole: Path, result: qprof.QuantizeResult, folder: Path) -> list[Path]:

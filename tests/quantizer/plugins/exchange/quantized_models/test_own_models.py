@@ -146,9 +146,7 @@ def test_floats_in_float16_come_back_and_so_do_those_in_float32() -> None:
     )
     assert elsewhere.config.float_type == "float32"
     (left_out,) = (f.text for f in elsewhere.findings if f.code is Code.IMPORT_LOSES)
-    assert left_out == (
-        "floats of own.onnx are float16, and float32 here: form qoperator has no other; choose form qdq"
-    )
+    assert left_out.startswith("floats of own.onnx are float16, and float32 here; set float_type: float16")
 
 
 def types_of(model: ir.Model) -> dict[str, ir.DataType | None]:

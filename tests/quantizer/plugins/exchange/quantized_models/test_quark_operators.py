@@ -149,10 +149,8 @@ def test_bfloat16_beside_integers_is_float32_and_told(original: Path, tmp_path: 
     )
     assert kinds(plan) == [Kind.QUANTIZED, Kind.FLOAT, Kind.FLOAT]
     assert plan.config.float_type == "float32"
-    assert [found.text for found in plan.findings if "bfloat16" in found.text] == [
-        "floats of q.onnx are bfloat16, and float32 here: plans have float32 and float16; set float_type: "
-        "float16 in the plan, and run it"
-    ]
+    (told,) = (found.text for found in plan.findings if "bfloat16" in found.text)
+    assert told.startswith("floats of q.onnx are bfloat16, and float32 here; set float_type: float16")
 
 
 @pytest.mark.parametrize("operator", ["MXQuantizeDequantize", "BFPQuantizeDequantize"])
