@@ -6,7 +6,6 @@ they are others. Only what a decoder calls an input of its encoder is surely tha
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
@@ -15,7 +14,6 @@ from typing import TypeAlias
 import onnx_ir as ir
 
 from ....profiles.base.errors import ConfigError, nearest
-from ....profiles.base.findings import Code, Finding
 from ....profiles.samples.states import USUAL_STATES, text_at_star
 from .parts import SEPARATOR, shape_of
 
@@ -59,12 +57,7 @@ WORDS_OF_FILES = ("model", "merged", "quantized", "fp32", "fp16")
 """Words in the name of a file that do not say which part it is."""
 
 
-Connections: TypeAlias = tuple[Sources, Mapping[End, Source], Mapping[End, str]]
-"""Where every input comes from; those that nobody named whose source has another name; and inputs of one name
-that stay apart, with their names in the joined model."""
-
-
-def connections(inputs: Ends, outputs: Ends, wanted: Sequence[str]) -> Connections:
+def connections(inputs: Ends, outputs: Ends, wanted: Sequence[str]) -> Sources:
     """Return the source of every input of every part.
 
     One that `wanted` does not name ("PART:INPUT=PART:OUTPUT", or "=NAME" for an input of the whole) reads
@@ -72,7 +65,6 @@ def connections(inputs: Ends, outputs: Ends, wanted: Sequence[str]) -> Connectio
     """
     stated = dict(_parsed(text, inputs, outputs) for text in wanted)
     sources: dict[End, Source] = {}
-    chosen: dict[End, Source] = {}
     for part, names in inputs.items():
         for name in names:
             end = part, name
@@ -80,8 +72,6 @@ def connections(inputs: Ends, outputs: Ends, wanted: Sequence[str]) -> Connectio
                 sources[end] = stated[end]
             elif (found := _source_by_name(end, outputs)) or (found := _usual_source(end, inputs, outputs)):
                 sources[end] = found
-                if found.name != name:
-                    chosen[end] = found
     for part in inputs:
         if not any(source.part and part in (reader, source.part) for (reader, _), source in sources.items()):
             others = [f"{o}{SEPARATOR}{name}" for o, names in outputs.items() if o != part for name in names]
@@ -91,9 +81,7 @@ def connections(inputs: Ends, outputs: Ends, wanted: Sequence[str]) -> Connectio
                 "with --connect PART:INPUT=PART:OUTPUT, or quantize it alone"
             )
     order = _running_order(list(inputs), sources)
-    masks = _masks_of_encoders(order, inputs, outputs, sources)
-    sources |= masks
-    apart: dict[End, str] = {}
+    sources |= _masks_of_encoders(order, inputs, outputs, sources)
     taken = {source.name for source in sources.values() if not source.part}
     taken |= {name for names in inputs.values() for name in names}
     plain: set[str] = set()
@@ -106,12 +94,10 @@ def connections(inputs: Ends, outputs: Ends, wanted: Sequence[str]) -> Connectio
                 words = [word for word in part.split("_") if word not in WORDS_OF_FILES]
                 own = f"{'_'.join(words) or part}_{name}"
                 own = f"{part}_{name}" if own in taken else own
-                apart[part, name] = own
             plain.add(name)
             taken.add(own)
             sources[part, name] = Source("", own)
-    ordered = {(part, name): sources[part, name] for part, names in inputs.items() for name in names}
-    return ordered, chosen | masks, apart
+    return {(part, name): sources[part, name] for part, names in inputs.items() for name in names}
 
 
 def _parsed(text: str, inputs: Ends, outputs: Ends) -> tuple[End, Source]:
@@ -281,30 +267,3 @@ def misfit(value: ir.Value, made: ir.Value) -> bool:
     pairs = zip(value.shape, made.shape, strict=False)
     differ = any(isinstance(a, int) and isinstance(b, int) and a != b for a, b in pairs)
     return differ or len(value.shape) != len(made.shape)
-
-
-# What was decided, in a line -------------------------------------------------------------------------------
-
-
-def told(chosen: Mapping[End, Source], apart: Mapping[End, str]) -> tuple[Finding, ...]:
-    """Return a finding on inputs that were connected, shared or separated without a request, or ()."""
-    said: dict[str, dict[str, None]] = {}
-    for (part, name), source in chosen.items():
-        end = starred(f"{part}{SEPARATOR}{name}")
-        said.setdefault("connected" if source.part else "shared", {})[
-            f"{starred(source.joined_name)} -> {end}" if source.part else f"{source.name} with {end}"
-        ] = None
-    for (part, name), own in apart.items():
-        said.setdefault("apart", {})[f"{own} ({part}{SEPARATOR}{name})"] = None
-    if not said:
-        return ()
-    sentence = "; ".join(f"{how} {', '.join(which)}" for how, which in said.items())
-    ends = [f"{part}{SEPARATOR}{name}={name}" for part, name in apart]
-    remedy = "to change one: --connect PART:INPUT=PART:OUTPUT, or PART:INPUT=NAME of an input of the whole"
-    remedy += f", as {ends[0]} for one that is the same in both" if ends else ""
-    return (Finding(Code.IMPORT_ASSUMED, f"by names and types: {sentence}", remedy=remedy),)
-
-
-def starred(name: str) -> str:
-    """Return a name with * from its number on, as of present.0.key, which others have with other numbers."""
-    return re.sub(r"[._]\d+[._].*$", lambda found: f"{found.group()[0]}*", name)

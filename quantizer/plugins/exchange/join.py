@@ -28,7 +28,7 @@ from ...model.saving import has_external_data, save_model
 from ...prepare.cleanup import name_nodes, name_values, unshare_names
 from ...prepare.inlining import inline_functions, raise_ir_version, signature, unlist_initializers
 from ...prepare.opset import raise_opset
-from .connections import Source, Sources, connections, misfit, told
+from .connections import Source, Sources, connections, misfit
 from .parts import SEPARATOR, Part, Port, part_name_problem, shape_of, write_parts
 
 Files = Sequence[str | os.PathLike[str]]
@@ -193,9 +193,8 @@ def _joined(
     models = _in_one_opset(parts, findings)
     inputs = {name: _by_name(model.graph.inputs) for name, model in models.items()}
     outputs = {name: _by_name(model.graph.outputs) for name, model in models.items()}
-    sources, chosen, apart = connections(inputs, outputs, connect)
+    sources = connections(inputs, outputs, connect)
     _check_types(models, sources)
-    findings += told(chosen, apart)
     # Labels belong to the first output, so that is one of the last part's, and one that no part reads.
     read = {source.joined_name for source in sources.values() if source.part}
     names = [Source(part, name).joined_name for part in reversed(list(outputs)) for name in outputs[part]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -45,7 +46,6 @@ def command(
       qprof join encoder.onnx decoder.onnx --connect decoder:memory=encoder:h -o whole.onnx
       qprof join model.onnx --functions library.onnx -o model_with_functions.onnx
     """
-    from ..connections import starred
     from ..exchanging import join
 
     joined = join(models, output, functions=functions, connect=connect)
@@ -61,3 +61,8 @@ def command(
     lines += [f"output     {starred(name)}" for name in joined.outputs if joined.parts]
     for line, count in Counter(lines).items():
         echo(line if count == 1 else f"{line} ({count})")
+
+
+def starred(name: str) -> str:
+    """Return a name with * from its number on, as of present.0.key, which others have with other numbers."""
+    return re.sub(r"[._]\d+[._].*$", lambda found: f"{found.group()[0]}*", name)
