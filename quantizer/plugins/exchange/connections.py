@@ -1,4 +1,4 @@
-"""Connections of a joined model's inputs to outputs of parts: by the user's word, by names, by fit.
+"""Connections of a joined model's inputs to outputs of parts: by the user's word, or by names.
 
 Inputs of one name in two parts stay two: an encoder and its decoder both call their tokens `input_ids`, and
 they are others. Only what a decoder calls an input of its encoder is surely that.
