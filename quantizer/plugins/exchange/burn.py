@@ -24,7 +24,6 @@ VERSION = "0.22"
 VALUES = {4: "Q4F", 7: "Q8F", 8: "Q8F"}
 """Burn's names of types, by their bits."""
 STORES: dict[str, Any] = {"Q4F": {"PackedU32": 0}, "Q8F": "Native"}
-PRECISIONS = {"f32": "F32", "f16": "F16", "bf16": "BF16"}
 MAX_BLOCK_DIMS, MAX_BLOCK_SIZE = 5, 255
 
 
@@ -54,11 +53,9 @@ def _lines(entries: Mapping[str, Any]) -> str:
 def _record_or_reason(tensor: QuantizedTensor) -> dict[str, Any] | str:
     """Return Burn's record of a tensor, or why Burn has none."""
     params = signed_equivalent(tensor.params)
-    value, precision = VALUES.get(params.qtype.bits), PRECISIONS.get(tensor.expressed)
+    value = VALUES.get(params.qtype.bits)
     if value is None:
         return f"Burn has no {params.qtype.bits}-bit integers for quantized values"
-    if precision is None:
-        return f"Burn has no scales of {tensor.expressed}"
     if params.zero_point.any():
         return "Burn's mode is symmetric; this tensor has a zero point"
 
@@ -83,7 +80,7 @@ def _record_or_reason(tensor: QuantizedTensor) -> dict[str, Any] | str:
     return {
         "quantization": {
             "value": value,
-            "param": precision,
+            "param": "F32",
             "store": STORES[value],
             "level": level,
             "mode": "Symmetric",

@@ -18,9 +18,6 @@ if TYPE_CHECKING:
 
 Shape = tuple[int | None, ...] | None
 
-FLOATS = {"FLOAT": "f32", "FLOAT16": "f16", "BFLOAT16": "bf16", "DOUBLE": "f64"}
-"""Names of float types in MLIR, by their names in ONNX."""
-
 
 @dataclass(frozen=True)
 class QuantizedTensor:
@@ -28,7 +25,6 @@ class QuantizedTensor:
 
     name: str  # in the model
     shape: Shape  # its dimensions, None for a free one; None for an unknown rank
-    expressed: str  # MLIR's name of its float type
     params: QuantParams  # scales and zero points
 
 
@@ -36,13 +32,10 @@ def quantized_tensors(plan: QuantPlan, model: ir.Model) -> Iterator[QuantizedTen
     """Yield the quantized tensors of a plan, in its order, of unknown rank where the model lacks them."""
     graph = index(model)
     for name, params in plan.tensors.items():
-        known = name in graph.values
-        dtype = graph.dtype(name) if known else None
-        expressed = FLOATS.get(dtype.name, "f32") if dtype is not None else "f32"
-        yield QuantizedTensor(name, graph.shape(name) if known else None, expressed, params)
+        yield QuantizedTensor(name, graph.shape(name) if name in graph.values else None, params)
 
 
-def uniform_type(params: QuantParams, expressed: str, shape: Shape) -> str:
+def uniform_type(params: QuantParams, shape: Shape) -> str:
     """Return the text of `!quant.uniform<...>`, scales as decimals of float32; blocks need the shape."""
     qtype, width = params.qtype, TYPES[params.qtype.storage].bits
     storage = f"{'i' if qtype.signed else 'u'}{width}"
@@ -51,14 +44,14 @@ def uniform_type(params: QuantParams, expressed: str, shape: Shape) -> str:
     numbers = zip(params.scale.tolist(), params.zero_point.tolist(), strict=True)
     pairs = [f"{float_text(scale)}:{point}" if point else float_text(scale) for scale, point in numbers]
     if params.axis is None:
-        return f"!quant.uniform<{storage}:{expressed}, {pairs[0]}>"
+        return f"!quant.uniform<{storage}:f32, {pairs[0]}>"
     if params.block_size is None:
-        return f"!quant.uniform<{storage}:{expressed}:{params.axis}, {{{', '.join(pairs)}}}>"
+        return f"!quant.uniform<{storage}:f32:{params.axis}, {{{', '.join(pairs)}}}>"
     dims = [size for size in shape or () if size is not None]
     sizes = [params.block_size if axis == params.axis else 1 for axis in range(len(dims))]
     blocks = ", ".join(f"{axis}:{size}" for axis, size in enumerate(sizes))
     grid = np.asarray(pairs, object).reshape(params.grid_shape(tuple(dims)))
-    return f"!quant.uniform<{storage}:{expressed}:{{{blocks}}}, {_nested(grid)}>"
+    return f"!quant.uniform<{storage}:f32:{{{blocks}}}, {_nested(grid)}>"
 
 
 def _nested(grid: np.ndarray) -> str:
@@ -87,8 +80,7 @@ def function_text(tensor: QuantizedTensor, params: QuantParams, operation: str) 
 def _types(tensor: QuantizedTensor, params: QuantParams) -> tuple[str, str]:
     """Return the types of a tensor in float and quantized."""
     shape = "*x" if tensor.shape is None else "".join(f"{'?' if n is None else n}x" for n in tensor.shape)
-    quantized = uniform_type(params, tensor.expressed, tensor.shape)
-    return f"tensor<{shape}{tensor.expressed}>", f"tensor<{shape}{quantized}>"
+    return f"tensor<{shape}f32>", f"tensor<{shape}{uniform_type(params, tensor.shape)}>"
 
 
 def module_text(plan: QuantPlan, title: str, functions: list[str]) -> str:

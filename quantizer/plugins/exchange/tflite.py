@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from ...numerics.affine import INT16, INT32, QuantParams, signed_equivalent
 from ...plan.plan import QuantPlan
-from .quantized_types import QuantizedTensor, declaration, function_text, module_text, quantized_tensors
+from .quantized_types import declaration, function_text, module_text, quantized_tensors
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -25,7 +25,7 @@ def write(plan: QuantPlan, model: ir.Model) -> str:
     functions = []
     for tensor in quantized_tensors(plan, model):
         params = signed_equivalent(tensor.params)
-        problem = _problem(params, tensor)
+        problem = _problem(params)
         if problem:
             functions.append(f"  // {problem}:\n{declaration(tensor, params)}")
         else:
@@ -34,10 +34,8 @@ def write(plan: QuantPlan, model: ir.Model) -> str:
     return module_text(plan, "Quantized types for TFLite, one function for each tensor", functions)
 
 
-def _problem(params: QuantParams, tensor: QuantizedTensor) -> str:
+def _problem(params: QuantParams) -> str:
     """Return why TFLite's specification has no such tensor, "" if it has."""
-    if tensor.expressed != "f32":
-        return f"TFLite quantizes f32, this is {tensor.expressed}"
     if params.block_size is not None:
         return "TFLite's specification has no scales for blocks"
     if params.qtype in (INT16, INT32) and params.zero_point.any():

@@ -60,12 +60,12 @@ def plan(**tensors: QuantParams) -> QuantPlan:
     ],
 )
 def test_a_type_has_storage_range_scales_and_zero_points(given_params: QuantParams, text: str) -> None:
-    assert uniform_type(given_params, "f32", (2, 3)) == text
+    assert uniform_type(given_params, (2, 3)) == text
 
 
 def test_blocks_are_sub_channel_types() -> None:
     rows = ", ".join(["{0.5, 0.5}"] * 4)
-    assert uniform_type(B, "f16", (4, 6)) == f"!quant.uniform<i4:f16:{{0:1, 1:3}}, {{{rows}}}>"
+    assert uniform_type(B, (4, 6)) == f"!quant.uniform<i4:f32:{{0:1, 1:3}}, {{{rows}}}>"
 
 
 @given(st.sampled_from(["uint4", "uint8", "uint16", "int8"]), st.data())
