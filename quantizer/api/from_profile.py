@@ -407,6 +407,8 @@ def _write(
         if plan.origin.checks:  # it was run on samples, which say more than inputs that are made up
             findings.pop(NOT_RUN, None)
         findings |= dict.fromkeys(clip_doubts(lowered.model))
+        if unchanged:  # the file has the opset that the model had
+            findings = {one: None for one in findings if one.code is not Code.OPSET_RAISED}
         plan = replace(plan, findings=tuple(findings))
         if save_plan is not None:
             write_plan(plan, save_plan, files)

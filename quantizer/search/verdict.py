@@ -547,6 +547,8 @@ class Verdict(Presented):
         """Return whether the score or the output decides, and why, where these differ; else ""."""
         scored, decision = self.scores, self.decision
         if self.is_vain:
+            if not self.composition.uses_integers:
+                return "nothing in it is quantized"
             return "as it is hardly smaller and hardly faster than float, int8 brings nothing"
         if scored is None or self.worst is None or self.grade != decision.grade:
             return ""

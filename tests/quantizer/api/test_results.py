@@ -134,3 +134,12 @@ def test_a_weight_that_is_stored_twice_is_named_where_the_file_is_larger_than_fl
     (found,) = [finding for finding in result.findings if finding.code is Code.STORED_TWICE]
     assert "weight 'w' is stored twice, quantized for 'other' and in float for 'one'" in found.sentence
     assert found.remedy == "--keep-float other leaves it in float alone"
+
+
+def test_a_model_that_stays_as_it_was_is_in_its_own_opset(tmp_path: Path) -> None:
+    text = '<ir_version: 7, opset_import: ["": 11]> g (float[N, 8] x) => (float[N, 8] y) { y = Relu(x) }'
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "old.onnx")
+    samples = [{"x": np.ones((1, 8), np.float32)}]
+    result = qprof.quantize(tmp_path / "old.onnx", qprof.profile(tmp_path / "old.onnx", samples))
+    assert result.model.opset_imports[""] == 11
+    assert Code.OPSET_RAISED not in {finding.code for finding in result.findings}

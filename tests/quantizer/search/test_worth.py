@@ -60,6 +60,11 @@ def test_what_was_measured_counts_more_than_what_was_predicted() -> None:
     assert "1.02 times as fast)" in why_in_vain(verdict("fair", 95, 2.0, slow))
 
 
+def test_a_good_file_in_which_nothing_is_quantized_is_told_as_that() -> None:
+    half = verdict_of(evaluation(quantized_bytes=50), Composition(0.0, 0), HELD_OUT)
+    assert half.sentence.startswith("fair: nothing in it is quantized; output 'y'")
+
+
 def test_a_model_that_is_good_and_hardly_smaller_is_not_written_for_nothing() -> None:
     quantized = evaluation(quantized_bytes=97)
     vain = verdict_of(quantized, Composition(0.5, 3), HELD_OUT, predicted=1.02, printed=1.02)
