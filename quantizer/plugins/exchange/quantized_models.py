@@ -46,11 +46,6 @@ def source_of_model(graph: Graph, model: ir.Model, name: str, written_by: str) -
     """Return the parameters that a quantized model, as read, has for a prepared float model."""
     source = dequantize_model(model)
     if not source.stored and not source.constants:
-        if not source.unread and _float_type(source) != "float32":
-            raise ModelError(
-                f"{name}: its floats are {_float_type(source)}, and nothing is quantized; that is "
-                "'qprof quantize --float-type float16' of the float model"
-            )
         problem = f"what it says of quantization cannot be read: {_unread(source)}"
         raise ModelError(
             f"{name}: {problem if source.unread else 'has no quantized tensor'}; {_readable(model)}"

@@ -116,16 +116,6 @@ def test_conversions_of_integers_are_those_of_onnx(original: Path, tmp_path: Pat
     assert plan.nodes["MatMul_a"].inputs.keys() <= {1}
 
 
-def test_a_model_that_is_bfloat16_alone_has_nothing_to_import(original: Path, tmp_path: Path) -> None:
-    file = written(tmp_path, *in_bfloat16("wv", "xr"))
-    with pytest.raises(ModelError) as error:
-        import_plan(file, original, target="onnx")
-    assert str(error.value) == (
-        "q.onnx: its floats are bfloat16, and nothing is quantized; that is "
-        "'qprof quantize --float-type float16' of the float model"
-    )
-
-
 def in_bfloat16(weights: str, activations: str) -> tuple[list[onnx.NodeProto], dict[str, npt.NDArray[Any]]]:
     """Return nodes with conversions to bfloat16, and their constants."""
     first, relu, last = products()
