@@ -72,7 +72,6 @@ class Code(StrEnum):
     LIMIT_EXCEEDED = "limit-exceeded"
     STAYS_FLOAT32 = "stays-float32"
     FLOAT16_LOSES = "float16-loses"
-    NEAR_LIMIT = "near-limit"
     RUNS_ELSEWHERE = "runs-elsewhere"
     FREE_SHAPES = "free-shapes"
     NOT_TEST_RUN = "not-test-run"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
@@ -11,7 +10,6 @@ from ..operators.functions import chain_of
 from ..operators.graph import Node
 from ..operators.saturating import Saturation
 from ..operators.table import CHAIN_RULE, DEQUANTIZE, QUANTIZE
-from ..operators.two_parts import features_of
 from ..plan.plan import Implementation
 from ..plan.rewrites import float_rewrites
 from .kernels import Sizes, Work, work_of
@@ -67,31 +65,9 @@ def _rows_of_integers(node: Node, sizes: Sizes) -> tuple[Piece, ...]:
     )
 
 
-def _two_parts(node: Node, sizes: Sizes) -> tuple[Piece, ...]:
-    """A recurrent operator with its input in two parts, and what makes these."""
-    work, read = work_of(node, sizes, integer=True), sizes.input(node)
-    hidden, features, batch, length = work.sizes
-    elements, steps = max(float(math.prod(read)), 1.0), max(length * batch, 1.0)
-    both = float(features_of(int(features)))
-    in_float = (  # a minimum takes as long as a maximum
-        *(Work(kernel, (elements,)) for kernel in ("ReduceMax", "ReduceMax", "Sub", "Mul:scalar")),
-        *(Work(kernel, (1.0,)) for kernel in ("Max", "Max", "Max", "Sub", "Mul", "Neg")),
-        *(Work(kernel, (steps,)) for kernel in ("Max:scalar", "Max:scalar")),
-        Work("Slice", (1.0, steps)),
-        Work("Concat", (both, steps * both)),
-    )
-    converted = ((QUANTIZE, elements), (DEQUANTIZE, elements), (QUANTIZE, 1.0), *((DEQUANTIZE, 1.0),) * 2)
-    return (
-        *((piece, "float") for piece in in_float),
-        *((Work(kernel, (size,)), "integer") for kernel, size in converted),
-        (replace(work, sizes=(hidden, both, batch, length)), "dynamic"),
-    )
-
-
 SPELLINGS: Mapping[str, Pieces] = {
     Implementation.SATURATING: _saturating,
     Implementation.FUSED: _fused_chain,
-    Implementation.TWO_PARTS: _two_parts,
     Implementation.INTEGER: _rows_of_integers,
 }
 """Implementation -> the kernels that it consists of, besides those of `float_rewrites`."""

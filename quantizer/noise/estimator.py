@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
@@ -30,7 +30,6 @@ from ..operators.graph import Node
 from ..operators.noise_gains import error_after
 from ..operators.saturating import Saturation, correction_of, gate_params
 from ..operators.table import Rule, product_layout
-from ..operators.two_parts import FINER, step_of
 from ..plan.plan import BIAS_CORRECTED, ROUNDS_IN_KERNEL, UNBLOCKED, Implementation, Kind, QuantPlan
 from .activation_ranges import ActivationRanges, is_function_of
 from .constant_errors import without_constant_errors
@@ -105,7 +104,6 @@ class NoiseEstimator:
     # the part of a rounding's noise that equalization leaves, by activation and weight
     left: Callable[[], Mapping[str, float]] = dict
     weight_errors: WeightErrors = field(default_factory=dict)
-    unjudged: Collection[str] = ()  # nodes whose noise is left out
 
     def estimated_sqnr(self, plan: QuantPlan, others: Iterable[str] = ()) -> dict[str, float]:
         """Return the SQNR in dB, to hundredths, estimated for a plan at each output and at `others`.
@@ -260,8 +258,6 @@ class NoiseEstimator:
 
     def _leaving_subgraphs(self, roundings: Iterable[RoundedValues]) -> Iterator[RoundedValues]:
         for rounding in roundings:
-            if rounding.node in self.unjudged:
-                continue
             inside = rounding.node in self.activations.graph.holders
             yield self._as_it_leaves(rounding) if inside else rounding
 
@@ -315,7 +311,7 @@ class NoiseEstimator:
                 if power > 0.0 and gains.powers.get(name):
                     yield RoundedValues(node.name, name, ((Entrance("tensor", name), power),), is_inner=True)
             if entry.kind is Kind.DYNAMIC:
-                yield from self._dynamic_recurrence(node, entry.implementation)
+                yield from self._dynamic_recurrence(node)
             if entry.kind is not Kind.FLOAT and not gains.is_measured:
                 yield from self._unmeasured_weights(node, plan)
 
@@ -351,7 +347,7 @@ class NoiseEstimator:
                     at_result = Entrance("tensor", known.result)
                     yield RoundedValues(rounding.node, rounding.tensor, ((at_result, beyond),))
 
-    def _dynamic_recurrence(self, node: Node, way: str) -> Iterator[RoundedValues]:
+    def _dynamic_recurrence(self, node: Node) -> Iterator[RoundedValues]:
         """Yield the roundings of a dynamic recurrent node's input and states, by the range of all samples."""
         rule, source = node.rule, node.inputs[0]
         recurrence = self.gains.recurrences.get(node.name)
@@ -363,9 +359,7 @@ class NoiseEstimator:
             if self.gains.powers.get(name) and self.gains.powers.get(source):
                 tensor = self.activations.profile[name]
                 params = dynamic_params(tensor.minimum, tensor.maximum)
-                if name == source and way == Implementation.TWO_PARTS:
-                    lost = recurrence.of_rounding(step_of(tensor.minimum, tensor.maximum) / FINER)
-                elif name == source:
+                if name == source:
                     lost = recurrence.of_rounding(params.tensor_scale)
                 else:
                     # The result itself is float; rounded is what the next step reads of it.

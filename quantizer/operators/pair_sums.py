@@ -10,7 +10,7 @@ Neighbours are those of the order in which a kernel sums: the input channels of 
 convolutions are computed with channels last. If the number of channels is even, each pair lies within a
 tap, wherever a kernel starts to count. If it is odd, the pairs depend on the runtime, which may pad the
 channels of each tap (OpenVINO) or not (onnxruntime), and on how the node is written
-(`plan.rewrites`, `operators.two_parts`): then any two neighbours count. A transposed convolution may
+(`plan.rewrites`): then any two neighbours count. A transposed convolution may
 be written with its taps in another order, so that any two taps may meet.
 """
 

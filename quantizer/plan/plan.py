@@ -119,7 +119,6 @@ class Implementation(StrEnum):
     INTEGER = "integer"
     LEAKY_RELU = "leaky-relu"  # PASS_THROUGH: Relu as LeakyRelu with slope 0
     CHANNELS_LAST = "channels-last"  # PASS_THROUGH: MaxPool and Resize on integers with channels last
-    TWO_PARTS = "two-parts"  # DYNAMIC: LSTM with its input in two parts of 8 bits (`operators.two_parts`)
     # WEIGHT_ONLY, and QUANTIZED with activations of 16 bits: constants dequantized when a model is loaded.
     FOLDED = "folded"
     MAX = "max"  # FLOAT: Relu as Max with 0, Clip as Max and Min

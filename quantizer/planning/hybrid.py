@@ -173,7 +173,7 @@ def _hybrid(
     known: Known,
 ) -> Choice | None:
     """Return the dynamic or weight-only choice for a node left in float, or None."""
-    why, as_run = known.floats.get(node.name), known.run_dynamic.get(node.name)
+    why = known.floats.get(node.name)
     config, target = facts.config, facts.target
     hybrid = _embedding(node, rule, facts) if rule.stored else None
     may_be_dynamic = (
@@ -186,7 +186,7 @@ def _hybrid(
     unfit = None
     if hybrid is None and may_be_dynamic:
         unfit = _unfit_recurrent(node, rule, facts) if rule.stored else None
-        hybrid = None if unfit else _dynamic(node, rule, choice, facts, as_run)
+        hybrid = None if unfit else _dynamic(node, rule, choice, facts)
     if hybrid is None and config.mode in DATA_FREE:
         noisy = why is not None and why.code in (ReasonCode.NOISE_BUDGET, ReasonCode.NOISE_LIMIT)
         hybrid = _weight_only(node, rule, facts, stand_in(facts) if noisy else None)
@@ -196,7 +196,7 @@ def _hybrid(
             if config.has_few_bits:
                 hybrid = replace(hybrid, reason=f"{hybrid.reason}; in 4 bits {why}")
     if hybrid is not None and _is_faster_dynamic(node, hybrid, facts):
-        hybrid = _dynamic(node, rule, choice, facts, as_run) or hybrid
+        hybrid = _dynamic(node, rule, choice, facts) or hybrid
     return Choice(Kind.FLOAT, unfit) if hybrid is None and unfit is not None else hybrid
 
 
@@ -312,9 +312,7 @@ def _slower_rewritten(node: Node, way: str, facts: PlanningFacts) -> FloatReason
     return because(code, int8_ms=integer / 1e3, float_ms=floating / 1e3, region="")
 
 
-def _dynamic(
-    node: Node, rule: Rule, choice: Choice, facts: PlanningFacts, as_run: str | None
-) -> Choice | None:
+def _dynamic(node: Node, rule: Rule, choice: Choice, facts: PlanningFacts) -> Choice | None:
     """Return a product or a recurrent node with dynamic quantization parameters, or None."""
     graph, config = facts.graph, facts.config
     if rule.refusal(node, graph):
@@ -332,10 +330,10 @@ def _dynamic(
     rounded = [data]
     if rule.weight is None:  # a recurrent node rounds its state too: all states, or the last one alone
         rounded += [name for name in node.outputs[:2] if name][:1]
-    figure = "; run on samples, whatever is estimated" if as_run else ""
+    figure = ""
     if config.mode != "dynamic" and not has_histograms(facts.measured):
         return None  # ranges alone do not tell what rounding costs, and nobody asked for dynamic nodes
-    if not as_run and config.mode != "dynamic" and all(name in facts.profile for name in rounded):
+    if config.mode != "dynamic" and all(name in facts.profile for name in rounded):
         observed = {name: facts.profile[name] for name in rounded if facts.profile[name].count}
         noises = {
             name: expected_noise(tensor, dynamic_params(tensor.minimum, tensor.maximum)).sqnr_db
@@ -368,13 +366,13 @@ def _dynamic(
             node, weight, axis, symmetric_schema(facts), signed_type(facts)
         )
     sqnr = min(weight_sqnr(arrays[index], params) for index, params in inputs.items())
-    if not as_run and sqnr < _least_sqnr(config):
+    if sqnr < _least_sqnr(config):
         return None
     why = f"{choice.reason}; " if config.mode == "auto" else ""
     what = " and ".join(_shape(array) for array in arrays.values())
     reason = f"{why}weight {what} in int8: {sqnr:.1f} dB{figure}"
     if node.facts.kernel is not KernelSizes.TRANSPOSED_CONVOLUTION:
-        how = as_run or dynamic_implementation(node.op_type, facts.target)
+        how = dynamic_implementation(node.op_type, facts.target)
         return Choice(Kind.DYNAMIC, reason, how, weights=inputs)
 
     # A ConvTranspose is written as Conv, or in float on integers where no sum can be rounded.

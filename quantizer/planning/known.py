@@ -20,10 +20,7 @@ class Known:
     findings: tuple[Finding, ...] = ()  # on these
     # Output -> dB that its noise may be above its limit: it was seen to bear more than was estimated.
     looser: Mapping[str, float] = field(default_factory=dict)
-    # Recurrent nodes that are dynamic, each in an implementation, whatever is estimated of their noise.
-    run_dynamic: Mapping[str, str] = field(default_factory=dict)
     second_gain: float = 0.0  # dB that `second_type` has to keep more than integers where a product has it
-    left_out: frozenset[str] = frozenset()  # types of weights that a size does not choose
     floats_fit: bool = False  # whether a size chooses float too, of weights that are their node's only one
     size_error: float = 0.0  # bytes of a written model beyond the estimate; infinity for the smallest formats
     timed: bool = False  # whether plans are timed: no prediction of a whole one decides anything then
@@ -32,7 +29,7 @@ class Known:
     @property
     def decided_from(self) -> tuple[object, ...]:
         """All that one decision follows from; the rules, the formats and the adjustments read the rest."""
-        return self.floats, self.unfit, self.findings, self.run_dynamic, self.second_gain
+        return self.floats, self.unfit, self.findings, self.second_gain
 
     def with_floats(self, reasons: FloatReasons) -> Known:
         """Return it with more nodes that do not compute in integers."""

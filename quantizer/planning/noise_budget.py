@@ -114,8 +114,6 @@ class NoiseRules:
 
     def __init__(self, facts: PlanningFacts, known: Known) -> None:
         self._facts, self.estimator = facts, facts.noise_estimator
-        if known.run_dynamic:
-            self.estimator = replace(self.estimator, unjudged=frozenset(known.run_dynamic))
         limits, gains = facts.noise_limits, facts.noise_gains
         compared = [name for name in limits.compared if gains.powers.get(name)]
         self.judged = tuple(dict.fromkeys([*gains.judged_tensors(), *compared]))

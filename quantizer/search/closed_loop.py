@@ -10,33 +10,30 @@ An estimate says how noisy an output will be, not what that does to what it deci
 is measured on a few samples generalises (DECISIONS.md, 68). More careful plans are proposed in this order,
 which is that of DECISIONS.md, 91:
 
-    formats       a size that was asked for chooses float too, if that fits; without a size weights have 8
-                  bits in place of 4, if the user gave a limit or the model is destroyed
-    nodes         those stay float whose noise as measured is worth most of their time, of a poor plan all
-                  with too much of it
+    formats       fewer products have the second type that the settings name; a size that was asked for
+                  chooses float too, if that fits; without a size weights have 8 bits in place of 4, if the
+                  user gave a limit or the model is destroyed
+    nodes         those stay float whose noise as measured is worth most of their time
     weights       nothing computes in integers, if that is worth its time
     float         nothing is quantized, if the model would be destroyed otherwise, or gains next to nothing
                   for what it loses
 
 What is poor is worth no time that it saves: what is nearer to float takes its place as long as that is faster
 than float, and quantized weights alone do if they are not poor. A proposer stops if `MAX_VAIN` of its plans
-in a row remove too little noise. Bolder plans are these:
+in a row remove too little noise.
 
-    recurrent     recurrent nodes that are float for the noise that is estimated are dynamic: all of them, or
-                  LSTMs with their inputs in two parts, or one after another
-    budget        noise budgets of all outputs are looser
-
-Bolder plans are held to half of what an output may be off, and to the SQNR that the verdict asks for, or to
-the first plan if that is no better. The same samples give the same plan wherever kernels compute the same.
+Bolder plans have looser noise budgets of all outputs. They are held to half of what an output may be off, and
+to the SQNR that the verdict asks for, or to the first plan if that is no better. The same samples give the
+same plan wherever kernels compute the same.
 Check samples chose the ranges: what is measured on them is no verdict on samples that nobody saw.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 
 import onnxruntime as ort
@@ -58,9 +55,8 @@ from ..lowering.lowered import LoweredModel
 from ..model.saving import has_external_data, in_memory, written_bytes
 from ..noise.output_limits import NoiseLimits
 from ..noise.unseen import plan_ranges, range_errors
-from ..numerics.affine import INT8, TYPES
 from ..operators.graph import Graph
-from ..plan.plan import DESTROYED, Implementation, Kind, OutputCheck, QuantPlan
+from ..plan.plan import DESTROYED, Kind, OutputCheck, QuantPlan
 from ..plan.provenance import plan_digest
 from ..plan.reasons import FloatReason, ReasonCode, because
 from ..planning.facts import PlanningFacts
@@ -69,7 +65,6 @@ from ..planning.plan_model import PlannedModel, plan_from
 from ..targets.config import FEW_BITS, size_in_bytes
 from ..targets.loading import weight_only_settings, with_settings
 from ..targets.machine import runs_here
-from ..targets.target import dynamic_implementation
 from .fallback_nodes import blamed_on_nodes
 from .integer_share import arithmetic, assumed_time, planned_bytes
 from .loop import Loop, Proposer, Trial
@@ -112,25 +107,15 @@ takes longer (DECISIONS.md, 68)."""
 # Bolder plans.
 BOLD_LIMIT = 0.5  # share of what an output may be off: 6 dB are left for samples that nobody ran
 MIN_TIME_GAIN = 0.02  # share of float's time that a bolder plan has to save
-MAX_RECURRENT_NODES = 4  # that are tried one after another, if they are not dynamic together: the slowest
 MIN_BUDGET_STEP_DB = 1.0  # by which noise budgets are raised at least: less is not worth a trial
 LOOSER_BUDGETS = (2.0, 1.0, 0.5)  # times the decibels to spare: an estimate too careful once is so of others
-NOISY = (
-    *(ReasonCode.NOISE_BUDGET, ReasonCode.NOISE_LIMIT),
-    *(ReasonCode.BELOW_SQNR_LIMIT, ReasonCode.NO_KERNEL),  # of its input; of its state or its weights
-)
-"""Why a recurrent node is not dynamic if noise is the reason."""
 
 # Which plan is better.
 MAX_CONFIRMED_GROWTH = 1.1  # times as far off as before that an output may be on the samples that confirm
 LEAST_GAIN = 0.1  # share of what an output is off by that a plan removes at least, or it is in vain
 MAX_VAIN = 2  # plans of a proposer in vain in a row, after which it is left
 SECOND_GAINS = (6.0, 3.0, math.inf)  # dB that a second type has to keep more than integers; inf: nowhere
-MIN_TYPE_GAIN_DB = 0.1  # decibels that a plan with other types keeps more, of those that leave some of both
 SPARE_ROOM = (0.0, 0.01, 0.03)  # shares of the size left free of float weights, until the model fits
-ON_THE_EDGE = (
-    0.05  # distance from its limit, as a share of it, within which other kernels may decide otherwise
-)
 LARGEST_FIGURE = 1e6  # above which a figure is not told from another one
 AS_FLOAT = "as the float model"  # the change to a plan in which nothing is quantized
 
@@ -174,11 +159,6 @@ class _Checked(Trial[PlannedModel, Change, tuple[Shifts, Shifts, Shifts]]):
     def excess(self) -> float:
         """How far the worst output is off, over its limit."""
         return _worst_excess(self.shifts)
-
-    @property
-    def sqnr(self) -> float:
-        """SQNR in dB of the worst output; infinity where none can be compared."""
-        return min((s.sqnr for s in self.shifts if s.sqnr is not None), default=math.inf)
 
     @property
     def holds(self) -> bool:
@@ -259,10 +239,10 @@ def plan_held_on_samples(
     if facts.noise_limits.compares_nothing:
         count = min(count, INCOMPARABLE_SAMPLES)
     is_float = all(entry.kind is Kind.FLOAT for entry in planned.plan.nodes.values())
-    if not count or (is_float and not _noisy_recurrent_nodes(facts, planned)):
+    if not count or is_float:
         return facts, planned, None
     loop = _opened(model, planned, data, count, facts.noise_limits)
-    first = loop.quietest(loop.begun(facts, planned))
+    first = loop.begun(facts, planned)
     config = facts.config
     asked = config.mode != "weight-only" or config.asks_quality or config.has_size
     if first.holds:
@@ -282,13 +262,9 @@ def measured_on_samples(
     """Return a plan that was read, unchanged, with the figures of its outputs on check samples."""
     loop = _opened(model, planned, data, MOST_CHECK_SAMPLES, limits)
     samples = loop.samples
-    shifts = loop.as_if_unseen(planned, shifts_of(planned, limits, samples), limits)
+    whole, _, _ = loop.shifts(planned, limits)
+    shifts = loop.as_if_unseen(planned, whole, limits)
     return _checked(planned, shifts, joined or len(samples.samples))
-
-
-def shifts_of(planned: PlannedModel, limits: NoiseLimits, samples: RunSamples, provider: str = CPU) -> Shifts:
-    """Return how far the outputs of a plan's model, written and run as a whole, are from float on samples."""
-    return _CheckedPlans(samples, provider).shifts(planned, limits)[0]
 
 
 def _samples_with_room(facts: PlanningFacts) -> int:
@@ -454,24 +430,6 @@ class _CheckedPlans:
                 for s in shifts
             )
 
-    def quietest(self, first: _Checked) -> _Checked:
-        """Return the plan that keeps most, of those with other types where several were to choose among."""
-
-        def keeps(plan: _Checked, best: _Checked) -> bool:
-            least = 0.0 if plan.change.known.second_gain == math.inf else MIN_TYPE_GAIN_DB
-            return plan.sqnr > best.sqnr + least and self._fits(plan.facts)
-
-        best = self.loop.best(first, (_with_other_types,), keeps)
-        if best is first:
-            return first
-        sentence = (
-            f"run on {len(self.samples.samples)} samples, {best.change.words}: {best.sqnr:.1f} dB, and "
-            f"{first.sqnr:.1f} as types were estimated"
-        )
-        finding = Finding(Code.NOISY_PLAN, sentence, figures={"sqnr": best.sqnr})
-        told = best.plan.with_findings([finding])
-        return _Checked(told, best.change, best.measured, best.cost)
-
     def _fits(self, facts: PlanningFacts) -> bool:
         """Whether the model that was written last is no larger than it may be."""
         if not facts.config.has_size:
@@ -483,14 +441,13 @@ class _CheckedPlans:
     def more_careful(self, first: _Checked) -> _Checked:
         """Return the first of the more careful plans that holds, or the best of all."""
         proposers: tuple[Proposer[_Checked, Change], ...] = (
-            _with_more_bits,
+            _in_other_formats,
             self._without_noisy_nodes,
-            self._without_more_nodes,
             self._with_weights_alone,
             self._as_float,
         )
         if first.facts.config.has_size:  # it decides all else
-            proposers = (_with_floats_that_fit, self._with_weights_alone, self._as_float)
+            proposers = (_in_other_formats, self._with_weights_alone, self._as_float)
         return self.loop.best(
             first,
             proposers,
@@ -539,17 +496,12 @@ class _CheckedPlans:
             )
             return plan.cost < best.cost and all(near)
 
-        dynamic = self.loop.best(first, _dynamic_proposers(first), keeps)
-        return self.loop.best(dynamic, (_with_looser_budgets,), keeps, ends=lambda best: best is not dynamic)
+        return self.loop.best(first, (_with_looser_budgets,), keeps, ends=lambda best: best is not first)
 
     def _without_noisy_nodes(self, first: _Checked) -> Iterator[Change]:
         """Yield facts in which the nodes with excess noise stay float, or only those worth their time."""
         noisy = self._noisy_nodes(first)
         yield from self._without(first, (noisy.paying,) if noisy.is_spread else noisy.enough)
-
-    def _without_more_nodes(self, best: _Checked) -> Iterator[Change]:
-        """Yield facts in which the nodes with the excess noise of a poor plan stay float."""
-        yield from self._without(best, self._noisy_nodes(best).enough if best.is_poor else ())
 
     def _without(self, plan: _Checked, choices: Iterable[Sequence[RankedNode]]) -> Iterator[Change]:
         """Yield facts in which nodes stay float, of each choice of them."""
@@ -618,82 +570,24 @@ def _noisy_nodes(ranked: Sequence[RankedNode], plan: _Checked) -> _NoisyNodes:
     )
 
 
-def _with_other_types(first: _Checked) -> Iterator[Change]:
-    """Yield facts in which fewer products have the second type, or a size chooses without a few-bit type."""
-    facts, config = first.facts, first.facts.config
-    for gain in SECOND_GAINS if config.second_type != "none" else ():
-        few = f"{config.second_type} alone where it gains {gain:g} dB"
-        change = few if gain < math.inf else "integers alone"
-        yield Change(facts, replace(first.change.known, second_gain=gain), change, most=math.inf)
-    types = {params.qtype.name for params in first.plan.plan.tensors.values()}
-    for name in sorted(types) if config.has_size else ():
-        if TYPES[name].bits < INT8.bits:
-            known = replace(first.change.known, left_out=first.change.known.left_out | {name})
-            yield Change(facts, known, f"formats without {name}", most=math.inf)
-
-
-def _with_floats_that_fit(first: _Checked) -> Iterator[Change]:
-    """Yield facts in which a size chooses float too, with less room each time: added bytes are estimates."""
-    facts = first.facts
-    for share in SPARE_ROOM:
-        spare = first.change.known.size_error + share * size_in_bytes(facts.config.fit_size)
-        change = "with float weights where they fit"
-        known = replace(first.change.known, floats_fit=True, size_error=spare)
-        yield Change(facts, known, change, most=math.inf)
-
-
-def _with_more_bits(first: _Checked) -> Iterator[Change]:
-    """Yield facts in which weights have 8 bits in place of 4; unasked only where the model is destroyed."""
-    config = first.facts.config
-    wanted = config.asks_quality or first.is_destroyed
-    if wanted and not config.has_size and config.weight_type in FEW_BITS:
-        recipe = replace(first.facts.recipe, config=config)
+def _in_other_formats(first: _Checked) -> Iterator[Change]:
+    """Yield facts in which products or weights have other formats, as far as the settings leave them open."""
+    facts, config, known = first.facts, first.facts.config, first.change.known
+    if config.second_type != "none":
+        for gain in SECOND_GAINS:
+            few = f"{config.second_type} alone where it gains {gain:g} dB"
+            words = few if gain < math.inf else "integers alone"
+            yield Change(facts, replace(known, second_gain=gain), words, most=math.inf)
+    if config.has_size:  # with less room each time: added bytes are estimates
+        for share in SPARE_ROOM:
+            spare = known.size_error + share * size_in_bytes(config.fit_size)
+            with_floats = replace(known, floats_fit=True, size_error=spare)
+            yield Change(facts, with_floats, "with float weights where they fit", most=math.inf)
+    elif config.weight_type in FEW_BITS and (config.asks_quality or first.is_destroyed):
+        recipe = replace(facts.recipe, config=config)
         if (settings := weight_only_settings(recipe)) is not None:
             recipe = with_settings(recipe, settings, "weights")
-            facts = replace(first.facts, config=recipe.config, recipe=recipe)
-            yield Change(facts, first.change.known, "with weights of 8 bits")
-
-
-def _dynamic_proposers(first: _Checked) -> list[Callable[[_Checked], Iterator[Change]]]:
-    """Return proposers of plans in which recurrent nodes are dynamic that are float for their noise."""
-    compared = first.shifts and not any(shift.incomparable for shift in first.shifts)
-    if first.facts.config.min_output_sqnr is not None or not compared:
-        return []
-    names = _noisy_recurrent_nodes(first.facts, first.plan)
-    each = [(name,) for name in names[:MAX_RECURRENT_NODES]] if len(names) > 1 else []
-    return [
-        partial(_with_dynamic, nodes=nodes, in_two_parts=in_two_parts)
-        for nodes in (names, *each)
-        for in_two_parts in (False, True)
-    ]
-
-
-def _with_dynamic(best: _Checked, *, nodes: Collection[str], in_two_parts: bool) -> Iterator[Change]:
-    """Yield facts in which those of some recurrent nodes become dynamic that are not yet."""
-    facts, ways = best.facts, dict(best.change.known.run_dynamic)
-    names = [name for name in _noisy_recurrent_nodes(facts, best.plan) if name in nodes]
-    for name in names:
-        operator = facts.prepared.graph.node(name).op_type
-        ways[name] = dynamic_implementation(operator, facts.target)
-        if in_two_parts and ways[name] == Implementation.RUNTIME:
-            ways[name] = Implementation.TWO_PARTS
-    if names:
-        most = best.cost - MIN_TIME_GAIN
-        yield Change(
-            facts, replace(best.change.known, run_dynamic=ways), "with more nodes quantized", most=most
-        )
-
-
-def _noisy_recurrent_nodes(facts: PlanningFacts, planned: PlannedModel) -> list[str]:
-    """Return the recurrent nodes that noise alone keeps from being dynamic, those first that take longest."""
-    names = [
-        node.name
-        for node in facts.prepared.graph.nodes
-        if node.rule is not None and node.rule.is_recurrent and node.op_type in facts.target.dynamic
-        if (entry := planned.plan.nodes[node.name]).stays_float and entry.float_reason.code in NOISY
-    ]
-    times = {} if facts.cost_model is None else facts.cost_model.floating
-    return sorted(names, key=lambda name: -times.get(name, 0.0))
+            yield Change(replace(facts, config=recipe.config, recipe=recipe), known, "with weights of 8 bits")
 
 
 def _with_looser_budgets(first: _Checked) -> Iterator[Change]:
@@ -788,8 +682,4 @@ def _findings(best: _Checked, first: _Checked, ran: Sequence[_Checked], samples:
     elif (changing := next((s for s in best.shifts if s.changes), None)) is not None:
         sentence = f"output '{changing.output}': {changing.alike}, on {samples}: that is fair"
         findings.append(Finding(Code.LIMIT_EXCEEDED, sentence, changing.output, remedy=further))
-    elif abs(best.excess - 1.0) < ON_THE_EDGE:
-        worst = _worst(best.shifts)
-        sentence = f"{worst.text}: so near its limit that another processor may choose another plan"
-        findings.append(Finding(Code.NEAR_LIMIT, sentence, worst.output, remedy="--save-plan keeps this one"))
     return findings

@@ -15,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 from qprof_onnx.profiles.base.errors import PlanError
 from qprof_onnx.quantizer.numerics.affine import UINT8, QuantParams, quantize
-from qprof_onnx.quantizer.operators.two_parts import FINER
 
 Array = npt.NDArray[Any]
 
@@ -163,18 +162,6 @@ def _cell(
     c_t = f_t * c + i_t * g(settings.clipped(c_in))
     h_t = f(settings.clipped(o_in + p_o * c_t)) * h(settings.clipped(c_t))
     return h_t, c_t
-
-
-def in_two_parts(x: Array) -> Array:
-    """Return an input [steps, batch, features] as multiples of a step, the rest of each value times `FINER`,
-    and the ends of 255 such steps around both, which make the scale one step."""
-    low, high = min(np.float32(0), x.min(initial=0.0)), max(np.float32(0), x.max(initial=0.0))
-    step = np.maximum((high - low) * np.float32(1 / 229), np.float32(1e-30))
-    coarse = np.rint(x / step) * step
-    below = np.full_like(x[..., :1], -(np.rint(-low / step) + 13) * step)
-    return np.concatenate(
-        [coarse, (x - coarse) * np.float32(FINER), below, below + np.float32(255) * step], axis=2
-    ).astype(np.float32)
 
 
 def _product(values: Array, weight: Array, scales: Array) -> Array:

@@ -9,7 +9,7 @@ values                                 q = saturate(round(y / scale) + zero_poin
 HardSwish, PRelu with implementation   the gate, or what is added to x, is rounded to 8 bits first
 "saturating"                           (`_gated`, `_corrected`)
 DYNAMIC                                parameters of the data from its values (`_dynamic_product`,
-                                       `_dynamic_lstm`); with implementation "two-parts" (`in_two_parts`)
+                                       `_dynamic_lstm`)
 WEIGHT_ONLY                            constants quantized and dequantized, the operator in float
 FLOAT                                  onnx's reference evaluator
 =====================================  =======================================================================
@@ -32,10 +32,9 @@ from onnx.reference import ReferenceEvaluator
 from qprof_onnx.quantizer.lowering.lower import compensated
 from qprof_onnx.quantizer.model.graph import input_name, name_of
 from qprof_onnx.quantizer.numerics.affine import QuantParams, dequantize, quantize
-from qprof_onnx.quantizer.operators.two_parts import FINER
 from qprof_onnx.quantizer.plan.plan import Kind, QuantPlan
 
-from .lstm import LstmSettings, LstmWeights, in_two_parts, run_lstm, run_time_params
+from .lstm import LstmSettings, LstmWeights, run_lstm, run_time_params
 from .onnx_fixes import FIXED_OPERATORS
 
 Array = npt.NDArray[Any]
@@ -286,15 +285,12 @@ def _dynamic_lstm(call: Call) -> list[Tensor]:
     missing = Read(None, None, is_data=True, is_constant=False)
     x, w, r, bias, lengths, hidden, cell, peepholes = (*call.reads, *([missing] * 5))[:8]
     assert x.values is not None
-    attributes, data, codes = call.node.attributes, x.values, w.centred()
-    if call.implementation == "two-parts":
-        tensor, params = w.given()
-        data = in_two_parts(data)
-        finer = quantize(tensor.values / np.float32(FINER), params)
-        codes = np.concatenate([codes, finer, np.zeros_like(codes[..., :2])], axis=2)
+    attributes = call.node.attributes
     results = run_lstm(
-        data,
-        LstmWeights(codes, _gate_scales(w), r.centred(), _gate_scales(r), bias.values, peepholes.values),
+        x.values,
+        LstmWeights(
+            w.centred(), _gate_scales(w), r.centred(), _gate_scales(r), bias.values, peepholes.values
+        ),
         lengths.values,
         (hidden.values, cell.values),
         LstmSettings(

@@ -56,7 +56,6 @@ WRITERS: Writers = {
     (Kind.LOOKUP_TABLE, Implementation.FUSED): fused,
     (Kind.DYNAMIC, Implementation.USUAL): dynamic_product,
     (Kind.DYNAMIC, Implementation.RUNTIME): dynamic_lstm,
-    (Kind.DYNAMIC, Implementation.TWO_PARTS): partial(dynamic_lstm, in_two_parts=True),
     (Kind.WEIGHT_ONLY, Implementation.USUAL): weight_only,
     (Kind.WEIGHT_ONLY, Implementation.FOLDED): partial(weight_only, folded=True),
     (Kind.WEIGHT_ONLY, Implementation.INTEGER): gather_quantized,

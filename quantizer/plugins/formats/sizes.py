@@ -87,7 +87,7 @@ def chosen_formats(facts: PlanningFacts, known: Known) -> tuple[Mapping[str, Wei
     exceeds `fit_size` in its smallest formats.
     """
     config, graph = facts.config, facts.graph
-    plan = decide(replace(facts, weight_formats=_references(facts, known)), known)
+    plan = decide(replace(facts, weight_formats=_references(facts)), known)
     weights = _weights(facts, plan, known)
     sizes = {name: 0.0 for one in weights for name in one.names}
     sizes |= {one.names[-1]: one.choices[0].size for one in weights}
@@ -202,7 +202,7 @@ def _readers(graph: Graph) -> dict[str, list[tuple[Node, WeightLayout]]]:
 
 
 def _storages(
-    facts: PlanningFacts, shape: Sequence[int], readers: Iterable[tuple[Node, WeightLayout]], known: Known
+    facts: PlanningFacts, shape: Sequence[int], readers: Iterable[tuple[Node, WeightLayout]]
 ) -> dict[tuple[str, int], Storage]:
     """Return the ways to store a constant for all of its readers, in the form for the last reader."""
     found: dict[tuple[str, int], Storage] | None = None
@@ -211,8 +211,6 @@ def _storages(
         for asked in formats_of(facts.target, node.op_type):
             if asked.qtype.is_float and facts.config.rounding != "nearest":
                 continue  # rounding with samples is for integers
-            if asked.qtype.name in known.left_out:
-                continue
             if node.rule is not None and node.rule.is_lookup:
                 stored = table_storage(node, shape, facts, asked)
                 if stored is None and asked.qtype.storage == INT8.name and not asked.block_size:
@@ -226,11 +224,11 @@ def _storages(
     return found or {}
 
 
-def _references(facts: PlanningFacts, known: Known) -> dict[str, WeightFormat]:
+def _references(facts: PlanningFacts) -> dict[str, WeightFormat]:
     """Return the format of each weight for estimating its noise: the widest, preferably of integers."""
     found = {}
     for name, readers in _readers(facts.graph).items():
-        storages = _storages(facts, _constant_shape(facts.graph, name), readers, known)
+        storages = _storages(facts, _constant_shape(facts.graph, name), readers)
         if storages:
             formats = (one.format for one in storages.values())
             found[name] = max(formats, key=lambda f: (f.qtype.bits, not f.qtype.is_float, -f.block_size))
@@ -246,7 +244,7 @@ def _weights(facts: PlanningFacts, plan: QuantPlan, known: Known) -> list[Stored
         names = (name, twins[name]) if name in twins else (name,)
         readers = [reader for one in names for reader in all_readers[one]]
         shape = _constant_shape(graph, names[-1])
-        storages = _storages(facts, shape, readers, known)
+        storages = _storages(facts, shape, readers)
         errors = {key: _error(facts, names[-1], readers[-1], one) for key, one in storages.items()}
         params = plan.tensors[names[-1]]
         reference = errors.get((written_name(params.qtype), params.block_size or 0), 0.0)

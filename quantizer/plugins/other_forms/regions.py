@@ -42,10 +42,8 @@ DOMAIN, DOMAIN_VERSION = "qprof", 1
 FUNCTIONS_IR_VERSION = 8
 """The first with functions of the model."""
 
-OWN_RECURRENT = ((Kind.DYNAMIC, Implementation.RUNTIME), (Kind.DYNAMIC, Implementation.TWO_PARTS))
-
 WRITERS: Writers = {
-    **{key: writer for key, writer in QDQ_WRITERS.items() if key not in OWN_RECURRENT},
+    **{key: writer for key, writer in QDQ_WRITERS.items() if key != (Kind.DYNAMIC, Implementation.RUNTIME)},
     (Kind.PASS_THROUGH, Implementation.CHANNELS_LAST): pass_through,
 }
 """Those of form qdq, without operators of one runtime: any reader of ONNX can inline a function."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +20,7 @@ from qprof_onnx.quantizer.lowering.lower import lower
 from qprof_onnx.quantizer.model.identity import model_id
 from qprof_onnx.quantizer.numerics.affine import INT8, QuantParams
 from qprof_onnx.quantizer.operators.graph import index
-from qprof_onnx.quantizer.plan.plan import Implementation, Kind, NodePlan, QuantPlan
+from qprof_onnx.quantizer.plan.plan import Kind, NodePlan, QuantPlan
 from qprof_onnx.quantizer.plan.reasons import ReasonCode
 from qprof_onnx.quantizer.plan.verify import verify_plan
 from qprof_onnx.quantizer.prepare.prepare import prepare
@@ -127,51 +126,6 @@ def test_onnxruntime_computes_what_the_plan_of_a_dynamic_lstm_means(variant: str
         np.testing.assert_allclose(found, expected[name].values, rtol=0, atol=1e-5, err_msg=name)
 
 
-def in_two_parts(plan: QuantPlan) -> QuantPlan:
-    """Return the plan with the inputs of its dynamic nodes in two parts."""
-    way = Implementation.TWO_PARTS
-    nodes = {n: replace(e, implementation=way) if e.kind == "dynamic" else e for n, e in plan.nodes.items()}
-    return replace(plan, nodes=nodes)
-
-
-@pytest.mark.parametrize("granularity", ["per-channel", "per-tensor"])
-@pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("form", ["qdq", "qoperator"])
-def test_onnxruntime_computes_what_an_input_in_two_parts_means(
-    variant: str, granularity: str, form: str
-) -> None:
-    model = model_of(variant)
-    plan = plan_of(
-        model, target="onnxruntime-x86", mode="dynamic", profiled=False, granularity=granularity, form=form
-    )
-    plan = in_two_parts(plan)
-    expected = run_plan(model, plan, sound())
-    for name, found in zip("yse", run(lower(model, plan).model), strict=True):
-        np.testing.assert_allclose(found, expected[name].values, rtol=0, atol=1e-5, err_msg=name)
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_an_input_whose_levels_differ_by_decades_keeps_more_in_two_parts(variant: str) -> None:
-    model = model_of(variant)
-    plan = plan_of(model, target="onnxruntime-x86", mode="dynamic", profiled=False)
-    levels = 10.0 ** np.random.default_rng(5).uniform(-2, 0, (STEPS, BATCH, 1)).astype(np.float32)
-    loud = {"x": 4.0 * levels * sound()["x"]}
-    exact, plain, parts = (
-        run(m, loud) for m in (model, lower(model, plan).model, lower(model, in_two_parts(plan)).model)
-    )
-    for a, b, c in zip(exact, plain, parts, strict=True):
-        assert np.mean((a - c) ** 2) < np.mean((a - b) ** 2) / 4.0
-
-
-@pytest.mark.parametrize("x", [np.zeros, np.ones])
-def test_an_input_of_equal_values_in_two_parts_is_computed(x: Callable[..., Array]) -> None:
-    model = model_of()
-    plan = in_two_parts(plan_of(model, target="onnxruntime-x86", mode="dynamic", profiled=False))
-    data = {"x": x((STEPS, BATCH, INPUTS), np.float32)}
-    for exact, found in zip(run(model, data), run(lower(model, plan).model, data), strict=True):
-        assert 10 * np.log10(np.mean(exact**2) / np.mean((exact - found) ** 2)) > 30.0
-
-
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_a_dynamic_lstm_stays_near_float(variant: str) -> None:
     model = model_of(variant)
@@ -208,8 +162,7 @@ def test_the_reference_agrees_with_a_float_lstm_where_quantizing_is_exact() -> N
         np.testing.assert_allclose(a, b.reshape(a.shape), rtol=0, atol=1e-6)  # float32 sums
 
 
-@pytest.mark.parametrize("way", ["runtime", "two-parts"])
-def test_branches_share_the_weights_of_the_graph_around_them(way: str) -> None:
+def test_branches_share_the_weights_of_the_graph_around_them() -> None:
     outer = model_of()
     lstm = f"LSTM <hidden_size = {HIDDEN}> (x, w, r, b)"
     proto = parser.parse_model(
@@ -231,8 +184,6 @@ def test_branches_share_the_weights_of_the_graph_around_them(way: str) -> None:
         "float",
     ]
     outer_plan = plan_of(outer, profiled=False, **dynamic)
-    if way == "two-parts":
-        plan, outer_plan = in_two_parts(plan), in_two_parts(outer_plan)
     lowered = lower(model, plan).model
     assert "w" not in lowered.graph.initializers
     session = session_of(ir.to_proto(lowered))

@@ -84,7 +84,7 @@ def test_a_matrix_of_odd_height_is_exact_from_any_neighbour_on(data: st.DataObje
     draw = data.draw
     weight = weights(draw, (2 * draw(st.integers(1, 12)) + 1, 2))
     codes = safe_codes(weight, GEMM, node_of("Gemm"))
-    twice = np.concatenate([codes, codes])  # as an input in two parts reads it
+    twice = np.concatenate([codes, codes])  # neighbours from an odd and an even place
     for column in twice.T:
         x = np.full(column.size, 255)
         assert pairs_as_summed(x, column) == (x * column.astype(np.int64)).sum()

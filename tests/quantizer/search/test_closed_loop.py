@@ -92,64 +92,6 @@ def test_where_the_estimate_was_too_careful_more_nodes_are_quantized(tmp_path: P
     )
 
 
-Samples = list[dict[str, npt.NDArray[np.float32]]]
-
-
-def listening(path: Path, sharpness: tuple[float, ...]) -> Samples:
-    """Write a model of LSTMs that read one input, each with a Softmax of some sharpness, and return samples
-    whose levels differ from step to step."""
-    rng, nodes = np.random.default_rng(0), ""
-    steps, features, units = 40, 256, 128
-    weights: dict[str, npt.NDArray[np.float64]] = {}
-    for i, factor in enumerate(sharpness):
-        weights[f"w{i}"] = 0.3 * rng.normal(size=(1, 4 * units, features))
-        weights[f"r{i}"] = 0.5 * rng.normal(size=(1, 4 * units, units)) * units**-0.5
-        weights[f"v{i}"] = factor * rng.normal(size=(units, 8))
-        nodes += f"""s{i} = LSTM <hidden_size = {units}> (x, w{i}, r{i})
-            h{i} = Squeeze (s{i}, one) z{i} = MatMul (h{i}, v{i}) y{i} = Softmax (z{i}) """
-    results = ", ".join(f"float[{steps}, 1, 8] y{i}" for i in range(len(sharpness)))
-    model = parser.parse_model(
-        f"""<ir_version: 8, opset_import: ["" : 17]> net (float[{steps}, 1, {features}] x)
-        => ({results}) {{ {nodes} }}"""
-    )
-    model.graph.initializer.append(numpy_helper.from_array(np.array([1], np.int64), "one"))
-    for name, array in weights.items():
-        model.graph.initializer.append(numpy_helper.from_array(array.astype(np.float32), name))
-    save(model, path)
-    levels = (3.0 * 10.0 ** rng.uniform(-2.0, 0.0, (steps, 1, 1)) for _ in range(32))
-    drawn = (level * rng.normal(size=(steps, 1, features)) for level in levels)
-    return [{"x": x.astype(np.float32)} for x in drawn]
-
-
-def ways_of(path: Path, samples: Samples, **settings: object) -> list[str]:
-    """Return how the LSTMs of a model are written, planned and run on samples."""
-    prepared, profile = open_prepared(path), qprof.profile(path, samples)
-    facts = model_facts(prepared, profile, load_recipe(None, settings))
-    _, held, _ = closed_loop.plan_held_on_samples(facts, plan_from(facts), path, samples)
-    entries = (held.plan.nodes[node.name] for node in prepared.graph.nodes if node.op_type == "LSTM")
-    return [str(entry.implementation) if entry.kind is Kind.DYNAMIC else "float" for entry in entries]
-
-
-@pytest.mark.parametrize(
-    ("sharpness", "ways"),
-    [
-        ((0.1,), ["runtime"]),
-        ((0.3,), ["two-parts"]),
-        ((0.3, 3.0), ["two-parts", "float"]),
-    ],
-)
-def test_an_lstm_that_is_float_for_its_noise_is_dynamic_as_far_as_that_holds_as_run(
-    tmp_path: Path, sharpness: tuple[float, ...], ways: list[str]
-) -> None:
-    samples = listening(tmp_path / "m.onnx", sharpness)
-    assert ways_of(tmp_path / "m.onnx", samples) == ways
-
-
-def test_a_limit_of_the_users_own_is_no_matter_of_runs_for_an_lstm(tmp_path: Path) -> None:
-    samples = listening(tmp_path / "m.onnx", (0.1,))
-    assert ways_of(tmp_path / "m.onnx", samples, min_output_sqnr=30.0) == ["float"]
-
-
 def drawing(path: Path) -> list[dict[str, npt.NDArray[np.float32]]]:
     """Write a model whose output is drawn at random around what it computes, and return samples of it."""
     rng = np.random.default_rng(0)
