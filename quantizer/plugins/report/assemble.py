@@ -76,23 +76,21 @@ T = TypeVar("T")
 class Results:
     """Results of commands that a report is made of; None, or empty, for those that were not run."""
 
-    evaluation: Evaluation | None = None
-    seen: Evaluation | None = None  # on the samples that the profile keeps
-    attribution: Attribution | None = None
-    # noise of the outputs with the target's calibrator, if the plan has another
-    other_calibrator: Mapping[str, OutputNoise] = field(default_factory=dict)
-    layers: LayerReport | None = None
+    evaluation: Evaluation | None = None  # of the quantized model on samples
+    seen: Evaluation | None = None  # that on the samples that the profile keeps, where there are no others
+    attribution: Attribution | None = None  # the noise of the plan's nodes, run on samples
+    other_calibrator: Mapping[str, OutputNoise] = field(default_factory=dict)  # the noise of the outputs
+    layers: LayerReport | None = None  # tensor by tensor, on samples
     quantization: QuantizeResult | None = None  # the files that were written
-    verdict: Judgement | None = None  # of `evaluate`
-    tuning: Any = None  # a `TuneResult`
+    verdict: Judgement | None = None  # of `evaluate`, on the evaluation
+    tuning: Any = None  # the `TuneResult` of another plug-in, which may not be installed
     drift: tuple[Any, ...] = ()  # newer profiles, in the order of time
-    timed: TimedNodes | None = None  # times of the nodes of both models
-    left_out: tuple[Finding, ...] = ()  # what was left out of these
+    timed: TimedNodes | None = None  # measured times of the nodes of both models
+    left_out: tuple[Finding, ...] = ()  # findings on what was left out of these
 
 
 def make_report(analysis: Analysis | None, results: Results, names: FileNames) -> Report:
-    """Return the report of an analysis, or of results only; a section that fails by a fault is empty, with
-    a note."""
+    """Return the report of an analysis, or of results only."""
     quantization, tuning, found = results.quantization, results.tuning, results.attribution
     evaluation = results.evaluation or results.seen
     plan = None if quantization is None else quantization.plan
@@ -198,8 +196,7 @@ def make_report(analysis: Analysis | None, results: Results, names: FileNames) -
 
 
 def _samples(analysis: Analysis | None, evaluation: Evaluation | None) -> tuple[SampleRecord, ...]:
-    """Return the samples on which the models differ most, with their pictures, then those with the
-    extremes."""
+    """Return the samples on which the models differ most, then those that make the extremes."""
     extreme = {} if analysis is None else {record.sample: record for record in sample_records(analysis)}
     if evaluation is None:
         return tuple(extreme.values())
@@ -284,8 +281,7 @@ def _outputs(
     evaluation: Evaluation | None,
     limits: NoiseLimits | None,
 ) -> tuple[OutputQuality, ...]:
-    """Return how near the outputs are: graded ones first, the worst at the top, then the lowest SQNR;
-    states last."""
+    """Return how near the outputs are."""
     states = set[str]() if evaluation is None else set(evaluation.states)
     if limits is not None:
         kinds = limits.kinds.values()
@@ -497,11 +493,7 @@ def _verdict(
     task: TaskScore | None,
     doubts: tuple[Finding, ...],
 ) -> Verdict:
-    """Return the verdict of a report without held-out samples: the grade of outputs, measured or else
-    estimated.
-
-    A failed gate is named before the grade, and does not change it.
-    """
+    """Return the verdict of a report without held-out samples."""
     findings = list(doubts)
     if budgets and grade != "good" and not budgets[0].run_on:
         part = budgets[0].parts[0]

@@ -24,143 +24,82 @@ SLOWER = 0.98
 
 @dataclass(frozen=True)
 class CalibratorChoice:
-    """The range that one calibrator chooses for a tensor.
+    """The range that one calibrator chooses for a tensor."""
 
-    Attributes:
-        name: of the calibrator, or "plan" for the range that the plan has.
-        low, high: the smallest and the largest value that is represented.
-        clipped: share of the values outside by more than one step, 0 to 1.
-        sqnr: expected, in dB, of quantizing this tensor alone; None where it has no signal.
-    """
-
-    name: str
-    low: float
+    name: str  # of the calibrator, or "plan" for the range that the plan has
+    low: float  # the smallest and the largest value that is represented
     high: float
-    clipped: float
-    sqnr: float | None
+    clipped: float  # share of the values outside by more than one step, 0 to 1
+    sqnr: float | None  # expected, in dB, of quantizing this tensor alone; None where it has no signal
 
 
 @dataclass(frozen=True)
 class HistogramBins:
-    """Counts in bins of equal width.
+    """Counts in bins of equal width."""
 
-    Attributes:
-        start: lower edge of the first bin.
-        width: of a bin, a power of two but in an estimated histogram.
-        counts: of the values.
-    """
-
-    start: float
-    width: float
-    counts: tuple[int, ...]
+    start: float  # lower edge of the first bin
+    width: float  # of a bin, a power of two but in an estimated histogram
+    counts: tuple[int, ...]  # of the values
 
 
 @dataclass(frozen=True)
 class Parameters:
-    """How a tensor is quantized.
+    """How a tensor is quantized."""
 
-    Attributes:
-        type: of the integers.
-        scale: value of one step.
-        zero_point: the integer that stands for 0.
-        low, high: the smallest and the largest value that is represented.
-        clipped: share of the values outside by more than one step, 0 to 1.
-        sqnr: expected, in dB, of quantizing this tensor alone.
-    """
-
-    type: str
-    scale: float
-    zero_point: int
-    low: float
+    type: str  # of the integers
+    scale: float  # value of one step
+    zero_point: int  # the integer that stands for 0
+    low: float  # the smallest and the largest value that is represented
     high: float
-    clipped: float
-    sqnr: float | None
+    clipped: float  # share of the values outside by more than one step, 0 to 1
+    sqnr: float | None  # expected, in dB, of quantizing this tensor alone
 
 
 @dataclass(frozen=True)
 class TensorRecord:
-    """One activation.
-
-    Attributes:
-        name: of the tensor.
-        shape: as in "?x3x224x224".
-        made_by: name of the node that makes it, "" for an input.
-        operator: type of that node, "input" for an input.
-        read_by: names of the nodes that read it.
-        minimum, maximum: of the finite values.
-        count: of the finite values; `zeros` of them are 0.
-        zeros: see `count`.
-        non_finite: values that are NaN or infinite.
-        histogram: of the finite values; None without any.
-        parameters: in the plan; None for a tensor that stays float.
-        calibrators: what the calibrators choose, with the type and schema of the plan.
-        following: operators of the function of all its readers by whose error the range was chosen, "" for
-            none: what is clipped makes no difference after it.
-        is_equalized: whether its channels were equalized: its histogram is estimated then.
-        group: index of its shared-scale group; None for none.
-        minimum_samples, maximum_samples: samples with the most extreme values, if the profile names them.
-    """
+    """One activation."""
 
     name: str
-    shape: str
-    made_by: str
-    operator: str
-    read_by: tuple[str, ...]
-    minimum: float
+    shape: str  # as in "?x3x224x224"
+    made_by: str  # name of the node that makes it, "" for an input
+    operator: str  # type of that node, "input" for an input
+    read_by: tuple[str, ...]  # names of the nodes that read it
+    minimum: float  # of the finite values
     maximum: float
-    count: int
+    count: int  # of the finite values; `zeros` of them are 0
     zeros: int
-    non_finite: int
-    histogram: HistogramBins | None
-    parameters: Parameters | None
-    calibrators: tuple[CalibratorChoice, ...]
-    following: str = ""
-    is_equalized: bool = False
-    group: int | None = None
-    minimum_samples: tuple[str, ...] = ()
+    non_finite: int  # values that are NaN or infinite
+    histogram: HistogramBins | None  # of the finite values; None without any
+    parameters: Parameters | None  # in the plan; None for a tensor that stays float
+    calibrators: tuple[CalibratorChoice, ...]  # what the calibrators choose
+    following: str = ""  # operators of the function of all its readers by whose error the range was chosen
+    is_equalized: bool = False  # whether its channels were equalized: its histogram is estimated then
+    group: int | None = None  # index of its shared-scale group; None for none
+    minimum_samples: tuple[str, ...] = ()  # samples with the most extreme values, if the profile names them
     maximum_samples: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class NodeRecord:
-    """One node.
-
-    Attributes:
-        name, operator: of the node.
-        kind: what becomes of it, as in the plan.
-        reason: why it stays float, or a remark.
-        code: of the reason; "" for none.
-        inputs, outputs: names of the activations that it reads and makes.
-        float_us: predicted microseconds in the float model; None where no times are known.
-        planned_us: the same as it is planned, without conversions around it.
-        quantized_us: of a float node, what it would take in int8.
-        conversions_us: of a float node, what conversions around it would cost more in int8.
-        multiply_adds: of one sample.
-        noise: its share of the noise at the output with the lowest SQNR, 0 to 1; None where it adds none.
-        module: that it was exported from, as in "blocks.0.conv"; "" where nothing tells.
-        run_by: name of the If, Loop or Scan in whose body it is; "" in the main graph.
-        measured_float_us: microseconds that it took in the float model; None where that was not measured, and
-            where the runtime executed it as part of another node or not at all.
-        measured_us: the same in the quantized model, without conversions around it.
-    """
+    """One node."""
 
     name: str
     operator: str
-    kind: str
-    reason: str
-    code: str
-    inputs: tuple[str, ...]
+    kind: str  # what becomes of it, as in the plan
+    reason: str  # why it stays float, or a remark
+    code: str  # of the reason; "" for none
+    inputs: tuple[str, ...]  # names of the activations that it reads and makes
     outputs: tuple[str, ...]
-    float_us: float | None
-    planned_us: float | None
-    quantized_us: float | None
-    conversions_us: float | None
-    multiply_adds: float
-    noise: float | None
-    module: str = ""
-    run_by: str = ""
-    measured_float_us: float | None = None
-    measured_us: float | None = None
+    float_us: float | None  # predicted microseconds in the float model; None where no times are known
+    planned_us: float | None  # the same as it is planned, without conversions around it
+    quantized_us: float | None  # of a float node, what it would take in int8
+    conversions_us: float | None  # of a float node, what conversions around it would cost more in int8
+    multiply_adds: float  # of one sample
+    noise: float | None  # its share of the noise at the output with the lowest SQNR, 0 to 1
+    module: str = ""  # that it was exported from, as in "blocks.0.conv"; "" where nothing tells
+    run_by: str = ""  # name of the If, Loop or Scan in whose body it is; "" in the main graph
+    measured_float_us: float | None = None  # microseconds that it took in the float model
+    measured_us: float | None = None  # the same in the quantized model, without conversions around it
 
     @property
     def is_integer(self) -> bool:
@@ -169,10 +108,7 @@ class NodeRecord:
 
     @property
     def gain_us(self) -> float | None:
-        """The microseconds that int8 would save at this float node, conversions included: 0 or more.
-
-        None if unknown.
-        """
+        """The microseconds that int8 would save at this float node, conversions included: 0 or more."""
         if self.planned_us is None or self.quantized_us is None or self.conversions_us is None:
             return None
         return max(0.0, self.planned_us - self.quantized_us - self.conversions_us)
@@ -180,27 +116,16 @@ class NodeRecord:
 
 @dataclass(frozen=True)
 class RunTime:
-    """Microseconds of one run: of all of it, and outside of all layers.
+    """Microseconds of one run: of all of it, and outside of all layers."""
 
-    Attributes:
-        how: "predicted" from a table of kernels, or "measured" by the runtime's profiler.
-        float_us, quantized_us: of everything that each model executes.
-        conversions_us: of quantizing and dequantizing tensors between the layers of the quantized model.
-        unknown_float_us, unknown_us: of what neither name nor place leads to a layer.
-        relative_size: elements that the inputs had, over those of a sample of the profile, which times are
-            predicted for; 1 where that is not known.
-        plain_float_us, plain_us: of runs without the profiler, which takes time itself; None where that was
-            not measured.
-    """
-
-    how: Literal["predicted", "measured"]
-    float_us: float
+    how: Literal["predicted", "measured"]  # "predicted" from a table of kernels
+    float_us: float  # of everything that each model executes
     quantized_us: float
-    conversions_us: float
-    unknown_float_us: float = 0.0
+    conversions_us: float  # of quantizing and dequantizing tensors between the layers of the quantized model
+    unknown_float_us: float = 0.0  # of what neither name nor place leads to a layer
     unknown_us: float = 0.0
-    relative_size: float = 1.0
-    plain_float_us: float | None = None
+    relative_size: float = 1.0  # elements that the inputs had
+    plain_float_us: float | None = None  # of runs without the profiler, which takes time itself
     plain_us: float | None = None
 
     @property
@@ -213,65 +138,37 @@ class RunTime:
 
 @dataclass(frozen=True)
 class NoisePart:
-    """The noise that one node adds at an output.
-
-    Attributes:
-        node: its name.
-        share: of all noise there, 0 to 1.
-        sqnr: in dB, of the output with the noise of this node alone.
-        is_run: whether that was run; else it is estimated, or shares the noise of neighbours that was run.
-    """
+    """The noise that one node adds at an output."""
 
     node: str
-    share: float
-    sqnr: float
-    is_run: bool = False
+    share: float  # of all noise there, 0 to 1
+    sqnr: float  # in dB, of the output with the noise of this node alone
+    is_run: bool = False  # whether that was run
 
 
 @dataclass(frozen=True)
 class NoiseBudget:
-    """Where the noise of an output comes from.
+    """Where the noise of an output comes from."""
 
-    Attributes:
-        output: its name, or that of a tensor that it is put together from.
-        sqnr: in dB with all noise.
-        limit: the least in dB that the plan allows, or, as run, from which on the output is good; None for
-            none.
-        parts: of the nodes, the largest first.
-        run_on: the samples that it was run on, in words; "" of an estimate.
-    """
-
-    output: str
-    sqnr: float
-    limit: float | None
-    parts: tuple[NoisePart, ...]
-    run_on: str = ""
+    output: str  # its name, or that of a tensor that it is put together from
+    sqnr: float  # in dB with all noise
+    limit: float | None  # the least in dB that the plan allows, or, as run, from which on the output is good
+    parts: tuple[NoisePart, ...]  # of the nodes, the largest first
+    run_on: str = ""  # the samples that it was run on, in words; "" of an estimate
 
 
 @dataclass(frozen=True)
 class TensorNoiseRecord:
-    """Estimated and measured noise of one tensor, with all that was added upstream.
-
-    Attributes:
-        tensor: its name.
-        operator: what makes it.
-        estimated: SQNR in dB; None where it is not known.
-        measured: SQNR in dB, after the function `after` where there is one; None where it could not be.
-        drop: dB that the node which makes it adds, measured.
-        is_quantized: whether the tensor holds integers.
-        after: operators of the function that all its readers compute, "" for none.
-        is_equalized: whether its channels were equalized: its SQNR says little then, as weights
-            downstream take the scales back, and no estimate is given.
-    """
+    """Estimated and measured noise of one tensor, with all that was added upstream."""
 
     tensor: str
-    operator: str
-    estimated: float | None
-    measured: float | None
-    drop: float | None
-    is_quantized: bool
-    after: str = ""
-    is_equalized: bool = False
+    operator: str  # what makes it
+    estimated: float | None  # SQNR in dB; None where it is not known
+    measured: float | None  # SQNR in dB, after the function `after` where there is one
+    drop: float | None  # dB that the node which makes it adds, measured
+    is_quantized: bool  # whether the tensor holds integers
+    after: str = ""  # operators of the function that all its readers compute, "" for none
+    is_equalized: bool = False  # whether its channels were equalized: its SQNR says little then
 
     @property
     def sqnr(self) -> float | None:
@@ -281,107 +178,63 @@ class TensorNoiseRecord:
 
 @dataclass(frozen=True)
 class FloatGroupRecord:
-    """Nodes that stay float for one reason, priced.
+    """Nodes that stay float for one reason, priced."""
 
-    Attributes:
-        code: of the reason.
-        reason: in words.
-        nodes: names.
-        float_us: predicted microseconds that they take; None where no times are known.
-        gain_us: microseconds that int8 would save in those that it would make faster, conversions included.
-        multiply_adds: share of those of the model, 0 to 1.
-    """
-
-    code: str
+    code: str  # of the reason
     reason: str
     nodes: tuple[str, ...]
-    float_us: float | None
-    gain_us: float | None
-    multiply_adds: float
+    float_us: float | None  # predicted microseconds that they take; None where no times are known
+    gain_us: float | None  # microseconds that int8 would save in those that it would make faster
+    multiply_adds: float  # share of those of the model, 0 to 1
 
 
 @dataclass(frozen=True)
 class SharedMember:
-    """One tensor of a shared-scale group.
-
-    Attributes:
-        tensor: its name.
-        low, high: its own calibrated range.
-        sets_range: whether its range makes the common one.
-        lost_db: dB that sharing costs it.
-    """
+    """One tensor of a shared-scale group."""
 
     tensor: str
-    low: float
+    low: float  # its own calibrated range
     high: float
-    sets_range: bool
-    lost_db: float
+    sets_range: bool  # whether its range makes the common one
+    lost_db: float  # dB that sharing costs it
 
 
 @dataclass(frozen=True)
 class SharedGroup:
-    """Activations with one scale, and who forced it.
+    """Activations with one scale, and who forced it."""
 
-    Attributes:
-        low, high: the common range.
-        tied_by: names of the nodes that tied them.
-        members: in graph order.
-    """
-
-    low: float
+    low: float  # the common range
     high: float
-    tied_by: tuple[str, ...]
-    members: tuple[SharedMember, ...]
+    tied_by: tuple[str, ...]  # names of the nodes that tied them
+    members: tuple[SharedMember, ...]  # in graph order
 
 
 @dataclass(frozen=True)
 class TensorDriftRecord:
-    """How one tensor drifted.
-
-    Attributes:
-        tensor: its name.
-        clipping: share of the new values that saturate, 0 to 1; None where it has none.
-        range_growth: factor by which the range has grown.
-        distance: Jensen-Shannon distance, 0 to 1; None where it could not be measured.
-        failed: whether it exceeds a limit.
-    """
+    """How one tensor drifted."""
 
     tensor: str
-    clipping: float | None
-    range_growth: float
-    distance: float | None
-    failed: bool = False
+    clipping: float | None  # share of the new values that saturate, 0 to 1; None where it has none
+    range_growth: float  # factor by which the range has grown
+    distance: float | None  # Jensen-Shannon distance, 0 to 1; None where it could not be measured
+    failed: bool = False  # whether it exceeds a limit
 
 
 @dataclass(frozen=True)
 class DriftRecord:
-    """One profile of newer data against the one that the model was quantized with.
+    """One profile of newer data against the one that the model was quantized with."""
 
-    Attributes:
-        profile: name of the newer profile.
-        samples: that it was made from.
-        passed: whether it exceeds no limit.
-        gated: whether there is any limit.
-        tensors: those that drifted most, the worst first.
-        findings: what else to know, the gravest first.
-    """
-
-    profile: str
-    samples: int
-    passed: bool
-    gated: bool
-    tensors: tuple[TensorDriftRecord, ...]
-    findings: tuple[Finding, ...] = ()
+    profile: str  # name of the newer profile
+    samples: int  # that it was made from
+    passed: bool  # whether it exceeds no limit
+    gated: bool  # whether there is any limit
+    tensors: tuple[TensorDriftRecord, ...]  # those that drifted most, the worst first
+    findings: tuple[Finding, ...] = ()  # what else to know, the gravest first
 
 
 @dataclass(frozen=True)
 class Fact:
-    """A name and a text.
-
-    Attributes:
-        name: of the fact.
-        text: for people.
-    """
+    """A name and a text."""
 
     name: str
     text: str
@@ -389,20 +242,12 @@ class Fact:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The grade of the model, with its reasons.
+    """The grade of the model, with its reasons."""
 
-    Attributes:
-        level: "failed" where a gate failed, "not proven" where one is not proven; else the grade, or
-            "passed" where gates are and the grade is "none".
-        sentence: why.
-        findings: what lies at the bottom of it, the gravest first.
-        grade: "good", "fair" or "poor", whatever the gates say; "none" where there is no telling.
-    """
-
-    level: str
-    sentence: str
-    findings: tuple[Finding, ...] = ()
-    grade: str = "none"
+    level: str  # "failed" where a gate failed, "not proven" where one is not proven
+    sentence: str  # why
+    findings: tuple[Finding, ...] = ()  # what lies at the bottom of it, the gravest first
+    grade: str = "none"  # "good", "fair" or "poor", whatever the gates say; "none" where there is no telling
 
     @property
     def grade_besides(self) -> str:
@@ -431,23 +276,15 @@ class Size:
 
 @dataclass(frozen=True)
 class Speed:
-    """The time of one run.
+    """The time of one run."""
 
-    Attributes:
-        float_ms, quantized_ms: milliseconds.
-        speedup: their ratio; above 1 the quantized model is faster.
-        low, high: its quartiles; None where it was not measured.
-        how: "predicted" from a table of kernels, or "measured".
-        where: the target, or threads and samples.
-    """
-
-    float_ms: float
+    float_ms: float  # milliseconds
     quantized_ms: float
-    speedup: float
-    low: float | None
+    speedup: float  # their ratio; above 1 the quantized model is faster
+    low: float | None  # its quartiles; None where it was not measured
     high: float | None
-    how: str
-    where: str
+    how: str  # "predicted" from a table of kernels, or "measured"
+    where: str  # the target, or threads and samples
 
     @property
     def is_slower(self) -> bool:
@@ -462,30 +299,17 @@ class Speed:
 
 @dataclass(frozen=True)
 class OutputQuality:
-    """How near an output is to that of the float model.
+    """How near an output is to that of the float model."""
 
-    Attributes:
-        name: of the output.
-        estimated: SQNR in dB that was estimated when the plan was made; None where it is not known.
-        low, high: the band that is expected of it, dB.
-        measured: SQNR in dB on samples; None without samples.
-        cosine: similarity of both outputs, -1 to 1; None without samples.
-        agreement: share of equal answers, 0 to 1; None where the output is no answer.
-        kind: what it is, in words; "" where that is not known.
-        needed: dB from which on the output is good, as found from the figure of this model on these samples
-            (answers change with dB by no fixed rate), so that others have another; None where that is not
-            known.
-    """
-
-    name: str
-    estimated: float | None = None
-    low: float | None = None
+    name: str  # of the output
+    estimated: float | None = None  # SQNR in dB that was estimated when the plan was made
+    low: float | None = None  # the band that is expected of it, dB
     high: float | None = None
-    measured: float | None = None
-    cosine: float | None = None
-    agreement: float | None = None
-    kind: str = ""
-    needed: float | None = None
+    measured: float | None = None  # SQNR in dB on samples; None without samples
+    cosine: float | None = None  # similarity of both outputs, -1 to 1; None without samples
+    agreement: float | None = None  # share of equal answers, 0 to 1; None where the output is no answer
+    kind: str = ""  # what it is, in words; "" where that is not known
+    needed: float | None = None  # dB from which on the output is good
 
     @property
     def sqnr(self) -> float:
@@ -501,23 +325,15 @@ def file_name(path: str) -> str:
 
 @dataclass(frozen=True)
 class GateResult:
-    """One limit, held against the measured figure.
+    """One limit, held against the measured figure."""
 
-    Attributes:
-        name: of the option, as in "--min-sqnr".
-        limit: its value; None for one that is no number.
-        unit: of the limit.
-        result: "passed", "failed", or "not proven" where what was measured shows neither.
-        failures: where it is not kept, and by how much, as sentences.
-        subject: what is held against it, where there are several: a profile; else "".
-    """
-
-    name: str
-    limit: float | None
-    unit: str
+    name: str  # of the option, as in "--min-sqnr"
+    limit: float | None  # its value; None for one that is no number
+    unit: str  # of the limit
+    # "passed", "failed", or "not proven" where what was measured shows neither
     result: Literal["passed", "failed", "not proven"]
-    failures: tuple[str, ...] = ()
-    subject: str = ""
+    failures: tuple[str, ...] = ()  # where it is not kept, and by how much, as sentences
+    subject: str = ""  # what is held against it, where there are several: a profile; else ""
 
     @property
     def passed(self) -> bool:
@@ -538,93 +354,54 @@ class GateResult:
 
 @dataclass(frozen=True)
 class WhatIf:
-    """A change of the settings that was tried, with the figures of its model.
+    """A change of the settings that was tried, with the figures of its model."""
 
-    Attributes:
-        title: what changes, in a few words.
-        command: to copy.
-        output: whose SQNR is given.
-        sqnr: in dB, after the change; None where that is not known.
-        gained: dB that it gains; None as above.
-        speedup: over the float model; None where it was not timed.
-        nodes: those that stay float by it.
-        options: of `qprof quantize` that make it.
-        measured_on: samples that its plan was run on, in words; "" for held-out ones.
-    """
-
-    title: str
-    command: str
-    output: str
-    sqnr: float | None
-    gained: float | None
-    speedup: float | None
-    nodes: tuple[str, ...] = ()
-    options: tuple[str, ...] = ()
-    measured_on: str = ""
+    title: str  # what changes, in a few words
+    command: str  # to copy
+    output: str  # whose SQNR is given
+    sqnr: float | None  # in dB, after the change; None where that is not known
+    gained: float | None  # dB that it gains; None as above
+    speedup: float | None  # over the float model; None where it was not timed
+    nodes: tuple[str, ...] = ()  # those that stay float by it
+    options: tuple[str, ...] = ()  # of `qprof quantize` that make it
+    measured_on: str = ""  # samples that its plan was run on, in words; "" for held-out ones
 
 
 @dataclass(frozen=True)
 class SampleRecord:
-    """A sample with extreme values, or one on which the models differ most.
-
-    Attributes:
-        sample: its name.
-        extremes: number of tensors whose smallest or largest value it made.
-        clipped: number of quantized tensors in which its extreme values saturate.
-        sqnr: of the output that differs most on it, in dB; None where it is none of the most different ones.
-        changed: share of its answers, or objects, that the quantized model changed, 0 to 1; None as above.
-        excerpt: what a page shows of one of those; None for another. Not in JSON.
-    """
+    """A sample with extreme values, or one on which the models differ most."""
 
     sample: str
-    extremes: int
-    clipped: int
-    sqnr: float | None = None
-    changed: float | None = None
-    excerpt: Excerpt | None = field(default=None, metadata=NOT_IN_JSON)
+    extremes: int  # number of tensors whose smallest or largest value it made
+    clipped: int  # number of quantized tensors in which its extreme values saturate
+    sqnr: float | None = None  # of the output that differs most on it, in dB
+    changed: float | None = None  # share of its answers, or objects, that the quantized model changed, 0 to 1
+    excerpt: Excerpt | None = field(default=None, metadata=NOT_IN_JSON)  # what a page shows of one of those
 
 
 @dataclass(frozen=True)
 class TrialRecord:
-    """One trial of a tuning.
+    """One trial of a tuning."""
 
-    Attributes:
-        settings: name of its base.
-        kept_float: nodes that it kept float.
-        quantized: nodes on integers.
-        drop: of the score, in percentage points; None where it was not scored.
-        value: of the objective; None where it has none.
-        chosen: whether it is the result.
-        error: why it could not be run, else "".
-    """
-
-    settings: str
-    kept_float: int
-    quantized: int
-    drop: float | None
-    value: float | None
-    chosen: bool
-    error: str
+    settings: str  # name of its base
+    kept_float: int  # nodes that it kept float
+    quantized: int  # nodes on integers
+    drop: float | None  # of the score, in percentage points; None where it was not scored
+    value: float | None  # of the objective; None where it has none
+    chosen: bool  # whether it is the result
+    error: str  # why it could not be run, else ""
 
 
 @dataclass(frozen=True)
 class TaskScore:
-    """The task of the model, in figures of both models.
+    """The task of the model, in figures of both models."""
 
-    Attributes:
-        name: of the metric.
-        float_score, quantized_score: in `unit`.
-        unit: "%", "dB", or "" for that of the output.
-        change: of the score in words, as "-0.50 points, -1.47 to +0.48", the interval at 95 %.
-        rows: units that were scored.
-    """
-
-    name: str
-    float_score: float
+    name: str  # of the metric
+    float_score: float  # in `unit`
     quantized_score: float
-    unit: str
-    change: str
-    rows: int
+    unit: str  # "%", "dB", or "" for that of the output
+    change: str  # of the score in words, as "-0.50 points, -1.47 to +0.48", the interval at 95 %
+    rows: int  # units that were scored
 
     @property
     def words(self) -> str:
@@ -737,12 +514,7 @@ class Report(Presented):
 
     @checks_arguments
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a folder with report.html, report.md, junit.xml and report.json; or report.html alone where
-        the name ends in .html.
-
-        Raises:
-            ConfigError: it cannot be written.
-        """
+        """Write a folder with report.html, report.md, junit.xml and report.json."""
         from .html import page
         from .writers import write_report
 

@@ -22,11 +22,11 @@ WIDTH, HEIGHT, MARGIN = 720, 260, 44
 class WaterfallStep:
     """One step."""
 
-    node: str | None  # None for all nodes without a step of their own
-    start: float  # share of the noise that the steps before add up to
-    share: float
-    sqnr: float | None  # dB of the output with this noise alone
-    is_run: bool = False
+    node: str | None  # its name; None for all nodes that have no step of their own
+    start: float  # the share of the noise that the steps before it add up to
+    share: float  # of the noise
+    sqnr: float | None  # in dB, of the output with this noise alone; None where it has none
+    is_run: bool = False  # whether that was run
 
 
 @dataclass(frozen=True)
@@ -34,11 +34,11 @@ class Waterfall:
     """The noise of an output, node by node."""
 
     steps: tuple[WaterfallStep, ...]  # the largest first
-    rest: int  # nodes of the last step, 0 if each has its own
-    used: float | None  # all noise over what the limit allows
-    is_to_limit: bool  # whether the full width is the limit, and not all noise
+    rest: int  # the number of nodes of the last step, 0 where each has its own
+    used: float | None  # all noise over the noise that the limit allows; None without a limit
+    is_to_limit: bool  # whether the full width is the limit; else it is all noise
     width: float  # of all noise, from 0 to 1
-    marks: tuple[tuple[float, str], ...]  # the place of the limit within all noise
+    marks: tuple[tuple[float, str], ...]  # the place of the limit where it lies within all noise
 
 
 def waterfall(budget: NoiseBudget) -> Waterfall:
@@ -64,15 +64,15 @@ def waterfall(budget: NoiseBudget) -> Waterfall:
 class Plot:
     """A plot with SQNR upwards; places are x and y in a picture of `width` and `height`."""
 
-    title: str
+    title: str  # words above it, and on its horizontal axis
     key: str
-    axis: str  # words on the horizontal axis
-    low: float  # dB, as `high`
+    axis: str
+    low: float  # the ends of the scale in dB
     high: float
-    points: tuple[tuple[float, float, TensorNoiseRecord], ...]  # x, y, tensor
-    line: tuple[tuple[float, float], ...] | None = None
-    diagonal: tuple[float, float, float, float] | None = None
-    ticks: tuple[tuple[int, float], ...] = ()  # dB and x
+    points: tuple[tuple[float, float, TensorNoiseRecord], ...]  # x, y and the tensor of each point
+    line: tuple[tuple[float, float], ...] | None = None  # places of a line; None for none
+    diagonal: tuple[float, float, float, float] | None = None  # x and y of both ends of a line; None for none
+    ticks: tuple[tuple[int, float], ...] = ()  # dB and x of each tick of the horizontal axis
     width: int = WIDTH
     height: int = HEIGHT
     left: int = MARGIN

@@ -73,12 +73,12 @@ from .layer_tree import module_of
 class Analysis:
     """A plan with the model that it is of and its profile."""
 
-    model_file: ModelFile
-    prepared: PreparedModel
+    model_file: ModelFile  # the float model
+    prepared: PreparedModel  # the model, prepared
     plan: QuantPlan
-    graph: Graph  # with the plan's equalization: names are those of the plan
-    measured: Profile  # of the prepared model
-    recipe: Recipe | None  # None for a target that is not known here
+    graph: Graph  # the prepared model with the plan's equalization: names are those of the plan
+    measured: Profile  # profile of the prepared model
+    recipe: Recipe | None  # the plan's settings and its target; None for a target that is not known here
 
     @cached_property
     def profile(self) -> Profile:
@@ -122,14 +122,14 @@ class Analysis:
 
 @dataclass(frozen=True, eq=False)
 class NoiseAnalysis:
-    """The noise of a plan, estimated as planning does it: before equalization, with the noise that this
-    leaves."""
+    """The noise of a plan, estimated as planning does it: in the model before equalization, with the noise
+    that this leaves (`left_by_equalization`)."""
 
-    facts: PlanningFacts  # with a node in the place of each pointwise chain
-    plan: QuantPlan  # for that model: the same nodes are float
-    estimator: NoiseEstimator
-    limits: NoiseLimits
-    measured: Profile  # of the prepared model, chains and all
+    facts: PlanningFacts  # of that model, with a node in the place of each pointwise chain
+    plan: QuantPlan  # what the plan is for that model: the same nodes are float
+    estimator: NoiseEstimator  # of its noise
+    limits: NoiseLimits  # of its outputs
+    measured: Profile  # profile of the prepared model, chains and all
 
     def flow_to(self, tensors: tuple[str, ...]) -> NoiseFlow:
         """Return how noise reaches some tensors, which must have a signal."""
@@ -215,7 +215,7 @@ def budgets_as_run(found: Attribution, needed: Mapping[str, float | None]) -> tu
 
 
 def noise_budgets(noise: NoiseAnalysis) -> tuple[NoiseBudget, ...]:
-    """Return the estimated sources of the noise of each output, the lowest SQNR first and states last."""
+    """Return the estimated sources of the noise of each output, the output with the lowest SQNR first."""
     flow, limits = noise.flow_to(noise.estimator.gains.outputs_with_signal()), noise.limits
     by_node: dict[str, np.ndarray] = {}
     for source in _sources(noise, flow):
@@ -247,8 +247,7 @@ def _sources(noise: NoiseAnalysis, flow: NoiseFlow) -> Iterator[NoiseSource]:
 
 
 def estimated_noise(noise: NoiseAnalysis, tensors: Iterable[str]) -> dict[str, float]:
-    """Return the estimated SQNR in dB at tensors (names before equalization), with all noise added
-    upstream."""
+    """Return the estimated SQNR in dB at tensors, with all noise that was added upstream."""
     powers, graph = noise.estimator.gains.powers, noise.facts.graph
     names = [n for n in dict.fromkeys(tensors) if n in graph.values and powers.get(n)]
     names = [name for name in names if not graph.bodies_around(name)]
@@ -502,8 +501,7 @@ def tensor_records(analysis: Analysis) -> tuple[TensorRecord, ...]:
 
 
 def _joined_bins(tensor: TensorProfile) -> HistogramBins | None:
-    """Return the histogram of a tensor in at most `MAX_BINS` bins, of which the last may reach beyond the
-    range."""
+    """Return the histogram of a tensor in at most `MAX_BINS` bins; None without any."""
     histogram = tensor.histogram
     if not histogram.counts.size:
         return None

@@ -173,10 +173,10 @@ class Column:
     """A column of a table."""
 
     title: str
-    is_number: bool = False
-    sortable: bool = True
-    hint: str = ""  # longer words for the title
-    shown: bool = True
+    is_number: bool = False  # whether its title is aligned to the right
+    sortable: bool = True  # whether rows can be sorted by it
+    hint: str = ""  # longer words for the title, "" for none
+    shown: bool = True  # whether there is anything in it
 
 
 def name_code(name: str) -> Markup:
@@ -214,11 +214,11 @@ def capitalised(reason: str) -> str:
 
 @dataclass(frozen=True)
 class EstimateDeviation:
-    """How far measured and estimated SQNR are apart, in dB."""
+    """How far measured and estimated SQNR are apart."""
 
-    tensors: int
-    median: float  # of measured less estimated
-    ninth_decile: float  # of the absolute difference
+    tensors: int  # number of those that have both
+    median: float  # of measured less estimated, dB
+    ninth_decile: float  # of the absolute difference, dB
 
     @property
     def is_far(self) -> bool:
@@ -268,9 +268,9 @@ def shared_by_loss(groups: Sequence[SharedGroup]) -> tuple[list[SharedGroup], li
 class LayerTable:
     """The table of layers."""
 
-    rows: list[LayerRow]  # in graph order, modules first; without modules by added noise
-    times: tuple[str, ...]  # name of the times that bars are drawn of
-    longest: float  # microseconds
+    rows: list[LayerRow]  # in graph order, each module before its layers
+    times: tuple[str, ...]  # name of the times in float and in the quantized model that bars are drawn of
+    longest: float  # microseconds of the longest bar
 
     @property
     def has_modules(self) -> bool:

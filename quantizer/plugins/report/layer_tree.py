@@ -64,7 +64,7 @@ class LayerRow:
 
     depth: int  # modules around it that have a row
     label: str  # its name within these
-    nodes: tuple[NodeRecord, ...]  # layers in graph order
+    nodes: tuple[NodeRecord, ...]  # its layers, in graph order
     is_module: bool = False  # whether rows of its layers follow
 
     def total(self, name: str) -> float | None:
@@ -74,10 +74,7 @@ class LayerRow:
 
 
 def is_slower(before: float | None, after: float | None, layers: int = 1) -> bool:
-    """Whether some `layers` that took `before` microseconds in float take more in the quantized model.
-
-    A layer that is part of another one in one of the two models, and has no time, cannot be compared.
-    """
+    """Whether some `layers` that took `before` microseconds in float take more in the quantized model."""
     if before is None or after is None:
         return False
     return after - before >= max(MIN_SLOWER_US * math.sqrt(layers), MIN_SLOWER_SHARE * before)
@@ -85,7 +82,7 @@ def is_slower(before: float | None, after: float | None, layers: int = 1) -> boo
 
 @dataclass(eq=False)
 class _Module:
-    """A module of the tree, or the bodies of a node (`runner`), in the order of the first layer of each."""
+    """A module of the tree: its layers and modules by name, in the order of the first layer of each."""
 
     name: str
     children: dict[str, _Module | NodeRecord] = field(default_factory=dict)

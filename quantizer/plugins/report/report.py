@@ -250,8 +250,7 @@ def _attributed(
     *,
     only_poor: bool = False,
 ) -> Results:
-    """Return results with the noise of the plan's nodes, on `data` or the profile's samples; no good
-    model's if `only_poor`."""
+    """Return results with the noise of the plan's nodes, if samples are at hand and the plan runs here."""
 
     def found() -> Results | None:
         samples = _kept_samples(analysis) if data is None else data
@@ -345,7 +344,7 @@ def quantization_report(
 def evaluation_report(
     evaluation: Evaluation, model: str | os.PathLike[str], quantized: str | os.PathLike[str]
 ) -> tuple[Report, tuple[Finding, ...]]:
-    """Return the report of an evaluation, and findings on the plan and profile found beside the model."""
+    """Return the report of an evaluation, and findings on the files that it was made with."""
     model = file_of(model)
     plan, profile, findings = _files_beside(file_of(quantized), model)
     analysis = None if plan is None or profile is None else analyse(model, plan, profile)

@@ -22,12 +22,13 @@ MUCH_FASTER = 1.1
 
 @dataclass(frozen=True)
 class FileNames:
-    """How files are named in titles and commands; "" for a file that there is not."""
+    """How files are named in titles and commands."""
 
-    model: str = ""
+    model: str = ""  # of the files of `qprof quantize`; "" for a file that there is not
     profile: str = ""
     output: str = ""
-    # words that quantized the model with a verdict, which commands to try repeat
+    # words of the command line that quantized the model and gave it a verdict. Commands to try repeat them,
+    # so that what they make gets a verdict as well
     command_line: tuple[str, ...] = ()
 
 

@@ -178,8 +178,7 @@ def _code(name: str) -> str:
 
 
 def junit(report: Report) -> str:
-    """Return the gates as JUnit XML (schema of Ant): a suite with a case for each, without times, named
-    without folders."""
+    """Return the gates as JUnit XML: one suite with a case for each."""
     failed = sum(not gate.passed for gate in report.gates)
     root = ElementTree.Element("testsuites")
     counts = {"tests": str(len(report.gates)), "failures": str(failed), "errors": "0", "time": "0"}
