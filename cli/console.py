@@ -32,29 +32,21 @@ NOTES = 2
 
 @dataclass
 class CommandRun:
-    """One run of a command, as far as its parts have to know of each other.
+    """One run of a command, as far as its parts have to know of each other."""
 
-    Attributes:
-        arguments: words of the command line after the name of the command.
-        verbose: whether to print all that the command has to tell.
-        results_to_stderr: whether results are printed on stderr: a file of the command goes to stdout.
-        told: findings of this run, each once, printed or not.
-        unprinted: those of them that are notes and are counted at the end.
-        waiting: those that are printed before the next thing that the command prints, unless it fails.
-        models_read, files_read, data_read: what the command reads, see `FilesRead`; kept while the command
-            line is parsed, as not every option is a parameter.
-        files_in_folder: files that are there already in a folder that the command writes into.
-    """
-
-    arguments: tuple[str, ...] = ()
-    verbose: bool = False
+    arguments: tuple[str, ...] = ()  # words of the command line after the name of the command
+    verbose: bool = False  # whether to print all that the command has to tell
+    # whether results are printed on stderr: a file of the command goes to stdout
     results_to_stderr: bool = False
-    told: list[Finding] = field(default_factory=list)
+    told: list[Finding] = field(default_factory=list)  # findings of this run, each once, printed or not
+    # those of them that are notes and are counted at the end
     unprinted: list[Finding] = field(default_factory=list)
+    # those that are printed before the next thing that the command prints, unless it fails
     waiting: list[Finding] = field(default_factory=list)
-    models_read: list[Path] = field(default_factory=list)
+    models_read: list[Path] = field(default_factory=list)  # what the command reads, see `FilesRead`
     files_read: list[Path] = field(default_factory=list)
     data_read: list[Path | str] = field(default_factory=list)
+    # files that are there already in a folder that the command writes into
     files_in_folder: list[Path] = field(default_factory=list)
 
 
@@ -72,10 +64,7 @@ class StdoutError(QprofError):
 
 
 def echo(text: str, *, nl: bool = True) -> None:
-    """Print a result on stdout, or on stderr if a file of the command goes to stdout.
-
-    StdoutError if stdout cannot be written, BrokenPipeError if its reader went away.
-    """
+    """Print a result on stdout, or on stderr if a file of the command goes to stdout."""
     tell_waiting_findings()
     try:
         click.echo(escaped(text, lines=True), nl=nl, err=current_run().results_to_stderr)
@@ -87,10 +76,7 @@ def echo(text: str, *, nl: bool = True) -> None:
 
 
 def tell(message: str, *, lines: bool = False) -> None:
-    """Print an error, a note or progress on stderr, on one line unless `lines`, whatever the names in it are.
-
-    If that fails, nobody reads it, and that is no reason to stop.
-    """
+    """Print an error, a note or progress on stderr; if that fails, nobody reads it."""
     tell_waiting_findings()
     try:
         click.echo(escaped(message, lines), err=True)
@@ -99,11 +85,7 @@ def tell(message: str, *, lines: bool = False) -> None:
 
 
 def tell_findings(findings: Iterable[Finding], *, waits: bool = False) -> None:
-    """Print findings on stderr, each once and the gravest first.
-
-    After the first few notes of a command, notes wait for its end (`tell_unprinted_notes`). `waits` is as in
-    `profiles.base.tool.note`.
-    """
+    """Print findings on stderr, each once and the gravest first."""
     run = current_run()
     for finding in gravest_first(findings):
         if finding in run.told:
@@ -119,10 +101,7 @@ def tell_findings(findings: Iterable[Finding], *, waits: bool = False) -> None:
 
 
 def result_lines(findings: Iterable[Finding], *, verbose: bool) -> tuple[tuple[str, str], ...]:
-    """Return label and text of the printed findings of a result: those graver than notes, and the first note.
-
-    Other notes are counted at the end of the command. With `verbose`, all are returned, with their codes.
-    """
+    """Return label and text of the printed findings of a result: the first note, and the graver ones."""
     each = gravest_first(findings)
     rest = () if verbose else of_severity(each, Severity.NOTE)[1:]
     run = current_run()
@@ -158,10 +137,7 @@ def tell_unprinted_notes() -> None:
 
 
 class NotesHandler(logging.Handler):
-    """Prints the findings of the library on stderr, each once, and tracebacks of steps left out.
-
-    Findings on these steps (`improvement`) are printed when the command ends, and their tracebacks at once.
-    """
+    """Prints the findings of the library on stderr, each once, and tracebacks of steps left out."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -182,10 +158,7 @@ class NotesHandler(logging.Handler):
 
 @contextmanager
 def printing_notes(debug: bool = False) -> Iterator[None]:
-    """Print the findings of the library (`note`) while a command runs, and at its end the steps left out.
-
-    Notes that wait are dropped if an error ends the command. `debug` prints tracebacks of steps left out.
-    """
+    """Print the findings of the library (`note`) while a command runs, and at its end the steps left out."""
     handler, propagated, level = NotesHandler(), LOGGER.propagate, LOGGER.level
     LOGGER.addHandler(handler)
     LOGGER.propagate = False
@@ -203,11 +176,7 @@ def printing_notes(debug: bool = False) -> Iterator[None]:
 
 
 def check_streams() -> str | None:
-    """Prepare the streams before any work; return an error if stdout is closed, else None.
-
-    A closed stderr is replaced by one that nobody reads: if not, a file that is opened would take its place,
-    and get the output of libraries. A closed stdout cannot take the result.
-    """
+    """Prepare the streams before any work; return an error if stdout is closed, else None."""
     if sys.stderr is None:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, 2)
@@ -250,11 +219,7 @@ def print_table(
     right: Sequence[str] = (),
     folded: Sequence[str] = (),
 ) -> None:
-    """Print rows under headers; the columns named in `right` are aligned to the right.
-
-    On a terminal the columns named in `folded` are folded if the table would be too wide. Elsewhere every row
-    is one line, columns are two blanks apart, and nothing is cut.
-    """
+    """Print rows under headers; the columns named in `right` are aligned to the right."""
     if not sys.stdout.isatty():
         echo(plain_table(headers, rows, right))
         return
@@ -299,11 +264,9 @@ def table(rows: Sequence[Sequence[str]], left: Collection[int] = (0,)) -> Iterat
 
 
 def document(name: str, version: int, result: object, **more: Any) -> str:
-    """Return a result, a dataclass or a mapping, as one JSON object.
+    """Return a result, a dataclass or a mapping, as one JSON object; `more` are keys besides its fields.
 
-    `name` is that of `qprof schema NAME`. `version` is raised when a key changes its meaning or goes; a new
-    key does not raise it. Infinities become the strings "inf" and "-inf". `more` are keys besides the fields
-    of the result, such as `passed`. TypeError if JSON cannot represent a value.
+    `version` is raised when a key changes its meaning or goes; a new key does not raise it.
     """
     fields = to_jsonable(result)
     if not isinstance(fields, dict):

@@ -43,11 +43,7 @@ GROUPS: tuple[Group, ...] = get_args(Group)
 
 
 class FileRead(click.Path):
-    """A file that is read.
-
-    `is_model` is for an ONNX file, which may have weights in other files, or the folder of one. With
-    `is_truth` it may be a folder of files, or a column of a table, as FILE:COLUMN.
-    """
+    """A file that is read."""
 
     def __init__(self, *, is_model: bool = False, is_truth: bool = False) -> None:
         super().__init__(exists=True, dir_okay=is_truth or is_model, path_type=Path)
@@ -165,11 +161,7 @@ class RecipeRead(StringParamType):
 
 
 class FiniteNumber(click.FloatRange):
-    """A number, between limits if it has some, and neither NaN nor infinite.
-
-    A comparison with NaN is always false and one with infinity always the same: such a limit or time would
-    never apply, or could never be met.
-    """
+    """A number, between limits if it has some, and neither NaN nor infinite."""
 
     name = "number"
 
@@ -240,10 +232,7 @@ class Points(StringParamType):
 
 
 class Name(StringParamType):
-    """One of the library's names for a choice, in help and completion.
-
-    The library checks the value: one place, the same message from Python and from the command line.
-    """
+    """One of the library's names for a choice, in help and completion."""
 
     name = "name"
 
@@ -371,10 +360,7 @@ class GroupedOption(click.Option):
 
 
 class GroupedCommand(FileCommand):
-    """A command whose help lists the options of every day on one screen, and all with --help-all.
-
-    `everyday` are the names of the parameters that --help shows; () for all of them.
-    """
+    """A command whose help lists the options of every day on one screen, and all with --help-all."""
 
     def __init__(self, *arguments: Any, everyday: Collection[str] = (), **settings: Any) -> None:
         super().__init__(*arguments, **settings)
@@ -486,15 +472,7 @@ def record_options(
     prefix: str = "",
     shows_defaults: bool = True,
 ) -> Callable[[F], F]:
-    """Return the decorator that adds the options of a record. One that is not given is None, or ().
-
-    Args:
-        record: a dataclass with described fields.
-        names: of the fields; none for all.
-        without: fields that are left out.
-        prefix: of the names of the parameters, which are those of the fields.
-        shows_defaults: whether help shows the defaults.
-    """
+    """Return the decorator that adds the options of a record. One that is not given is None, or ()."""
     fields, options = options_of(record), []
     for field in (fields[name] for name in names or fields if name not in without and fields[name].flag):
         settings: dict[str, Any] = {"metavar": field.metavar or None}

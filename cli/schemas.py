@@ -45,30 +45,19 @@ from .console import format_of
 
 @dataclass(frozen=True)
 class Speed:
-    """The figures of --check-speed.
+    """The figures of --check-speed."""
 
-    Attributes:
-        min_speedup: the gate, null for none.
-        passed: whether it is met.
-        before, after: latency of both models, before and after nodes fell back to float.
-        fallback: what fell back to float, in this order.
-        trials: plans that were made and timed besides the first.
-        reasons: where the time goes, when float is faster still.
-        unfused: nodes that the plan quantizes and onnxruntime computes in float nevertheless.
-        changes: what was done that made the model faster, in this order.
-        left_float: how the whole model was left in float at last; "" where it was not.
-    """
-
-    min_speedup: float | None
-    passed: bool
-    before: Latency
+    min_speedup: float | None  # the gate, null for none
+    passed: bool  # whether it is met
+    before: Latency  # latency of both models, before and after nodes fell back to float
     after: Latency
-    fallback: tuple[FloatRegion, ...]
-    trials: int
-    reasons: tuple[str, ...]
-    unfused: tuple[str, ...]
-    changes: tuple[str, ...]
-    left_float: str
+    fallback: tuple[FloatRegion, ...]  # what fell back to float, in this order
+    trials: int  # plans that were made and timed besides the first
+    reasons: tuple[str, ...]  # where the time goes, when float is faster still
+    unfused: tuple[str, ...]  # nodes that the plan quantizes and onnxruntime computes in float nevertheless
+    changes: tuple[str, ...]  # what was done that made the model faster, in this order
+    left_float: str  # how the whole model was left in float at last; "" where it was not
+    made_up: bool  # whether the samples were made up from the profile
 
 
 @dataclass(frozen=True)
@@ -132,17 +121,11 @@ class Operators:
 
 @dataclass(frozen=True)
 class TargetRecord:
-    """A target with the settings that it starts from.
+    """A target with the settings that it starts from."""
 
-    Attributes:
-        config: the settings.
-        target: the runtime.
-        this_machine: whether target auto is this one here.
-    """
-
-    config: QuantConfig
-    target: Target
-    this_machine: bool
+    config: QuantConfig  # the settings
+    target: Target  # the runtime
+    this_machine: bool  # whether target auto is this one here
 
 
 @dataclass(frozen=True)
@@ -282,21 +265,13 @@ that are in no document."""
 
 @dataclass(frozen=True)
 class Document:
-    """One kind of file or `--json` document.
+    """One kind of file or `--json` document."""
 
-    Attributes:
-        about: where it comes from, in a few words.
-        record: its type, or a union of types.
-        version: in its key `format`; 0 without one.
-        more: keys besides the fields of the record, with their types.
-        notation: the records that have other fields in it, and these; of a file, which has no infinities.
-    """
-
-    about: str
-    record: Any
-    version: int = 0
-    more: Mapping[str, Any] | None = None
-    notation: Mapping[type, type] = field(default_factory=dict)
+    about: str  # where it comes from, in a few words
+    record: Any  # its type, or a union of types
+    version: int = 0  # in its key `format`; 0 without one
+    more: Mapping[str, Any] | None = None  # keys besides the fields of the record, with their types
+    notation: Mapping[type, type] = field(default_factory=dict)  # the records that have other fields in it
 
 
 _NAMES = tuple[str, ...]

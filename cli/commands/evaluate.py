@@ -140,8 +140,7 @@ def verdict_lines(result: EvaluateResult) -> Iterator[str]:
 def next_step(
     result: EvaluateResult, model: os.PathLike[str], quantized: os.PathLike[str], arguments: Sequence[str]
 ) -> str:
-    """Return the command that makes a better model than a fair or poor one, with the words that read and
-    score samples."""
+    """Return the command that makes a better model than a fair or poor one; "" for other grades."""
     if result.verdict.decision.grade not in ("fair", "poor"):
         return ""
     from ...quantizer.plan.store import load_plan
@@ -191,8 +190,7 @@ def evaluation_json(result: Evaluation) -> str:
 
 
 def evaluation_text(result: Evaluation, *, verbose: bool = True, floats_speed: bool = False) -> str:
-    """Return the evaluation for people; with `floats_speed` the model has float's arithmetic, and times
-    differ by chance."""
+    """Return the evaluation for people: scores, size and speed, a table of the outputs, gates."""
     lines = [*_task_lines(result, verbose)]
     cost = Cost(result.float_bytes, result.quantized_bytes, result.latency)
     lines.append(f"size       {cost.size}")
@@ -250,8 +248,7 @@ def evaluation_text(result: Evaluation, *, verbose: bool = True, floats_speed: b
 
 
 def _task_lines(result: Evaluation, verbose: bool) -> Iterator[str]:
-    """Yield accuracy or score of both models; for language models also tokens, and memory of weights and
-    state."""
+    """Yield accuracy or score of both models."""
     from ...quantizer.evaluation.metrics.score import score_text
 
     if (a := result.accuracy) is not None:

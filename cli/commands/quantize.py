@@ -175,11 +175,7 @@ def _refuse_options_of_judging(asked: Mapping[str, Any], *, check_speed: bool) -
 
 
 def summary_text(result: QuantizeResult, arguments: Sequence[str], *, verbose: bool) -> str:
-    """Return a result for people: a line for each fact, after its name.
-
-    For a judged result the verdict comes first, and the next command, from `arguments`, the words of the
-    command line. `verbose` adds the rest: why nodes stay float, outputs, fixes, remarks.
-    """
+    """Return a result for people: a line for each fact, after its name."""
     findings = gravest_first(result.findings)
     lines = [*listed(of_severity(findings, Severity.ALARM), codes=verbose)]
     if result.judged is None:
@@ -236,10 +232,7 @@ def _lines_of_judged(
 
 
 def _without(arguments: Sequence[str], fix: Fix) -> Iterator[str]:
-    """Yield the words of the command line without --fix and settings that a fix changes.
-
-    If it changes one that --as stands for, the others replace --as.
-    """
+    """Yield the words of the command line without --fix and settings that a fix changes."""
     known = options_of(QuantConfig)
     changed = {known[name].flag for name, value in fix.settings.items() if value != ()}
     changed -= {"--keep-float", "--keep-16bit"}  # names are added to those that are given

@@ -121,10 +121,7 @@ def _explain(file: Path, name: str, model: Path | None, profile: Path | None, *,
 
 
 def matching(tensors: Mapping[str, T], globs: tuple[str, ...], file: Path) -> dict[str, T]:
-    """Return the tensors whose name is, or matches, one of `globs`; all if there is none.
-
-    A glob that matches nothing is a ConfigError that suggests the nearest name.
-    """
+    """Return the tensors whose name is, or matches, one of `globs`; all if there is none."""
     if not globs:
         return dict(tensors)
     matched: set[str] = set()
@@ -139,10 +136,7 @@ def matching(tensors: Mapping[str, T], globs: tuple[str, ...], file: Path) -> di
 
 
 def profile_json(profile: Profile) -> str:
-    """Return the profile in the words of its file, numbers as lists; and means and powers of channels.
-
-    It is marked as no profile file: `format` is qprof-shown-profile/1, see `qprof schema shown-profile`.
-    """
+    """Return the profile in the words of its file, numbers as lists; and means and powers of channels."""
     from dataclasses import replace
 
     import numpy as np

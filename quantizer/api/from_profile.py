@@ -103,21 +103,8 @@ def write_quantized(
 ) -> QuantizeResult:
     """Write a quantized model from a float model and its profile, or from a plan.
 
-    Args:
-        profile: not needed with `plan`, nor in the modes of `config.DATA_FREE`.
-        save_plan: where to write the plan; None for nowhere.
-        recipe: settings and target; None for the default target's.
-        plan: apply this plan, which a person may have edited, instead of making one.
-        speed: measure the plan that is made against float, and leave nodes float that are slower in int8.
-        data: samples for rounding "gptq" or "gptaq".
-        check: calibration samples on which the model is run before it is written: if an output is too
-            far from float, more nodes stay float. None for the check samples of the profile.
-        checkpoint: file for the rounded weights; the same call resumes after a kill.
-        batch: files that appear together with model and plan; until then the model is at
-            `QuantizeResult.model_path`. None if the model appears by itself.
-
-    Raises:
-        ModelError, ProfileError, PlanError, ConfigError, DataError: the cause, the place, and the remedy.
+    A `plan` is applied instead of making one. The model runs on the `check` samples (None: the profile's)
+    before it is written; `data` is for rounding. With `batch` the model is at `model_path` until all appear.
     """
     file = file_of(model)
     path = file.path
@@ -259,10 +246,7 @@ def estimated_only(reason: object) -> Finding:
 def check_samples_of(
     profile: Profile, prepared: PreparedModel, config: QuantConfig
 ) -> tuple[list[dict[str, Any]] | None, int, str]:
-    """Return the check samples of a profile, how many were joined to batches (0: none), and a refusal or "".
-
-    The refusal explains that no sample has the shape of the inputs, which `fix_shapes` may change.
-    """
+    """Return the check samples of a profile, how many were joined to batches, and a refusal or ""."""
     count = samples_to_run(prepared.graph, profile, profile.data.samples)
     held = profile.held_samples
     samples = [one.arrays for one in (held if len(held) <= count else chosen_samples(held, count))]
@@ -280,9 +264,8 @@ def _specs_of_batches(
 ) -> tuple[InputSpec, ...]:
     """Return input specs with as many rows as a run of the profile's data had.
 
-    Check samples are single rows, but a scale that is computed at run time is that of a whole batch. A batch
-    has at most half of the samples, so that one batch selects a plan and another one confirms it. Samples
-    that differ in other sizes stay single.
+    A scale that is computed at run time is that of a whole batch, which has at most half of the samples: one
+    batch selects a plan, and another one confirms it.
     """
     shapes = [{name: array.shape for name, array in sample.items()} for sample in samples]
     most = len(samples) // 2
@@ -355,16 +338,7 @@ def _write(
     lowered: LoweredModel | None = None,
     batch: FileBatch | None = None,
 ) -> QuantizeResult:
-    """Lower the plan, write all files or none, and compare estimated and measured SQNR of the outputs.
-
-    Args:
-        recipe: settings and target; None for those of a plan that was read.
-        facts: input of the planner; None for a plan that was read.
-        speed: result of a speed check, if one was run.
-        samples: those of rounding or timing; the first ones measure the SQNR.
-        lowered: the plan's model, if it was lowered already.
-        batch: as in `write_quantized`.
-    """
+    """Lower the plan, write all files or none, and compare estimated and measured SQNR of the outputs."""
     prepared, plan = model.prepared, planned.plan
     lowered = lowered or lower(planned.model, plan)
     unchanged = (

@@ -121,18 +121,12 @@ ON_SAMPLES = (
 
 @dataclass(frozen=True)
 class KeptProfile:
-    """A profile, its findings, and the place where it is kept.
-
-    Attributes:
-        file: None for nowhere.
-        is_reused: whether it was there, of the same model and data.
-        findings: what is to be known of its data.
-    """
+    """A profile, its findings, and the place where it is kept."""
 
     profile: Profile
-    file: Path | None
-    is_reused: bool
-    findings: Sequence[Finding]
+    file: Path | None  # None for nowhere
+    is_reused: bool  # whether it was there, of the same model and data
+    findings: Sequence[Finding]  # what is to be known of its data
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,12 +162,7 @@ def quantize_from_samples(
     profile: ProfileLike | None = None,
     profile_file: Path | None = None,
 ) -> QuantizeResult:
-    """Profile, plan and write a model, judge it on held-out samples, and try fixes; the result has `judged`.
-
-    A given profile decides the ranges, and all samples judge; if rounding reads samples, only the held-out
-    ones judge. The profile is written beside the model if `profile_file` is None, and so is a plan without
-    `save_plan`. Errors are those of `write_quantized`.
-    """
+    """Profile, plan and write a model, judge it on held-out samples, and try fixes."""
     recipe = recipe or load_recipe()
     config, is_given = recipe.config, profile is not None
     options = with_metric_of_labels(options)
@@ -293,12 +282,7 @@ def _check_judging(
     options: QuantizeOptions,
     tell: Callable[[Finding], None],
 ) -> None:
-    """Judge the float model as its quantized model will be judged, before a profile is made.
-
-    Unreadable metrics, outputs, runtimes and truth are refused early (ConfigError, ModelError, DataError),
-    and so is truth of which the float model has next to nothing right. One sample shows whether the model can
-    be judged, some held-out samples whether truth fits the model, and only all of them that it does not.
-    """
+    """Judge the float model as its quantized model will be judged, before a profile is made."""
     usual = EvaluationOptions()
     asked = {name: getattr(options, name) != getattr(usual, name) for name in HOW_JUDGED}
     if truth is None and not any(asked.values()):
@@ -323,8 +307,7 @@ HOW_JUDGED = ("metric", "scored_output", "class_axis", "runtime", "provider")
 
 
 def _is_one_class_a_row(options: QuantizeOptions) -> bool:
-    """Whether the truth is one class for each row, so that held-out rows can be taken from it. The metric
-    reads truth of another kind."""
+    """Whether the truth is one class for each row, so that held-out rows can be taken from it."""
     metric = options.metric
     named = named_metric(metric) if isinstance(metric, str) else None
     if metric is None or (named is not None and named.kind.name == "top-K"):
@@ -333,8 +316,7 @@ def _is_one_class_a_row(options: QuantizeOptions) -> bool:
 
 
 def _note_labels(data: DataLike, options: QuantizeOptions, model: ir.Model) -> None:
-    """Note the labels at hand: folders of pictures, a column that the recipe names, the second part of pairs.
-    The folders count only if an output has as many classes."""
+    """Note labels at hand: folders of pictures, a column that the recipe names, second parts of pairs."""
     source = data.source if isinstance(data, PreprocessedData) else data
     if isinstance(data, PreprocessedData) and os.path.isfile(data.source):
         if column := load_preprocessing(data.preprocess).settings.get("label"):
@@ -372,11 +354,7 @@ def own_profile(
     stage: Stage,
     tell: Callable[[Finding], None],
 ) -> KeptProfile:
-    """Return the profile beside the output if it is of this model and data; else make it.
-
-    If this output has no profile yet, that of another output in the same folder is used. The profile is
-    written to no file if `file` is None. Raises ConfigError if the file exists and is no profile.
-    """
+    """Return the profile beside the output if it is of this model and data; else make it."""
     provider = options.provider if options.runtime == "onnxruntime" else "cpu"
     profile: Profile | None = None
     if file is not None and file.exists():
@@ -421,10 +399,7 @@ def _profiles_of_data(folder: Path, data: DataId) -> list[Path]:
 def _same_profile(
     file: Path, model: ModelFile, samples: SampleSplit, options: QuantizeOptions, provider: str
 ) -> Profile | None:
-    """Return the profile in a file if a new run would make the same one, else None.
-
-    Raises ProfileError if the file cannot be read.
-    """
+    """Return the profile in a file if a new run would make the same one, else None."""
     profile, missing = with_samples_of_file(load_profile(file), file)
     has_channels = bool(settings_for(model.prepared.graph, RunSettings()).channels)
     is_same = (
@@ -593,11 +568,7 @@ def _judged(task: _Task, recipe: Recipe, result: QuantizeResult) -> tuple[Quanti
 
 
 def _tried_fixes(task: _Task, first: Judgement) -> Verdict:
-    """Return the verdict on a model with the fixes that were tried and make another and better one.
-
-    Each is made as its command makes it, and judged as that judges it. A trial starts if it is expected to
-    end within the budget of processor seconds; the first trial of a poor model starts in any case.
-    """
+    """Return the verdict on a model with the fixes that were tried and make another and better one."""
     verdict, result, budget = first.measured.verdict, first.plan, task.options.budget
     facts = result.facts
     assert facts is not None
@@ -687,8 +658,7 @@ def _attributed(
 
 
 def _cause_in_input(verdict: Verdict, profile: KeptProfile | None) -> tuple[Finding, ...]:
-    """Return the finding that a model that is not good may have received unscaled pixels, by its profile; ()
-    if the float model does well on labels: some networks take unscaled pixels."""
+    """Return the finding that a model that is not good may have received unscaled pixels, by its profile."""
     labelled = verdict.score is not None or verdict.accuracy is not None
     fits = labelled and not truth_doubts(verdict.scores)
     if profile is None or verdict.grade == "good" or fits:

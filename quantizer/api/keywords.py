@@ -54,11 +54,7 @@ def with_keywords(
     only: Collection[str] | None = None,
     besides: Collection[str] = (),
 ) -> R:
-    """Return a record with the keywords of a call in place of its fields.
-
-    The call reads the fields in `only` (None: all) and the names in `besides`. Raises ConfigError if a
-    keyword is unknown, with the nearest name.
-    """
+    """Return a record with the keywords of a call in place of its fields."""
     known = {field.name for field in fields(record) if only is None or field.name in only}
     for name in keywords:
         if name not in known:
@@ -85,10 +81,7 @@ def _default(field: Field[Any]) -> object:
 
 
 def recipe_of(config: ConfigLike | None, settings: Mapping[str, Any]) -> Recipe | None:
-    """Return settings and target of a call, or None if none were given.
-
-    Raises ConfigError if a target, file, word, setting or combination is not allowed.
-    """
+    """Return settings and target of a call, or None if none were given."""
     target = settings.get("target")
     if target is not None and not isinstance(target, str | os.PathLike):
         raise ConfigError(f"target: is of type {type(target).__name__}; give its name, or the file of one")

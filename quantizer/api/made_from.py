@@ -17,16 +17,11 @@ from .results import QuantizedLike, QuantizeResult
 
 @dataclass(frozen=True)
 class MadeFrom:
-    """The plan and the profile of a quantized model, as far as they are at hand.
+    """The plan and the profile of a quantized model, as far as they are at hand."""
 
-    Attributes:
-        plan, profile: None where they were not found.
-        plan_file, profile_file: their files; None where they are in memory, or were not found.
-    """
-
-    plan: QuantPlan | None = None
+    plan: QuantPlan | None = None  # None where they were not found
     profile: Profile | None = None
-    plan_file: Path | None = None
+    plan_file: Path | None = None  # their files; None where they are in memory, or were not found
     profile_file: Path | None = None
 
 

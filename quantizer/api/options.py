@@ -172,10 +172,7 @@ PRECISION_NAMES = (*PRECISIONS, MIXED)
 
 
 def precision_named(name: str, max_size: str | None, where: str) -> Precision:
-    """Return the precision of a word in `PRECISION_NAMES`; `where` is "--as" or "config", for messages.
-
-    Raises ConfigError if there is no such word, or `MIXED` has no `max_size`.
-    """
+    """Return the precision of a word in `PRECISION_NAMES`; `where` is "--as" or "config", for messages."""
     if name == MIXED:
         if max_size is None:
             size = "Mixed(max_size=...)" if where == "config" else "--max-size"
@@ -204,10 +201,7 @@ def settings_of(config: Precision | QuantConfig) -> dict[str, Any]:
 
 
 def settings_with(meant: Mapping[str, Any], given: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """Return given settings merged with those of a configuration; their names of float nodes add up.
-
-    Raises ConfigError if the two differ in another setting.
-    """
+    """Return given settings merged with those of a configuration; their names of float nodes add up."""
     meant = dict(meant)
     if "keep_float" in meant:
         meant["keep_float"] = (*given.get("keep_float", ()), *meant["keep_float"])

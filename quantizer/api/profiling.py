@@ -119,22 +119,7 @@ def profile_model(
     stage: Stage | None = None,
     note: Callable[[Finding], None] | None = None,
 ) -> Profile:
-    """Run a model on samples and return the profile of the prepared model.
-
-    Args:
-        output: where to write the profile; None for nowhere.
-        format: "qprof", or "glow" for Glow's YAML.
-        progress: called after each sample, or each shard; its count continues in a second pass, which
-            measures noise.
-        stage: in place of `progress`: called when a pass begins, with its name.
-        note: called with findings: before the first sample, which tensors cannot be profiled; after the last,
-            why noise is not measured.
-
-    Raises:
-        ModelError: the model cannot be read or run.
-        DataError: the samples do not fit it.
-        ConfigError: a setting is not allowed.
-    """
+    """Run a model on samples and return the profile of the prepared model."""
     settings = (run or RunSettings()).checked()
     read = FilesRead((model,), tuple(settings.custom_ops), (data,))
     check_outputs([output, settings.checkpoint], read)
@@ -261,12 +246,7 @@ def _with_noise(
     progress: Callable[[int], Callable[[int], None]],
     note: Callable[[Finding], None],
 ) -> Profile:
-    """Return a profile with the noise measured on the samples with the smallest digests.
-
-    An error here is noted and stops nothing, because the profile is complete without noise. Each call of
-    `noise_samples` yields digests and samples anew; `batches` is True if some are rows of batches. `progress`
-    gets the number of samples, and returns a function that gets the number done.
-    """
+    """Return a profile with the noise measured on the samples with the smallest digests."""
     count = settings.noise_samples
     at_once = 1 if settings.memory_limit is not None else settings.samples_at_once // 2
     further = progress(min(count, profile.data.samples))

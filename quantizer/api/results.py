@@ -45,15 +45,10 @@ SHOWN = 2
 
 @dataclass(frozen=True)
 class Summary:
-    """Numbers of nodes by kind.
+    """Numbers of nodes by kind."""
 
-    Attributes:
-        counts: number of nodes of each kind ("quantized", "lookup-table", "float", ...), zeros left out.
-        floats: those that stay float by the code of their reason, most frequent first.
-    """
-
-    counts: Mapping[str, int]
-    floats: tuple[FloatNodes, ...]
+    counts: Mapping[str, int]  # number of nodes of each kind, zeros left out
+    floats: tuple[FloatNodes, ...]  # those that stay float by the code of their reason, most frequent first
 
 
 def output_alarms(plan: QuantPlan) -> tuple[Finding, ...]:
@@ -192,8 +187,7 @@ class QuantizeResult(Presented):
 
     @property
     def prediction(self) -> str:
-        """The predicted time of a run on this processor, in words, or why it is not predicted; "" if the plan
-        has none."""
+        """The predicted time of a run on this processor, in words, or why it is not predicted."""
         predicted = self._prediction
         if isinstance(predicted, str):
             return predicted
@@ -287,11 +281,7 @@ class QuantizeResult(Presented):
 
     @checks_arguments
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the model; a name that ends in .html, .md or .json asks for a report.
-
-        Raises:
-            ConfigError: the file cannot be written, or is one that the model was made from or refers to.
-        """
+        """Write the model; a name that ends in .html, .md or .json asks for a report."""
         read = replace(self.read, models=(*self.read.models, self.model))
         check_outputs([path], read)
         if is_report(path):
@@ -316,10 +306,7 @@ QuantizedLike: TypeAlias = ModelLike | QuantizedResult
 
 @contextmanager
 def quantized_file(quantized: QuantizedLike) -> Iterator[ModelFile]:
-    """Yield the file of a quantized model, which may be temporary.
-
-    Raises ConfigError if the result has no model, and ModelError if there is no such file.
-    """
+    """Yield the file of a quantized model, which may be temporary."""
     model, name = quantized.quantized_model() if isinstance(quantized, QuantizedResult) else (quantized, "")
     with opened(model, name) as file:
         if not file.path.is_file():

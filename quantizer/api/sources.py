@@ -48,11 +48,7 @@ def samples_of(
     *,
     keep: bool = True,
 ) -> DataLike:
-    """Return data with the functions that make samples of its items.
-
-    Items of an iterator, or of an object with `get_next`, are stored if `keep`, because data are read more
-    than once. Raises ConfigError for a recipe (`preprocess`) with a function, or without a folder or file.
-    """
+    """Return data with the functions that make samples of its items."""
     if preprocess is not None:
         if transform is not None or not isinstance(data, str | os.PathLike):
             raise ConfigError(
@@ -64,8 +60,7 @@ def samples_of(
 
 
 def are_samples(source: object) -> bool:
-    """Whether the argument for a profile is samples: objects, a folder, a function, a URL, random values. A
-    file is a profile; samples in one are given as `data`."""
+    """Whether the argument for a profile is samples: objects, a folder, a function, a URL, random values."""
     if isinstance(source, str | os.PathLike):
         text = os.fspath(source)
         return os.path.isdir(text) or is_url(text) or is_random(text) or is_function(text)
@@ -76,10 +71,7 @@ J = TypeVar("J", bound="Judge")
 
 
 def with_metric_of_labels(judge: J) -> J:
-    """Return the judge with the metric of its truth if none is named; the choice is noted.
-
-    Raises ConfigError if the truth nearly has the form of a metric, with the missing part.
-    """
+    """Return the judge with the metric of its truth if none is named; the choice is noted."""
     truth = judge.labels
     if judge.metric is not None or not isinstance(truth, str | os.PathLike):
         return judge
@@ -93,10 +85,7 @@ def with_metric_of_labels(judge: J) -> J:
 
 @contextmanager
 def labels_file(labels: LabelsLike | None, *, classes: bool) -> Iterator[Path | None]:
-    """Yield the file of labels, which may be temporary, or None without labels.
-
-    Labels are class numbers if `classes`, else any numbers or texts. Raises DataError for other labels.
-    """
+    """Yield the file of labels, which may be temporary, or None without labels."""
     if labels is None or isinstance(labels, str | os.PathLike):
         yield None if labels is None else Path(labels)
         return
