@@ -101,7 +101,13 @@ def evaluate(
 
 
 def judged(
-    model: ModelFile, quantized: ModelFile, samples: DataLike, judge: Judge, found: MadeFrom
+    model: ModelFile,
+    quantized: ModelFile,
+    samples: DataLike,
+    judge: Judge,
+    found: MadeFrom,
+    *,
+    seen: bool = False,
 ) -> EvaluateResult:
     """Return the comparison of both models, with the verdict; errors are those of `evaluate`."""
     evaluation = compare(model, quantized, samples, judge, found)
@@ -109,7 +115,7 @@ def judged(
     evaluation = with_profiled_part(evaluation, lambda data: data.digest == profiled)
     files = ("" if file is None else str(file) for file in (found.plan_file, found.profile_file))
     plan, profile = files
-    verdict = _verdict(evaluation, model, found)
+    verdict = _verdict(evaluation, model, found, seen=seen)
     return EvaluateResult(**vars(evaluation), verdict=verdict, plan=plan, profile=profile)
 
 
@@ -157,7 +163,7 @@ def _limits(model: ModelFile, found: MadeFrom, samples: Samples) -> NoiseLimits:
     return judging_limits(prepared.graph, profile, QuantConfig() if plan is None else plan.config)
 
 
-def _verdict(evaluation: Evaluation, model: ModelFile, found: MadeFrom) -> Verdict:
+def _verdict(evaluation: Evaluation, model: ModelFile, found: MadeFrom, *, seen: bool) -> Verdict:
     """Return the verdict on an evaluation whose outputs were judged."""
     plan = found.plan
     quantized = 0 if any(one.code is Code.NOTHING_QUANTIZED for one in evaluation.findings) else 1
@@ -168,7 +174,7 @@ def _verdict(evaluation: Evaluation, model: ModelFile, found: MadeFrom) -> Verdi
         if planned is not None:
             composition = composition_of(plan, planned.graph, found.profile)
     counts = evaluation.samples, evaluation.rows, evaluation.samples
-    held_out = HeldOut(*counts, seen=False, source="", are_held_out=False)
+    held_out = HeldOut(*counts, seen=seen, source="", are_held_out=False)
     time = None if plan is None else plan.origin.time
     return verdict_of(
         evaluation,

@@ -9,9 +9,6 @@ from ...profiles.base.findings import Code, Finding
 from ...profiles.base.presentation import deciding_digits, size_text
 from .latency import EVEN_RATIO, Latency, times_as_fast
 
-FLOATS_SPEED = "that of float"
-"""The speed of a model with float's arithmetic."""
-
 
 @dataclass(frozen=True)
 class Cost:
@@ -77,7 +74,7 @@ class Cost:
     def speed_line(self, source: str = "", *, floats_speed: bool = False) -> str:
         """Return the measured or predicted speed; `source` names its source if that is not int8."""
         if floats_speed:
-            return f"{FLOATS_SPEED}, whose arithmetic it has"
+            return "that of float, whose arithmetic it has"
         if self.latency is not None:
             return f"{self.latency.text(self.printed)}{source}"
         known = "" if self.printed is None else f"; predicted {times_as_fast(self.printed)} as float"

@@ -82,7 +82,8 @@ class Latency:
         how = f"{self.threads} thread{'s'[: self.threads != 1]}"
         if self.is_unclear:
             beside = "" if predicted is None else f"; predicted {predicted:.2f}"
-            return f"unclear, the machine is busy: {low} to {high} times as fast as float ({how}){beside}"
+            word = "slower" if self.speedup_high < 1.0 else "unclear"
+            return f"{word}, the machine is busy: {low} to {high} times as fast as float ({how}){beside}"
         times = " times" if self.is_even else ""
         return f"{self.words} ({low} to {high}{times}; {how})"
 

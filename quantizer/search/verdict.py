@@ -18,7 +18,7 @@ from ...profiles.base.tuned import tuned
 from ...profiles.records.profile import Profile
 from ..costs.float_regions import is_unprofitable
 from ..evaluation.accuracy import Accuracy
-from ..evaluation.cost import FLOATS_SPEED, Cost
+from ..evaluation.cost import Cost
 from ..evaluation.evaluate import VOID, Evaluation
 from ..evaluation.gates import truth_doubts
 from ..evaluation.grades import NARROW, WANTED_DROP, Decision
@@ -273,13 +273,8 @@ def against(composition: Composition, cost: Cost) -> Iterator[Finding]:
     if cost.quantized_bytes > cost.float_bytes and composition.uses_integers:
         yield cost.larger()
     if cost.is_slower and cost.latency is not None:
-        yield slower_than_float(cost.latency.speedup)
-
-
-def slower_than_float(speedup: float, how: str = "") -> Finding:
-    """Return the finding on a model slower than float; `how` is "predicted" if nothing was measured."""
-    words = f"{times_as_fast(speedup)}{how and f', {how}'}"
-    return Finding(Code.FLOAT_IS_FASTER, f"slower than float: {words}", figures={"speedup": speedup})
+        sentence = f"slower than float: {times_as_fast(cost.latency.speedup)}"
+        yield Finding(Code.FLOAT_IS_FASTER, sentence, figures={"speedup": cost.latency.speedup})
 
 
 @dataclass(frozen=True)
@@ -407,7 +402,7 @@ class Fix:
             speedup=None if latency is None or latency.is_unclear else latency.speedup,
             grade=verdict.grade,
             figure="" if verdict.worst is None else verdict.worst.brief,
-            speed=FLOATS_SPEED if verdict.has_floats_speed else latency.words if latency else "",
+            speed="the speed of float" if verdict.has_floats_speed else latency.words if latency else "",
             drop=None if scored is None else scored.drop,
             drop_unit=Fix.drop_unit if scored is None else scored.drop_unit,
             predicted=in_integers if predicted is None else 1.0 / max(predicted, 1e-9),
@@ -597,8 +592,8 @@ class Verdict(Presented):
         """Return that all arithmetic is float, and that it is not faster where that is known; else ""."""
         if not self.composition.is_weights_only:
             return ""
-        vain = self.has_floats_speed or (self.latency is not None and self.latency.speedup_low <= 1.0)
-        return " (weights only, not faster)" if vain else " (weights only)"
+        timed = self.latency is not None and (self.has_floats_speed or self.latency.speedup_low <= 1.0)
+        return " (weights only, not faster)" if timed else " (weights only)"
 
     @property
     def untold_findings(self) -> tuple[Finding, ...]:

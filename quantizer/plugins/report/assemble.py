@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,15 +13,15 @@ from ....profiles.base.improvement import improved
 from ....profiles.base.options import options_of
 from ....profiles.base.presentation import counted
 from ....profiles.base.tool import tool_name
+from ...api.evaluate import EvaluateResult
 from ...api.options import DriftLimits
 from ...api.results import QuantizeResult
 from ...costs.predicted import total_microseconds
 from ...evaluation.evaluate import Evaluation
 from ...evaluation.gates import GATES, GateFailure, failure_text
-from ...evaluation.grades import FAIR_DB, ORDER, needed_sqnr
+from ...evaluation.grades import needed_sqnr
 from ...evaluation.latency import times_as_fast
 from ...evaluation.layers import LayerReport
-from ...evaluation.metrics.score import score_text
 from ...evaluation.options import Gate
 from ...evaluation.output_shift import Grade
 from ...noise.estimate_check import estimates_of
@@ -33,7 +32,6 @@ from ...search.attribution import Attribution, OutputNoise
 from ...search.integer_share import saved_bytes
 from ...search.node_costs import TimedNodes
 from ...search.verdict import Verdict as Judgement
-from ...search.verdict import slower_than_float
 from .content import (
     DriftRecord,
     Fact,
@@ -66,7 +64,6 @@ from .estimates import (
     tensor_noise,
     tensor_records,
 )
-from .figures import decibel_text
 from .suggestions import FileNames, run_changes, tried_changes, with_commands
 
 T = TypeVar("T")
@@ -77,12 +74,11 @@ class Results:
     """Results of commands that a report is made of; None, or empty, for those that were not run."""
 
     evaluation: Evaluation | None = None  # of the quantized model on samples
-    seen: Evaluation | None = None  # that on the samples that the profile keeps, where there are no others
+    seen: EvaluateResult | None = None  # on the samples that the profile keeps, without others
     attribution: Attribution | None = None  # the noise of the plan's nodes, run on samples
     other_calibrator: Mapping[str, OutputNoise] = field(default_factory=dict)  # the noise of the outputs
     layers: LayerReport | None = None  # tensor by tensor, on samples
     quantization: QuantizeResult | None = None  # the files that were written
-    verdict: Judgement | None = None  # of `evaluate`, on the evaluation
     tuning: Any = None  # the `TuneResult` of another plug-in, which may not be installed
     drift: tuple[Any, ...] = ()  # newer profiles, in the order of time
     timed: TimedNodes | None = None  # measured times of the nodes of both models
@@ -130,23 +126,23 @@ def make_report(analysis: Analysis | None, results: Results, names: FileNames) -
     groups = section("float nodes", lambda: float_groups(plan, nodes) if plan else ()) or ()
     samples = section("samples", lambda: _samples(analysis, evaluation)) or ()
     shared = section("shared scales", lambda: shared_groups(plan) if plan else ()) or ()
-    grades = () if evaluation is None else evaluation.grades
-    judgement = results.verdict if quantization is None else quantization.verdict
+    judgement = None if quantization is None else quantization.verdict
+    if judgement is None and isinstance(evaluation, EvaluateResult):
+        judgement = evaluation.verdict
     gates = tuple(_gates(results))
     task = None if evaluation is None else _task_score(evaluation)
     doubts = () if evaluation is None else evaluation.doubts
     if judgement is not None:
-        verdict = _judged_verdict(judgement, gates, found, doubts=doubts, has_change=bool(changes))
+        grade, head, words = judgement.grade, *judgement.sentence.split(": ", 1)
+        causes = _causes(judgement, found, has_change=bool(changes))
+        remark = head.removeprefix(grade).strip()
+        verdict = _verdict(grade, words, gates, (*doubts, *judgement.findings, *causes), remark)
+    elif evaluation is not None and evaluation.grades:
+        grade = evaluation.decision.grade
+        verdict = _verdict(grade, evaluation.grades[0].text, gates, doubts)
     else:
-        grade = _estimated_grade(outputs)
-        if evaluation is not None and limits is not None:
-            grade = evaluation.decision.grade
-        worst_output = grades[0].text if grades else _decibel_words(outputs)
-        if results.seen is not None and worst_output:
-            worst_output += f" (on {_seen_text(results.seen, limits)})"
-        verdict = _verdict(grade, worst_output, gates, speed=speed, budgets=budgets, task=task, doubts=doubts)
-        causes = _causes(verdict, found, has_change=bool(changes))
-        verdict = replace(verdict, findings=gravest_first([*verdict.findings, *causes]))
+        words = "; ".join(_estimated_words(outputs, speed)) or "nothing was measured or estimated"
+        verdict = _verdict("none", words, gates, doubts)
     if results.evaluation is not None:
         evaluated = results.evaluation
         title = f"{evaluated.float_model} → {evaluated.quantized_model}"
@@ -177,7 +173,7 @@ def make_report(analysis: Analysis | None, results: Results, names: FileNames) -
         kinds={kind.value: counts[kind] for kind in Kind if counts[kind]},
         outputs=outputs,
         is_of_kept_samples=results.seen is not None and results.evaluation is None,
-        facts=() if evaluation is None else tuple(_facts(evaluation, seen=results.evaluation is None)),
+        facts=() if evaluation is None else _facts(evaluation, seen=results.evaluation is None),
         gates=gates,
         what_ifs=changes,
         noise=budgets,
@@ -315,26 +311,10 @@ def _outputs(
     return tuple(sorted(outputs, key=lambda one: (one.name in states, order.get(one.name, last), one.sqnr)))
 
 
-def _seen_text(evaluation: Evaluation, limits: NoiseLimits | None = None) -> str:
-    kinds = set() if limits is None else set(limits.kinds.values())
-    state = ", each with the float model's state" if len(kinds) > 1 and "state" in kinds else ""
-    return f"{counted(evaluation.samples, evaluation.rows)} that the profile keeps{state}"
-
-
-def _facts(evaluation: Evaluation, *, seen: bool) -> Iterator[Fact]:
-    """Yield the facts of an evaluation besides outputs, sizes and latency."""
-    on = _seen_text(evaluation) if seen else counted(evaluation.samples, evaluation.rows)
-    yield Fact("compared on", on)
-    a = evaluation.accuracy
-    if a is not None:
-        yield Fact(
-            "accuracy",
-            f"{a.float_percent:.2f} % float, {a.quantized_percent:.2f} % quantized of {a.rows} rows: "
-            f"{_signed(-a.drop)} points, 95 % interval {_signed(-a.drop_high)} to {_signed(-a.drop_low)}",
-        )
-    if evaluation.score is not None:
-        yield Fact(evaluation.metric_title or evaluation.metric, score_text(evaluation.score))
-    yield Fact("run by", f"{evaluation.runtime}, {evaluation.provider}")
+def _facts(evaluation: Evaluation, *, seen: bool) -> tuple[Fact, ...]:
+    """Return the facts of an evaluation besides scores, outputs, sizes and latency."""
+    on = counted(evaluation.samples, evaluation.rows) + " that the profile keeps" * seen
+    return Fact("compared on", on), Fact("run by", f"{evaluation.runtime}, {evaluation.provider}")
 
 
 def _task_score(evaluation: Evaluation) -> TaskScore | None:
@@ -449,32 +429,8 @@ def _measured_speed(results: Results) -> Speed | None:
 
 # What to think of a model, in one word and one sentence --------------------------------------------------
 
-GOOD_DB = 30.0
-"""SQNR from which an output is good where nothing says what it needs."""
 
-DOMINANT = 0.2
-"""Share of all noise from which one node is named as its cause."""
-
-
-def _judged_verdict(
-    judgement: Judgement,
-    gates: tuple[GateResult, ...],
-    found: Attribution | None,
-    *,
-    doubts: tuple[Finding, ...],
-    has_change: bool,
-) -> Verdict:
-    """Return the verdict of `quantize --data` or `evaluate`, which stands, as a report has it."""
-    words = judgement.sentence.partition(": ")[2]
-    sentence = "; ".join([*_missed_gates(gates), words])
-    findings = gravest_first([*doubts, *judgement.findings])
-    verdict = Verdict(_level(judgement.grade, gates), sentence, findings, judgement.grade)
-    return replace(
-        verdict, findings=gravest_first([*verdict.findings, *_causes(verdict, found, has_change=has_change)])
-    )
-
-
-def _causes(verdict: Verdict, found: Attribution | None, *, has_change: bool) -> tuple[Finding, ...]:
+def _causes(verdict: Judgement, found: Attribution | None, *, has_change: bool) -> tuple[Finding, ...]:
     """Return the findings on the main causes of a fair or poor model, if its verdict has none yet."""
     if found is None or verdict.grade not in ("fair", "poor"):
         return ()
@@ -484,45 +440,21 @@ def _causes(verdict: Verdict, found: Attribution | None, *, has_change: bool) ->
 
 
 def _verdict(
-    grade: Grade,
-    worst_output: str,
-    gates: tuple[GateResult, ...],
-    *,
-    speed: Speed | None,
-    budgets: tuple[NoiseBudget, ...],
-    task: TaskScore | None,
-    doubts: tuple[Finding, ...],
+    grade: Grade, words: str, gates: tuple[GateResult, ...], findings: Sequence[Finding], remark: str = ""
 ) -> Verdict:
-    """Return the verdict of a report without held-out samples."""
-    findings = list(doubts)
-    if budgets and grade != "good" and not budgets[0].run_on:
-        part = budgets[0].parts[0]
-        if part.share >= DOMINANT:
-            share = 100 * part.share
-            sentence = f"{part.node} adds {share:.0f} % of the noise in '{budgets[0].output}', as estimated"
-            findings.append(Finding(Code.MAIN_CAUSE, sentence, part.node, {"percent": share}))
-    if speed is not None and speed.is_slower:
-        findings.append(slower_than_float(speed.speedup, "" if speed.how == "measured" else speed.how))
-    words = [*_missed_gates(gates), *([] if task is None else [task.words])]
-    if worst_output:
-        words.append(worst_output)
-    if speed is not None and not speed.is_unclear:
-        words.append(f"{times_as_fast(speed.speedup)} as float, {speed.how}")
-    sentence = "; ".join(words) or "nothing was measured or estimated"
-    return Verdict(_level(grade, gates), sentence, gravest_first(findings), grade)
+    """Return a verdict; missed gates are named before the other words."""
+    level, sentence = _level(grade, gates), "; ".join([*_missed_gates(gates), words])
+    return Verdict(level, sentence, gravest_first(findings), grade, remark)
 
 
-def _decibel_words(outputs: tuple[OutputQuality, ...]) -> str:
-    """Return the kept and needed decibels of the first of some outputs, or "" if nothing is known of it."""
+def _estimated_words(outputs: tuple[OutputQuality, ...], speed: Speed | None) -> Iterator[str]:
+    """Yield what is known of a model that no samples judge: the first output as estimated, and the speed."""
     worst = outputs[0] if outputs else None
-    if worst is None or (worst.measured is None and worst.estimated is None):
-        return ""
-    verb = "needs" if worst.kind.startswith("a") else "need"
-    needs = "" if worst.needed is None else f", {worst.kind} {verb} {worst.needed:.0f}"
-    keeps = f"keeps {decibel_text(worst.measured)}"
-    if worst.measured is None:
-        keeps = f"is expected to keep {worst.estimated:.1f}"
-    return f"output '{worst.name}' {keeps} dB{needs}"
+    if worst is not None and worst.estimated is not None:
+        needs = "" if worst.needed is None else f", {worst.kind} {worst.needed:.0f} dB would be good"
+        yield f"output '{worst.name}' is expected to keep {worst.estimated:.1f} dB{needs}; not run"
+    if speed is not None:
+        yield f"{times_as_fast(speed.speedup)} as float, {speed.how}"
 
 
 def _level(grade: Grade, gates: tuple[GateResult, ...]) -> str:
@@ -538,14 +470,3 @@ def _missed_gates(gates: tuple[GateResult, ...]) -> Iterator[str]:
         names = dict.fromkeys(gate.name for gate in gates if gate.result == result)
         if names:
             yield f"{', '.join(names)} {result}"
-
-
-def _estimated_grade(outputs: tuple[OutputQuality, ...]) -> Grade:
-    """Return the grade of the worst output by its SQNR alone; an estimate of inf says nothing."""
-    grades: list[Grade] = []
-    for output in outputs:
-        if output.sqnr < math.inf or output.measured:
-            needed = GOOD_DB if output.needed is None else output.needed
-            is_fair = output.sqnr >= needed - FAIR_DB
-            grades.append("good" if output.sqnr >= needed else "fair" if is_fair else "poor")
-    return max(grades, key=lambda grade: ORDER[grade], default="none")

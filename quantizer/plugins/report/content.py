@@ -248,16 +248,19 @@ class Verdict:
     sentence: str  # why
     findings: tuple[Finding, ...] = ()  # what lies at the bottom of it, the gravest first
     grade: str = "none"  # "good", "fair" or "poor", whatever the gates say; "none" where there is no telling
+    remark: str = ""  # on the grade, as in "so far (weights only)"
 
     @property
-    def grade_besides(self) -> str:
-        """The grade in words where the level is another; "" elsewhere."""
-        return "" if self.grade == self.level else f"grade {self.grade}"
+    def besides(self) -> str:
+        """What to say beside the level: the grade, if it is another, and the remark."""
+        return self.remark if self.level == self.grade else f"grade {self.grade} {self.remark}".strip()
 
     @property
     def words(self) -> str:
-        """The level, and the grade where it is another."""
-        return f"{self.level} ({self.grade_besides})" if self.grade_besides else self.level
+        """The level, the grade, if it is another, and the remark on it."""
+        if self.level == self.grade:
+            return f"{self.grade} {self.remark}".strip()
+        return f"{self.level} ({self.besides})"
 
 
 @dataclass(frozen=True)
@@ -405,9 +408,9 @@ class TaskScore:
 
     @property
     def words(self) -> str:
-        """Both scores with the change, as in "accuracy 99.50 -> 99.00 % of 400 (-0.50 points, ...)"."""
+        """Both scores with the change, as in "99.50 -> 99.00 % of 400 (-0.50 points, ...)"."""
         scores = " -> ".join(score_figure(score) for score in (self.float_score, self.quantized_score))
-        return f"{self.name} {scores}{' ' * bool(self.unit)}{self.unit} of {self.rows} ({self.change})"
+        return f"{scores}{' ' * bool(self.unit)}{self.unit} of {self.rows} ({self.change})"
 
 
 def score_figure(score: float) -> str:

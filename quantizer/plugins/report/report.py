@@ -27,7 +27,7 @@ from ...api.made_from import MadeFrom
 from ...api.options import Judge, ReportOptions
 from ...api.results import QuantizedLike, QuantizeResult, quantized_file
 from ...api.sources import samples_of
-from ...evaluation.evaluate import Evaluation, evaluate
+from ...evaluation.evaluate import Evaluation
 from ...evaluation.latency import Latency
 from ...evaluation.layers import compare_layers
 from ...evaluation.node_times import node_times
@@ -188,10 +188,7 @@ def _file_report(
         if how.measure_layers and analysis is not None:
             node_costs = _timed_nodes(analysis, file, samples, how, evaluation.latency)
     names = FileNames(str(path), "" if profile is None else profile_name(profile), str(file))
-    verdict = None if evaluation is None else evaluation.verdict
-    results = Results(
-        evaluation, layers=layers, verdict=verdict, drift=drift, timed=node_costs, left_out=lacking
-    )
+    results = Results(evaluation, layers=layers, drift=drift, timed=node_costs, left_out=lacking)
     if analysis is not None:
         if evaluation is None:
             results = _with_kept_samples(analysis, results)
@@ -216,17 +213,16 @@ def _kept_samples(analysis: Analysis) -> DataLike | None:
 def _with_kept_samples(analysis: Analysis, results: Results) -> Results:
     """Return results with an evaluation on the samples in the profile, if there are some and it runs here."""
 
-    def seen() -> Evaluation | None:
+    def seen() -> EvaluateResult | None:
         samples, plan = _kept_samples(analysis), analysis.plan
         if samples is None:
             return None
         with temporary_folder() as folder:
             path = folder / quantized_name(analysis.model_file.name)
             save_model(lower(open_plan(analysis.prepared, plan).model, plan).model, path)
-            how = EvaluationOptions(latency=None)
-            return evaluate(
-                analysis.model_file, ModelFile(path), samples, measuring=how, limits=_limits(analysis)
-            )
+            made_from = MadeFrom(plan, analysis.measured)
+            judge = Judge(latency=None, progress=False)
+            return judged(analysis.model_file, ModelFile(path), samples, judge, made_from, seen=True)
 
     try:
         found, left_out = improved("report: kept samples", seen, None)
@@ -349,8 +345,7 @@ def evaluation_report(
     plan, profile, findings = _files_beside(file_of(quantized), model)
     analysis = None if plan is None or profile is None else analyse(model, plan, profile)
     names = FileNames(str(model), "" if profile is None else str(profile), str(quantized))
-    verdict = evaluation.verdict if isinstance(evaluation, EvaluateResult) else None
-    results = Results(evaluation, verdict=verdict)
+    results = Results(evaluation)
     if analysis is not None:
         results = _attributed(analysis, results, only_poor=True)
     return make_report(analysis, results, names), findings

@@ -129,6 +129,8 @@ def _lines(report: Report) -> Iterator[str]:
 
 
 def _figures(report: Report) -> Iterator[tuple[str, ...]]:
+    if report.task is not None:
+        yield _text(report.task.name), _text(report.task.words)
     if report.outputs:
         worst = report.outputs[0]
         how = f"{decibels(worst.sqnr)} dB {'expected' if worst.measured is None else 'measured'}"
