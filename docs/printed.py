@@ -26,7 +26,6 @@ import qprof_onnx
 from qprof_onnx import target_names
 from qprof_onnx.cli import schemas
 from qprof_onnx.cli.main import COMMANDS, main
-from qprof_onnx.cli.needs import OPTIONS, SETTINGS
 from qprof_onnx.profiles.base.findings import table as table_of_findings
 from qprof_onnx.quantizer.api.options import PRECISIONS
 from qprof_onnx.quantizer.evaluation.gates import GATES
@@ -244,27 +243,25 @@ def commands() -> str:
 
 def options() -> str:
     """Return the tables of options of all commands, and of settings without an option."""
-    of: dict[str, list[str]] = defaultdict(list)
+    of: dict[str, tuple[str, list[str]]] = {}
     for name in COMMANDS:
         command = main.get_command(click.Context(main), name)
         assert command is not None
         for option in command.params:
             if isinstance(option, click.Option):
-                of[max(option.opts, key=len)].append(f"`{name}`")
-    rows = []
-    for option_name, needed in OPTIONS.items():
-        found = of[option_name]
-        shown = ", ".join(found) if len(found) < 8 else f"{len(found)} commands"
-        rows.append((f"`{option_name}`", needed, shown))
+                words = (option.help or "").partition("  [")[0]
+                of.setdefault(max(option.opts, key=len), (words, []))[1].append(f"`{name}`")
+    rows = [
+        (f"`{name}`", words, ", ".join(found) if len(found) < 8 else f"{len(found)} commands")
+        for name, (words, found) in of.items()
+    ]
+    without = [(f"`{name}`", one.description) for name, one in settings().items() if not one.flag]
     return "\n\n".join(
         (
             "## Options",
-            table(("option", "needed when", "of"), rows),
+            table(("option", "what it is", "of"), rows),
             "## Settings without an option",
-            table(
-                ("setting", "what it is", "needed when"),
-                [(f"`{name}`", settings()[name].description, needed) for name, needed in SETTINGS.items()],
-            ),
+            table(("setting", "what it is"), without),
         )
     )
 

@@ -27,7 +27,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("cli/main.py",),
     tuple(f"quantizer/plugins/{name}" for name in PLUGINS),
     ("cli/commands",),
-    ("cli/options.py", "cli/schemas.py", "cli/needs.py"),
+    ("cli/options.py", "cli/schemas.py"),
     ("cli/console.py", "cli/interruptions.py"),
     ("quantizer/api",),
     ("quantizer/search",),

@@ -9,11 +9,9 @@ from pathlib import Path
 import click
 import pytest
 from click.testing import CliRunner
-from qprof_onnx.cli import needs
 from qprof_onnx.cli.main import COMMANDS, main
 from qprof_onnx.cli.options import DataRead, FileCommand, FileRead, FileWritten, FolderWritten
 from qprof_onnx.profiles.runner.settings import RunSettings
-from qprof_onnx.quantizer.targets.config import settings
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits"
 LIKE_FILES = (".onnx", ".yaml", ".json", ".svg", "FILE", "DIR", "MODULE")
@@ -47,18 +45,6 @@ def test_a_parameter_that_reads_a_model_protects_its_weights_too(name: str) -> N
 def test_a_command_with_files_compares_what_it_writes_with_what_it_reads(name: str) -> None:
     files = [p for p in parameters(name) if isinstance(p.type, FileRead | FileWritten | DataRead)]
     assert not files or isinstance(main.get_command(click.Context(main), name), FileCommand)
-
-
-def test_every_option_and_every_setting_without_one_has_a_sentence_that_says_when_a_person_needs_it() -> None:
-    options = {
-        max(parameter.opts, key=len)
-        for name in COMMANDS
-        for parameter in parameters(name)
-        if isinstance(parameter, click.Option)
-    }
-    assert options == needs.OPTIONS.keys(), "write its sentence; if nobody can, the option goes"
-    assert {name for name, setting in settings().items() if not setting.flag} == needs.SETTINGS.keys()
-    assert all(text.endswith((".", ")")) for text in (*needs.OPTIONS.values(), *needs.SETTINGS.values()))
 
 
 def test_the_defaults_of_a_run_are_those_of_its_settings() -> None:
