@@ -22,6 +22,7 @@ from click.shell_completion import CompletionItem
 from click.types import StringParamType
 
 from ..profiles.base.errors import NEAR, ConfigError, nearest_path
+from ..profiles.base.extras import OptionalModule
 from ..profiles.base.options import Group, options_of
 from ..quantizer.api.options import PRECISION_NAMES, Judge, precision_named, settings_of, settings_with
 from ..quantizer.evaluation.options import EvaluationOptions, Gate
@@ -94,31 +95,23 @@ class FileWritten(click.Path):
 
 
 class FolderWritten(click.Path):
-    """A folder that files are written into; it is made if it is not there."""
+    """A folder that files of these names are written into; it is made if it is not there."""
 
-    def __init__(self, names: tuple[str, ...]) -> None:
-        """Take the names of the files; none of them may be one that the command reads."""
+    def __init__(self, names: Sequence[str], plugin: OptionalModule | None = None) -> None:
         super().__init__(file_okay=False, readable=False, path_type=Path)
-        self.names = names
+        self.names, self.plugin = names, plugin
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the path; ConfigError if the files cannot be written there."""
+        """Return the path; ConfigError if the files cannot be written there, or the plug-in is missing."""
         from ..quantizer.model.output_paths import FilesRead, check_outputs
 
+        if self.plugin is not None and param is not None:
+            self.plugin.check(max(param.opts, key=len))
         path: Path = super().convert(value, param, ctx)  # type: ignore[assignment]
         files = [path / name for name in self.names]
         check_outputs(files, FilesRead())
         current_run().files_in_folder.extend(file for file in files if file.exists())
         return path
-
-
-class ReportWritten(FolderWritten):
-    """The folder of a report."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the path; ConfigError if no reports are installed."""
-        REPORTER.check("--report")
-        return super().convert(value, param, ctx)
 
 
 class DataRead(StringParamType):
@@ -177,58 +170,37 @@ class FiniteNumber(click.FloatRange):
         return float(number)
 
 
-class ByteSize(StringParamType):
-    """A number of bytes with a unit, from 1 to below 2**60."""
+class Quantity(StringParamType):
+    """A number with a unit or a sign of percent."""
 
-    name = "size"
+    name = "quantity"
 
-    def __init__(self, units: Mapping[str, int], number: type[float], examples: str) -> None:
-        """Take the bytes of each unit by its name in small letters, the type of the result, and examples."""
-        self.units = units
-        self.number = number
-        self.examples = examples
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the bytes; fail with a sentence for another value."""
-        text = str(value).strip().lower()
-        unit = max((unit for unit in self.units if text.endswith(unit)), key=len)
-        try:
-            count = float(text.removesuffix(unit)) * self.units[unit]
-        except ValueError:
-            count = 0.0
-        if not 1.0 <= count < 2.0**60:
-            self.fail(f"'{value}' is not a size; write it like {self.examples}", param, ctx)
-        return self.number(count)
-
-
-class Share(StringParamType):
-    """A part of 1, or a number of percent with the sign."""
-
-    name = "share"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the part of 1; fail with a sentence for another value."""
-        text = str(value).strip()
-        try:
-            share = float(text.removesuffix("%")) / (100.0 if text.endswith("%") else 1.0)
-        except ValueError:
-            share = math.nan
-        if not math.isfinite(share):
-            self.fail(f"'{value}' is no share; write it like 1% or 0.01", param, ctx)
-        return share
-
-
-class Points(StringParamType):
-    """A number of percentage points, or of another unit; a sign of percent may follow."""
-
-    name = "points"
+    def __init__(self, read: Callable[[str], float | int], examples: str) -> None:
+        """Take the reader of its text, which raises ValueError, and examples for the message."""
+        self.read, self.examples = read, examples
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the number; fail with a sentence for another value."""
         try:
-            return float(str(value).strip().removesuffix("%"))
+            number = self.read(str(value).strip().lower())
         except ValueError:
-            self.fail(f"'{value}' is no number; write it like 0.5", param, ctx)
+            number = math.nan
+        if not math.isfinite(number):
+            self.fail(f"'{value}' is not understood; write it like {self.examples}", param, ctx)
+        return number
+
+
+def _bytes(text: str, units: Mapping[str, int]) -> float:
+    """Return a number of bytes, from 1 to below 2**60, of a text with a unit in small letters."""
+    unit = max((unit for unit in units if text.endswith(unit)), key=len)
+    count = float(text.removesuffix(unit)) * units[unit]
+    if not 1.0 <= count < 2.0**60:
+        raise ValueError(text)
+    return count
+
+
+def _share(text: str) -> float:
+    return float(text.removesuffix("%")) / (100.0 if text.endswith("%") else 1.0)
 
 
 class Name(StringParamType):
@@ -254,22 +226,18 @@ EXISTING = FileRead()
 TRUTH = FileRead(is_truth=True)
 MODEL = FileRead(is_model=True)
 NEW = FileWritten()
-REPORT = ReportWritten(("report.html", "report.md", "junit.xml", "report.json"))
+REPORT = FolderWritten(("report.html", "report.md", "junit.xml", "report.json"), REPORTER)
 DATA = DataRead()
-SIZE = ByteSize({"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9}, float, "500kB or 1.5MB")
-"""Of a file, in the units that sizes are printed in: 3000000, 500kB or 1.5MB."""
-SHARE = Share()
-"""Of what there is, as 1% or 0.01."""
-MEMORY = ByteSize(
-    {
-        f"{letter}{end}": 1 << 10 * power
-        for power, letter in enumerate(("", "k", "m", "g", "t"))
-        for end in ("", "b", "i", "ib")
-    },
-    int,
-    "500M or 1.5G",
-)
-"""Of memory, in powers of 1024: 3000000, 500M, 500MiB or 1.5G."""
+_DECIMAL = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9}
+_BINARY = {
+    f"{letter}{end}": 1 << 10 * power
+    for power, letter in enumerate(("", "k", "m", "g", "t"))
+    for end in ("", "b", "i", "ib")
+}
+SIZE = Quantity(lambda text: _bytes(text, _DECIMAL), "3000000, 500kB or 1.5MB")
+"""Of a file, in bytes."""
+MEMORY = Quantity(lambda text: int(_bytes(text, _BINARY)), "3000000, 500M, 500MiB or 1.5G")
+"""Of memory, in bytes."""
 RECIPE = RecipeRead()
 
 # ---------------------------------------- commands and help
@@ -460,8 +428,8 @@ _TAKES: Mapping[str, Any] = {
     "recipe": RECIPE,
     "bytes": MEMORY,
     "size": SIZE,
-    "share": SHARE,
-    "points": Points(),
+    "share": Quantity(_share, "1% or 0.01"),
+    "points": Quantity(lambda text: float(text.removesuffix("%")), "0.5"),
 }
 
 

@@ -26,7 +26,6 @@ from ..profiles.samples.constants import Constants
 from ..profiles.samples.preprocessing import BUILT_IN, STATE
 from ..profiles.samples.registry import READERS
 from ..quantizer.api.evaluate import EvaluateResult
-from ..quantizer.api.results import QuantizeResult
 from ..quantizer.costs.float_regions import FloatRegion
 from ..quantizer.evaluation.latency import Latency
 from ..quantizer.evaluation.layers import LayerReport
@@ -92,23 +91,6 @@ class Quantization:
     expected: tuple[Estimate, ...]
     estimates: tuple[Estimate, ...]
     judged: Judged | None
-
-
-def quantization_of(result: QuantizeResult) -> Mapping[str, object]:
-    """Return the fields of `Quantization` of a result."""
-    speed = None
-    if (check := result.speed) is not None:
-        speed = _fields_of(Speed, check, min_speedup=check.options.min_speedup)
-    summary = {"nodes": result.summary.counts, "floats": result.summary.floats}
-    return _fields_of(Quantization, result, model=str(result.model_path), speed=speed, **summary)
-
-
-def _fields_of(record: type, result: object, **others: object) -> Mapping[str, object]:
-    """Return the fields of a record: attributes of a result that have the same names, and the others."""
-    return {
-        entry.name: others[entry.name] if entry.name in others else getattr(result, entry.name)
-        for entry in fields(record)
-    }
 
 
 @dataclass(frozen=True)

@@ -143,9 +143,7 @@ def command(
         page = make_report(result, file, profile, recipe, command_line=shown_arguments())
         save_report(page, report)
     if as_json:
-        from ..schemas import quantization_of
-
-        echo(document("quantization", 1, quantization_of(result)))
+        echo(document("quantization", 1, result.to_dict()))
     else:
         echo(summary_text(result, current_run().arguments, verbose=current_run().verbose))
     if not result.passed:

@@ -264,20 +264,26 @@ class QuantizeResult(Presented):
         return f"not predicted: {unknown}; {how_to_time(target)}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return sizes, counts of nodes, reasons and findings; the plan has a separate `to_dict`."""
-        return {
-            "model": None if self.model_path is None else str(self.model_path),
-            "float_bytes": self.float_bytes,
-            "quantized_bytes": self.quantized_bytes,
-            "nodes": dict(self.summary.counts),
-            "floats": [to_jsonable(group) for group in self.summary.floats],
-            "findings": to_jsonable(self.findings),
-            "predicted": None if self.predicted is None else to_jsonable(self.predicted),
-            "speedup": None if self.speed is None else self.speed.after.speedup,
-            "checks": [to_jsonable(check) for check in self.checks],
-            "expected": [to_jsonable(output) for output in self.expected],
-            "estimates": [to_jsonable(check) for check in self.estimates],
-        }
+        """Return sizes, nodes, findings, figures and the verdict; the plan has a separate `to_dict`."""
+        speed, check = None, self.speed
+        if check is not None:
+            figures = ("passed", "before", "after", "fallback", "trials", "reasons", "unfused", "undone")
+            speed = {name: getattr(check, name) for name in (*figures, "left_float")}
+            speed["changes"] = [change.sentence for change in check.changes]
+            speed |= {"min_speedup": check.options.min_speedup, "made_up": check.options.data is None}
+        names = ("findings", "predicted", "checks", "expected", "estimates", "judged")
+        document: dict[str, Any] = to_jsonable(
+            {
+                "model": None if self.model_path is None else str(self.model_path),
+                "float_bytes": self.float_bytes,
+                "quantized_bytes": self.quantized_bytes,
+                "nodes": self.summary.counts,
+                "floats": self.summary.floats,
+                "speed": speed,
+                **{name: getattr(self, name) for name in names},
+            }
+        )
+        return document
 
     @checks_arguments
     def save(self, path: str | os.PathLike[str]) -> None:

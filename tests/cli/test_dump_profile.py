@@ -147,7 +147,7 @@ def test_threads_passes_and_checkpoints_do_not_change_a_byte(tmp_path: Path) -> 
 def test_a_size_that_is_none_is_refused(size: str) -> None:
     result = dump_profile(MODEL, "--data", DATA, "--memory-limit", size)
     assert result.exit_code == 2
-    assert f"'{size}' is not a size; write it like 500M or 1.5G" in result.output
+    assert f"'{size}' is not understood; write it like 3000000, 500M, 500MiB or 1.5G" in result.output
 
 
 def test_a_limit_that_is_too_small_says_what_is_needed(tmp_path: Path) -> None:
