@@ -74,7 +74,7 @@ if TYPE_CHECKING:
 )
 @option("-o", "--output", group="Basic", required=True, type=NEW, metavar="OUT.onnx", help="File to write.")
 @setting_options
-@record_options(QuantizeOptions)
+@record_options(QuantizeOptions, without=("held_out",))
 @record_options(Gate, prefix="gate_")
 @no_latency_option
 @option(

@@ -34,20 +34,31 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Int8:
+class _Precision:
+    """What all precisions have."""
+
+    target: str | None = None
+    keep_float: Collection[str] = ()
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings that it stands for."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Int8(_Precision):
     """Activations and weights in 8 bits, with parameters of activations from samples or a profile.
 
     Attributes:
-        target: runtime that the model is for; None for the default target, or that of the call.
         schema: how the range of an activation becomes scale and zero point; None for the target's.
         calibrator: from histogram to range; None for the target's.
+        target: runtime that the model is for; None for the default target, or that of the call.
         keep_float: nodes that stay float: names, operator types or globs of names.
     """
 
-    target: str | None = None
     schema: SchemaName | None = None
     calibrator: str | None = None
-    keep_float: Collection[str] = ()
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -56,7 +67,7 @@ class Int8:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Float8:
+class Float8(_Precision):
     """Data and weights of products in floating-point numbers of 8 bits, for GPUs that have such kernels.
 
     Scales are those of samples or of a profile. It is no more exact than 8-bit integers with equalized
@@ -70,8 +81,6 @@ class Float8:
 
     type: FloatType = "float8e4m3fn"
     mixed: bool = False
-    target: str | None = None
-    keep_float: Collection[str] = ()
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -82,15 +91,12 @@ class Float8:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Int8Dynamic:
+class Int8Dynamic(_Precision):
     """Weights in 8 bits; parameters of activations are computed at run time. Needs no samples.
 
     Attributes:
         target, keep_float: as in `Int8`.
     """
-
-    target: str | None = None
-    keep_float: Collection[str] = ()
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -99,7 +105,7 @@ class Int8Dynamic:
 
 
 @dataclass(frozen=True, kw_only=True)
-class WeightOnly:
+class WeightOnly(_Precision):
     """Weights in 2, 4 or 8 bits, arithmetic in float. Needs no samples.
 
     Attributes:
@@ -117,8 +123,6 @@ class WeightOnly:
     bits: Literal[2, 4, 8] = 8
     block_size: int | None = None
     type: FloatType | BlockFormat | None = None
-    target: str | None = None
-    keep_float: Collection[str] = ()
 
     def __post_init__(self) -> None:
         if self.bits not in (2, 4, 8):
@@ -132,7 +136,7 @@ class WeightOnly:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mixed:
+class Mixed(_Precision):
     """Weights in the formats of the target that lose least for a size; arithmetic in float.
 
     Attributes:
@@ -141,8 +145,6 @@ class Mixed:
     """
 
     max_size: str
-    target: str | None = None
-    keep_float: Collection[str] = ()
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -287,9 +289,6 @@ class QuantizeOptions(Judge):
     """
 
     latency: LatencySettings | None = QUICK
-    limit: Annotated[int | None, option("Basic", metavar="N", least=1)] = None
-    scored_output: Annotated[str | None, option("Quality", metavar="NAME")] = None
-    threads: Annotated[int, option("Speed", metavar="N", least=1)] = 1
     holdout_data: Annotated[DataSource | None, option("Basic", metavar="DATA", takes="data")] = None
     fix: Annotated[
         Literal["off", "auto"],

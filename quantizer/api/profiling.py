@@ -23,7 +23,6 @@ from ...profiles.base.findings import Code, Finding
 from ...profiles.base.improvement import leave_out
 from ...profiles.base.output_files import destination, write_atomically
 from ...profiles.base.progress import Shown, Stage, asked_for, stages
-from ...profiles.base.tool import Progress
 from ...profiles.base.tool import note as note_to_user
 from ...profiles.instrumentation.subgraphs import hidden_tensors
 from ...profiles.records.check_samples import CheckSample, check_samples_place
@@ -83,8 +82,8 @@ def profile(
         transform: makes a sample of each item, as in `lambda batch: {"image": batch[0]}`.
         preprocess: how samples are made of the files of a folder: "imagenet", "clip", "yolo" or "raw" for
             pictures, or the file of a recipe (`qprof schema preprocess`) or a `preprocessor_config.json`.
-        progress: True for a bar, as a notebook has one unless told False; or called after each sample with
-            how many are done and, where known, how many there are.
+        progress: True for a bar, as a notebook has one unless told False; or called after each sample of a
+            pass with how many are done and, where known, how many there are.
         keywords: fields of `RunSettings`, such as `threads=4`, `limit=100`, `memory_limit=2 << 30`.
 
     Returns:
@@ -99,13 +98,7 @@ def profile(
     samples = samples_of(data, transform, preprocess, keep=False)
     check_outputs([output, settings.checkpoint], FilesRead((model,), tuple(settings.custom_ops), (samples,)))
     with opened(model) as file:
-        return profile_model(file, samples, output, settings, **_shown(progress))
-
-
-def _shown(progress: Shown) -> dict[str, Any]:
-    """Return the receiver of progress: the caller's function of all samples, or a bar of each pass."""
-    wanted = asked_for(progress)
-    return {"progress": wanted} if callable(wanted) else {"stage": stages(wanted)}
+        return profile_model(file, samples, output, settings, stage=stages(asked_for(progress)))
 
 
 def profile_model(
@@ -115,7 +108,6 @@ def profile_model(
     run: RunSettings | None = None,
     *,
     format: str = "qprof",
-    progress: Progress | None = None,
     stage: Stage | None = None,
     note: Callable[[Finding], None] | None = None,
 ) -> Profile:
@@ -140,10 +132,9 @@ def profile_model(
     # What is written to a stream has no file beside it.
     is_beside = output is None or not destination(output).is_stream
     measures = settings.noise_samples > 0 and format == "qprof" and not unmeasurable(network)
-    if stage is not None:
-        two = measures and not (keep and is_beside)
-        progress = stage("profiling, pass 1 of 2 (ranges)" if two else "profiling")
-    specs, reported = input_specs(network), _ProgressSoFar(progress)
+    stage, two = stage or stages(None), measures and not (keep and is_beside)
+    progress = stage("profiling, pass 1 of 2 (ranges)" if two else "profiling")
+    specs = input_specs(network)
     smallest = SmallestSamples(settings.noise_samples, specs, checks=keep, hold=settings.memory_limit is None)
     samples = model_samples(data, network, settings.limit, by_row=settings.by_row)
     if settings.scheduler is not None:
@@ -153,9 +144,9 @@ def profile_model(
             )
         source = data if isinstance(data, PreprocessedData) else str(data)
         sharded = CLUSTER.load(f"scheduler {settings.scheduler}").calibrate_sharded
-        profile: Profile = sharded(network, source, identity, settings, reported, smallest=smallest)
+        profile: Profile = sharded(network, source, identity, settings, progress, smallest=smallest)
     else:
-        profile = calibrate(network, samples, identity, settings, reported, smallest=smallest)
+        profile = calibrate(network, samples, identity, settings, progress, smallest=smallest)
     known = with_clip_profiles(profile, prepared.graph)
     profile = replace(profile, outputs=output_meanings(prepared.graph, known))
     if is_random(source_name(data)):
@@ -180,14 +171,13 @@ def profile_model(
         elif profile.held_samples and is_beside:
             profile = replace(profile, noise_samples=settings.noise_samples)
         else:
-            shown = reported.further if stage is None else partial(_second_pass, stage)
             profile = _with_noise(
                 profile,
                 network,
                 partial(smallest.samples, samples, settings.noise_samples),
                 settings,
                 batches=any(place.rows > 1 for place in smallest.places()[: settings.noise_samples]),
-                progress=shown,
+                stage=stage,
                 note=tell,
             )
     if output is not None:
@@ -211,31 +201,6 @@ def settings_for(graph: Graph, settings: RunSettings, hidden: Collection[str] = 
     return settings
 
 
-class _ProgressSoFar:
-    """A progress callback that knows its last report, so that a further step can go on from there."""
-
-    def __init__(self, progress: Progress | None) -> None:
-        """Begin with nothing done; `progress` receives each step."""
-        self._progress, self._done = progress, 0
-
-    def __call__(self, done: int, total: int | None) -> None:
-        """Report samples that are done."""
-        self._done = done
-        if self._progress is not None:
-            self._progress(done, total)
-
-    def further(self, count: int) -> Callable[[int], None]:
-        """Return a function that reports how many of `count` more samples are done."""
-        before = self._done
-        return lambda done: self(before + done, before + count)
-
-
-def _second_pass(stage: Stage, count: int) -> Callable[[int], None]:
-    """Begin the pass over the few samples on which noise is measured."""
-    shown = stage("profiling, pass 2 of 2 (noise)")
-    return lambda done: shown(done, count)
-
-
 def _with_noise(
     profile: Profile,
     model: ir.Model,
@@ -243,13 +208,13 @@ def _with_noise(
     settings: RunSettings,
     *,
     batches: bool,
-    progress: Callable[[int], Callable[[int], None]],
+    stage: Stage,
     note: Callable[[Finding], None],
 ) -> Profile:
     """Return a profile with the noise measured on the samples with the smallest digests."""
     count = settings.noise_samples
     at_once = 1 if settings.memory_limit is not None else settings.samples_at_once // 2
-    further = progress(min(count, profile.data.samples))
+    shown, of = stage("profiling, pass 2 of 2 (noise)"), min(count, profile.data.samples)
     try:
         measured, findings = with_noise(
             profile,
@@ -257,7 +222,7 @@ def _with_noise(
             noise_samples,
             at_once,
             batches=batches,
-            progress=further,
+            progress=lambda done: shown(done, of),
             provider=settings.provider,
         )
     except Exception as error:

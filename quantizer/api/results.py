@@ -267,7 +267,7 @@ class QuantizeResult(Presented):
         """Return sizes, nodes, findings, figures and the verdict; the plan has a separate `to_dict`."""
         speed, check = None, self.speed
         if check is not None:
-            figures = ("passed", "before", "after", "fallback", "trials", "reasons", "unfused", "undone")
+            figures = ("passed", "before", "after", "fallback", "trials", "reasons", "unfused")
             speed = {name: getattr(check, name) for name in (*figures, "left_float")}
             speed["changes"] = [change.sentence for change in check.changes]
             speed |= {"min_speedup": check.options.min_speedup, "made_up": check.options.data is None}

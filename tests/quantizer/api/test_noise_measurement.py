@@ -232,13 +232,13 @@ def test_a_model_with_random_numbers_has_a_profile_without_noise(tmp_path: Path)
     assert "RandomNormalLike" in notes[0].text
 
 
-def test_progress_goes_on_to_the_samples_that_are_measured(
+def test_the_samples_that_are_measured_are_a_stage_of_their_own(
     batches: list[np.ndarray],  # type: ignore[type-arg]
 ) -> None:
     calls: list[tuple[int, int | None]] = []
     run = RunSettings(noise_samples=2, keep_samples=0)
-    profile_model(MODEL, batches, None, run, progress=lambda *call: calls.append(call))
-    assert calls == [(1, 3), (2, 3), (3, 3), (4, 5), (5, 5)]
+    profile_model(MODEL, batches, None, run, stage=lambda name: lambda *call: calls.append(call))
+    assert calls == [(1, 3), (2, 3), (3, 3), (1, 2), (2, 2)]
 
 
 def test_nothing_is_measured_where_a_memory_limit_would_be_exceeded(monkeypatch: pytest.MonkeyPatch) -> None:
