@@ -263,9 +263,6 @@ class QuantizeOptions(Judge):
 
     Attributes:
         latency: how speed is measured where the result is judged; None leaves it out.
-        limit: Use N samples, spread over all of them. [default: all]
-        scored_output: Output that the labels belong to. [default: the first]
-        threads: Threads of onnxruntime, where latency is measured.
         holdout_data: Samples to judge the result on. [default: a quarter of --data, of few up to half]
         budget: Processor seconds for trying fixes, where the result is not good. If it is poor, one fix is
             tried in any case; 0 tries none.

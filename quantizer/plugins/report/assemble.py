@@ -57,7 +57,6 @@ from .estimates import (
     float_groups,
     int8_share,
     node_records,
-    noise_budgets,
     run_times,
     sample_records,
     shared_groups,
@@ -100,29 +99,26 @@ def make_report(analysis: Analysis | None, results: Results, names: FileNames) -
         left_out.extend(findings)
         return made
 
-    speed, noise = _measured_speed(results), None
+    speed = _measured_speed(results)
     budgets: tuple[NoiseBudget, ...] = ()
     nodes: tuple[NodeRecord, ...] = ()
     times: tuple[RunTime, ...] = ()
     changes: tuple[WhatIf, ...] = ()
     tensors: tuple[TensorRecord, ...] = ()
+    limits = None
     if analysis is not None:
-        plan = analysis.plan
-        noise = section("noise", lambda: analysis.noise)
-    limits = None if noise is None else noise.limits
+        plan, limits = analysis.plan, section("limits", lambda: analysis.limits)
     outputs = _outputs(plan, evaluation, limits)
     if analysis is not None:
         if found is not None:
             budgets = budgets_as_run(found, {output.name: output.needed for output in outputs})
-        elif noise is not None:
-            budgets = section("noise of the outputs", lambda: noise_budgets(noise)) or ()
         worst = budgets[0] if budgets else None
         nodes = section("nodes", lambda: node_records(analysis, worst, timed)) or ()
         times = section("times", lambda: tuple(run_times(analysis, timed))) or ()
         speed = speed or section("predicted speed", lambda: _predicted_speed(analysis))
         changes = section("what to try", lambda: _changes(analysis, results, names)) or ()
         tensors = section("tensors", lambda: tensor_records(analysis)) or ()
-    at_tensors = section("noise of tensors", lambda: tensor_noise(analysis, results.layers)) or ()
+    at_tensors = () if results.layers is None else tensor_noise(plan, results.layers)
     groups = section("float nodes", lambda: float_groups(plan, nodes) if plan else ()) or ()
     samples = section("samples", lambda: _samples(analysis, evaluation)) or ()
     shared = section("shared scales", lambda: shared_groups(plan) if plan else ()) or ()

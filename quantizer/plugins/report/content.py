@@ -154,26 +154,20 @@ class NoiseBudget:
     sqnr: float  # in dB with all noise
     limit: float | None  # the least in dB that the plan allows, or, as run, from which on the output is good
     parts: tuple[NoisePart, ...]  # of the nodes, the largest first
-    run_on: str = ""  # the samples that it was run on, in words; "" of an estimate
+    run_on: str  # the samples that it was run on, in words
 
 
 @dataclass(frozen=True)
 class TensorNoiseRecord:
-    """Estimated and measured noise of one tensor, with all that was added upstream."""
+    """Measured noise of one tensor, with all that was added upstream."""
 
     tensor: str
     operator: str  # what makes it
-    estimated: float | None  # SQNR in dB; None where it is not known
-    measured: float | None  # SQNR in dB, after the function `after` where there is one
-    drop: float | None  # dB that the node which makes it adds, measured
+    sqnr: float | None  # in dB, after the function `after` where there is one; None where it could not be
+    drop: float | None  # dB that the node which makes it adds
     is_quantized: bool  # whether the tensor holds integers
     after: str = ""  # operators of the function that all its readers compute, "" for none
     is_equalized: bool = False  # whether its channels were equalized: its SQNR says little then
-
-    @property
-    def sqnr(self) -> float | None:
-        """The SQNR in dB: measured, else estimated."""
-        return self.estimated if self.measured is None else self.measured
 
 
 @dataclass(frozen=True)
@@ -437,7 +431,7 @@ class Report(Presented):
         gates: limits that were given.
         what_ifs: changes that were tried and make a better model.
         noise: where the noise of the outputs comes from, the output with the lowest SQNR first.
-        tensor_noise: estimated and measured noise, in graph order.
+        tensor_noise: measured noise, in graph order.
         tensors: activations in graph order.
         nodes: in graph order.
         run_times: of both models, as predicted and as measured, where they are known.

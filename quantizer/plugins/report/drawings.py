@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .content import NoiseBudget, TensorNoiseRecord
@@ -62,17 +62,11 @@ def waterfall(budget: NoiseBudget) -> Waterfall:
 
 @dataclass(frozen=True)
 class Plot:
-    """A plot with SQNR upwards; places are x and y in a picture of `width` and `height`."""
+    """SQNR along the graph, upwards; places are x and y in a picture of `width` and `height`."""
 
-    title: str  # words above it, and on its horizontal axis
-    key: str
-    axis: str
     low: float  # the ends of the scale in dB
     high: float
     points: tuple[tuple[float, float, TensorNoiseRecord], ...]  # x, y and the tensor of each point
-    line: tuple[tuple[float, float], ...] | None = None  # places of a line; None for none
-    diagonal: tuple[float, float, float, float] | None = None  # x and y of both ends of a line; None for none
-    ticks: tuple[tuple[int, float], ...] = ()  # dB and x of each tick of the horizontal axis
     width: int = WIDTH
     height: int = HEIGHT
     left: int = MARGIN
@@ -81,61 +75,19 @@ class Plot:
     @property
     def grid(self) -> tuple[tuple[int, float], ...]:
         """Return dB and y of each line of the grid."""
-        return tuple((tick, _y(tick, self.low, self.high)) for tick in _ticks(self.low, self.high))
+        ticks = range(int(self.low), int(self.high) + 1, 10 if self.high - self.low <= 80 else 20)
+        return tuple((tick, _y(tick, self.low, self.high)) for tick in ticks)
 
 
-def sqnr_plots(records: Sequence[TensorNoiseRecord]) -> Iterator[Plot]:
-    """Yield SQNR along the graph, and measured SQNR over estimated SQNR where there is both."""
-    with_sqnr = [r for r in records if _finite([r.estimated, r.measured])]
-    low, high = _scale([*(r.estimated for r in with_sqnr), *(r.measured for r in with_sqnr)])
-    step = (WIDTH - MARGIN - 16.0) / max(len(with_sqnr) - 1, 1)
-    points_in_order = [(MARGIN + 4.0 + step * at, r) for at, r in enumerate(with_sqnr)]
-    line = tuple((x, _y(value, low, high)) for x, r in points_in_order for value in _finite([r.estimated]))
-    points = tuple(
-        (x, _y(value, low, high), r)
-        for x, r in points_in_order
-        if not r.is_equalized
-        for value in _finite([r.measured])
-    )
-    key = "line: estimated" + ("; ● int8, ○ float: measured" if points else "")
-    yield Plot("SQNR along the graph", key, "graph order", low, high, points, line)
-
-    both = [
-        (r.estimated, value, r) for r in records if r.estimated is not None for value in _finite([r.measured])
-    ]
-    if not both:
-        return
-    low, high = _scale([*(estimated for estimated, _, _ in both), *(measured for _, measured, _ in both)])
-
-    def x_of(value: float) -> float:
-        return MARGIN + 4.0 + (WIDTH - MARGIN - 16.0) * (value - low) / (high - low)
-
-    yield Plot(
-        "Measured against estimated",
-        "● int8, ○ float",
-        "estimated dB",
-        low,
-        high,
-        tuple((x_of(estimated), _y(measured, low, high), r) for estimated, measured, r in both),
-        diagonal=(x_of(low), _y(low, low, high), x_of(high), _y(high, low, high)),
-        ticks=tuple((tick, x_of(tick)) for tick in _ticks(low, high)),
-    )
-
-
-def _finite(values: Sequence[float | None]) -> list[float]:
-    return [value for value in values if value is not None and math.isfinite(value)]
-
-
-def _scale(values: Sequence[float | None]) -> tuple[float, float]:
-    """Return the tens of dB around some values; 0 to 60 without any."""
-    finite = _finite(values)
-    low, high = min(finite, default=0.0), max(finite, default=60.0)
-    low, high = math.floor(low / 10.0) * 10.0, math.ceil(high / 10.0) * 10.0
-    return low, max(high, low + 10.0)
-
-
-def _ticks(low: float, high: float) -> range:
-    return range(int(low), int(high) + 1, 10 if high - low <= 80 else 20)
+def sqnr_plot(records: Sequence[TensorNoiseRecord]) -> Plot:
+    """Return the plot of the tensors with a finite SQNR; equalized ones have a place and no point."""
+    known = [(r, r.sqnr) for r in records if r.sqnr is not None and math.isfinite(r.sqnr)]
+    values = [sqnr for _, sqnr in known]
+    low = math.floor(min(values, default=0.0) / 10.0) * 10.0
+    high = max(math.ceil(max(values, default=60.0) / 10.0) * 10.0, low + 10.0)
+    step = (WIDTH - MARGIN - 16.0) / max(len(known) - 1, 1)
+    places = ((MARGIN + 4.0 + step * at, _y(sqnr, low, high), r) for at, (r, sqnr) in enumerate(known))
+    return Plot(low, high, tuple(place for place in places if not place[2].is_equalized))
 
 
 def _y(value: float, low: float, high: float) -> float:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 import onnx_ir as ir
 
-from ....profiles.base.errors import ConfigError, PlanError, QprofError, natural_key
+from ....profiles.base.errors import ConfigError, QprofError, natural_key
 from ....profiles.records.drawing import shape_text
 from ....profiles.records.histogram import Histogram
 from ....profiles.records.profile import Profile, TensorProfile
@@ -20,12 +20,9 @@ from ...adjustments.equalization import equalized_name, equalized_profile
 from ...costs.predicted import CostModel, Costs, price_of, total_microseconds
 from ...evaluation.layers import LayerReport
 from ...noise.activation_ranges import ActivationRanges, effective_range, find_following, with_clip_profiles
-from ...noise.estimator import NoiseEstimator, NoiseSource, decibels_of
 from ...noise.kept_samples import read_measured
 from ...noise.mask_fillers import with_fillers_apart
-from ...noise.output_kinds import fed_back
-from ...noise.output_limits import NoiseLimits
-from ...noise.propagation import NoiseFlow, forecast_flow
+from ...noise.output_limits import NoiseLimits, judging_limits
 from ...numerics.affine import TYPES, QuantParams
 from ...numerics.calibrators import CALIBRATORS, calibrate
 from ...numerics.clipping import share_outside
@@ -35,12 +32,7 @@ from ...operators.graph import Graph, Node
 from ...plan.plan import QuantPlan
 from ...plan.reasons import FloatReason, ReasonCode
 from ...plan.store import PlanLike, plan_name, read_plan
-from ...planning.chains import contracted
-from ...planning.facts import PlanningFacts
-from ...planning.hybrid import with_int8_weights
-from ...planning.known import Known
-from ...planning.plan_model import model_facts, open_plan
-from ...planning.planner import decide
+from ...planning.plan_model import open_plan
 from ...planning.shared_scales import lost_to
 from ...prepare.prepare import ModelFile, PreparedModel, ProfileLike, file_of, fix_shapes
 from ...search.attribution import Attribution
@@ -113,27 +105,9 @@ class Analysis:
         return CostModel(given.loaded, self.measured, table).float_time_of_run
 
     @cached_property
-    def noise(self) -> NoiseAnalysis | None:
-        """The noise of the plan, or None without a target, or without activations in the profile."""
-        if self.recipe is None or not any(t.histogram.total for t in self.measured.values()):
-            return None
-        return _noise_of(self, self.recipe)
-
-
-@dataclass(frozen=True, eq=False)
-class NoiseAnalysis:
-    """The noise of a plan, estimated as planning does it: in the model before equalization, with the noise
-    that this leaves (`left_by_equalization`)."""
-
-    facts: PlanningFacts  # of that model, with a node in the place of each pointwise chain
-    plan: QuantPlan  # what the plan is for that model: the same nodes are float
-    estimator: NoiseEstimator  # of its noise
-    limits: NoiseLimits  # of its outputs
-    measured: Profile  # profile of the prepared model, chains and all
-
-    def flow_to(self, tensors: tuple[str, ...]) -> NoiseFlow:
-        """Return how noise reaches some tensors, which must have a signal."""
-        return forecast_flow(self.estimator.gains_of(self.plan), tensors)
+    def limits(self) -> NoiseLimits:
+        """How far the outputs may be from float."""
+        return judging_limits(self.prepared.graph, self.measured, self.plan.config)
 
 
 def analyse(
@@ -157,42 +131,10 @@ def recipe_of_plan(plan: QuantPlan, recipe: Recipe | None) -> Recipe | None:
     return replace(recipe, config=plan.config)
 
 
-def _noise_of(analysis: Analysis, recipe: Recipe) -> NoiseAnalysis | None:
-    facts = model_facts(analysis.prepared, analysis.measured, recipe)
-    contracted_facts = contracted(facts)
-    plan = analysis.plan if contracted_facts is facts else None
-    if plan is None or plan.adjustments.equalization:
-        try:
-            plan = _plan_before_equalization(analysis.plan, facts, contracted_facts)
-        except PlanError:  # a plan that was edited to what these rules would not decide
-            return None
-    return NoiseAnalysis(
-        contracted_facts, plan, contracted_facts.noise_estimator, facts.noise_limits, facts.profile
-    )
-
-
-def _plan_before_equalization(
-    plan: QuantPlan, facts: PlanningFacts, contracted_facts: PlanningFacts
-) -> QuantPlan:
-    """Return the plan of the model without equalization that leaves the same nodes float."""
-    names = (node.name for node in facts.graph.nodes)
-    nodes = {name: plan.nodes[name] for name in names if name in plan.nodes}
-    floats = {name: entry.float_reason for name, entry in nodes.items() if entry.stays_float}
-    whole = {name for name, entry in nodes.items() if entry.kind.value == "float"}
-    return with_int8_weights(
-        contracted_facts,
-        decide(contracted_facts, Known(floats=contracted_facts.by_planned_node(floats))),
-        without=whole,
-    )
-
-
-# Where the noise of outputs comes from, and what is estimated and measured at each tensor ----------------
+# Where the noise of outputs comes from, and what is measured at each tensor ------------------------------
 
 MAX_OUTPUTS = 12
 """Outputs whose noise a report takes apart: those with the lowest SQNR."""
-
-TENSORS_AT_ONCE = 256
-"""Tensors whose noise is estimated at once: the flow has a number for each of them at every tensor."""
 
 
 def budgets_as_run(found: Attribution, needed: Mapping[str, float | None]) -> tuple[NoiseBudget, ...]:
@@ -214,96 +156,22 @@ def budgets_as_run(found: Attribution, needed: Mapping[str, float | None]) -> tu
     return tuple(budgets[:MAX_OUTPUTS])
 
 
-def noise_budgets(noise: NoiseAnalysis) -> tuple[NoiseBudget, ...]:
-    """Return the estimated sources of the noise of each output, the output with the lowest SQNR first."""
-    flow, limits = noise.flow_to(noise.estimator.gains.outputs_with_signal()), noise.limits
-    by_node: dict[str, np.ndarray] = {}
-    for source in _sources(noise, flow):
-        by_node[source.node] = by_node.get(source.node, np.zeros(len(flow.outputs))) + source.share
-    budgets = []
-    for at, output in enumerate(flow.outputs):
-        shares = {node: float(of_outputs[at]) for node, of_outputs in by_node.items()}
-        total = sum(shares.values())
-        if not 0.0 < total < math.inf:
-            continue
-        order = sorted(shares.items(), key=lambda pair: -pair[1])
-        parts = (NoisePart(node, share / total, decibels_of(share)) for node, share in order if share > 0.0)
-        allowed = (
-            limits.allowed(output)
-            if output in limits.kinds or limits.min_output_sqnr is not None
-            else math.inf
+def tensor_noise(plan: QuantPlan | None, layers: LayerReport) -> tuple[TensorNoiseRecord, ...]:
+    """Return the measured noise of the compared tensors."""
+    equalized = () if plan is None else map(equalized_name, plan.adjustments.equalization)
+    names = frozenset(equalized)
+    return tuple(
+        TensorNoiseRecord(
+            tensor=layer.tensor,
+            operator=layer.op_type,
+            sqnr=None if layer.effective is None else layer.effective.sqnr,
+            drop=layer.sqnr_drop,
+            is_quantized=layer.type == "quantized",
+            after=layer.after,
+            is_equalized=layer.tensor in names,
         )
-        limit = decibels_of(allowed) if 0.0 < allowed < math.inf else None
-        budgets.append(NoiseBudget(output, decibels_of(total), limit, tuple(parts)))
-    states = fed_back(noise.measured)
-    return tuple(sorted(budgets, key=lambda budget: (budget.output in states, budget.sqnr))[:MAX_OUTPUTS])
-
-
-def _sources(noise: NoiseAnalysis, flow: NoiseFlow) -> Iterator[NoiseSource]:
-    """Yield every place where the plan rounds, as its estimate of the outputs counts them."""
-    estimator = noise.estimator
-    yield from estimator.sources(flow, noise.plan)
-    yield from estimator.dynamic_inputs(flow, noise.plan)
-
-
-def estimated_noise(noise: NoiseAnalysis, tensors: Iterable[str]) -> dict[str, float]:
-    """Return the estimated SQNR in dB at tensors, with all noise that was added upstream."""
-    powers, graph = noise.estimator.gains.powers, noise.facts.graph
-    names = [n for n in dict.fromkeys(tensors) if n in graph.values and powers.get(n)]
-    names = [name for name in names if not graph.bodies_around(name)]
-    sqnr: dict[str, float] = {}
-    for first in range(0, len(names), TENSORS_AT_ONCE):
-        flow = noise.flow_to(tuple(names[first : first + TENSORS_AT_ONCE]))
-        total = sum((s.share for s in _sources(noise, flow)), np.zeros(len(flow.outputs)))
-        sqnr |= {n: decibels_of(x) for n, x in zip(flow.outputs, total.tolist(), strict=True) if x > 0.0}
-    return sqnr
-
-
-def tensor_noise(analysis: Analysis | None, layers: LayerReport | None) -> tuple[TensorNoiseRecord, ...]:
-    """Return estimated and measured noise of the compared tensors, or else of the quantized tensors."""
-    noise = None if analysis is None else analysis.noise
-    equalized: Mapping[str, str] = {}
-    if analysis is not None:
-        # Name of each equalized tensor -> that of the tensor before, which its noise is estimated for.
-        equalized = {equalized_name(name): name for name in analysis.plan.adjustments.equalization}
-    if layers is not None:
-        tensors = [layer.tensor for layer in layers.layers]
-        estimated = {} if noise is None else estimated_noise(noise, tensors)
-        return tuple(
-            TensorNoiseRecord(
-                tensor=layer.tensor,
-                operator=layer.op_type,
-                estimated=None if layer.tensor in equalized else estimated.get(layer.tensor),
-                measured=None if layer.effective is None else layer.effective.sqnr,
-                drop=layer.sqnr_drop,
-                is_quantized=layer.type == "quantized",
-                after=layer.after,
-                is_equalized=layer.tensor in equalized,
-            )
-            for layer in layers.layers
-        )
-    if analysis is None or noise is None:
-        return ()
-    graph, quantized = analysis.graph, analysis.plan.tensors
-    names = [name for name in graph.values if name in quantized and not graph.is_constant(name)]
-    before = {name: equalized.get(name, name) for name in (*names, *graph.outputs)}
-    estimated = estimated_noise(noise, before.values())
-    records = []
-    for name, original in before.items():
-        if original in estimated:
-            maker = graph.producer(name)
-            records.append(
-                TensorNoiseRecord(
-                    tensor=name,
-                    operator="input" if maker is None else maker.op_type,
-                    estimated=estimated[original],
-                    measured=None,
-                    drop=None,
-                    is_quantized=name in quantized,
-                    is_equalized=name in equalized,
-                )
-            )
-    return tuple(records)
+        for layer in layers.layers
+    )
 
 
 # What a report says of each node: what it costs, what int8 would bring, why it stays float ---------------

@@ -29,11 +29,10 @@ from .content import (
     RunTime,
     SharedGroup,
     TensorDriftRecord,
-    TensorNoiseRecord,
     TensorRecord,
     score_figure,
 )
-from .drawings import curve_path, sparkline_path, sqnr_plots, waterfall
+from .drawings import curve_path, sparkline_path, sqnr_plot, waterfall
 from .figures import DASH, MINUS, count_text, decibel_text, duration, number, percent_text, plural, visible
 from .layer_tree import LayerRow, is_slower, layer_rows
 
@@ -85,9 +84,6 @@ NOTABLE_CLIPPING = 1e-3
 MIN_SHOWN_LOSS_DB = 0.1
 """dB lost from which a group of shared scales is shown at once."""
 
-MIN_SUSPECT_DEVIATION_DB = 6.0
-"""Median difference of measured and estimated SQNR from which the samples themselves are suspected."""
-
 
 def page(report: Report) -> str:
     """Return report.html; the same report gives the same bytes."""
@@ -127,7 +123,7 @@ def _environment() -> Environment:
         levels=LEVELS,
         minus=MINUS,
         node_kinds=NODE_KINDS,
-        sqnr_plots=sqnr_plots,
+        sqnr_plot=sqnr_plot,
     )
     environment.filters.update(
         by_tensor=lambda records: {record.tensor: record.sqnr for record in records},
@@ -137,11 +133,9 @@ def _environment() -> Environment:
         decibels=decibel_text,
         drift_distance=drift_distance,
         duration=duration,
-        estimate_deviation=estimate_deviation,
         heat=lambda tensor: f"heat{min(4, int(drift_distance(tensor) / 0.1))}",
         largest_loss=largest_loss,
         layer_table=layer_table,
-        measured_less_estimated=measured_less_estimated,
         places=node_places,
         most_drifted=most_drifted,
         name=name_code,
@@ -210,37 +204,6 @@ def capitalised(reason: str) -> str:
 
 
 # Noise ------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class EstimateDeviation:
-    """How far measured and estimated SQNR are apart."""
-
-    tensors: int  # number of those that have both
-    median: float  # of measured less estimated, dB
-    ninth_decile: float  # of the absolute difference, dB
-
-    @property
-    def is_far(self) -> bool:
-        """Whether they differ by so much that the samples themselves are suspected."""
-        return abs(self.median) >= MIN_SUSPECT_DEVIATION_DB
-
-
-def estimate_deviation(records: Sequence[TensorNoiseRecord]) -> EstimateDeviation | None:
-    """Return the difference of measured and estimated SQNR, or None if nothing can be compared."""
-    pairs = [(r.measured, r.estimated) for r in records]
-    apart = sorted(m - e for m, e in pairs if m is not None and e is not None and math.isfinite(m))
-    if not apart:
-        return None
-    ninth_decile = sorted(map(abs, apart))[int(0.9 * (len(apart) - 1))]
-    return EstimateDeviation(len(apart), apart[len(apart) // 2], ninth_decile)
-
-
-def measured_less_estimated(record: TensorNoiseRecord) -> float | None:
-    """Return the difference in dB, or None if one is not known."""
-    if record.estimated is None or record.measured is None:
-        return None
-    return record.measured - record.estimated
 
 
 def is_clipped(tensor: TensorRecord) -> bool:
@@ -330,10 +293,10 @@ def most_drifted(nights: Sequence[DriftRecord]) -> list[tuple[str, list[TensorDr
 
 def script_data(report: Report) -> str:
     """Return tensors and nodes as compact JSON, which cannot end the element of the page that holds it."""
-    noise = {r.tensor: (r.estimated, r.measured) for r in report.tensor_noise}
+    noise = {r.tensor: r.sqnr for r in report.tensor_noise}
     text = json.dumps(
         {
-            "tensors": [_tensor_data(t, *noise.get(t.name, (None, None))) for t in report.tensors],
+            "tensors": [_tensor_data(t, noise.get(t.name)) for t in report.tensors],
             "nodes": _nodes_data(report.nodes),
             "groups": [
                 {
@@ -360,7 +323,7 @@ def _rounded(value: float | None, digits: int = 6) -> float | str | None:
     return int(short) if short == int(short) and abs(short) < 1e15 else short
 
 
-def _tensor_data(t: TensorRecord, estimated: float | None, measured: float | None) -> dict[str, Any]:
+def _tensor_data(t: TensorRecord, measured: float | None) -> dict[str, Any]:
     """Return a tensor as an object; a key that would hold nothing is left out."""
     data: dict[str, Any] = {
         "n": t.name,
@@ -397,9 +360,8 @@ def _tensor_data(t: TensorRecord, estimated: float | None, measured: float | Non
             ]
             for c in t.calibrators
         ]
-    for key, value in (("e", estimated), ("m", measured)):
-        if value is not None:
-            data[key] = _rounded(value, 4)
+    if measured is not None:
+        data["m"] = _rounded(measured, 4)
     if t.following:
         data["f"] = t.following
     if t.is_equalized:

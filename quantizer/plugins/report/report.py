@@ -19,7 +19,7 @@ from ....profiles.base.tool import notes_once
 from ....profiles.runtime.providers import CPU, check_provider
 from ....profiles.runtime.states import model_samples
 from ....profiles.samples.objects import DataLike, DataSource
-from ...api.evaluate import EvaluateResult, judged
+from ...api.evaluate import judged
 from ...api.from_profile import check_samples_of
 from ...api.held_out import held_out_part
 from ...api.keywords import ConfigLike, given_fields, recipe_of, with_keywords
@@ -36,14 +36,13 @@ from ...lowering.lower import lower
 from ...model.files import ModelLike
 from ...model.folders import quantized_name
 from ...model.saving import save_model
-from ...noise.output_limits import NoiseLimits
 from ...plan.documents import documents_beside
 from ...plan.plan import QuantPlan
 from ...plan.provenance import read_provenance
 from ...plan.store import PlanLike, read_plan
 from ...planning.plan_model import PlannedModel, model_facts, open_plan, plan_from
 from ...prepare.prepare import ModelFile, ProfileLike, file_of, opened, profile_name
-from ...search.attribution import attribute, limits_of, noise_of_plan, samples_to_attribute_on
+from ...search.attribution import attribute, noise_of_plan, samples_to_attribute_on
 from ...search.closed_loop import CHECK_SAMPLES
 from ...search.fixes import lacking
 from ...search.node_costs import TimedNodes, find_costs, relative_size
@@ -182,9 +181,7 @@ def _file_report(
         measured = None if analysis is None else analysis.measured
         made_from = MadeFrom(None if plan is None else read_plan(plan), measured)
         evaluation = judged(path, file, samples, replace(how, held_out=False), made_from)
-        most = LAYER_STEPS if evaluation.states else LAYER_SAMPLES
-        some = replace(how, metric=None, limit=min(most, how.limit or most))
-        layers = compare_layers(path, file, samples, plan=plan, measuring=some)
+        layers = compare_layers(path, file, samples, plan=plan, measuring=_few(how, evaluation))
         if how.measure_layers and analysis is not None:
             node_costs = _timed_nodes(analysis, file, samples, how, evaluation.latency)
     names = FileNames(str(path), "" if profile is None else profile_name(profile), str(file))
@@ -194,12 +191,6 @@ def _file_report(
             results = _with_kept_samples(analysis, results)
         results = _attributed(analysis, results, samples, check_provider(how.provider))
     return make_report(analysis, results, names)
-
-
-def _limits(analysis: Analysis) -> NoiseLimits | None:
-    """Return the limits of the outputs, or None if they are not known."""
-    noise, _ = improved("report: noise", lambda: analysis.noise, None)  # the report says so once
-    return None if noise is None else noise.limits
 
 
 def _kept_samples(analysis: Analysis) -> DataLike | None:
@@ -213,29 +204,35 @@ def _kept_samples(analysis: Analysis) -> DataLike | None:
 def _with_kept_samples(analysis: Analysis, results: Results) -> Results:
     """Return results with an evaluation on the samples in the profile, if there are some and it runs here."""
 
-    def seen() -> EvaluateResult | None:
+    def seen() -> Results:
         samples, plan = _kept_samples(analysis), analysis.plan
         if samples is None:
-            return None
+            return results
         with temporary_folder() as folder:
             path = folder / quantized_name(analysis.model_file.name)
             save_model(lower(open_plan(analysis.prepared, plan).model, plan).model, path)
-            made_from = MadeFrom(plan, analysis.measured)
-            judge = Judge(latency=None, progress=False)
-            return judged(analysis.model_file, ModelFile(path), samples, judge, made_from, seen=True)
-
-    try:
-        found, left_out = improved("report: kept samples", seen, None)
-    except QprofError:  # what it is lowered to is not run here
-        return results
-    if found is not None:
+            files, judge = (analysis.model_file, ModelFile(path)), Judge(latency=None, progress=False)
+            found = judged(*files, samples, judge, MadeFrom(plan, analysis.measured), seen=True)
+            layers = compare_layers(*files, samples, plan=plan, measuring=_few(judge, found))
         names = {one.sample: one.sample.replace("data", "kept sample ", 1) for one in found.worst_samples}
         found = replace(
             found,
             worst_samples=tuple(replace(one, sample=names[one.sample]) for one in found.worst_samples),
             excerpts=tuple(replace(one, sample=names.get(one.sample, one.sample)) for one in found.excerpts),
         )
-    return replace(results, seen=found, left_out=(*results.left_out, *left_out))
+        return replace(results, seen=found, layers=layers)
+
+    try:
+        made, left_out = improved("report: kept samples", seen, results)
+    except QprofError:  # what it is lowered to is not run here
+        return results
+    return replace(made, left_out=(*made.left_out, *left_out))
+
+
+def _few(how: Judge, evaluation: Evaluation) -> Judge:
+    """Return how layers are compared: on some of the samples."""
+    most = LAYER_STEPS if evaluation.states else LAYER_SAMPLES
+    return replace(how, metric=None, limit=min(most, how.limit or most))
 
 
 def _attributed(
@@ -255,8 +252,7 @@ def _attributed(
         planned = open_plan(analysis.prepared, analysis.plan)
         limit = CHECK_SAMPLES if data is None else None
         run = partial(samples_to_attribute_on, analysis.model_file.path, planned, samples, limit)
-        known, lacks, is_poor = _limits(analysis), None, False
-        limits = known or limits_of(planned, run(provider=provider))
+        lacks, is_poor, limits = None, False, analysis.limits
         if (evaluation := results.evaluation or results.seen) is not None:
             is_poor = evaluation.decision.grade in ("fair", "poor")
             if only_poor and not is_poor:

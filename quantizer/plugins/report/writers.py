@@ -93,10 +93,8 @@ def _lines(report: Report) -> Iterator[str]:
         (r for r in report.tensor_noise if r.sqnr is not None and not r.is_equalized),
         key=lambda record: record.sqnr or 0.0,
     )
-    tensors = [
-        (_code(r.tensor), r.operator, decibels(r.estimated), decibels(r.measured)) for r in worst[:MAX_LISTED]
-    ]
-    yield from _table(("worst tensors", "made by", "estimated dB", "measured dB"), tensors)
+    tensors = [(_code(r.tensor), r.operator, decibels(r.sqnr)) for r in worst[:MAX_LISTED]]
+    yield from _table(("worst tensors", "made by", "SQNR dB"), tensors)
     for night in report.drift:
         result = "✅ within limits" if night.passed else "❌ exceeds limits"
         yield f"### {_text(night.profile)}{f': {result}' if night.gated else ''}\n"

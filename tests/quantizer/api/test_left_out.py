@@ -172,11 +172,9 @@ def test_a_model_is_judged_without_fixes_that_fail(place: str, step: str, lenien
 
 
 REPORT = {
-    "plugins.report.estimates._noise_of": "noise",
-    "plugins.report.assemble.noise_budgets": "noise of the outputs",
+    "plugins.report.estimates.judging_limits": "limits",
     "plugins.report.assemble.node_records": "nodes",
     "plugins.report.assemble._predicted_speed": "predicted speed",
-    "plugins.report.assemble.tensor_noise": "noise of tensors",
     "plugins.report.assemble.tensor_records": "tensors",
     "plugins.report.assemble.float_groups": "float nodes",
     "plugins.report.assemble.sample_records": "samples",

@@ -83,7 +83,7 @@ function showTensor(at, move) {
     ["observed", `${num(t.r[0], 6)} to ${num(t.r[1], 6)}`],
     t.q ? ["quantized", `${t.q[0]}, scale ${num(t.q[1])}, zero point ${t.q[2]}`] : ["quantized", "no, stays float"],
     t.q ? ["clipped", pct(t.q[5]) + (t.f ? `, on purpose: only ${t.f} reads it, which is flat there` : "")] : null,
-    t.e !== undefined ? ["SQNR here", `${db(t.e)} estimated${t.m !== undefined ? `, ${db(t.m)} measured` : ""}, with upstream noise`] : t.m !== undefined ? ["SQNR here", `${db(t.m)} measured`] : null,
+    t.m !== undefined ? ["SQNR here", `${db(t.m)}, with upstream noise`] : null,
     t.by[0] ? ["made by", nodeLinks([t.by[0]])] : ["made by", "an input of the model"],
     t.to.length ? ["read by", nodeLinks(t.to)] : null,
     share ? ["shares its scale", `with ${share.of.length - 1} others, range of ${share.of.filter((m) => m[1]).map((m) => m[0]).join(", ")}; costs ${db((share.of.find((m) => m[0] === t.n) || [0, 0, 0])[2])}`] : null,

@@ -44,10 +44,3 @@ def test_the_noise_of_an_output_names_the_nodes_of_a_body_and_what_runs_them(loo
     assert inside
     assert inside & shares.keys()
     assert f"in {runner}" in page(looped)
-
-
-def test_tensors_of_a_body_have_no_estimate_which_would_count_all_its_passes(looped: Report) -> None:
-    inside = {name for node in looped.nodes if node.run_by for name in node.outputs}
-    told = {record.tensor for record in looped.tensor_noise}
-    assert told
-    assert not told & inside

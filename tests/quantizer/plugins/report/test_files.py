@@ -159,9 +159,9 @@ def test_junit_names_files_without_their_folders(whole: Report) -> None:
 
 
 def test_markdown_has_no_column_of_what_was_not_measured(whole: Report) -> None:
-    unmeasured = replace(whole, tensor_noise=[replace(one, measured=None) for one in whole.tensor_noise])
-    assert "| estimated dB | measured dB |" in markdown(whole)
-    assert "| made by | estimated dB |\n" in markdown(unmeasured)
+    unmeasured = replace(whole, tensor_noise=[replace(one, sqnr=None) for one in whole.tensor_noise])
+    assert "| made by | SQNR dB |" in markdown(whole)
+    assert "| made by |" not in markdown(unmeasured)
 
 
 def test_markdown_is_short_and_has_the_gates(whole: Report) -> None:
