@@ -153,12 +153,6 @@ def test_compare_layers_ranks_the_worst(files) -> None:
     assert (found["samples"], found["missing"]) == (1, [])
 
 
-@pytest.mark.parametrize("command", ["evaluate", "compare-layers"])
-def test_help_ends_with_an_example(command) -> None:
-    text = CliRunner().invoke(main, [command, "--help"]).stdout
-    assert f"qprof {command} model.onnx model.int8.onnx --data" in text
-
-
 def test_the_class_axis_may_be_named(files) -> None:
     assert "top-1" not in run("evaluate", files, "--no-latency").stdout
     assert "top-1 50.00 % of 2" in run("evaluate", files, "--no-latency", "--class-axis", "-1").stdout

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -66,15 +65,6 @@ def test_the_profile_is_used_again_and_gives_the_same_bytes(tmp_path: Path) -> N
     kept.unlink()
     quantize("-o", out, data=FEW)
     assert (out.read_bytes(), kept.read_bytes()) == (before, profile)
-
-
-def test_the_profile_is_made_anew_for_other_data(tmp_path: Path) -> None:
-    data = tmp_path / "data"
-    shutil.copytree(FEW, data)
-    quantize("-o", tmp_path / "q.onnx", data=data)
-    with np.load(data / "03.npz") as found:
-        np.savez(data / "03.npz", image=found["image"] * np.float32(0.5))
-    assert "used again" not in quantize("-o", tmp_path / "q.onnx", data=data).stderr
 
 
 def test_a_profile_that_other_settings_left_without_channels_is_made_anew(tmp_path: Path) -> None:
@@ -160,21 +150,6 @@ def test_samples_to_judge_on_may_be_others(tmp_path: Path) -> None:
     assert "17 tensors, 64 samples" in found.stderr
 
 
-def test_the_samples_of_the_profile_flatter(tmp_path: Path) -> None:
-    found = quantize("-o", tmp_path / "q.onnx", "--holdout-data", FEW, data=FEW)
-    assert any("which flatters" in remark for remark in lines(found, "warning"))
-
-
-def test_few_samples_are_said_to_be_few(tmp_path: Path) -> None:
-    data = tmp_path / "data"
-    data.mkdir()
-    with np.load(DATA / "00.npz") as found:
-        for number in range(4):
-            np.savez(data / f"{number}.npz", image=found["image"][number : number + 1])
-    result = quantize("-o", tmp_path / "q.onnx", data=data)
-    assert any(remark.startswith("few samples: 2 held-out samples of 4") for remark in lines(result, "note"))
-
-
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
@@ -202,31 +177,12 @@ def test_a_metric_whose_library_is_missing_is_refused_before_any_work(
     assert "profiling" not in result.stderr
 
 
-def test_a_word_that_is_none_does_not_leave_the_run_on_samples_out(profile: Path, tmp_path: Path) -> None:
-    asked = ["quantize", MODEL, "--profile", profile, "-o", tmp_path / "q.onnx", "--check-outputs", "on"]
-    result = CliRunner().invoke(main, list(map(str, asked)))
-    assert result.exit_code == 2
-    assert "check_outputs: 'on' is not known; give auto or off" in result.stderr
-    assert not (tmp_path / "q.onnx").exists()
-
-
 def test_what_judges_is_for_samples(profile: Path, tmp_path: Path) -> None:
     asked = ["quantize", MODEL, "--profile", profile, "-o", tmp_path / "q.onnx"]
     for options in (["--labels", LABELS], ["--min-sqnr", "20"], ["--fix", "auto"], ["--runtime", "openvino"]):
         result = qprof(*asked, *options)
         assert result.exit_code == 2
         assert f"{options[0]} is for --data, where the result is judged" in result.stderr
-
-
-def test_a_profile_and_samples_lead_to_a_verdict_on_all_samples(profile: Path, tmp_path: Path) -> None:
-    out = tmp_path / "q.onnx"
-    asked = ("--profile", profile, "--labels", LABELS, "--min-sqnr", "20", "--fix", "auto", "--no-latency")
-    result = quantize(*asked, "--target", "onnxruntime-x86", "-o", out)
-    assert result.exit_code == 0, result.stderr
-    assert "% of 400 held-out rows" in lines(result, "verdict")[0]
-    assert lines(result, "gate") == ["passed"]
-    assert "profiling" not in result.stderr
-    assert sorted(tmp_path.iterdir()) == [out]
 
 
 def test_a_mode_without_a_profile_is_judged_too(tmp_path: Path) -> None:
@@ -263,17 +219,6 @@ def test_on_random_data_there_is_no_verdict_and_no_gate(tmp_path: Path) -> None:
 def test_speed_is_not_measured_for_another_runtime(tmp_path: Path) -> None:
     words = ["quantize", MODEL, "--data", FEW, "--target", "tensorrt", "-o", tmp_path / "q.onnx"]
     assert lines(qprof(*words), "speed") == ["not measured"]
-
-
-def test_a_label_that_is_no_class_is_refused_before_anything_runs(tmp_path: Path) -> None:
-    labels = tmp_path / "labels.txt"
-    labels.write_text(LABELS.read_text().replace("9", "10"))
-    line = labels.read_text().split("\n").index("10") + 1
-    result = quantize("--labels", labels, "-o", tmp_path / "q.onnx")
-    assert f"labels.txt, line {line}: label 10 is none of the output's 10 classes, 0 to 9" in result.stderr
-    assert "choose another output, or the axis (--class-axis)" in result.stderr
-    assert "reading" not in result.stderr
-    assert list(tmp_path.iterdir()) == [labels]
 
 
 def test_inputs_that_look_like_pixels_are_the_cause_where_labels_are_met_by_chance(tmp_path: Path) -> None:

@@ -135,11 +135,6 @@ def test_anything_else_is_an_error_with_advice(tmp_path: Path, name: str, text: 
         show(tmp_path / name)
 
 
-def test_help_ends_with_an_example() -> None:
-    text = show("--help").output
-    assert "Examples:\n    qprof show profile.yaml" in text.replace("\n  ", "\n  ")
-
-
 # Small histograms
 
 
