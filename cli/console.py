@@ -41,8 +41,6 @@ class CommandRun:
     told: list[Finding] = field(default_factory=list)  # findings of this run, each once, printed or not
     # those of them that are notes and are counted at the end
     unprinted: list[Finding] = field(default_factory=list)
-    # those that are printed before the next thing that the command prints, unless it fails
-    waiting: list[Finding] = field(default_factory=list)
     models_read: list[Path] = field(default_factory=list)  # what the command reads, see `FilesRead`
     files_read: list[Path] = field(default_factory=list)
     data_read: list[Path | str] = field(default_factory=list)
@@ -65,7 +63,6 @@ class StdoutError(QprofError):
 
 def echo(text: str, *, nl: bool = True) -> None:
     """Print a result on stdout, or on stderr if a file of the command goes to stdout."""
-    tell_waiting_findings()
     try:
         click.echo(escaped(text, lines=True), nl=nl, err=current_run().results_to_stderr)
     except BrokenPipeError:
@@ -77,25 +74,25 @@ def echo(text: str, *, nl: bool = True) -> None:
 
 def tell(message: str, *, lines: bool = False) -> None:
     """Print an error, a note or progress on stderr; if that fails, nobody reads it."""
-    tell_waiting_findings()
     try:
         click.echo(escaped(message, lines), err=True)
     except (OSError, ValueError):
         abandon(sys.stderr)
 
 
-def tell_findings(findings: Iterable[Finding], *, waits: bool = False) -> None:
+def tell_findings(findings: Iterable[Finding]) -> None:
     """Print findings on stderr, each once and the gravest first."""
     run = current_run()
     for finding in gravest_first(findings):
         if finding in run.told:
             continue
         run.told.append(finding)
-        if run.verbose or finding.severity is not Severity.NOTE or _notes_of(run) <= NOTES:
-            if waits:
-                run.waiting.append(finding)
-            else:
-                tell(_line(finding, run.verbose))
+        if (
+            run.verbose
+            or finding.severity is not Severity.NOTE
+            or len(of_severity(run.told, Severity.NOTE)) <= NOTES
+        ):
+            tell(_line(finding, run.verbose))
         else:
             run.unprinted.append(finding)
 
@@ -114,18 +111,6 @@ def _line(finding: Finding, verbose: bool) -> str:
     return f"{finding.label}: {finding.coded_text}" if verbose else finding.line
 
 
-def _notes_of(run: CommandRun) -> int:
-    return len(of_severity(run.told, Severity.NOTE))
-
-
-def tell_waiting_findings() -> None:
-    """Print the findings that wait for the other output of the command."""
-    run = current_run()
-    waiting, run.waiting = run.waiting, []
-    for finding in waiting:
-        tell(_line(finding, run.verbose))
-
-
 def tell_unprinted_notes() -> None:
     """Print at the end of a command the one unprinted note, or the kinds and numbers of several."""
     run = current_run()
@@ -139,26 +124,20 @@ def tell_unprinted_notes() -> None:
 class NotesHandler(logging.Handler):
     """Prints the findings of the library on stderr, each once, and tracebacks of steps left out."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.left_out: list[Finding] = []
-
     def emit(self, record: logging.LogRecord) -> None:
         """Print a finding that was not printed before."""
-        text, finding = record.getMessage(), getattr(record, "finding", None)
+        finding = getattr(record, "finding", None)
         if record.exc_info:
             tell(self.format(record), lines=True)
         elif finding is None:
-            tell(text)
-        elif record.levelno < logging.ERROR:
-            tell_findings([finding], waits=getattr(record, "waits", False))
+            tell(record.getMessage())
         else:
-            self.left_out.append(finding)
+            tell_findings([finding])
 
 
 @contextmanager
 def printing_notes(debug: bool = False) -> Iterator[None]:
-    """Print the findings of the library (`note`) while a command runs, and at its end the steps left out."""
+    """Print the findings of the library (`note`) while a command runs."""
     handler, propagated, level = NotesHandler(), LOGGER.propagate, LOGGER.level
     LOGGER.addHandler(handler)
     LOGGER.propagate = False
@@ -166,13 +145,10 @@ def printing_notes(debug: bool = False) -> Iterator[None]:
         LOGGER.setLevel(logging.DEBUG)
     try:
         yield
-        tell_waiting_findings()
     finally:
-        current_run().waiting.clear()
         LOGGER.removeHandler(handler)
         LOGGER.propagate = propagated
         LOGGER.setLevel(level)
-        tell_findings(handler.left_out)
 
 
 def check_streams() -> str | None:
@@ -227,7 +203,6 @@ def print_table(
     from rich.table import Table
     from rich.text import Text
 
-    tell_waiting_findings()
     grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for header in headers:
         side: Literal["right", "left"] = "right" if header in right else "left"

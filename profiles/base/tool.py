@@ -32,9 +32,9 @@ LOGGER = logging.getLogger("qprof_onnx")
 """Takes the notes: Python prints warnings on stderr unless told otherwise, the command line each once."""
 
 
-def note(finding: Finding, *, waits: bool = False) -> None:
-    """Note an assumption that nobody stated; one that `waits` is not printed before an error."""
-    LOGGER.warning("%s", finding, extra={"finding": finding, "waits": waits})
+def note(finding: Finding) -> None:
+    """Note an assumption that nobody stated."""
+    LOGGER.warning("%s", finding, extra={"finding": finding})
 
 
 @contextmanager

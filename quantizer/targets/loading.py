@@ -148,7 +148,7 @@ def load_recipe(
         if key in given:
             shown = ", ".join(given[key]) if isinstance(given[key], tuple) else given[key]
             sentence = f"{key} {shown} does nothing: {reason}"
-            note(Finding(Code.SETTING_UNREAD, sentence, key, remedy="leave it out"), waits=True)
+            note(Finding(Code.SETTING_UNREAD, sentence, key, remedy="leave it out"))
     measured = None
     if is_file_of_costs(target.costs):
         beside = Path(name).parent if is_file and not (runtime or {}).get("costs") else Path()

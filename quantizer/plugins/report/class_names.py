@@ -52,8 +52,7 @@ class ClassNames:
 
     @cached_property
     def of_any(self) -> Mapping[int, str]:
-        """The names in the model's metadata, else of the first source; a file beside data may number them
-        otherwise."""
+        """The names in the model's metadata, else those of the first source, for any number of classes."""
         own = (names_in_metadata(self.model, key) for key in METADATA)
         return next((names for names in own if names), next(iter(self._known), {}))
 

@@ -57,20 +57,18 @@ MAX_PIXEL_ERROR = 0.02
 class Reading:
     """How a person reads the inputs and the answers of a model."""
 
-    names: ClassNames | None = None
-    # text of token ids, "" if unknown; None without tokens
-    decode: Callable[[Sequence[int]], str] | None = None
+    names: ClassNames | None = None  # of its classes; None for none
+    decode: Callable[[Sequence[int]], str] | None = None  # returns the text of token ids, "" where nobody can
 
     def class_axis(self, classes: ClassAxis, shape: tuple[int, ...]) -> int | None:
-        """Return the axis of the classes by the operator, or as many names; None if the largest is no
-        answer."""
+        """Return the axis of the classes in an output, or None if the largest value is no answer."""
         axis = classes.axis_in(shape)
         if axis is None or classes.is_answer:
             return axis
         return axis if self.names is not None and self.names.stated(shape[axis]) else None
 
     def names_of(self, count: int, specs: Sequence[InputSpec], numbers: Sequence[int]) -> Mapping[int, str]:
-        """Return the known names of some of `count` classes; for as many as token ids, their text."""
+        """Return the names of some of `count` classes, if known; for tokens, their text."""
         if self.decode is not None and count in {spec.rows for spec in specs}:
             return {number: f"'{self.decode([number])}'" for number in numbers}
         return {} if self.names is None else self.names.of(count)
@@ -78,51 +76,27 @@ class Reading:
 
 @dataclass(frozen=True)
 class Excerpt:
-    """One row of a sample as a person sees it.
-
-    Attributes:
-        sample: its name.
-        row: of it, from 0; None where it is one row.
-        output: the output whose answers are shown.
-        float_answer, quantized_answer: of both models, in words: the class with its value where the output
-            has classes, else the value that differs most; "" for what is told otherwise.
-        answered: whether its answers are classes, texts or objects, and no numbers alone.
-        changed: whether these differ.
-        share: of the answers that changed, in words, where a row has several; of numbers their cosine
-            similarity; "" elsewhere.
-        truth: what is right, in words; "" where nobody says.
-        input: name of the input that is shown; "" for none, or several.
-        picture: of that input, base64; "" for what is no picture.
-        media_type, size: of the picture; width goes before height.
-        frame: the part of the input that the picture shows, as x0, y0, x1, y1 in its pixels; it may be
-            larger than the input. None where that is not known.
-        curve: of that input, lowest and highest values of equal parts in turn; () for what is no signal.
-        text: of that input: a text, the fields of a row, strings, or the first of its numbers; "" for a
-            picture and a signal.
-        found: objects in the picture, the surest first; () for a model that finds none.
-        answer_pictures: those that both models answer, PNG in base64: masks, or pictures; () for none.
-        original: what the row was made of, where its picture is still to be read.
-    """
+    """One row of a sample as a person sees it."""
 
     sample: str
-    row: int | None
-    output: str
-    float_answer: str
+    row: int | None  # of it, from 0; None where it is one row
+    output: str  # the output whose answers are shown
+    float_answer: str  # of both models
     quantized_answer: str
-    answered: bool = False
-    changed: bool = False
-    share: str = ""
-    truth: str = ""
-    input: str = ""
-    picture: str = ""
-    media_type: str = "image/png"
+    answered: bool = False  # whether its answers are classes, texts or objects, and no numbers alone
+    changed: bool = False  # whether these differ
+    share: str = ""  # of the answers that changed, in words, where a row has several
+    truth: str = ""  # what is right, in words; "" where nobody says
+    input: str = ""  # name of the input that is shown; "" for none, or several
+    picture: str = ""  # of that input, base64; "" for what is no picture
+    media_type: str = "image/png"  # of the picture; width goes before height
     size: tuple[int, int] = (1, 1)
-    frame: Box | None = None
-    curve: tuple[float, ...] = ()
-    text: str = ""
-    found: tuple[Found, ...] = ()
-    answer_pictures: tuple[str, ...] = ()
-    original: Original | None = None
+    frame: Box | None = None  # the part of the input that the picture shows, as x0, y0, x1, y1 in its pixels
+    curve: tuple[float, ...] = ()  # of that input, lowest and highest values of equal parts in turn
+    text: str = ""  # of that input: a text, the fields of a row, strings, or the first of its numbers
+    found: tuple[Found, ...] = ()  # objects in the picture, the surest first; () for a model that finds none
+    answer_pictures: tuple[str, ...] = ()  # those that both models answer, PNG in base64: masks, or pictures
+    original: Original | None = None  # what the row was made of, where its picture is still to be read
 
     @property
     def with_picture(self) -> Excerpt:
@@ -154,7 +128,7 @@ def excerpt_of(
     reading: Reading | None = None,
     true_classes: Sequence[int] = (),
 ) -> Excerpt:
-    """Return the excerpt of a sample: the row on which an answer changes, or an output differs most."""
+    """Return the excerpt of a sample: the row of it on which an answer changes, or an output differs most."""
     reading = reading or Reading()
     common = common_part(*values) or values
     floats, quantized = (np.asarray(array, np.float64) for array in common)
@@ -215,7 +189,7 @@ MIN_ANSWER_SIDE = 32
 def _answer_pictures(
     floats: npt.NDArray[np.float64], quantized: npt.NDArray[np.float64], axis: int | None
 ) -> tuple[str, ...]:
-    """Return both models' answers to one row as pictures of one scale (classes along `axis`), or ()."""
+    """Return both models' answers to one row as pictures of one scale, or () if they are no pictures."""
     pictures = []
     for array in (floats, quantized):
         picture = _picture_of(array if axis is None else np.argmax(array, axis).astype(np.float64))
@@ -243,8 +217,7 @@ def _cosine_text(floats: npt.NDArray[np.float64], quantized: npt.NDArray[np.floa
 
 
 def _input_excerpt(sample: Sample, row: int, rows: int | None, reading: Reading) -> dict[str, Any]:
-    """Return the fields of the input that a person reads best: source, picture, text, signal, strings,
-    numbers."""
+    """Return the fields of the input that a person reads best."""
     arrays = sample.arrays
     of_row = {name: array[row] if rows is not None else array for name, array in arrays.items() if array.size}
     if row < len(sample.originals):
@@ -287,7 +260,7 @@ def _cut(text: str) -> str:
 
 
 def _picture_of(array: npt.NDArray[Any]) -> npt.NDArray[Any] | None:
-    """Return an array as [height, width, channels], 1, 3 or 4 of them first or last, or None."""
+    """Return an array as [height, width, channels], 1, 3 or 4 of them, or None if it is no picture."""
     shape = tuple(size for size in array.shape[:-3] if size != 1) + array.shape[-3:]
     if not (is_float(array) or array.dtype == np.uint8) or len(shape) not in (2, 3):
         return None
@@ -310,8 +283,8 @@ def _frame(array: npt.NDArray[Any]) -> Box | None:
 def _pixels(array: npt.NDArray[Any]) -> npt.NDArray[np.uint8] | None:
     """Return an array as a picture [height, width] or [height, width, 3], or None.
 
-    Normalised pixels (`NORMALISATIONS`) are restored, others stretched over all channels together; a spectrum
-    is turned to be read from left to right.
+    Usual normalisations and pixels from 0 to 1 or to 255 are restored, others stretched over all channels. A
+    matrix with many more rows than columns is turned: a spectrum is read from left to right, low bands below.
     """
     picture = _picture_of(array)
     if picture is None:
@@ -354,8 +327,7 @@ def _as_they_were(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
 
 
 def png(pixels: npt.NDArray[np.uint8]) -> bytes:
-    """Return uint8 pixels [height, width] or [height, width, 3] as PNG (RFC 2083), grey or RGB, without
-    Pillow."""
+    """Return uint8 pixels [height, width] or [height, width, 3] as PNG, grey or RGB."""
     height, width = pixels.shape[:2]
     rows = b"".join(b"\0" + row.tobytes() for row in np.ascontiguousarray(pixels))
     header = struct.pack(">IIBBBBB", width, height, 8, 2 if pixels.ndim == 3 else 0, 0, 0, 0)

@@ -58,8 +58,7 @@ class WorstSamples:
         metric: Metric | None = None,
         true_classes: Mapping[str, npt.NDArray[Any]] | None = None,
     ) -> None:
-        """Take the next sample, with the outputs of both models, and the share of changed answers by
-        output."""
+        """Take the next sample, with the outputs of the float and of the quantized model."""
         floats, quantized = outputs
         if self._is_first:
             self._objects = _metric_of_objects(self._model, self._data, sample.arrays, floats)
@@ -139,7 +138,8 @@ def _metric_of_objects(model: ir.Model, data: DataLike, inputs: Inputs, outputs:
 def sample_difference(
     sample: str, pairs: Iterable[tuple[str, npt.NDArray[Any], npt.NDArray[Any]]], changed: Mapping[str, float]
 ) -> SampleDifference | None:
-    """Return how far the outputs (name, values of both models) differ on one sample, or None."""
+    """Return how far the outputs differ on one sample, or None if no float output differs in the common
+    part."""
     compared = [
         (-changed.get(name, 0.0), plus(None, *common).difference().sqnr, name)
         for name, floats, quantized in pairs
