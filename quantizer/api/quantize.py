@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, cast, overload
 
@@ -113,9 +114,14 @@ def quantize(
             f"{min(unused)}: is for data, on which the result is judged; give samples and no plan, or leave "
             "it out and call evaluate"
         )
-    call = _Call(model, cast("ProfileLike | None", profile), plan, samples, how, settings.get("target"))
+    timed = None if how.speed is None else how.speed.data
+    sources = cast("ProfileLike | None", profile), plan, settings.get("target")
+    read = FilesRead((model,), sources, (samples, timed))
+    make = partial(
+        _quantize_as, model=model, profile=sources[0], plan=plan, samples=samples, how=how, read=read
+    )
     if not isinstance(config, Mapping):
-        return _quantize_as(call, recipe_of(config, settings), output)
+        return make(recipe_of(config, settings), output)
     for name, value in (("save_plan", how.save_plan), ("checkpoint", how.checkpoint), ("plan", plan)):
         if value is not None:
             raise ConfigError(f"{name}: is of one model; leave it out, or give one configuration")
@@ -127,31 +133,25 @@ def quantize(
         for name, one in config.items():
             file = Path(folder) / (name if name.endswith(".onnx") else f"{name}.onnx")
             written, kept = None if output is None else file, Path(folder) / "profile.yaml"
-            results[name] = _quantize_as(call, recipe_of(one, settings), written, kept)
+            results[name] = make(recipe_of(one, settings), written, kept)
     return results
 
 
-@dataclass(frozen=True, eq=False)
-class _Call:
-    """The part of a call that is the same in each of its configurations."""
-
-    model: ModelLike
-    profile: ProfileLike | None
-    plan: PlanLike | None
-    samples: DataLike | None
-    how: QuantizeOptions
-    target: PathLike | None
-
-
 def _quantize_as(
-    call: _Call, recipe: Recipe | None, output: PathLike | None, profile_file: Path | None = None
+    recipe: Recipe | None,
+    output: PathLike | None,
+    profile_file: Path | None = None,
+    *,
+    model: ModelLike,
+    profile: ProfileLike | None,
+    plan: PlanLike | None,
+    samples: DataLike | None,
+    how: QuantizeOptions,
+    read: FilesRead,
 ) -> QuantizeResult:
     """Quantize with one configuration; the profile is written to `profile_file`, or beside the output."""
-    model, profile, plan, samples, how = call.model, call.profile, call.plan, call.samples, call.how
     if plan is not None and recipe is not None:
         raise ConfigError("plan: holds its own settings; give no others, and no target")
-    timed = None if how.speed is None else how.speed.data
-    read = FilesRead((model,), (profile, plan, call.target), (samples, timed))
     check_outputs([output, how.save_plan, how.checkpoint], read)
     with (
         notes_once(),
@@ -173,7 +173,7 @@ def _quantize_as(
                 recipe=recipe,
                 plan=plan,
                 speed=how.speed,
-                check=timed,
+                check=None if how.speed is None else how.speed.data,
                 check_outputs=how.check_outputs == "auto",
             )
         if not isinstance(model, str | os.PathLike):
