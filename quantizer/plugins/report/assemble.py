@@ -29,7 +29,6 @@ from ...noise.output_limits import WORDS, NoiseLimits
 from ...plan.plan import Kind, QuantPlan
 from ...plan.provenance import model_fingerprint, plan_digest, profile_digest
 from ...search.attribution import Attribution, OutputNoise
-from ...search.integer_share import saved_bytes
 from ...search.node_costs import TimedNodes
 from ...search.verdict import Verdict as Judgement
 from .content import (
@@ -80,6 +79,7 @@ class Results:
     quantization: QuantizeResult | None = None  # the files that were written
     tuning: Any = None  # the `TuneResult` of another plug-in, which may not be installed
     drift: tuple[Any, ...] = ()  # newer profiles, in the order of time
+    size: Size | None = None  # of the files of a report that has no other results
     timed: TimedNodes | None = None  # measured times of the nodes of both models
     left_out: tuple[Finding, ...] = ()  # findings on what was left out of these
 
@@ -162,7 +162,7 @@ def make_report(analysis: Analysis | None, results: Results, names: FileNames) -
         tool=tool_name(),
         verdict=verdict,
         task=task,
-        size=_size(analysis, results),
+        size=_size(results),
         speed=speed,
         int8_share=int8_share(nodes),
         computes_in="int8" if plan is None else plan.config.computes_in,
@@ -218,16 +218,11 @@ def _changes(analysis: Analysis, results: Results, names: FileNames) -> tuple[Wh
     return with_commands(analysis.plan, names, tuple(tried_changes(verdict)))
 
 
-def _size(analysis: Analysis | None, results: Results) -> Size | None:
-    for found in (results.evaluation, results.quantization, results.seen):
-        if found is not None:
+def _size(results: Results) -> Size | None:
+    for found in (results.evaluation, results.quantization, results.tuning):
+        if found is not None and found.quantized_bytes is not None:
             return Size(found.float_bytes, found.quantized_bytes)
-    if results.tuning is not None and results.tuning.quantized_bytes is not None:
-        return Size(results.tuning.float_bytes, results.tuning.quantized_bytes)
-    if analysis is None:
-        return None
-    whole = analysis.model_file.bytes
-    return Size(whole, max(0, whole - round(saved_bytes(analysis.plan, analysis.graph))), True)
+    return results.size
 
 
 def _predicted_speed(analysis: Analysis | None) -> Speed | None:

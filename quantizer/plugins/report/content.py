@@ -259,16 +259,15 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Size:
-    """Bytes of the model files, external data included; the second may follow from quantized constants."""
+    """Bytes of the model files, external data included."""
 
     float_bytes: int
-    quantized_bytes: int | None
-    is_estimated: bool = False
+    quantized_bytes: int
 
     @property
     def change(self) -> str:
         """The change of size in words."""
-        return Cost(self.float_bytes, self.quantized_bytes or 0).change
+        return Cost(self.float_bytes, self.quantized_bytes).change
 
 
 @dataclass(frozen=True)

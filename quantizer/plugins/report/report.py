@@ -50,7 +50,7 @@ from ...targets.loading import load_recipe
 from ...targets.packaged import target_names
 from ...targets.target import Recipe
 from .assemble import Results, make_report
-from .content import Report
+from .content import Report, Size
 from .estimates import Analysis, analyse, recipe_of_plan
 from .suggestions import FileNames
 
@@ -185,7 +185,8 @@ def _file_report(
         if how.measure_layers and analysis is not None:
             node_costs = _timed_nodes(analysis, file, samples, how, evaluation.latency)
     names = FileNames(str(path), "" if profile is None else profile_name(profile), str(file))
-    results = Results(evaluation, layers=layers, drift=drift, timed=node_costs, left_out=lacking)
+    size = Size(path.bytes, file.bytes)
+    results = Results(evaluation, layers=layers, drift=drift, size=size, timed=node_costs, left_out=lacking)
     if analysis is not None:
         if evaluation is None:
             results = _with_kept_samples(analysis, results)
