@@ -112,7 +112,7 @@ def test_sensitivity_refuses_it_before_a_plan_is_made(
 def test_report_refuses_a_profile_of_newer_data_before_models_are_compared(
     profile: Path, plan: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("qprof_onnx.quantizer.plugins.report.report.evaluate", None)
+    monkeypatch.setattr("qprof_onnx.quantizer.plugins.report.report.judged", None)
     report = ["report", MODEL, plan.with_suffix(".onnx"), "-o", "page", "--history", "few.txt"]
     found = qprof(*report, "--plan", plan, "--profile", profile, "--data", DATA)
     is_refused(found, "few.txt: the document must be a mapping")

@@ -144,8 +144,8 @@ def test_where_nothing_is_quantized_the_verdict_is_fair_at_best_and_says_to_keep
 def test_a_model_of_float_arithmetic_is_called_one_of_weights_only() -> None:
     sentence = verdict_of(evaluation(), Composition(None, 3, weight_only=3), HELD_OUT).sentence
     assert sentence.startswith("good (weights only): output 'y'")
-    slow = replace(WEIGHTS, is_unprofitable=True)
-    sentence = verdict_of(evaluation(), slow, HELD_OUT).sentence
+    even = Latency(1.0, 1.0, 1.0, 0.9, 1.1, 9, 9, 1, 1)
+    sentence = verdict_of(evaluation(latency=even), WEIGHTS, HELD_OUT).sentence
     assert sentence.startswith("good (weights only, not faster): output 'y'")
 
 
