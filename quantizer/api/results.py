@@ -268,8 +268,7 @@ class QuantizeResult(Presented):
         speed, check = None, self.speed
         if check is not None:
             figures = ("passed", "before", "after", "fallback", "trials", "reasons", "unfused")
-            speed = {name: getattr(check, name) for name in (*figures, "left_float")}
-            speed["changes"] = [change.sentence for change in check.changes]
+            speed = {name: getattr(check, name) for name in (*figures, "changes", "left_float")}
             speed |= {"min_speedup": check.options.min_speedup, "made_up": check.options.data is None}
         names = ("findings", "predicted", "checks", "expected", "estimates", "judged")
         document: dict[str, Any] = to_jsonable(
