@@ -56,7 +56,6 @@ class Speed:
     unfused: tuple[str, ...]  # nodes that the plan quantizes and onnxruntime computes in float nevertheless
     changes: tuple[str, ...]  # what was done that made the model faster, in this order
     left_float: str  # how the whole model was left in float at last; "" where it was not
-    made_up: bool  # whether the samples were made up from the profile
 
 
 @dataclass(frozen=True)

@@ -269,7 +269,7 @@ class QuantizeResult(Presented):
         if check is not None:
             figures = ("passed", "before", "after", "fallback", "trials", "reasons", "unfused")
             speed = {name: getattr(check, name) for name in (*figures, "changes", "left_float")}
-            speed |= {"min_speedup": check.options.min_speedup, "made_up": check.options.data is None}
+            speed["min_speedup"] = check.options.min_speedup
         names = ("findings", "predicted", "checks", "expected", "estimates", "judged")
         document: dict[str, Any] = to_jsonable(
             {
