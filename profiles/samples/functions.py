@@ -7,9 +7,9 @@ import importlib
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from importlib.machinery import SourceFileLoader
+from importlib.machinery import PathFinder, SourceFileLoader
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from threading import RLock
@@ -101,9 +101,17 @@ def _module_of_file(source: str, file: Path) -> ModuleType:
 
 
 def module_file(source: str) -> Path | None:
-    """Return the file in the name of a function; None for a module."""
+    """Return the file of a function, which is not run, or None: that of its module, or that in its name."""
     match = FUNCTION.fullmatch(source)
-    return Path(match["file"]) if match is not None and match["file"] else None
+    if match is not None and match["file"]:
+        return Path(match["file"])
+    folders: Sequence[str] | None = [os.getcwd(), *sys.path]
+    name, spec = "", None
+    for part in source.partition(":")[0].split("."):
+        name = f"{name}.{part}".strip(".")
+        spec = None if folders is None else PathFinder.find_spec(name, folders)
+        folders = None if spec is None else spec.submodule_search_locations
+    return None if spec is None or not spec.has_location or spec.origin is None else Path(spec.origin)
 
 
 def items_of(

@@ -177,6 +177,12 @@ def test_every_step_of_a_scan_is_profiled_whatever_its_direction() -> None:
     assert profile["d"].shape == (2,)
 
 
+def test_a_scan_in_a_loop_is_profiled() -> None:
+    profile = profiled(SCAN_IN_LOOP, {"x": np.ones((3, 2), np.float32), "n": 2})
+    assert seen(profile, "t") == (12, 1.0, 6.0)
+    assert seen(profile, "a") == (4, 0.0, 3.0)
+
+
 def test_a_scan_in_a_scan_is_profiled() -> None:
     profile = profiled(SCAN_IN_SCAN, {"x": np.ones((3, 4, 2), np.float32)})
     assert seen(profile, "t") == (24, 1.0, 12.0)

@@ -115,9 +115,9 @@ def test_an_emulator_of_magnitudes_is_judged_by_relative_errors_of_its_columns(
 def test_a_tagger_is_judged_by_words_and_padding_counts_for_nothing(tmp_path: Path) -> None:
     found = verdict(tagger(tmp_path / "m.onnx"), [{"ids": words(seed)} for seed in range(40)])
     (output,) = found.outputs
-    assert output.agreement is not None
+    assert output.answers is not None
     assert output.sequences is not None
-    assert output.sequences < output.agreement < 1.0
+    assert output.sequences.ratio < output.answers.ratio < 1.0
     assert found.grade != "good"
     assert "of the sequences the same" in found.sentence
 
