@@ -50,7 +50,6 @@ class Code(StrEnum):
     NO_CHECK_SAMPLES = "no-check-samples"
     CHECK_SAMPLES_KEPT = "check-samples-kept"
     PROFILE_KEPT = "profile-kept"
-    MODEL_MENDED = "model-mended"
     OPSET_RAISED = "opset-raised"
     WIDENED = "widened"
     GATE_FAILED = "gate-failed"

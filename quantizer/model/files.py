@@ -1,4 +1,4 @@
-"""ONNX files that are read: `load_model`, and `model_file` for a model in memory."""
+"""ONNX files that are read: `model_file`, also for a model in memory."""
 
 from __future__ import annotations
 
@@ -16,17 +16,12 @@ from ...profiles.base.errors import ModelError
 from ...profiles.base.output_files import temporary_folder
 from .external_data import external_files
 from .folders import model_in
-from .loading import converted, read_model
+from .loading import converted
 from .protobuf import all_tensors, is_outside
 from .saving import PROTOBUF_LIMIT, save_model
 
 ModelLike: TypeAlias = str | os.PathLike[str] | onnx.ModelProto | ir.Model
 """A model: a file, or an object in memory."""
-
-
-def load_model(path: str | os.PathLike[str]) -> ir.Model:
-    """Read, check and mend an ONNX file; its nodes are put in topological order."""
-    return read_model(path).model
 
 
 @contextmanager

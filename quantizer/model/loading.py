@@ -1,4 +1,4 @@
-"""`read_model`: a model file to an `onnx_ir.Model`, the only way in.
+"""`load_model`: a model file to an `onnx_ir.Model`, the only way in.
 
 What cannot be run is refused; what onnxruntime runs is accepted. The ONNX checker is asked first. Where it
 objects, the mended model is checked again, and where it still objects, onnxruntime decides.
@@ -12,7 +12,6 @@ import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 
@@ -22,7 +21,6 @@ import onnx_ir as ir
 import onnxruntime as ort
 
 from ...profiles.base.errors import ModelError
-from ...profiles.base.findings import Finding
 from ...profiles.base.output_files import temporary_folder
 from ...profiles.runtime.external_weights import save_with_weights
 from ...profiles.runtime.providers import (
@@ -43,36 +41,28 @@ SMALL = 1024
 and the opset converter look at."""
 
 
-@dataclass(frozen=True, eq=False)
-class LoadedModel:
-    """A model as read."""
-
-    model: ir.Model  # nodes in topological order; weights in external files are mapped on demand
-    findings: tuple[Finding, ...]  # what was mended
-
-
-def read_model(path: str | os.PathLike[str]) -> LoadedModel:
-    """Read, check and mend an ONNX file."""
+def load_model(path: str | os.PathLike[str]) -> ir.Model:
+    """Read, check and mend an ONNX file; nodes are put in topological order, external weights are mapped."""
     proto = read_proto(path)
     if not proto.HasField("ir_version") or not proto.HasField("graph"):
         raise ModelError(f"{path}: not an ONNX model, or empty; export or download it again")
     check_proto(proto, str(path))
     check_external(proto, path)
-    mended = mend(proto)
+    is_mended = mend(proto)
     model = converted(proto, path)
     set_title(model, path)
     _sort(model, path)
     _attach(model, path)
     _detach(model)
     # Of a large model the checker would read the weights once more, whose amounts were checked.
-    is_whole = not mended and not any(map(is_outside, all_tensors(proto)))
+    is_whole = not is_mended and not any(map(is_outside, all_tensors(proto)))
     objection = _objection(_without_values(proto) if is_whole else os.fspath(path))
     del proto
     runtime_outputs = cache(partial(_runtime_outputs, path))  # onnxruntime is asked once, where it has to be
     if objection:
         _check(model, path, runtime_outputs)
     _type_outputs(model, path, runtime_outputs)
-    return LoadedModel(model, mended)
+    return model
 
 
 def converted(proto: onnx.ModelProto, path: str | os.PathLike[str]) -> ir.Model:

@@ -1,6 +1,6 @@
 """Checks of a model file before it is converted, and repairs of faults that onnxruntime accepts.
 
-A repaired model computes what onnxruntime computes with the file as it is, and a note says what was repaired.
+A repaired model computes what onnxruntime computes with the file as it is.
 Each repair is there for files that somebody has:
 
 ==========================  ==================================================================================
@@ -35,7 +35,6 @@ import onnx_ir as ir
 from google.protobuf.descriptor import FieldDescriptor
 
 from ...profiles.base.errors import ModelError
-from ...profiles.base.findings import Code, Finding
 from ...profiles.instrumentation.subgraphs import STANDARD_DOMAINS
 from ...profiles.runtime.session import has_map
 from .external_data import bytes_needed
@@ -234,73 +233,63 @@ def _check_input(value: onnx.ValueInfoProto, where: str) -> None:
 
 # What is repaired ------------------------------------------------------------------------------------------
 
-Mends = Iterator[str]
-"""Yields a sentence on each thing that was mended."""
+
+def mend(proto: onnx.ModelProto) -> bool:
+    """Mend each fault listed in `MENDS`; return whether there was one. `check_proto` has passed the model."""
+    mended = [step(proto) for step in MENDS]
+    return any(mended)
 
 
-def mend(proto: onnx.ModelProto) -> tuple[Finding, ...]:
-    """Mend each fault listed in `MENDS` and return the mended ones. `check_proto` has passed the model."""
-    sentences = dict.fromkeys(sentence for step in MENDS for sentence in step(proto))
-    return tuple(Finding(Code.MODEL_MENDED, sentence) for sentence in sentences)
-
-
-def name_graphs(proto: onnx.ModelProto) -> Mends:
+def name_graphs(proto: onnx.ModelProto) -> bool:
     """Give graphs without a name one."""
-    for block in blocks(proto):
-        if isinstance(block, onnx.GraphProto) and not block.name:
-            block.name = "graph"
-            yield "a graph without a name is called 'graph' now"
+    unnamed = [one for one in blocks(proto) if isinstance(one, onnx.GraphProto) and not one.name]
+    for graph in unnamed:
+        graph.name = "graph"
+    return bool(unnamed)
 
 
-def one_opset_per_domain(proto: onnx.ModelProto) -> Mends:
+def one_opset_per_domain(proto: onnx.ModelProto) -> bool:
     """Keep the last opset of each domain, as onnxruntime does; "ai.onnx" and "" are one."""
+    is_mended = False
     for imports in (proto.opset_import, *(function.opset_import for function in proto.functions)):
-        versions: dict[str, list[int]] = {}
-        for entry in imports:
-            versions.setdefault("" if entry.domain == "ai.onnx" else entry.domain, []).append(entry.version)
-        if len(versions) == len(imports):
-            continue
-        del imports[:]
-        for domain, given in versions.items():
-            imports.add(domain=domain, version=given[-1])
-            if len(set(given)) > 1:
-                yield (
-                    f"domain '{domain}' is imported with the opsets {', '.join(map(str, given))}: the last "
-                    "holds, as in onnxruntime"
-                )
+        versions = {"" if entry.domain == "ai.onnx" else entry.domain: entry.version for entry in imports}
+        if len(versions) < len(imports):
+            del imports[:]
+            for domain, version in versions.items():
+                imports.add(domain=domain, version=version)
+            is_mended = True
+    return is_mended
 
 
-def import_domains(proto: onnx.ModelProto) -> Mends:
+def import_domains(proto: onnx.ModelProto) -> bool:
     """Import the domains that nodes use and the model does not import; onnxruntime knows its own."""
-    imported = {entry.domain for entry in proto.opset_import} | {
-        function.domain for function in proto.functions
-    }
+    imported = {entry.domain for entry in (*proto.opset_import, *proto.functions)}
     used = {
         node.domain for block in blocks(proto) if isinstance(block, onnx.GraphProto) for node in block.node
     }
-    for domain in sorted(used.difference(imported, STANDARD_DOMAINS)):
+    missing = sorted(used.difference(imported, STANDARD_DOMAINS))
+    for domain in missing:
         version = max((s.since_version for s in onnx.defs.get_all_schemas() if s.domain == domain), default=1)
         proto.opset_import.add(domain=domain, version=version)
-        yield f"domain '{domain}' was not imported; opset {version} is taken"
+    return bool(missing)
 
 
-def drop_device_configurations(proto: onnx.ModelProto) -> Mends:
+def drop_device_configurations(proto: onnx.ModelProto) -> bool:
     """Drop the assignment of nodes to several devices, which onnxruntime does not read."""
     configured = [node for block in blocks(proto) for node in block.node if node.device_configurations]
-    if configured or proto.configuration:
-        for node in configured:
-            node.ClearField("device_configurations")
-        proto.ClearField("configuration")
-        yield "configurations of devices, which onnxruntime does not read, are left out"
+    is_configured = bool(configured or proto.configuration)
+    for node in configured:
+        node.ClearField("device_configurations")
+    proto.ClearField("configuration")
+    return is_configured
 
 
-def readable_texts(proto: onnx.ModelProto) -> Mends:
+def readable_texts(proto: onnx.ModelProto) -> bool:
     """Replace bytes that are not UTF-8 in texts without effect; protobuf hands such text out as bytes."""
     bad = list(_unreadable(proto))
     for message, field in bad:
         setattr(message, field, getattr(message, field).decode("utf-8", "replace"))
-    if bad:
-        yield f"text that is not UTF-8 was replaced in {', '.join(sorted({field for _, field in bad}))}"
+    return bool(bad)
 
 
 def _unreadable(message: Any) -> Iterator[tuple[Any, str]]:
@@ -317,17 +306,17 @@ def _unreadable(message: Any) -> Iterator[tuple[Any, str]]:
                 yield from _unreadable(inner)
 
 
-def untype_maps(proto: onnx.ModelProto) -> Mends:
+def untype_maps(proto: onnx.ModelProto) -> bool:
     """Take the type from values that are maps, which onnx_ir does not have: it follows from the node."""
     for block in blocks(proto):
         declared = [*block.output, *block.input] if isinstance(block, onnx.GraphProto) else []
         for value in (*declared, *block.value_info):
             if has_map(value.type):
                 value.ClearField("type")
-    yield from ()
+    return False  # the checker takes the file with them
 
 
-MENDS: Sequence[Callable[[onnx.ModelProto], Mends]] = (
+MENDS: Sequence[Callable[[onnx.ModelProto], bool]] = (
     name_graphs,
     one_opset_per_domain,
     import_domains,

@@ -27,7 +27,7 @@ from ..model.files import ModelLike, model_bytes, model_file
 from ..model.folders import model_in
 from ..model.graph import name_of, subgraphs
 from ..model.identity import model_id
-from ..model.loading import LoadedModel, read_model
+from ..model.loading import load_model
 from ..operators.graph import Graph, index
 from ..operators.table import CONVERSIONS, draws
 from .cleanup import (
@@ -230,7 +230,7 @@ class PreparedModel:
     model: ir.Model  # the prepared model
     graph: Graph  # its index
     identity: ModelId  # its fingerprint, with the name of the file
-    findings: tuple[Finding, ...]  # what was mended in the file, and what preparation changed
+    findings: tuple[Finding, ...]  # what preparation changed
     narrow: ir.DataType | None = None  # the type of a model in float16 or bfloat16
     untyped: str = ""  # why some types are not known, "" where they are
     unimproved: ir.Model | None = None  # see `Prepared`
@@ -279,19 +279,14 @@ class ModelFile(os.PathLike[str]):
         return self.output or self.path
 
     @cached_property
-    def loaded(self) -> LoadedModel:
-        """The model as read, with its repairs; raises ModelError where it cannot be read."""
+    def model(self) -> ir.Model:
+        """The model as read; raises ModelError where it cannot be read."""
         try:
-            loaded = read_model(self.path)
+            model = load_model(self.path)
         except ModelError as error:
             raise ModelError(str(error).replace(str(self.path), str(self))) from error
-        set_title(loaded.model, self.destination)
-        return loaded
-
-    @property
-    def model(self) -> ir.Model:
-        """The model as read."""
-        return self.loaded.model
+        set_title(model, self.destination)
+        return model
 
     @cached_property
     def bytes(self) -> int:
@@ -301,9 +296,9 @@ class ModelFile(os.PathLike[str]):
     @cached_property
     def normalised(self) -> PreparedModel:
         """The normalised model, float or not; raises ModelError if it cannot be read or normalised."""
-        loaded = self.loaded
+        model = self.model
         try:
-            prepared = prepare(loaded.model)
+            prepared = prepare(model)
         except ModelError as error:
             raise ModelError(f"{self}: {error}") from error
         set_title(prepared.model, self.destination)
@@ -312,7 +307,7 @@ class ModelFile(os.PathLike[str]):
             prepared.model,
             index(prepared.model),
             model_id(prepared.model, self.name),
-            (*loaded.findings, *prepared.findings),
+            prepared.findings,
             prepared.narrow,
             untyped,
             prepared.unimproved,

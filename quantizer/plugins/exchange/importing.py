@@ -19,7 +19,7 @@ from ....profiles.base.errors import ConfigError, MalformedError, ModelError, Pl
 from ...adjustments.equalization import apply_equalization
 from ...lowering.lowered import read_equalization
 from ...model.graph import constant_of
-from ...model.loading import read_model
+from ...model.loading import load_model
 from ...numerics.affine import QuantParams
 from ...operators.graph import Graph, Node, index
 from ...operators.table import Constraint
@@ -46,7 +46,7 @@ def plan_of_file(
     file, where = file_of(float_model), os.fspath(source)
     prepared = file.prepared
     if Path(where).suffix.lower() == ".onnx":
-        model = read_model(where).model
+        model = load_model(where)
         written_by = " ".join(filter(None, (model.producer_name, model.producer_version)))
         name, equalization = Path(where).name, read_equalization(model)
         try:

@@ -21,7 +21,7 @@ from ....profiles.base.errors import ConfigError, ModelError
 from ....profiles.base.findings import Code, Finding
 from ....profiles.base.output_files import replacing_together
 from ...evaluation.runtimes import open_session
-from ...model.loading import read_model
+from ...model.loading import load_model
 from ...model.opsets import in_opset
 from ...model.output_paths import FilesRead, check_outputs
 from ...model.saving import has_external_data, save_model
@@ -62,12 +62,8 @@ def join(
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
         raise ConfigError(f"part {twice[0]}: two files have this name, which names the part; rename one")
-    parts: dict[str, ir.Model] = {}
+    parts = {name: load_model(file) for name, file in zip(names, models, strict=True)}
     findings: list[Finding] = []
-    for name, file in zip(names, models, strict=True):
-        loaded = read_model(file)
-        parts[name] = loaded.model
-        findings += [_of_part(name, finding) for finding in loaded.findings]
     called: dict[ir.OperatorIdentifier, None] = {}
     for name, model in parts.items():
         called |= dict.fromkeys(_add_functions(model, library, name or str(models[0])))

@@ -29,8 +29,9 @@ from ...api.keywords import SETTINGS, ConfigLike, recipe_of, split_settings, wit
 from ...api.options import QuantizeOptions
 from ...api.sources import are_samples, labels_file, samples_of, with_metric_of_labels
 from ...evaluation.metrics.score import reads_truth
-from ...model.files import ModelLike, load_model
+from ...model.files import ModelLike
 from ...model.folders import quantized_name
+from ...model.loading import load_model
 from ...model.output_paths import FilesRead, check_outputs
 from ...model.saving import save_model
 from ...plan.plan import QuantPlan

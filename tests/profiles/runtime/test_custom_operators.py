@@ -18,7 +18,7 @@ from qprof_onnx.profiles.runtime import providers as custom_operators
 from qprof_onnx.profiles.runtime.providers import load_refusal
 from qprof_onnx.quantizer.api.from_profile import write_quantized
 from qprof_onnx.quantizer.api.profiling import profile_model
-from qprof_onnx.quantizer.model.files import load_model
+from qprof_onnx.quantizer.model.loading import load_model
 from qprof_onnx.quantizer.plugins.explanation.explanation import explain
 
 from ..runner.dask_processes import dask_cluster, wait_for_workers

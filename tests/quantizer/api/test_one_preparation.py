@@ -20,9 +20,9 @@ MODEL, CALIBRATION, HELD_OUT = (str(DIGITS / name) for name in ("model.onnx", "c
 def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
     """Count the models that are read, by file name, and those that are prepared."""
     counts = Counter[str]()
-    read, prepare = preparing.read_model, preparing.prepare
+    read, prepare = preparing.load_model, preparing.prepare
 
-    def reads(path: str | Path) -> preparing.LoadedModel:
+    def reads(path: str | Path) -> preparing.ir.Model:
         counts[Path(path).name] += 1
         return read(path)
 
@@ -31,7 +31,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
         return prepare(model)
 
     with monkeypatch.context() as patch:
-        patch.setattr(preparing, "read_model", reads)
+        patch.setattr(preparing, "load_model", reads)
         patch.setattr(preparing, "prepare", prepares)
         yield counts
 

@@ -11,7 +11,7 @@ from onnx import parser
 from qprof_onnx.profiles.base.findings import Code, Finding
 from qprof_onnx.quantizer.evaluation import evaluate as evaluation
 from qprof_onnx.quantizer.evaluation.doubts import saturating_nodes
-from qprof_onnx.quantizer.model.files import load_model
+from qprof_onnx.quantizer.model.loading import load_model
 from qprof_onnx.quantizer.targets.loading import load_recipe
 
 DIGITS = Path(__file__).parents[3] / "examples" / "digits"

@@ -12,7 +12,7 @@ import onnx.parser
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from qprof_onnx.profiles.base.errors import ModelError
-from qprof_onnx.quantizer.model.files import load_model
+from qprof_onnx.quantizer.model.loading import load_model
 
 TEXT = """<ir_version: 8, opset_import: ["": 17]>
 net (float[N, 4] x) => (float[N, 3] y) { [a] h = MatMul(x, w) [b] r = Relu(h) [c] y = Gemm(r, v, k) }"""

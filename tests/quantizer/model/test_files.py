@@ -9,8 +9,9 @@ import onnx_ir as ir
 import pytest
 from qprof_onnx.profiles.base.errors import ModelError
 from qprof_onnx.quantizer.model import saving
-from qprof_onnx.quantizer.model.files import load_model, model_file
+from qprof_onnx.quantizer.model.files import model_file
 from qprof_onnx.quantizer.model.identity import model_id
+from qprof_onnx.quantizer.model.loading import load_model
 from qprof_onnx.quantizer.model.saving import has_external_data, save_model
 
 TEXT = (

@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import onnx.parser
 import onnx_ir as ir
-from qprof_onnx.quantizer.model.files import load_model
+from qprof_onnx.quantizer.model.loading import load_model
 from qprof_onnx.quantizer.model.opsets import in_opset
 
 TEXT = """<ir_version: 8, opset_import: ["": 13]>

@@ -14,7 +14,7 @@ import onnx_ir as ir
 import pytest
 import qprof_onnx as qprof
 from qprof_onnx.profiles.base.errors import ConfigError
-from qprof_onnx.quantizer.model.files import load_model
+from qprof_onnx.quantizer.model.loading import load_model
 from qprof_onnx.quantizer.model.output_paths import FilesRead, check_outputs
 from qprof_onnx.quantizer.plugins.tune.measure_target import measure_target
 

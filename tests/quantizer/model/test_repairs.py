@@ -1,4 +1,4 @@
-"""What onnxruntime runs is accepted, computes the same bits when it was mended, and the user is told."""
+"""What onnxruntime runs is accepted, computes the same bits when it was mended."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import onnxruntime as ort
 import pytest
 from onnx import helper, numpy_helper
 from qprof_onnx.profiles.base.errors import ModelError
-from qprof_onnx.quantizer.model.loading import read_model
+from qprof_onnx.quantizer.model.loading import load_model
 from qprof_onnx.quantizer.model.saving import save_model
 from qprof_onnx.quantizer.prepare.prepare import open_prepared
 
@@ -174,28 +174,18 @@ def nothing(_: onnx.ModelProto) -> None:
 
 
 @pytest.mark.parametrize(
-    ("oddity", "note"),
+    "oddity",
     [
-        (nothing, ""),
-        (untyped_output, ""),
-        (output_without_shape, ""),
-        (untyped_output_of_a_contrib_operator, ""),
-        (input_without_shape, ""),
-        (graph_without_name, "a graph without a name is called 'graph' now"),
-        (initializers_that_are_no_inputs, ""),
-        (ir_version_2_with_opsets, ""),
-        (ir_version_0, ""),
-        (opset_twice, "domain '' is imported with the opsets 11, 17: the last holds, as in onnxruntime"),
-        (missing_import, "domain 'com.microsoft' was not imported; opset 1 is taken"),
-        (nodes_of_the_long_domain, ""),
-        (unsorted_nodes, ""),
-        (device_configuration, "configurations of devices, which onnxruntime does not read, are left out"),
+        *(nothing, untyped_output, output_without_shape, untyped_output_of_a_contrib_operator),
+        *(input_without_shape, graph_without_name, initializers_that_are_no_inputs, ir_version_2_with_opsets),
+        *(ir_version_0, opset_twice, missing_import, nodes_of_the_long_domain, unsorted_nodes),
+        device_configuration,
     ],
-)  # fmt: skip
-def test_a_mended_model_computes_the_same_bits_and_says_so(tmp_path: Path, oddity: Oddity, note: str) -> None:
+)
+def test_a_mended_model_computes_the_same_bits(tmp_path: Path, oddity: Oddity) -> None:
     proto = with_weights()
     oddity(proto)
-    assert_same_bits(tmp_path, proto.SerializeToString(), note)
+    assert_same_bits(tmp_path, proto.SerializeToString())
 
 
 @pytest.mark.parametrize(
@@ -221,14 +211,14 @@ def test_what_only_damaged_files_have_is_refused_with_the_place(
     oddity(proto)
     (tmp_path / "m.onnx").write_bytes(proto.SerializeToString())
     with pytest.raises(ModelError, match=re.escape(sentence)):
-        read_model(tmp_path / "m.onnx")
+        load_model(tmp_path / "m.onnx")
 
 
-def assert_same_bits(folder: Path, data: bytes, *notes: str) -> None:
-    """Compare the prepared model with the file as onnxruntime runs it, and hold the notes to be these."""
+def assert_same_bits(folder: Path, data: bytes) -> None:
+    """Compare the prepared model with the file as onnxruntime runs it."""
     (folder / "m.onnx").write_bytes(data)
     prepared = open_prepared(folder / "m.onnx")
-    assert tuple(map(str, prepared.findings)) == tuple(note for note in notes if note)
+    assert not prepared.findings
     save_model(prepared.model, folder / "prepared.onnx")
     for wanted, got in zip(outputs(folder / "m.onnx"), outputs(folder / "prepared.onnx"), strict=True):
         assert wanted.dtype == got.dtype
@@ -262,7 +252,7 @@ def test_text_for_people_that_is_not_utf8_is_replaced(tmp_path: Path) -> None:
     proto = with_weights()
     proto.producer_name = "some_tool"
     data = proto.SerializeToString().replace(b"some_tool", b"some\xfftool")
-    assert_same_bits(tmp_path, data, "text that is not UTF-8 was replaced in producer_name")
+    assert_same_bits(tmp_path, data)
 
 
 def test_an_output_that_is_a_list_of_maps_is_accepted(tmp_path: Path) -> None:

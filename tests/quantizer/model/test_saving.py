@@ -14,7 +14,7 @@ import pytest
 from qprof_onnx.profiles.base.errors import ConfigError
 from qprof_onnx.profiles.base.output_files import replacing_together
 from qprof_onnx.quantizer.model import saving
-from qprof_onnx.quantizer.model.files import load_model
+from qprof_onnx.quantizer.model.loading import load_model
 from qprof_onnx.quantizer.model.saving import save_model
 
 

@@ -21,7 +21,7 @@ from qprof_onnx.quantizer.evaluation.doubts import ModelFile, speed_doubts
 from qprof_onnx.quantizer.evaluation.evaluate import evaluate
 from qprof_onnx.quantizer.evaluation.layers import compare_layers
 from qprof_onnx.quantizer.evaluation.options import EvaluationOptions, Gate
-from qprof_onnx.quantizer.model.files import load_model
+from qprof_onnx.quantizer.model.loading import load_model
 from qprof_onnx.quantizer.numerics.affine import INT4, QuantParams
 from qprof_onnx.quantizer.plan.plan import Kind, NodePlan
 from qprof_onnx.quantizer.plan.provenance import plan_digest, profile_digest, read_provenance
@@ -106,7 +106,7 @@ def test_remarks_and_reasons_do_not_change_the_digest(folder: Path) -> None:
     plan = load_plan(folder / "plan.yaml")
     reasons = {name: replace(entry, because="other words") for name, entry in plan.nodes.items()}
     assert plan_digest(
-        replace(plan, findings=(Finding(Code.MODEL_MENDED, "a note"),), tool="x", nodes=reasons)
+        replace(plan, findings=(Finding(Code.OPSET_RAISED, "a note"),), tool="x", nodes=reasons)
     ) == plan_digest(plan)
 
 

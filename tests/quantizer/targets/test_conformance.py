@@ -17,7 +17,7 @@ from qprof_onnx.profiles.runner.settings import RunSettings
 from qprof_onnx.quantizer.api.from_profile import write_quantized as quantize_model
 from qprof_onnx.quantizer.api.profiling import profile_model
 from qprof_onnx.quantizer.api.results import QuantizeResult
-from qprof_onnx.quantizer.model.files import load_model
+from qprof_onnx.quantizer.model.loading import load_model
 from qprof_onnx.quantizer.targets.conformance import check_conformity
 from qprof_onnx.quantizer.targets.loading import load_recipe
 from qprof_onnx.quantizer.targets.packaged import target_names

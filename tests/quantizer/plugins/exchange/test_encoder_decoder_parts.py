@@ -17,8 +17,8 @@ from qprof_onnx.profiles.samples.objects import PreprocessedData
 from qprof_onnx.profiles.samples.values import Sample
 from qprof_onnx.quantizer.api.from_profile import write_quantized
 from qprof_onnx.quantizer.api.profiling import profile_model
-from qprof_onnx.quantizer.model.files import load_model
 from qprof_onnx.quantizer.model.folders import model_in
+from qprof_onnx.quantizer.model.loading import load_model
 from qprof_onnx.quantizer.plugins.exchange.join import Joined, join
 from qprof_onnx.quantizer.plugins.exchange.split import split
 from qprof_onnx.quantizer.targets.loading import load_recipe

@@ -20,7 +20,7 @@ from qprof_onnx.profiles.base.errors import ConfigError, ModelError, PlanError
 from qprof_onnx.profiles.records.profile import Profile
 from qprof_onnx.quantizer.api.from_profile import write_quantized
 from qprof_onnx.quantizer.api.profiling import profile_model
-from qprof_onnx.quantizer.model.files import load_model
+from qprof_onnx.quantizer.model.loading import load_model
 from qprof_onnx.quantizer.plugins.exchange.join import Joined, join
 from qprof_onnx.quantizer.plugins.exchange.parts import read_parts
 from qprof_onnx.quantizer.plugins.exchange.split import split

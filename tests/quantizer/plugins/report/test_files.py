@@ -43,7 +43,7 @@ def hostile(report: Report) -> Report:
     assert text
     found = spoiled(report)
     assert isinstance(found, Report)
-    return replace(found, title=HOSTILE, findings=(Finding(Code.MODEL_MENDED, HOSTILE),))
+    return replace(found, title=HOSTILE, findings=(Finding(Code.OPSET_RAISED, HOSTILE),))
 
 
 class Elements(HTMLParser):

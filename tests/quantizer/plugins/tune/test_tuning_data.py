@@ -6,7 +6,7 @@ import pytest
 from qprof_onnx.profiles.base.errors import ConfigError, DataError, ModelError
 from qprof_onnx.quantizer.evaluation.metrics.metric import mean_of
 from qprof_onnx.quantizer.evaluation.runtimes import open_session
-from qprof_onnx.quantizer.model.files import load_model
+from qprof_onnx.quantizer.model.loading import load_model
 from qprof_onnx.quantizer.noise.class_axes import ClassAxis
 from qprof_onnx.quantizer.plugins.tune.trial import rounded_sqnr, screen_model
 from qprof_onnx.quantizer.plugins.tune.tune_options import TuningData

@@ -15,7 +15,7 @@ from onnxruntime.quantization import QuantFormat
 from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
 from qprof_onnx import ModelError
 from qprof_onnx.quantizer.lowering.lower import lower
-from qprof_onnx.quantizer.model.loading import read_model
+from qprof_onnx.quantizer.model.loading import load_model
 from qprof_onnx.quantizer.numerics.affine import INT4, INT8, UINT4, UINT8, QuantParams, QuantType, dequantize
 from qprof_onnx.quantizer.plan.plan import Kind
 from qprof_onnx.quantizer.plugins.exchange.dequantized_model import (
@@ -71,7 +71,7 @@ def test_weights_of_symmetric_blocks_keep_their_values(
     plan = plan_of_file(source, product, load_recipe())
     assert plan.nodes["one"].kind is Kind.WEIGHT_ONLY
     written = lower(open_prepared(product).model, plan).model
-    assert float_weights(written) == float_weights(read_model(source).model)
+    assert float_weights(written) == float_weights(load_model(source))
 
 
 @pytest.mark.parametrize("qtype", [INT4, UINT4, INT8, UINT8], ids=lambda qtype: qtype.name)
