@@ -50,8 +50,8 @@ ALLOWED = {
     ("quantizer/plugins", "packed_times", "ir.from_proto"): "the same",
     ("quantizer/plugins", "recurrent_times", "ir.from_proto"): "the same",
     (
-        "quantizer/planning",
-        "estimated_size",
+        "quantizer/plugins",
+        "_estimated_size",
         "ir.to_proto",
     ): "a graph without constants, whose bytes are counted",
     ("quantizer/noise", "_session_of", "ir.to_proto"): "a recurrent node by itself, which onnxruntime runs",
