@@ -70,7 +70,7 @@ def load_progress(path: Path, run: Mapping[str, object]) -> RunProgress:
         counted = replace(loads(profile, str(path)), non_finite=non_finite)
         digests = bytes.fromhex(entries["digests"])
         progress = RunProgress(int(entries["passes"]), int(entries["done"]), counted, plan, digests)
-    except (ValueError, KeyError, TypeError, RecursionError) as error:  # a digest that somebody else made
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:  # forged
         raise ProfileError(f"{path}: contradicts itself ({error}); {_ADVICE}") from None
     _check_same_run(path, earlier, json.loads(json.dumps(run)))
     return progress

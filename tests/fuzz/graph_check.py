@@ -34,13 +34,14 @@ from qprof_onnx.profiles.records.profile import Profile
 from qprof_onnx.profiles.records.store import save_profile
 from qprof_onnx.profiles.runner.settings import RunSettings
 from qprof_onnx.quantizer.api.from_profile import write_quantized
-from qprof_onnx.quantizer.api.profiling import instrument, profile_model
+from qprof_onnx.quantizer.api.profiling import profile_model
 from qprof_onnx.quantizer.operators.table import RULES
 from qprof_onnx.quantizer.plan.plan import Kind, PlanOrigin, QuantPlan
 from qprof_onnx.quantizer.planning.chains import plan_with_chains
 from qprof_onnx.quantizer.planning.known import NOTHING, Known
 from qprof_onnx.quantizer.planning.noise_budget import make_plan
 from qprof_onnx.quantizer.planning.plan_model import model_facts, open_plan
+from qprof_onnx.quantizer.plugins.instrument.instrument import instrument
 from qprof_onnx.quantizer.prepare.prepare import PreparedModel, open_prepared
 from qprof_onnx.quantizer.search.fallback_nodes import with_fallback_nodes
 from qprof_onnx.quantizer.targets.config import DATA_FREE, WITH_SAMPLES

@@ -317,7 +317,9 @@ def stop_after(number: int) -> Any:
 def profile_digits(data: Path | str, place: Path, stop: int | None = None, **settings: Any) -> Profile:
     progress = None if stop is None else stop_after(stop)
     chosen = RunSettings(checkpoint=place, every=0.0, threads=1, **settings)
-    return profile_model(DIGITS / "model.onnx", data, None, chosen, progress=progress)
+    return profile_model(
+        DIGITS / "model.onnx", data, None, chosen, stage=None if progress is None else lambda _: progress
+    )
 
 
 def test_a_sample_that_changed_since_it_was_counted_is_named(tmp_path: Path) -> None:

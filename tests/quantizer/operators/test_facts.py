@@ -141,6 +141,7 @@ REWRITING = (
 MAKING = {
     "quantizer/adjustments/equalization.py": "writes a Mul",
     "quantizer/noise/measure.py": "writes the nodes that round",
+    "quantizer/noise/recurrence.py": "writes the node that onnxruntime runs alone, with its states",
     "quantizer/costs/predicted.py": "the kernel that stands for others",
     "quantizer/costs/kernels.py": "names of measured kernels",
     "quantizer/costs/spellings.py": "names of measured kernels",

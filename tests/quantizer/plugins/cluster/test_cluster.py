@@ -64,7 +64,13 @@ def slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 def profile_bytes(
     path: Path, data: str | Path = DATA, limit: int | None = None, progress: Any = None, **settings: Any
 ) -> bytes:
-    profile_model(MODEL, data, path, RunSettings(limit=limit, **settings), progress=progress)
+    profile_model(
+        MODEL,
+        data,
+        path,
+        RunSettings(limit=limit, **settings),
+        stage=None if progress is None else lambda _: progress,
+    )
     return path.read_bytes()
 
 
