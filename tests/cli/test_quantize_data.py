@@ -221,6 +221,17 @@ def test_speed_is_not_measured_for_another_runtime(tmp_path: Path) -> None:
     assert lines(qprof(*words), "speed") == ["not measured"]
 
 
+def test_a_label_that_is_no_class_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    labels = tmp_path / "labels.txt"
+    labels.write_text(LABELS.read_text().replace("9", "10"))
+    line = labels.read_text().split("\n").index("10") + 1
+    result = quantize("--labels", labels, "-o", tmp_path / "q.onnx")
+    assert f"labels.txt, line {line}: label 10 is none of the output's 10 classes, 0 to 9" in result.stderr
+    assert "choose another output, or the axis (--class-axis)" in result.stderr
+    assert "reading" not in result.stderr
+    assert list(tmp_path.iterdir()) == [labels]
+
+
 def test_inputs_that_look_like_pixels_are_the_cause_where_labels_are_met_by_chance(tmp_path: Path) -> None:
     data, rng = tmp_path / "data", np.random.default_rng(1)
     data.mkdir()

@@ -141,6 +141,23 @@ def test_all_is_float16_between_casts_at_the_inputs_and_outputs(tmp_path: Path) 
     assert np.square(exact - reference).sum() < 1e-3 * np.square(exact).sum()
 
 
+def test_the_reference_evaluator_computes_the_file_in_float16(tmp_path: Path) -> None:
+    text = """
+    agraph (float[1, 8, 64] x) => (float[1, 8, 64] y) {
+        a = MatMul (x, w)
+        b = Sigmoid (a)
+        y = MatMul (b, v)
+    }"""
+    written = Written(
+        tmp_path, text, {"w": normal((64, 64), 0.1), "v": normal((64, 64), 0.1)}, feeds((1, 8, 64))
+    )
+    feed = written.feeds[0]
+    (reference,) = ReferenceEvaluator(written.model).run(None, feed)
+    (exact,) = ort.InferenceSession(written.source.read_bytes()).run(None, feed)
+    noise = np.square(exact - reference).sum() / np.square(exact).sum()
+    assert noise < 1e-3  # 30 dB: int8, of which float16 takes nothing
+
+
 def test_a_model_that_is_too_large_for_the_memory_of_a_session_is_rounded_in_a_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -193,6 +193,12 @@ def test_a_scalar_has_the_shape_of_a_scalar() -> None:
     assert (profile.shape, profile.count) == ((), 1)
 
 
+def test_fixed_dimensions_are_recorded_and_free_ones_not() -> None:
+    instrumented = instrument(model_of(SMALL))
+    profile = profile_from_outputs(instrumented, run(instrumented, x=np.ones((3, 4), np.float32)))
+    assert {p.shape for p in profile.values()} == {(None, 4)}
+
+
 BRANCHY = """<ir_version: 8, opset_import: ["": 13, "com.microsoft": 1]>
     branchy (float[N, 2] x, int64[N] n, double[2] w, float16[N] h) => (float[N, 2] z, int64[N] m)
     <double[2] w = {1.0, 2.0}>
@@ -291,6 +297,15 @@ def test_original_outputs_stay_bit_identical_without_fusions() -> None:
     x = np.random.default_rng(1).random((5, 1, 8, 8), np.float32)
     plain, instrumented = run(model, x=x)["scores"], run(instrument(model), x=x)["scores"]
     assert plain.tobytes() == instrumented.tobytes()
+
+
+def test_original_outputs_differ_by_rounding_at_most_with_fusions() -> None:
+    model = conv_net()
+    x = np.random.default_rng(1).random((5, 1, 8, 8), np.float32)
+    level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
+    plain, instrumented = run(model, level, x=x)["scores"], run(instrument(model), level, x=x)["scores"]
+    # Softmax scores of about 0.1: some float32 roundings (6e-8 relative each) of sums over up to 128 terms.
+    np.testing.assert_allclose(instrumented, plain, rtol=1e-5, atol=0)
 
 
 def conv_net() -> ir.Model:
