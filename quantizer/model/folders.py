@@ -73,7 +73,7 @@ def _named_by_settings(folder: Path) -> str | None:
         if is_inside and any(is_within(real, store) for store in stores):
             return value
     settings = str(folder / SETTINGS)
-    sentence = f"{settings}: filename {value!r:.60} is no file in the folder; passed over"
+    sentence = f"{settings}: names no file in the folder; passed over"
     note(Finding(Code.FILE_PASSED_OVER, sentence, settings))
     return None
 
