@@ -183,10 +183,10 @@ def _stored(array: Array) -> Array:
 
 def read_samples_file(path: Path) -> tuple[CheckSample, ...]:
     """Return the check samples in the file beside a profile; a DataError if they are missing or damaged."""
-    is_file = os.path.isfile(path)
-    if not is_file and os.path.exists(path):  # a pipe would be waited for, a device has no end
-        raise DataError(f"{path}: is no file; {ADVICE}")
-    if is_file and (size := os.path.getsize(path)) > MAX_FILE_BYTES:
+    if not os.path.isfile(path):  # a pipe would be waited for, a device has no end
+        why = "is no file" if os.path.exists(path) else "cannot be read: no such file"
+        raise DataError(f"{path}: {why}; {ADVICE}")
+    if (size := os.path.getsize(path)) > MAX_FILE_BYTES:
         raise DataError(f"{path}: has {size >> 20} MiB, more than check samples have; {ADVICE}")
     try:
         return _samples_in(read_bytes(path, DataError))

@@ -85,5 +85,5 @@ def samples_in_memory(
     """Return the first `limit` samples; raises DataError if there are none."""
     samples = tuple(model_samples(data, model, limit, notes=notes))
     if not samples:
-        raise DataError(f"{source_name(data)}: no samples; there is nothing to tune on")
+        raise DataError(f"{source_name(data)}: no samples; give at least one")
     return samples

@@ -115,7 +115,7 @@ class Composition:
         """Return where a speedup comes from, if that is not int8; "" for a model that is not faster."""
         if not self.runs_in_float or speedup is None or speedup <= EVEN_RATIO:
             return ""
-        return "; operators in float that are written in a faster way gain this, not int8"
+        return "; rewritten float operators gain this, not int8"
 
     @property
     def uses_integers(self) -> bool:
@@ -402,7 +402,7 @@ class Fix:
             speedup=None if latency is None or latency.is_unclear else latency.speedup,
             grade=verdict.grade,
             figure="" if verdict.worst is None else verdict.worst.brief,
-            speed="the speed of float" if verdict.has_floats_speed else latency.words if latency else "",
+            speed="" if not latency else "the speed of float" if verdict.has_floats_speed else latency.words,
             drop=None if scored is None else scored.drop,
             drop_unit=Fix.drop_unit if scored is None else scored.drop_unit,
             predicted=in_integers if predicted is None else 1.0 / max(predicted, 1e-9),

@@ -64,7 +64,7 @@ _BOXES: Mapping[str, Option] = {
     "ids": False,
 }
 _FOR_MAP = {**_BOXES, "confidence": 0.001, "nms": 0.6, "max": 100}
-_BOX_TRUTH = "metrics.boxes: COCO .json, a folder of YOLO .txt files, or a data.yaml"
+_BOX_TRUTH = "COCO .json, a folder of YOLO .txt files, or a data.yaml"
 _FLOAT_BOXES = "the boxes of the float model"
 _TEXTS: Mapping[str, Option] = {
     "charset": None,

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,13 +24,9 @@ from qprof_onnx.quantizer.numerics.lookup_tables import build_table
 from qprof_onnx.quantizer.numerics.schemas import SCHEMAS, choose_params
 from qprof_onnx.quantizer.operators.functions import function_of
 
-VECTORS = Path(__file__).parents[2] / "glow_vectors"
-GLOW_NAMES = {
-    "asymmetric": "asymmetric",
-    "symmetric": "symmetric",
-    "symmetric_with_uint8": "symmetric-uint8",
-    "symmetric_with_power2_scale": "symmetric-power2",
-}
+from ..conftest import Glow
+
+GLOW = Glow()
 FUNCTIONS = {"sigmoid": "Sigmoid", "tanh": "Tanh", "log": "Log", "exp": "Exp"}
 GLOW_RANGES = {"Sigmoid": ((-6.0, 6.0), (0.0, 1.0)), "Tanh": ((-3.0, 3.0), (-1.0, 1.0))}
 """Input and output range of Glow's tables, whatever the profile says."""
@@ -40,8 +34,7 @@ Case = dict[str, Any]
 
 
 def cases() -> list[Case]:
-    document = json.loads((VECTORS / "lut_generated.json").read_text(encoding="utf-8"))
-    return [case | {"index": index} for index, case in enumerate(document["cases"])]
+    return [case | {"index": index} for index, case in enumerate(GLOW.cases("lut_generated"))]
 
 
 def node(op_type: str, inputs: int = 1, **attributes: Any) -> ir.Node:
@@ -58,19 +51,14 @@ def parameters_of(case: Case) -> list[QuantParams]:
     """Return those of input and output: chosen for Glow's fixed ranges, or as they are given."""
     qtype = TYPES[case["type"]]
     if "schema" not in case:
-        return [params(case[key], qtype.name) for key in ("input", "output")]
-    schema = SCHEMAS[GLOW_NAMES[case["schema"]]]
+        return [GLOW.params(case[key], qtype) for key in ("input", "output")]
+    schema = GLOW.schema(case)
     return [choose_params(*span, schema, qtype) for span in GLOW_RANGES[FUNCTIONS[case["function"]]]]
-
-
-def params(scale_and_offset: list[float], qtype: str) -> QuantParams:
-    scale, offset = scale_and_offset
-    return QuantParams((float(np.float32(scale)),), (int(offset),), TYPES[qtype])
 
 
 def with_glow_grid(case: Case) -> np.ndarray:
     """Return the table with inputs added up in float32, as in Glow SPEC F.2."""
-    source, result = params(case["input"], case["type"]), params(case["output"], case["type"])
+    source, result = (GLOW.params(case[key], GLOW.qtype(case)) for key in ("input", "output"))
     grid = np.full(1 << source.qtype.bits, np.float32(source.tensor_scale))
     grid[0] *= np.float32(source.qtype.low - source.tensor_zero_point)
     x = np.add.accumulate(grid, dtype=np.float32).astype(np.float64)
@@ -108,17 +96,16 @@ def test_int16_tables_follow_glow_within_its_drift(case: Case) -> None:
 
 @pytest.mark.parametrize("case", [c for c in cases() if "schema" in c], ids=lambda c: f"case{c['index']}")
 def test_fixed_ranges_give_the_parameters_of_glow(case: Case) -> None:
-    assert parameters_of(case) == [params(case[key], case["type"]) for key in ("input", "output")]
+    assert parameters_of(case) == [GLOW.params(case[key], GLOW.qtype(case)) for key in ("input", "output")]
 
 
 def test_table_ranges_of_glows_own_unit_test() -> None:
-    document = json.loads((VECTORS / "lut.json").read_text(encoding="utf-8"))["lowering"]
-    for case in document["cases"]:
+    for case in GLOW.document("lut")["lowering"]["cases"]:
         schema = SCHEMAS["asymmetric"]
         for key in ("input", "output"):
             low, high = case[f"table_{key}_range"]
             chosen = choose_params(low, high, schema, INT8)
-            assert chosen == params(case[f"{key}_scale_offset"], "int8")
+            assert chosen == GLOW.params(case[f"{key}_scale_offset"], INT8)
 
 
 def gelu(x: np.ndarray) -> np.ndarray:

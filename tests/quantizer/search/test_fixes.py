@@ -252,6 +252,13 @@ def test_where_nothing_was_tried_the_reason_is_told() -> None:
     assert found.text == "no other settings were tried: there was no time"
 
 
+def test_a_speed_that_nobody_timed_is_not_told_as_measured() -> None:
+    kept = Composition(0.0, 0, weight_only=1, is_unprofitable=True)
+    untimed = replace(verdict(20.0, "good", predicted=None), composition=kept)
+    assert untimed.has_floats_speed
+    assert Fix().with_figures(untimed).brings == "good, 2.0 dB, 20.0 dB (measured)"
+
+
 def test_the_figures_of_a_fix_are_in_the_unit_of_the_metric() -> None:
     fix = Fix(grade="fair", figure="20.0 dB", speed="that of float", drop=1.5, drop_unit="dB")
     assert fix.brings == "fair, 20.0 dB, -1.50 dB, that of float (measured)"
