@@ -257,6 +257,7 @@ def test_the_github_example_passes_the_first_night_and_fails_one_whose_data_drif
         assert {"report.html", "report.md", "report.json", "junit.xml"} <= written
 
 
+services = pytest.mark.parametrize("service", ["github", "gitlab", "action"])
 ACTION_INPUTS = {"model": "models/model.onnx", "calibration": "data/calibration", "heldout": "data/heldout"}
 
 
@@ -296,7 +297,7 @@ def test_the_action_installs_its_own_checkout_beside_the_packages_of_the_job(
 ) -> None:
     environment = project.folder / "runner" / "qprof"
     (project.programs / "python3").write_text(
-        '#!/bin/bash\necho "$*" > made; mkdir -p "$4/bin"\n'
+        '#!/bin/bash\n[ "$1" != -c ] || exit 0\necho "$*" > made; mkdir -p "$4/bin"\n'
         'printf \'#!/bin/bash\\necho "$*" > installed\' > "$4/bin/python"; chmod +x "$4/bin/python"\n'
     )
     (project.programs / "python3").chmod(0o755)
@@ -314,6 +315,72 @@ def test_the_action_installs_its_own_checkout_beside_the_packages_of_the_job(
     commands = list(Path(folder).iterdir())
     assert [path.name for path in commands] == ["qprof"], "the job's python is replaced"
     assert commands[0].readlink() == Path("../bin/qprof")
+
+
+@needs_linux
+def test_the_action_says_which_python_it_needs(project: Project) -> None:
+    (project.programs / "python3").write_text('#!/bin/bash\n[ "$1" != -c ] || exit 1\necho Python 3.10.12\n')
+    (project.programs / "python3").chmod(0o755)
+    (step,) = [step for step in github_steps(ACTION) if step.get("name") == "Install"]
+    assert project.shell(step["run"], {"EXTRAS": ""}) == 1
+    assert (
+        "::error::qprof needs Python 3.11 or later, and Python 3.10.12 is first on the PATH"
+        in project.log[-1]
+    )
+
+
+@needs_linux
+def test_the_outputs_of_the_action_are_those_of_the_written_model(project: Project) -> None:
+    inputs = ACTION_INPUTS | {"labels": str(DIGITS / "heldout" / "labels.txt")}
+    assert project.github(ACTION, **inputs, gates="--no-latency --min-sqnr 20") == 0, project.log
+    outputs = dict(line.split("=") for line in (project.folder / "github.out").read_text().splitlines())
+    size = (project.folder / outputs["model"]).stat().st_size
+    assert int(outputs["size"]) == size
+    assert outputs["verdict"] == "good"
+    assert float(outputs["score"]) > 99
+    assert outputs["speed"] == ""
+    named = yaml.safe_load(ACTION.read_text(encoding="utf-8"))["outputs"]
+    assert [step for step in github_steps(ACTION) if step.get("id") == "results"]
+    assert set(named) <= set(outputs)
+
+
+@needs_linux
+def test_options_of_the_action_are_quoted_as_in_a_shell(substituted: Project) -> None:
+    quantize = """--keep-float "a name with spaces" --keep-float '/head/*'"""
+    (substituted.programs / "qprof").write_text(
+        SUBSTITUTE.replace('echo "qprof $*"', 'printf "%s|" "$@" >> words; echo "qprof $*"')
+    )
+    assert substituted.github(ACTION, **ACTION_INPUTS, quantize=quantize) == 0, substituted.log
+    words = (substituted.folder / "words").read_text()
+    assert "|--keep-float|a name with spaces|--keep-float|/head/*|" in words
+    assert "||" not in words
+    assert substituted.github(ACTION, **ACTION_INPUTS, quantize='"open') != 0
+
+
+@needs_linux
+def test_models_of_one_job_keep_what_is_accepted_apart(substituted: Project) -> None:
+    for out in ("first", "second"):
+        assert substituted.github(ACTION, **ACTION_INPUTS, out=out) == 0
+        assert calls(substituted) == ["dump-profile", "quantize", "card"]
+    assert substituted.github(ACTION, **ACTION_INPUTS, out="first") == 0
+    assert calls(substituted) == ["quantize", "card", "verify", "diff"]
+
+
+@needs_linux
+@services
+def test_the_accepted_profile_stays_when_a_night_passes(substituted: Project, service: str) -> None:
+    assert run_once(substituted, service) == 0
+    assert "this card is accepted: later runs must not be worse" in "".join(substituted.log)
+    (baseline,) = (substituted.folder / ".qprof").rglob("baseline-*.yaml")
+    baseline.write_text("of the first night")
+    assert run_once(substituted, service) == 0
+    assert baseline.read_text() == "of the first night"
+
+
+def test_actions_of_others_are_named_by_digest() -> None:
+    used = [step["uses"] for path in (ACTION, GITHUB) for step in github_steps(path) if "uses" in step]
+    assert used
+    assert all(re.fullmatch(r"[\w./-]+@[0-9a-f]{40}", name) for name in used)
 
 
 def test_the_action_is_given_inputs_that_it_has() -> None:
@@ -346,9 +413,6 @@ def test_the_extras_that_an_installation_names_are_there() -> None:
     )
 
 
-services = pytest.mark.parametrize("service", ["github", "gitlab", "action"])
-
-
 @needs_linux
 @services
 def test_the_model_is_profiled_once_for_its_data(substituted: Project, service: str) -> None:
@@ -364,7 +428,7 @@ def test_the_model_is_profiled_once_for_its_data(substituted: Project, service: 
     (data / "new.npz").write_bytes(b"new")
     assert run_once(project, service) == 0
     assert calls(project) == ["dump-profile", "quantize", "card", "verify", "diff"]
-    assert len(list((project.folder / ".qprof").glob("qprof-*.yaml"))) == 1
+    assert len(list((project.folder / ".qprof").rglob("qprof-*.yaml"))) == 1
 
 
 @needs_linux
@@ -389,8 +453,8 @@ def test_a_gate_that_fails_keeps_what_was_accepted_until_the_run_is_accepted(
 ) -> None:
     project = substituted
     assert run_once(project, service) == 0
-    (baseline,) = (project.folder / ".qprof").glob("baseline-*.yaml")
-    (accepted,) = (project.folder / ".qprof").glob("accepted-*.card.json")
+    (baseline,) = (project.folder / ".qprof").rglob("baseline-*.yaml")
+    (accepted,) = (project.folder / ".qprof").rglob("accepted-*.card.json")
     for file in (baseline, accepted):
         file.write_text("of the night before")
     calls(project)
@@ -407,4 +471,4 @@ def test_a_gate_that_fails_keeps_what_was_accepted_until_the_run_is_accepted(
 def test_a_command_that_cannot_run_ends_the_job(substituted: Project, service: str) -> None:
     assert run_once(substituted, service, fails="quantize") == 1
     assert "card" not in calls(substituted)
-    assert not list((substituted.folder / ".qprof").glob("baseline-*.yaml"))
+    assert not list((substituted.folder / ".qprof").rglob("baseline-*.yaml"))
