@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -76,47 +77,44 @@ def _not_finite(floats: Arrays, quantized: Arrays) -> str:
 
 def _dead(floats: Arrays, quantized: Arrays, classes: ClassAxis, are_scores: bool, width: float) -> str:
     """Return that columns are constant that vary in the float model, or "" if none is."""
-    numbers = [(f, q) for f, q in _common(floats, quantized) if f.dtype.kind in "iub" or is_float(f)]
-    pairs = [(np.asarray(f, np.float64), np.asarray(q, np.float64)) for f, q in numbers]
+    pairs = [(f, q) for f, q in _common(floats, quantized) if f.dtype.kind in "iub" or is_float(f)]
     if not pairs:
         return ""
-    scores = are_scores and is_float(numbers[0][0])
-    finite = np.concatenate([f[np.isfinite(f)] for f, _ in pairs])
-    width = max(width, float(np.ptp(finite))) if finite.size and is_float(numbers[0][0]) else 0.0
-    dead, values = _dead_columns([(f.reshape(-1, 1), q.reshape(-1, 1)) for f, q in pairs], scores, width)
-    if dead.any():
-        return f"all {values} values are {pairs[0][1].flat[0]:.3g} where the float model's vary"
-    rank = pairs[0][0].ndim
-    for axis in channel_axes(pairs[0][0].shape, classes):
-        size = pairs[0][0].shape[axis]
-        if any(f.ndim != rank or f.shape[axis] != size for f, _ in pairs):
+    shape, of_float, of_int8 = pairs[0][0].shape, [f for f, _ in pairs], [q for _, q in pairs]
+    for axis in (None, *channel_axes(shape, classes)):
+        if axis is not None and any(f.ndim != len(shape) or f.shape[axis] != shape[axis] for f in of_float):
             continue
-        columns = [
-            (np.moveaxis(f, axis, -1).reshape(-1, size), np.moveaxis(q, axis, -1).reshape(-1, size))
-            for f, q in pairs
-        ]
-        dead, _ = _dead_columns(columns, scores, width)
+        least, most = _extremes(of_int8, axis)
+        values = sum(f.size for f in of_float) // least.size
+        if values < FEWEST_VALUES or not (least == most).any():
+            continue
+        low, high = _extremes(of_float, axis, finite=True)
+        is_number = is_float(of_float[0])
+        varying = max(width, float(high.max() - low.min())) if is_number and low.min() < math.inf else 0.0
+        within_one = are_scores & is_number & (low >= 0.0) & (high <= 1.0)
+        dead = (least == most) & (high - low > np.where(within_one, LEAST_SCORE, STEPS * varying))
+        if dead.any() and axis is None:
+            return f"all {values} values are {least.flat[0]:.3g} where the float model's vary"
         if dead.any():
-            where = f"{int(dead.sum())} of {size} along axis {axis}"
+            where = f"{int(dead.sum())} of {dead.size} along axis {axis}"
             return (
                 f"columns are constant where the float model's vary ({where}; the first is {dead.argmax()})"
             )
     return ""
 
 
-def _dead_columns(
-    pairs: Sequence[tuple[Floats, Floats]], scores: bool, width: float
-) -> tuple[npt.NDArray[np.bool_], int]:
-    """Return which columns of matrices [values, columns] are dead, and how many values each has."""
-    f, q = (np.concatenate([pair[i] for pair in pairs]) for i in (0, 1))
-    f = np.where(np.isfinite(f), f, np.nan)
-    if len(f) < FEWEST_VALUES:
-        return np.zeros(f.shape[1], np.bool_), len(f)
-    low, high = (
-        reduce(f, axis=0, initial=start, where=~np.isnan(f))
-        for reduce, start in ((np.min, np.inf), (np.max, -np.inf))
-    )
-    constant = q.min(axis=0) == q.max(axis=0)
-    within_one = (low >= 0.0) & (high <= 1.0)
-    least = np.where(scores & within_one, LEAST_SCORE, STEPS * width)
-    return constant & (high - low > least), len(f)
+def _extremes(arrays: Arrays, axis: int | None, *, finite: bool = False) -> tuple[Floats, Floats]:
+    """Return the least and the largest value of each column, or of all values, in all samples."""
+    found = []
+    for array in arrays:
+        rest = None if axis is None else tuple(a for a in range(array.ndim) if a != axis % array.ndim)
+        if finite and is_float(array):
+            counted = np.isfinite(array)
+            low, high = (
+                reduce(array, axis=rest, initial=start, where=counted)
+                for reduce, start in ((np.min, np.inf), (np.max, -np.inf))
+            )
+        else:
+            low, high = array.min(axis=rest), array.max(axis=rest)
+        found.append((np.asarray(low, np.float64), np.asarray(high, np.float64)))
+    return np.min([low for low, _ in found], axis=0), np.max([high for _, high in found], axis=0)
