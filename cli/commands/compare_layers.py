@@ -89,12 +89,12 @@ def layers_text(report: LayerReport, layers: Sequence[LayerComparison]) -> str:
     """Return some layers of a report as a table with a bar of the SQNR: one # for every 4 dB, at most 15."""
     from ...quantizer.evaluation.layers import NOT_RUN
 
-    rows = [("tensor", "operator", "kind", "type", "cosine", "SQNR dB", "SQNR drop", "")]
+    rows = [("tensor", "operator", "kind", "type", "SQNR dB", "SQNR drop", "")]
     skipped = [layer for layer in layers if layer.state == NOT_RUN]
     for layer in (one for one in layers if one.state != NOT_RUN):
         drop = "" if layer.sqnr_drop is None else f"{layer.sqnr_drop:.2f}"
         if layer.effective is None:
-            measured = ("-", "-", drop, layer.state or f"another shape in {layer.shape_mismatches} samples")
+            measured = ("-", drop, layer.state or f"another shape in {layer.shape_mismatches} samples")
         else:
             sqnr = layer.effective.sqnr
             bar = "#" * int(min(max(sqnr, 0.0), 60.0) / 4.0)
@@ -102,12 +102,12 @@ def layers_text(report: LayerReport, layers: Sequence[LayerComparison]) -> str:
                 bar += " !"
             if layer.after and sqnr != math.inf:
                 bar += f" after {layer.after}"
-            measured = (f"{layer.effective.cosine:.6f}", decibels(sqnr), drop, bar)
+            measured = (decibels(sqnr), drop, bar)
         rows.append((layer.tensor, layer.op_type, layer.kind or "-", layer.type, *measured))
     lines = [
         f"{report.quantized_model} against {report.float_model} on {report.samples} samples",
         "",
-        *table(rows, left=(0, 1, 2, 3, 7)),
+        *table(rows, left=(0, 1, 2, 3, 6)),
     ]
     if skipped:
         count = len(skipped)

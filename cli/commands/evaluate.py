@@ -45,7 +45,6 @@ from ..options import (
 
 if TYPE_CHECKING:
     from ...quantizer.api.evaluate import EvaluateResult
-    from ...quantizer.evaluation.compare import OutputResult
     from ...quantizer.evaluation.evaluate import Evaluation
 
 
@@ -180,9 +179,6 @@ LISTED_OUTPUTS = 3
 MEMORY_TOKENS = 1024
 """Tokens for which the memory of weights and state is printed."""
 
-WORST_CHANNEL_DB = 6.0
-"""How far below its output's SQNR that of the worst channel is printed without --verbose."""
-
 
 def evaluation_json(result: Evaluation) -> str:
     """Return the evaluation as one JSON object, see `qprof schema evaluation`."""
@@ -209,20 +205,22 @@ def evaluation_text(result: Evaluation, *, verbose: bool = True, floats_speed: b
         ]
         order = sorted(range(len(outputs)), key=answers_first.__getitem__)
         outputs = [outputs[place] for place in order[:LISTED_OUTPUTS]]
-    rows = [("output", "SQNR dB", "cosine", "max abs error", "max abs value", "agreement")]
+    rows = [("output", "SQNR dB", "agreement")]
     for output in outputs:
         agreement = "-"
         if (same := output.agreement) is not None:
             agreement = f"{same.kind} {100 * same.ratio:.2f} % of {same.total}"
-        measured = ("-", "-", "-", "-")
-        if (d := output.difference) is not None:
-            errors = (f"{d.max_abs_error:.4g}", f"{d.max_abs_value:.4g}")
-            measured = (decibels(d.sqnr), f"{d.cosine:.6f}", *errors)
-        rows.append((output.name, *measured, agreement))
+        sqnr = "-" if output.difference is None else decibels(output.difference.sqnr)
+        rows.append((output.name, sqnr, agreement))
     lines += table(rows)
     if len(outputs) < len(result.outputs):
         lines.append(f"{len(result.outputs) - len(outputs)} more outputs: --verbose")
-    lines += [line for output in outputs for line in _output_remarks(output, verbose)]
+    lines += [
+        f"output '{output.name}': another shape than float's in {output.shape_mismatches} samples"
+        f"{'; compared on what both have' if output.difference is not None else ''}"
+        for output in outputs
+        if output.shape_mismatches
+    ]
     worst_samples = result.worst_samples[:NAMED_SAMPLES]
     if worst_samples and (verbose or result.tokens is None):
         named = [
@@ -286,25 +284,3 @@ def _task_lines(result: Evaluation, verbose: bool) -> Iterator[str]:
             f"memory     of weights and state at {MEMORY_TOKENS} tokens: {floats} float, {quantized} "
             f"quantized; {memory.quantized_bytes:.0f} bytes of state a token"
         )
-
-
-def _output_remarks(output: OutputResult, verbose: bool) -> Iterator[str]:
-    """Yield the remarks on an output that stand below the table."""
-    difference, channels = output.difference, output.channels
-    if output.shape_mismatches:
-        compared = "; compared on what both have" if difference is not None else ""
-        where = f"in {output.shape_mismatches} samples{compared}"
-        yield f"output '{output.name}': another shape than float's {where}"
-    if channels is None or difference is None or difference.sqnr == math.inf:
-        return
-    worst = channels.worst_difference
-    if not verbose and worst.sqnr > difference.sqnr - WORST_CHANNEL_DB:
-        return
-    yield (
-        f"output '{output.name}': worst of {channels.count} channels (axis {channels.axis}) is number "
-        f"{channels.worst}: {decibels(worst.sqnr)} dB, values up to {worst.max_abs_value:.4g}"
-    )
-    if verbose and len(channels.groups) > 1:
-        for group in channels.groups:
-            d = group.difference
-            yield f"  channels {group.text}, values up to {d.max_abs_value:.4g}: {decibels(d.sqnr)} dB"

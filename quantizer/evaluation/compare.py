@@ -1,10 +1,10 @@
-"""SQNR and other differences of quantized outputs from float ones, from streaming sums for each channel."""
+"""SQNR and equal answers of quantized outputs and float ones, from streaming sums."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from ..noise.class_axes import NO_CLASSES, ClassAxis, class_axes
 from ..numerics.quantization_noise import decibels
 
 Array = npt.NDArray[np.float64]
+AnyArray = npt.NDArray[Any]
 
 GROUP_FACTOR = 16.0
 """Channels whose largest values differ by more than this factor are in different groups: a shared 8-bit scale
@@ -33,157 +34,80 @@ class Difference:
         sqnr: signal-to-quantization-noise ratio in dB, 10 log10(sum f**2 / sum (f - q)**2). `inf` when
             nothing differs; `-inf` when the float tensor is all zero and the other is not, or
             when `non_finite` is not 0.
-        cosine: cosine similarity of both, in [-1, 1]; 1.0 when both are all zero, 0.0 when one is.
-        max_abs_error: largest absolute difference.
         max_abs_value: largest absolute float value.
-        elements: how many were compared.
         non_finite: elements that are NaN or Inf in one of the two and not the same in the other; they are in
             no sum.
     """
 
     sqnr: float
-    cosine: float
-    max_abs_error: float
     max_abs_value: float
-    elements: int
     non_finite: int
 
 
-@dataclass(frozen=True, eq=False)
-class Sums:
-    """The sums of `Difference` for each channel; float64 and int64 arrays [channels]."""
-
-    signal: Array  # f**2
-    energy: Array  # q**2
-    dot: Array  # f * q
-    noise: Array  # (f - q)**2
-    max_abs_value: Array
-    max_abs_error: Array
-    non_finite: npt.NDArray[np.int64]
-    elements: npt.NDArray[np.int64]
-
-    def added(self, other: Sums) -> Sums:
-        """Return the sums over both sets of elements; both must have the same channels."""
-        return Sums(
-            self.signal + other.signal,
-            self.energy + other.energy,
-            self.dot + other.dot,
-            self.noise + other.noise,
-            np.maximum(self.max_abs_value, other.max_abs_value),
-            np.maximum(self.max_abs_error, other.max_abs_error),
-            self.non_finite + other.non_finite,
-            self.elements + other.elements,
-        )
-
-    def difference(self, channels: npt.NDArray[np.intp] | None = None) -> Difference:
-        """Return the difference over all channels, or over those with some indices."""
-        chosen = slice(None) if channels is None else channels
-        signal, energy, dot, noise = (
-            float(sums[chosen].sum()) for sums in (self.signal, self.energy, self.dot, self.noise)
-        )
-        cosine = 1.0
-        if noise != 0.0:
-            has_angle = 0.0 < signal < math.inf and 0.0 < energy < math.inf
-            cosine = dot / math.sqrt(signal) / math.sqrt(energy) if has_angle else 0.0
-        non_finite = int(self.non_finite[chosen].sum())
-        return Difference(
-            sqnr=-math.inf if non_finite else decibels(signal, noise),
-            cosine=min(1.0, max(-1.0, cosine)),
-            max_abs_error=float(self.max_abs_error[chosen].max(initial=0.0)),
-            max_abs_value=float(self.max_abs_value[chosen].max(initial=0.0)),
-            elements=int(self.elements[chosen].sum()),
-            non_finite=non_finite,
-        )
-
-
-def sums_along(
-    floats: npt.NDArray[np.generic], quantized: npt.NDArray[np.generic], axes: tuple[int | None, ...]
-) -> tuple[Sums, ...]:
-    """Return the sums of two arrays of one shape for every index along each of `axes`, or in one channel for
-    None."""
-    f, q = np.asarray(floats, np.float64), np.asarray(quantized, np.float64)
-    finite = np.isfinite(f) & np.isfinite(q)
-    non_finite = np.zeros(f.shape, np.bool_)
-    if not finite.all():
-        non_finite = ~finite & (f != q) & ~(np.isnan(f) & np.isnan(q))
-        f, q = np.where(finite, f, 0.0), np.where(finite, q, 0.0)
-    with np.errstate(over="ignore"):  # float64 values beyond 1e154: the sums then say inf
-        error = f - q
-        products = (f * f, q * q, f * q, error * error)
-    maxima = (np.abs(f), np.abs(error))
-    sums = []
-    for axis in axes:
-        by_channel: tuple[int, ...] = (1, 1, f.size)  # elements before, channels, elements after
-        if axis is not None:
-            by_channel = (math.prod(f.shape[:axis]), f.shape[axis], math.prod(f.shape[axis + 1 :]))
-        sums.append(
-            Sums(
-                *(a.reshape(by_channel).sum(axis=(0, 2)) for a in products),
-                *(a.reshape(by_channel).max(axis=(0, 2), initial=0.0) for a in maxima),
-                *(a.reshape(by_channel).sum(axis=(0, 2), dtype=np.int64) for a in (non_finite, finite)),
-            )
-        )
-    return tuple(sums)
-
-
-def plus(sums: Sums | None, floats: npt.NDArray[Any], quantized: npt.NDArray[Any]) -> Sums:
-    """Return the sums over all elements with those of one more pair of arrays of one shape."""
-    (more,) = sums_along(floats, quantized, (None,))
-    return more if sums is None else sums.added(more)
-
-
 @dataclass(frozen=True)
-class ChannelGroup:
-    """Channels of about the same range, compared by themselves.
+class Sums:
+    """The sums of `Difference` over all elements of a tensor, sample by sample."""
 
-    Attributes:
-        runs: their indices as (first, last) pairs, both included, ascending.
-        difference: over these channels.
-    """
+    signal: float = 0.0  # of f**2
+    noise: float = 0.0  # of (f - q)**2
+    max_abs_value: float = 0.0
+    non_finite: int = 0
+    elements: int = 0  # those that are finite in both
 
-    runs: tuple[tuple[int, int], ...]
-    difference: Difference
+    def plus(self, floats: AnyArray, quantized: AnyArray) -> Sums:
+        """Return the sums with those of one more pair of arrays of one shape."""
+        f, q, finite, non_finite = _finite_pair(floats, quantized)
+        with np.errstate(over="ignore"):  # float64 values beyond 1e154: the sums then say inf
+            signal, noise = float((f * f).sum()), float(((f - q) ** 2).sum())
+        return Sums(
+            self.signal + signal,
+            self.noise + noise,
+            max(self.max_abs_value, float(np.abs(f).max(initial=0.0))),
+            self.non_finite + non_finite,
+            self.elements + finite,
+        )
 
     @property
-    def text(self) -> str:
-        """The indices as text, such as "0-3, 17"; a long list is cut short."""
-        shown = [f"{a}-{b}" if a < b else f"{a}" for a, b in self.runs[:4]]
-        return ", ".join(shown) + (", ..." if len(self.runs) > 4 else "")
+    def difference(self) -> Difference | None:
+        """The difference; None if nothing was compared."""
+        if not self.elements + self.non_finite:
+            return None
+        sqnr = -math.inf if self.non_finite else decibels(self.signal, self.noise)
+        return Difference(sqnr, self.max_abs_value, self.non_finite)
 
 
-@dataclass(frozen=True)
-class Channels:
-    """One output, channel by channel.
+def _finite_pair(floats: AnyArray, quantized: AnyArray) -> tuple[Array, Array, int, int]:
+    """Return float64 values with 0 where one is not finite, and the numbers of finite and of differing
+    other elements."""
+    f, q = np.asarray(floats, np.float64), np.asarray(quantized, np.float64)
+    finite = np.isfinite(f) & np.isfinite(q)
+    if finite.all():
+        return f, q, f.size, 0
+    non_finite = ~finite & (f != q) & ~(np.isnan(f) & np.isnan(q))
+    return np.where(finite, f, 0.0), np.where(finite, q, 0.0), int(finite.sum()), int(non_finite.sum())
 
-    Attributes:
-        axis: which axis has the channels.
-        count: how many.
-        worst: index of the channel with the lowest SQNR (the first of equals).
-        worst_difference: that channel alone.
-        groups: channels grouped by range, widest first; more than one only where the ranges differ by more
-            than GROUP_FACTOR. There the total says little about the small channels.
+
+def by_range(
+    floats: Sequence[AnyArray], quantized: Sequence[AnyArray], axis: int | None
+) -> Iterator[tuple[float, Array, Array]]:
+    """Yield each group of channels of about the same range: largest value, signal and noise of each sample.
+
+    The total says little about channels that are much smaller than others. None as axis is one channel.
     """
-
-    axis: int
-    count: int
-    worst: int
-    worst_difference: Difference
-    groups: tuple[ChannelGroup, ...]
-
-
-def channels_of(sums: Sums, axis: int) -> Channels:
-    """Return the comparison of each channel that `sums` were taken for."""
-    sqnrs = [
-        -math.inf if non_finite else decibels(signal, noise)
-        for signal, noise, non_finite in zip(sums.signal, sums.noise, sums.non_finite, strict=True)
-    ]
-    worst = int(np.argmin(sqnrs))
-    groups = []
-    for members in range_groups(sums.max_abs_value):
-        runs = np.split(members, np.flatnonzero(np.diff(members) != 1) + 1)
-        ends = tuple((int(run[0]), int(run[-1])) for run in runs)
-        groups.append(ChannelGroup(ends, sums.difference(members)))
-    return Channels(axis, len(sqnrs), worst, sums.difference(np.array([worst], np.intp)), tuple(groups))
+    maxima, signal, noise = [], [], []
+    for pair in zip(floats, quantized, strict=True):
+        f, q, _, _ = _finite_pair(*pair)
+        sizes: tuple[int, ...] = (f.size, 1, 1)  # elements before, channels, elements after
+        if axis is not None:
+            at = axis % f.ndim
+            sizes = (math.prod(f.shape[:at]), f.shape[at], math.prod(f.shape[at + 1 :]))
+        maxima.append(np.abs(f).reshape(sizes).max(axis=(0, 2), initial=0.0))
+        signal.append((f * f).reshape(sizes).sum(axis=(0, 2)))
+        noise.append(((f - q) ** 2).reshape(sizes).sum(axis=(0, 2)))
+    largest = np.max(maxima, axis=0)
+    for members in range_groups(largest):
+        of_signal, of_noise = (np.array([one[members].sum() for one in of]) for of in (signal, noise))
+        yield float(largest[members].max()), of_signal, of_noise
 
 
 def range_groups(maxima: Array) -> list[npt.NDArray[np.intp]]:
@@ -203,9 +127,26 @@ def range_ratio(maxima: Array) -> float:
     return 1.0 if top == 0.0 else top / max(float(maxima.min()), top * GROUP_FLOOR)
 
 
-# One output of both models, compared while the samples stream by -----------------------------------------
+def column_axis(
+    values: Sequence[AnyArray], classes: ClassAxis, free: frozenset[int] = frozenset()
+) -> int | None:
+    """Return the axis of columns, each its own quantity, by classes or differing ranges; None for none."""
+    shape = values[0].shape
+    axes = [
+        axis
+        for axis in channel_axes(shape, classes)
+        if axis % len(shape) not in free
+        and all(v.ndim == len(shape) and v.shape[axis] == shape[axis] for v in values)
+    ]
 
-AnyArray = npt.NDArray[Any]
+    def ratio(axis: int) -> float:
+        rest = tuple(a for a in range(len(shape)) if a != axis)
+        return range_ratio(np.max([np.abs(v).max(axis=rest, initial=0.0) for v in values], axis=0))
+
+    return max(axes, key=lambda axis: (ratio(axis), axis)) if len(axes) > 1 else next(iter(axes), None)
+
+
+# One output of both models, compared while the samples stream by -----------------------------------------
 
 
 @dataclass(frozen=True)
@@ -234,7 +175,6 @@ class OutputResult:
         dtype: of the float model's, as NumPy writes it; "" when no sample arrived.
         difference: over all elements; None for an output that is not floating-point, and when nothing could
             be compared.
-        channels: the same by channel; None without a channel axis (see `channel_axes`).
         agreement: None for a float output whose largest value is no answer (see `class_axes`).
         shape_mismatches: samples whose shapes differed; of them the common part is in the differences (see
             `common_part`), and every answer of the longer one in `Agreement.total`.
@@ -243,7 +183,6 @@ class OutputResult:
     name: str
     dtype: str
     difference: Difference | None
-    channels: Channels | None
     agreement: Agreement | None
     shape_mismatches: int
 
@@ -259,9 +198,7 @@ class OutputSums:
 
     classes: ClassAxis = NO_CLASSES  # where it has its classes
     dtype: str = ""  # of the float model's values
-    total: Sums | None = None  # over all elements
-    # axis -> sums for each channel; an axis whose size changed between samples is dropped
-    by_axis: Mapping[int, Sums] = field(default_factory=dict)
+    total: Sums = Sums()
     kind: str = ""  # of the agreement
     same: int = 0
     answers: int = 0
@@ -282,34 +219,15 @@ class OutputSums:
                 same = int((of_float == of_quantized).sum())
             self.same += same
             if is_float(floats):
-                self._add_common(*common)
+                self.total = self.total.plus(*common)
         return 1.0 - same / longest if longest else 0.0
-
-    def _add_common(self, floats: AnyArray, quantized: AnyArray) -> None:
-        """Add the sums of values of one shape."""
-        is_first = self.total is None
-        known = channel_axes(floats.shape, self.classes) if is_first else self.by_axis
-        axes = tuple(axis for axis in known if axis < floats.ndim)
-        total, *along = sums_along(floats, quantized, (None, *axes))
-        self.total = total if self.total is None else self.total.added(total)
-        self.by_axis = {
-            axis: sums if is_first else self.by_axis[axis].added(sums)
-            for axis, sums in zip(axes, along, strict=True)
-            if is_first or sums.elements.size == self.by_axis[axis].elements.size
-        }
 
     def result(self, name: str) -> OutputResult:
         """Return the comparison of the output called `name`."""
-        difference = None if self.total is None else self.total.difference()
-        if difference is not None and difference.elements + difference.non_finite == 0:
-            difference = None
-        # The axis along which the ranges differ most; the last of equals, which mostly has the classes.
-        axis = max(self.by_axis, key=lambda a: (range_ratio(self.by_axis[a].max_abs_value), a), default=None)
-        channels = None if axis is None or difference is None else channels_of(self.by_axis[axis], axis)
         agreement = None
         if self.answers:
             agreement = Agreement(self.kind, self.same, self.answers, self.same / self.answers)
-        return OutputResult(name, self.dtype, difference, channels, agreement, self.mismatches)
+        return OutputResult(name, self.dtype, self.total.difference, agreement, self.mismatches)
 
 
 def common_part(floats: AnyArray, quantized: AnyArray) -> tuple[AnyArray, AnyArray] | None:

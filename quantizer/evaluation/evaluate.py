@@ -253,12 +253,11 @@ class Evaluation(Presented):
             (
                 output.name,
                 "-" if output.difference is None else decibels(output.difference.sqnr),
-                "-" if output.difference is None else f"{output.difference.cosine:.6f}",
                 percent(None if output.agreement is None else output.agreement.ratio),
             )
             for output in self.outputs
         )
-        return Presentation(tuple(facts), (Table(("output", "SQNR dB", "cosine", "agreement"), rows),))
+        return Presentation(tuple(facts), (Table(("output", "SQNR dB", "agreement"), rows),))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields, and `passed`."""

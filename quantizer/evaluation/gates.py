@@ -247,7 +247,7 @@ def _sqnr(limit: float, outputs: Sequence[OutputResult], samples: int) -> Iterat
         doubt, difference = "", output.difference
         if difference.non_finite:
             doubt = f"{difference.non_finite} elements are NaN or Inf in one of the models only"
-        elif difference.max_abs_value == 0.0 and difference.max_abs_error > 0.0:
+        elif difference.max_abs_value == 0.0 and difference.sqnr == -math.inf:
             doubt = "the float model puts out nothing but 0 there"
         has_proof = has_proof or bool(doubt) or difference.max_abs_value > 0.0
         yield from limit_failures("min_sqnr", limit, difference.sqnr, doubt=doubt, where=where)

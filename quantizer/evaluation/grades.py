@@ -38,7 +38,6 @@ from ..noise.output_limits import WORDS, NoiseLimits
 from .accuracy import Accuracy
 from .compare import Agreement, OutputResult
 from .metrics.score import Score
-from .output_faults import LEAST_SCORE
 from .output_shift import FAIR, SAME_GOOD, SCORES_DB, Grade, Measure, OutputShift, shows_same
 
 ORDER: Mapping[Grade, int] = {"good": 0, "fair": 1, "none": 2, "poor": 3}
@@ -109,7 +108,7 @@ def output_grades(
     for result in results:
         shift = in_unit.get(result.name)
         if shift is not None and (shift.fault or result.name in limits.kinds):
-            graded.append(_graded(shift, result, limits.kinds.get(result.name, "values")))
+            graded.append(_graded(shift, limits.kinds.get(result.name, "values")))
         elif only_integers and (same := result.agreement) is not None:
             count = result.shape_mismatches
             lengths = f"of another length on {count} sample{'s'[: count != 1]}" if count else ""
@@ -118,7 +117,7 @@ def output_grades(
     return tuple(sorted(graded, key=lambda one: (-ORDER[one.grade], one.margin)))
 
 
-def _graded(shift: OutputShift, result: OutputResult, kind: OutputKind) -> OutputShift:
+def _graded(shift: OutputShift, kind: OutputKind) -> OutputShift:
     """Return an output graded by its figure, and by equal answers where these show more."""
     grade: Grade = "good" if shift.excess <= 1.0 else "fair" if shift.excess <= FAIR else "poor"
     if shift.incomparable and not shift.fault:
@@ -127,14 +126,10 @@ def _graded(shift: OutputShift, result: OutputResult, kind: OutputKind) -> Outpu
         grade = _at_best(grade, shift.answers)
     if shift.changes:
         grade = max(grade, "fair", key=ORDER.__getitem__)
-    shift = replace(shift, kind=WORDS[kind])
-    if kind == "detections" and result.channels is not None and grade in ("good", "fair"):
-        groups = [group for group in result.channels.groups if group.difference.max_abs_value >= LEAST_SCORE]
-        worst = min((group.difference.sqnr for group in groups), default=inf)
-        if worst < SCORES_DB:
-            shift = replace(shift, worst_group=worst)
-            grade = max(grade, "fair" if worst >= SCORES_DB - FAIR_DB else "poor", key=ORDER.__getitem__)
-    return replace(shift, grade=grade)
+    worst = shift.worst_group if grade in ("good", "fair") else None
+    if worst is not None:
+        grade = max(grade, "fair" if worst >= SCORES_DB - FAIR_DB else "poor", key=ORDER.__getitem__)
+    return replace(shift, kind=WORDS[kind], worst_group=worst, grade=grade)
 
 
 def _at_best(grade: Grade, same: Agreement | None) -> Grade:

@@ -46,7 +46,7 @@ from ..plan.provenance import read_provenance
 from ..plan.store import PlanLike, plan_name, read_plan
 from ..prepare.prepare import file_of, with_shapes
 from ..targets.machine import runs_here
-from .compare import Difference, Sums, plus
+from .compare import Difference, Sums
 from .doubts import check_not_instrumented, doubts, other_graph, other_plan
 from .options import EvaluationOptions
 from .runtimes import open_session, run
@@ -452,15 +452,15 @@ class _TensorSums:
     @property
     def difference(self) -> Difference | None:
         """The difference over all samples; None when nothing could be compared."""
-        return None if self.sums is None else self.sums.difference()
+        return None if self.sums is None else self.sums.difference
 
     @property
     def difference_after(self) -> Difference | None:
         """The difference after the function; None without one, or where it is not finite."""
         if self.sums is None or self.sums_after is None:
             return None
-        after = self.sums_after.difference()
-        return None if after.non_finite > self.sums.difference().non_finite else after
+        is_undefined = self.sums_after.non_finite > self.sums.non_finite
+        return None if is_undefined else self.sums_after.difference
 
     def add(self, floats: Sequence[npt.NDArray[Any]], exposed: Sequence[npt.NDArray[Any]]) -> None:
         """Take one sample more: the arrays of the float model, and of the exposed tensor."""
@@ -470,9 +470,10 @@ class _TensorSums:
             return
         for f, q in zip(floats, quantized, strict=True):
             pair = (f, q) if self.filler_rows is None else fillers_as_infinities(f, q, self.filler_rows)
-            self.sums = plus(self.sums, *pair)
+            self.sums = (self.sums or Sums()).plus(*pair)
             if self.function_after is not None:
-                self.sums_after = plus(self.sums_after, *map(self.function_after.applied, pair))
+                after = map(self.function_after.applied, pair)
+                self.sums_after = (self.sums_after or Sums()).plus(*after)
 
 
 # Which tensor of the quantized model holds each activation of the float model ----------------------------

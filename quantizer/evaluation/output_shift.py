@@ -42,10 +42,11 @@ from ...profiles.records.profile import TensorProfile
 from ..noise.class_axes import NO_CLASSES, ClassAxis
 from ..noise.output_kinds import FEWEST_OF_A_VECTOR, MOST_UNLIKE, ROUNDING
 from ..noise.output_limits import MIN_VARYING, NoiseLimits
+from ..numerics.quantization_noise import decibels
 from ..plan.plan import DESTROYED, SAME_DB
-from .compare import Agreement, channel_axes, is_float, range_ratio
+from .compare import Agreement, by_range, column_axis, is_float
 from .metrics.intervals import bootstrap_interval
-from .output_faults import FEWEST_VALUES, output_fault
+from .output_faults import FEWEST_VALUES, LEAST_SCORE, output_fault
 from .output_rows import Mask, counted_rows
 
 Floats = npt.NDArray[np.float64]
@@ -518,7 +519,7 @@ def _values(
         of_float, of_int8 = [f[..., None] for f in of_float], [q[..., None] for q in of_int8]
         axis: int | None = 2
     else:
-        axis = _column_axis(of_float, classes, free)
+        axis = column_axis(of_float, classes, free)
     if axis is None or axis == 0 or of_float[0].ndim != 3:
         return _Values(of_float, of_int8, kept, classes, free=free)
     given = None if inputs is None else [inputs[place] for place in kept]
@@ -566,6 +567,8 @@ def _shift(name: str, values: _Values, part: _Values, limits: NoiseLimits) -> Ou
     if limits.min_output_sqnr:
         wanted = 10.0 ** (-limits.min_output_sqnr / 20.0)
         return replace(shift, value=math.sqrt(share), limit=wanted)
+    if kind == "detections":
+        shift = replace(shift, worst_group=_worst_group(part))
     probabilities = None
     if kind in ("decision", "detections"):
         probabilities = _as_probabilities(kind, floats, values.classes, limits.profile.get(name))
@@ -592,6 +595,15 @@ def _shift(name: str, values: _Values, part: _Values, limits: NoiseLimits) -> Ou
         )
     most = min(limits.allowed(name), 1e6) * NOISE_SLACK
     return replace(shift, value=math.sqrt(share), limit=math.sqrt(most))
+
+
+def _worst_group(part: _Values) -> float | None:
+    """Return the lowest SQNR of a group of channels with values that count, if it is less than they need."""
+    axis = column_axis(part.floats, part.classes, part.free)
+    groups = by_range(part.floats, part.quantized, axis)
+    every = [decibels(signal.sum(), noise.sum()) for top, signal, noise in groups if top >= LEAST_SCORE]
+    worst = min(every, default=math.inf)
+    return worst if worst < SCORES_DB else None
 
 
 # What an output means --------------------------------------------------------------------------------------
@@ -752,32 +764,13 @@ def _cosines(rows: Floats) -> Floats:
     return np.asarray((unit @ unit.T)[np.triu_indices(len(rows), 1)])
 
 
-def _column_axis(
-    values: Sequence[Floats], classes: ClassAxis, free: frozenset[int] = frozenset()
-) -> int | None:
-    """Return the axis of columns, each its own quantity, by classes or differing ranges; None for none."""
-    shape = values[0].shape
-    axes = [
-        axis
-        for axis in channel_axes(shape, classes)
-        if axis % len(shape) not in free
-        and all(v.ndim == len(shape) and v.shape[axis] == shape[axis] for v in values)
-    ]
-
-    def ratio(axis: int) -> float:
-        rest = tuple(a for a in range(len(shape)) if a != axis)
-        return range_ratio(np.max([np.abs(v).max(axis=rest) for v in values], axis=0))
-
-    return max(axes, key=lambda axis: (ratio(axis), axis)) if len(axes) > 1 else next(iter(axes), None)
-
-
 def _column_errors(values: _Values, part: _Values, *, relative: bool) -> tuple[Floats, Floats]:
     """Return the error of each column that varies in a part over its spread on all samples, and that spread.
 
     Few rows are one column; the error of four and more is the median over all ways to halve them, each over
     its own spread.
     """
-    axis = _column_axis(values.floats, values.classes, values.free)
+    axis = column_axis(values.floats, values.classes, values.free)
     columns = 1 if axis is None else values.floats[0].shape[axis]
     f, of_part, q = (
         np.concatenate([(v if axis is None else np.moveaxis(v, axis, -1)).reshape(-1, columns) for v in side])

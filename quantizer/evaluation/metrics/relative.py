@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...noise.class_axes import ClassAxis
-from ..compare import OutputSums, Sums, common_part, is_float, sums_along
+from ..compare import OutputSums, Sums, by_range, column_axis, common_part, is_float
 from .metric import Floats, Outputs
 
 ValuePair = tuple[npt.NDArray[Any], npt.NDArray[Any]]
@@ -38,34 +38,23 @@ def noise_by_output(
     return [_noise_shares([(f[n], q[n]) for f, q in both], axes[n]) for n in names]
 
 
-def _noise_shares(pairs: Sequence[ValuePair], axis: ClassAxis) -> Floats:
+def _noise_shares(pairs: Sequence[ValuePair], classes: ClassAxis) -> Floats:
     """Return the noise of an output in each sample over its mean energy, in the worst group of channels.
 
     It is inf if a sample has nothing in common with float's, NaN or Inf, or noise without any signal.
     """
-
-    def of_channels(sums: Sequence[Sums], channels: npt.NDArray[np.intp]) -> Floats:
-        """Return the noise of some channels in each sample over the mean energy that they have."""
-        noise = np.array([s.noise[channels].sum() for s in sums])
-        signal = float(np.mean([s.signal[channels].sum() for s in sums]))
-        return noise / signal if signal > 0.0 else np.where(noise > 0.0, math.inf, 0.0)
-
-    sums = OutputSums(axis)
-    for floats, quantized in pairs:
-        sums.add(floats, quantized)
-    result = sums.result("")
     common = [both for both in (common_part(*pair) for pair in pairs) if both is not None]
-    if len(common) < len(pairs):
+    total = Sums()
+    for both in common:
+        total = total.plus(*both)
+    if len(common) < len(pairs) or (total.difference and total.difference.sqnr == -math.inf):
         return np.full(len(pairs), math.inf)
-    if result.difference is None:
-        return np.zeros(len(pairs))
-    if result.difference.sqnr == -math.inf:
-        return np.full(len(pairs), math.inf)
-    groups = () if result.channels is None else result.channels.groups
-    axes = (None, None if result.channels is None else result.channels.axis)
-    whole, along = zip(*(sums_along(floats, quantized, axes) for floats, quantized in common), strict=True)
-    shares = [of_channels(whole, np.zeros(1, np.intp))]
-    for group in groups:
-        channels = np.concatenate([np.arange(first, last + 1) for first, last in group.runs])
-        shares.append(of_channels(along, channels))
-    return max(shares, key=lambda share: float(share.mean()))
+    floats, quantized = zip(*common, strict=True)
+    groups = [pair for _, *pair in by_range(floats, quantized, column_axis(floats, classes))]
+    groups.append([np.sum(of, axis=0) for of in zip(*groups, strict=True)])
+
+    def share(signal: Floats, noise: Floats) -> Floats:
+        mean = float(signal.mean())
+        return noise / mean if mean > 0.0 else np.where(noise > 0.0, math.inf, 0.0)
+
+    return max((share(*group) for group in groups), key=lambda one: float(one.mean()))

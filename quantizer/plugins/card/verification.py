@@ -206,23 +206,6 @@ def _capped(_: _Scope, __: Place, value: float) -> float:
     return min(value, MAX_SQNR_DB)
 
 
-def _angle(_: _Scope, __: Place, cosine: float) -> float:
-    """Return a cosine as the dB of noise that it stands for, 1 - cos = noise / (2 signal)."""
-    if not -1.0 <= cosine <= 1.0:
-        return math.nan
-    return MAX_SQNR_DB if cosine == 1.0 else min(MAX_SQNR_DB, -10.0 * math.log10(1.0 - cosine))
-
-
-def _below_signal(scope: _Scope, place: Place, error: float) -> float:
-    """Return an error in dB below the largest value that the float model has now."""
-    signal = float(_at(scope.document, (*place[:-1], "max_abs_value")))
-    if not error >= 0.0:
-        return math.nan
-    if not error:
-        return MAX_SQNR_DB
-    return min(MAX_SQNR_DB, 20.0 * (math.log10(signal) - math.log10(error))) if signal else -math.inf
-
-
 def _logarithm(_: _Scope, __: Place, value: float) -> float:
     return 20.0 * math.log10(value) if value > 0.0 else -math.inf if value == 0.0 else math.nan
 
@@ -358,11 +341,7 @@ _RULES: Mapping[str, _Rule] = {
     "evaluation.float_model": _Rule(elsewhere=_NAME, otherwise=_NAME),
     "evaluation.quantized_model": _Rule(elsewhere=_NAME, otherwise=_NAME),
     "sqnr": _Rule(_decibels, _capped),
-    "cosine": _Rule(_decibels, _angle),
-    "max_abs_error": _Rule(_decibels, _below_signal, elsewhere=_MACHINE),
     "max_abs_value": _Rule(_decibels, _logarithm),
-    "channels.worst": _FIGURE,
-    "runs.#.#": _FIGURE,
     "agreement.same": _Rule(_answer_count),
     "agreement.ratio": _Rule(_answer_ratio),
     "tokens.same": _Rule(_answer_count),

@@ -292,7 +292,6 @@ def _outputs(
                 low=None if e is None else e.low,
                 high=None if e is None else e.high,
                 measured=None if difference is None else difference.sqnr,
-                cosine=None if difference is None else difference.cosine,
                 agreement=None if m is None or m.agreement is None else m.agreement.ratio,
                 kind="" if limits is None or name not in limits.kinds else WORDS[limits.kinds[name]],
                 needed=float(needed[name]) if name in needed else None,

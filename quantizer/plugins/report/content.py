@@ -302,7 +302,6 @@ class OutputQuality:
     low: float | None = None  # the band that is expected of it, dB
     high: float | None = None
     measured: float | None = None  # SQNR in dB on samples; None without samples
-    cosine: float | None = None  # similarity of both outputs, -1 to 1; None without samples
     agreement: float | None = None  # share of equal answers, 0 to 1; None where the output is no answer
     kind: str = ""  # what it is, in words; "" where that is not known
     needed: float | None = None  # dB from which on the output is good

@@ -17,7 +17,7 @@ from ....profiles.samples.exported import LETTERBOX_TASKS
 from ....profiles.samples.objects import DataLike
 from ....profiles.samples.samples import folder_of, input_specs, token_decoder
 from ....profiles.samples.values import Sample
-from ...evaluation.compare import SampleDifference, common_part, is_float, plus
+from ...evaluation.compare import SampleDifference, Sums, common_part, is_float
 from ...evaluation.metrics.metric import Inputs, Metric, Outputs
 from ...evaluation.metrics.score import MetricRequest, open_metric
 from ...noise.class_axes import ClassAxis
@@ -141,9 +141,11 @@ def sample_difference(
     """Return how far the outputs differ on one sample, or None if no float output differs in the common
     part."""
     compared = [
-        (-changed.get(name, 0.0), plus(None, *common).difference().sqnr, name)
+        (-changed.get(name, 0.0), difference.sqnr, name)
         for name, floats, quantized in pairs
-        if is_float(floats) and (common := common_part(floats, quantized)) is not None
+        if is_float(floats)
+        and (common := common_part(floats, quantized)) is not None
+        and (difference := Sums().plus(*common).difference) is not None
     ]
     most, sqnr, output = min(compared, default=(0.0, math.inf, ""))
     return None if sqnr == math.inf else SampleDifference(sample, output, sqnr, -most)

@@ -82,9 +82,6 @@ def test_sqnr_is_accumulated_over_samples(write, samples) -> None:
     # signal 9 + 16 + 25 + 25 = 75; noise three rows of 0.25
     (output,) = found.outputs
     assert output.difference.sqnr == pytest.approx(20.0, rel=1e-12)  # exact sums, one log10
-    assert output.difference.max_abs_error == 0.5
-    assert output.channels.worst == 0
-    assert output.channels.worst_difference.sqnr == pytest.approx(10 * math.log10(34 / 0.75), rel=1e-12)
     assert (found.samples, output.agreement.total) == (2, 3)
     # the all-equal second row and the tie in the third go to the first on both sides
     assert output.agreement.same == 3
@@ -95,19 +92,6 @@ def test_an_output_without_classes_has_no_agreement(write, samples) -> None:
     assert evaluate(a, a, data, measuring=NO_LATENCY).outputs[0].agreement is None
     b = write("b.onnx", SAME.replace("Identity", "Softmax"))
     assert evaluate(b, b, data, measuring=NO_LATENCY).outputs[0].agreement.kind == "top-1"
-
-
-def test_a_detectors_ruined_scores_are_seen(write, samples) -> None:
-    rng = np.random.default_rng(0)
-    boxes_and_scores = np.stack([rng.uniform(100, 600, 500), rng.uniform(0, 1, 500)], axis=1)
-    data = samples(boxes_and_scores)
-    a, b = write("a.onnx", SAME), write("b.onnx", ROUNDED)  # one scale for both: scores all become 0
-    found = evaluate(a, b, data, measuring=NO_LATENCY)
-    (output,) = found.outputs
-    assert output.difference.sqnr > 45
-    assert output.channels.worst == 1
-    assert output.channels.worst_difference.sqnr == pytest.approx(0.0, abs=1e-9)  # noise is the signal
-    assert [group.text for group in output.channels.groups] == ["0", "1"]
 
 
 def test_a_gate_says_what_failed_and_by_how_much(write, samples) -> None:
@@ -276,7 +260,6 @@ def test_outputs_of_other_shapes_are_counted(write, samples) -> None:
     data = samples([0.1, 0.6, 0.9], [0.1, 0.2, 0.9])
     y, at = evaluate(a, b, data, measuring=NO_LATENCY).outputs
     assert (y.shape_mismatches, at.shape_mismatches) == (1, 1)
-    assert y.difference.elements == 2  # of the other sample, and what is common to both of this one
     assert (at.agreement.same, at.agreement.total) == (1, 3)
 
 
@@ -290,7 +273,7 @@ def test_outputs_of_other_lengths_are_compared_on_their_common_part(write, sampl
     a, b = write("a.onnx", text.format(end=3)), write("b.onnx", text.format(end=2))
     data = samples([1.0, 2.0, 3.0], [1.0, 2.0])
     y, t = evaluate(a, b, data, measuring=NO_LATENCY).outputs
-    assert (y.difference.sqnr, y.difference.elements, y.shape_mismatches) == (math.inf, 4, 1)
+    assert (y.difference.sqnr, y.shape_mismatches) == (math.inf, 1)
     assert (t.agreement.same, t.agreement.total, t.shape_mismatches) == (4, 5, 1)
     y, t = evaluate(b, a, data, measuring=NO_LATENCY).outputs
     assert (t.agreement.same, t.agreement.total) == (4, 5)  # what is too much is not the same either

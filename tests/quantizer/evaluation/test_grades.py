@@ -41,7 +41,7 @@ def answers(ratio: float, total: int = 1000) -> Agreement:
 def test_a_model_that_returns_tokens_alone_is_graded_by_how_many_are_the_same(
     same: int, total: int, grade: Grade
 ) -> None:
-    result = OutputResult("t", "int64", None, None, Agreement("equal", same, total, same / total), 3)
+    result = OutputResult("t", "int64", None, Agreement("equal", same, total, same / total), 3)
     net = network("y = Relu (x)", {})
     (found,) = output_grades([result], NoiseLimits(net.graph, net.profile, {}, None, ()), ())
     assert found.grade == grade
@@ -90,7 +90,7 @@ def test_a_poor_score_decides_though_another_output_is_fair() -> None:
 def test_a_poor_output_with_more_noise_than_signal_is_destroyed() -> None:
     net = network("y = Relu (x)", {})
     limits = NoiseLimits(net.graph, net.profile, {"y": "embedding"}, None, ())
-    result = OutputResult("y", "float32", None, None, None, 0)
+    result = OutputResult("y", "float32", None, None, 0)
     of_noise, of_little = (OutputShift("y", Measure.COSINES, 1.4, 0.4, sqnr) for sqnr in (-3.2, 6.0))
     assert output_grades([result], limits, [of_noise])[0].is_destroyed
     assert not output_grades([result], limits, [of_little])[0].is_destroyed
@@ -129,7 +129,7 @@ def test_a_model_without_float_outputs_and_labels_has_no_grade() -> None:
 
 def in_unit(**changes: Any) -> OutputShift:
     """Return the grade of an output of 40 dB that has an error of 1 % of the 2 that it may have."""
-    result = OutputResult("y", "float32", Difference(40.0, 1.0, 0.1, 1.0, 100, 0), None, None, 0)
+    result = OutputResult("y", "float32", Difference(40.0, 1.0, 0), None, 0)
     shift = replace(OutputShift("y", Measure.COLUMNS, 0.01, 0.02, 40.0, typical=0.01, worst=0.03), **changes)
     net = network("y = Relu (x)", {})
     (found,) = output_grades(

@@ -88,7 +88,6 @@ def test_quantized_values_are_dequantized_as_the_operator_does(write, data) -> N
     real = (np.clip(np.rint(x * 128) + 128, 0, 255) - 128) / 128
     expected = 10 * math.log10((x**2).sum() / ((x - real) ** 2).sum())
     assert report.layers[0].difference.sqnr == pytest.approx(expected, rel=1e-12)  # order of float64 sums
-    assert report.layers[0].difference.elements == x.size
 
 
 def test_the_sqnr_drop_is_what_a_node_adds(write, data) -> None:
@@ -329,7 +328,6 @@ BODIES = {
 INNER = "p = Tanh (SOURCE)  t_out = Add (p, w)"
 QUANTIZED_INNER = """raw = Tanh (SOURCE)  p_quantized = QuantizeLinear (raw, step, zero)
     p = DequantizeLinear (p_quantized, step, zero)  t_out = Add (p, w)"""
-PASSES = {"If": 1, "Loop": 3, "Scan": 4}  # of a sample: a Scan runs once for each of 4 rows
 
 
 def with_body(runner: str, inner: str) -> str:
@@ -363,8 +361,6 @@ def test_tensors_inside_a_body_are_compared_over_all_passes(write, guarded, runn
     ]
     inner = layers["p"]
     assert (inner.type, inner.op_type, inner.state) == ("quantized", "Tanh", "")
-    rows = {"If": 4, "Loop": 4, "Scan": 1}[runner]
-    assert inner.difference.elements == 3 * PASSES[runner] * rows * 2
     values, rounded, w = [], [], np.array([0.25, -0.5], np.float32)
     for path in sorted(guarded.iterdir()):
         floats = codes = np.load(path)["x"]

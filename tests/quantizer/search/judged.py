@@ -20,7 +20,7 @@ HELD_OUT = HeldOut(samples=40, rows=40, of_samples=160, seen=False, source="data
 
 def evaluation(sqnr: float = 30.0, **changes: Any) -> Evaluation:
     """Return one of a model with 30 dB, of which 20 are wanted, that is half as large as float."""
-    output = OutputResult("y", "float32", Difference(sqnr, 1.0, 0.1, 1.0, 100, 0), None, None, 0)
+    output = OutputResult("y", "float32", Difference(sqnr, 1.0, 0), None, 0)
     shift = OutputShift("y", Measure.NOISE, 0.1 * 10.0 ** (1.0 - sqnr / 20.0), 0.1, sqnr)
     return evaluation_of(output, shift, **changes)
 

@@ -42,7 +42,7 @@ def test_a_good_model_that_was_judged_on_the_one_sample_of_its_profile_is_good_s
 
 @pytest.mark.parametrize("rows", [50, 1000])
 def test_of_integers_that_are_all_the_same_a_verdict_says_that_nothing_is_quantized(rows: int) -> None:
-    label = OutputResult("label", "int64", None, None, Agreement("equal", rows, rows, 1.0), 0)
+    label = OutputResult("label", "int64", None, Agreement("equal", rows, rows, 1.0), 0)
     found = verdict_of(evaluation_of(label), Composition(None, 0), HELD_OUT)
     assert found.sentence == "none: nothing is quantized; use the float model"
 
