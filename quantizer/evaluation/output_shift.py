@@ -180,13 +180,6 @@ class OutputShift:
         low, high = (-10.0 * (math.log10(mean) + change) for change in (math.log10(most), lowest))
         return f"{self.sqnr:.1f} dB, {math.floor(low)} to {math.ceil(high)}"
 
-    def with_noise_of(self, further: OutputShift | None) -> OutputShift:
-        """Return it with the noise of a further error on the same samples, by which its interval is wider."""
-        if further is None or len(further.powers) != len(self.powers):
-            return self
-        pairs = zip(self.powers, further.powers, strict=True)
-        return replace(self, powers=tuple((signal, noise + more) for (signal, noise), (_, more) in pairs))
-
     @property
     def excess(self) -> float:
         """The figure over its limit; infinite for a fault."""

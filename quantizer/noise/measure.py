@@ -227,40 +227,6 @@ def float_input(prefix: str, name: str) -> str:
     return f"{prefix}float:{name}"
 
 
-# The copy with activations that end at given values -------------------------------------------------------
-
-ENDS = (("Max", "low"), ("Min", "high"))
-"""The operators that clip an activation, each with the name of the end that is an input of the copy."""
-
-
-def clipped_copy(
-    model: ir.Model, tensors: Iterable[MeasuredTensor], outputs: Collection[str], prefix: str
-) -> tuple[ir.Model, frozenset[str]]:
-    """Return a copy whose nodes read clipped activations (`end_input`), and the outputs that may differ."""
-    copy = model.clone()
-    graph, names = copy.graph, set[str]()
-    values = _activations_of(graph)
-    for tensor in tensors:
-        value, nodes = values[tensor.name], list[ir.Node]()
-        uses, last = tuple(value.uses()), value
-        for op_type, end in ENDS:
-            given = end_input(prefix, tensor.name, end)
-            graph.inputs.append(ir.Value(name=given, type=ir.TensorType(tensor.dtype), shape=ir.Shape([])))
-            nodes.append(
-                ir.Node("", op_type, [last, graph.inputs[-1]], name=f"{prefix}{end}ed:{tensor.name}")
-            )
-            last = nodes[-1].outputs[0]
-            last.name, last.dtype = nodes[-1].name, tensor.dtype
-        _insert(graph, value, uses, nodes)
-        names.add(tensor.name)
-    return copy, _values_after(model, names, set()).intersection(outputs)
-
-
-def end_input(prefix: str, name: str, end: str) -> str:
-    """Return the name of a clipped copy's input for an end of an activation."""
-    return f"{prefix}{end}:{name}"
-
-
 # The copy with weights rounded to int8, as they are where nothing else is decided ------------------------
 
 
@@ -441,22 +407,6 @@ class NoiseRuns:
             kept = None if kept is None or kept.all() else kept
             tensors[name] = FloatTensor(array, kept, sum_of_squares(array, kept=kept))
         return tensors
-
-    def clipped_outputs(
-        self, sample: Sample, ends: Mapping[str, tuple[float, float]], outputs: Collection[str]
-    ) -> dict[str, Array]:
-        """Return those outputs that may differ in a copy whose activations end at given values.
-
-        `ends` are of the same activations for each sample. Raises as `measured`.
-        """
-        tensors = [tensor for name, tensor in self._tensors.items() if name in ends]
-        copy = self._open("clipped", partial(clipped_copy, self._model, tensors, outputs, self._prefix))
-        given = {
-            end_input(self._prefix, tensor.name, end): np.asarray(value, tensor.dtype.numpy())
-            for tensor in tensors
-            for (_, end), value in zip(ENDS, ends[tensor.name], strict=True)
-        }
-        return self._run(copy, sample, given)
 
     def _activation_errors(self, sample: Sample, exact: Mapping[str, FloatTensor]) -> Errors:
         """Return the errors of the tensors in the copy with rounded activations."""

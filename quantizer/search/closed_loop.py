@@ -54,7 +54,6 @@ from ..lowering.lower import lower
 from ..lowering.lowered import LoweredModel
 from ..model.saving import has_external_data, in_memory, written_bytes
 from ..noise.output_limits import NoiseLimits
-from ..noise.unseen import plan_ranges, range_errors
 from ..operators.graph import Graph
 from ..plan.plan import DESTROYED, Kind, OutputCheck, QuantPlan
 from ..plan.provenance import plan_digest
@@ -250,7 +249,7 @@ def plan_held_on_samples(
     else:  # how many bits weights have is the user's wish, unless a limit or nothing is left of an output
         best = loop.more_careful(first) if asked or first.is_destroyed else first
     ran = joined or len(loop.samples.samples)
-    held = _checked(best.plan, loop.as_if_unseen(best.plan, best.shifts, facts.noise_limits), ran)
+    held = _checked(best.plan, best.shifts, ran)
     held = held.with_findings(_findings(best, first, loop.loop.trials, f"{ran} {of}"))
     lowered = (lowered for plan, lowered in loop.written if plan is best.plan.plan)
     return best.facts, held, next(lowered, None)
@@ -261,10 +260,8 @@ def measured_on_samples(
 ) -> PlannedModel:
     """Return a plan that was read, unchanged, with the figures of its outputs on check samples."""
     loop = _opened(model, planned, data, MOST_CHECK_SAMPLES, limits)
-    samples = loop.samples
-    whole, _, _ = loop.shifts(planned, limits)
-    shifts = loop.as_if_unseen(planned, whole, limits)
-    return _checked(planned, shifts, joined or len(samples.samples))
+    shifts, _, _ = loop.shifts(planned, limits)
+    return _checked(planned, shifts, joined or len(loop.samples.samples))
 
 
 def _samples_with_room(facts: PlanningFacts) -> int:
@@ -389,22 +386,6 @@ class _CheckedPlans:
             before = outputs_of(session, samples, name)
             further += before
         return further
-
-    def as_if_unseen(
-        self, planned: PlannedModel, shifts: tuple[OutputShift, ...], limits: NoiseLimits
-    ) -> tuple[OutputShift, ...]:
-        """Return the shifts of a plan on all samples, with the intervals of samples that chose no range."""
-        floats, count = [*self.samples.float_outputs, *self.float_further], len(self.samples.samples)
-        ranges = plan_ranges(planned.plan)
-        errors = range_errors(planned.model, ranges, self.samples.samples, self.provider)
-        if not any(errors):
-            return shifts
-        pairs = [(own, errors[at % count]) for at, own in enumerate(floats)]
-        moved = [{name: array + error.get(name, 0) for name, array in own.items()} for own, error in pairs]
-        inputs = [self.samples.samples[at % count].arrays for at in range(len(floats))]
-        (further,) = self._shifts(floats, moved, inputs, limits, [range(len(floats))])
-        of = {shift.output: shift for shift in further}
-        return tuple(shift.with_noise_of(of.get(shift.output)) for shift in shifts)
 
     def _shifts(
         self,
@@ -627,8 +608,12 @@ def _time(planned: PlannedModel, facts: PlanningFacts) -> float:
 
 
 def _checked(planned: PlannedModel, shifts: Sequence[OutputShift], samples: int) -> PlannedModel:
-    """Return a plan with the measured figures of its outputs, in place of the expected ones."""
+    """Return a plan with the measured figures of its outputs, in place of the expected ones.
+
+    Decibels have no interval on other samples: these samples chose the ranges.
+    """
     plan = planned.plan
+    shifts = [replace(shift, powers=()) for shift in shifts]
     checks = tuple(
         OutputCheck(
             s.output,

@@ -401,14 +401,6 @@ def test_the_ends_of_decibels_are_rounded_outward() -> None:
     assert found.decibels == "40.0 dB, 39 to 41"
 
 
-def test_noise_of_a_further_error_takes_the_interval_down() -> None:
-    powers = tuple((1.0, noise) for noise in np.linspace(0.9e-4, 1.1e-4, 32).tolist())
-    own = OutputShift("y", Measure.NOISE, 0.01, 0.01, 40.0, powers=powers)
-    further = replace(own, powers=((1.0, 0.1), *((1.0, 0.0),) * 31))
-    found = own.with_noise_of(further).decibels
-    assert re.fullmatch(r"40\.0 dB, 1\d to 42", found)
-
-
 def test_decibels_that_rest_on_one_sample_of_many_have_a_wide_interval() -> None:
     rng = np.random.default_rng(1)
     floats = [rng.normal(size=(1, 50)) for _ in range(24)]
