@@ -3,7 +3,7 @@
 The rules below are the breaking changes of the default domain between opsets 7 and 14, taken from the
 operator changelog; every other operator of these opsets means the same in 14. onnx's version converter is not
 used for them: it drops the coordinate rule of Resize (other numbers) and node names, and names new tensors
-differently in different versions. It converts models below opset 7 to 7.
+differently in different versions.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ import onnx_ir as ir
 from ...profiles.base.errors import ModelError
 from ...profiles.base.findings import Code, Finding
 from ...profiles.instrumentation.subgraphs import value_names
-from ..model.editing import ORIGIN, Array, add_initializer, free_name, is_standard, rank
+from ..model.editing import Array, add_initializer, free_name, is_standard, rank
 from ..model.graph import constant_of
-from ..model.opsets import in_opset
 from .shapes import IN_DEFAULT_DOMAIN
 
 TARGET = 14
-CONVERTER_TARGET = 7
+OLDEST = 7
+"""The oldest opset that is read; onnxruntime, too, promises no older one."""
 
 Names = set[str]
 Change = Callable[[ir.Node, Names], None]
@@ -35,8 +35,11 @@ def raise_opset(model: ir.Model) -> tuple[Finding, ...]:
     trains = any(_trains(node) for node in ir.traversal.RecursiveGraphIterator(model.graph))
     if before >= TARGET or (before == TARGET - 1 and not trains):  # 13 has all that quantization needs
         return ()
-    if before < CONVERTER_TARGET:
-        _convert_old(model, before)
+    if before < OLDEST:
+        raise ModelError(
+            f"the model has opset {before}, and {OLDEST} is the oldest that is read; export it with opset "
+            f"{TARGET} or later"
+        )
     names = value_names(model)
     for node in list(ir.traversal.RecursiveGraphIterator(model.graph)):
         if is_standard(node):
@@ -74,57 +77,6 @@ def _failure(node: ir.Node, what: str) -> ModelError:
         f"node '{node.name}' ({node.op_type}): cannot be raised to opset {TARGET}: {what}; export the model "
         f"with opset {TARGET} or later"
     )
-
-
-def _convert_old(model: ir.Model, before: int) -> None:
-    """Take a model below opset 7 to 7 with onnx's converter, keeping weights and node names."""
-    for node in model.graph:
-        if is_standard(node, "BatchNormalization") and not node.attributes.get_int("is_test", 0):
-            what = "without is_test=1 it trains"
-            raise _failure(node, f"{what}; set that if the model is for inference")
-        if is_standard(node, "BatchNormalization"):
-            for value in node.outputs[1:]:  # of training: nothing makes them
-                if value.uses() or value.is_graph_output():
-                    raise _failure(node, f"is_test=1 makes no '{value.name}'")
-            node.resize_outputs(1)
-    _align_operands(model)
-    names = {tuple(v.name for v in node.outputs): (node.name, node.meta.get(ORIGIN)) for node in model.graph}
-    try:
-        converted = in_opset(model, CONVERTER_TARGET)
-    except (RuntimeError, ValueError, onnx.shape_inference.InferenceError) as problem:
-        message = " ".join(str(problem).split())[:200]
-        raise ModelError(
-            f"the model cannot be raised from opset {before} to {TARGET}: {message}; export it with "
-            f"opset {TARGET}"
-        ) from None
-    taken = {str(name) for name, _ in names.values()}
-    for node in converted.graph:
-        first = next((v.name for v in node.outputs if v.name), "")
-        name, origin = names.get(tuple(v.name for v in node.outputs), (None, None))
-        node.name = name or free_name(f"{node.op_type}_{first}", taken)
-        node.meta[ORIGIN] = origin or ()
-    converted.graph.opset_imports.update({d: v for d, v in model.graph.opset_imports.items() if d})
-    model.graph = converted.graph
-
-
-def _align_operands(model: ir.Model) -> None:
-    """Below opset 7 the second operand was aligned at `axis` of the first, the slope of PRelu at axis 1."""
-    names = value_names(model)
-    for node in list(model.graph):
-        if not is_standard(node) or ("broadcast" not in node.attributes and node.op_type != "PRelu"):
-            continue
-        given = node.attributes.get("axis")
-        left, right = rank(node.inputs[0]), rank(node.inputs[1])
-        if left is None or right is None or (given is None and node.op_type != "PRelu"):
-            continue
-        node.attributes.pop("axis", None)
-        missing = left - (1 if given is None else given.as_int() % left) - right
-        if missing > 0:
-            axes = ir.AttrInt64s("axes", range(right, right + missing))
-            wider = ir.Node("", "Unsqueeze", [node.inputs[1]], [axes], name=f"{node.name}_align")
-            model.graph.insert_before(node, wider)
-            wider.outputs[0].name = free_name(f"{node.name}_aligned", names)
-            node.replace_input_with(1, wider.outputs[0])
 
 
 def _add_input(node: ir.Node, index: int, array: Array, what: str, names: Names) -> None:
@@ -282,8 +234,6 @@ def _softmax(node: ir.Node, names: Names) -> None:
     output.name, output.type, output.shape = free_name(f"{name}_matrix", names), kind, None
     shape.outputs[0].name = free_name(f"{node.name}_shape", names)
     matrix.outputs[0].name, matrix.outputs[0].type = free_name(f"{node.name}_matrix", names), kind
-    for new in (shape, matrix, back):
-        new.meta[ORIGIN] = node.meta.get(ORIGIN, ())
 
 
 CHANGES: Mapping[str, Sequence[tuple[int, Change]]] = {
