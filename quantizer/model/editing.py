@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -13,9 +12,6 @@ import onnx_ir as ir
 from ...profiles.instrumentation.subgraphs import graph_attributes
 
 Array = npt.NDArray[Any]
-
-ORIGIN = "qprof.origin"
-"""Key in `Node.meta`: names of the original nodes that a node stands for."""
 
 
 def is_standard(node: ir.Node, *types: str) -> bool:
@@ -136,11 +132,6 @@ def discard(node: ir.Node) -> None:
     node.graph.remove(node, safe=True)
 
 
-def origins(nodes: Iterable[ir.Node]) -> tuple[str, ...]:
-    """Return the names of the original nodes that these nodes stand for together, each once, in order."""
-    return tuple(dict.fromkeys(name for node in nodes for name in node.meta.get(ORIGIN, ())))
-
-
 def bypass(node: ir.Node, source: ir.Value) -> bool:
     """Remove a node whose first output equals `source`; False if an output or subgraph loses its name."""
     graph, output = node.graph, node.outputs[0]
@@ -175,7 +166,6 @@ def merge_into(node: ir.Node, follower: ir.Node) -> bool:
     """Remove `follower`, which is fused into `node`: the first output of `node` gets its output's name."""
     graph = follower.graph
     assert graph is not None
-    node.meta[ORIGIN] = origins((node, follower))
     take_over(node.outputs[0], follower.outputs[0])
     graph.remove(follower, safe=True)
     return True

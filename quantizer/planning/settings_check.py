@@ -7,7 +7,6 @@ looked up by the function that planning itself looks it up with.
 from __future__ import annotations
 
 from ...profiles.base.errors import ConfigError
-from ..model.editing import origins
 from ..noise.output_limits import kinds_in_settings
 from ..numerics.affine import TYPES
 from ..operators.graph import Graph, match_nodes
@@ -52,9 +51,7 @@ def check_weight_type(graph: Graph, recipe: Recipe) -> None:
     if readers and not has_kernel(own, config.weight_type):
         others = [target.name for target in packaged_targets() if has_kernel(target, config.weight_type)]
         advice = "--as weight-only-8 (weight_type int8)" if has_kernel(own, "int8") else "--as int8"
-        # The user's nodes: preparation makes one of several.
-        users = [next(iter(origins([node.ir_node])), node.name) for node in readers]
-        first = users[0] if len(users) == 1 else f"{users[0]} and {len(users) - 1} more"
+        first = readers[0].name if len(readers) == 1 else f"{readers[0].name} and {len(readers) - 1} more"
         raise ConfigError(
             f"weight_type {config.weight_type}: {own.name} reads no such weights of {first}, and the model "
             f"has no others; use {advice}"

@@ -15,7 +15,6 @@ import onnx_ir as ir
 
 from ...profiles.instrumentation.subgraphs import value_names
 from ..model.editing import (
-    ORIGIN,
     FreeNames,
     bypass,
     discard,
@@ -23,7 +22,6 @@ from ..model.editing import (
     has_input,
     is_captured,
     is_standard,
-    origins,
     replace_constant,
     static_shape,
 )
@@ -161,7 +159,6 @@ def merge_transposes(node: ir.Node, _: set[str]) -> bool:
         return False
     node.attributes["perm"] = ir.AttrInt64s("perm", [inner[axis] for axis in outer])
     node.replace_input_with(0, first.inputs[0])
-    node.meta[ORIGIN] = origins((first, node))
     node.graph.remove(first, safe=True)
     return True
 
@@ -232,7 +229,7 @@ def drop_noops(node: ir.Node, _: set[str]) -> bool:
     return not is_read and bypass(node, node.inputs[0])
 
 
-# Unique names for all nodes and values, and the original nodes that each node stands for --------------------
+# Unique names for all nodes and values ----------------------------------------------------------------------
 #
 # onnx_ir's NameFixPass makes node names unique within each graph only and numbers copies in another way.
 # Names are part of a profile, so they cannot change.
@@ -281,23 +278,3 @@ def unshare_names(model: ir.Model) -> int:
             if value.name:
                 used.add(value.name)
     return changed
-
-
-def mark_origin(model: ir.Model) -> int:
-    """Record for every node of the main graph without an origin that it stands for itself."""
-    for node in model.graph:
-        if ORIGIN not in node.meta:
-            node.meta[ORIGIN] = (node.name,)
-    return 0
-
-
-def forget_origin(model: ir.Model) -> int:
-    """Remove the origins that an earlier `prepare` of the same object recorded."""
-    for node in model.graph:
-        node.meta.pop(ORIGIN, None)
-    return 0
-
-
-def collect_origin(model: ir.Model) -> Mapping[str, tuple[str, ...]]:
-    """Return, for every node of the main graph in order, the original nodes that it stands for."""
-    return {str(node.name): tuple(node.meta.get(ORIGIN, ())) for node in model.graph}

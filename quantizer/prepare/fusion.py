@@ -12,7 +12,6 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from ..model.editing import (
-    ORIGIN,
     Array,
     add_initializer,
     bypass,
@@ -22,7 +21,6 @@ from ..model.editing import (
     is_captured,
     is_standard,
     merge_into,
-    origins,
     rank,
     replace_constant,
     sole_user,
@@ -78,7 +76,6 @@ def split_batch_normalizations(node: ir.Node, taken: set[str]) -> bool:
     scaled.outputs[0].type, scaled.outputs[0].shape = output.type, output.shape
     shifted = ir.Node("", "Add", [scaled.outputs[0], constants[1]], name=f"{node.name}_shift")
     graph.insert_before(node, [scaled, shifted])
-    scaled.meta[ORIGIN] = shifted.meta[ORIGIN] = origins((node,))
     return merge_into(shifted, node)
 
 
@@ -335,7 +332,6 @@ def _scale_what_is_read(
         return False
     for conv, new, like in changes:
         _set_constants(conv, new, like, taken)
-        conv.meta[ORIGIN] = origins((folded, conv))
     return True
 
 
@@ -525,8 +521,6 @@ def _replace(nodes: list[ir.Node], new: list[ir.Node]) -> None:
     """Put new nodes in the place of others; the last of each makes the result."""
     graph = nodes[-1].graph
     assert graph is not None
-    for node in new:
-        node.meta[ORIGIN] = origins(nodes)
     graph.insert_before(nodes[-1], new)
     take_over(new[-1].outputs[0], nodes[-1].outputs[0])
     for node in reversed(nodes):
@@ -601,7 +595,6 @@ def fold_pads(node: ir.Node, _: set[str]) -> bool:
     node.attributes.pop("auto_pad", None)
     node.attributes["pads"] = ir.AttrInt64s("pads", total)
     node.replace_input_with(0, pad.inputs[0])
-    node.meta[ORIGIN] = origins((pad, node))
     assert node.graph is not None
     node.graph.remove(pad, safe=True)
     return True

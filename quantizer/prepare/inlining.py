@@ -7,7 +7,7 @@ import onnx_ir as ir
 from onnx_ir.passes.common import InlinePass
 
 from ...profiles.base.errors import ModelError
-from ..model.editing import ORIGIN, add_initializer, discard, free_name, is_captured, is_standard
+from ..model.editing import add_initializer, discard, free_name, is_captured, is_standard
 from ..model.graph import constant_of
 from .steps import each
 
@@ -170,7 +170,6 @@ def _hoist(graph: ir.Graph, node: ir.Node, branch: ir.Graph, names: set[str]) ->
     branch.outputs.clear()
     branch.remove(inner_nodes)
     for inner in inner_nodes:
-        inner.meta[ORIGIN] = (*node.meta.get(ORIGIN, ()), str(inner.name))
         for value in inner.outputs:
             if is_standard(inner):
                 value.shape = value.type = None  # only a hint in the file; they are inferred again

@@ -31,10 +31,7 @@ from ..model.loading import load_model
 from ..operators.graph import Graph, index
 from ..operators.table import CONVERSIONS, draws
 from .cleanup import (
-    collect_origin,
     drop_noops,
-    forget_origin,
-    mark_origin,
     merge_equal_initializers,
     merge_transposes,
     name_nodes,
@@ -72,7 +69,6 @@ Repeated = Callable[[ir.Model], int]
 
 FIRST_STEPS: Sequence[Step] = (
     refuse_blocked_layouts,
-    forget_origin,
     TopologicalSortPass(),
     unlist_initializers,
     raise_ir_version,
@@ -81,7 +77,6 @@ FIRST_STEPS: Sequence[Step] = (
     name_nodes,
     name_values,
     unshare_names,
-    mark_origin,
     clean_shapes,
     lift_constants,
     infer_shapes,
@@ -141,7 +136,6 @@ LAST_STEPS: Sequence[Step] = (
     RemoveUnusedOpsetsPass(),
     TopologicalSortPass(),
     name_nodes,
-    mark_origin,
     clean_shapes,
     infer_shapes,
 )
@@ -155,7 +149,6 @@ class Prepared:
     model: ir.Model  # inputs, outputs, and the nodes and tensors that remain have their original names
     findings: tuple[Finding, ...]  # what was changed, such as the opset
     narrow: ir.DataType | None  # the type of a model that was in float16 or bfloat16
-    origin: Mapping[str, tuple[str, ...]]  # node -> the original nodes that it stands for
     unimproved: ir.Model | None  # before the repeated steps, unless onnxruntime does them too
 
 
@@ -171,9 +164,7 @@ def prepare(model: ir.Model) -> Prepared:
     unimproved = work.clone()
     beyond = improve(work) & BEYOND_LOADING.keys()
     findings.extend(_drawing(node) for node in work.graph.all_nodes() if draws(node))
-    return Prepared(
-        work, tuple(findings), narrow, collect_origin(work), unimproved if beyond or narrow else None
-    )
+    return Prepared(work, tuple(findings), narrow, unimproved if beyond or narrow else None)
 
 
 def _drawing(node: ir.Node) -> Finding:

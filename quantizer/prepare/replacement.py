@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from ..model.editing import ORIGIN, add_initializer, free_name, has_input, origins
+from ..model.editing import add_initializer, free_name, has_input
 
 
 class Replacement:
@@ -39,7 +39,6 @@ class Replacement:
         given = {attribute.name: attribute for attribute in attributes if attribute is not None}
         node = ir.node(op_type, inputs, {**given, **further}, domain=domain, num_outputs=outputs)
         node.name = free_name(f"{self.node.name}_{op_type}", self._taken)
-        node.meta[ORIGIN] = origins((self.node,))
         for output in node.outputs:
             output.name = free_name(f"{name}_{op_type}", self._taken)
             output.type = kind if dtype is None else ir.TensorType(dtype)

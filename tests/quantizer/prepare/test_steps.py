@@ -18,10 +18,7 @@ from onnx_ir.passes.common import (
 )
 from qprof_onnx.profiles.base.errors import ModelError
 from qprof_onnx.quantizer.prepare.cleanup import (
-    collect_origin,
     drop_noops,
-    forget_origin,
-    mark_origin,
     merge_equal_initializers,
     merge_transposes,
     name_nodes,
@@ -324,14 +321,6 @@ def test_two_branches_with_one_name_get_two() -> None:
     assert unshare_names(model) == 1
     assert [node.outputs[0].name for node in model.graph.all_nodes()] == ["y", "p", "p_2"]
     assert unshare_names(model) == 0
-
-
-def test_origins_are_recorded_and_forgotten() -> None:
-    model = parsed("g (float[2] x) => (float[2] y) { [n] y = Neg(x) }")
-    mark_origin(model)
-    assert collect_origin(model) == {"n": ("n",)}
-    forget_origin(model)
-    assert collect_origin(model) == {"n": ()}
 
 
 # nodes without effect
