@@ -56,6 +56,9 @@ POWER_ELEMENTS = 1 << 16
 EXTREMES = 4
 """Extreme samples at most: the loudest, the quietest, the shortest, the longest."""
 
+LEVEL = 1
+"""Of zlib. numpy takes 6: five times as long, up to a fifth of a profiling run, for a fifth of the bytes."""
+
 MAX_FILE_BYTES = 2 * (DIGEST_BYTES + EXTREMES * EXTREME_BYTES)
 """Bytes from which on a file, or all of its arrays, are none that qprof wrote."""
 
@@ -172,7 +175,10 @@ def samples_content(samples: Sequence[CheckSample]) -> bytes:
         for column, name in enumerate(names):
             members[f"{row}.{column}"] = _stored(sample.arrays[name])
     file = io.BytesIO()
-    np.savez_compressed(file, **members)  # type: ignore[arg-type]
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=LEVEL) as archive:
+        for name, array in members.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, array, allow_pickle=False)
     return file.getvalue()
 
 

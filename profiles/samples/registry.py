@@ -149,11 +149,14 @@ def _other_kind(reader: Reader, inputs: Sequence[InputSpec], preprocessing: Prep
 
 def reader_of(source: str, preprocessing: Preprocessing) -> Reader:
     """Return the reader of a source; DataError if the recipe is for another kind of data."""
-    recognising = [reader for reader in READERS if reader.recognises(source)]
+    found = (reader for reader in READERS if reader.recognises(source))
+    if not preprocessing.reader:
+        return next(found)
+    recognising = list(found)
     taking = [reader for reader in recognising if preprocessing.reader in reader.takes]
-    reader = (taking or recognising)[0]
-    if not preprocessing.reader or taking:
-        return reader
+    if taking:
+        return taking[0]
+    reader = recognising[0]
     if recognising == [READERS[-1]]:
         suffixes = next(one.suffixes for one in READERS if preprocessing.reader == one.takes[0])
         files = f" of {', '.join(suffixes)} files" if suffixes else ""

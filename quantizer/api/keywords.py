@@ -17,7 +17,6 @@ from ...profiles.base.arguments import check_fields
 from ...profiles.base.errors import ConfigError, nearest
 from ..evaluation.options import Gate
 from ..targets.config import QuantConfig
-from ..targets.loading import load_recipe
 from ..targets.target import Recipe
 from .options import Precision, precision_named, settings_of, settings_with
 
@@ -119,4 +118,6 @@ def recipe_of(config: ConfigLike | None, settings: Mapping[str, Any]) -> Recipe 
         else value
         for name, value in overrides.items()
     }
+    from ..targets.loading import load_recipe
+
     return load_recipe(None if source is None else os.fspath(source), ordered)

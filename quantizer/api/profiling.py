@@ -42,12 +42,10 @@ from ...profiles.samples.values import Sample
 from ..model.files import ModelLike
 from ..model.output_paths import FilesRead, check_outputs
 from ..noise.activation_ranges import with_clip_profiles
-from ..noise.kept_samples import STEP, activation_bytes, unmeasured, with_noise
 from ..noise.measure import expected_bytes, unmeasurable
 from ..noise.output_kinds import column_axes, output_meanings
 from ..operators.graph import Graph
-from ..plan.documents import WRITING, read_at
-from ..planning.needed_tensors import needed_tensors, weighted_channels
+from ..planning.weighted_channels import weighted_channels
 from ..prepare.prepare import ProfileLike, open_prepared, opened
 from .keywords import with_keywords
 from .sources import Transform, samples_of
@@ -167,6 +165,8 @@ def profile_model(
     if format == "qprof" and settings.noise_samples:
         reason = unmeasurable(network) or _too_large(profile, network, settings.memory_limit)
         if reason:
+            from ..noise.kept_samples import unmeasured
+
             tell(unmeasured(reason))
         elif profile.held_samples and is_beside:
             profile = replace(profile, noise_samples=settings.noise_samples)
@@ -184,6 +184,8 @@ def profile_model(
         if format == "qprof":
             save_profile(profile, output)
         else:
+            from ..plan.documents import WRITING
+
             content = WRITING.load(f"format '{format}'").file_content(profile, network, format)
             write_atomically(output, content)
     if settings.checkpoint is not None:
@@ -195,6 +197,8 @@ def settings_for(graph: Graph, settings: RunSettings, hidden: Collection[str] = 
     """Return the settings with tensor names and channel axes in place of words; `hidden` cannot be read."""
     columns = {name: axis for name, axis in column_axes(graph).items() if name not in hidden}
     if settings.tensors == "needed":
+        from ..planning.needed_tensors import needed_tensors
+
         settings = replace(settings, tensors=needed_tensors(graph, hidden) | columns.keys())
     if settings.channels == "weighted-layers":
         settings = replace(settings, channels={**columns, **weighted_channels(graph)})
@@ -212,6 +216,8 @@ def _with_noise(
     note: Callable[[Finding], None],
 ) -> Profile:
     """Return a profile with the noise measured on the samples with the smallest digests."""
+    from ..noise.kept_samples import STEP, with_noise
+
     count = settings.noise_samples
     at_once = 1 if settings.memory_limit is not None else settings.samples_at_once // 2
     shown, of = stage("profiling, pass 2 of 2 (noise)"), min(count, profile.data.samples)
@@ -237,6 +243,8 @@ def _too_large(profile: Profile, model: ir.Model, limit: int | None) -> str:
     """Return that the measurement would exceed the memory limit, or "" if it would not."""
     if limit is None:
         return ""
+    from ..noise.kept_samples import activation_bytes
+
     sizes = activation_bytes(profile)
     inputs = sum(sizes.get(str(value.name), 0) for value in model.graph.inputs)
     needed = used_bytes() + expected_bytes(model, sizes) + 2 * inputs  # the next sample is read meanwhile
@@ -260,6 +268,8 @@ def merge(
     Raises:
         ProfileError: they do not fit together, one cannot be read, or data is counted twice.
     """
+    from ..plan.documents import read_at
+
     sources = tuple(profiles)
     check_outputs([output], FilesRead(files=sources))
     if output is not None:

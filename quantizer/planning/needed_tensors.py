@@ -8,7 +8,6 @@ from ...profiles.base.findings import Code, Finding
 from ...profiles.records.profile import Profile
 from ..noise.activation_ranges import clip_outputs, with_clip_profiles
 from ..operators.graph import Graph
-from ..operators.table import channel_layout
 from ..plan.formats import recorded_activations
 from ..targets.loading import packaged_targets
 from .chains import find_chains, inner_tensors, planned_separately
@@ -52,21 +51,3 @@ def missing_tensors(profile: Profile, graph: Graph, where: str) -> tuple[Finding
         return ()
     sentence = f"{where} has no entry for {len(lacking)} activations, such as '{lacking[0]}': float"
     return (Finding(Code.IMPORT_LOSES, sentence, lacking[0], {"activations": len(lacking)}),)
-
-
-def weighted_channels(graph: Graph) -> dict[str, int]:
-    """Return the axis of the input channels of every activation that multiplies a constant weight."""
-    axes: dict[str, int] = {}
-    for node in graph.nodes:
-        rule, layout = node.rule, channel_layout(node)
-        if rule is None or layout is None or layout.data_axis is None or rule.refusal(node, graph):
-            continue
-        name = node.input(0)
-        if not node.has_constant(layout.index):
-            continue
-        if name and graph.is_float(name) and not graph.is_constant(name):
-            axes.setdefault(name, layout.data_axis)
-    for name, recorded in recorded_activations(graph).items():
-        if recorded is not None:
-            axes.setdefault(name, recorded)
-    return axes

@@ -63,11 +63,11 @@ from .chains import of_adjusted, plan_with_chains, with_chains
 from .facts import PlanningFacts, planning_facts
 from .hybrid import with_int8_weights
 from .known import NOTHING, Known
-from .needed_tensors import weighted_channels
 from .noise_budget import make_plan
 from .parameters import with_other_biases
 from .planner import decide, with_fitting_shapes
 from .settings_check import check_weight_type
+from .weighted_channels import weighted_channels
 
 
 @dataclass(frozen=True, eq=False)

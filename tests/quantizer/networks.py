@@ -19,8 +19,8 @@ from qprof_onnx.quantizer.noise.propagation import NoiseFlow, NoiseGains, noise_
 from qprof_onnx.quantizer.operators.graph import Graph, index
 from qprof_onnx.quantizer.plan.plan import QuantPlan
 from qprof_onnx.quantizer.planning.facts import planning_facts
-from qprof_onnx.quantizer.planning.needed_tensors import weighted_channels
 from qprof_onnx.quantizer.planning.noise_budget import make_plan
+from qprof_onnx.quantizer.planning.weighted_channels import weighted_channels
 from qprof_onnx.quantizer.prepare.prepare import PreparedModel, prepare
 from qprof_onnx.quantizer.targets.loading import load_recipe
 from qprof_onnx.quantizer.targets.target import Recipe

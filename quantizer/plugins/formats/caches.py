@@ -32,13 +32,13 @@ from ...operators.table import MICROSOFT
 from ...plan.formats import Format, Part
 from ...plan.plan import Kind, QuantPlan
 from ...plan.reasons import FloatReasons, ReasonCode, because
-from ...planning.facts import PlanningFacts
 from ...prepare.prepare import PreparedModel
 from ...targets.target import Recipe, Target
 from .concat_caches import ConcatCache, Turning, concat_caches, holds_values, turning_of
 
 if TYPE_CHECKING:
     from ...lowering.lowered import LoweredModel
+    from ...planning.facts import PlanningFacts
 
 Floats = npt.NDArray[np.float64]
 

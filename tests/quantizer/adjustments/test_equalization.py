@@ -21,13 +21,13 @@ from qprof_onnx.quantizer.numerics.quantization_noise import expected_noise
 from qprof_onnx.quantizer.operators.graph import index
 from qprof_onnx.quantizer.plan.plan import EqualizationScales, Kind
 from qprof_onnx.quantizer.plan.store import dumps, loads
-from qprof_onnx.quantizer.planning.needed_tensors import weighted_channels
 from qprof_onnx.quantizer.planning.plan_model import (
     PlannedModel,
     model_facts,
     open_plan,
     plan_from,
 )
+from qprof_onnx.quantizer.planning.weighted_channels import weighted_channels
 from qprof_onnx.quantizer.targets.forms import FORMS
 from qprof_onnx.quantizer.targets.loading import load_recipe
 

@@ -33,7 +33,6 @@ from qprof_onnx.quantizer.lowering.lower import lower
 from qprof_onnx.quantizer.numerics.affine import dequantize, quantize
 from qprof_onnx.quantizer.plan.plan import Kind
 from qprof_onnx.quantizer.plan.store import dumps, loads
-from qprof_onnx.quantizer.planning.needed_tensors import weighted_channels
 from qprof_onnx.quantizer.planning.plan_model import (
     PlannedModel,
     check_without_samples,
@@ -42,6 +41,7 @@ from qprof_onnx.quantizer.planning.plan_model import (
     plan_from,
     rounded_with_samples,
 )
+from qprof_onnx.quantizer.planning.weighted_channels import weighted_channels
 from qprof_onnx.quantizer.targets.forms import FORMS
 from qprof_onnx.quantizer.targets.loading import load_recipe
 

@@ -22,8 +22,8 @@ from qprof_onnx.quantizer.noise.recurrence import (
 )
 from qprof_onnx.quantizer.operators.graph import index
 from qprof_onnx.quantizer.planning.facts import planning_facts
-from qprof_onnx.quantizer.planning.needed_tensors import weighted_channels
 from qprof_onnx.quantizer.planning.noise_budget import make_plan
+from qprof_onnx.quantizer.planning.weighted_channels import weighted_channels
 from qprof_onnx.quantizer.prepare.prepare import PreparedModel, prepare
 from qprof_onnx.quantizer.targets.loading import load_recipe
 

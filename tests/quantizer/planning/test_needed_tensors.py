@@ -17,7 +17,8 @@ from qprof_onnx.quantizer.api.profiling import profile_model
 from qprof_onnx.quantizer.noise.activation_ranges import clip_outputs
 from qprof_onnx.quantizer.operators.graph import index
 from qprof_onnx.quantizer.operators.table import rule_of
-from qprof_onnx.quantizer.planning.needed_tensors import needed_tensors, weighted_channels
+from qprof_onnx.quantizer.planning.needed_tensors import needed_tensors
+from qprof_onnx.quantizer.planning.weighted_channels import weighted_channels
 
 DIGITS = Path(__file__).parents[3] / "examples" / "digits"
 
