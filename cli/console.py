@@ -112,8 +112,15 @@ def _line(finding: Finding, verbose: bool) -> str:
 
 
 def tell_unprinted_notes() -> None:
-    """Print at the end of a command the one unprinted note, or the kinds and numbers of several."""
+    """Print at the end of a command the one unprinted note, or the kinds and numbers of several.
+
+    With --verbose it prints the seconds of all stages.
+    """
     run = current_run()
+    if run.verbose:
+        from ..profiles.base.stages import stages_text
+
+        tell(f"seconds of processor (calls): {stages_text()}")
     rest = gravest_first(run.unprinted)
     if len(rest) == 1:
         tell(_line(rest[0], run.verbose))

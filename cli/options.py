@@ -264,7 +264,7 @@ class FileCommand(Command):
                 is_eager=True,
                 expose_value=False,
                 callback=self._be_verbose,
-                help="Print all findings, with their codes, and reasons.",
+                help="Print all findings with codes, reasons, and seconds by stage.",
             )
         )
 

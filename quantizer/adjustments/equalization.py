@@ -18,6 +18,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from ...profiles.base.errors import PlanError, ProfileError
+from ...profiles.base.stages import stage
 from ...profiles.base.tuned import tuned
 from ...profiles.instrumentation.subgraphs import graph_attributes, value_names
 from ...profiles.records.channel_statistics import divided
@@ -121,6 +122,7 @@ def find_equalization_scales(
     return dict(_Search(graph, profile, config, plan, densities, ranges).scales())
 
 
+@stage("adjust")
 def left_by_equalization(
     graph: Graph,
     profile: Profile,

@@ -21,6 +21,7 @@ from contextlib import contextmanager
 import onnx_ir as ir
 
 from ...profiles.base.errors import ConfigError, PlanError, nearest
+from ...profiles.base.stages import stage
 from ..adjustments.bias_correction import apply_biases
 from ..adjustments.rounded_weights import round_weights
 from ..model.graph import check_scopes, name_of, subgraphs
@@ -78,6 +79,7 @@ def lower_part(model: ir.Model, plan: QuantPlan) -> LoweredModel:
     return _lowered(model, plan, whole=False)
 
 
+@stage("write")
 def _lowered(model: ir.Model, plan: QuantPlan, *, whole: bool) -> LoweredModel:
     form = plan.config.form
     if form not in FORMS:

@@ -19,6 +19,7 @@ import onnx_ir as ir
 
 from ...profiles.base.errors import PlanError
 from ...profiles.base.once import computed_once
+from ...profiles.base.stages import stage
 from ...profiles.base.tuned import tuned
 from ...profiles.records.profile import INJECTED
 from ..numerics.affine import QuantParams
@@ -119,6 +120,7 @@ class NoiseEstimator:
         pairs = zip(flow.outputs, total.tolist(), strict=True)
         return {name: round(decibels_of(share), 2) for name, share in pairs if 0.0 < share < math.inf}
 
+    @stage("estimate")
     def by_node(self, flow: NoiseFlow, plan: QuantPlan) -> dict[str, Floats]:
         """Return the noise of each node of a plan over the signal at every output of a flow."""
         noise: dict[str, Floats] = {}

@@ -23,6 +23,7 @@ from functools import cached_property
 from typing import cast
 
 from ...profiles.base.findings import Code, Finding
+from ...profiles.base.stages import stage
 from ...profiles.base.tool import tool_name
 from ...profiles.base.tuned import tuned
 from ..costs.float_regions import Crossing, Prices, find_prices, unprofitable_nodes
@@ -68,6 +69,7 @@ FloatRule = Callable[[Decision], FloatReasons]
 may be among them."""
 
 
+@stage("decide")
 def decide(
     facts: PlanningFacts,
     known: Known = NOTHING,

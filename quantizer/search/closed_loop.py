@@ -40,6 +40,7 @@ import onnxruntime as ort
 
 from ...profiles.base.errors import DataError, ModelError
 from ...profiles.base.findings import Code, Finding
+from ...profiles.base.stages import stage
 from ...profiles.base.tuned import tuned
 from ...profiles.records.profile import Profile
 from ...profiles.runtime.providers import CPU
@@ -338,6 +339,7 @@ class _CheckedPlans:
             change = replace(change, words=AS_FLOAT)  # weights may be too small to be quantized alone
         return _Checked(planned, change, shifts, _time(planned, change.facts))
 
+    @stage("run")
     def shifts(self, planned: PlannedModel, limits: NoiseLimits) -> tuple[Shifts, Shifts, Shifts]:
         """Return the shifts of outputs on all samples, on those that select, and on those that confirm."""
         name, plan = "quantized model", planned.plan
