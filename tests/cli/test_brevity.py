@@ -30,7 +30,7 @@ def run(*words: object) -> Result:
 
 
 def lines_of(result: Result) -> list[str]:
-    """Return what a person sees of a run: results and remarks, without progress, which slow machines print."""
+    """Return what a person sees of a run: results and remarks, without the progress of slow machines."""
     lines = [*result.stdout.splitlines(), *result.stderr.splitlines()]
     return [line for line in lines if not line.startswith("trying:")]
 
