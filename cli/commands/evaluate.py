@@ -273,8 +273,6 @@ def _task_lines(result: Evaluation, verbose: bool) -> Iterator[str]:
             f"{name:<10} {score_text(score)} of {rows}: {result.metric_title}{better}; drop "
             f"{score.drop:.2f} {score.drop_unit}, {interval}"
         )
-    if result.score_shift:
-        yield f"scores     {result.score_shift.text}"
     if result.tokens is not None:
         yield f"tokens     {result.tokens.text}"
     if (memory := result.state_memory) is not None:

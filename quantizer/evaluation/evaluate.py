@@ -73,10 +73,9 @@ from .gates import (
 )
 from .grades import Decision, decision_of, output_grades
 from .latency import Latency, Run, measure
-from .metrics.classification import labelled_rows
+from .metrics.classification import Rows, labelled_rows
 from .metrics.intervals import paired_interval, rows_to_show
 from .metrics.score import MetricRequest, Score, ScoreRun, open_metric, reads_truth, score_text
-from .metrics.score_shift import Rows, ScoreShift, shift_of_rows
 from .metrics.truth import Labels, load_labels
 from .options import EvaluationOptions, Gate
 from .output_shift import JudgedSamples, OutputShift
@@ -141,8 +140,6 @@ class Evaluation(Presented):
             limits. Not in JSON.
         digests: of the rows of each sample (`sample_digests`); not in JSON.
         sequences: number of the sequence of each sample, where they are steps of sequences; not in JSON.
-        score_shift: by how much the scores of boxes or classes moved, where there is a truth for them, and
-            which threshold stands for one of the float model.
         state_memory: what the state takes for each token; None where it does not grow with a text.
     """
 
@@ -170,7 +167,6 @@ class Evaluation(Presented):
     tokens: TokenAgreement | None = None
     token_speeds: tuple[TokenSpeed, ...] = ()
     state_memory: StateMemory | None = None
-    score_shift: ScoreShift | None = None
     input_ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict, metadata=NOT_IN_JSON)
     states: frozenset[str] = field(default=frozenset(), metadata=NOT_IN_JSON)
     grades: tuple[OutputShift, ...] = field(default=(), metadata=NOT_IN_JSON)
@@ -246,8 +242,6 @@ class Evaluation(Presented):
         ]
         if self.latency is not None:
             facts.append(("speedup", f"{self.latency.speedup:.2f}"))
-        if self.score_shift is not None:
-            facts.append(("scores", self.score_shift.text))
         facts += listed(self.findings)
         rows = tuple(
             (
@@ -538,7 +532,6 @@ def evaluate(
         grades = output_grades(outputs, limits, judged.shifts(limits))
     cut = samples == measuring.limit or (before is not None and before.position is not None)
     accuracy, metric, score, truth_digest = None, None, None, ""
-    shift = shift_of_rows(*labelled) if scoring is None else scoring.shift()
     if class_labels is not None:
         unused = class_labels.classes.size - rows  # of rows that fill no batch of the model
         class_labels.check_rows(rows, cut=cut or 0 < unused < fixed_batch(specs))
@@ -592,8 +585,7 @@ def evaluate(
         *clip_doubts(quantized.model),
         *(() if saturated else too_good(estimates)),
         *map(_non_finite_finding, (o for o in outputs if o.difference and o.difference.non_finite)),
-        *(Finding(Code.SCORES_MOVED, sentence) for sentence in (() if shift is None else shift.advice)),
-        *(() if metric is None else metric.findings),
+        *(() if scoring is None else scoring.findings),
         *uncompared,
     ]
     return Evaluation(
@@ -624,7 +616,6 @@ def evaluate(
         tokens=texts.agreement(),
         token_speeds=token_speeds,
         state_memory=texts.memory(),
-        score_shift=shift,
         input_ranges=input_ranges,
         states=frozenset(source.state.values()),
         grades=grades,

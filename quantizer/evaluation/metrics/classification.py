@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,15 @@ import numpy.typing as npt
 from ...noise.class_axes import ClassAxis, class_axes
 from ..compare import class_count, classes_of, is_float
 from .metric import Metric, MetricSource, Outputs, mean_of
-from .score_shift import Rows, confidences, shift_of_rows
 from .truth import Place, load_labels
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """The answers of one model for the rows of a sample."""
+
+    right: npt.NDArray[np.bool_]
+    classes: npt.NDArray[np.int64]
 
 
 def top_k(source: MetricSource) -> Metric:
@@ -29,7 +37,7 @@ def top_k(source: MetricSource) -> Metric:
     def scored(classes: npt.NDArray[np.int64], outputs: Outputs) -> Rows:
         rows = labelled_rows(outputs[output], axis, classes, where)
         if k > 1 and (rows.classes >= 0).all():
-            return Rows(_ranks(outputs[output], axis, classes, where) < k, rows.classes, None)
+            return Rows(_ranks(outputs[output], axis, classes, where) < k, rows.classes)
         return rows
 
     return Metric(
@@ -41,7 +49,6 @@ def top_k(source: MetricSource) -> Metric:
         scored=scored,
         figures=lambda samples: mean_of(100.0 * np.concatenate([rows.right for rows in samples])),
         finish=lambda rows, cut: labels.check_rows(rows, cut=cut),
-        shift=shift_of_rows,
     )
 
 
@@ -51,9 +58,8 @@ def labelled_rows(
     """Return a model's answers for the rows of a sample; none is right if their number is another."""
     answers = classes_of(values, classes, where)
     if answers.size != true.size:
-        return Rows(np.zeros(true.size, np.bool_), np.full(true.size, -1), None)
-    axis = classes.axis_in(values.shape) if is_float(values) and values.ndim == 2 else None
-    return Rows(answers == true, answers, None if axis is None else confidences(values, axis))
+        return Rows(np.zeros(true.size, np.bool_), np.full(true.size, -1))
+    return Rows(answers == true, answers)
 
 
 def _ranks(

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import ast
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -26,9 +26,6 @@ from ....profiles.samples.values import Box, Sample
 from ..compare import is_float
 from .table import MetricKind, NamedMetric
 from .truth import Labels, Place
-
-if TYPE_CHECKING:  # `score_shift` imports this module
-    from .score_shift import ScoreShift
 
 Floats = npt.NDArray[np.float64]
 
@@ -129,8 +126,8 @@ class Metric:
     assumed: tuple[str, ...] = ()
     # the figures if the truth of each row were another's; None if rows can be exchanged one by one
     at_random: Callable[[Sequence[Any]], Figures] | None = None
-    # what was kept of both models -> by how much scores moved
-    shift: Callable[[Sequence[Any], Sequence[Any]], ScoreShift | None] | None = None
+    # what was kept of both models -> what to do with them
+    advice: Callable[[Sequence[Any], Sequence[Any]], Iterable[Finding]] = lambda floats, quantized: ()
     found: FoundObjects | None = None
     # the answer of each row, if numbers do not say as much
     words: Callable[[Outputs], Sequence[str]] | None = None

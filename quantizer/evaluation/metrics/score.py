@@ -13,11 +13,11 @@ import numpy as np
 import onnx_ir as ir
 
 from ....profiles.base.errors import ConfigError, DataError, ModelError, nearest
+from ....profiles.base.findings import Finding
 from ....profiles.samples.objects import ChosenSamples, DataLike
 from ....profiles.samples.values import Sample
 from .intervals import UNKNOWN, Z95, Interval, bootstrap_interval, drop_interval, rows_to_show
 from .metric import Figures, Floats, Inputs, Metric, MetricSource, Outputs
-from .score_shift import ScoreShift
 from .table import MetricKind, check_metric, named_metric
 from .truth import Labels
 from .user_functions import MetricFunction, user_metric
@@ -295,11 +295,12 @@ class ScoreRun:
         """The metric; None before the first sample."""
         return self._metric
 
-    def shift(self) -> ScoreShift | None:
-        """Return by how much scores moved; None for a metric that is not about answers with scores."""
-        if self._metric is None or self._metric.shift is None:
-            return None
-        return self._metric.shift(self._floats, self._quantized)
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What was assumed, and what to do with both models."""
+        if self._metric is None:
+            return ()
+        return (*self._metric.advice(self._floats, self._quantized), *self._metric.findings)
 
     def result(self, cut: bool) -> tuple[Metric, Score]:
         """Return the metric and the score; `cut`: samples were left out at the end."""

@@ -271,8 +271,6 @@ def _page(card: Card) -> Iterator[str]:
             f"| {_text(_score_name(evaluation))} | {figures[0]} | {figures[1]} | "
             f"drop {s.drop:.2f} {s.drop_unit}, {interval}, {s.rows} scored |"
         )
-    if evaluation.score_shift is not None:
-        yield f"| scores | | | {_text(evaluation.score_shift.text)} |"
     for output in evaluation.outputs:
         ratio = "" if output.difference is None else f"{decibels(output.difference.sqnr)} dB"
         same = (

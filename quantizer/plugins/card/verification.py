@@ -272,24 +272,6 @@ def _drop(scope: _Scope, _: Place, found: float) -> tuple[float, float]:
     return _around(found, 2.0 * slack)
 
 
-def _shift(scope: _Scope, _: Place, found: float) -> tuple[float, float]:
-    """Return the ends for a figure of moved scores: half of its 95 % interval to both sides."""
-    shift = scope.found.evaluation.score_shift
-    assert shift is not None
-    half = (shift.high - shift.low) / 2.0
-    return _around(found, half if math.isfinite(half) else 0.0)
-
-
-def _shift_percent(scope: _Scope, _: Place, found: float) -> tuple[float, float]:
-    shift = scope.found.evaluation.score_shift
-    assert shift is not None
-    return _around(found, max(scope.slack.score, 200.0 / shift.pairs))
-
-
-def _shift_count(scope: _Scope, _: Place, found: float) -> tuple[float, float]:
-    return _count_around(found, 2.0 * _rows(scope, found))
-
-
 def _ratio(scope: _Scope, found: float, spread: tuple[float, float] = (1.0, 1.0)) -> tuple[float, float]:
     slack = 1.0 + scope.slack.speedup / 100.0
     return found * spread[0] / slack, found * spread[1] * slack
@@ -326,8 +308,6 @@ _NAME = "a name"
 _WORDS = "words"
 _FIGURE = _Rule(elsewhere=_MACHINE)
 _TIME = _Rule(_time, elsewhere=_MACHINE, otherwise=_HOUR)
-_SHIFT = _Rule(_shift, elsewhere=_MACHINE)
-_SHIFT_PERCENT = _Rule(_shift_percent, elsewhere=_MACHINE)
 
 _RULES: Mapping[str, _Rule] = {
     "tool": _Rule(elsewhere="made by another version", otherwise="made by another version"),
@@ -360,14 +340,6 @@ _RULES: Mapping[str, _Rule] = {
     "score.drop": _Rule(_drop),
     **{f"score.{n}": _Rule(_drop, elsewhere=_MACHINE) for n in ("drop_low", "drop_high", "spread", "added")},
     "score.is_at_chance": _FIGURE,
-    **{f"score_shift.{name}": _SHIFT for name in ("mean", "low", "high", "spread")},
-    "score_shift.pairs": _Rule(_shift_count, elsewhere=_MACHINE),
-    "thresholds.#.quantized_threshold": _SHIFT,
-    **{
-        f"thresholds.#.{name}{of}": _SHIFT_PERCENT
-        for name in ("", "unchanged_", "quantized_")
-        for of in ("f1", "precision")
-    },
     "estimates.#.measured": _Rule(_decibels, _capped),
     "failures.#.measured": _Rule(_failure),
     "failures.#.missing": _Rule(_failure),
@@ -493,7 +465,7 @@ def _figures_with_a_name(card: Card) -> Mapping[Place, tuple[str, str]]:
     return at
 
 
-SCORED = ("accuracy", "score", "score_shift", "metric", "metric_title")
+SCORED = ("accuracy", "score", "metric", "metric_title")
 """Fields of an evaluation that need the truth."""
 
 OF_FILES = (

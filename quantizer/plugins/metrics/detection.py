@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import Any
@@ -16,19 +16,20 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ....profiles.base.findings import Finding
 from ....profiles.samples.values import Box
 from ...evaluation.metrics.metric import Figures, Found, Metric, MetricSource, Outputs, class_word, of_sums
-from ...evaluation.metrics.score_shift import Answers, ScoreShift, score_shift
 from ...evaluation.metrics.truth import Place
 from .boxes import Boxes, Floats, boxes_of, counted_matches, matches
 from .detector_outputs import Head, head_of
+from .thresholds import Answers, moved_thresholds
 from .true_boxes import true_boxes
 
 MIN_TRUTH_SCORE = 0.25
 """Boxes of the float model with this score or more stand for a missing truth."""
 
 MIN_SHIFT_SCORE = 0.05
-"""Boxes from this score on are compared for a shift of scores, whatever the metric counts."""
+"""Boxes from this score on may have another threshold, whatever the metric counts."""
 
 MIN_SHOWN_SCORE = 0.25
 """Boxes from this score on are told of a picture."""
@@ -99,7 +100,7 @@ def _metric(source: MetricSource, figures: Callable[[Sequence[Pair]], Figures]) 
         sufficient = max(head.confidence, MIN_SHOWN_SCORE)
         return _found(paired, sufficient, floats, quantized, {**in_truth, **names})
 
-    # Boxes with scores below the metric's are kept too: the shift of scores is that of all.
+    # Boxes with scores below the metric's are kept too: another threshold may be lower.
     permissive = replace(head, confidence=min(head.confidence, MIN_SHIFT_SCORE))
     paired = replace(head, confidence=MIN_PAIRED_SCORE)
 
@@ -112,10 +113,10 @@ def _metric(source: MetricSource, figures: Callable[[Sequence[Pair]], Figures]) 
         pairs = [pair for pairs in kept for pair in pairs]
         return figures([(true, boxes.subset(boxes.scores >= head.confidence)) for true, boxes in pairs])
 
-    def shift(floats: Sequence[Any], quantized: Sequence[Any]) -> ScoreShift | None:
+    def advice(floats: Sequence[Any], quantized: Sequence[Any]) -> Iterator[Finding]:
         a, b = (answers([pair for pairs in kept for pair in pairs]) for kept in (floats, quantized))
         own_threshold = (head.confidence,) if head.confidence > MIN_SHIFT_SCORE else ()
-        return score_shift("boxes", a, b, sorted({*own_threshold, *BOX_THRESHOLDS}))
+        return moved_thresholds(a, b, sorted({*own_threshold, *BOX_THRESHOLDS}))
 
     metric = source.metric
     assumed = f"the boxes of the float model with a score of {MIN_TRUTH_SCORE:g} or more are the truth"
@@ -128,7 +129,7 @@ def _metric(source: MetricSource, figures: Callable[[Sequence[Pair]], Figures]) 
         figures=figures_of,
         finish=(lambda rows, cut: None) if file is None else file.check_rows,
         assumed=(reading, f"{metric.kind.name}: {assumed if file is None else file.assumed}"),
-        shift=shift,
+        advice=advice,
         found=found,
     )
 
@@ -173,16 +174,15 @@ def _found(
 def answers(pictures: Sequence[Pair]) -> Answers:
     """Return detected boxes as answers, right at an IoU of 0.5, without classes that have no true box."""
     labelled = np.unique(np.concatenate([true.classes for true, _ in pictures]))
-    unit, scores, item, wanted, boxes_before = [], [], [], [], 0
+    unit, scores, right, wanted = [], [], [], []
     for picture, (true, detected) in enumerate(pictures):
         boxes, matched = counted_matches(detected.subset(np.isin(detected.classes, labelled)), true, 0.5)
         unit.append(np.full(len(matched), picture, np.int64))
         scores.append(boxes.scores)
-        item.append(np.where(matched >= 0, matched + boxes_before, -1))
+        right.append(matched >= 0)
         wanted.append(float((~true.crowd).sum()))
-        boxes_before += len(true.scores)
-    items = np.concatenate(item)
-    return Answers(np.concatenate(unit), np.concatenate(scores), items, items >= 0, np.array(wanted))
+    joined = np.concatenate(unit), np.concatenate(scores), np.concatenate(right)
+    return Answers(*joined, np.array(wanted))
 
 
 @dataclass(frozen=True, eq=False)

@@ -183,7 +183,6 @@ def test_what_is_not_so_is_refused_also_where_not_strict(verifier: Verifier) -> 
         ("samples",): 2000,
         ("provenance", "estimated_sqnr", "y"): 90.0,
         ("provenance", "quantized_nodes"): 100,
-        ("score_shift", "mean"): 0.9,
     }
     assert [
         p
