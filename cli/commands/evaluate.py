@@ -187,7 +187,7 @@ def evaluation_json(result: Evaluation) -> str:
 
 def evaluation_text(result: Evaluation, *, verbose: bool = True, floats_speed: bool = False) -> str:
     """Return the evaluation for people: scores, size and speed, a table of the outputs, gates."""
-    lines = [*_task_lines(result, verbose)]
+    lines = [*_task_lines(result)]
     cost = Cost(result.float_bytes, result.quantized_bytes, result.latency)
     lines.append(f"size       {cost.size}")
     if (t := result.latency) is not None:
@@ -245,32 +245,23 @@ def evaluation_text(result: Evaluation, *, verbose: bool = True, floats_speed: b
     return "\n".join(lines)
 
 
-def _task_lines(result: Evaluation, verbose: bool) -> Iterator[str]:
-    """Yield accuracy or score of both models."""
+def _task_lines(result: Evaluation) -> Iterator[str]:
+    """Yield the score of both models, and the figures of texts."""
     from ...quantizer.evaluation.metrics.score import score_text
 
-    if (a := result.accuracy) is not None:
-        yield (
-            f"accuracy   {a.float_percent:.2f} % float, {a.quantized_percent:.2f} % quantized of {a.rows} "
-            f"rows; drop {a.drop:.2f} percentage points, 95 % interval {a.drop_low:.2f} to {a.drop_high:.2f}"
-        )
-        if verbose:
-            yield (
-                f"           right in float only {a.only_float}, in quantized only {a.only_quantized}; "
-                f"McNemar p = {a.p_value:.2g}"
-            )
     if (score := result.score) is not None:
         is_titled = result.metric_title != f"metric {result.metric}"
         name = result.metric.partition(":")[0] if is_titled else "metric"
+        title = "" if result.metric_title == result.metric else f": {result.metric_title}"
         better = "" if score.higher_is_better else ", lower is better"
         if score.drop_unit == "points":
             better = ", in the unit of the function"
-        rows = score.rows if result.tokens is None else f"{score.rows} texts"  # of many steps each
+        rows = f"{score.rows} {'rows' if result.tokens is None else 'texts'}"  # texts have many steps each
         interval = f"95 % interval {score.drop_low:.2f} to {score.drop_high:.2f}"
         if not math.isfinite(score.drop_high - score.drop_low):
             interval = "no 95 % interval"
         yield (
-            f"{name:<10} {score_text(score)} of {rows}: {result.metric_title}{better}; drop "
+            f"{name:<10} {score_text(score)} of {rows}{title}{better}; drop "
             f"{score.drop:.2f} {score.drop_unit}, {interval}"
         )
     if result.tokens is not None:

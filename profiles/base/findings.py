@@ -116,7 +116,6 @@ class Code(StrEnum):
     FALLBACK_TAKEN = "fallback-taken"
     TARGET_ASSUMED = "target-assumed"
     SETTING_UNREAD = "setting-unread"
-    LIMIT_OUT_OF_REACH = "limit-out-of-reach"
     SATURATING_KERNELS = "saturating-kernels"
 
     @property

@@ -143,7 +143,7 @@ def compare(
         )
         if truth is not None:
             named = judge.labels if isinstance(judge.labels, str | os.PathLike) else "labels"
-            check_truth(str(named), evaluation.scores, evaluation.findings)
+            check_truth(str(named), evaluation.score, evaluation.findings)
     return evaluation
 
 

@@ -290,8 +290,8 @@ def _check_judging(
     for limit in (1,) if truth is None else (CHECKED_TRUTHS, None):
         how = replace(options, latency=None, limit=limit)
         found = evaluate(model, model, samples.held_out, labels=truth, measuring=how)
-        scores = found.scores
-        doubts = truth_doubts(found.scores)
+        scores = found.score
+        doubts = truth_doubts(scores)
         if scores is None or not doubts:
             return
     if truth is None or scores is None or scores.rows < MIN_REFUSED_ROWS:
@@ -659,8 +659,7 @@ def _attributed(
 
 def _cause_in_input(verdict: Verdict, profile: KeptProfile | None) -> tuple[Finding, ...]:
     """Return the finding that a model that is not good may have received unscaled pixels, by its profile."""
-    labelled = verdict.score is not None or verdict.accuracy is not None
-    fits = labelled and not truth_doubts(verdict.scores)
+    fits = verdict.score is not None and not truth_doubts(verdict.score)
     if profile is None or verdict.grade == "good" or fits:
         return ()
     pixels = [one for one in profile.findings if one.code is Code.PIXELS][:1]

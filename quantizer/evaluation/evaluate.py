@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -20,10 +19,8 @@ from ...profiles.base.findings import Code, Finding, Severity, gravest_first, li
 from ...profiles.base.json_values import NOT_IN_JSON
 from ...profiles.base.presentation import Presentation, Presented, Table, counted, decibels, percent
 from ...profiles.base.progress import Shown, stages
-from ...profiles.base.tool import note
 from ...profiles.runtime.providers import CPU
 from ...profiles.runtime.states import model_samples
-from ...profiles.samples.batches import fixed_batch
 from ...profiles.samples.objects import DataLike, source_name
 from ...profiles.samples.picture_files import for_evaluation
 from ...profiles.samples.random_samples import check_not_random
@@ -43,13 +40,10 @@ from ..noise.output_limits import NoiseLimits
 from ..plan.provenance import Provenance, model_fingerprint, read_provenance
 from ..prepare.prepare import file_of
 from ..targets.machine import int8_kernels_saturate, runs_here
-from .accuracy import Accuracy, accuracy_of, chance_of
 from .compare import (
     OutputResult,
     OutputSums,
     SampleDifference,
-    class_count,
-    classes_of,
 )
 from .cost import Cost
 from .doubts import (
@@ -63,7 +57,6 @@ from .doubts import (
 )
 from .gates import (
     MIN_REFUSED_ROWS,
-    MIN_RIGHT_PERCENT,
     GateFailure,
     check_gate,
     failures_of,
@@ -73,8 +66,6 @@ from .gates import (
 )
 from .grades import Decision, decision_of, output_grades
 from .latency import Latency, Run, measure
-from .metrics.classification import Rows, labelled_rows
-from .metrics.intervals import paired_interval, rows_to_show
 from .metrics.score import MetricRequest, Score, ScoreRun, open_metric, reads_truth, score_text
 from .metrics.truth import Labels, load_labels
 from .options import EvaluationOptions, Gate
@@ -84,6 +75,12 @@ from .tokens import StateMemory, Texts, TokenAgreement, TokenSpeed, token_speed
 
 WORST_SAMPLES = OptionalModule("the samples that differ most", "quantizer.plugins.report.worst_samples")
 """Ranks samples and keeps excerpts of them."""
+
+ACCURACY = "accuracy"
+"""What the metric of labels is called if none is named."""
+
+MIN_RIGHT_PERCENT = 50.0
+"""Percent from which on a score at chance is no sign of a wrong truth."""
 
 VOID = (Code.EQUAL_SAMPLES, Code.CONSTANT_INPUT, Code.SWAPPED_MODELS)
 """Findings on data and models that leave nothing to judge."""
@@ -113,7 +110,6 @@ class Evaluation(Presented):
         samples: how many samples were run; one may hold several rows.
         rows: how many of these there are; a sample that is no batch counts as one.
         outputs: in the order of the float model.
-        accuracy: None without labels.
         float_bytes, quantized_bytes: size of the model files, external data included.
         latency: None when it was not measured.
         gate: the limits that were given.
@@ -123,7 +119,7 @@ class Evaluation(Presented):
             gate with a limit; a truth that does not seem to be the model's, an estimate that was too good.
         provenance: where the quantized model says that it comes from; None for one of another tool.
         estimates: SQNR as it was estimated when the model was quantized, and as measured here, by output.
-        metric: the metric that was asked for, such as "map50"; "" without one.
+        metric: the metric that was asked for, such as "map50"; "accuracy" with labels and no metric; else "".
         metric_title: the same for people.
         score: of both models by that metric; None without one.
         scored: the output that labels or metric are about; "" for any. Not in JSON.
@@ -147,7 +143,6 @@ class Evaluation(Presented):
     quantized_model: str
     samples: int
     outputs: tuple[OutputResult, ...]
-    accuracy: Accuracy | None
     float_bytes: int
     quantized_bytes: int
     latency: Latency | None
@@ -181,14 +176,9 @@ class Evaluation(Presented):
         return of_severity(self.findings, Severity.DOUBT)
 
     @property
-    def scores(self) -> Accuracy | Score | None:
-        """The score of both models by the metric, else their accuracy by labels; None without a truth."""
-        return self.score or self.accuracy
-
-    @property
     def decision(self) -> Decision:
         """The grade of the quantized model, by its score and its outputs."""
-        return decision_of(self.grades, self.scores, self.scored)
+        return decision_of(self.grades, self.score, self.scored)
 
     @property
     def gated(self) -> bool:
@@ -199,10 +189,10 @@ class Evaluation(Presented):
     def void(self) -> tuple[Finding, ...]:
         """The findings that leave nothing to judge: constant data, swapped models, a truth known by chance
         alone."""
-        scored = self.scores
-        unfit = scored is not None and scored.is_at_chance and scored.rows >= MIN_REFUSED_ROWS
-        if self.score is not None and self.score.unit == "%":  # rows of one class fit the truth of each other
-            unfit = unfit and self.score.float_score < MIN_RIGHT_PERCENT
+        score = self.score
+        unfit = score is not None and score.is_at_chance and score.rows >= MIN_REFUSED_ROWS
+        if score is not None and score.unit == "%":  # rows of one class fit the truth of each other
+            unfit = unfit and score.float_score < MIN_RIGHT_PERCENT
         codes = (*VOID, *((Code.DOUBTFUL_TRUTH,) if unfit else ()))
         return tuple(finding for finding in self.findings if finding.code in codes)
 
@@ -219,24 +209,16 @@ class Evaluation(Presented):
 
     def headline(self) -> str:
         """Return the scores of both models, and the worst SQNR of an output."""
-        figures = [f"{name} {text}" for name, text in self._task()]
+        figures = [] if self.score is None else [f"{self.metric} {score_text(self.score)}"]
         if self.worst_sqnr is not None:
             figures.append(f"{decibels(self.worst_sqnr)} dB")
         pair = f"{self.quantized_model} against {self.float_model}"
         return f"{pair}: {', '.join(figures)}" if figures else pair
 
-    def _task(self) -> Iterator[tuple[str, str]]:
-        """Yield the names of accuracy and metric, and the scores of both models."""
-        if self.accuracy is not None:
-            a = self.accuracy
-            yield "accuracy", f"{a.float_percent:.2f} % float, {a.quantized_percent:.2f} % quantized"
-        if self.score is not None:
-            yield self.metric, score_text(self.score)
-
     def presentation(self) -> Presentation:
         """Return scores, samples, size, latency and failures of the gate; and a table of the outputs."""
         facts = [
-            *self._task(),
+            *(() if self.score is None else ((self.metric, score_text(self.score)),)),
             ("compared on", counted(self.samples, self.rows)),
             ("size", Cost(self.float_bytes, self.quantized_bytes).size),
         ]
@@ -418,9 +400,11 @@ def evaluate(
     """Run both models on the same samples and return how they compare: `api.evaluate.evaluate` has the
     arguments."""
     gate, measuring, data = gate or Gate(), measuring or EvaluationOptions(), for_evaluation(data)
-    by_metric = measuring.metric is not None
-    of_classes = labels is not None and not reads_truth(measuring.metric)  # no file that a metric reads
-    check_gate(gate, labels=of_classes, latency=measuring.latency is not None, metric=measuring.metric)
+    metric_name = measuring.metric
+    check_gate(gate, labels=labels is not None, latency=measuring.latency is not None, metric=metric_name)
+    if labels is not None and metric_name is not None and not reads_truth(metric_name):
+        raise ConfigError("--labels and --metric: they exclude each other; a metric of yours reads its own")
+    of_classes = labels is not None and metric_name in (None, ACCURACY)
     if gate != Gate():
         check_not_random(source_name(data), "a gate")
     place = place_of(measuring.runtime, measuring.provider)
@@ -450,33 +434,29 @@ def evaluate(
     axes = class_axes(original, named, measuring.class_axis)
     if limits is not None:
         axes |= {name: one for name, one in limits.classes.items() if name in axes and name != named}
-    axis, specs = axes[output], input_specs(original)
-    class_labels = load_labels(labels) if labels is not None and of_classes else None
-    if class_labels is not None and not by_metric and gate.max_drop is not None:
-        _note_too_few(class_labels.classes.size, gate.max_drop)
+    specs = input_specs(original)
+    truth, names = labels, tuple[str, ...]()
+    if labels is not None and of_classes:
+        truth = load_labels(labels)
+        names = truth.names
     scoring = None
-    if by_metric:
-        truth = None if of_classes else labels
-        request = MetricRequest(measuring.metric, truth, measuring.scored_output, measuring.class_axis, data)
+    if labels is not None or metric_name is not None:
+        request = MetricRequest(metric_name, truth, measuring.scored_output, measuring.class_axis, data)
         scoring = ScoreRun(lambda sample, values: open_metric(request, original, sample.arrays, values))
 
     # Both models run on every sample. Of the outputs only sums are kept: any amount of data can be compared.
     sums = {name: OutputSums(axes[name]) for name in pair.outputs}
-    labelled: tuple[list[Rows], list[Rows]] = ([], [])  # of the float and of the quantized model
-    true_rows = list[npt.NDArray[np.int64]]()
-    rows = 0
     digests, sequence_of = list[tuple[int, ...]](), list[int]()
     judged = None if limits is None else JudgedSamples()
     counts_rows, judged_rows = has_rows(original), 0
     worst = None
     if WORST_SAMPLES.is_installed:
-        names = () if class_labels is None else class_labels.names
         worst = WORST_SAMPLES.load().WorstSamples(original, data, axes, names)
     input_ranges: dict[str, tuple[float, float]] = {}
     has_other_inputs = False  # besides those of floats
     timed, max_timed = list[Sample](), 0 if measuring.latency is None else measuring.latency.samples
     show_progress = stages(progress)("evaluating")
-    samples = classes = 0  # classes of the output that truth belongs to; 0 for unknown
+    samples = 0
     source = model_samples(data, original, measuring.limit)
     if labels is not None:
         check_same_again(data, source)
@@ -491,19 +471,9 @@ def evaluate(
             states = [[inputs[name] for name in source.state] for inputs in (sample.arrays, stored)]
             texts.add(sample, float_values[output], quantized_values[output], states)
         true_classes: dict[str, npt.NDArray[np.int64]] = {}
-        if class_labels is not None:
-            where = f"{pair.float_name}, sample {sample.name}: output '{output}'"
-            of_sample = classes_of(float_values[output], axis, where).size
-            class_labels.check_classes(class_count(float_values[output], axis))
-            first = sample.first_row(of_sample, samples - 1, rows)
-            true = true_classes[output] = class_labels.classes[first : first + of_sample]
-            true_rows.append(true)
-            for side, values in zip(labelled, (float_values, quantized_values), strict=True):
-                side.append(labelled_rows(values[output], axis, true, where))
-            class_labels.check_rows(first + of_sample, cut=True, ended=False)
-            rows += of_sample
         if scoring is not None:
-            scoring.add(sample, float_values, quantized_values)
+            true = scoring.add(sample, float_values, quantized_values)
+            true_classes = {output: true} if of_classes else {}
         changed = {name: one.add(float_values[name], quantized_values[name]) for name, one in sums.items()}
         digests.append(tuple(sample_digests(sample.arrays, specs)))
         if judged is not None:
@@ -514,7 +484,6 @@ def evaluate(
             if array.dtype.kind == "f" and (finite := array[np.isfinite(array)]).size:
                 low, high = input_ranges.get(name, (math.inf, -math.inf))
                 input_ranges[name] = min(low, float(finite.min())), max(high, float(finite.max()))
-        classes = class_count(float_values[output], axis) or classes
         if worst is not None:
             metric = None if scoring is None else scoring.metric
             both = float_values, quantized_values
@@ -531,20 +500,7 @@ def evaluate(
     if judged is not None and limits is not None:
         grades = output_grades(outputs, limits, judged.shifts(limits))
     cut = samples == measuring.limit or (before is not None and before.position is not None)
-    accuracy, metric, score, truth_digest = None, None, None, ""
-    if class_labels is not None:
-        unused = class_labels.classes.size - rows  # of rows that fill no batch of the model
-        class_labels.check_rows(rows, cut=cut or 0 < unused < fixed_batch(specs))
-        right = [np.concatenate([one.right for one in side]) for side in labelled]
-        said, true = (np.concatenate(list(of)) for of in ([one.classes for one in labelled[0]], true_rows))
-        chance = 100.0 * chance_of(true, said, 1.0 / classes if classes else 0.0)
-        accuracy = accuracy_of(output, right[0], right[1], chance)
-        truth_hash = hashlib.sha256(repr((output, axis)).encode())
-        truth_hash.update(class_labels.classes.tobytes())
-        truth_digest = truth_hash.hexdigest()[:16]
-    if scoring is not None:
-        metric, score = scoring.result(cut)
-        truth_digest = metric.digest
+    metric, score = (None, None) if scoring is None else scoring.result(cut)
     latency, token_speeds = None, tuple[TokenSpeed, ...]()
     if measuring.latency is not None:
         settings = replace(measuring.latency, threads=measuring.threads)
@@ -561,11 +517,10 @@ def evaluate(
     estimates = () if made_for is None else with_measured(estimates_of(made_for), measured)
     gated = gate.min_speedup is not None
     elsewhere = () if latency is None else speed_doubts(quantized, place.runtime, gated=gated)
-    counts_rows = metric is not None and metric.kind.name == "top-K"
     size = quantized.bytes
-    scored = metric.reads if metric is not None else "" if accuracy is None else output
-    decision = decision_of(grades, score or accuracy, scored)
-    failures = failures_of(gate, outputs, score or accuracy, latency, samples, size=size, decision=decision)
+    scored = "" if metric is None else metric.reads
+    decision = decision_of(grades, score, scored)
+    failures = failures_of(gate, outputs, score, latency, samples, size=size, decision=decision)
     saturates = place == HERE and not is_as_written(made_for, place) and int8_kernels_saturate()
     saturated = saturation_doubts(quantized.model) if saturates else ()
     findings = [
@@ -578,7 +533,7 @@ def evaluate(
             else _data_that_do_not_vary(digests, {} if has_other_inputs else input_ranges)
         ),
         *doubts(floats, quantized),
-        *truth_doubts(score or accuracy, counts_rows=counts_rows),
+        *truth_doubts(score),
         *other_graph(floats, quantized),
         *elsewhere,
         *session_doubts(quantized),
@@ -594,7 +549,6 @@ def evaluate(
         samples=samples,
         rows=judged_rows,
         outputs=outputs,
-        accuracy=accuracy,
         float_bytes=floats.bytes,
         quantized_bytes=quantized.bytes,
         latency=latency,
@@ -603,15 +557,17 @@ def evaluate(
         findings=gravest_first(findings),
         provenance=made_for,
         estimates=estimates,
-        metric="" if metric is None else metric.name,
-        metric_title="" if metric is None else metric.title,
+        metric=ACCURACY if of_classes else "" if metric is None else metric.name,
+        metric_title=ACCURACY if of_classes else "" if metric is None else metric.title,
         score=score,
         worst_samples=worst.differences if worst is not None and samples > 1 else (),
         excerpts=() if worst is None else worst.excerpts,
         runtime=place.runtime,
         provider=place.provider,
         subject=Subject(
-            model_fingerprint(model_id(original, "")), digest_text(sum(map(sum, digests))), truth_digest
+            model_fingerprint(model_id(original, "")),
+            digest_text(sum(map(sum, digests))),
+            metric.digest if metric else "",
         ),
         tokens=texts.agreement(),
         token_speeds=token_speeds,
@@ -639,17 +595,6 @@ def _data_that_do_not_vary(
         return ()
     sentence, remedy = f"all {len(rows)} samples are equal", "give samples that differ, as real data do"
     return (Finding(Code.EQUAL_SAMPLES, sentence, "", {"samples": len(rows)}, remedy),)
-
-
-def _note_too_few(rows: int, limit: float) -> None:
-    """Note before the run that the rows are too few for a limit (percentage points), whatever they show."""
-    needed = rows_to_show(0.0, 0.0, 100.0, limit)
-    if needed is not None and rows < needed:
-        possible = math.ceil(1e4 * paired_interval(0, 0, rows)[1]) / 100.0
-        sentence = f"max_drop {limit:g}: {rows} labels cannot show it, even if no row differs"
-        figures = {"limit": limit, "labels": rows, "needed": needed, "possible": possible}
-        remedy = f"give {needed}, or a limit of {possible:g}"
-        note(Finding(Code.LIMIT_OUT_OF_REACH, sentence, "max_drop", figures, remedy))
 
 
 def measured_sqnr(

@@ -26,7 +26,6 @@ from ...profiles.base.errors import ConfigError, DataError, check_finite
 from ...profiles.base.findings import Code, Figure, Finding
 from ...profiles.runtime.providers import check_provider
 from ..targets.machine import runs_here
-from .accuracy import Accuracy
 from .compare import OutputResult
 from .grades import Decision
 from .latency import MIN_ROUNDS, Latency
@@ -209,7 +208,7 @@ def timed_where_it_runs(measuring: Options, gate: Gate, target: str) -> Options:
 def failures_of(
     gate: Gate,
     outputs: Sequence[OutputResult],
-    scores: Accuracy | Score | None,
+    scores: Score | None,
     latency: Latency | None,
     samples: int,
     *,
@@ -256,12 +255,12 @@ def _sqnr(limit: float, outputs: Sequence[OutputResult], samples: int) -> Iterat
         yield from limit_failures("min_sqnr", limit, None, doubt=doubt)
 
 
-def _drop(limit: float, scores: Accuracy | Score | None, overruled: str) -> Iterator[GateFailure]:
+def _drop(limit: float, scores: Score | None, overruled: str) -> Iterator[GateFailure]:
     """Check a drop by the upper end of its interval; say how many rows would prove the limit to be kept."""
     if scores is None:
         yield from limit_failures("max_drop", limit, None, doubt="nothing was scored")
         return
-    counted, unit = "rows" if isinstance(scores, Accuracy) else "scored", scores.drop_unit
+    unit = scores.drop_unit
     lost = f"{abs(scores.drop):.2f} {unit} {'gained' if scores.drop < -0.005 else 'lost'}"
     doubt, reason = "", ""
     if scores.is_at_chance:
@@ -275,14 +274,14 @@ def _drop(limit: float, scores: Accuracy | Score | None, overruled: str) -> Iter
         )
     elif scores.drop > limit:
         interval = f"95 % interval {scores.drop_low:.2f} to {scores.drop_high:.2f}"
-        reason = f"{lost}, {interval} on {scores.rows} {counted}"
+        reason = f"{lost}, {interval} on {scores.rows} rows"
     elif scores.drop_low == -math.inf:
-        doubt = f"{scores.rows} {counted} are too few to tell whether the truth belongs to them"
+        doubt = f"{scores.rows} rows are too few to tell whether the truth belongs to them"
     else:
         rows = scores.rows_to_show(limit)
         enough = "" if rows is None else f"; about {rows} would, if they differ as often"
         reason = (
-            f"{lost}, but {scores.rows} {counted} cannot show that it is at most {limit:g} (up to "
+            f"{lost}, but {scores.rows} rows cannot show that it is at most {limit:g} (up to "
             f"{scores.drop_high:.2f}){enough}"
         )
     yield from limit_failures(
@@ -297,7 +296,7 @@ def _drop(limit: float, scores: Accuracy | Score | None, overruled: str) -> Iter
     )
 
 
-def _score(limit: float, score: Score | Accuracy | None, overruled: str) -> Iterator[GateFailure]:
+def _score(limit: float, score: Score | None, overruled: str) -> Iterator[GateFailure]:
     """Check the quantized model's score, which has to be at most the limit where a lower one is better."""
     if score is None:
         yield from limit_failures("min_score", limit, None, doubt="nothing was scored")
@@ -339,40 +338,31 @@ WORTHLESS = (
 )
 """Sentence on a truth that cannot tell a good model from a bad one."""
 
-MIN_RIGHT_PERCENT, MIN_SCORE_PERCENT = 50.0, 10.0
-"""Percent of right rows, and of another score, below which the float model's own result is more likely a
-mistake in labels or preprocessing."""
 
-
-def truth_doubts(scores: Accuracy | Score | None, *, counts_rows: bool = False) -> tuple[Finding, ...]:
+def truth_doubts(score: Score | None) -> tuple[Finding, ...]:
     """Return a finding if the float model does so badly that labels or preprocessing may be at fault."""
-    if scores is None:
+    if score is None:
         return ()
-    if scores.is_at_chance:
-        return (Finding(Code.DOUBTFUL_TRUTH, _unfit_truth(scores)),)
-    counts_rows = counts_rows or isinstance(scores, Accuracy)
-    right = scores.float_score if scores.higher_is_better else 100.0 - scores.float_score
-    if scores.unit != "%" or right >= (MIN_RIGHT_PERCENT if counts_rows else MIN_SCORE_PERCENT):
+    if score.is_at_chance:
+        return (Finding(Code.DOUBTFUL_TRUTH, _unfit_truth(score)),)
+    right = score.float_score if score.higher_is_better else 100.0 - score.float_score
+    if score.unit != "%" or right >= score.least:
         return ()
-    if counts_rows:
-        return (Finding(Code.DOUBTFUL_TRUTH, _few_right(scores), figures={"right": right}),)
     sentence = (
-        f"the float model itself scores {right:.2f} %: labels, preprocessing or metric may not be those "
-        "that it was trained for"
+        f"the float model itself scores {right:.2f} % of {score.rows} rows: labels, their order and numbers, "
+        "preprocessing or metric may not be those that it was trained for"
     )
     return (Finding(Code.DOUBTFUL_TRUTH, sentence, figures={"score": right}),)
 
 
-def _unfit_truth(scores: Accuracy | Score) -> str:
-    """Return the sign that the truth is wrong where the float model is at chance."""
-    if not scores.has_something_right:
+def _unfit_truth(score: Score) -> str:
+    """Return the sign that the truth is wrong if the float model is at chance."""
+    if not score.has_something_right:
         return WORTHLESS
-    if isinstance(scores, Accuracy):
-        return _few_right(scores)
     return (
-        f"the float model scores {scores.float_score:.6g} with the truth of its rows, and "
-        f"{scores.chance:.6g} with that of other rows: do labels, their order and numbers, and --preprocess "
-        "belong to this model?"
+        f"the float model scores {score.float_score:.6g} with the truth of its {score.rows} rows, and "
+        f"{score.chance:.6g} by chance: do labels, their order and numbers, and --preprocess belong to this "
+        "model?"
     )
 
 
@@ -380,18 +370,10 @@ MIN_REFUSED_ROWS = 10
 """Rows of which the float model has none right where truth is refused: fewer may be an accident."""
 
 
-def check_truth(truth: str | Path, scores: Accuracy | Score | None, assumed: Iterable[Finding]) -> None:
+def check_truth(truth: str | Path, scores: Score | None, assumed: Iterable[Finding]) -> None:
     """Raise DataError for truth of `MIN_REFUSED_ROWS` or more rows if the float model has nothing right."""
     if scores is None or scores.rows < MIN_REFUSED_ROWS:
         return
     if not scores.has_something_right:
         read = [one.text for one in assumed if one.code is Code.METRIC_ASSUMED]
         raise DataError(f"{truth}: {WORTHLESS}{''.join(f' ({text})' for text in read)}")
-
-
-def _few_right(scores: Accuracy | Score) -> str:
-    chance = f" (chance {scores.chance:.3g} %)" if scores.chance else ""
-    return (
-        f"the float model is right on only {scores.float_score:.0f} % of {scores.rows} rows{chance}: are "
-        "labels in the model's order, and preprocessing as in training?"
-    )

@@ -35,7 +35,6 @@ from ...profiles.base.conversion import OutputKind
 from ...profiles.base.json_values import NOT_IN_JSON
 from ...profiles.base.tuned import tuned
 from ..noise.output_limits import WORDS, NoiseLimits
-from .accuracy import Accuracy
 from .compare import Agreement, OutputResult
 from .metrics.score import Score
 from .output_shift import FAIR, SAME_GOOD, SCORES_DB, Grade, Measure, OutputShift, shows_same
@@ -160,7 +159,7 @@ class Decision:
     overruled: str = field(default="", metadata=NOT_IN_JSON)
 
 
-def drop_grade(drop: Accuracy | Score) -> Grade:
+def drop_grade(drop: Score) -> Grade:
     """Return the grade of a drop of accuracy or of a metric; "none" if its interval is too wide to decide."""
     if drop.drop_high <= WANTED_DROP:
         return "good"
@@ -171,7 +170,7 @@ def drop_grade(drop: Accuracy | Score) -> Grade:
     return "none"
 
 
-def decision_of(outputs: Sequence[OutputShift], drop: Accuracy | Score | None, scored: str = "") -> Decision:
+def decision_of(outputs: Sequence[OutputShift], drop: Score | None, scored: str = "") -> Decision:
     """Return the grade of a model, and its source; a score covers the output `scored`, or all."""
     worst: Grade = max((o.grade for o in outputs), key=lambda grade: ORDER[grade], default="none")
     if drop is None:
@@ -190,7 +189,7 @@ def decision_of(outputs: Sequence[OutputShift], drop: Accuracy | Score | None, s
     return replace(decision, outputs=worst)
 
 
-def _decision_by_score(outputs: Sequence[OutputShift], drop: Accuracy | Score) -> Decision:
+def _decision_by_score(outputs: Sequence[OutputShift], drop: Score) -> Decision:
     """Return the grade of the outputs that a score reads, and the deciding figure."""
     worst: Grade = max((o.grade for o in outputs), key=lambda grade: ORDER[grade], default="none")
     shown = drop_grade(drop)

@@ -52,7 +52,7 @@ def is_better(verdict: Verdict, than: Verdict) -> bool:
     """
     if is_no_gain(verdict.composition, verdict.cost) or is_in_vain(verdict):
         return False
-    scores = verdict.scores, than.scores
+    scores = verdict.score, than.score
     points = None if scores[0] is None or scores[1] is None else scores[1].drop - scores[0].drop
     if points is not None and points < MIN_GAIN_POINTS and _time(verdict) >= MOST_COST * _time(than):
         return False

@@ -17,9 +17,8 @@ from ...profiles.base.presentation import Presentation, Presented, Table, counte
 from ...profiles.base.tuned import tuned
 from ...profiles.records.profile import Profile
 from ..costs.float_regions import is_unprofitable
-from ..evaluation.accuracy import Accuracy
 from ..evaluation.cost import Cost
-from ..evaluation.evaluate import VOID, Evaluation
+from ..evaluation.evaluate import ACCURACY, VOID, Evaluation
 from ..evaluation.gates import truth_doubts
 from ..evaluation.grades import NARROW, WANTED_DROP, Decision
 from ..evaluation.latency import EVEN_RATIO, Latency, times_as_fast
@@ -394,7 +393,7 @@ class Fix:
 
     def with_figures(self, verdict: Verdict) -> Fix:
         """Return it with the figures of the model that it makes."""
-        scored, predicted, latency = verdict.scores, verdict.predicted, verdict.latency
+        scored, predicted, latency = verdict.score, verdict.predicted, verdict.latency
         in_integers = 1.0 - 0.5 * (verdict.composition.int8_share or 0.0)  # as if these took half
         return replace(
             self,
@@ -426,7 +425,6 @@ class Verdict(Presented):
         decision: whether the score or the outputs decide, and what the outputs alone say.
         outputs: the grade of each output, the worst first.
         estimates: of the outputs, held against what was measured.
-        accuracy: by labels; None without.
         metric, score: title of the metric that was asked for, and both models by it; None without.
         held_out: the samples that it was judged on.
         float_bytes, quantized_bytes: sizes, external data included.
@@ -448,7 +446,6 @@ class Verdict(Presented):
     decision: Decision
     outputs: tuple[OutputShift, ...]
     estimates: tuple[Estimate, ...]
-    accuracy: Accuracy | None
     metric: str
     score: Score | None
     held_out: HeldOut
@@ -479,11 +476,6 @@ class Verdict(Presented):
         return Cost(self.float_bytes, self.quantized_bytes, self.latency, self.predicted, self.printed)
 
     @property
-    def scores(self) -> Accuracy | Score | None:
-        """The score of both models by the metric, else their accuracy by labels; None without a truth."""
-        return self.score or self.accuracy
-
-    @property
     def worst(self) -> OutputShift | None:
         """The output that decides."""
         return self.outputs[0] if self.outputs else None
@@ -501,21 +493,19 @@ class Verdict(Presented):
             if (why := next((by_code[code] for code in NO_GRADE if code in by_code), None)) is not None:
                 return f"none: {why}"
         parts = []
-        if (accuracy := self.accuracy) is not None:
+        if (score := self.score) is not None and self.metric == ACCURACY:
             rows = "held-out rows" if self.held_out.are_held_out else "rows"
             rows = "rows of the profile" if self.held_out.seen else rows
             parts.append(
-                f"accuracy {accuracy.float_percent:.2f} -> {accuracy.quantized_percent:.2f} % of "
-                f"{accuracy.rows} {rows} ({_change(accuracy, 'points')})"
+                f"accuracy {score.float_score:.2f} -> {score.quantized_score:.2f} % of {score.rows} {rows} "
+                f"({_change(score, 'points')})"
             )
-        if self.score is not None:
-            parts.append(
-                f"{self.metric} {score_text(self.score)} ({_change(self.score, self.score.drop_unit)})"
-            )
+        elif score is not None:
+            parts.append(f"{self.metric} {score_text(score)} ({_change(score, score.drop_unit)})")
         if self.worst is not None:
             parts.append(self.worst.whole_text)
         facts = "; ".join(parts) or "nothing that is float could be compared"
-        on = "" if self.accuracy is not None else f" (on {self.held_out.text})"
+        on = "" if self.metric == ACCURACY else f" (on {self.held_out.text})"
         parts = [f"{facts}{on}", self.why]
         facts = "; ".join(filter(None, reversed(parts) if self.is_vain else parts))
         is_few = self.grade == "good" and bool(self.held_out.few_text)
@@ -532,7 +522,7 @@ class Verdict(Presented):
     @property
     def is_unsure(self) -> bool:
         """Whether an output speaks against the model, and the score, if known, does not."""
-        scored, by = self.scores, self.decision.by
+        scored, by = self.score, self.decision.by
         if scored is None or by != "outputs" or self.decision.overruled:
             return False
         return self.grade in ("fair", "poor") and scored.drop <= WANTED_DROP
@@ -540,14 +530,14 @@ class Verdict(Presented):
     @property
     def why(self) -> str:
         """Return whether the score or the output decides, and why, where these differ; else ""."""
-        scored, decision = self.scores, self.decision
+        scored, decision = self.score, self.decision
         if self.is_vain:
             if not self.composition.uses_integers:
                 return "nothing in it is quantized"
             return "as it is hardly smaller and hardly faster than float, int8 brings nothing"
         if scored is None or self.worst is None or self.grade != decision.grade:
             return ""
-        counted = _count(scored.rows, "row" if self.score is None else "sample")
+        counted = _count(scored.rows, "row" if self.metric == ACCURACY else "sample")
         unit = scored.drop_unit.removeprefix("percentage ")
         if decision.overruled:
             return decision.overruled
@@ -619,7 +609,7 @@ class Verdict(Presented):
         return Presentation((*self.figures(), *listed(self.untold_findings), *applied), tables)
 
 
-def _change(score: Accuracy | Score, unit: str) -> str:
+def _change(score: Score, unit: str) -> str:
     """Return the change of a score, with its 95 % interval, or "within chance" where that holds 0."""
     change = f"{0.0 - score.drop:+.2f} {unit}"
     if score.drop_low <= 0.0 <= score.drop_high:
@@ -648,7 +638,7 @@ def verdict_of(
     `predicted` is its speedup by the times that the plan was made with, `printed` that on this processor.
     """
     outputs, decision = evaluation.grades, evaluation.decision
-    drop = evaluation.scores
+    drop = evaluation.score
     # Doubts are told by the evaluation's gate.
     known = of_severity(evaluation.findings, Severity.WARNING, Severity.NOTE)
     sentences = [f"tokens: {evaluation.tokens.text}"] if evaluation.tokens is not None else []
@@ -659,7 +649,6 @@ def verdict_of(
         decision,
         outputs,
         evaluation.estimates,
-        evaluation.accuracy,
         evaluation.metric_title,
         evaluation.score,
         held_out,
@@ -698,7 +687,7 @@ def verdict_of(
     if verdict.grade != "good":
         return verdict
     if drop is not None and drop.is_at_chance:
-        return no_verdict(verdict, *truth_doubts(evaluation.scores))
+        return no_verdict(verdict, *truth_doubts(evaluation.score))
     return replace(verdict, grade="fair") if brings_nothing(composition, verdict.cost) else verdict
 
 

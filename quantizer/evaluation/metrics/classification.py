@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from ....profiles.samples.batches import fixed_batch
+from ....profiles.samples.samples import input_specs
 from ...noise.class_axes import ClassAxis, class_axes
 from ..compare import class_count, classes_of, is_float
+from .intervals import is_near_chance
 from .metric import Metric, MetricSource, Outputs, mean_of
 from .truth import Place, load_labels
 
@@ -19,7 +23,8 @@ class Rows:
     """The answers of one model for the rows of a sample."""
 
     right: npt.NDArray[np.bool_]
-    classes: npt.NDArray[np.int64]
+    said: npt.NDArray[np.int64]
+    true: npt.NDArray[np.int64]
 
 
 def top_k(source: MetricSource) -> Metric:
@@ -27,7 +32,8 @@ def top_k(source: MetricSource) -> Metric:
     labels = load_labels(source.labels or source.required_truth())
     output, k = source.output_name, source.metric.number
     axis = class_axes(source.model, output, source.class_axis)[output]
-    where = f"output '{output}'"
+    where, batch = f"output '{output}'", fixed_batch(input_specs(source.model))
+    classes = class_count(source.first_outputs[output], axis)
 
     def truth(place: Place, floats: Outputs) -> tuple[Any, int]:
         rows = classes_of(floats[output], axis, where).size
@@ -36,8 +42,8 @@ def top_k(source: MetricSource) -> Metric:
 
     def scored(classes: npt.NDArray[np.int64], outputs: Outputs) -> Rows:
         rows = labelled_rows(outputs[output], axis, classes, where)
-        if k > 1 and (rows.classes >= 0).all():
-            return Rows(_ranks(outputs[output], axis, classes, where) < k, rows.classes)
+        if k > 1 and (rows.said >= 0).all():
+            return replace(rows, right=_ranks(outputs[output], axis, classes, where) < k)
         return rows
 
     return Metric(
@@ -48,7 +54,9 @@ def top_k(source: MetricSource) -> Metric:
         truth=truth,
         scored=scored,
         figures=lambda samples: mean_of(100.0 * np.concatenate([rows.right for rows in samples])),
-        finish=lambda rows, cut: labels.check_rows(rows, cut=cut),
+        # Rows that fill no batch of the model are left out.
+        finish=lambda rows, cut: labels.check_rows(rows, cut=cut or 0 < labels.classes.size - rows < batch),
+        chance=lambda samples: chance_of(samples, k / classes if classes else 0.0),
     )
 
 
@@ -58,8 +66,24 @@ def labelled_rows(
     """Return a model's answers for the rows of a sample; none is right if their number is another."""
     answers = classes_of(values, classes, where)
     if answers.size != true.size:
-        return Rows(np.zeros(true.size, np.bool_), np.full(true.size, -1))
-    return Rows(answers == true, answers)
+        return Rows(np.zeros(true.size, np.bool_), np.full(true.size, -1), true)
+    return Rows(answers == true, answers, true)
+
+
+def chance_of(samples: Sequence[Rows], by_classes: float) -> tuple[float, bool]:
+    """Return the percent of rows that guessing has right, and whether the model has surely no more.
+
+    Guessing has `by_classes`; of labels that look shuffled what chance pairs.
+    """
+    right, said, true = (
+        np.concatenate([getattr(rows, name) for rows in samples]) for name in ("right", "said", "true")
+    )
+    classes, rows, count = np.unique(np.concatenate([true, said])), true.size, int(right.sum())
+    shares, others = ((of[:, None] == classes).mean(axis=0) for of in (true, said))
+    paired, most = float(shares @ others), float(np.minimum(shares, others).sum())
+    is_shuffled = is_near_chance(count, rows, paired) and not is_near_chance(round(most * rows), rows, paired)
+    chance = max(by_classes, paired) if is_shuffled and count < most * rows else by_classes
+    return 100.0 * chance, is_near_chance(count, rows, chance)
 
 
 def _ranks(

@@ -23,17 +23,6 @@ ROUNDING = 1e-9
 """Differences below this share of the largest drop are those of float64 sums over a million values."""
 
 
-def paired_interval(only_float: int, only_quantized: int, rows: int) -> tuple[float, float]:
-    """Return the 95 % interval of a difference of proportions measured on the same rows, in [-1, 1].
-
-    Bonett and Price (2012): the normal interval after one row was added to each count that differs.
-    """
-    n = rows + 2
-    a, b = (only_float + 1) / n, (only_quantized + 1) / n
-    half = Z95 * math.sqrt(max(0.0, a + b - (a - b) ** 2) / n)
-    return max(-1.0, a - b - half), min(1.0, a - b + half)
-
-
 def rows_to_show(drop: float, spread: float, added: float, limit: float, beyond: float = 0.0) -> int | None:
     """Return about how many rows show that a mean drop is below a limit, or None if no number does.
 
@@ -51,16 +40,6 @@ def rows_to_show(drop: float, spread: float, added: float, limit: float, beyond:
     if not math.isfinite(rows):
         return None
     return max(1, math.ceil(rows) - (2 if added else 0))
-
-
-def mcnemar_p(only_float: int, only_quantized: int) -> float:
-    """Return the two-sided p-value of McNemar's exact test: a row that differs is a fair coin toss."""
-    n, few = only_float + only_quantized, min(only_float, only_quantized)
-    tail = math.fsum(
-        math.exp(math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1) - n * math.log(2.0))
-        for k in range(few + 1)
-    )
-    return min(1.0, 2.0 * tail)
 
 
 def is_near_chance(right: float, rows: int, chance: float) -> bool:
@@ -133,7 +112,7 @@ def is_few(differing: int, units: int) -> bool:
 def with_two_added(mean: float, spread: float, units: int, largest_drop: float) -> Interval:
     """Return the normal interval of a mean with two units more: one has the largest drop, one gains as much.
 
-    For rows that are right or wrong that is Bonett and Price (2012), as `paired_interval`.
+    For rows that are right or wrong that is the interval of Bonett and Price (2012).
     """
     if not math.isfinite(largest_drop + mean + spread):
         return UNKNOWN

@@ -126,6 +126,8 @@ class Metric:
     assumed: tuple[str, ...] = ()
     # the figures if the truth of each row were another's; None if rows can be exchanged one by one
     at_random: Callable[[Sequence[Any]], Figures] | None = None
+    # what was kept of the float model -> what guessing scores, and whether the model is no better
+    chance: Callable[[Sequence[Any]], tuple[float, bool]] | None = None
     # what was kept of both models -> what to do with them
     advice: Callable[[Sequence[Any], Sequence[Any]], Iterable[Finding]] = lambda floats, quantized: ()
     found: FoundObjects | None = None

@@ -6,7 +6,7 @@ import math
 import os
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ import onnx_ir as ir
 
 from ....profiles.base.errors import ConfigError, DataError, ModelError, nearest
 from ....profiles.base.findings import Finding
+from ....profiles.base.json_values import NOT_IN_JSON
 from ....profiles.samples.objects import ChosenSamples, DataLike
 from ....profiles.samples.values import Sample
 from .intervals import UNKNOWN, Z95, Interval, bootstrap_interval, drop_interval, rows_to_show
@@ -96,6 +97,7 @@ class Score:
             rows; 0 for unknown.
         is_at_chance: whether the float model is not surely better than that, so that nothing can be lost.
         spread, added: what the interval rests on (`Interval`).
+        least: percent below which the float model's own score is doubtful.
     """
 
     samples: int
@@ -112,6 +114,7 @@ class Score:
     is_at_chance: bool = False
     spread: float = math.inf
     added: float = 0.0
+    least: float = field(default=10.0, metadata=NOT_IN_JSON)
 
     @property
     def has_something_right(self) -> bool:
@@ -148,17 +151,23 @@ def score_of(
     floats: Figures,
     quantized: Figures,
     at_random: tuple[Figures, Figures] | None = None,
+    *,
+    guessed: tuple[float, bool] | None = None,
 ) -> Score:
     """Return the score of a quantized model.
 
     A loss is meaningful only if the float model scores surely better (at 95 %) with the truth of its rows
-    than with that of other rows: `at_random` has both figures, None for a metric without a truth of rows.
+    than with that of other rows: `at_random` has both figures, None for a metric without a truth of rows;
+    `guessed` is a metric's own answer (`Metric.chance`).
     """
     if floats.units == 0:
         raise DataError("the samples: have no rows to score; check the data")
     float_score, quantized_score = floats.value, quantized.value
     chance = 0.0 if at_random is None else at_random[1].value
-    if at_random is None:
+    if guessed is not None:
+        chance, is_at_chance = guessed
+        is_unfit = is_at_chance
+    elif at_random is None:
         is_unfit = is_at_chance = kind.higher_is_better and kind.drop == "points" and float_score <= 0.0
     else:
         own, other = at_random
@@ -180,6 +189,7 @@ def score_of(
         is_at_chance=is_at_chance,
         spread=interval.spread,
         added=interval.added,
+        least=kind.least,
     )
 
 
@@ -221,7 +231,7 @@ class OtherRows:
 
     def scored(self, metric: Metric, truth: Any, floats: Outputs) -> Any:
         """Return what a metric keeps of a sample with the truth of other rows; None if there is none."""
-        if not metric.kind.maker or metric.at_random is not None:
+        if not metric.kind.maker or metric.at_random is not None or metric.chance is not None:
             return None
         other_truth = self.truth(truth)
         return None if other_truth is None else metric.scored(other_truth, floats)
@@ -281,14 +291,15 @@ class ScoreRun:
         self._others = OtherRows()
         self._row = 0
 
-    def add(self, sample: Sample, floats: Outputs, quantized: Outputs) -> None:
-        """Take the outputs of both models on the next sample."""
+    def add(self, sample: Sample, floats: Outputs, quantized: Outputs) -> Any:
+        """Take the outputs of both models on the next sample, and return its truth."""
         metric = self._metric = self._metric or self._open_with(sample, floats)
         truth, rows = metric.truth_of(sample, floats, len(self._floats), self._row)
         self._floats.append(metric.scored(truth, floats))
         self._quantized.append(metric.scored(truth, quantized))
         self._at_random.append(self._others.scored(metric, truth, floats))
         self._row += rows
+        return truth
 
     @property
     def metric(self) -> Metric | None:
@@ -309,4 +320,5 @@ class ScoreRun:
         metric.finish(self._row, cut)
         floats, quantized = (metric.figures(kept) for kept in (self._floats, self._quantized))
         at_random = figures_at_random(metric, self._floats, self._at_random)
-        return metric, score_of(metric.kind, len(self._floats), floats, quantized, at_random)
+        guessed = None if metric.chance is None else metric.chance(self._floats)
+        return metric, score_of(metric.kind, len(self._floats), floats, quantized, at_random, guessed=guessed)

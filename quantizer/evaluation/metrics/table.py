@@ -33,6 +33,7 @@ class MetricKind:
     recognises: str = ""  # "module:function": whether a path is truth of this metric
     library: str = ""  # that the extra `metrics` installs
     usual_numbers: tuple[int, ...] = ()  # for K, that editors offer
+    least: float = 10.0  # percent below which the float model's own score is doubtful
 
     @property
     def module(self) -> OptionalModule:
@@ -85,6 +86,7 @@ KINDS: tuple[MetricKind, ...] = (
         "evaluation.metrics.classification:top_k",
         "class of each row: text, .npy, or a folder of pictures in a folder for each class",
         usual_numbers=(1, 5),
+        least=50.0,
     ),
     MetricKind(
         "f1",

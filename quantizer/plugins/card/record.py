@@ -222,8 +222,7 @@ def _unread_keys(document: Any, read: Any, at: str = "") -> Iterator[tuple[str, 
 
 def _front_matter(card: Card) -> Iterator[str]:
     """Yield the metadata that a hub reads; results only with a task, without which it takes none."""
-    accuracy, score, metric = card.evaluation.accuracy, card.evaluation.score, card.evaluation.metric
-    value = accuracy.quantized_percent if accuracy else score.quantized_score if score else None
+    score, metric = card.evaluation.score, card.evaluation.metric
     yield "---"
     yield "library_name: onnx"
     if card.task:
@@ -232,9 +231,13 @@ def _front_matter(card: Card) -> Iterator[str]:
         yield f"base_model: {flow_text(card.base_model)}"
         yield "base_model_relation: quantized"
     yield "tags: [onnx, quantized, qprof]"
-    if card.task and value is not None:
-        kind = "accuracy" if metric in ("", "top-1") else metric.partition(":")[0]
-        result = {"type": kind, "value": round(value, 4), "name": _score_name(card.evaluation)}
+    if card.task and score is not None:
+        kind = "accuracy" if metric == "top-1" else metric.partition(":")[0]
+        result = {
+            "type": kind,
+            "value": round(score.quantized_score, 4),
+            "name": card.evaluation.metric_title,
+        }
         dataset = {"name": card.asked.data, "type": card.asked.data}
         yield "model-index:"
         yield f"- name: {flow_text(card.quantized_model[0].name)}"
@@ -243,10 +246,6 @@ def _front_matter(card: Card) -> Iterator[str]:
         yield f"    dataset: {flow_text(dataset)}"
         yield f"    metrics: [{flow_text(result)}]"
     yield "---"
-
-
-def _score_name(evaluation: Evaluation) -> str:
-    return evaluation.metric_title or "top-1 accuracy"
 
 
 def _page(card: Card) -> Iterator[str]:
@@ -258,17 +257,12 @@ def _page(card: Card) -> Iterator[str]:
     yield f"Quantized from {origin}. Both were run on {samples} by {card.tool}; what it found:\n"
     yield "| | float | quantized | |"
     yield "|---|---:|---:|---|"
-    if evaluation.accuracy is not None:
-        a = evaluation.accuracy
-        gain, low, high = (0.0 - drop for drop in (a.drop, a.drop_high, a.drop_low))
-        lost = f"{gain:+.2f} points, 95 % interval {low:+.2f} to {high:+.2f}, {a.rows} rows"
-        yield f"| top-1 accuracy | {a.float_percent:.2f} % | {a.quantized_percent:.2f} % | {lost} |"
     if evaluation.score is not None:
         s = evaluation.score
         figures = [text.rsplit(" ", 1)[0] for text in score_text(s).split(", ")]
         interval = f"95 % interval {s.drop_low:.2f} to {s.drop_high:.2f}"
         yield (
-            f"| {_text(_score_name(evaluation))} | {figures[0]} | {figures[1]} | "
+            f"| {_text(evaluation.metric_title)} | {figures[0]} | {figures[1]} | "
             f"drop {s.drop:.2f} {s.drop_unit}, {interval}, {s.rows} scored |"
         )
     for output in evaluation.outputs:

@@ -77,10 +77,7 @@ def checks_of_newer(card: Card, newer: Card, slack: Slack, names: tuple[str, str
 
 
 def _scores(then: Evaluation, now: Evaluation, slack: Slack) -> Iterator[_Figure]:
-    """Yield the quantized model's score, or its accuracy."""
-    if (a := then.accuracy) is not None:
-        percent = None if now.accuracy is None else now.accuracy.quantized_percent
-        yield _Figure("accuracy of the quantized model", a.quantized_percent, percent, slack.score, " %")
+    """Yield the quantized model's score."""
     if (s := then.score) is not None:
         score = None if now.score is None else now.score.quantized_score
         is_relative = s.drop_unit.startswith("%")

@@ -16,7 +16,6 @@ from typing import Any, Literal
 from ....profiles.base.findings import Finding
 from ....profiles.base.json_values import to_jsonable
 from ....profiles.base.presentation import Presentation, Presented, Table
-from ...evaluation.accuracy import accuracy_of_counts
 from ...evaluation.evaluate import Evaluation
 from ...evaluation.options import Gate, Slack
 from .record import Card, FileDigest
@@ -215,34 +214,6 @@ def _rows(scope: _Scope, count: float) -> int:
     return max(1, math.floor(scope.slack.score * count / 100.0))
 
 
-def _accuracy(scope: _Scope, place: Place, found: float) -> tuple[float, float]:
-    """Return between which values a figure lies where a few rows more or less are right in each model."""
-    a = scope.found.evaluation.accuracy
-    assert a is not None
-    rows, name = _rows(scope, a.rows), str(place[-1])
-    values = [found]
-    for more in (-rows, 0, rows):
-        for float_more in (-rows, 0, rows):
-            for quantized_more in (-rows, 0, rows):
-                counts = a.float_right + more, a.only_float + float_more, a.only_quantized + quantized_more
-                right = counts[0] - counts[1] + counts[2]
-                if min(counts) >= 0 and counts[1] <= counts[0] <= a.rows and 0 <= right <= a.rows:
-                    values.append(getattr(accuracy_of_counts(a.output, a.rows, counts, a.chance), name))
-    return min(values), max(values)
-
-
-def _row_percent(scope: _Scope, _: Place, found: float) -> tuple[float, float]:
-    a = scope.found.evaluation.accuracy
-    assert a is not None
-    return _around(found, max(scope.slack.score, 100.0 / a.rows))
-
-
-def _row_count(scope: _Scope, _: Place, found: float) -> tuple[float, float]:
-    a = scope.found.evaluation.accuracy
-    assert a is not None
-    return _count_around(found, _rows(scope, a.rows))
-
-
 def _answer_count(scope: _Scope, place: Place, found: float) -> tuple[float, float]:
     return _count_around(found, _rows(scope, _at(scope.document, (*place[:-1], "total"))))
 
@@ -293,10 +264,6 @@ def _failure(scope: _Scope, place: Place, found: float) -> tuple[float, float]:
     failure = _at(scope.document, place[:-1])
     if failure["unit"] == "dB" and failure["demand"] == "min_sqnr":
         return _decibels(scope, place, found)
-    a = scope.found.evaluation.accuracy
-    if failure["demand"] == "max_drop" and a is not None:
-        low, high = _accuracy(scope, ("drop_high",), a.drop_high)
-        return _around(found, high - low)
     if failure["demand"] in ("max_drop", "min_score"):
         return _drop(scope, place, found)
     return found, found
@@ -328,12 +295,6 @@ _RULES: Mapping[str, _Rule] = {
     "tokens.first_differences.#": _FIGURE,
     "worst_samples.#.sample": _FIGURE,
     "worst_samples.#.output": _FIGURE,
-    **{f"accuracy.{name}": _Rule(_row_percent) for name in ("float_percent", "quantized_percent")},
-    **{
-        f"accuracy.{name}": _Rule(_row_count)
-        for name in ("float_right", "quantized_right", "only_float", "only_quantized")
-    },
-    **{f"accuracy.{name}": _Rule(_accuracy) for name in ("drop", "drop_low", "drop_high", "p_value")},
     "score.float_score": _Rule(_score),
     "score.quantized_score": _Rule(_score),
     "score.chance": _Rule(_score),
@@ -459,13 +420,12 @@ def _figures_with_a_name(card: Card) -> Mapping[Place, tuple[str, str]]:
     }
     score_unit = f" {e.score.unit}" if e.score is not None and e.score.unit else ""
     for of in ("float", "quantized"):
-        at["evaluation", "accuracy", f"{of}_percent"] = f"accuracy of the {of} model", " %"
         at["evaluation", "score", f"{of}_score"] = f"{e.metric} of the {of} model", score_unit
     at["evaluation", "latency", "speedup"] = "speed", " times"
     return at
 
 
-SCORED = ("accuracy", "score", "metric", "metric_title")
+SCORED = ("score", "metric", "metric_title")
 """Fields of an evaluation that need the truth."""
 
 OF_FILES = (

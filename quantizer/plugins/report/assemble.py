@@ -309,18 +309,16 @@ def _facts(evaluation: Evaluation, *, seen: bool) -> tuple[Fact, ...]:
 
 def _task_score(evaluation: Evaluation) -> TaskScore | None:
     """Return the scores of both models by labels or a metric; None without either."""
-    a, score = evaluation.accuracy, evaluation.score
-    if score is not None:
-        sign = -1.0 if score.higher_is_better else 1.0
-        low, high = sorted((sign * score.drop_low, sign * score.drop_high))
-        unit = {"percentage points": "points"}.get(score.drop_unit, score.drop_unit)
-        change = f"{_signed(sign * score.drop)} {unit}, {_signed(low)} to {_signed(high)}"
-        name = evaluation.metric_title or evaluation.metric
-        return TaskScore(name, score.float_score, score.quantized_score, score.unit, change, score.rows)
-    if a is None:
+    score = evaluation.score
+    if score is None:
         return None
-    change = f"{_signed(-a.drop)} points, {_signed(-a.drop_high)} to {_signed(-a.drop_low)}"
-    return TaskScore("accuracy", a.float_percent, a.quantized_percent, "%", change, a.rows)
+    sign = -1.0 if score.higher_is_better else 1.0
+    low, high = sorted((sign * score.drop_low, sign * score.drop_high))
+    unit = {"percentage points": "points"}.get(score.drop_unit, score.drop_unit)
+    change = f"{_signed(sign * score.drop)} {unit}, {_signed(low)} to {_signed(high)}"
+    return TaskScore(
+        evaluation.metric_title, score.float_score, score.quantized_score, score.unit, change, score.rows
+    )
 
 
 def _signed(change: float) -> str:

@@ -141,7 +141,7 @@ def accuracy(base: Base, case: Case, ending: Ending) -> str:
         else np.array([int(line) for line in path.read_text("utf-8-sig").split()])
     )
     right = np.load(base.folder / "labels.npy")
-    percent = json.loads(ending.stdout)["accuracy"]["float_percent"]
+    percent = json.loads(ending.stdout)["score"]["float_score"]
     expected = 100 * float(np.mean(right == labels[: len(right)])) if len(labels) == len(right) else math.nan
     return "" if abs(percent - expected) < 1e-6 else f"{percent} % instead of {expected} %"
 

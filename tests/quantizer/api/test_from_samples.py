@@ -24,8 +24,8 @@ def test_arrays_and_labels_lead_to_a_model_with_a_verdict(tmp_path: Path) -> Non
     result = qprof.quantize(MODEL, data=images, labels=labels, latency=False)
     assert result.verdict is not None
     assert result.verdict.grade == "good"
-    assert result.verdict.accuracy is not None
-    assert (result.verdict.accuracy.rows, result.verdict.held_out.rows) == (200, 200)
+    assert result.verdict.score is not None
+    assert (result.verdict.score.rows, result.verdict.held_out.rows) == (200, 200)
     assert result.model_path is None
     assert result.judged is not None
     assert result.judged.profile == ""
@@ -138,11 +138,11 @@ def test_a_profile_decides_the_ranges_and_all_samples_judge(profile: qprof.Profi
     result = qprof.quantize(MODEL, profile, data=DIGITS / "heldout", labels=labels, latency=False)
     alone = qprof.quantize(MODEL, profile)
     assert result.verdict is not None
-    assert result.verdict.accuracy is not None
-    assert (result.verdict.accuracy.rows, result.verdict.held_out.seen) == (400, False)
+    assert result.verdict.score is not None
+    assert (result.verdict.score.rows, result.verdict.held_out.seen) == (400, False)
     assert result.plan.tensors == alone.plan.tensors
     evaluation = qprof.evaluate(MODEL, result, DIGITS / "heldout", labels=labels, latency=False)
-    assert result.verdict.accuracy == evaluation.accuracy
+    assert result.verdict.score == evaluation.score
 
 
 def test_samples_of_the_profile_are_not_called_held_out(profile: qprof.Profile) -> None:
@@ -284,5 +284,5 @@ def test_classes_that_the_items_hold_are_pointed_at_and_score(
     caplog.clear()
     labelled = qprof.quantize(MODEL, data, latency=False, labels=truth)
     assert labelled.verdict is not None
-    assert labelled.verdict.accuracy is not None
+    assert labelled.verdict.score is not None
     assert "scores accuracy" not in caplog.text

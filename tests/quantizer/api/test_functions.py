@@ -113,7 +113,7 @@ def test_merge_takes_objects_and_files(path: Path, loader: Any, profile: Any, tm
 
 def test_labels_may_be_a_file_or_integers(path: Path, result: Any, heldout: Any, labels: Any) -> None:
     found = [
-        qprof.evaluate(path, result, heldout, labels=given, latency=False).accuracy
+        qprof.evaluate(path, result, heldout, labels=given, latency=False).score
         for given in (labels, list(labels), DIGITS / "heldout" / "labels.txt")
     ]
     assert found[0] == found[1] == found[2]
@@ -135,13 +135,16 @@ def test_quantize_writes_only_where_it_is_told_to(path: Path, profile: Any, tmp_
 
 
 def test_a_metric_scores_both_models(path: Path, result: Any, heldout: Any, labels: Any) -> None:
-    found = qprof.evaluate(path, result, heldout, metric=top1_of(labels), labels=labels, latency=False)
-    assert found.metric == "top1"
+    found = qprof.evaluate(path, result, heldout, metric=top1_of(labels), latency=False)
+    by_labels = qprof.evaluate(path, result, heldout, labels=labels, latency=False)
+    assert (found.metric, by_labels.metric) == ("top1", "accuracy")
     assert found.score is not None
-    assert found.accuracy is not None
-    assert found.score.float_score == pytest.approx(found.accuracy.float_percent, abs=1e-9)  # means of means
-    assert repr(found).index("accuracy 9") < repr(found).index("top1 9") < repr(found).index(" dB")
-    assert found.to_markdown().splitlines()[2].startswith("* accuracy: 9")
+    assert by_labels.score is not None
+    assert found.score.float_score == pytest.approx(by_labels.score.float_score, abs=1e-9)  # means of means
+    assert repr(found).index("top1 9") < repr(found).index(" dB")
+    assert by_labels.to_markdown().splitlines()[2].startswith("* accuracy: 9")
+    with pytest.raises(qprof.ConfigError, match="a metric of yours reads its own"):
+        qprof.evaluate(path, result, heldout, metric=top1_of(labels), labels=labels, latency=False)
 
 
 def test_compare_layers_takes_the_plan_of_a_result(path: Path, result: Any, heldout: Any) -> None:
@@ -240,7 +243,6 @@ def test_a_metric_of_the_table_reads_its_truth_and_a_card_holds_the_next_one(
 ) -> None:
     found = qprof.evaluate(path, result, heldout, metric="top-1", labels=labels, latency=False)
     assert found.score is not None
-    assert found.accuracy is None
     assert found.score.float_score > 90.0
     asked = {"metric": "top-1", "latency": False}
     accepted = qprof.card(path, result, heldout, labels=labels, **asked)

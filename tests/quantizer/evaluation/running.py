@@ -4,7 +4,7 @@ import numpy as np
 import onnx_ir as ir
 from onnx import parser
 from qprof_onnx.profiles.samples.values import Sample
-from qprof_onnx.quantizer.evaluation.metrics.metric import Metric, Outputs
+from qprof_onnx.quantizer.evaluation.metrics.metric import Metric, Outputs, mean_of
 from qprof_onnx.quantizer.evaluation.metrics.score import (
     MetricRequest,
     OtherRows,
@@ -13,6 +13,7 @@ from qprof_onnx.quantizer.evaluation.metrics.score import (
     open_metric,
     score_of,
 )
+from qprof_onnx.quantizer.evaluation.metrics.table import named_metric
 from qprof_onnx.quantizer.evaluation.metrics.truth import Place
 
 SIZE = 64
@@ -38,18 +39,18 @@ def scored(
     metric.finish(row, False)
     sides = [list(side) for side in zip(*kept, strict=True)]
     at_random = figures_at_random(metric, sides[0], random)
-    return score_of(metric.kind, len(floats), *map(metric.figures, sides), at_random)
+    guessed = None if metric.chance is None else metric.chance(sides[0])
+    return score_of(metric.kind, len(floats), *map(metric.figures, sides), at_random, guessed=guessed)
+
+
+def accuracy_of(*right: np.ndarray) -> Score:
+    """Return the accuracy of two models, given which rows each has right of a thousand classes."""
+    return score_of(named_metric("top-1").kind, 1, *(mean_of(100.0 * one) for one in right))
 
 
 def rows(*best: int) -> dict[str, np.ndarray]:
     """Return an output "y" of four classes, a row for each best class."""
     return {"y": np.eye(4, dtype=np.float32)[list(best)]}
-
-
-def both_right(right: int, rows: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return which rows each of two models has right: both the same ones."""
-    known = np.arange(rows) < right
-    return known, known
 
 
 def model_of(*outputs: str) -> ir.Model:

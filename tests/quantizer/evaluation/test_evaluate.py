@@ -165,10 +165,9 @@ def test_accuracy_of_both_is_counted_against_labels(write, samples, tmp_path) ->
     a, b = write("a.onnx", shifted(0, 0, 0)), write("b.onnx", shifted(0, 0.5, 0))  # turns the last row
     gate = Gate(max_drop=1.0)
     found = evaluate(a, b, data, labels=tmp_path / "labels.txt", measuring=NO_LATENCY, gate=gate)
-    assert (found.accuracy.rows, found.accuracy.float_right, found.accuracy.quantized_right) == (3, 3, 2)
-    assert found.accuracy.only_float == 1
-    assert found.accuracy.drop == pytest.approx(100 / 3, rel=1e-12)
-    assert found.accuracy.drop_low < 0 < found.accuracy.drop_high  # three rows prove nothing
+    assert (found.metric, found.score.rows, found.score.float_score) == ("accuracy", 3, 100.0)
+    assert found.score.drop == pytest.approx(100 / 3, rel=1e-12)
+    assert found.score.drop_low < 0 < found.score.drop_high  # three rows prove nothing
     assert [f.demand for f in found.failures] == ["max_drop"]
 
 
@@ -180,12 +179,12 @@ def test_the_gate_on_accuracy_is_held_against_the_interval_and_says_how_many_row
     a, b = write("a.onnx", shifted(0, 0, 0), padding=999), write("b.onnx", SHIFTED_BY_INT8)
     data, labels = samples(rows), tmp_path / "labels.txt"
     few = evaluate(a, b, data, labels=labels, measuring=NO_LATENCY, gate=Gate(max_drop=5.0))
-    assert few.accuracy.drop == 0.0
+    assert few.score.drop == 0.0
     (failure,) = few.failures
-    assert failure.measured == few.accuracy.drop_high > 5.0
+    assert failure.measured == few.score.drop_high > 5.0
     assert "0.00 percentage points lost, but 30 rows cannot show that it is at most 5" in failure.reason
     assert "about 54 would, if they differ as often" in failure.reason
-    wide = Gate(max_drop=math.ceil(few.accuracy.drop_high))
+    wide = Gate(max_drop=math.ceil(few.score.drop_high))
     assert evaluate(a, b, data, labels=labels, measuring=NO_LATENCY, gate=wide).passed
 
 
@@ -213,9 +212,7 @@ def test_labels_are_those_of_the_samples_that_a_limit_drew(write, samples, tmp_p
     a, b = write("a.onnx", shifted(0, 0, 0)), write("b.onnx", shifted(9, 0, 0))
     measuring = EvaluationOptions(limit=5, latency=None, metric=metric)
     found = evaluate(a, b, data, labels=tmp_path / "labels.txt", measuring=measuring)
-    measured = found.accuracy if metric is None else found.score
-    assert measured is not None
-    assert (found.samples, measured.float_percent if metric is None else measured.float_score) == (5, 100.0)
+    assert (found.samples, found.score.float_score) == (5, 100.0)
 
 
 def test_labels_may_belong_to_another_output(write, samples, tmp_path) -> None:
@@ -233,7 +230,7 @@ def test_labels_may_belong_to_another_output(write, samples, tmp_path) -> None:
         labels=tmp_path / "labels.txt",
         measuring=EvaluationOptions(scored_output="best", latency=None),
     )
-    assert (found.accuracy.output, found.accuracy.float_right) == ("best", 2)
+    assert (found.scored, found.score.float_score) == ("best", pytest.approx(200 / 3))
     integers = found.outputs[1]
     assert (integers.difference, integers.agreement.kind, integers.agreement.ratio) == (None, "equal", 1.0)
     with pytest.raises(ModelError, match=r"has no output 'bets'; name another\. Did you mean 'best'"):
@@ -243,7 +240,7 @@ def test_labels_may_belong_to_another_output(write, samples, tmp_path) -> None:
 def test_an_output_without_classes_cannot_have_labels(write, samples, tmp_path) -> None:
     a = write("a.onnx", SAME.replace("[N, 2]", "[N]"))
     (tmp_path / "labels.txt").write_text("0\n")
-    with pytest.raises(ModelError, match=r"0\.npz: output 'y': float32 of shape \[1\] has no class axis"):
+    with pytest.raises(ModelError, match=r"output 'y': float32 of shape \[1\] has no class axis"):
         evaluate(a, a, samples([1.0]), labels=tmp_path / "labels.txt", measuring=NO_LATENCY)
 
 

@@ -9,17 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
-import onnx.parser
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from qprof_onnx.profiles.base.errors import ConfigError
 from qprof_onnx.profiles.samples.values import Sample
 from qprof_onnx.quantizer.api.options import DriftLimits
-from qprof_onnx.quantizer.evaluation.accuracy import accuracy_of
 from qprof_onnx.quantizer.evaluation.compare import OutputSums
-from qprof_onnx.quantizer.evaluation.evaluate import evaluate
 from qprof_onnx.quantizer.evaluation.gates import GATES, GateFailure, check_gate, failures_of, limit_failures
 from qprof_onnx.quantizer.evaluation.grades import Decision
 from qprof_onnx.quantizer.evaluation.latency import Latency
@@ -28,9 +24,9 @@ from qprof_onnx.quantizer.evaluation.metrics.metric import Outputs, mean_of
 from qprof_onnx.quantizer.evaluation.metrics.score import OtherRows, Score, score_of
 from qprof_onnx.quantizer.evaluation.metrics.table import metric_names
 from qprof_onnx.quantizer.evaluation.metrics.user_functions import user_metric
-from qprof_onnx.quantizer.evaluation.options import EvaluationOptions, Gate
+from qprof_onnx.quantizer.evaluation.options import Gate
 
-from .running import opened, scored
+from .running import accuracy_of, opened, scored
 
 for library in ("pycocotools", "rapidfuzz"):
     pytest.importorskip(library, reason="of the extra test-all")
@@ -370,31 +366,9 @@ def test_a_least_score_is_that_of_accuracy_where_labels_are_all_there_is(
     limit: float, result: str | None
 ) -> None:
     right = np.arange(100) > 4
-    found = accuracy_of("y", right, right, 0.1)
+    found = accuracy_of(right, right)
     failures = failures_of(Gate(min_score=limit), (), found, None, 100)
     assert [one.result for one in failures] == ([] if result is None else [result])
-
-
-def test_labels_that_are_too_few_are_said_before_the_run(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    text = """<ir_version: 8, opset_import: ["": 17]>
-    g (float[n, 3] x) => (float[n, 3] y) { y = Softmax (x) }"""
-    onnx.save(onnx.parser.parse_model(text), tmp_path / "m.onnx")
-    (tmp_path / "labels.txt").write_text("0\n1\n2\n" * 8)
-    data = [{"x": np.eye(3, dtype=np.float32)} for _ in range(8)]
-    files, labels = (tmp_path / "m.onnx", tmp_path / "m.onnx"), tmp_path / "labels.txt"
-    said = []
-    for limit in (1.0, 10.67):
-        gate, measuring = Gate(max_drop=limit), EvaluationOptions(latency=None)
-        found = evaluate(*files, data, labels=labels, gate=gate, measuring=measuring)
-        said.append([record.message for record in caplog.records if "cannot show it" in record.message])
-        assert bool(found.failures) == (limit == 1.0)
-        caplog.clear()
-    assert said == [
-        ["max_drop 1: 24 labels cannot show it, even if no row differs; give 276, or a limit of 10.67"],
-        [],
-    ]
 
 
 OVERRULED = "output 'emb' is poor, and the score does not read it"
@@ -415,13 +389,13 @@ def test_a_score_that_a_poor_output_overrules_proves_no_limit(
     gate: Gate, decision: Decision, proves: bool
 ) -> None:
     right = np.ones(4000, np.bool_)
-    found = accuracy_of("label", right, right, 0.1)
+    found = accuracy_of(right, right)
     failures = failures_of(gate, (), found, None, 4000, decision=decision)
     assert [(one.result, one.reason) for one in failures] == ([] if proves else [("not proven", OVERRULED)])
 
 
 def test_a_limit_that_the_score_does_not_keep_has_failed_whatever_the_outputs_are() -> None:
     right = np.arange(4000) % 2 == 0
-    found = accuracy_of("label", np.ones(4000, np.bool_), right, 0.1)
+    found = accuracy_of(np.ones(4000, np.bool_), right)
     (failure,) = failures_of(Gate(max_drop=1.0), (), found, None, 4000, decision=POOR)
     assert failure.result == "failed"

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
-from qprof_onnx.quantizer.evaluation.accuracy import accuracy_of
 from qprof_onnx.quantizer.evaluation.gates import failures_of, truth_doubts
+from qprof_onnx.quantizer.evaluation.metrics.classification import Rows, chance_of, labelled_rows
 from qprof_onnx.quantizer.evaluation.metrics.intervals import is_near_chance
-from qprof_onnx.quantizer.evaluation.metrics.score import Score
+from qprof_onnx.quantizer.evaluation.metrics.metric import mean_of
+from qprof_onnx.quantizer.evaluation.metrics.score import Score, score_of
+from qprof_onnx.quantizer.evaluation.metrics.table import named_metric
 from qprof_onnx.quantizer.evaluation.options import Gate
+from qprof_onnx.quantizer.noise.class_axes import ClassAxis
 
-from .running import both_right
+from .running import rows
 
 
 @pytest.mark.parametrize(
@@ -32,26 +37,61 @@ def test_near_chance_is_what_wilsons_interval_cannot_tell_from_it(
     assert is_near_chance(right, rows, chance) == near
 
 
+def counted(right: int, rows: int, classes: int) -> Score:
+    """Return the accuracy of a model with so many rows right of balanced classes that it mixes up evenly."""
+    true = np.arange(rows) % classes
+    hit = np.arange(rows) < right
+    said = np.where(hit, true, (true + 1) % classes)
+    kept = [Rows(hit, said, true)]
+    figures, kind = mean_of(100.0 * hit), named_metric("top-1").kind
+    return score_of(kind, 1, figures, figures, guessed=chance_of(kept, 1.0 / classes))
+
+
 def test_a_float_model_near_chance_is_remarked_and_fails_a_gate_on_accuracy() -> None:
-    found = accuracy_of("y", *both_right(27, 100), chance=25.0)
+    found = counted(27, 100, 4)
     (remark,) = map(str, truth_doubts(found))
     assert remark == (
-        "the float model is right on only 27 % of 100 rows (chance 25 %): are labels in the model's order, "
-        "and preprocessing as in training?"
+        "the float model scores 27 with the truth of its 100 rows, and 25 by chance: do labels, their order "
+        "and numbers, and --preprocess belong to this model?"
     )
     (failure,) = failures_of(Gate(max_drop=5.0), (), found, None, 1)
     assert remark in failure.reason
 
 
+def test_a_float_model_that_has_nothing_right_shows_nothing() -> None:
+    found = counted(0, 5000, 10)
+    assert (found.drop, found.drop_low, found.drop_high) == (0.0, -math.inf, math.inf)
+    (failure,) = failures_of(Gate(max_drop=1.0), (), found, None, 1)
+    assert "the float model has nothing right" in failure.reason
+
+
 def test_a_float_model_that_is_right_on_less_than_half_is_remarked() -> None:
-    found = accuracy_of("y", *both_right(450, 1000), chance=10.0)
+    found = counted(450, 1000, 10)
     assert not found.is_at_chance
     assert truth_doubts(found)
-    assert not truth_doubts(accuracy_of("y", *both_right(60, 100), 10.0))
+    assert not truth_doubts(counted(60, 100, 10))
 
 
 def test_a_mean_precision_of_a_third_is_usual() -> None:
     score = Score(10, 10, 33.0, 33.0, 0.0, -1.0, 1.0)
     assert not truth_doubts(score)
-    assert truth_doubts(score, counts_rows=True)
     assert truth_doubts(replace(score, float_score=7.0))
+
+
+def test_another_number_of_answers_counts_as_wrong() -> None:
+    true, axis = np.array([1, 1]), ClassAxis(-1, True)
+    assert labelled_rows(rows(1, 0)["y"], axis, true, "y").right.tolist() == [True, False]
+    for other in (rows(1), rows(1, 1, 1)):
+        assert labelled_rows(other["y"], axis, true, "y").right.tolist() == [False, False]
+
+
+def test_shuffled_labels_of_uneven_classes_are_right_by_chance() -> None:
+    said = np.repeat([0, 1, 2], [60, 30, 10])
+    shuffled = np.random.default_rng(0).permutation(said)
+    assert chance_of([Rows(said == shuffled, said, shuffled)], 1 / 3) == (pytest.approx(46.0), True)
+    assert chance_of([Rows(said >= 0, said, said)], 1 / 3) == (pytest.approx(100 / 3), False)
+
+
+def test_rows_of_one_class_do_not_look_shuffled() -> None:
+    same = np.zeros(50, np.int64)
+    assert chance_of([Rows(same == 0, same, same)], 0.1) == (10.0, False)

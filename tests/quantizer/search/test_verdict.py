@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from qprof_onnx.profiles.base.conversion import OutputKind
 from qprof_onnx.profiles.base.findings import Code, Finding
-from qprof_onnx.quantizer.evaluation.accuracy import accuracy_of
 from qprof_onnx.quantizer.evaluation.compare import Agreement, OutputResult
 from qprof_onnx.quantizer.evaluation.gates import truth_doubts
 from qprof_onnx.quantizer.evaluation.metrics.score import Score
 from qprof_onnx.quantizer.search.verdict import Composition, HeldOut, Verdict, verdict_of, with_fixes
 
-from ..evaluation.running import both_right
 from .judged import HELD_OUT, evaluation, evaluation_of
 
 HALF = Composition(0.5, 4)
 
 
 def test_near_chance_there_is_no_verdict() -> None:
-    accuracy = accuracy_of("y", *both_right(27, 100), chance=25.0)
-    findings = truth_doubts(accuracy)
-    found = verdict_of(evaluation(accuracy=accuracy, findings=findings), HALF, HELD_OUT)
+    score = Score(1, 100, 27.0, 27.0, 0.0, -math.inf, math.inf, chance=25.0, is_at_chance=True)
+    found = verdict_of(evaluation(score=score, findings=truth_doubts(score)), HALF, HELD_OUT)
     assert found.grade == "none"
-    assert found.sentence.startswith("none: the float model is right on only 27 %")
+    assert found.sentence.startswith("none: the float model scores 27 with the truth of its 100 rows")
 
 
 def test_a_good_model_that_was_judged_on_few_samples_is_good_so_far() -> None:

@@ -55,7 +55,7 @@ def test_a_card_follows_its_schema_and_names_models_data_plan_and_tool(folder: P
     assert evaluation["subject"]["data"]
     assert card["tool"].startswith("qprof ")
     assert card["machine"]["runtime"].startswith("onnxruntime 1.")
-    assert evaluation["accuracy"]["rows"] == 400
+    assert evaluation["score"]["rows"] == 400
     assert str(DATA.parent) not in json.dumps(card)
 
 
@@ -139,7 +139,7 @@ def test_another_data_set_is_named_and_its_figures_refute_nothing(folder: Path) 
             "quantized model": "same",
             "float model": "same",
             "truth": "not checked",
-            "accuracy": "not checked",
+            "score": "not checked",
             "limit min_sqnr 30": "same",
         }.items()
     )
@@ -172,7 +172,7 @@ def test_a_worse_model_is_named_with_how_far_off_it_is(folder: Path, tmp_path: P
 def test_a_card_that_claims_more_than_is_measured_is_refused(folder: Path, tmp_path: Path) -> None:
     card = json.loads((folder / "c.json").read_text())
     card["evaluation"]["outputs"][0]["difference"]["sqnr"] += 3.0
-    card["evaluation"]["accuracy"]["quantized_percent"] += 0.5
+    card["evaluation"]["score"]["quantized_score"] += 0.5
     (tmp_path / "c.json").write_text(json.dumps(card))
     done = qprof("verify", tmp_path / "c.json", folder / "q.onnx", *MEASURED, "--json")
     assert done.exit_code == 1

@@ -164,16 +164,13 @@ def test_each_value_of_a_card_that_is_changed_is_refused_or_named_as_not_checked
 
 
 def test_what_is_not_so_is_refused_also_where_not_strict(verifier: Verifier) -> None:
-    evaluation = verifier.document["evaluation"]
-    rows = evaluation["accuracy"]["rows"]
     forged: dict[Place, object] = {
-        ("accuracy", "rows"): 1,
-        ("accuracy", "float_percent"): 100.0,
-        ("accuracy", "quantized_percent"): 100.0,
-        ("accuracy", "quantized_right"): rows,
-        ("accuracy", "drop"): -20.0,
-        ("accuracy", "drop_low"): -25.0,
-        ("accuracy", "drop_high"): 0.1,
+        ("score", "rows"): 1,
+        ("score", "float_score"): 100.0,
+        ("score", "quantized_score"): 100.0,
+        ("score", "drop"): -20.0,
+        ("score", "drop_low"): -25.0,
+        ("score", "drop_high"): 0.1,
         ("outputs", 0, "agreement", "ratio"): 2.0,
         ("outputs", 0, "agreement", "total"): 7,
         ("outputs", 0, "difference", "max_abs_value"): 0.0,
@@ -193,9 +190,9 @@ def test_what_is_not_so_is_refused_also_where_not_strict(verifier: Verifier) -> 
 
 def test_what_a_card_claims_does_not_make_the_tolerance_wider(verifier: Verifier) -> None:
     document = copy.deepcopy(verifier.document)
-    document["evaluation"]["accuracy"].update(rows=1, float_percent=0.0, quantized_percent=100.0)
+    document["evaluation"]["score"].update(rows=1, float_score=0.0, quantized_score=100.0)
     differing = {check.of for check in verifier.verify(document).checks if check.result == "differs"}
-    assert {"evaluation.accuracy.rows", "accuracy of the float model"} <= differing
+    assert {"evaluation.score.rows", "accuracy of the float model"} <= differing
 
 
 def test_a_limit_that_is_not_kept_is_refused_whatever_a_card_says(verifier: Verifier) -> None:
@@ -224,17 +221,13 @@ def test_another_machine_and_another_version_are_named_and_refute_nothing(verifi
 
 
 def test_a_value_of_another_type_is_an_error_that_names_it(verifier: Verifier) -> None:
-    with pytest.raises(ConfigError, match=r"evaluation\.accuracy\.rows"):
-        verifier.verify(changed(verifier.document, ("evaluation", "accuracy", "rows"), "80"))
+    with pytest.raises(ConfigError, match=r"evaluation\.score\.rows"):
+        verifier.verify(changed(verifier.document, ("evaluation", "score", "rows"), "80"))
 
 
-def test_one_row_more_or_less_is_the_same_accuracy_with_all_that_follows(verifier: Verifier) -> None:
-    from qprof_onnx.profiles.base.json_values import to_jsonable
-    from qprof_onnx.quantizer.evaluation.accuracy import accuracy_of_counts
-
-    a = verifier.document["evaluation"]["accuracy"]
-    turned = accuracy_of_counts(
-        a["output"], a["rows"], (a["float_right"], a["only_float"] + 1, a["only_quantized"]), a["chance"]
-    )
-    result = verifier.verify(changed(verifier.document, ("evaluation", "accuracy"), to_jsonable(turned)))
+def test_one_row_more_or_less_is_the_same_accuracy(verifier: Verifier) -> None:
+    a = verifier.document["evaluation"]["score"]
+    row = 100.0 / a["rows"]
+    turned = {**a, "quantized_score": a["quantized_score"] - row, "drop": a["drop"] + row}
+    result = verifier.verify(changed(verifier.document, ("evaluation", "score"), turned))
     assert [check.of for check in result.checks if check.result == "differs"] == []

@@ -102,11 +102,11 @@ def test_no_conversion_is_left_where_the_integers_inside_are_those_outside(
 def test_such_a_model_is_judged_on_the_samples_of_the_float_one(profiled: Path, tmp_path: Path) -> None:
     quantize(MODEL, profiled, output=tmp_path / "i.onnx", io="int8")
     found = evaluate(MODEL, tmp_path / "i.onnx", DATA, labels=DATA / "labels.txt", latency=False)
-    assert found.accuracy is not None
+    assert found.score is not None
     assert found.provenance is not None
     assert found.provenance.borders["image"].type == "int8"
     assert (found.worst_sqnr or 0.0) > 34.0
-    assert abs(found.accuracy.drop) <= 0.5
+    assert abs(found.score.drop) <= 0.5
 
 
 def test_quantize_with_samples_judges_it_too(tmp_path: Path) -> None:
