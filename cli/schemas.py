@@ -289,7 +289,7 @@ _ALL_DOCUMENTS: Mapping[str, Document] = {
     ),
     "tuning": Document(
         "tune --json",
-        _of_plugin("quantizer.plugins.tune.search", "TuneResult"),
+        _of_plugin("quantizer.plugins.tune.tune", "TuneResult"),
         1,
         {"target_met": bool, "verified": bool, "float_nodes": _NAMES},
     ),

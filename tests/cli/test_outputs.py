@@ -38,11 +38,6 @@ CASES: list[tuple[list[str], list[str], tuple[str, ...]]] = [
             *("p.yaml", "c.yaml", "labels.txt", "held.txt", "cal/00.npz", "held/00.npz", "scores.py"),
         ),
     ),
-    (
-        ["sensitivity", *SETTINGS, "--plan", "plan.yaml", "--data", "cal"],
-        ["--plot"],
-        (*WEIGHTED, "p.yaml", "c.yaml", "plan.yaml", "cal/00.npz"),
-    ),
 ]
 ALL = [(command, option, path) for command, options, paths in CASES for option in options for path in paths]
 

@@ -140,7 +140,7 @@ def test_every_function_with_data_takes_a_recipe(
         (evaluation, "evaluate_files"),
         (evaluation.layers, "compare_layers"),
         (ranking, "sensitivity_of"),
-        (tuning.search, "tune"),
+        (tuning, "_search"),
     ):
         monkeypatch.setattr(module, name, stand_in)
     recipe = {"preprocess": "raw"}

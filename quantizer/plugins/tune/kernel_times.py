@@ -13,21 +13,21 @@ weights, recurrent operators and what a run costs besides its nodes have network
 from __future__ import annotations
 
 import itertools
+import math
 import platform
 import statistics
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
-import numpy.typing as npt
-import onnx
 import onnx_ir as ir
 import onnxruntime as ort
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto
 
 from ....profiles.base.errors import ConfigError
 from ....profiles.base.output_files import temporary_folder
@@ -38,7 +38,7 @@ from ...evaluation.node_times import ExecutedNode, node_times
 from ...evaluation.runtimes import open_session, run
 from ...lowering.lower import lower
 from ...model.saving import save_model
-from ...numerics.affine import INT8, INT32, UINT8, QuantParams
+from ...numerics.affine import INT8, INT32, UINT4, UINT8, QuantParams
 from ...operators.graph import Graph, Node, index
 from ...operators.table import CONVERSIONS, Constraint
 from ...plan.plan import ROUNDS_IN_KERNEL, Kind, NodePlan, QuantPlan
@@ -49,7 +49,20 @@ from ...targets.config import QuantConfig
 from ...targets.cost_table import MIN_MICROSECONDS, Conditions, CostTable
 from ...targets.machine import is_of_machine, processor
 from ...targets.target import Target, dynamic_implementation
-from .networks import DIRECT, MOST_PRODUCTS, ROWS, WIDTHS, Net, all_nets, memory_nets, recurrent_nets
+from .networks import (
+    DIRECT,
+    MEMORY_ROWS,
+    MOST_PRODUCTS,
+    ROWS,
+    WIDTHS,
+    Net,
+    all_nets,
+    memory_nets,
+    product_net,
+    recurrent_nets,
+)
+
+T = TypeVar("T")
 
 SECONDS = 0.15  # how long each pair of networks is run at most, beyond the least number of runs
 
@@ -59,7 +72,7 @@ ACTIVATION = QuantParams((1 / 128,), (128,), UINT8)
 COPIES = 9  # products of a network of small ones; what all but one take is free of what a run costs besides
 LARGE_PRODUCT = 4e6  # multiply-adds from which on a product takes far longer than calling it
 
-ROUNDS_IN_TURNS, MIN_TURNS = 30, 5
+MAX_TURNS, MIN_TURNS = 30, 5
 """Runs of each network of products or recurrent nodes in turns, and the fewest of large ones."""
 
 LONG_NODE = 50.0
@@ -82,18 +95,13 @@ def measured_costs(target: Target, threads: int, progress: Progress | None = Non
     """Run every network and return the times of its kernels on this machine; progress is per network."""
     check_machine(target)
     times: dict[str, dict[tuple[float, ...], list[float]]] = defaultdict(lambda: defaultdict(list))
-    nets, overheads = all_nets(), measured_overheads(threads)
-    for number, net in enumerate(nets, 1):
-        for kernel, sizes, microseconds in kernel_times(net, target, threads, overheads):
+    overheads = measured_overheads(threads)
+    work = measurements(target, threads, overheads)
+    for number, measured in enumerate(work, 1):
+        for kernel, sizes, microseconds in measured():
             times[kernel][sizes].append(microseconds)
         if progress is not None:
-            progress(number, len(nets))
-    for kernel, sizes, microseconds in itertools.chain(
-        weight_times(target, threads, overheads),
-        packed_times(target, threads),
-        recurrent_times(target, threads),
-    ):
-        times[kernel][sizes].append(microseconds)
+            progress(number, len(work))
     times["Run"][(1.0,)] = [overheads.run]
     kernels = {
         kernel: tuple(sorted((*sizes, statistics.median(repeated)) for sizes, repeated in by_sizes.items()))
@@ -102,6 +110,20 @@ def measured_costs(target: Target, threads: int, progress: Progress | None = Non
     here = processor()
     described = " ".join([here.model, *here.features])
     return CostTable(Conditions(target.name, described, f"onnxruntime {ort.__version__}", threads), kernels)
+
+
+def measurements(
+    target: Target, threads: int, overheads: Overheads
+) -> tuple[Callable[[], Iterator[KernelTime]], ...]:
+    """Return all that is to be measured, in order: each a network, or a few that are compared."""
+    packs = target.weight_implementations.get("MatMul") == ROUNDS_IN_KERNEL
+    sizes = itertools.product(ROWS, WIDTHS, WIDTHS) if packs else ()
+    return (
+        *(partial(kernel_times, net, target, threads, overheads) for net in all_nets()),
+        *(partial(weight_times, rows, target, threads, overheads) for rows in MEMORY_ROWS),
+        *(partial(packed_times, one, target, threads) for one in sizes if math.prod(one) <= MOST_PRODUCTS),
+        *(partial(recurrent_times, net, target, threads) for net in recurrent_nets()),
+    )
 
 
 def check_machine(target: Target) -> None:
@@ -240,6 +262,10 @@ def uniform_plan(graph: Graph, target: Target, net: Net) -> QuantPlan:
             returns_float = node.op_type in ("MatMul", "Gemm") and net.float_operators
             if not returns_float:
                 tensors.setdefault(node.output, ACTIVATION)
+    return _plan(target, tensors, nodes)
+
+
+def _plan(target: Target, tensors: Mapping[str, QuantParams], nodes: Mapping[str, NodePlan]) -> QuantPlan:
     return QuantPlan(ModelId("", "", 21), QuantConfig(target=target.name), tensors, nodes)
 
 
@@ -261,132 +287,83 @@ def _node_plan(node: Node, graph: Graph, target: Target, net: Net) -> NodePlan:
     return NodePlan(kind, "", {}, way)
 
 
-def weight_times(target: Target, threads: int, overheads: Overheads) -> Iterator[KernelTime]:
+def weight_times(rows: int, target: Target, threads: int, overheads: Overheads) -> Iterator[KernelTime]:
     """Yield the microseconds that a megabyte of weights adds to a product, by its rows and all megabytes."""
-    in_cache: dict[tuple[str, float], float] = {}  # of the smallest model, which comes first
-    for net in memory_nets():
-        times = [
-            (kernel, microseconds)
-            for kernel, _, microseconds in kernel_times(net, target, threads, overheads)
-        ]
+    in_cache: dict[str, float] = {}  # of the smallest model, which comes first
+    for net in memory_nets(rows):
+        times = [(kernel, spent) for kernel, _, spent in kernel_times(net, target, threads, overheads)]
         for form, megabytes_of_an_element in (("float", 4e-6), ("integer", 1e-6)):
-            megabytes, rows = 384 * 1536 * megabytes_of_an_element, float(net.shape[0])
-            median = statistics.median(time_ for kernel, time_ in times if kernel.endswith(f":{form}"))
-            added = max(median - in_cache.setdefault((form, rows), median), 0.0)
-            yield f"Weights:{form}", (rows, megabytes * len(net.measured_nodes)), added / megabytes
+            megabytes = 384 * 1536 * megabytes_of_an_element
+            median = statistics.median(spent for kernel, spent in times if kernel.endswith(f":{form}"))
+            added = max(median - in_cache.setdefault(form, median), 0.0)
+            yield f"Weights:{form}", (float(rows), megabytes * len(net.measured_nodes)), added / megabytes
 
 
-def packed_times(target: Target, threads: int) -> Iterator[KernelTime]:
-    """Yield the times of products with packed weights, by the clock: the profiler's reading takes longer."""
-    if target.weight_implementations.get("MatMul") != ROUNDS_IN_KERNEL:
-        return
-    for inner, columns, rows in itertools.product(WIDTHS, WIDTHS, ROWS):
-        if inner * columns * rows > MOST_PRODUCTS:
-            continue
-        kinds = ("float", "dynamic", "packed4", "packed8")
-        # What a run costs besides counts where products are small; large weights would crowd the caches.
-        counts = (1, COPIES) if inner * columns * rows < LARGE_PRODUCT else (1,)
-        values = np.random.default_rng(0).normal(size=(rows, inner)).astype(np.float32)
-        spent: dict[tuple[str, int], list[float]] = defaultdict(list)
-        clock = time.thread_time if threads == 1 else time.perf_counter
-        with temporary_folder() as folder:
-            sessions = {}
-            for kind, count in itertools.product(kinds, counts):
-                path = Path(folder, f"{kind}{count}.onnx")
-                save_model(ir.from_proto(product_model(inner, columns, kind, count)), path)
-                sessions[kind, count] = open_session(str(path), kind, threads)
-            for _ in range(ROUNDS_IN_TURNS):
-                for (kind, count), session in sessions.items():
-                    sample = {f"x{number}": values for number in range(count)}
-                    outputs = [f"y{number}" for number in range(count)]
-                    before = clock()
-                    run(session, outputs, sample, kind)
-                    spent[kind, count].append((clock() - before) * 1e6)
-        for kind in kinds:
-            least = [min(spent[kind, count]) for count in counts]
-            time_ = least[0] if len(least) == 1 else (least[1] - least[0]) / (COPIES - 1)
-            yield f"MatMul:{kind}", (float(inner), float(columns), float(rows)), max(time_, MIN_MICROSECONDS)
-
-
-def recurrent_times(target: Target, threads: int, nets: Iterable[Net] | None = None) -> Iterator[KernelTime]:
-    """Yield the times of recurrent operators, by the clock: the profiler reads every node of every step."""
-    clock = time.thread_time if threads == 1 else time.perf_counter
-    for net in recurrent_nets() if nets is None else nets:
-        model = ir.from_proto(net.model())
+def packed_times(sizes: tuple[int, int, int], target: Target, threads: int) -> Iterator[KernelTime]:
+    """Yield the times of a product with packed weights, by the clock, beside float and dynamic ones."""
+    rows, inner, columns = sizes
+    # What a run costs besides counts where products are small; large weights would crowd the caches.
+    counts = (1, COPIES) if inner * columns * rows < LARGE_PRODUCT else (1,)
+    models = {}
+    for count in counts:
+        net = product_net(rows, inner, columns, count)
+        model, dynamic = ir.from_proto(net.model()), product_net(rows, inner, columns, count, dynamic=True)
         infer_shapes(model)
         graph = index(model)
-        empty = Net(net.shape).add("Shape")
-        models = {
-            "empty": ir.from_proto(empty.model(TensorProto.INT64)),
-            "float": model,
-            "dynamic": lower(model, uniform_plan(graph, target, net)).model,
-        }
-        spent: dict[str, list[float]] = defaultdict(list)
-        with temporary_folder() as folder:
-            sessions = {}
-            for form, written in models.items():
-                path = Path(folder, f"{form}.onnx")
-                save_model(written, path)
-                sessions[form] = open_session(str(path), form, threads)
-            start = time.perf_counter()
-            while len(spent["empty"]) < MIN_TURNS or (
-                len(spent["empty"]) < ROUNDS_IN_TURNS and time.perf_counter() - start < SECONDS
-            ):
-                for form, session in sessions.items():
-                    output = empty.output if form == "empty" else net.output
-                    before = clock()
-                    run(session, [output], net.sample(), form)
-                    spent[form].append((clock() - before) * 1e6)
-        besides = min(spent["empty"])
-        shapes = {name: tuple(dim or 1 for dim in graph.shape(name) or ()) for name in graph.values}
-        work = work_of(graph.nodes[0], Sizes(graph, shapes), integer=False)
-        for form in ("float", "dynamic"):
-            microseconds = max(min(spent[form]) - besides, MIN_MICROSECONDS)
-            yield f"{work.kernel}:{form}", work.sizes, microseconds / work.repeats
+        models["float", count] = model
+        models["dynamic", count] = lower(model, uniform_plan(graph, target, dynamic)).model
+        for kind, blocks in (("packed4", (UINT4, 0, 32)), ("packed8", (INT8, 1, None))):
+            number = columns * -(-inner // 32) if kind == "packed4" else columns
+            weight = QuantParams((1 / 8,) * number, (0,) * number, *blocks)
+            entries = {
+                node.name: NodePlan(Kind.WEIGHT_ONLY, "", {}, ROUNDS_IN_KERNEL) for node in graph.nodes
+            }
+            models[kind, count] = lower(
+                model, _plan(target, {graph.nodes[0].input(1): weight}, entries)
+            ).model
+    least = least_times(models, threads)
+    for kind in ("float", "dynamic", "packed4", "packed8"):
+        spent = least[kind, 1]
+        if len(counts) > 1:
+            spent = (least[kind, COPIES] - spent) / (COPIES - 1)
+        yield f"MatMul:{kind}", (float(inner), float(columns), float(rows)), max(spent, MIN_MICROSECONDS)
 
 
-def product_model(inner: int, columns: int, kind: str, copies: int) -> onnx.ModelProto:
-    """Return products "float", "packed4", "packed8" or "dynamic" with one weight, each with its own input."""
-    rng, dtype, make_node = np.random.default_rng(1), onnx.TensorProto.FLOAT, helper.make_node
-    arrays: dict[str, npt.NDArray[Any]]
-    if kind == "float":
-        arrays = {"w": rng.normal(size=(inner, columns)).astype(np.float32)}
-        nodes = [make_node("MatMul", [f"x{i}", "w"], [f"y{i}"]) for i in range(copies)]
-    elif kind == "dynamic":
-        arrays = {
-            "w": rng.integers(-127, 128, size=(inner, columns), dtype=np.int8),
-            "s": np.full(columns, 0.01, np.float32),
-        }
-        nodes = []
-        for i in range(copies):
-            nodes += [
-                make_node("DynamicQuantizeLinear", [f"x{i}"], [f"q{i}", f"qs{i}", f"qz{i}"]),
-                make_node("MatMulInteger", [f"q{i}", "w", f"qz{i}"], [f"i{i}"]),
-                make_node("Cast", [f"i{i}"], [f"f{i}"], to=dtype),
-                make_node("Mul", [f"qs{i}", "s"], [f"qss{i}"]),
-                make_node("Mul", [f"f{i}", f"qss{i}"], [f"y{i}"]),
-            ]
-    else:
-        bits = int(kind.removeprefix("packed"))
-        block = 32 if bits == 4 else inner & -inner  # a power of two that divides it
-        blocks = inner // block
-        arrays = {
-            "w": rng.integers(256, size=(columns, blocks, block * bits // 8), dtype=np.uint8),
-            "s": rng.uniform(0.01, 0.02, columns * blocks).astype(np.float32),
-        }
-        if bits == 4:
-            arrays["z"] = rng.integers(256, size=columns * -(-blocks // 2), dtype=np.uint8)
-        sizes: Any = {"K": inner, "N": columns, "bits": bits, "block_size": block, "accuracy_level": 4}
-        nodes = [
-            make_node("MatMulNBits", [f"x{i}", *arrays], [f"y{i}"], domain="com.microsoft", **sizes)
-            for i in range(copies)
-        ]
-    x = [helper.make_tensor_value_info(f"x{i}", dtype, ("rows", inner)) for i in range(copies)]
-    y = [helper.make_tensor_value_info(f"y{i}", dtype, ("rows", columns)) for i in range(copies)]
-    weights = [numpy_helper.from_array(array, name) for name, array in arrays.items()]
-    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
-    graph = helper.make_graph(nodes, "products", x, y, weights)
-    return helper.make_model(graph, opset_imports=opsets, ir_version=9)
+def recurrent_times(net: Net, target: Target, threads: int) -> Iterator[KernelTime]:
+    """Yield the times of a recurrent operator, by the clock: the profiler reads every node of every step."""
+    model = ir.from_proto(net.model())
+    infer_shapes(model)
+    graph = index(model)
+    empty = ir.from_proto(Net(net.shape).add("Shape").model(TensorProto.INT64))
+    dynamic = lower(model, uniform_plan(graph, target, net)).model
+    least = least_times({"empty": empty, "float": model, "dynamic": dynamic}, threads)
+    shapes = {name: tuple(dim or 1 for dim in graph.shape(name) or ()) for name in graph.values}
+    work = work_of(graph.nodes[0], Sizes(graph, shapes), integer=False)
+    for form in ("float", "dynamic"):
+        microseconds = max(least[form] - least["empty"], MIN_MICROSECONDS)
+        yield f"{work.kernel}:{form}", work.sizes, microseconds / work.repeats
+
+
+def least_times(models: Mapping[T, ir.Model], threads: int) -> dict[T, float]:
+    """Return the least microseconds of a run of each model: they are run in turns, without the profiler."""
+    clock = time.thread_time if threads == 1 else time.perf_counter
+    rng, least, turns = np.random.default_rng(0), dict.fromkeys(models, math.inf), 0
+    with temporary_folder() as folder:
+        runs = []
+        for number, (key, model) in enumerate(models.items()):
+            path = Path(folder, f"{number}.onnx")
+            save_model(model, path)
+            session = open_session(str(path), str(key), threads)
+            feeds = {value.name: rng.random(value.shape, np.float32) for value in session.get_inputs()}
+            runs.append((key, session, [value.name for value in session.get_outputs()], feeds))
+        start = time.perf_counter()
+        while turns < MIN_TURNS or (turns < MAX_TURNS and time.perf_counter() - start < SECONDS):
+            for key, session, outputs, feeds in runs:
+                before = clock()
+                run(session, outputs, feeds, str(key))
+                least[key] = min(least[key], (clock() - before) * 1e6)
+            turns += 1
+    return least
 
 
 def measured_overheads(threads: int) -> Overheads:

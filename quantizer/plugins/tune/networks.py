@@ -49,10 +49,8 @@ def all_nets() -> tuple[Net, ...]:
         *convolutions(),
         *depthwise_convolutions(),
         *other_convolutions(),
-        *wide_windows(),
-        *few_channels(),
+        *windows(),
         *unknown_weights(),
-        *volumes(),
         *joined_channels(),
         *products(),
         *elementwise(),
@@ -65,13 +63,25 @@ def all_nets() -> tuple[Net, ...]:
     )
 
 
-def memory_nets() -> Iterator[Net]:
-    """Yield products with few and many weights that no cache holds, those of a number of rows together."""
-    for rows, pairs in itertools.product((1, 2, 4, 16, 64), (1, 2, 4, 8, 16, 32, 64)):
+MEMORY_ROWS = (1, 2, 4, 16, 64)  # of products whose weights no cache holds
+
+
+def memory_nets(rows: int) -> Iterator[Net]:
+    """Yield products of some rows with few and with many weights, which no cache holds."""
+    for pairs in (1, 2, 4, 8, 16, 32, 64):
         net = Net((rows, 384))
         for _ in range(pairs):
             net.add("MatMul", net.weight(384, 1536)).add("MatMul", net.weight(1536, 384))
         yield net
+
+
+def product_net(rows: int, inner: int, columns: int, copies: int, *, dynamic: bool = False) -> Net:
+    """Return products with one weight, each with its own input."""
+    net = Net((rows, inner), dynamic=dynamic)
+    weight = net.weight(inner, columns)
+    for _ in range(copies):
+        net.add("MatMul", weight).output = net.input(rows, inner)
+    return net
 
 
 @dataclass
@@ -149,8 +159,10 @@ class Net:
         )
 
     def model(self, dtype: int = TensorProto.FLOAT) -> onnx.ModelProto:
-        """Return the network as a model with the result of its last node as output, of a type."""
-        graph_inputs = {"x": self.shape, **self.inputs}
+        """Return the network as a model; its outputs, of a type, are the results that no node reads."""
+        read = {name for node in self.nodes for name in node.input}
+        results = [name for node in self.nodes for name in node.output if name not in read]
+        graph_inputs = {"x": self.shape, **{n: s for n, s in self.inputs.items() if n in read}}
         rng = np.random.default_rng(0)
         constants = dict(self.constants)
         for name, shape in self.weights.items():
@@ -160,7 +172,7 @@ class Net:
             self.nodes,
             "chain",
             [helper.make_tensor_value_info(n, TensorProto.FLOAT, list(s)) for n, s in graph_inputs.items()],
-            [helper.make_tensor_value_info(self.output, dtype, None)],
+            [helper.make_tensor_value_info(name, dtype, None) for name in results],
             [numpy_helper.from_array(array, name) for name, array in constants.items()],
         )
         return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=10)
@@ -224,28 +236,15 @@ def depthwise_convolutions() -> Iterator[Net]:
         yield net.conv(channels, channels, (1, 1), measure=False)
 
 
-def wide_windows() -> Iterator[Net]:
-    """Convolutions that copy windows, with few channels, in pictures much wider than most windows."""
-    for kernel, inputs, outputs, pixels in (
+def windows() -> Iterator[Net]:
+    """Convolutions that copy windows: wide ones, those of few channels, large pictures, volumes."""
+    wide = (
         *itertools.product(((1, 3), (3, 1), (1, 11), (3, 11), (11, 11)), (1, 3), (8, 32), (256, 4096)),
         *itertools.product(((1, 39), (3, 39), (3, 5)), (1, 8), (1, 8, 32), (1024, 8192)),
         *itertools.product(((1, 65), (65, 1), (1, 513), (513, 1)), (1, 2), (16, 128), (256, 1024)),
         *itertools.product(((1, 3), (3, 3)), (32,), (1, 4), (256, 4096)),
-    ):
-        if inputs * outputs * pixels * np.prod(kernel) > MOST_PRODUCTS:
-            continue
-        along = pixels if max(kernel) > 39 else max(round(pixels**0.5), 6 * max(kernel))
-        sides = (round(pixels / along) or 1, along)
-        net = Net((1, inputs, *(sides if kernel[1] >= kernel[0] else sides[::-1])))
-        for _ in range(2):
-            net.conv(inputs, outputs, kernel)
-            net.conv(outputs, inputs, (1, 1), measure=False)
-        yield net
-
-
-def few_channels() -> Iterator[Net]:
-    """Convolutions of few input channels with an own kernel, and of pictures that no cache holds."""
-    for kernel, inputs, outputs, pixels in (
+    )
+    few_channels = (
         *itertools.product(((1, 3), (3, 3), (5, 5), (3, 11)), (4, 8, 12), (16, 32, 64), (256, 4096, 16384)),
         *itertools.product(((3, 3), (3, 11)), (24, 32, 48), (32, 64, 128), (256, 4096, 16384)),
         *itertools.product(((1, 1),), (4, 8, 12), (16, 64), (256, 4096, 16384)),
@@ -255,16 +254,33 @@ def few_channels() -> Iterator[Net]:
         *itertools.product(((5, 5),), (8,), (1, 8), (4096, 40000)),
         *itertools.product(((3, 3),), (16, 32, 64), (1, 4), (40000,)),
         *itertools.product(((3, 3),), (12,), (12,), (4096, 40000)),
-        *itertools.product(((5, 3),), (32, 64), (4, 8), (4096,)),
-    ):
-        if inputs * outputs * pixels * np.prod(kernel) > MOST_PRODUCTS:
+        *itertools.product(((3, 5),), (32, 64), (4, 8), (4096,)),
+    )
+    volumes = itertools.product(
+        ((3, 3, 3), (1, 3, 3), (1, 11, 11)),
+        ((1, 16), (1, 64), (3, 16), (3, 64), (16, 16), (16, 64), (64, 64)),
+        (4, 8, 16),
+    )
+    places: list[tuple[tuple[int, ...], int, int, tuple[int, ...]]] = [
+        *((kernel, a, b, _plane(kernel, pixels, 6)) for kernel, a, b, pixels in wide),
+        *((kernel, a, b, _plane(kernel, pixels, 2)) for kernel, a, b, pixels in few_channels),
+        *((kernel, a, b, (side, 2 * side, 2 * side)) for kernel, (a, b), side in volumes),
+    ]
+    for kernel, inputs, outputs, sides in places:
+        if inputs * outputs * np.prod(sides) * np.prod(kernel) > MOST_PRODUCTS:
             continue
-        along = max(round(pixels**0.5), 2 * max(kernel))
-        net = Net((1, inputs, round(pixels / along), along))
+        net = Net((1, inputs, *sides))
         for _ in range(2):
             net.conv(inputs, outputs, kernel)
-            net.conv(outputs, inputs, (1, 1), measure=False)
+            net.conv(outputs, inputs, (1,) * len(kernel), measure=False)
         yield net
+
+
+def _plane(kernel: tuple[int, int], pixels: int, windows: int) -> tuple[int, ...]:
+    """Return the sides of a picture of some pixels that is a number of windows wide at least."""
+    along = pixels if max(kernel) > 39 else max(round(pixels**0.5), windows * max(kernel))
+    sides = (round(pixels / along) or 1, along)
+    return sides if kernel[1] >= kernel[0] else sides[::-1]
 
 
 def unknown_weights() -> Iterator[Net]:
@@ -278,23 +294,6 @@ def unknown_weights() -> Iterator[Net]:
         for inputs, outputs in ((a, b), (b, a)) * 2:
             weight = net.input(outputs, inputs, 3, 3)
             net.add("Conv", weight, net.input(outputs), pads=[1] * 4, kernel_shape=[3, 3])
-        yield net
-
-
-def volumes() -> Iterator[Net]:
-    """Convolutions of three dimensions."""
-    for kernel, (inputs, outputs), side in itertools.product(
-        ((3, 3, 3), (1, 3, 3), (1, 11, 11)),
-        ((1, 16), (1, 64), (3, 16), (3, 64), (16, 16), (16, 64), (64, 64)),
-        (4, 8, 16),
-    ):
-        shape = (side, 2 * side, 2 * side)
-        if inputs * outputs * np.prod(shape) * np.prod(kernel) > MOST_PRODUCTS:
-            continue
-        net = Net((1, inputs, *shape))
-        for _ in range(2):
-            net.conv(inputs, outputs, kernel)
-            net.conv(outputs, inputs, (1, 1, 1), measure=False)
         yield net
 
 

@@ -73,24 +73,32 @@ class Sensitivities(Presented):
         return f"{shlex.join(self.remedy)}: {brings} (measured)"
 
     def headline(self) -> str:
-        """Return the model, the number of quantized nodes, and the SQNR of the whole plan."""
-        return f"{self.model}, {len(self.nodes)} quantized nodes, {decibels(self.sqnr)} dB together"
+        """Return model and plan, how many nodes were ranked on which samples, and the SQNR of them all."""
+        plan = self.plan or "a new plan (give the quantized model for its own)"
+        nodes = "node" if len(self.nodes) == 1 else "nodes"
+        where = f" at output '{self.output}'" if self.output else ""
+        return (
+            f"{self.model}, {plan}: {len(self.nodes)} quantized {nodes}, {self.source}; all quantized: SQNR "
+            f"{decibels(self.sqnr)} dB{where}"
+        )
 
     def presentation(self) -> Presentation:
-        """Return a table of the nodes, in their order."""
-        header = ("node", "operator", "kind", "share of the noise, %", "quantized alone, dB", "saves, us")
+        """Return a table of the nodes, in their order; "~" marks those whose noise is estimated."""
+        tried = sum(node.sqnr_without is not None for node in self.nodes)
+        of_float = ("dB, it and all above float",) if tried else ()
+        header = ("node", "operator", "kind", "noise", "dB, only this int8", *of_float, "saves us")
         rows = tuple(
             (
-                node.nodes[-1],
-                ", ".join(node.op_types),
-                node.kind,
-                f"{100.0 * node.share:.1f}",
-                decibels(node.sqnr),
+                *(node.nodes[-1], ", ".join(node.op_types), node.kind),
+                f"{'' if node.is_run else '~'}{100.0 * node.share:.1f} %",
+                f"{'' if node.is_run else '~'}{decibels(node.sqnr)}",
+                *([decibels(node.sqnr_without) if at < tried else ""] if tried else []),
                 "-" if node.microseconds is None else f"{node.microseconds:.0f}",
             )
-            for node in self.nodes
+            for at, node in enumerate(self.nodes)
         )
-        return Presentation((("samples", str(self.samples)),), (Table(header, rows, left=3),))
+        facts = (("outputs hold with", self.advice),) if self.advice else ()
+        return Presentation(facts, (Table(header, rows, left=3),))
 
 
 def sensitivity_of(

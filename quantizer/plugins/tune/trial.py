@@ -74,6 +74,11 @@ class Candidate:
         """Which plan it is."""
         return self.name, self.keep_float
 
+    def __str__(self) -> str:
+        """Return it in a few words."""
+        count = len(self.keep_float)
+        return self.name + (f", {count} node{'s' if count > 1 else ''} float" if count else "")
+
 
 @dataclass(frozen=True)
 class Trial:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from ....profiles.base.errors import ConfigError, check_finite, nearest
@@ -13,9 +12,8 @@ from ....profiles.base.options import option
 from ...api.options import Judge
 
 if TYPE_CHECKING:
-    from ....profiles.samples.objects import DataLike, DataSource
+    from ....profiles.samples.objects import DataSource
     from ...api.sources import LabelsLike
-    from ...evaluation.metrics.user_functions import MetricFunction
     from .trial import Trial
 
 
@@ -72,20 +70,6 @@ class QualityTarget:
             raise ConfigError(f"budget: {self.budget:g} is not a time; give a number of seconds above 0")
         if self.threads < 1:
             raise ConfigError(f"threads: {self.threads} is below 1; give the number of threads to measure on")
-
-
-@dataclass(frozen=True)
-class TuningData:
-    """The samples that plans are scored on, and the metric."""
-
-    data: DataLike  # folder of samples, "module:function", or an object of Python (`model_samples`)
-    labels: str | Path | None = None  # the truth that the metric reads; without one the class of every row
-    output: str | None = None  # name of the output that the metric and `class_axis` belong to
-    class_axis: int | None = None  # axis of its classes; None for what its operator says (`class_axes`)
-    metric: str | MetricFunction | None = None  # None: accuracy by labels, else agreement or correlation
-    holdout_data: DataLike | None = None  # other samples that the chosen plan is verified on
-    holdout_labels: str | Path | None = None
-    limit: int | None = None  # number of samples used of each source, drawn from all of them; None for all
 
 
 @dataclass(frozen=True, kw_only=True)

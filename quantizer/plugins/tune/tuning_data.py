@@ -6,7 +6,8 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 import onnx_ir as ir
 import onnxruntime as ort
@@ -15,7 +16,7 @@ from ....profiles.base.errors import ConfigError, DataError
 from ....profiles.base.findings import Code, Finding
 from ....profiles.records.profile import DataId
 from ....profiles.runtime.states import model_samples
-from ....profiles.samples.objects import source_name
+from ....profiles.samples.objects import DataLike, source_name
 from ....profiles.samples.samples import check_same_again, data_id, input_specs, rows_of
 from ...evaluation.metrics.metric import Figures, Metric, Outputs
 from ...evaluation.metrics.score import (
@@ -32,7 +33,7 @@ from ...evaluation.metrics.truth import load_labels
 from ...noise.class_axes import class_axes
 from ...search.run_samples import RunSamples, outputs_of, samples_in_memory
 from .relative_metrics import relative_metric
-from .tune_options import TuningData
+from .tune_options import TuneOptions
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,15 +53,9 @@ class ScoringSamples(RunSamples):
 
     def subset(self, positions: Sequence[int]) -> ScoringSamples:
         """Return the samples at some positions."""
-        return replace(
-            self,
-            samples=tuple(self.samples[i] for i in positions),
-            float_outputs=tuple(self.float_outputs[i] for i in positions),
-            truths=tuple(self.truths[i] for i in positions),
-            float_scored=tuple(self.float_scored[i] for i in positions),
-            scored_at_random=tuple(self.scored_at_random[i] for i in positions),
-            rows=tuple(self.rows[i] for i in positions),
-        )
+        names = ("samples", "float_outputs", "truths", "float_scored", "scored_at_random", "rows")
+        chosen: dict[str, Any] = {name: tuple(getattr(self, name)[i] for i in positions) for name in names}
+        return replace(self, **chosen)
 
     def score(self, outputs: Sequence[Outputs]) -> Score:
         """Return the score of a quantized model by its outputs on these samples."""
@@ -112,71 +107,60 @@ class Split:
 
 
 def read_split(
-    session: ort.InferenceSession, model: ir.Model, data: TuningData, side_by_side: int = 1
+    session: ort.InferenceSession, model: ir.Model, data: DataLike, how: TuneOptions, side_by_side: int = 1
 ) -> Split:
     """Read the samples for tuning and the held-out ones."""
-    if (data.holdout_labels is not None) != (data.holdout_data is not None and data.labels is not None):
+    if (how.holdout_labels is not None) != (how.holdout_data is not None and how.labels is not None):
         raise ConfigError("--holdout-labels: goes with --holdout-data and --labels; give all three")
-    other = replace(data, data=data.holdout_data or data.data, labels=data.holdout_labels)
-    for one in (data, other):  # labels are refused before a model is run
-        if one.labels is not None and not reads_truth(data.metric):
-            load_labels(one.labels)
-    every = read_samples(session, model, data, side_by_side)
-    if data.holdout_data is None:
-        tuning, holdout = halves(every)
-        return Split(
-            tuning,
-            holdout,
-            "of each two consecutive samples one is held out, drawn at random",
-        )
-    holdout = read_samples(session, model, other, side_by_side)
-    return Split(every, holdout, f"held-out samples: {source_name(data.holdout_data)}")
+    for labels in (how.labels, how.holdout_labels):  # they are refused before a model is run
+        if labels is not None and not reads_truth(how.metric):
+            load_labels(cast("Path", labels))
+    every = read_samples(session, model, data, how, side_by_side)
+    if how.holdout_data is None:
+        described = "of each two consecutive samples one is held out, drawn at random"
+        return Split(*halves(every), described)
+    other = cast("DataLike", how.holdout_data)
+    holdout = read_samples(session, model, other, replace(how, labels=how.holdout_labels), side_by_side)
+    return Split(every, holdout, f"held-out samples: {source_name(other)}")
 
 
 def read_samples(
-    session: ort.InferenceSession,
-    model: ir.Model,
-    data: TuningData,
-    side_by_side: int = 1,
+    session: ort.InferenceSession, model: ir.Model, data: DataLike, how: TuneOptions, side_by_side: int = 1
 ) -> ScoringSamples:
-    """Read samples, run the float model on them and choose the metric; `holdout_data` is ignored."""
-    if data.labels is not None:
-        check_same_again(data.data, model_samples(data.data, model, data.limit, notes=False))
-    specs, samples = input_specs(model), samples_in_memory(model, data.data, data.limit)
+    """Read samples, run the float model on them and choose the metric; labels of `how` are a file."""
+    labels = cast("Path | None", how.labels)
+    if labels is not None:
+        check_same_again(data, model_samples(data, model, how.limit, notes=False))
+    specs, samples = input_specs(model), samples_in_memory(model, data, how.limit)
     (first,) = outputs_of(session, samples[:1], "float model")
-    if data.metric is None and data.labels is None:
-        check_output(data.output, first)
-        with_classes = None if data.class_axis is None else data.output or next(iter(first))
-        metric = relative_metric(first, class_axes(model, with_classes, data.class_axis))
+    if how.metric is None and labels is None:
+        check_output(how.scored_output, first)
+        with_classes = None if how.class_axis is None else how.scored_output or next(iter(first))
+        metric = relative_metric(first, class_axes(model, with_classes, how.class_axis))
     else:
-        request = MetricRequest(data.metric, data.labels, data.output, data.class_axis, data.data)
+        request = MetricRequest(how.metric, labels, how.scored_output, how.class_axis, data)
         metric = open_metric(request, model, samples[0].arrays, first)  # fails before all of them are run
     float_outputs = tuple(outputs_of(session, samples, "float model", side_by_side))
-    truths, row = [], 0
+    truths, row, others = list[Any](), 0, OtherRows()
     for index, (sample, outputs) in enumerate(zip(samples, float_outputs, strict=True)):
         truth, rows_read = metric.truth_of(sample, outputs, index, row)
         truths.append(truth)
         row += rows_read
-    metric.finish(row, len(samples) == data.limit or samples[-1].position is not None)
-    scored = [metric.scored(truth, outputs) for truth, outputs in zip(truths, float_outputs, strict=True)]
-    others = OtherRows()
-    at_random = [
-        others.scored(metric, truth, outputs) for truth, outputs in zip(truths, float_outputs, strict=True)
-    ]
+    metric.finish(row, len(samples) == how.limit or samples[-1].position is not None)
+    both = list(zip(truths, float_outputs, strict=True))
     read = ScoringSamples(
         samples,
         float_outputs,
-        metric,
-        tuple(truths),
-        tuple(scored),
-        tuple(at_random),
-        tuple(
+        metric=metric,
+        truths=tuple(truths),
+        float_scored=tuple(metric.scored(truth, outputs) for truth, outputs in both),
+        scored_at_random=tuple(others.scored(metric, truth, outputs) for truth, outputs in both),
+        rows=tuple(
             tuple(data_id(row.arrays, specs).digest for row in rows_of(sample, specs)) for sample in samples
         ),
     )
-    score_of(
-        metric.kind, len(samples), read.float_figures, read.float_figures
-    )  # fails now, not after a trial
+    # A metric that fails does so now, not after a trial.
+    score_of(metric.kind, len(samples), read.float_figures, read.float_figures)
     return read
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,13 +23,11 @@ from .....cli.options import (
     setting_options,
     take_recipe,
 )
-from ....evaluation.cost import Cost
-from ..tune_options import OBJECTIVES, Objective, QualityTarget, TuneOptions
+from ..tune_options import OBJECTIVES, QualityTarget, TuneOptions
 
 if TYPE_CHECKING:
-    from ....evaluation.metrics.score import Score
-    from ..search import TuneResult
-    from ..trial import Candidate, Trial
+    from ..trial import Trial
+    from ..tune import TuneResult
 
 
 @click.command(
@@ -89,8 +87,7 @@ def command(
     """
     from ....prepare.prepare import file_of
     from ....targets.loading import load_recipe
-    from ..search import objective_in_effect
-    from ..tune import tune
+    from ..tune import objective_in_effect, tune
 
     recipe, file = take_recipe(options) or load_recipe(), file_of(model)
     how = record_of(TuneOptions(), options)
@@ -109,12 +106,7 @@ def command(
         assert result.profile is not None
         save_report(REPORTER.load().tuning_report(result, file, result.profile, plan), report)
     if as_json:
-        from .. import search
-
-        # the fields of the search's result: that of Python has plan and model besides
-        names = [*(f.name for f in fields(search.TuneResult))]
-        names += ["target_met", "verified", "float_nodes"]
-        echo(document("tuning", 1, {name: getattr(result, name) for name in names}))
+        echo(document("tuning", 1, result.to_dict()))
     else:
         echo(tune_text(result, output, verbose=current_run().verbose))
     if not result.target_met:
@@ -123,7 +115,9 @@ def command(
 
 def trial_text(number: int, trial: Trial, target: QualityTarget) -> str:
     """Return the line about one trial."""
-    name = f"{number:>3}  {_candidate_text(trial.candidate):<40}"
+    from ..tune import value_text
+
+    name = f"{number:>3}  {trial.candidate!s:<40}"
     score = trial.score
     if score is None:
         return f"{name}  failed: {trial.error}"
@@ -131,7 +125,7 @@ def trial_text(number: int, trial: Trial, target: QualityTarget) -> str:
     met = "met   " if trial.meets(target.max_drop) else "missed"
     value = ""
     if trial.value is not None:
-        value = f"  {_value_text(trial.value, target.optimised)}"
+        value = f"  {value_text(trial.value, target.optimised)}"
     elif trial.predicted is not None:
         value = f"  {trial.predicted:.2f} {OBJECTIVES[target.optimised]}, predicted"
     return (
@@ -142,55 +136,14 @@ def trial_text(number: int, trial: Trial, target: QualityTarget) -> str:
 
 def tune_text(result: TuneResult, output: Path | None, *, verbose: bool) -> str:
     """Return the result for people: whether the target is met, the best plan, its scores, its limits."""
-    target, best, holdout = result.target, result.best, result.holdout
     if not result.target_met:
         unwritten = "" if output is None else f"; {output} was not written"
         missed = "missed" if result.gate == "failed" else "not shown to be met"
-        lines = [f"{result.gate.upper():10} --max-drop {target.max_drop:g}: target {missed}{unwritten}"]
+        first = f"{result.gate.upper():10} --max-drop {result.target.max_drop:g}: target {missed}{unwritten}"
     elif result.verified:
-        lines = ["result     target met, verified on held-out samples at 95 %"]
+        first = "result     target met, verified on held-out samples at 95 %"
     elif result.separate_holdout:
-        lines = ["result     target met as measured on held-out samples, but not verified at 95 %"]
+        first = "result     target met as measured on held-out samples, but not verified at 95 %"
     else:
-        lines = ["result     target met as measured; not verified, for samples were used before"]
-    lines.append(
-        f"target     {result.model}: a drop of at most {target.max_drop:g} {result.drop_unit} in "
-        f"{result.metric}; objective {target.optimised}"
-    )
-    if verbose:
-        lines.append(f"samples    {result.split}")
-        lines += [f"assumed    {one}" for one in result.findings if one not in result.limits]
-    if best is not None and best.score is not None:
-        value = "" if best.value is None else f", {_value_text(best.value, target.optimised)}"
-        name = _candidate_text(best.candidate)
-        lines.append(f"best       {name}: {best.quantized_nodes} nodes quantized{value}")
-        lines.append(f"tuning     {_score_text(best.score)}")
-    if holdout is not None:
-        label = "hold-out" if result.separate_holdout else "overlap"
-        interval = f"95 % interval {holdout.drop_low:.2f} to {holdout.drop_high:.2f}"
-        lines.append(f"{label:<11}{_score_text(holdout)}, {interval}")
-    if result.quantized_bytes:
-        lines.append(f"size       {Cost(result.float_bytes, result.quantized_bytes).size}")
-    lines += [f"limit      {one}" for one in (result.limits if verbose else result.limits[:1])]
-    trials = len(result.trials)
-    lines.append(f"time       {result.seconds:.0f} s, {trials} trial{'' if trials == 1 else 's'}")
-    return "\n".join(lines)
-
-
-def _candidate_text(candidate: Candidate) -> str:
-    """Return a candidate in a few words."""
-    count = len(candidate.keep_float)
-    return candidate.name + (f", {count} node{'s' if count > 1 else ''} float" if count else "")
-
-
-def _value_text(value: float, objective: Objective) -> str:
-    """Return the value of an objective with its unit."""
-    number = f"{100 * value:.1f} %" if objective == "int8-share" else f"{value:.2f}"
-    return f"{number} {OBJECTIVES[objective]}"
-
-
-def _score_text(score: Score) -> str:
-    return (
-        f"{score.float_score:.2f} float, {score.quantized_score:.2f} quantized of {score.rows} rows "
-        f"in {score.samples} samples: drop {score.drop:.2f} {score.drop_unit}"
-    )
+        first = "result     target met as measured; not verified, for samples were used before"
+    return "\n".join([first, *(f"{name:<10} {text}" for name, text in result.figures(every=verbose))])

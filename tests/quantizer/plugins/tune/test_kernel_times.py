@@ -8,7 +8,7 @@ import pytest
 from qprof_onnx.profiles.base.errors import ConfigError
 from qprof_onnx.quantizer.plugins.tune import kernel_times as microbenchmarks
 from qprof_onnx.quantizer.plugins.tune.kernel_times import Overheads, check_machine, kernel_times
-from qprof_onnx.quantizer.plugins.tune.networks import Net, all_nets
+from qprof_onnx.quantizer.plugins.tune.networks import Net, all_nets, recurrent_nets
 from qprof_onnx.quantizer.targets.loading import load_recipe
 
 TARGET = load_recipe("onnxruntime-x86").target
@@ -67,12 +67,16 @@ def test_a_target_of_another_machine_is_refused() -> None:
 def test_products_with_packed_weights_are_timed_beside_float_and_dynamic_ones(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(microbenchmarks, "WIDTHS", (64,))
-    monkeypatch.setattr(microbenchmarks, "ROUNDS_IN_TURNS", 2)
-    times = list(microbenchmarks.packed_times(TARGET, 1))
-    kinds = {kernel for kernel, _, _ in times}
-    assert kinds == {f"MatMul:{kind}" for kind in ("float", "dynamic", "packed4", "packed8")}
-    assert {sizes for _, sizes, _ in times} == {
-        (64.0, 64.0, rows) for rows in (1.0, 4.0, 16.0, 64.0, 256.0, 1024.0)
-    }
+    monkeypatch.setattr(microbenchmarks, "MAX_TURNS", 2)
+    times = list(microbenchmarks.packed_times((16, 64, 64), TARGET, 1))
+    assert [kernel for kernel, _, _ in times] == [
+        f"MatMul:{kind}" for kind in ("float", "dynamic", "packed4", "packed8")
+    ]
+    assert all(sizes == (64.0, 64.0, 16.0) and microseconds > 0 for _, sizes, microseconds in times)
+
+
+def test_recurrent_operators_are_timed_in_float_and_dynamic(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(microbenchmarks, "MAX_TURNS", 2)
+    times = list(microbenchmarks.recurrent_times(next(recurrent_nets()), TARGET, 1))
+    assert [kernel for kernel, _, _ in times] == ["LSTM:float", "LSTM:dynamic"]
     assert all(microseconds > 0 for _, _, microseconds in times)

@@ -25,7 +25,7 @@ def test_the_times_of_the_networks_become_a_table(tmp_path: Path, monkeypatch: p
     net = Net((1, 16)).add("Neg").add("Abs", measure=False)
     monkeypatch.setattr(microbenchmarks, "SECONDS", 0.0)
     monkeypatch.setattr(microbenchmarks, "all_nets", lambda: (net,))
-    monkeypatch.setattr(microbenchmarks, "memory_nets", lambda: ())
+    monkeypatch.setattr(microbenchmarks, "MEMORY_ROWS", ())
     monkeypatch.setattr(microbenchmarks, "recurrent_nets", lambda: ())
     monkeypatch.setattr(microbenchmarks, "WIDTHS", ())
     monkeypatch.setattr(microbenchmarks, "check_machine", lambda target: None)

@@ -1,7 +1,6 @@
 import json
 import shlex
 from pathlib import Path
-from xml.etree import ElementTree
 
 import pytest
 from click.testing import CliRunner
@@ -36,7 +35,7 @@ def run(profile: Path, *options: str):
 def test_every_quantized_node_is_in_the_table(profile) -> None:
     result = run(profile)
     assert result.exit_code == 0, result.output
-    rows = [line.split() for line in result.stdout.splitlines()[3:] if line]
+    rows = [line.split() for line in result.stdout.splitlines()[2:] if line]
     assert {"stem.conv", "block.conv1", "head"} <= {row[0] for row in rows}
     assert "quantized nodes, 2 samples; all quantized: SQNR " in result.stdout
 
@@ -48,28 +47,6 @@ def test_json_has_the_ranking_and_the_whole_plan(profile) -> None:
     assert len(shares) == 3
     assert shares == sorted(shares, reverse=True)
     assert document["sqnr"] > 20.0
-
-
-def test_the_plot_is_svg_and_the_same_each_time(profile, tmp_path) -> None:
-    texts = []
-    for name in ("a.svg", "b.svg"):
-        assert run(profile, "--plot", str(tmp_path / name), "--worst", "4").exit_code == 0
-        texts.append((tmp_path / name).read_text(encoding="utf-8"))
-    assert texts[0] == texts[1]
-    bars = ElementTree.fromstring(texts[0]).findall("{http://www.w3.org/2000/svg}rect")
-    assert len(bars) == 4
-
-
-def test_the_plot_can_be_a_page(profile, tmp_path) -> None:
-    assert run(profile, "--plot", str(tmp_path / "a.html")).exit_code == 0
-    assert (tmp_path / "a.html").read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
-
-
-def test_a_plot_of_another_kind_is_refused_before_the_work(profile, tmp_path) -> None:
-    result = run(profile, "--plot", str(tmp_path / "a.png"))
-    assert result.exit_code == 2
-    assert "a plot is written as .svg or .html" in result.stderr
-    assert "measuring" not in result.stderr
 
 
 def test_without_profile_and_plan_it_says_what_is_needed() -> None:
@@ -96,9 +73,8 @@ def test_of_a_quantized_model_its_own_plan_is_measured(profile, tmp_path) -> Non
 
 
 def test_without_the_quantized_model_it_says_that_the_plan_is_a_new_one(profile) -> None:
-    told = "model.onnx, a new plan by the {} (give the quantized model for its own): "
-    assert run(profile).stdout.startswith(told.format("defaults"))
-    assert run(profile, "--calibrator", "mse").stdout.startswith(told.format("given settings"))
+    told = "model.onnx, a new plan (give the quantized model for its own): "
+    assert run(profile).stdout.startswith(told)
 
 
 def test_the_plan_is_the_one_that_quantize_writes(profile, tmp_path) -> None:
@@ -135,7 +111,7 @@ def test_a_poor_plan_is_answered_with_nodes_to_keep_float_and_with_the_reason(pr
     assert "outputs hold with --keep-float " in found
     (command,) = (line.removeprefix("why: ") for line in found.splitlines() if line.startswith("why: "))
     shown = CliRunner().invoke(main, shlex.split(command)[1:]).stdout
-    worst = next(line for line in found.splitlines()[4:] if line.split()).split()[0]
+    worst = next(line for line in found.splitlines()[3:] if line.split()).split()[0]
     assert shown.startswith(f"node '{worst}'")
     assert "% clipped" in shown
 

@@ -19,9 +19,9 @@ from qprof_onnx.quantizer.lowering.lower import lower
 from qprof_onnx.quantizer.model.saving import save_model
 from qprof_onnx.quantizer.noise.class_axes import class_axes
 from qprof_onnx.quantizer.plan.store import load_plan
-from qprof_onnx.quantizer.plugins.tune.search import bases_of, tune
 from qprof_onnx.quantizer.plugins.tune.trial import Candidate, TuningRun, screen_model
-from qprof_onnx.quantizer.plugins.tune.tune_options import QualityTarget, TuningData
+from qprof_onnx.quantizer.plugins.tune.tune import bases_of, tune
+from qprof_onnx.quantizer.plugins.tune.tune_options import QualityTarget, TuneOptions
 from qprof_onnx.quantizer.plugins.tune.tuning_data import Split, read_samples
 from qprof_onnx.quantizer.prepare.prepare import open_prepared
 from qprof_onnx.quantizer.search.ranking import RANKING_SAMPLES, parts_of, ranked_nodes
@@ -42,14 +42,14 @@ def profile(tmp_path_factory) -> Path:
     return path
 
 
-def tuned(profile: Path, target: QualityTarget, data: TuningData | None = None, **options):
-    options = {"recipe": load_recipe("onnxruntime-x86"), **options}
-    return tune(DIGITS / "model.onnx", profile, data or TuningData(HELDOUT, LABELS), target, **options)
+def tuned(profile: Path, max_drop=0.5, objective=None, *, data=HELDOUT, labels=LABELS, recipe=None, **more):
+    how = {"max_drop": max_drop, "objective": objective, "labels": labels, **more}
+    return tune(DIGITS / "model.onnx", profile, data, config=recipe or load_recipe("onnxruntime-x86"), **how)
 
 
 def test_an_easy_target_is_met_on_the_held_out_half(profile, tmp_path) -> None:
     files = {"output": tmp_path / "o.onnx", "save_plan": tmp_path / "plan.yaml"}
-    result = tuned(profile, QualityTarget(0.5, "size"), **files)
+    result = tuned(profile, 0.5, "size", **files)
     assert result.target_met
     assert result.separate_holdout
     assert result.holdout is not None
@@ -63,7 +63,7 @@ def test_an_easy_target_is_met_on_the_held_out_half(profile, tmp_path) -> None:
 
 
 def test_models_for_a_runtime_that_is_not_timed_here_are_tuned_for_integers(profile) -> None:
-    result = tuned(profile, QualityTarget(50.0, budget=0.01), recipe=load_recipe("tensorrt"))
+    result = tuned(profile, 50.0, budget=0.01, recipe=load_recipe("tensorrt"))
     assert result.target.objective == "int8-share"
     assert result.best is not None
     assert 0.0 < result.best.value <= 1.0
@@ -71,11 +71,11 @@ def test_models_for_a_runtime_that_is_not_timed_here_are_tuned_for_integers(prof
 
 def test_latency_in_another_runtime_than_the_targets_is_refused(profile) -> None:
     with pytest.raises(ConfigError, match="is not what runs them for tensorrt; use int8-share or size"):
-        tuned(profile, QualityTarget(0.5, "latency"), recipe=load_recipe("tensorrt"))
+        tuned(profile, 0.5, "latency", recipe=load_recipe("tensorrt"))
 
 
 def test_few_rows_do_not_verify_a_target_of_half_a_percentage_point(profile) -> None:
-    result = tuned(profile, QualityTarget(0.5, "size"))
+    result = tuned(profile, 0.5, "size")
     assert not result.verified
     assert any("200 held-out rows are too few to verify" in text for text in map(str, result.limits))
 
@@ -86,7 +86,7 @@ BAD = {"calibrator": "percentile:90", "bias_correction": "off", "equalization": 
 
 def test_a_target_that_cannot_be_met_fails_and_writes_no_model(profile, tmp_path) -> None:
     files = {"output": tmp_path / "o.onnx", "save_plan": tmp_path / "plan.yaml"}
-    result = tuned(profile, QualityTarget(0.5, "size", budget=1e-6), recipe=load_recipe(None, BAD), **files)
+    result = tuned(profile, 0.5, "size", budget=1e-6, recipe=load_recipe(None, BAD), **files)
     assert not result.target_met
     assert not files["output"].exists()
     assert files["save_plan"].exists()
@@ -98,7 +98,7 @@ def test_a_target_that_cannot_be_met_fails_and_writes_no_model(profile, tmp_path
 def test_a_plan_that_the_runtime_refuses_is_not_chosen(profile) -> None:
     recipe = load_recipe()
     recipe = replace(recipe, target=replace(recipe.target, opsets=(18, 19)))
-    result = tuned(profile, QualityTarget(0.5, "size", budget=1e-6), recipe=recipe)
+    result = tuned(profile, 0.5, "size", budget=1e-6, recipe=recipe)
     assert result.best is None
     assert "does not suit target" in result.trials[0].error
     assert "opset 17" in result.trials[0].error
@@ -106,12 +106,12 @@ def test_a_plan_that_the_runtime_refuses_is_not_chosen(profile) -> None:
 
 def test_the_plan_says_what_its_runtime_does_not_support_as_it_stands(profile, tmp_path) -> None:
     files = {"save_plan": tmp_path / "plan.yaml"}
-    tuned(profile, QualityTarget(0.5, "size", budget=1e-6), recipe=load_recipe("qnn"), **files)
+    tuned(profile, 0.5, "size", budget=1e-6, recipe=load_recipe("qnn"), **files)
     assert any("qnn wants fixed shapes" in note for note in map(str, load_plan(files["save_plan"]).findings))
 
 
 def test_a_bad_calibrator_is_left_for_a_better_one(profile) -> None:
-    result = tuned(profile, QualityTarget(0.5, "int8-share"), recipe=load_recipe(None, BAD))
+    result = tuned(profile, 0.5, "int8-share", recipe=load_recipe(None, BAD))
     assert result.trials[0].drop > 0.5
     assert result.best is not None
     assert result.best.candidate.name.startswith("calibrator")
@@ -126,15 +126,13 @@ def test_a_full_disk_is_no_result_of_a_trial(profile, monkeypatch) -> None:
 
     monkeypatch.setattr(Path, "write_bytes", full)
     with pytest.raises(WritingError, match=r"trial.onnx: the temporary folder .* no room for its .* TMPDIR"):
-        tuned(profile, QualityTarget(0.5, "size", budget=1e-6))
+        tuned(profile, 0.5, "size", budget=1e-6)
 
 
 def test_samples_that_both_sets_have_are_counted(profile) -> None:
     images = [np.load(path)["image"] for path in sorted((DIGITS / "heldout").glob("*.npz"))][:2]
-    given = TuningData(
-        [{"image": images[0][:40]}], holdout_data=[{"image": images[0][39::-1]}, {"image": images[1][:1]}]
-    )
-    result = tuned(profile, QualityTarget(50.0, "size", budget=1e-6), given)
+    given, others = [{"image": images[0][:40]}], [{"image": images[0][39::-1]}, {"image": images[1][:1]}]
+    result = tuned(profile, 50.0, "size", budget=1e-6, data=given, labels=None, holdout_data=others)
     assert result.target_met
     assert not result.separate_holdout
     assert not result.verified
@@ -145,8 +143,8 @@ def test_samples_that_both_sets_have_are_counted(profile) -> None:
 @pytest.mark.parametrize("halved", [True, False])
 def test_held_out_samples_that_the_profile_was_made_from_are_told(profile, halved) -> None:
     calibration = str(DIGITS / "calibration")
-    given = TuningData(calibration) if halved else TuningData(HELDOUT, holdout_data=calibration)
-    result = tuned(profile, QualityTarget(50.0, "size", budget=1e-6), given)
+    given = {"data": calibration} if halved else {"holdout_data": calibration}
+    result = tuned(profile, 50.0, "size", budget=1e-6, labels=None, **given)
     assert not result.separate_holdout
     (found, *_) = (one for one in result.limits if one.code is Code.SEEN_SAMPLES)
     assert found.text.startswith("the profile was made from the held-out samples")
@@ -155,17 +153,17 @@ def test_held_out_samples_that_the_profile_was_made_from_are_told(profile, halve
 def test_a_plan_larger_than_float_misses_the_objective_size(profile, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr("qprof_onnx.quantizer.plugins.tune.trial.size_ratio", lambda *_: 0.78)
     files = {"output": tmp_path / "o.onnx"}
-    result = tuned(profile, QualityTarget(0.5, "size", budget=1e-6), **files)
+    result = tuned(profile, 0.5, "size", budget=1e-6, **files)
     assert not result.target_met
     assert not files["output"].exists()
     assert any("larger than float; keep the float" in text for text in map(str, result.limits))
-    assert tuned(profile, QualityTarget(0.5, "latency", budget=1e-6)).target_met
+    assert tuned(profile, 0.5, "latency", budget=1e-6).target_met
 
 
 def tuning_run(profile: Path, settings=None) -> TuningRun:
     path = DIGITS / "model.onnx"
     prepared, session = open_prepared(path), open_session(str(path), "model")
-    samples = read_samples(session, prepared.model, TuningData(HELDOUT, LABELS))
+    samples = read_samples(session, prepared.model, HELDOUT, TuneOptions(labels=LABELS))
     recipe, split = load_recipe(None, settings or {}), Split(samples, samples, "")
     return TuningRun(path, prepared, load_profile(profile), recipe, QualityTarget(), session, split)
 
@@ -183,11 +181,7 @@ def test_what_is_kept_from_plan_to_plan_changes_no_plan(profile, settings) -> No
 
 
 def test_the_same_tuning_has_the_same_trials(profile) -> None:
-    data = TuningData(HELDOUT, LABELS)
-    one, two = (
-        tuned(profile, QualityTarget(0.0, "int8-share"), data, recipe=load_recipe(None, BAD))
-        for _ in range(2)
-    )
+    one, two = (tuned(profile, 0.0, "int8-share", recipe=load_recipe(None, BAD)) for _ in range(2))
     assert len(one.trials) > 1
     assert one.trials == two.trials
     assert (one.chosen, one.holdout) == (two.chosen, two.holdout)
@@ -203,7 +197,7 @@ def test_a_plan_that_does_not_run_is_made_again_with_nodes_in_float(profile, mon
         return screen_model(path, *rest, **named)
 
     monkeypatch.setattr("qprof_onnx.quantizer.plugins.tune.trial.screen_model", refused_once)
-    result = tuned(profile, QualityTarget(0.5, "size", budget=1e-6))
+    result = tuned(profile, 0.5, "size", budget=1e-6)
     assert len(made) == 2
     assert [trial.error for trial in result.trials] == [""]
     assert result.target_met
@@ -221,9 +215,8 @@ def test_a_model_without_a_node_that_can_be_quantized_is_kept_float(tmp_path) ->
     result = tune(
         tmp_path / "m.onnx",
         tmp_path / "p.yaml",
-        TuningData(data[4:]),
-        QualityTarget(),
-        recipe=recipe,
+        data[4:],
+        config=recipe,
         **files,
     )
     assert result.best is None
@@ -268,7 +261,7 @@ def test_parts_keep_order_and_lose_nothing() -> None:
 
 
 def test_latency_is_measured_against_float(profile) -> None:
-    result = tuned(profile, QualityTarget(0.5, budget=1e-6))
+    result = tuned(profile, 0.5, budget=1e-6)
     assert result.best is not None
     assert result.best.value is not None
     assert result.best.value > 0.0
@@ -306,7 +299,6 @@ def test_a_file_for_a_folder_is_an_error_before_the_work_starts(profile, tmp_pat
     with pytest.raises(ConfigError, match="is a file, and no folder"):
         tuned(
             profile,
-            QualityTarget(),
             output=tmp_path / "no" / "o.onnx",
             on_trial=lambda number, trial: numbers.append(number),
         )
@@ -355,8 +347,7 @@ def test_embeddings_and_boxes_are_tuned_for_the_error_and_not_for_arg_max(
     onnx.save(model, tmp_path / "m.onnx")
     data = [{"x": rng.normal(size=shape).astype(np.float32)} for _ in range(16)]
     profile_model(tmp_path / "m.onnx", data[:8], tmp_path / "p.yaml", RunSettings(threads=1))
-    target, given = QualityTarget(0.5, "int8-share"), TuningData(data[8:])
-    result = tune(tmp_path / "m.onnx", tmp_path / "p.yaml", given, target)
+    result = tune(tmp_path / "m.onnx", tmp_path / "p.yaml", data[8:], max_drop=0.5, objective="int8-share")
     assert result.metric.startswith("correlation with the float model's outputs")
     assert result.target_met
     assert result.best is not None

@@ -9,7 +9,7 @@ from qprof_onnx.quantizer.evaluation.runtimes import open_session
 from qprof_onnx.quantizer.model.loading import load_model
 from qprof_onnx.quantizer.noise.class_axes import ClassAxis
 from qprof_onnx.quantizer.plugins.tune.trial import rounded_sqnr, screen_model
-from qprof_onnx.quantizer.plugins.tune.tune_options import TuningData
+from qprof_onnx.quantizer.plugins.tune.tune_options import TuneOptions
 from qprof_onnx.quantizer.plugins.tune.tuning_data import halves, read_samples
 from qprof_onnx.quantizer.search.run_samples import outputs_of
 
@@ -30,7 +30,7 @@ def test_a_metric_that_fails_is_an_error_of_the_data_and_no_traceback(tmp_path, 
 
 def read(**options):
     model = str(DIGITS / "model.onnx")
-    return read_samples(open_session(model, model), load_model(model), TuningData(HELDOUT, **options))
+    return read_samples(open_session(model, model), load_model(model), HELDOUT, TuneOptions(**options))
 
 
 def half_positions(whole) -> tuple[list[int], list[int]]:
@@ -62,7 +62,7 @@ def test_labels_that_do_not_fit_are_refused(tmp_path) -> None:
     with pytest.raises(DataError, match="2 labels, but the samples have 400 rows"):
         read(labels=tmp_path / "l.txt")
     with pytest.raises(ModelError, match=r"output 'logit': the model has none .*logits"):
-        read(labels=LABELS, output="logit")
+        read(labels=LABELS, scored_output="logit")
     with pytest.raises(ConfigError, match="exclude each other"):
         read(labels=LABELS, metric="m:f")
 
