@@ -18,7 +18,6 @@ WRITERS = {
     "quantizer/model/saving.py": "writes models into the temporary files that it gives",
     "profiles/records/check_samples.py": "into memory: the content of an archive",
     "quantizer/plugins/cluster/cluster.py": "a temporary folder: the model that came over the network",
-    "quantizer/plugins/formats/gptaq.py": "a temporary folder: what a stage hands to the next",
     "profiles/samples/objects.py": "a temporary file: items that can be read once only",
     "quantizer/adjustments/second_moments.py": "a temporary folder: what a slice hands to the next",
     "quantizer/adjustments/checkpoint.py": "appends to a checkpoint, in records with a digest each",

@@ -9,13 +9,6 @@ H = L L' that is |L'e|^2, a sum of squares, of which the last has a single weigh
 and so on: from the last to the first each weight is rounded so that its own square is least, given those
 after it. That gives the quantized weights of GPTQ without the inverse of H.
 
-GPTAQ (Li et al., "GPTAQ: Efficient Finetuning-Free Quantization for Asymmetric Calibration", 2025,
-arXiv:2504.02692; the asymmetric reconstruction of Nagel et al., "Up or Down? Adaptive Rounding for
-Post-Training Quantization", 2020, arXiv:2004.10568, section 4.2) takes the inputs x^ that the quantized model
-has, in which everything before is rounded already, and asks for the float model's result W x. With
-H = E[x^ x^'] and A = E[x x^'] the mean square of W x - Q x^ is (T - Q) H (T - Q)', and what does not depend
-on Q, for T = W A / H. So it is GPTQ of T instead of W: part of the errors of earlier products is made up for.
-
 L comes from a library that may add in another order on another number of threads. The last bit changes a
 quantized weight only where the compensated weight lies midway between two of them to 15 digits, which trained
 weights do not do; a test compares the quantized weights of one thread with those of several.
@@ -55,59 +48,24 @@ DAMPING = tuned(
 )
 """Share of the mean second moment that is added to each column's own."""
 
-ASYMMETRIC_DAMPING = tuned(
-    0.1,
-    figure="of 0.01, 0.03, 0.1 and 0.3 the 0.1 was best or within 0.1 dB of it (DECISIONS.md, 36)",
-    chosen_on="a sentence encoder, a detector",
-)
-"""The same for GPTAQ, whose target is a regression: it needs more where rows are few."""
-
 CHUNK = 1 << 20
 """Weights that are rounded together; what a column of a block needs stays in the processor's cache."""
 
 BLOCK = 64  # columns whose errors are compensated in the columns before them together
 
 
-def gptq(
-    weight: Array, scale: Array, low: Array, high: Array, second: Floats, *, damping: float = DAMPING
-) -> Array:
+def gptq(weight: Array, scale: Array, low: Array, high: Array, second: Floats) -> Array:
     """Return quantized weights, zero points taken off, whose e' H e is at most that of rounding to nearest.
 
     Weights, and the step, first and last of each, are (groups, outputs, columns), H (groups, columns,
     columns).
     """
-    curvature, quantized = _curvature(second, damping), np.empty(weight.shape, np.float32)
+    curvature, quantized = _curvature(second), np.empty(weight.shape, np.float32)
     each = _outputs_at_once(weight.shape[0], weight.shape[2])
     for begin in range(0, weight.shape[1], each):
         part = slice(begin, begin + each)
         quantized[:, part] = _rounded(curvature, *(array[:, part] for array in (weight, scale, low, high)))
     return quantized
-
-
-def gptaq(
-    weight: Array, scale: Array, low: Array, high: Array, second: Floats, *, cross: Floats
-) -> tuple[Floats, Floats]:
-    """Return quantized weights whose products with inputs x^ are nearest to the weights' with x, and T.
-
-    Shapes are those of `gptq`; `second` is the mean of x^ x^', `cross` that of x x^'.
-    """
-    weight, scale, low, high = (np.asarray(array, np.float64) for array in (weight, scale, low, high))
-    moments, mean = _scaled(second.copy())
-    unit = np.where(mean > 0.0, mean, 1.0)
-    diagonal = np.einsum("gcc->gc", moments)
-    diagonal += np.where(mean > 0.0, ASYMMETRIC_DAMPING, 1.0)[:, None]
-    # Damping is a penalty on leaving W: the target T solves T (H + d) = W (A + d).
-    wanted = np.matmul(weight, cross / unit[:, None, None] + moments - second / unit[:, None, None])
-    target = np.linalg.solve(moments, wanted.transpose(0, 2, 1)).transpose(0, 2, 1)
-    nearest = np.clip(np.rint(weight / scale), low, high)
-    steps = gptq(target, scale, low, high, second, damping=ASYMMETRIC_DAMPING)
-    better = _cost(target - steps * scale, second) < _cost(target - nearest * scale, second)
-    return np.where(better[:, :, None], steps, nearest), np.asarray(target)
-
-
-def _cost(errors: Floats, second: Floats) -> Floats:
-    """Return e' H e of each output channel, (groups, outputs)."""
-    return np.asarray((np.matmul(errors, second) * errors).sum(2))
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,14 +77,14 @@ class _Curvature:
     factor: Floats  # L of the damped moments
 
 
-def _curvature(second: Floats, damping: float) -> _Curvature:
+def _curvature(second: Floats) -> _Curvature:
     order = np.argsort(np.einsum("gcc->gc", second), axis=1, kind="stable")
     groups = np.arange(len(second))[:, None, None]
     moments, unit = _scaled(second[groups, order[:, :, None], order[:, None, :]])
     del second  # with many columns each of these takes as much memory as a weight
     diagonal = np.einsum("gcc->gc", moments)
     undamped = diagonal.copy()
-    diagonal += np.where(unit > 0.0, damping, 1.0)[:, None]
+    diagonal += np.where(unit > 0.0, DAMPING, 1.0)[:, None]
     factor = np.asarray(np.linalg.cholesky(moments))
     diagonal[...] = undamped
     return _Curvature(order, moments, factor)
@@ -250,7 +208,7 @@ def _rounded_together(
         end = 0
         for block, second in enumerate(moments.second if chosen else ()):
             start, end = end, end + second.shape[1]
-            curvature = _curvature(moments.mean(block, centred), DAMPING)
+            curvature = _curvature(moments.mean(block, centred))
             each = _outputs_at_once(len(second), second.shape[1])
             for weight, weight_steps in zip(chosen, steps, strict=True):
                 for outputs, part in _outputs_of(weight, each):

@@ -1,6 +1,6 @@
 """The weights that a plan quantizes, and their values where these are not rounded to the nearest. Pure.
 
-`gptq` and `gptaq` choose the rounding. The plan holds it as offsets: how many steps each quantized value is
+`gptq` chooses the rounding. The plan holds it as offsets: how many steps each quantized value is
 from the nearest.
 """
 

@@ -154,15 +154,6 @@ class Moments:
     first: Floats  # sum of the rows, (g, n)
     second: tuple[Floats, ...]  # by block of columns: sum of the products of each two, (g, p, p)
 
-    def added(self, other: Moments) -> Moments:
-        """Return the sums over both."""
-        both = zip(self.second, other.second, strict=True)
-        return Moments(self.rows + other.rows, self.first + other.first, tuple(a + b for a, b in both))
-
-    def means(self, centred: bool = False) -> tuple[Floats, ...]:
-        """Return the mean products of the columns of each block; their covariance if `centred`."""
-        return tuple(self.mean(block, centred) for block in range(len(self.second)))
-
     def mean(self, block: int, centred: bool = False) -> Floats:
         """Return the mean products of the columns of one block; their covariance if `centred`."""
         products = self.second[block] / max(1, self.rows)
@@ -171,41 +162,6 @@ class Moments:
             mean = self.first[:, start : start + products.shape[1]] / max(1, self.rows)
             products -= mean[:, :, None] * mean[:, None, :]
         return products
-
-
-@dataclass(frozen=True, eq=False)
-class PairMoments:
-    """Sums over rows x of the float model and x^ of the quantized one; see `Moments`."""
-
-    own: Moments  # those of x^
-    first: Floats  # sum of x, (g, n)
-    cross: tuple[Floats, ...]  # for each block of the columns, sum of the products x x^', (g, p, p)
-
-    def added(self, other: PairMoments) -> PairMoments:
-        """Return the sums over both."""
-        both = tuple(a + b for a, b in zip(self.cross, other.cross, strict=True))
-        return PairMoments(self.own.added(other.own), self.first + other.first, both)
-
-    def means(self, centred: bool = False) -> tuple[tuple[Floats, Floats], ...]:
-        """Return for each block the mean products x^ x^' and x x^'; covariances if `centred`."""
-        count, sizes = max(1, self.own.rows), [part.shape[1] for part in self.cross]
-        cross = tuple(part / count for part in self.cross)
-        if centred:
-            parts = (np.split(f / count, np.cumsum(sizes)[:-1], axis=1) for f in (self.first, self.own.first))
-            cross = tuple(c - x[:, :, None] * y[:, None, :] for c, x, y in zip(cross, *parts, strict=True))
-        return tuple(zip(self.own.means(centred), cross, strict=True))
-
-
-def moments_of_pair(exact: Floats, rows: Floats, where: str) -> PairMoments:
-    """Return the moments of rows of the float model with those of the quantized one; see `moments_of`."""
-    (steps, unit), (others, other_unit) = _on_grid(exact, where), _on_grid(rows, where)
-    cross, end = [], 0
-    for size in column_blocks(rows.shape[2]):
-        part = slice(end, end + size)
-        products = np.matmul(steps[:, :, part].transpose(0, 2, 1), others[:, :, part])
-        cross.append(products * (unit * other_unit))
-        end += size
-    return PairMoments(moments_of(rows, where), steps.sum(1) * unit, tuple(cross))
 
 
 def column_blocks(columns: int) -> list[int]:

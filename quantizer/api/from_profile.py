@@ -75,7 +75,7 @@ from ..search.fallback_nodes import blamed_on_nodes, plan_that_runs, with_fallba
 from ..search.options import SpeedCheckOptions
 from ..search.speed import SPEED, SpeedCheck
 from ..search.verdict import NOTHING_TO_QUANTIZE, USE_FLOAT, composition_of
-from ..targets.config import DATA_FREE, WITH_SAMPLES, QuantConfig, size_in_bytes, split_shapes
+from ..targets.config import DATA_FREE, QuantConfig, size_in_bytes, split_shapes
 from ..targets.loading import goes_with, load_recipe
 from ..targets.target import Recipe
 from .options import PRECISIONS, settings_of
@@ -152,7 +152,7 @@ def write_quantized(
             f"makes{neither}"
         )
     facts = model_facts(prepared, measured, recipe, findings)
-    rounds = config.rounding in WITH_SAMPLES
+    rounds = config.rounding == "gptq"
     if rounds and data is None:
         raise ConfigError(
             f"rounding {config.rounding}: needs samples, as for calibration; give them with "

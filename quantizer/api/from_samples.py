@@ -78,7 +78,7 @@ from ..search.verdict import (
     with_fixes,
 )
 from ..search.worth import is_float, is_in_vain, takes_its_place, why_in_vain
-from ..targets.config import DATA_FREE, WITH_SAMPLES
+from ..targets.config import DATA_FREE
 from ..targets.loading import load_recipe, weight_only_settings, with_settings
 from ..targets.packaged import target_names
 from ..targets.target import Recipe
@@ -176,8 +176,8 @@ def quantize_from_samples(
         labelled = options.labels is not None and not reads_truth(metric)
         options = timed_where_it_runs(options, options.gate, recipe.target.name)
         times = options.latency is not None
-        if options.checkpoint is not None and config.rounding not in WITH_SAMPLES:
-            words = " or ".join(WITH_SAMPLES)
+        if options.checkpoint is not None and config.rounding != "gptq":
+            words = "gptq"
             raise ConfigError(f"checkpoint: is for rounding {words}; leave it out, or choose one of them")
         check_gate(options.gate, labels=labelled, latency=times, metric=metric)
         if options.speed is not None:
@@ -236,7 +236,7 @@ def quantize_from_samples(
         samples = split_samples(
             digests,
             others=other_digests,
-            profile=None if kept is None or config.rounding in WITH_SAMPLES else kept.profile.data,
+            profile=None if kept is None or config.rounding == "gptq" else kept.profile.data,
         )
         if isinstance(truth, Labels):
             truth = held_out_labels(truth, samples)
@@ -484,7 +484,7 @@ def _attempt(task: _Task, recipe: Recipe, check_speed: bool = False) -> Judgemen
 def _written(task: _Task, recipe: Recipe, check_speed: bool) -> QuantizeResult:
     """Plan and write a model."""
     options, samples = task.options, task.samples
-    rounds = recipe.config.rounding in WITH_SAMPLES
+    rounds = recipe.config.rounding == "gptq"
     progress = task.stage("rounding" if rounds else "planning")
     speed: SpeedCheckOptions | None = None
     if check_speed:

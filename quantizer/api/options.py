@@ -271,7 +271,7 @@ class QuantizeOptions(Judge):
             far.
         keep_samples: Samples kept as they are beside the profile, on which a model is run before it is
             written; 0: none, and none shown in a report.
-        checkpoint: Keep progress of --rounding gptq or gptaq here; the same command resumes after a kill.
+        checkpoint: Keep progress of --rounding gptq here; the same command resumes after a kill.
         save_plan: Write the plan: every decision.
         speed: measures the model against float when planning, and keeps float what int8 slows down; on the
             data where it has none of its own.

@@ -86,8 +86,8 @@ def quantize(
             or of a target. A mapping of names to them makes a model of each, from one profile.
         plan: path or object: apply this instead of making one; it holds its own settings.
         data: samples, as in `profile`. They are profiled, some are held out, and the result is judged on
-            these; with a profile, which decides the ranges, it is judged on all of them. `rounding="gptq"` or
-            `"gptaq"` reads those that are not held out.
+            these; with a profile, which decides the ranges, it is judged on all of them.
+            `rounding="gptq"` reads those that are not held out.
         options: on what the model is judged, and what follows.
         keywords: fields of `QuantConfig`, such as `target="onnxruntime-arm"`, `calibrator="mse"`,
             `keep_float=["Gemm_9"]`; and those of `QuantizeOptions`, such as `labels`, `gate`, `limit`.

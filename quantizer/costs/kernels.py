@@ -22,7 +22,7 @@ apart on x86-64 (read in its sources, 1.31, and seen in the graphs that it execu
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -76,17 +76,11 @@ class Sizes:
 
     graph: Graph
     shapes: Mapping[str, Shape]
-    # constants that are cast in each run of a model in float16: their readers find no constants
-    cast: Container[str] = ()
 
     @computed_once
     def float_work(self, node: Node) -> Work:
         """Return `work_of` a node in float; plan after plan asks for the same."""
         return work_of(node, self, integer=False)
-
-    def is_constant(self, name: str) -> bool:
-        """Return whether a tensor is known when the model is loaded, as its readers find it."""
-        return self.graph.is_constant(name) and name not in self.cast
 
     def shape(self, name: str) -> Shape:
         """Return the shape of a tensor; of one of unknown rank, that of a single number."""
@@ -281,7 +275,7 @@ def _convolution_work(node: Node, sizes: Sizes, *, integer: bool) -> Work:
 
 def has_known_weights(node: Node, sizes: Sizes) -> bool:
     """Whether the weight and the bias of a convolution are known when the model is loaded."""
-    return all(sizes.is_constant(name) for name in node.inputs[1:] if name)
+    return all(sizes.graph.is_constant(name) for name in node.inputs[1:] if name)
 
 
 def window_work(

@@ -22,13 +22,11 @@ from ..operators.facts import ChannelLayout, KernelSizes
 from ..operators.graph import Graph, Node
 from ..operators.table import CONVERSIONS, DEQUANTIZE, PRODUCTS, QUANTIZE, is_clip
 from ..plan.channel_groups import ChannelGroup, channel_groups
-from ..plan.formats import FLOAT16
 from ..plan.plan import Implementation, Kind, NodePlan, QuantPlan
 from ..plan.rewrites import PLAIN_LAYOUT, WIDTHS, float_rewrites
 from ..targets.cost_table import CostTable
 from ..targets.forms import FORMS
 from .kernels import (
-    HALF_CAST,
     Fusion,
     Sizes,
     Work,
@@ -116,7 +114,6 @@ class CostModel:
     # of its tensors in one run; None for what follows from the profile
     shapes: Mapping[str, Shape] | None = None
     spellings: tuple[str, ...] = ()  # ways of writing nodes that the runtime gains by and the form has
-    is_half: bool = False  # float16 in its file: `floating` has the Casts that it is run with
     folds: bool = False  # the width of quantized convolutions may be folded into channels
     _folds: dict[tuple[str, Shape, Shape], tuple[int, float]] = field(default_factory=dict, repr=False)
 
@@ -124,12 +121,7 @@ class CostModel:
     def sizes(self) -> Sizes:
         """The shapes of its tensors in one run."""
         shapes = shapes_of(self.graph, self.profile) if self.shapes is None else self.shapes
-        return Sizes(self.graph, shapes, frozenset(filter(self.graph.is_constant, self.half_casts)))
-
-    @cached_property
-    def half_casts(self) -> Mapping[str, int]:
-        """How many Casts its tensors have in each run, beside those in the graph; none but of float16."""
-        return FLOAT16.load().inserted_casts(self.graph) if self.is_half and FLOAT16.is_installed else {}
+        return Sizes(self.graph, shapes)
 
     @cached_property
     def runs(self) -> Mapping[str, float]:
@@ -221,10 +213,6 @@ class CostModel:
             self._charge(times, tensor, reader, self.change_time(tensor, kernel))
         for name in plain:
             times[name] += self._view_time
-        for name, count in self.half_casts.items():
-            readers = self.graph.consumers(name)
-            time = self.time_of(Work(HALF_CAST, (self.sizes.elements(name),)), "float", in_layout=False)
-            self._charge(times, name, readers[0][0].name if readers else "", count * time)
         return times
 
     @property

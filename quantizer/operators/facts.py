@@ -193,13 +193,11 @@ class Operator:
     joins_inputs: bool = False  # its output holds the values of all inputs side by side
     shape_inputs: tuple[int, ...] | None = ()  # whose values decide shapes; None: of any, how many there are
     sizes_result: bool = False  # integers among its inputs say how much there is of the result
-    counts: bool = False  # makes whole numbers, one after the other
     reads_shape_only: bool = False  # what it computes is a shape
     steps: Steps = Steps.NONE  # where its output jumps
     singular: Singularity = finite_at_zero  # infinite where an input is 0
     undefined_below_zero: Singularity = finite_at_zero  # NaN below 0, though finite at 0, as a root
     grows: bool = False  # results are often beyond the inputs by orders of magnitude
-    periodic: bool = False  # a step of a large input is as large in the result
     sums: Sums = Sums.NONE  # of many elements
     folds_signs: FoldsSigns = signs_stay  # makes the same of values and of their negatives
     ignores_lowest: bool = False  # what lies far below the largest leaves no trace: masks are made of such

@@ -519,7 +519,7 @@ _RULES: tuple[Rule, ...] = (
         after_convolution=AfterConvolution.ACTIVATION,
     ),
     _unary("Erf", Constraint.FIXED, bounds=(-1.0, 1.0), in_decompositions=True),
-    *(_unary(op_type, Constraint.FIXED, bounds=(-1.0, 1.0), periodic=True) for op_type in ("Sin", "Cos")),
+    *(_unary(op_type, Constraint.FIXED, bounds=(-1.0, 1.0)) for op_type in ("Sin", "Cos")),
     _unary("Softsign", Constraint.FIXED, bounds=(-1.0, 1.0)),
     _unary("Atan", Constraint.FIXED, bounds=(-math.pi / 2, math.pi / 2)),
     _unary("LeakyRelu", scaling=ChannelScaling.ELEMENTS, after_convolution=AfterConvolution.ACTIVATION),
@@ -542,7 +542,7 @@ _RULES: tuple[Rule, ...] = (
     _unary("Reciprocal", singular=singular_in(0), magnitude_of=0, grows=True),
     *(_unary(op_type) for op_type in ("Neg", "Shrink")),
     *(_unary(op_type) for op_type in ("Asin", "Acos", "Sinh", "Cosh", "Asinh", "Acosh", "Atanh")),
-    _unary("Tan", periodic=True),
+    _unary("Tan"),
     Rule(
         "Pow",
         kernel=KernelSizes.BROADCAST,
@@ -642,7 +642,7 @@ _FLOAT_ONLY: tuple[Operator, ...] = (
     # Shapes, and what is made of them
     _float("Shape", layout=ChannelLayout.CHANNELS_FIRST, reads_shape_only=True),
     _float("Size", reads_shape_only=True),
-    _float("Range", shape_inputs=(0, 1, 2), sizes_result=True, counts=True),
+    _float("Range", shape_inputs=(0, 1, 2), sizes_result=True),
     _float("ConstantOfShape", shape_inputs=(0,), sizes_result=True),
     _float("CenterCropPad", shape_inputs=(1,)),
     _float("MaxUnpool", shape_inputs=(2,)),

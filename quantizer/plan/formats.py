@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from ..prepare.prepare import PreparedModel
     from ..targets.target import Recipe
 
-FLOAT8, CACHES, BORDERS, FLOAT16, PACKED, SIZES, GPTAQ = (
+FLOAT8, CACHES, BORDERS, FLOAT16, PACKED, SIZES = (
     OptionalModule("the formats of numbers", f"quantizer.plugins.formats.{module}")
-    for module in ("float8", "caches", "borders", "float16", "bit_packed", "sizes", "gptaq")
+    for module in ("float8", "caches", "borders", "float16", "bit_packed", "sizes")
 )
 """The first four have `FORMAT`."""
 

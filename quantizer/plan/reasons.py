@@ -67,15 +67,12 @@ class ReasonCode(StrEnum):
     MODEL_SAVES_TOO_LITTLE = "model-saves-too-little"
     FLOAT_IN_SOURCE = "float-in-source"
     NOT_IN_SOURCE = "not-in-source"
-    FLOAT32_IN_SOURCE = "float32-in-source"
     NO_SOURCE_PARAMETERS = "no-source-parameters"
     PARAMETERS_NOT_TAKEN = "parameters-not-taken"
     BEYOND_FLOAT16 = "beyond-float16"
     BELOW_FLOAT16 = "below-float16"
     CONSTANT_BEYOND_FLOAT16 = "constant-beyond-float16"
     CONSTANT_BELOW_FLOAT16 = "constant-below-float16"
-    WHOLE_NUMBERS = "whole-numbers"
-    LARGE_ANGLES = "large-angles"
     LONG_SUM = "long-sum"
     LARGE_SUM = "large-sum"
     RANGE_NOT_KNOWN = "range-not-known"
@@ -142,7 +139,6 @@ _SENTENCES: Mapping[ReasonCode, str] = {
     "{ratio:.2f} of the time",
     ReasonCode.FLOAT_IN_SOURCE: "float in {source}",
     ReasonCode.NOT_IN_SOURCE: "{source} has no such node",
-    ReasonCode.FLOAT32_IN_SOURCE: "float32 in {source}",
     ReasonCode.NO_SOURCE_PARAMETERS: "{source} has no parameters of '{tensor}'",
     ReasonCode.PARAMETERS_NOT_TAKEN: "{target} does not take {text}",
     ReasonCode.BEYOND_FLOAT16: "float32: the recorded range of '{tensor}' reaches {largest}, too near "
@@ -153,10 +149,6 @@ _SENTENCES: Mapping[ReasonCode, str] = {
     "float16's 65504",
     ReasonCode.CONSTANT_BELOW_FLOAT16: "float32: constant '{tensor}' is {smallest:.2g}, of which float16 "
     "keeps few bits or none",
-    ReasonCode.WHOLE_NUMBERS: "float32: '{tensor}' counts up to {largest}, and float16 has every whole "
-    "number up to 2048 only",
-    ReasonCode.LARGE_ANGLES: "float32: {operator} of values up to {largest}, which float16 has to "
-    "{step:.2g} only",
     ReasonCode.LONG_SUM: "float32: {operator} adds {elements} elements; beyond 1024 float16 loses bits",
     ReasonCode.LARGE_SUM: "float32: {operator} adds up to {largest} on its way to '{tensor}', too near "
     "float16's largest number, 65504",

@@ -11,7 +11,6 @@ from operator import is_
 from typing import TypeVar, cast
 
 import numpy as np
-import onnx_ir as ir
 
 from ...profiles.base.errors import ProfileError
 from ...profiles.base.findings import Code, Finding
@@ -183,10 +182,10 @@ class PlanningFacts:
     @derived_from("prepared", "measured", "recipe")
     def file_costs(self) -> CostModel | None:
         """Times of the nodes of the model's file, as onnxruntime has it after loading; None as above."""
-        table, is_half = self.recipe.costs, self.prepared.narrow is ir.DataType.FLOAT16
+        table = self.recipe.costs
         if table is None or not self.knows_sizes:
             return None
-        return CostModel(self.prepared.loaded, self.measured, table, is_half=is_half)
+        return CostModel(self.prepared.loaded, self.measured, table)
 
     @derived_from("prepared", "recipe", "config")
     def token_costs(self) -> TokenCosts | None:

@@ -51,12 +51,12 @@ from ..costs.token_runs import token_costs
 from ..noise.constant_errors import without_constant_errors
 from ..numerics.affine import TYPES
 from ..operators.graph import Graph, index
-from ..plan.formats import GPTAQ, formats_of
-from ..plan.plan import EqualizationScales, Kind, PredictedTime, QuantPlan, RoundingOffsets
+from ..plan.formats import formats_of
+from ..plan.plan import EqualizationScales, Kind, PredictedTime, QuantPlan
 from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because
 from ..plan.verify import check_identity, verify_plan
 from ..prepare.prepare import PreparedModel, fix_shapes, with_shapes
-from ..targets.config import DATA_FREE, WITH_SAMPLES, QuantConfig, split_shapes
+from ..targets.config import DATA_FREE, QuantConfig, split_shapes
 from ..targets.cost_table import CostTable
 from ..targets.machine import Processor
 from ..targets.target import Recipe
@@ -393,13 +393,8 @@ def rounded_with_samples(
     kept = None
     if checkpoint is not None:
         kept = RoundingCheckpoint(checkpoint, run_of(facts.identity, facts.config.rounding, samples))
-    if facts.config.rounding == "gptaq":
-        offsets: Mapping[str, RoundingOffsets] = GPTAQ.load("rounding gptaq").find_asymmetric_roundings(
-            planned.model, graph, plan, samples, progress=progress, checkpoint=kept
-        )
-    else:
-        moments = partial(collect_moments, planned.model, samples=samples, progress=progress)
-        offsets = find_roundings(graph, plan, plan.adjustments.biases, moments, kept)
+    moments = partial(collect_moments, planned.model, samples=samples, progress=progress)
+    offsets = find_roundings(graph, plan, plan.adjustments.biases, moments, kept)
     planned = replace(planned, plan=replace(plan, adjustments=replace(plan.adjustments, roundings=offsets)))
     if plan.adjustments.biases:
         planned = bias_corrected(planned)
@@ -425,7 +420,7 @@ def open_plan(prepared: PreparedModel, plan: QuantPlan, where: str = "plan") -> 
 
 def check_without_samples(config: QuantConfig) -> None:
     """Raise ConfigError if settings round with samples."""
-    if config.rounding in WITH_SAMPLES:
+    if config.rounding == "gptq":
         raise ConfigError(
             f"rounding {config.rounding}: needs samples, which 'qprof quantize --data' takes; write a plan "
             "there with --save-plan and give that, or choose another rounding"

@@ -14,7 +14,7 @@ from math import inf, isfinite
 from ..evaluation.grades import ORDER
 from ..evaluation.output_shift import OutputShift
 from ..numerics.affine import TYPES
-from ..targets.config import FEW_BITS, WITH_SAMPLES, QuantConfig, size_in_bytes
+from ..targets.config import FEW_BITS, QuantConfig, size_in_bytes
 from ..targets.loading import Settings
 from ..targets.target import Recipe
 from .attribution import Attribution
@@ -132,7 +132,7 @@ def cheap_fixes(failing: Failing) -> Iterator[Fix]:
                 yield Fix({"block_size": SMALL_BLOCK})
             if failing.weight_only:
                 yield Fix(failing.weight_only)
-            if is_integer and config.rounding not in WITH_SAMPLES:
+            if is_integer and config.rounding != "gptq":
                 yield Fix({"rounding": "gptq"})
         return
     if not verdict.composition.uses_integers:

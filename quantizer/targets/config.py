@@ -53,9 +53,6 @@ FEW_BITS = ("int4", "uint4", "int2", "uint2", "mxfp4", "nvfp4")
 WEIGHT_ONLY_TYPES = (*FEW_BITS, *BLOCK_FORMATS)
 """Types of weights for mode weight-only alone."""
 
-WITH_SAMPLES = ("gptq", "gptaq")
-"""Roundings that run the model on samples."""
-
 
 def _check_block_size(value: int) -> None:
     if value and (value < FEWEST_IN_BLOCK or value & (value - 1)):
@@ -178,8 +175,8 @@ class QuantConfig:
         equalization: Cross-layer equalization of activation channels: auto (with an added Mul where no weight
             can take the scales), free (only where a weight can), off.
         bias_correction: Correct biases for the mean error of quantized weights.
-        rounding: Rounding of weights: nearest, gptq (least error at the output of each product), gptaq (the
-            same, and makes up for errors of earlier products); gptq and gptaq need samples (--data).
+        rounding: Rounding of weights: nearest, or gptq (least error at the output of each product), which
+            needs samples (--data).
         cost_model: Nodes that the target's table of measured kernel times predicts to be slower in int8 than
             in float, conversions included, stay float, and so do those whose dynamic kernel is slower;
             channels are padded where that is faster: auto, or off: all that the target can run in int8 is
@@ -242,7 +239,7 @@ class QuantConfig:
     ] = ()
     equalization: Annotated[Literal["auto", "free", "off"], setting()] = "auto"
     bias_correction: Annotated[Literal["auto", "off"], setting()] = "auto"
-    rounding: Annotated[Literal["nearest", "gptq", "gptaq"], option("Quality")] = "nearest"
+    rounding: Annotated[Literal["nearest", "gptq"], option("Quality")] = "nearest"
     cost_model: Annotated[Literal["auto", "off"], option("Quality")] = "auto"
     keep_float: Annotated[tuple[str, ...], option("Quality", metavar="NAME|TYPE|GLOB")] = ()
     fix_shapes: Annotated[

@@ -40,28 +40,6 @@ def test_with_samples_the_estimate_is_held_against_the_outputs(profile: Path, tm
     assert json.loads(without.stdout)["estimates"] == []
 
 
-@pytest.mark.parametrize("mode", ["static", "weight-only"])
-def test_errors_of_earlier_products_can_be_made_up_for(profile: Path, tmp_path: Path, mode: str) -> None:
-    out, plan = tmp_path / "q.onnx", tmp_path / "plan.yaml"
-    asked = [
-        "--set",
-        f"mode={mode}",
-        "--rounding",
-        "gptaq",
-        "--data",
-        DATA,
-        "--limit",
-        "4",
-        "--save-plan",
-        plan,
-    ]
-    result = invoke("quantize", "--profile", profile, "-o", out, *asked)
-    assert result.exit_code == 0, result.stderr
-    made = load_plan(plan)
-    assert made.config.rounding == "gptaq"
-    assert made.adjustments.roundings
-
-
 def test_it_goes_with_modes_that_need_no_profile(tmp_path: Path) -> None:
     out, plan = tmp_path / "q.onnx", tmp_path / "plan.yaml"
     asked = ["--as", "weight-only-8", "--rounding", "gptq", "--data", DATA, "--save-plan", plan]
@@ -90,7 +68,7 @@ def test_a_checkpoint_is_for_rounding_with_samples(profile: Path, tmp_path: Path
     asked = ["--check-speed", "--checkpoint", tmp_path / "kept"]
     result = invoke("quantize", "--profile", profile, "-o", tmp_path / "q.onnx", *asked)
     assert result.exit_code == 2
-    assert "--checkpoint is for --rounding gptq or gptaq, with --data; leave it out" in result.stderr
+    assert "--checkpoint is for --rounding gptq, with --data; leave it out" in result.stderr
 
 
 def test_no_samples_are_asked_for(profile: Path, tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "weight_type": ("int8", "int8", "int8", "uint8", "int4", "uint4"),
     "equalization": ("auto", "free", "off"),
     "bias_correction": ("auto", "off"),
-    "rounding": ("nearest", "nearest", "gptq", "gptaq"),
+    "rounding": ("nearest", "nearest", "gptq"),
     "mode": ("static", "static", "static", "static", "static", "dynamic", "weight-only", "auto"),
     "min_output_sqnr": (0.0, 0.0, 0.0, 18.0),
     "block_size": (0, 0, 16),

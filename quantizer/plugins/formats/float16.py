@@ -17,9 +17,8 @@ from .float16_check import with_float32_nodes_on_samples
 from .float16_nodes import with_float32_nodes
 from .float16_writer import emulated, has_conversions, narrow_floats
 from .float_types import FLOAT16_OPSET
-from .half_floats import inserted_casts
 
-__all__ = ["FORMAT", "emulated", "inserted_casts", "with_float32_nodes_on_samples"]
+__all__ = ["FORMAT", "emulated", "with_float32_nodes_on_samples"]
 
 
 def _with_float16_scales(facts: PlanningFacts, plan: QuantPlan) -> QuantPlan:

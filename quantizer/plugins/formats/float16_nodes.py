@@ -1,10 +1,10 @@
 """What stays float32 where the rest of a model is float16 (setting `float_type`).
 
-A tensor is float32 where float16 would lose it: its recorded range comes near 65504, it is never 0 and comes
-below float16's normal numbers (a variance, an epsilon), it counts beyond 2048. Then the node that makes it
-and the nodes that read it compute in float32; so do nodes with such constants, sums that grow large or long
-on their way, and operators without float16. What no profile has recorded is taken as it is, but of operators
-whose results grow (`Operator.grows`).
+A tensor is float32 where float16 would lose it: its recorded range comes near 65504, or it is never 0 and
+comes below float16's normal numbers (a variance, an epsilon). Then the node that makes it and the nodes that
+read it compute in float32; so do nodes with such constants, sums that grow large or long on their way, and
+operators without float16. What no profile has recorded is taken as it is, but of operators whose results grow
+(`Operator.grows`).
 
 Fillers of masks are no values: constants of them are clamped where they vanish, as before a Softmax. Where a
 model is given its fillers from outside, the nodes from there to where they vanish are float32.
@@ -29,7 +29,7 @@ from ....profiles.instrumentation.subgraphs import graph_attributes
 from ....profiles.records.profile import Profile
 from ...noise.mask_fillers import filler_rows
 from ...numerics.schemas import LARGEST_16, with_fillers_16
-from ...operators.facts import Arithmetic, Sums, Values
+from ...operators.facts import Arithmetic, Sums
 from ...operators.graph import Graph, Node
 from ...operators.graph import index as indexed
 from ...operators.table import CONVERSIONS
@@ -43,17 +43,6 @@ LIMIT = LARGEST_16 / 2.0
 
 FEW_BITS_BELOW = 2.0**-17
 """Magnitudes below which float16 has fewer than 8 bits."""
-
-EXACT_INTEGERS = 2048.0
-"""Up to which float16 has every whole number."""
-
-MAX_ANGLE = tuned(
-    16.0,
-    figure="none: half and double change no model",
-    chosen_on="22 trained models, none of which has larger angles",
-    holds=(8.0, 32.0),
-)
-"""Argument of a sine up to which float16's step, 2**-11 of it, is below a hundredth."""
 
 MAX_SUMMED = tuned(
     1024,
@@ -134,28 +123,17 @@ class _Ranges:
     # Tensors
 
     def _ranges(self, node: Node) -> Iterator[tuple[str, FloatReason]]:
-        """Yield the tensors that a node makes, or turns by, whose values float16 does not have."""
+        """Yield the tensors that a node makes whose values float16 does not have."""
         for name in filter(self._is_float, node.outputs):
             largest = self._largest(name)
             if largest > LIMIT:
                 yield name, because(ReasonCode.BEYOND_FLOAT16, tensor=name, largest=_words(largest))
-            converts = node.facts.values is Values.CONVERTED and not self._is_float(node.input(0))
-            counts = node.facts.counts or converts
-            if counts and largest > EXACT_INTEGERS:
-                yield name, because(ReasonCode.WHOLE_NUMBERS, tensor=name, largest=_words(largest))
             smallest = (self._range(name) or (0.0, 0.0))[0]
             if 0.0 < smallest < FEW_BITS_BELOW and self._is_divisor(name):
                 yield name, because(ReasonCode.BELOW_FLOAT16, tensor=name, smallest=smallest)
             is_square = node.facts.arithmetic is Arithmetic.PRODUCT and len(set(node.inputs)) == 1
             if self._range(name) is None and (node.facts.grows or is_square):
                 yield name, because(ReasonCode.RANGE_NOT_KNOWN, operator=node.op_type, tensor=name)
-        if node.facts.periodic and (largest := self._largest(node.input(0))) > MAX_ANGLE:
-            step = largest * 2.0**-11
-            operator = node.op_type
-            yield (
-                node.input(0),
-                because(ReasonCode.LARGE_ANGLES, operator=operator, largest=_words(largest), step=step),
-            )
 
     def _is_divisor(self, name: str) -> bool:
         return any(i >= 0 and n.facts.breaks_at_zero(n.ir_node, i) for n, i in self.graph.consumers(name))

@@ -21,12 +21,11 @@ from workbench import FLOAT, ONNXRUNTIME, Workbench, qprof
 WEIGHTS = ("--as", "weight-only-8")
 INT4 = ("--as", "weight-only-4")
 DATA = ("--data", "{data}")
-GPTQ, GPTAQ = ("--rounding", "gptq", *DATA), ("--rounding", "gptaq", *DATA)
+GPTQ = ("--rounding", "gptq", *DATA)
 Settings = Mapping[str, Sequence[str]]
 ROUNDING: Settings = {
     "static int8": (),
     "static int8, gptq": GPTQ,
-    "static int8, gptaq": GPTAQ,
 }
 LOW_BITS: Settings = {
     "weights of 8 bits": WEIGHTS,
@@ -35,7 +34,6 @@ LOW_BITS: Settings = {
     "weights of 4 bits, symmetric": (*INT4, "--set", "weight_schema=symmetric"),
     "weights of 4 bits, blocks of 128": (*INT4, "--set", "block_size=128"),
     "weights of 4 bits, gptq": (*INT4, *GPTQ),
-    "weights of 4 bits, gptaq": (*INT4, *GPTAQ),
 }
 DYNAMIC: Settings = {
     "static": (),

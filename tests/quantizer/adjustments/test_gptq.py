@@ -24,6 +24,7 @@ from qprof_onnx.quantizer.adjustments.gptq import columns_of, gptq, rebased
 from qprof_onnx.quantizer.adjustments.rounded_weights import round_weights
 from qprof_onnx.quantizer.adjustments.second_moments import (
     Moments,
+    _with_rows,
     collect_moments,
     im2col_rows,
     moments_of,
@@ -174,20 +175,20 @@ def test_moments_do_not_depend_on_the_order_of_rows(rng: np.random.Generator, si
 
 def test_moments_add_up_and_can_be_centred() -> None:
     rows = np.random.default_rng(2).standard_normal((1, 64, 5)) + 3.0
-    both = moments_of(rows[:, :32], "rows").added(moments_of(rows[:, 32:], "rows"))
+    both = _with_rows(moments_of(rows[:, :32], "rows"), rows[:, 32:], "rows")
     assert both.rows == 64
-    (centred,) = both.means(centred=True)
+    centred = both.mean(0, centred=True)
     # The grid is 2^-14 of the largest value, which is about 6.
     np.testing.assert_allclose(centred[0], np.cov(rows[0].T, bias=True), atol=5e-3)
 
 
 def test_long_rows_are_cut_into_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = np.random.default_rng(2).standard_normal((2, 30, 10))
-    (whole,) = moments_of(rows, "rows").means(centred=True)
+    whole = moments_of(rows, "rows").mean(0, centred=True)
     monkeypatch.setattr(second_moments, "COLUMNS", 4)
     pieces = moments_of(rows, "rows")
     assert [part.shape for part in pieces.second] == [(2, 4, 4), (2, 3, 3), (2, 3, 3)]
-    np.testing.assert_array_equal(pieces.means(centred=True)[1], whole[:, 4:7, 4:7])
+    np.testing.assert_array_equal(pieces.mean(1, centred=True), whole[:, 4:7, 4:7])
 
 
 def test_rows_that_are_not_finite_are_refused() -> None:
@@ -473,16 +474,15 @@ def test_the_model_is_run_in_the_same_slices_whichever_moments_are_wanted(
             assert mine.tobytes() == others.tobytes()
 
 
-@pytest.mark.parametrize("rounding", ["gptq", "gptaq"])
-def test_no_samples_and_bad_samples_are_refused(rounding: str) -> None:
-    with pytest.raises(ConfigError, match=f"rounding {rounding}: needs samples, which 'qprof quantize"):
-        check_without_samples(load_recipe(None, {"rounding": rounding}).config)
+def test_no_samples_and_bad_samples_are_refused() -> None:
+    with pytest.raises(ConfigError, match="rounding gptq: needs samples, which 'qprof quantize"):
+        check_without_samples(load_recipe(None, {"rounding": "gptq"}).config)
     net = profiled(network(*TWO), samples())
     with pytest.raises(DataError, match="there are no samples; give at least one"):
-        rounded(net, [], rounding=rounding)
+        rounded(net, [])
     bad = [*samples(2), Sample("bad", {"x": np.full((1, 8, 6, 6), np.nan, np.float32)})]
     with pytest.raises(DataError, match="sample bad: tensor 'x': holds NaN or Inf"):
-        rounded(net, bad, rounding=rounding)
+        rounded(net, bad)
 
 
 def test_a_plan_without_weights_in_codes_runs_nothing() -> None:
@@ -494,17 +494,14 @@ def test_a_plan_without_weights_in_codes_runs_nothing() -> None:
 HASH = """
 import hashlib
 import numpy as np
-from qprof_onnx.quantizer.adjustments.gptq import gptaq, gptq
-from qprof_onnx.quantizer.adjustments.second_moments import moments_of, moments_of_pair
+from qprof_onnx.quantizer.adjustments.gptq import gptq
+from qprof_onnx.quantizer.adjustments.second_moments import moments_of
 rng = np.random.default_rng(0)
 rows = rng.standard_normal((1, 1000, 40)) @ rng.standard_normal((40, 400))
-others = rows + rng.standard_normal((1, 1000, 400))
-(second,) = moments_of(others, "rows").means()
-((both, cross),) = moments_of_pair(rows, others, "rows").means()
+second = moments_of(rows, "rows").mean(0)
 weight = rng.standard_normal((1, 32, 400)).astype("f").astype(float)
 bounds = [np.full(weight.shape, v) for v in (0.25, -8.0, 7.0)]
-steps = gptq(weight, *bounds, second), gptaq(weight, *bounds, both, cross=cross)[0]
-for found in (*(each.astype("i1") for each in steps), second, both, cross):
+for found in (gptq(weight, *bounds, second).astype("i1"), second):
     print(hashlib.sha256(found.tobytes()).hexdigest())
 """
 

@@ -126,7 +126,7 @@ def test_chosen_roundings_are_in_the_plan_and_writing_only_applies_them(net: Net
 
 
 def test_the_removed_rounding_is_refused_with_what_there_is() -> None:
-    with pytest.raises(ConfigError, match="rounding 'squant' is not one of nearest, gptq, gptaq; use"):
+    with pytest.raises(ConfigError, match="rounding 'squant' is not one of nearest, gptq; use"):
         load_recipe(None, {"rounding": "squant"})
 
 
