@@ -82,8 +82,8 @@ IMPORTED = {
     "NNCF's ONNX backend": ("3.4.0", "what is rounded between a product and its BatchNormalization"),
     "AMD Quark (A8W8, S8S8, XINT8)": (
         "0.13",
-        "nodes that Quark inserted, such as the Mul of XINT8. Its own operators were read as its "
-        "specification has them, not run: MX and BFP are lost; bfloat16 is float32",
+        "nodes that Quark inserted, such as the Mul of XINT8; its own operators (ExtendedQuantizeLinear, "
+        "MX and BFP blocks)",
     ),
     "AIMET (`to_onnx_qdq`)": ("2.42.0", "nothing that was found"),
     "NVIDIA Model Optimizer (int8)": ("0.47.0", "nothing that was found"),

@@ -38,11 +38,11 @@ from .quantizer.plugins.card.record import Card as Card
 from .quantizer.plugins.card.verification import Verification as Verification
 from .quantizer.plugins.drift.drift import DriftReport as DriftReport
 from .quantizer.plugins.drift.drift import diff as diff
-from .quantizer.plugins.exchange.exchanging import export as export
-from .quantizer.plugins.exchange.exchanging import import_plan as import_plan
-from .quantizer.plugins.exchange.exchanging import import_profile as import_profile
-from .quantizer.plugins.exchange.exchanging import join as join
-from .quantizer.plugins.exchange.exchanging import split as split
+from .quantizer.plugins.exchange.exporting import export as export
+from .quantizer.plugins.exchange.importing import import_plan as import_plan
+from .quantizer.plugins.exchange.join import join as join
+from .quantizer.plugins.exchange.profiles import import_profile as import_profile
+from .quantizer.plugins.exchange.split import split as split
 from .quantizer.plugins.explanation.explanation import explain as explain
 from .quantizer.plugins.instrument.instrument import instrument as instrument
 from .quantizer.plugins.report.content import Report as Report

@@ -5,7 +5,7 @@
 
 value = (q - y_zero_point) * y_scale; a zero point that is missing is 0. `axis` is that of the channels, with
 `block_size` that of the blocks, whose scales are nested lists. Scales of blocks can be products of
-`per_block_int_scale` and `per_channel_float_scale`, in 2.1 also of `x` and `x_scale` within `y_scale`.
+`per_block_int_scale` and `per_channel_float_scale`.
 Source: AIMET's Encoding Format Specification, and module _encoding of aimet-onnx 2.42, which writes 2.0.0
 and reads 2.1.0.
 """
@@ -69,7 +69,7 @@ def _entry(mapping: Mapping[str, object], where: str) -> Entry:
         return left_out(FLOAT if "y_scale" not in mapping else f"qprof has no {dtype}")
     scale = _scale(mapping, where)
     if scale is None:
-        return left_out("its scales are quantized to a float type")
+        return left_out("its scales are quantized, as 2.1 has them")
     points = _numbers(mapping.get("y_zero_point", 0), f"{where}: y_zero_point")
     if np.any(np.abs(points) >= MAX_WHOLE):
         raise MalformedError(f"{where}: y_zero_point is too large")
@@ -90,14 +90,11 @@ def _entry(mapping: Mapping[str, object], where: str) -> Entry:
 
 
 def _scale(mapping: Mapping[str, object], where: str) -> npt.NDArray[Any] | None:
-    """Return the scales of a tensor, nested as in the file; None if they are quantized to floats."""
+    """Return the scales of a tensor, nested as in the file; None if they are quantized in another way."""
     if _INTEGERS in mapping:
         whole, factor = mapping[_INTEGERS], mapping.get(_FLOATS)
     elif isinstance(mapping.get("y_scale"), dict):
-        meta = read_value(mapping["y_scale"], dict[str, object], f"{where}: y_scale")
-        if "float" in str(meta.get("input_dtype", "")) or meta.get("x_zero_point"):
-            return None
-        whole, factor = meta.get("x"), meta.get("x_scale")
+        return None
     else:
         return _numbers(mapping.get("y_scale"), f"{where}: y_scale")
     integers, floats = (_numbers(value, f"{where}: scale of blocks") for value in (whole, factor))

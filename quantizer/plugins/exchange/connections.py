@@ -15,7 +15,7 @@ import onnx_ir as ir
 
 from ....profiles.base.errors import ConfigError, nearest
 from ....profiles.samples.states import USUAL_STATES, text_at_star
-from .parts import SEPARATOR, shape_of
+from .parts import SEPARATOR
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def connections(inputs: Ends, outputs: Ends, wanted: Sequence[str]) -> Sources:
                 "with --connect PART:INPUT=PART:OUTPUT, or quantize it alone"
             )
     order = _running_order(list(inputs), sources)
-    sources |= _masks_of_encoders(order, inputs, outputs, sources)
+    sources |= _masks_of_encoders(order, inputs, sources)
     taken = {source.name for source in sources.values() if not source.part}
     taken |= {name for names in inputs.values() for name in names}
     plain: set[str] = set()
@@ -189,70 +189,19 @@ def _running_order(parts: Sequence[str], sources: Sources) -> tuple[str, ...]:
 # A mask over what the encoder gives: the encoder's own -----------------------------------------------------
 
 
-def _masks_of_encoders(
-    order: Sequence[str], inputs: Ends, outputs: Ends, sources: Sources
-) -> dict[End, Source]:
-    """Return the inputs `encoder_NAME` that read the input NAME of an encoder, which keeps the sizes."""
-    aliases: dict[tuple[str, str], list[End]] = {}
-    for reader in order:
-        before = _parts_before(reader, sources)
-        for name in inputs[reader]:
-            taken = name.removeprefix(MASK_OF_ENCODER)
-            makers = [part for part in before if taken in inputs[part] and (part, taken) not in sources]
-            if taken != name and (reader, name) not in sources and len(makers) == 1:
-                aliases.setdefault((makers[0], taken), []).append((reader, name))
-    if not aliases:
-        return {}
-    same = _same_sizes(inputs, outputs, sources)
+def _masks_of_encoders(order: Sequence[str], inputs: Ends, sources: Sources) -> dict[End, Source]:
+    """Return the inputs `encoder_NAME` that read the input NAME of the only part before that has one."""
     found: dict[End, Source] = {}
-    for (maker, taken), readers in aliases.items():
-        encoders = inputs[maker][taken]
-        if all(_may_be_one(end, inputs[end[0]][end[1]], maker, encoders, same) for end in readers):
-            found |= dict.fromkeys(readers, Source("", taken))
+    for place, reader in enumerate(order):
+        for name, value in inputs[reader].items():
+            taken = name.removeprefix(MASK_OF_ENCODER)
+            if taken == name or (reader, name) in sources:
+                continue
+            free = [part for part in order[:place] if (part, taken) not in sources]
+            makers = [part for part in free if taken in inputs[part]]
+            if len(makers) == 1 and not misfit(value, inputs[makers[0]][taken]):
+                found[reader, name] = Source("", taken)
     return found
-
-
-def _same_sizes(inputs: Ends, outputs: Ends, sources: Sources) -> dict[End, set[End]]:
-    """Return the symbols of dimensions that are one size, as connected tensors have them: each, and all."""
-    same: dict[End, set[End]] = {}
-    for (reader, name), source in sources.items():
-        if not source.part:
-            continue
-        mine, theirs = shape_of(inputs[reader][name]), shape_of(outputs[source.part][source.name])
-        for dim, other in zip(mine or (), theirs or (), strict=False):
-            if isinstance(dim, str) and isinstance(other, str):
-                ends = (reader, dim), (source.part, other)
-                one = {end for known in ends for end in same.get(known, {known})}
-                same |= dict.fromkeys(one, one)
-    return same
-
-
-def _may_be_one(
-    end: End, value: ir.Value, maker: str, encoders: ir.Value, same: Mapping[End, set[End]]
-) -> bool:
-    """Return whether an input can have the sizes of an encoder's: no symbol of it is another one there."""
-    if misfit(value, encoders):
-        return False
-    for mine, theirs in zip(shape_of(value) or (), shape_of(encoders) or (), strict=False):
-        if isinstance(mine, str):
-            there = {symbol for part, symbol in same.get((end[0], mine), ()) if part == maker}
-            if there and theirs not in there:
-                return False
-    return True
-
-
-def _parts_before(part: str, sources: Sources) -> tuple[str, ...]:
-    """Return the parts whose outputs a part reads, or parts that it reads do."""
-    found: dict[str, None] = {}
-    waiting = [part]
-    while waiting:
-        reader = waiting.pop()
-        makers = [
-            s.part for (one, _), s in sources.items() if one == reader and s.part and s.part not in found
-        ]
-        found |= dict.fromkeys(makers)
-        waiting += makers
-    return tuple(found)
 
 
 # Types and shapes ------------------------------------------------------------------------------------------

@@ -18,8 +18,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from ....profiles.base.errors import QprofError
-from ....profiles.instrumentation.subgraphs import FLOAT_TYPES, value_names
-from ...model.computed_scales import scale_of
+from ....profiles.instrumentation.subgraphs import value_names
 from ...model.editing import add_initializer, free_name, sole_user
 from ...model.graph import constant_of, name_of
 from ...numerics.affine import (
@@ -32,18 +31,21 @@ from ...numerics.affine import (
     quantize,
 )
 from ...operators.table import CONVERSIONS, DEQUANTIZE, QUANTIZE, Constraint, rule_of
-from ...planning.parameters import TANH_SCALE
 from ...prepare.cleanup import drop_noops, name_nodes, name_values, remove_dead
 from ...prepare.constant_folding import lift_constants
 from ...prepare.float16 import widen
 from ...prepare.inlining import inline_functions, unlist_initializers
 from ...prepare.shapes import infer_shapes
 from .quantized_operators import expand_operators, replace_value
-from .quark_operators import write_in_onnx
 
 Array = npt.NDArray[Any]
 
 FLOAT = ir.TensorType(ir.DataType.FLOAT)
+
+NARROW = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
+
+QUARK = ("com.amd.quark", "com.vai.quantize")
+"""Domains of AMD Quark's own operators."""
 
 MOVES = (Constraint.SAME, Constraint.CLAMP, Constraint.ALL_SAME)
 """What operators directly on integers do: the result has the parameters of what is read."""
@@ -88,7 +90,7 @@ class DequantizedModel:
     names: Mapping[str, str]
     implementations: Mapping[str, str]
     has_operators: bool  # whether the source has operators on quantized tensors
-    float_types: Mapping[str, ir.DataType]  # node -> the type of the floats that it makes
+    few_bits: str  # the type of 16 bits that some floats have; "" for none
     unread: Mapping[str, Sequence[str]]  # operator -> nodes, as "'NAME': REASON"
 
 
@@ -106,18 +108,18 @@ def dequantize_model(model: ir.Model) -> DequantizedModel:
     for step in preparation:
         step(work)
     taken = value_names(work)
-    of_quark, unread = write_in_onnx(work, taken)
     infer_shapes(work)
-    float_types = {node: dtype for node in work.graph.all_nodes() if (dtype := _made_floats(node))}
-    if of_quark is not None:
-        float_types = dict.fromkeys(float_types, of_quark)
+    made = (value.dtype for n in work.graph.all_nodes() if n.op_type != "Cast" for value in n.outputs)
+    few_bits = next((dtype.name.lower() for dtype in made if dtype in NARROW), "")
     widen(work)
     drop_noops(work)
     has_operators = expand_operators(work, taken)
 
-    walk = _Walk(work, taken)
+    walk, unread = _Walk(work, taken), dict[str, list[str]]()
     for node in list(work.graph.all_nodes()):
         try:
+            if node.domain in QUARK:
+                raise _UnreadError("operators of Quark are not read; write the model in those of ONNX")
             _take_out(node, walk)
         except QprofError as problem:
             reason, _, _ = str(problem).removeprefix("quantization parameters: ").partition("; ")
@@ -140,18 +142,11 @@ def dequantize_model(model: ir.Model) -> DequantizedModel:
         names={alias: name_of(value) for alias, value in walk.names},
         implementations={name_of(node): text for node, text in walk.implementations.items()},
         has_operators=has_operators,
-        float_types={name_of(node): dtype for node, dtype in float_types.items()},
+        few_bits=few_bits,
         unread=unread,
     )
     remove_dead(work)
     return dequantized
-
-
-def _made_floats(node: ir.Node) -> ir.DataType | None:
-    """Return the type of the floats that a node computes, or None; a conversion computes none."""
-    if node.op_type in (*CONVERSIONS, "Cast"):
-        return None
-    return next((value.dtype for value in node.outputs if value.dtype in FLOAT_TYPES), None)
 
 
 @dataclass(frozen=True)
@@ -176,7 +171,6 @@ class _Walk:
     constants: dict[str, StoredConstant] = field(default_factory=dict)
     names: list[tuple[str, ir.Value]] = field(default_factory=list)
     implementations: dict[ir.Node, str] = field(default_factory=dict)
-    tanhs: set[ir.Node] = field(default_factory=set)
 
     def source(self, value: ir.Value) -> ir.Value:
         """Return the float tensor that a float value stands for."""
@@ -238,8 +232,6 @@ def _take_out(node: ir.Node, walk: _Walk) -> None:
         _read_packed_product(node, walk)
     elif node.op_type == "GatherBlockQuantized":
         _read_packed_table(node, walk)
-    elif node.op_type == "DynamicQuantizeLSTM":
-        _read_lstm(node, walk)
     elif any(value in walk.integers for value in node.inputs if value is not None):
         _read_on_integers(node, walk)
     else:
@@ -249,8 +241,6 @@ def _take_out(node: ir.Node, walk: _Walk) -> None:
 def _read_quantize(node: ir.Node, walk: _Walk) -> None:
     data, params = node.inputs[0], _params_of(node)
     assert data is not None
-    if node in walk.tanhs:
-        params = QuantParams((TANH_SCALE,), (params.qtype.low + 128,), params.qtype)
     if _are_sums(data):
         raise _UnreadError("it rounds integer sums whose scale is not known")
     value = walk.source(data)
@@ -287,9 +277,6 @@ def _read_dequantize(node: ir.Node, walk: _Walk) -> None:
     if rounded is None and data.is_graph_input():
         rounded = walk.hold_integers(data, params)
     rounded = rounded or _moved_table(data, params, walk)
-    if rounded is not None and _is_tanh(node, rounded, params, walk):
-        walk.floats[output] = rounded
-        return
     if rounded is None:
         raise _UnreadError(f"'{name_of(data)}' is not quantized by what is read")
     own = rounded.params
@@ -319,23 +306,6 @@ def _moved_table(data: ir.Value, params: QuantParams, walk: _Walk) -> _Rounded |
     maker.replace_input_with(0, value)
     walk.reads.append((maker, value, params))
     return walk.hold_integers(data, params)
-
-
-def _is_tanh(node: ir.Node, rounded: _Rounded, params: QuantParams, walk: _Walk) -> bool:
-    """Whether a tensor is read with twice its scale, as sigmoid for a Tanh; if so, write a Tanh."""
-    own, sigmoid = rounded.params, sole_user(node.outputs[0])
-    if own is None or sigmoid is None or sigmoid.op_type != "Sigmoid":
-        return False
-    after = sole_user(sigmoid.outputs[0])
-    doubled = own.axis is None and params == replace(own, scale=2.0 * own.scale)
-    if after is None or after.op_type != QUANTIZE or not doubled:
-        return False
-    result = _params_of(after)
-    if result != QuantParams((1.0 / 256.0,), (result.qtype.low,), result.qtype) or result.qtype.bits != 8:
-        return False
-    sigmoid.op_type = "Tanh"
-    walk.tanhs.add(after)
-    return True
 
 
 def _read_on_integers(node: ir.Node, walk: _Walk) -> None:
@@ -530,34 +500,6 @@ def _read_packed_table(node: ir.Node, walk: _Walk) -> None:
     walk.reads.append((gather, value, params))
 
 
-def _read_lstm(node: ir.Node, walk: _Walk) -> None:
-    """Write a DynamicQuantizeLSTM as an LSTM with constant weights; raise QprofError if it cannot be read."""
-    weights: list[tuple[ir.Value, QuantParams]] = []
-    for index in (1, 2):
-        integers = _constant_at(node, index)
-        scale, points = (_constant_at(node, 2 * index + place) for place in (6, 7))
-        if integers is None or scale is None or integers.ndim != 3:
-            raise _UnreadError("its weights or their scales are no constants")
-        numbers = [scale] if points is None else [scale, points]
-        rows = [np.asarray(array).reshape(integers.shape[0], -1) for array in numbers]
-        if any((array != array[:1]).any() for array in rows):
-            raise _UnreadError("its directions have scales of their own")
-        first = [array[0] for array in rows]
-        integers = np.ascontiguousarray(integers.transpose(0, 2, 1))
-        integers, params = _stored_weight(integers, first[0], first[1] if points is not None else None, 1)
-        weights.append((walk.new_constant(name_of(node.inputs[index]), integers, params), params))
-    inputs = [node.inputs[0], *(value for value, _ in weights), *node.inputs[3:8]]
-    outputs = [walk.new_value(f"{value.name}_float") for value in node.outputs]
-    lstm = ir.Node("", "LSTM", inputs, list(node.attributes.values()), outputs=outputs, name=node.name)
-    walk.implementations[lstm] = "runtime"
-    for old, new in zip(node.outputs[1:], outputs[1:], strict=True):
-        replace_value(old, new)
-    data = node.inputs[0]
-    _put_in_place(node, [lstm], walk)
-    assert data is not None
-    walk.reads += [(lstm, walk.source(data), None), *((lstm, *weight) for weight in weights)]
-
-
 def _put_in_place(node: ir.Node, new: Sequence[ir.Node], walk: _Walk) -> None:
     """Replace a node by others; the first of these has its name and its inputs."""
     graph = node.graph
@@ -632,8 +574,7 @@ def _params_of(node: ir.Node) -> QuantParams:
 def _written_params(node: ir.Node) -> WrittenParams:
     """Return a conversion's parameters as written; raise QprofError if they vary or have an unknown type."""
     points, data = _constant_at(node, 2), node.inputs[0]
-    computed = scale_of(node.inputs[1])  # as those of blocks in formats of their own are
-    scale, stored_scale = (_constant_at(node, 1), "") if computed is None else computed
+    scale = _constant_at(node, 1)
     dtype = None if points is None or node.inputs[2] is None else node.inputs[2].dtype
     if dtype is None and node.op_type == QUANTIZE and "output_dtype" in node.attributes:
         dtype = ir.DataType(node.attributes.get_int("output_dtype", 0))
@@ -641,17 +582,12 @@ def _written_params(node: ir.Node) -> WrittenParams:
         integers = node.outputs[0] if node.op_type == QUANTIZE else data
         dtype = None if integers is None else integers.dtype
     qtype = TYPES.get("uint8" if dtype is None else dtype.name.lower())  # the default of QuantizeLinear
-    if qtype is None:
+    if qtype is None or qtype.is_float:
         raise _UnreadError(f"its type {dtype.name.lower() if dtype else ''} is not read")
     if scale is None or data is None:
         raise _UnreadError("it has no scale or no input")
 
     block = node.attributes.get_int("block_size", 0) or None
-    for other in TYPES.values():
-        own = other.scales
-        if own is not None and (other.storage, own.type, own.block_size) == (qtype.name, stored_scale, block):
-            qtype = other
-            break
     axis: int | None = node.attributes.get_int("axis", 1)
     if scale.size == 1 and block is None:
         axis = None
@@ -675,13 +611,9 @@ def stored_constant(integers: Array, written: WrittenParams) -> tuple[Array, Qua
     z. A scale of 0 stands for 0 alone: any scale does, with z for each q. onnxruntime writes both.
     """
     scale, qtype = written.scale, written.qtype
-    anything = np.float32(1.0) if qtype.scales is None else np.abs(scale).max()  # that can be stored
-    params = QuantParams(*written._replace(scale=np.where(scale == 0.0, anything, np.abs(scale))))
+    params = QuantParams(*written._replace(scale=np.where(scale == 0.0, np.float32(1.0), np.abs(scale))))
     if (scale > 0.0).all():
         return integers, params
-    if qtype.is_float:
-        signed = integers.astype(np.float32) * broadcast_scales(np.sign(scale), params, integers.shape)
-        return signed.astype(integers.dtype), params
     ends, shape = qtype.low + qtype.high, integers.shape
     params = replace(params, zero_point=np.where(scale < 0.0, ends - params.zero_point, params.zero_point))
     sign, zero_point = broadcast_scales(np.sign(scale), params, shape), parameter_arrays(params, shape)[1]

@@ -55,11 +55,6 @@ class ExchangeFormat:
         return self.place.is_installed and hasattr(self.load(), "read")
 
 
-LARGEST_ONLY = (
-    "one number for each tensor, so ranges are symmetric, cut to what their operators can yield; neither "
-    "histograms, channels nor noise"
-)
-
 RANGES: tuple[ExchangeFormat, ...] = (
     ExchangeFormat(
         "onnxruntime",
@@ -76,27 +71,26 @@ RANGES: tuple[ExchangeFormat, ...] = (
         "onnxruntime's calibration table as text (calibration.cache; 1.31)",
         "ranges",
         "onnxruntime_cache",
-        LARGEST_ONLY,
+        "",
         "the smaller end of each range, histograms, channels and noise; tensors that are always 0",
-        "run: onnxruntime 1.31.1 wrote the files of the tests",
-        is_symmetric=True,
+        "run: the same bytes as of onnxruntime 1.31.1",
     ),
     ExchangeFormat(
         "onnxruntime-flatbuffers",
         "onnxruntime's calibration table for its TensorRT provider (calibration.flatbuffers; 1.31)",
         "ranges",
         "onnxruntime_flatbuffers",
-        LARGEST_ONLY,
+        "",
         "the smaller end of each range, histograms, channels and noise; tensors that are always 0",
-        "run: onnxruntime 1.31.1 wrote the files of the tests",
-        is_symmetric=True,
+        "run: the same bytes as of onnxruntime 1.31.1",
     ),
     ExchangeFormat(
         "tensorrt-cache",
         "TensorRT's calibration cache (7 to 10)",
         "ranges",
         "tensorrt",
-        LARGEST_ONLY,
+        "one number for each tensor, so ranges are symmetric, cut to what their operators can yield; neither "
+        "histograms, channels nor noise",
         "the smaller end of each range, histograms, channels and noise; tensors that are always 0, and those "
         "that the prepared model has no more",
         "by rule: a file of TensorRT 7 in NVIDIA's documentation",
@@ -121,10 +115,10 @@ PARAMETERS: tuple[ExchangeFormat, ...] = (
         "AIMET encodings 1.0 (aimet-onnx 2.42)",
         "parameters",
         "aimet_1_0",
-        "which axis channels and blocks lie along is taken from the model; fractional zero points and float "
+        "which axis channels lie along is taken from the model; blocks, fractional zero points and float "
         "types are left out",
-        f"{_PLAN_LOST}, scales of biases, blocks of more than two axes, parameters of single uses; a type is "
-        "signed only with zero point 0",
+        f"{_PLAN_LOST}, scales of biases, blocks, parameters of single uses; a type is signed only with zero "
+        "point 0",
         "run: aimet-onnx 2.42 wrote the files of the tests",
     ),
     ExchangeFormat(
@@ -132,7 +126,7 @@ PARAMETERS: tuple[ExchangeFormat, ...] = (
         "AIMET encodings 2.0 and 2.1 (aimet-onnx 2.42)",
         "parameters",
         "aimet_2_0",
-        "scales in 8-bit floats, fractional zero points and float types are left out",
+        "quantized scales of 2.1, fractional zero points and float types are left out",
         f"{_PLAN_LOST}, parameters of single uses; int7 is int8",
         "run: aimet-onnx 2.42 wrote the files of the tests",
     ),
@@ -152,7 +146,7 @@ PARAMETERS: tuple[ExchangeFormat, ...] = (
         "TensorQuantOverrides of onnxruntime's quantize_static (1.31), as JSON",
         "parameters",
         "tensor_quant_overrides",
-        "'convert', ranges and tensors without quant_type are left out",
+        "",
         f"{_PLAN_LOST}, that other nodes stay float (nodes_to_quantize says so), scales of biases, blocks, "
         "parameters of single uses; int7 is int8",
         "run: quantize_static of onnxruntime 1.31.1 took what is written",
@@ -179,16 +173,6 @@ COMPILERS: tuple[ExchangeFormat, ...] = (
         "only types are written, all signed; blocks, scales per axis with zero points and 16-bit types with "
         "one are declared only, for TFLite has none",
         "run: types parsed by torch-mlir 20261001, values computed by LiteRT 2.3.0",
-    ),
-    ExchangeFormat(
-        "burn",
-        "Burn QuantScheme records (burn-tensor 0.22)",
-        "parameters",
-        "burn",
-        "",
-        "only types and scales of 8-bit and 4-bit tensors without a zero point are written; the others are "
-        "listed with the reason",
-        "by rule: burn-tensor 0.22's source and documentation",
     ),
     ExchangeFormat(
         "kv-scales",

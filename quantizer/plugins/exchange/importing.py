@@ -8,24 +8,29 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import onnx_ir as ir
 
+from ....profiles.base.arguments import checks_arguments
 from ....profiles.base.errors import ConfigError, MalformedError, ModelError, PlanError
+from ....profiles.base.findings import Code, Finding
+from ....profiles.base.tool import note, notes_once
 from ...adjustments.equalization import apply_equalization
 from ...lowering.lowered import read_equalization
 from ...model.graph import constant_of
 from ...model.loading import load_model
+from ...model.output_paths import FilesRead, check_outputs
 from ...numerics.affine import QuantParams
-from ...operators.graph import Graph, Node, index
+from ...operators.graph import Graph, index
 from ...operators.table import Constraint
-from ...operators.weight_layout import WeightLayout
 from ...plan.plan import QuantPlan
+from ...plan.store import save_plan
 from ...prepare.prepare import file_of
+from ...targets.forms import FormName
+from ...targets.loading import load_recipe
 from ...targets.target import Recipe
 from .encodings import document
 from .foreign import ForeignParams, assumption, omission
@@ -33,6 +38,53 @@ from .formats import formats_of, read_as, recognised
 from .qnn import has_mappings
 from .quantized_models import source_of_model
 from .source_plan import SourceNode, SourceParams, plan_of_source
+
+
+@checks_arguments
+def import_plan(
+    source: str | os.PathLike[str],
+    float_model: str | os.PathLike[str],
+    output: str | os.PathLike[str] | None = None,
+    *,
+    target: str | os.PathLike[str] | Recipe | None = None,
+    form: FormName | None = None,
+) -> QuantPlan:
+    """Read the scales, zero points and integers that another tool chose as a plan.
+
+    `quantize(model, plan=...)` applies it. What the target does not take stays float, with the reason; what
+    cannot be kept is in the plan's findings.
+
+    Args:
+        source: a quantized ONNX model of any tool (QDQ, QLinear operators, dynamic, weight-only), or a file
+            of parameters, of a format that `qprof export --help` lists.
+        float_model: the file of the float model that was quantized.
+        output: where to write the plan; None for nowhere.
+        target: the runtime to plan for; by default onnxruntime-x86.
+        form: output format of the plan; by default that of the source, where the target reads it.
+
+    Returns:
+        The plan, verified.
+
+    Raises:
+        ModelError: a model cannot be read, or the source is no quantized form of the float model.
+        ConfigError: the source is of no known format; the output cannot be written.
+    """
+    check_outputs([output], FilesRead((float_model,), (source,)))
+    recipe = (
+        target
+        if isinstance(target, Recipe)
+        else load_recipe(None if target is None else os.fspath(target), {"form": form})
+    )
+    with notes_once():
+        plan = plan_of_file(source, float_model, recipe, keep_form=form is None)
+        for finding in plan.findings:
+            note(finding)
+        if target is None:
+            sentence = f"the plan is for target {plan.config.target}"
+            note(Finding(Code.TARGET_ASSUMED, sentence, plan.config.target, remedy="another one: --target"))
+    if output is not None:
+        save_plan(plan, output)
+    return plan
 
 
 def plan_of_file(
@@ -154,8 +206,7 @@ def of_kept_constants(params: ForeignParams, original: ir.Model, graph: Graph) -
 def with_axes(params: ForeignParams, graph: Graph) -> ForeignParams:
     """Return parameters with an axis of the model if the file names none (`ForeignParams.axis_unknown`).
 
-    It is that of the output channels, or the only one of that length; blocks lie along input channels, all of
-    the first output channel first, and may be the same for all taps. What fits no axis is left out.
+    It is that of the output channels, or the only one of that length. What fits no axis is left out.
     """
     tensors, findings = dict[str, QuantParams](), list(params.findings)
     for name, tensor in params.tensors.items():
@@ -180,43 +231,34 @@ def _along_axis(name: str, params: QuantParams, unknown: bool, graph: Graph) -> 
         one = len(params.scale) == 1 and params.block_size is None
         return replace(params, axis=None) if one else None
     sizes = tuple(size or 0 for size in shape)
-    layouts = [  # of the constant, in each node that reads it as a weight
-        (node, layout)
+    if params.block_size is not None:
+        return _blocks_of_taps(params, sizes)
+    if not unknown:
+        return params
+    channels = len(params.scale)
+    axes = [  # in each node that reads the constant as a weight
+        layout.axis(node, len(sizes))
         for node, position in graph.consumers(name)
         if (rule := node.rule) is not None
         for layout in rule.constants
         if layout.index == position
     ]
-    if params.block_size is not None:
-        return _blocks_along(params, sizes, unknown, layouts)
-    if not unknown:
-        return params
-    channels = len(params.scale)
-    axes = [layout.axis(node, len(sizes)) for node, layout in layouts]
     if sizes.count(channels) == 1:
         axes.append(sizes.index(channels))
     axis = next((a % len(sizes) for a in axes if a is not None and sizes[a] == channels), None)
     return None if axis is None else replace(params, axis=axis)
 
 
-def _blocks_along(
-    params: QuantParams, sizes: tuple[int, ...], unknown: bool, layouts: Sequence[tuple[Node, WeightLayout]]
-) -> QuantParams | None:
-    """Return parameters of blocks with a scale for each block of ONNX's array, in its order."""
-    assert params.axis is not None
-    assert params.block_size is not None
-    axes = [layout.blocked_axis(node, len(sizes)) for node, layout in layouts] if unknown else [params.axis]
-    axis = next((axis % len(sizes) for axis in axes if axis is not None), None)
-    if axis is None or axis > 1 or len(sizes) < 2 or sizes[axis] % params.block_size:
+def _blocks_of_taps(params: QuantParams, sizes: tuple[int, ...]) -> QuantParams | None:
+    """Return parameters of blocks with a scale for each block of ONNX's array; all taps may share one."""
+    axis, block, count = params.axis, params.block_size, len(params.scale)
+    assert axis is not None
+    assert block is not None
+    if axis > 1 or len(sizes) < 2 or sizes[axis] % block:
         return None
-    outer = [sizes[axis] // params.block_size if i == axis else sizes[i] for i in range(2)]
-    taps = math.prod(sizes[2:])
-    count = len(params.scale)
-    if count == math.prod(outer) * taps and taps != 1 and not unknown:
+    blocks, taps = sizes[0] * sizes[1] // block, math.prod(sizes[2:])
+    if count == blocks * taps:
         return params
-    if count != math.prod(outer):
+    if count != blocks:
         return None
-    swapped = unknown and axis == 0 and len(sizes) == 2  # the file has the output channels first
-    order = np.arange(count).reshape(outer[::-1] if swapped else outer)
-    places = (order.T if swapped else order).reshape(-1).repeat(taps)
-    return replace(params, axis=axis, scale=params.scale[places], zero_point=params.zero_point[places])
+    return replace(params, scale=params.scale.repeat(taps), zero_point=params.zero_point.repeat(taps))

@@ -1,4 +1,4 @@
-"""`join`: parts of a model, each in a separate file, and functions of other files, as one ONNX file.
+"""`join`: parts of a model, each in a separate file, as one ONNX file.
 
 The nodes and tensors of a part get its name in front: `encoder:/conv1/Conv`. Inputs that no part makes keep
 their name. Every output of a part is an output of the whole, so that no step between merges nodes of two
@@ -9,20 +9,19 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import onnx
 import onnx_ir as ir
-from google.protobuf.message import DecodeError
 
+from ....profiles.base.arguments import checks_arguments
 from ....profiles.base.errors import ConfigError, ModelError
 from ....profiles.base.findings import Code, Finding
 from ....profiles.base.output_files import replacing_together
+from ....profiles.base.tool import note, notes_once
 from ...evaluation.runtimes import open_session
 from ...model.loading import load_model
-from ...model.opsets import in_opset
 from ...model.output_paths import FilesRead, check_outputs
 from ...model.saving import has_external_data, save_model
 from ...prepare.cleanup import name_nodes, name_values, unshare_names
@@ -31,10 +30,7 @@ from ...prepare.opset import raise_opset
 from .connections import Source, Sources, connections, misfit
 from .parts import SEPARATOR, Part, Port, part_name_problem, shape_of, write_parts
 
-Files = Sequence[str | os.PathLike[str]]
-
-Library = Mapping[ir.OperatorIdentifier, tuple[onnx.FunctionProto, str]]
-"""Functions, each with the file that it is from."""
+Files = Iterable[str | os.PathLike[str]]
 
 
 @dataclass(frozen=True)
@@ -45,152 +41,72 @@ class Joined:
     inputs: Mapping[str, tuple[str, ...]]  # of the whole -> what reads them, as "PART:INPUT"
     connections: Mapping[str, str]  # "PART:INPUT" -> the output that it reads, as "PART:OUTPUT"
     outputs: tuple[str, ...]  # of the whole, in its order
-    functions: tuple[str, ...] = ()  # that were put into the models, as "DOMAIN:NAME"
     findings: tuple[Finding, ...] = ()  # on its parts, which the subject of each names
 
 
+@checks_arguments
 def join(
-    models: Files, output: str | os.PathLike[str], *, functions: Files = (), connect: Sequence[str] = ()
+    models: Files,
+    output: str | os.PathLike[str],
+    *,
+    connect: Sequence[str] = (),
 ) -> Joined:
-    """Write the model that several files make together, or one file with functions put in."""
-    check_outputs([output], read := FilesRead(tuple(models), tuple(functions)))
-    library = _read_functions(functions)
-    names = [Path(file).stem for file in models] if len(models) > 1 else [""]
+    """Write the model that several files make together.
+
+    Everything takes the joined model as any other, and `split` writes its quantized parts. What was changed
+    or left out is noted.
+
+    Args:
+        models: files of the parts, each called by its file's name without suffix: its nodes and tensors are
+            `PART:NAME`.
+        output: the ONNX file to write.
+        connect: "PART:INPUT=PART:OUTPUT", what an input reads, or "PART:INPUT=NAME" for an input of the
+            whole. An input that is not named reads the output of the same name of another part, or else is
+            an input of the whole.
+
+    Returns:
+        Parts, inputs, connections and outputs of the whole.
+
+    Raises:
+        ModelError: a part cannot be read, parts do not go together, or onnxruntime refuses the whole.
+        ConfigError: a part or connection does not exist, or the output cannot be written.
+    """
+    check_outputs([output], read := FilesRead(models := tuple(models)))
+    if len(models) < 2:
+        raise ConfigError(f"{output}: is joined of two parts or more; give the files of all of them")
+    names = [Path(file).stem for file in models]
     for file, name in zip(models, names, strict=True):
-        if name and (problem := part_name_problem(name)):
+        if problem := part_name_problem(name):
             raise ConfigError(f"{file}: a part is called by its file, and this name {problem}; rename it")
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
         raise ConfigError(f"part {twice[0]}: two files have this name, which names the part; rename one")
     parts = {name: load_model(file) for name, file in zip(names, models, strict=True)}
-    findings: list[Finding] = []
-    called: dict[ir.OperatorIdentifier, None] = {}
-    for name, model in parts.items():
-        called |= dict.fromkeys(_add_functions(model, library, name or str(models[0])))
-    if len(models) > 1:
-        joined, whole = _joined(parts, connect, findings)
-    else:
-        whole = parts[""]
-        joined = Joined(
-            (), {v.name or "": () for v in whole.graph.inputs}, {}, tuple(_by_name(whole.graph.outputs))
-        )
-        if connect:
-            raise ConfigError(f"connect '{connect[0]}': there is one model only; give the parts")
+    joined, whole = _joined(parts, connect)
     external = any(has_external_data(model) for model in (whole, *parts.values()))
     with replacing_together(read.weights) as batch:
         file, name = save_model(whole, output, external, batch), f"{output} (not written)"
-        try:
-            open_session(os.fspath(file), name)
-        except ModelError:
-            if missing := _missing_functions(whole):  # of which onnxruntime says something else
-                raise ModelError(
-                    f"{name}: calls {', '.join(missing)}, and has no such function; give the file that has "
-                    "it with --functions FILE"
-                ) from None
-            raise
-    return replace(joined, functions=tuple(map(_shown, called)), findings=tuple(findings))
-
-
-# Functions that lie in files of their own: read, and put into the models that call them ---------------------
-
-
-def _read_functions(files: Files) -> Library:
-    """Return the functions in files of models or single FunctionProtos; files' graphs are ignored."""
-    library: dict[ir.OperatorIdentifier, tuple[onnx.FunctionProto, str]] = {}
-    for file in files:
-        for function in _functions_of(file):
-            identifier = (function.domain, function.name, function.overload)
-            known = library.setdefault(identifier, (function, os.fspath(file)))
-            if known[0] != function:
-                raise ConfigError(
-                    f"{file}: function {_shown(identifier)} is another in {known[1]}; give one of them"
-                )
-    return library
-
-
-def _functions_of(file: str | os.PathLike[str]) -> Sequence[onnx.FunctionProto]:
-    with open(file, "rb") as source:
-        content = source.read()
-    model, function = onnx.ModelProto(), onnx.FunctionProto()
-    for message in (model, function):
-        try:
-            message.ParseFromString(content)
-        except DecodeError:
-            message.Clear()
-    functions = list(model.functions) or ([function] if function.name and function.node else [])
-    if not functions:
-        raise ConfigError(
-            f"{file}: has no functions; give an ONNX model with functions (ModelProto.functions), or a "
-            "serialised FunctionProto"
-        )
-    return functions
-
-
-def _shown(identifier: ir.OperatorIdentifier) -> str:
-    """Return domain, name and overload of a function or operator for messages."""
-    domain, name, overload = identifier
-    return ":".join(part for part in (domain, name, overload) if part)
-
-
-def _add_functions(model: ir.Model, library: Library, where: str) -> tuple[ir.OperatorIdentifier, ...]:
-    """Add the functions that a model calls, directly or through others; return their identifiers."""
-    added: list[ir.OperatorIdentifier] = []
-    waiting: list[ir.Graph | ir.Function] = [model.graph, *model.functions.values()]
-    while waiting:
-        for node in ir.traversal.RecursiveGraphIterator(waiting.pop()):
-            identifier = node.op_identifier()
-            if identifier not in library or identifier in added:
-                continue
-            proto, file = library[identifier]
-            if identifier in model.functions:
-                if ir.to_proto(model.functions[identifier]) != proto:
-                    raise ModelError(
-                        f"{where}: has a function {_shown(identifier)}, and that of {file} is another; leave "
-                        "out one of the two"
-                    )
-                continue
-            function = ir.serde.deserialize_function(proto)
-            model.functions[identifier] = function
-            waiting.append(function)
-            added.append(identifier)
-            model.graph.opset_imports.setdefault(proto.domain, 1)
-    if model.functions:
-        copy = model.clone()
-        name_nodes(copy)
-        try:
-            inline_functions(copy)
-        except ModelError as problem:
-            raise ModelError(f"{where}: {problem}") from None
-    return tuple(added)
-
-
-def _missing_functions(model: ir.Model) -> tuple[str, ...]:
-    """Return the operators that are called, in a domain that functions of the model have, and are none."""
-    domains = {domain for domain, _, _ in model.functions} - {""}
-    blocks: list[ir.Graph | ir.Function] = [model.graph, *model.functions.values()]
-    nodes = [node for block in blocks for node in ir.traversal.RecursiveGraphIterator(block)]
-    called = dict.fromkeys(node.op_identifier() for node in nodes if node.domain in domains)
-    return tuple(_shown(identifier) for identifier in called if identifier not in model.functions)
+        open_session(os.fspath(file), name)
+    with notes_once():
+        for finding in joined.findings:
+            note(finding)
+    return joined
 
 
 # The parts as one model ------------------------------------------------------------------------------------
 
 
-def _of_part(name: str, finding: Finding) -> Finding:
-    """Return a finding that names its part; without a name, as for a single model, it does not change."""
-    return replace(finding, sentence=f"part {name}: {finding.sentence}", subject=name) if name else finding
-
-
-def _joined(
-    parts: Mapping[str, ir.Model], connect: Sequence[str], findings: list[Finding]
-) -> tuple[Joined, ir.Model]:
-    for model in parts.values():
-        _flat(model)
-    models = _in_one_opset(parts, findings)
-    inputs = {name: _by_name(model.graph.inputs) for name, model in models.items()}
-    outputs = {name: _by_name(model.graph.outputs) for name, model in models.items()}
+def _joined(parts: Mapping[str, ir.Model], connect: Sequence[str]) -> tuple[Joined, ir.Model]:
+    for name, model in parts.items():
+        try:
+            _flat(model)
+        except ModelError as problem:
+            raise ModelError(f"part {name}: {problem}") from None
+    findings = tuple(_raised_to_one_opset(parts))
+    inputs = {name: _by_name(model.graph.inputs) for name, model in parts.items()}
+    outputs = {name: _by_name(model.graph.outputs) for name, model in parts.items()}
     sources = connections(inputs, outputs, connect)
-    _check_types(models, sources)
+    _check_types(parts, sources)
     # Labels belong to the first output, so that is one of the last part's, and one that no part reads.
     read = {source.joined_name for source in sources.values() if source.part}
     names = [Source(part, name).joined_name for part in reversed(list(outputs)) for name in outputs[part]]
@@ -203,7 +119,7 @@ def _joined(
             connected[here] = source.joined_name
         else:
             readers[source.name] = (*readers.get(source.name, ()), here)
-    return Joined(tuple(models), readers, connected, ordered), _whole(models, sources, ordered)
+    return Joined(tuple(parts), readers, connected, ordered, findings), _whole(parts, sources, ordered)
 
 
 def _by_name(values: Sequence[ir.Value]) -> dict[str, ir.Value]:
@@ -341,38 +257,26 @@ def _set_prefix(model: ir.Model, part: str, shared: set[str]) -> None:
 # Parts of several opsets brought to one, where their operators mean the same in it -----------------------
 
 
-def _in_one_opset(models: Mapping[str, ir.Model], findings: list[Finding]) -> dict[str, ir.Model]:
-    """Return the models in one opset of each domain, with a finding for each raised one; may edit them."""
-    findings += [_of_part(name, one) for name, model in models.items() for one in raise_opset(model)]
-    for domain in sorted({d for model in models.values() for d in model.opset_imports} - {""}):
+def _raised_to_one_opset(models: Mapping[str, ir.Model]) -> Iterator[Finding]:
+    """Bring models to one opset of each domain, in place; yield a finding for each that is raised."""
+    for name, model in models.items():
+        for one in raise_opset(model):
+            yield replace(one, sentence=f"part {name}: {one.sentence}", subject=name)
+    for domain in sorted({domain for model in models.values() for domain in model.opset_imports}):
         newest = max(model.opset_imports.get(domain, 1) for model in models.values())
         for name, model in models.items():
+            before = model.opset_imports.get(domain, newest)
             if (changed := _changed(model, domain, newest)) is not None:
-                node = f"node '{changed.name}' ({changed.op_type}) of domain '{domain}'"
-                what = f"{node} is another operator there"
-                raise _refused(name, model.opset_imports[domain], newest, what)
+                what = f"{changed.domain}:{changed.op_type}".removeprefix(":")
+                raise ModelError(
+                    f"part {name}: is of opset {before} and cannot be raised to {newest}, that of another "
+                    f"part: node '{changed.name}' ({what}) is another operator there; export the parts "
+                    "with one opset"
+                )
+            if before != newest and not domain:
+                sentence = f"part {name}: opset raised from {before} to {newest}, that of another part"
+                yield Finding(Code.OPSET_RAISED, sentence, name, {"from": before, "to": newest})
             model.opset_imports[domain] = newest
-    newest, raised = max(model.opset_imports.get("", 1) for model in models.values()), dict(models)
-    for name, model in models.items():
-        before = model.opset_imports.get("", newest)
-        if before == newest:
-            continue
-        sentence = f"opset raised from {before} to {newest}, that of another part"
-        raising = Finding(Code.OPSET_RAISED, sentence, figures={"from": before, "to": newest})
-        findings.append(_of_part(name, raising))
-        if _changed(model, "", newest) is None:
-            model.opset_imports[""] = newest
-            continue
-        try:
-            converted = in_opset(model, newest)
-        except (RuntimeError, ValueError) as problem:
-            raise _refused(name, before, newest, " ".join(str(problem).split())[:200]) from None
-        names = {node.outputs[0].name: node.name for node in model.graph.all_nodes() if node.outputs}
-        for new in converted.graph.all_nodes():  # the converter drops them
-            new.name = new.name or (names.get(new.outputs[0].name) if new.outputs else None)
-        converted.metadata_props.update(model.metadata_props)
-        raised[name] = converted
-    return raised
 
 
 def _changed(model: ir.Model, domain: str, newest: int) -> ir.Node | None:
@@ -382,10 +286,3 @@ def _changed(model: ir.Model, domain: str, newest: int) -> ir.Node | None:
         if node.domain == domain and signature(node, before) != signature(node, newest):
             return node
     return None
-
-
-def _refused(name: str, before: int, newest: int, what: str) -> ModelError:
-    return ModelError(
-        f"part {name}: is of opset {before} and cannot be raised to {newest}, that of another part: {what}; "
-        "export the parts with one opset"
-    )

@@ -3,39 +3,100 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Collection, Mapping
 from dataclasses import replace
+from pathlib import Path
 
 import onnx_ir as ir
 
+from ....profiles.base.arguments import checks_arguments
 from ....profiles.base.errors import ProfileError
 from ....profiles.base.findings import Code, Finding
-from ....profiles.base.tool import note
+from ....profiles.base.output_files import read_bytes
+from ....profiles.base.tool import note, notes_once
 from ....profiles.instrumentation.observations import observations
 from ....profiles.instrumentation.subgraphs import activations_of, declared_shape, float_activations
 from ....profiles.records.histogram import UNKNOWN_BINS
 from ....profiles.records.profile import DataId, ModelId, Profile, TensorProfile
-from ...noise.activation_ranges import Interval, clamp_range
+from ....profiles.records.store import save_profile
+from ...model.files import ModelLike
+from ...model.output_paths import FilesRead, check_outputs
+from ...noise.activation_ranges import clamp_range
 from ...numerics.calibrators import Range
-from ...operators.graph import Graph, Node, index
-from ...operators.table import is_clip
+from ...operators.graph import Graph, index
+from ...plan.documents import OWN
+from ...planning.needed_tensors import missing_tensors
+from ...prepare.prepare import opened
 from .foreign import ForeignRanges, some_of
 from .formats import ExchangeFormat, format_named, read_as, recognised
-from .possible_values import (
-    ANY,
-    clipped_interval,
-    interval_of,
-    joint_interval,
-    passes_values_on,
-    possible_values,
-)
+from .possible_values import interval_of_results, possible_values
 
 Tensors = Mapping[str, TensorProfile]
+
+
+@checks_arguments
+def import_profile(
+    file: str | os.PathLike[str],
+    model: ModelLike,
+    output: str | os.PathLike[str] | None = None,
+    *,
+    chosen_ranges: bool = False,
+) -> Profile:
+    """Read the ranges that a calibrator of another tool recorded as the profile of a model.
+
+    What the file cannot tell, and what does not fit the model, is noted. `quantize` and all else that takes a
+    profile takes such a file too; this writes it once.
+
+    Args:
+        file: of a format that `qprof export --help` lists, recognised by its content.
+        model: the float model: path, `onnx.ModelProto` or `onnx_ir.Model`.
+        output: where to write the profile; None for nowhere.
+        chosen_ranges: take the ranges that the other tool chose, even where its file has histograms.
+
+    Returns:
+        The profile, bound to the model.
+
+    Raises:
+        ProfileError: the file is malformed, holds no ranges, or has none for this model.
+        ModelError: the model cannot be read. ConfigError: the output cannot be written.
+    """
+    check_outputs([output], FilesRead((model,), (file,)))
+    data, where = read_bytes(file, ProfileError), os.fspath(file)
+    entry = None if data.startswith(OWN) else recognised(data)
+    if entry is None:
+        raise ProfileError(
+            f"{where}: is of no format that is read as ranges; give calibration.json of onnxruntime, or "
+            "a file of TensorRT or Glow (a profile of qprof needs no import)"
+        )
+    with notes_once(), opened(model) as opened_model:
+        prepared = opened_model.prepared
+        profile = ranges_profile(entry, data, where, chosen_ranges=chosen_ranges)
+        profile = bind(profile, prepared.model, prepared.identity, where)
+        for finding in missing_tensors(profile, prepared.graph, where):
+            note(finding)
+        note(Finding(Code.IMPORT_LOSES, f"{where}: holds {entry.lost_reading}", where))
+    if output is not None:
+        save_profile(profile, output)
+    return profile
+
+
+def holds_ranges(file: str | os.PathLike[str]) -> bool:
+    """Whether a file has ranges, which `import_profile` reads, instead of parameters or a model."""
+    if Path(file).suffix.lower() == ".onnx":
+        return False
+    data = read_bytes(file, ProfileError)
+    return data.startswith(OWN) or recognised(data, "ranges") is not None
 
 
 def foreign_profile(data: bytes, where: str) -> Profile | None:
     """Return the profile in a file of another tool, see `ranges_profile`; None for other files."""
     entry = recognised(data)
+    if entry is None and Path(where).suffix.lower() in (".cache", ".flatbuffers"):
+        raise ProfileError(
+            f"{where}: is no calibration cache of TensorRT, and a table of onnxruntime has one end of each "
+            "range only; give calibration.json, which onnxruntime writes beside it"
+        )
     return None if entry is None else ranges_profile(entry, data, where)
 
 
@@ -170,19 +231,8 @@ def _derived_ranges(
         for name in node.results:
             if name in intervals or name not in wanted:
                 continue
-            low, high = _derived_interval(node, graph, intervals)
+            low, high = interval_of_results(node, graph, intervals)
             if math.isfinite(low) and math.isfinite(high):
                 intervals[name] = low, high
                 added[name] = _range_profile(low, high)
     return {name: added[name] for name in added if name in wanted}
-
-
-def _derived_interval(node: Node, graph: Graph, intervals: Mapping[str, Interval]) -> Interval:
-    """Return the range of a node's output if it follows from those of its inputs, else `ANY`."""
-    rule = node.rule
-    if rule is None or not (is_clip(node) or passes_values_on(node, rule, graph)):
-        return ANY
-    joint = joint_interval(interval_of(node.inputs[i], graph, intervals) for i in rule.activations(node))
-    if is_clip(node) and rule.effective_range is not None and joint != ANY:
-        return clipped_interval(joint, rule.effective_range(node, graph))
-    return joint

@@ -7,7 +7,6 @@ the integers of its constants become roundings and biases.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -79,12 +78,6 @@ def source_of_model(graph: Graph, model: ir.Model, name: str, written_by: str) -
             biases={**facts.added_biases, **facts.changed_biases, **weights.biases},
             roundings=weights.roundings,
         ),
-        float_type=_float_type(source),
-        float32={
-            own: because(ReasonCode.FLOAT32_IN_SOURCE, source=name)
-            for own, theirs in matched.nodes.items()
-            if source.float_types.get(theirs.name) is ir.DataType.FLOAT
-        },
         has_operators=source.has_operators,
         findings=(
             assumption(f"{name}{writer}: {len(matched.nodes)} nodes are those of the float model", name),
@@ -92,13 +85,6 @@ def source_of_model(graph: Graph, model: ir.Model, name: str, written_by: str) -
             *_on_weights(name, weights),
         ),
     )
-
-
-def _float_type(source: DequantizedModel) -> str:
-    """Return the type of 16 bits that most nodes of a source compute in, of those that do in one."""
-    few_bits = (dtype for dtype in source.float_types.values() if dtype.bitwidth == 16)
-    types = Counter(few_bits).most_common(1)
-    return types[0][0].name.lower() if types else "float32"
 
 
 def _with_moved_values(source: DequantizedModel, other: Graph) -> DequantizedModel:
@@ -425,6 +411,10 @@ def _on_nodes(
             f"{name}{_such(folded)}: their scales are multiplied, and what was rounded between is not"
         )
         yield assumption(sentence, name, nodes=len(folded))
+    if source.few_bits:
+        sentence = f"floats of {name} are {source.few_bits}, and float32 here"
+        remedy = "set float_type: float16 in the plan, in form qdq for a target that takes it"
+        yield omission(sentence, name, remedy)
     if source.unread:
         sentence = f"what {name} says in these operators could not be read and is left out: {_unread(source)}"
         yield omission(sentence, name)

@@ -43,12 +43,11 @@ from ...plan.plan import (
 from ...plan.reasons import FloatReason, ReasonCode, UnfitNodesError, because
 from ...plan.verify import verify_plan
 from ...planning.parameters import TANH_SCALE
-from ...planning.selection import write_clips_as_max
-from ...targets.config import ActivationType, QuantConfig, RestType, WeightType
+from ...targets.config import ActivationType, QuantConfig, WeightType
 from ...targets.conformance import ConformityError, check_conformity
 from ...targets.forms import FORMS
 from ...targets.target import Recipe, dynamic_implementation, lut_implementation
-from .foreign import assumption, omission
+from .foreign import assumption
 
 
 @dataclass(frozen=True)
@@ -70,8 +69,6 @@ class SourceParams:
     reasons: Mapping[str, FloatReason] = field(default_factory=dict)
     float_biases: bool = False
     adjustments: Adjustments = NO_ADJUSTMENTS  # what makes quantized weights and biases those of the source
-    float_type: str = "float32"  # of the floats, "float16" or "bfloat16" where some are
-    float32: Mapping[str, FloatReason] = field(default_factory=dict)
     findings: tuple[Finding, ...] = ()  # what was assumed or left out
     has_operators: bool = False  # whether the source has operators on quantized tensors, such as QLinearConv
 
@@ -119,14 +116,6 @@ def _plan(
 ) -> QuantPlan:
     decider = _Decider(graph, source, recipe, unfit, _with_clip_inputs(graph, source.tensors))
     tensors, nodes = _stored_params(graph, {node.name: decider.decision(node) for node in graph.nodes})
-    for node in graph.nodes:
-        for place, name in enumerate(node.inputs):
-            params = nodes[node.name].inputs.get(place, tensors.get(name))
-            if params is not None and params.qtype.is_float:
-                write_clips_as_max(graph, recipe.target, nodes, name)
-    float_type, of_floats = _float_type(source, recipe)
-    if float_type == "float16":
-        nodes = {n: replace(entry, float32=source.float32.get(n, "")) for n, entry in nodes.items()}
     kept = {name for name, entry in nodes.items() if entry.kind.has_weights}
     adjustments = replace(
         source.adjustments,
@@ -136,12 +125,11 @@ def _plan(
     findings = [
         assumption(f"parameters of {source.tool}"),
         *source.findings,
-        *of_floats,
         *_on_dynamic_nodes(nodes, source),
     ]
     return QuantPlan(
         model_id(model, Path(title_of(model)).name),
-        replace(_described_settings(recipe.config, graph, tensors, nodes), float_type=float_type),
+        replace(_described_settings(recipe.config, graph, tensors, nodes), float_type="float32"),
         tensors,
         nodes,
         tuple(dict.fromkeys(findings)),
@@ -150,26 +138,12 @@ def _plan(
     )
 
 
-def _float_type(source: SourceParams, recipe: Recipe) -> tuple[RestType, tuple[Finding, ...]]:
-    """Return the float type of a plan, the source's if the target supports it, and a finding if not."""
-    form, target, name = recipe.config.form, recipe.target, source.float_type
-    if name == "float32":
-        return "float32", ()
-    if name == "float16" and name in target.rest_types and form == "qdq":
-        return "float16", ()
-    sentence = f"floats of {source.tool} are {name}, and float32 here"
-    remedy = "set float_type: float16 in the plan, in form qdq for a target that takes it"
-    return "float32", (omission(sentence, source.tool, remedy),)
-
-
 def _with_clip_inputs(graph: Graph, tensors: Mapping[str, QuantParams]) -> dict[str, QuantParams]:
     """Return parameters that include activations that only a clip with a quantized output reads."""
     completed = dict(tensors)
     for node in reversed(graph.nodes):
         name, after = node.input(0), completed.get(node.output if node.outputs else "")
         if not is_clip(node) or after is None or name in completed or graph.is_constant(name):
-            continue
-        if after.qtype.is_float:  # has values on both sides of 0, so that nothing saturates there
             continue
         maker, alone = graph.producer(name), len(graph.consumers(name)) == 1 and not graph.is_result(name)
         if alone and maker is not None and maker.rule is not None:
@@ -278,7 +252,7 @@ class _Decider:
     ) -> Iterator[str]:
         """Yield why the target does not take the parameters around a node; the bias follows from them."""
         target, graph, weight = self.recipe.target, self.graph, rule.weight
-        activation_types = {*target.activation_types, *target.float_types}
+        activation_types = {*target.activation_types}
         few_bits = (word for types in target.weight_only.values() for word in types)
         weight_types = {*target.weight_types, *activation_types, *few_bits}
         around = [(node.input(i), i, params) for i, params in inputs.items() if i != rule.bias]

@@ -15,14 +15,17 @@ from typing import TypeVar
 import onnx_ir as ir
 import onnxruntime as ort
 
+from ....profiles.base.arguments import checks_arguments
 from ....profiles.base.errors import ModelError
 from ....profiles.base.findings import Finding
 from ....profiles.base.output_files import FileBatch, made_folder, replacing_together, temporary_folder
+from ....profiles.base.tool import note, notes_once
 from ....profiles.instrumentation.subgraphs import graph_attributes
 from ...adjustments.bias_correction import apply_biases
 from ...evaluation.runtimes import open_session
 from ...evaluation.written_model import check_target, smoke_run
 from ...lowering.lower import lower
+from ...model.files import ModelLike
 from ...model.identity import model_id
 from ...model.output_paths import FilesRead, check_outputs
 from ...model.saving import has_external_data, save_model
@@ -31,7 +34,7 @@ from ...plan.plan import Adjustments, PlanOrigin, QuantPlan
 from ...plan.store import PlanLike, plan_name, read_plan
 from ...plan.verify import verify_plan
 from ...planning.plan_model import open_plan
-from ...prepare.prepare import PreparedModel, open_prepared
+from ...prepare.prepare import ModelFile, PreparedModel, opened
 from .parts import RECORD, Part, read_parts
 
 V = TypeVar("V")
@@ -47,22 +50,46 @@ class PartFile:
     findings: tuple[Finding, ...]  # on the part
 
 
-def split(
-    model_path: str | os.PathLike[str], plan: PlanLike, folder: str | os.PathLike[str]
-) -> tuple[PartFile, ...]:
-    """Write the quantized parts of a joined float model into a folder, together or not at all."""
-    where, target = plan_name(plan), Path(folder)
-    prepared = open_prepared(model_path)
-    parts = read_parts(prepared.model, os.fspath(model_path))
+@checks_arguments
+def split(model: ModelLike, plan: PlanLike, folder: str | os.PathLike[str]) -> tuple[PartFile, ...]:
+    """Write the parts of a joined model as quantized files, by the plan of the whole.
+
+    One after the other they compute what the quantized model of the whole computes, bit for bit. All are
+    written, or none. What a person should know of a part is noted.
+
+    Args:
+        model: the joined float model, which `join` wrote: path, `onnx.ModelProto` or `onnx_ir.Model`.
+        plan: made for it, path or object.
+        folder: gets `PART.int8.onnx` for each part, with the inputs and outputs of the part's float file; it
+            is made where it is not there.
+
+    Returns:
+        Each part with its file, its size in bytes and its findings.
+
+    Raises:
+        ModelError: the model was not joined, is not in float32, or onnxruntime refuses a part.
+        PlanError: the plan is that of another model. ConfigError: a file cannot be written.
+    """
+    with notes_once(), opened(model) as file:
+        written = _written_parts(file, plan, Path(folder))
+        for part in written:
+            for finding in part.findings:
+                note(replace(finding, sentence=f"part {part.part}: {finding.sentence}"))
+    return written
+
+
+def _written_parts(file: ModelFile, plan: PlanLike, target: Path) -> tuple[PartFile, ...]:
+    where, prepared = plan_name(plan), file.prepared
+    parts = read_parts(prepared.model, str(file))
     if prepared.narrow is not None:
         raise ModelError(
-            f"{model_path}: is in {prepared.narrow.name.lower()}, and only float32 models are split; export "
+            f"{file}: is in {prepared.narrow.name.lower()}, and only float32 models are split; export "
             "the parts in float32 and join them again"
         )
     planned = open_plan(prepared, read_plan(plan), where)
     cuts = [_cut(planned.model, planned.plan, part, where) for part in parts]
     files = {part.name: target / f"{part.name}.int8.onnx" for part in parts}
-    read = FilesRead((model_path,), (plan,))
+    read = FilesRead((file.path,), (plan,))
     with made_folder(target):
         check_outputs(files.values(), read)
         with replacing_together(read.weights) as batch:

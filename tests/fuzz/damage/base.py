@@ -28,15 +28,12 @@ TUNE = (*TUNE, "--objective", "int8-share", "--max-drop", "50")
 
 RANGES = {
     "onnxruntime": "ranges.json",
-    "onnxruntime-table": "table.cache",
-    "onnxruntime-flatbuffers": "table.flatbuffers",
     "tensorrt-cache": "tensorrt.cache",
 }
 PARAMETERS = {
     "aimet-1.0": "aimet10.encodings",
     "aimet-2.0": "aimet20.encodings",
     "qnn": "qnn.json",
-    "tensor-quant-overrides": "overrides.json",
 }
 """Format of another tool -> the file of the base."""
 

@@ -37,7 +37,7 @@ def command(source: Path, model: Path, format: str, output: Path) -> None:
     Example:
       qprof export profile.yaml --model model.onnx --format tensorrt-cache -o model.cache
     """
-    from ..exchanging import export
+    from ..exporting import export
 
     content = export(source, model, format, output)
     size = len(content) if isinstance(content, bytes) else len(content.encode())

@@ -34,12 +34,12 @@ def command(
 ) -> None:
     """Read another tool's file as a profile or a plan.
 
-    FILE is told by its content. Calibrated ranges (onnxruntime's calibration.json, calibration.cache or
-    calibration.flatbuffers, TensorRT's calibration cache, Glow's YAML) become a profile; --profile takes such
-    a file as it is, too. A quantized ONNX model of any tool (QuantizeLinear and DequantizeLinear, QLinear
-    operators, dynamic or weight-only), AIMET's encodings, QNN's quantization_overrides.json or
-    TensorQuantOverrides as JSON become a plan, with its parameters and the integers of its weights, to the
-    bit: it can be shown, compared, edited and lowered for another target. What cannot be kept is told.
+    FILE is told by its content. Calibrated ranges (onnxruntime's calibration.json, TensorRT's calibration
+    cache, Glow's YAML) become a profile; --profile takes such a file as it is, too. A quantized ONNX model of
+    any tool (QuantizeLinear and DequantizeLinear, QLinear operators, dynamic or weight-only), AIMET's
+    encodings or QNN's quantization_overrides.json become a plan, with its parameters and the integers of its
+    weights, to the bit: it can be shown, compared, edited and lowered for another target. What cannot be kept
+    is told.
 
     \b
     Examples:
@@ -48,7 +48,8 @@ def command(
       qprof import model.encodings --model model.onnx --target openvino -o plan.yaml
     """
     from ....api.results import summarize
-    from ..exchanging import holds_ranges, import_plan, import_profile
+    from ..importing import import_plan
+    from ..profiles import holds_ranges, import_profile
 
     if holds_ranges(source):
         if target or form:

@@ -1,4 +1,4 @@
-"""`qprof join`: a model of several files, or with functions of other files, as one file."""
+"""`qprof join`: a model of several files as one file."""
 
 from __future__ import annotations
 
@@ -9,18 +9,11 @@ from pathlib import Path
 import click
 
 from .....cli.console import echo
-from .....cli.options import EXISTING, MODEL, NEW, FileCommand, custom_ops_option
+from .....cli.options import MODEL, NEW, FileCommand, custom_ops_option
 
 
 @click.command("join", cls=FileCommand)
 @click.argument("models", type=MODEL, nargs=-1, required=True, metavar="PART.onnx...")
-@click.option(
-    "--functions",
-    type=EXISTING,
-    multiple=True,
-    metavar="FILE",
-    help="ONNX model, or FunctionProto, with functions that the parts call. Repeatable.",
-)
 @click.option(
     "--connect",
     multiple=True,
@@ -29,36 +22,28 @@ from .....cli.options import EXISTING, MODEL, NEW, FileCommand, custom_ops_optio
 )
 @custom_ops_option
 @click.option("-o", "--output", required=True, type=NEW, metavar="WHOLE.onnx", help="Model to write.")
-def command(
-    models: tuple[Path, ...], functions: tuple[Path, ...], connect: tuple[str, ...], output: Path
-) -> None:
+def command(models: tuple[Path, ...], connect: tuple[str, ...], output: Path) -> None:
     """Join the parts of a model into one model.
 
     So a decoder is calibrated on what its encoder gives: every command takes WHOLE.onnx as any model, and
     qprof split writes the quantized parts. A part is called by its file, and its nodes and tensors are
     PART:NAME. An input reads the output of the same name of another part, or the one that exporters call
     so for it. Others are inputs of the whole, and two of one name stay two, but for the mask of an encoder.
-    With one part and --functions nothing is renamed.
 
     \b
     Examples:
       qprof join t5/encoder_model.onnx t5/decoder_model.onnx -o t5.onnx
       qprof join encoder.onnx decoder.onnx --connect decoder:memory=encoder:h -o whole.onnx
-      qprof join model.onnx --functions library.onnx -o model_with_functions.onnx
     """
-    from ..exchanging import join
+    from ..join import join
 
-    joined = join(models, output, functions=functions, connect=connect)
-    counts = [f"{len(joined.parts)} parts"] if joined.parts else []
-    counts += [f"{len(joined.functions)} functions put in"] if joined.functions else []
-    echo(f"{output}: {', '.join(counts) or 'nothing to join'}")
-    for name in joined.functions:
-        echo(f"function   {name}")
+    joined = join(models, output, connect=connect)
+    echo(f"{output}: {len(joined.parts)} parts")
     lines = [
         f"input      {starred(n)} -> {', '.join(map(starred, r))}" for n, r in joined.inputs.items() if r
     ]
     lines += [f"connected  {starred(made)} -> {starred(end)}" for end, made in joined.connections.items()]
-    lines += [f"output     {starred(name)}" for name in joined.outputs if joined.parts]
+    lines += [f"output     {starred(name)}" for name in joined.outputs]
     for line, count in Counter(lines).items():
         echo(line if count == 1 else f"{line} ({count})")
 

@@ -28,7 +28,7 @@ def command(model: Path, plan: Path, output: Path) -> None:
     Example:
       qprof split whole.onnx plan.yaml -o int8/
     """
-    from ..exchanging import split
+    from ..split import split
 
     for part in split(model, plan, output):
         echo(f"{part.file}: {size_text(part.size)}")

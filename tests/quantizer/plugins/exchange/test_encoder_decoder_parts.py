@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import onnx
 import onnxruntime as ort
 import pytest
 from qprof_onnx.profiles.base.errors import ConfigError, DataError, ModelError
@@ -105,20 +104,6 @@ def test_what_is_shared_and_kept_apart_can_be_changed(exported: Path, tmp_path: 
     names = ("encoder_model", "decoder_model")
     found = joined(exported / "text", tmp_path / "other.onnx", *names, connect=connect)
     assert set(found.inputs) == {"input_ids", "attention_mask", MASK}
-
-
-def test_the_mask_of_an_encoder_that_gives_fewer_rows_than_it_takes_stays_apart(
-    exported: Path, tmp_path: Path
-) -> None:
-    for name, ends in (("encoder_model", "output"), ("decoder_model", "input")):
-        model = onnx.load(exported / "text" / f"{name}.onnx")
-        for value in getattr(model.graph, ends):
-            for dim in value.type.tensor_type.shape.dim:
-                if dim.dim_param == "encoder_sequence_length":
-                    dim.dim_param = "encoder_sequence_length / 4"
-        onnx.save(model, tmp_path / f"{name}.onnx")
-    found = joined(tmp_path, tmp_path / "whole.onnx", "encoder_model", "decoder_model")
-    assert found.inputs[MASK] == (f"decoder_model:{MASK}",)
 
 
 def test_a_folder_of_an_encoder_and_a_decoder_is_refused_with_the_command_that_joins_them(

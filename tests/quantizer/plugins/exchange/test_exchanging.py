@@ -19,7 +19,7 @@ DIGITS = ROOT / "examples" / "digits"
 MODEL = DIGITS / "model.onnx"
 DATA = Path(__file__).parent / "ranges" / "data"
 MINMAX = DATA / "digits-minmax.json"
-WRITTEN = [entry.name for entry in FORMATS.values() if entry.holds == "ranges"]
+WRITTEN = [entry.name for entry in FORMATS.values() if entry.holds == "ranges" and entry.is_read]
 
 
 def run(*words: str | Path) -> Result:
@@ -34,7 +34,7 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
-@pytest.mark.parametrize("end", ["minmax.json", "minmax.cache", "minmax.flatbuffers", "entropy.json"])
+@pytest.mark.parametrize("end", ["minmax.json", "entropy.json"])
 def test_a_model_is_quantized_from_a_file_of_onnxruntime_itself(end: str) -> None:
     result = qprof.quantize(MODEL, DATA / f"digits-{end}", target="onnxruntime-x86")
     found = qprof.evaluate(MODEL, result, DIGITS / "heldout", limit=50, latency=False)
@@ -53,9 +53,9 @@ def test_ranges_give_the_parameters_that_the_own_profile_gives_with_minmax(own: 
 def test_what_the_model_and_the_file_lack_is_noted(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
     (tmp_path / "r.json").write_text('{"image": [0, 16], "other": [0, 1], "logits": [-1, 1]}')
     found = qprof.import_profile(tmp_path / "r.json", MODEL)
-    assert list(found) == ["image", "logits"]
+    assert {"image", "logits"} <= found.keys()
     assert "left out 1 entries that the prepared model has no tensor for: 'other'" in caplog.messages[0]
-    assert "has no entry for " in caplog.messages[1]
+    assert any("has no entry for " in message for message in caplog.messages)
 
 
 def test_a_file_for_another_model_is_an_error(tmp_path: Path) -> None:

@@ -96,14 +96,6 @@ def test_blocks_that_do_not_divide_the_weight_are_left_out(size: int, tmp_path: 
     assert any("left out: 'w'" in note for note in map(str, plan.findings))
 
 
-@pytest.mark.parametrize("key", ["quant_type", "axis"])
-def test_channels_that_contradict_one_another_are_refused(key: str, tmp_path: Path) -> None:
-    first = {"quant_type": "QInt8", "axis": 0, "scale": 0.1, "zero_point": 0}
-    other = {**first, key: {"quant_type": "QUInt8", "axis": 1}[key]}
-    with pytest.raises(QprofError, match=f"its channels differ in {key}"):
-        planned(tmp_path, {"w": [first, other]})
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -63,8 +63,6 @@ def net(body: str, constants: str = "") -> onnx.ModelProto:
         ("y = Relu(x)", (0.0, np.inf)),
         ("a = Relu(x) y = MaxPool<kernel_shape = [2, 2]>(a)", (0.0, np.inf)),
         ("a = Sigmoid(x) b = Relu(x) y = Concat<axis = 1>(a, b)", (0.0, np.inf)),
-        ("a = Sigmoid(x) y = Mul(a, a)", (0.0, 1.0)),
-        ("a = Sigmoid(x) b = Tanh(x) y = Add(a, b)", (-1.0, 2.0)),
         ("a = Sigmoid(x) y = GlobalAveragePool(a)", (0.0, 1.0)),
         ("a = Sigmoid(x) y = Mul(a, x)", None),
         ("y = MaxPool<kernel_shape = [2, 2]>(x)", None),

@@ -1,10 +1,8 @@
-"""Types for compilers: what MLIR and Burn read is the quantization of the plan, tensor by tensor."""
+"""Types for compilers: what MLIR reads is the quantization of the plan, tensor by tensor."""
 
 from __future__ import annotations
 
-import json
 import re
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +13,7 @@ from hypothesis import strategies as st
 from qprof_onnx.profiles.records.profile import ModelId
 from qprof_onnx.quantizer.numerics.affine import TYPES, QuantParams, dequantize, signed_equivalent
 from qprof_onnx.quantizer.plan.plan import QuantPlan
-from qprof_onnx.quantizer.plugins.exchange import burn, stablehlo, tflite
+from qprof_onnx.quantizer.plugins.exchange import stablehlo, tflite
 from qprof_onnx.quantizer.plugins.exchange.quantized_types import symbol, uniform_type
 from qprof_onnx.quantizer.targets.config import QuantConfig
 
@@ -116,47 +114,6 @@ def test_what_tflite_does_not_have_is_declared_with_the_reason(unknown: QuantPar
 
 def test_a_tensor_that_the_model_does_not_have_has_no_shape() -> None:
     assert 'private @"new"(tensor<*xf32>)' in stablehlo.write(plan(new=X), model())
-
-
-def expanded(record: dict[str, Any]) -> np.ndarray:
-    """The scale of each element by Burn's rule: of the tensor, or of its block; blocks in row-major order."""
-    scales = np.asarray(record["scales"], np.float32)
-    if record["quantization"]["level"] == "Tensor":
-        return np.broadcast_to(scales, record["shape"])
-    block = record["quantization"]["level"]["Block"]
-    sizes = block["storage"][: block["len"]]
-    grid = scales.reshape([dim // size for dim, size in zip(record["shape"], sizes, strict=True)])
-    for axis, size in enumerate(sizes):
-        grid = grid.repeat(size, axis)
-    return grid
-
-
-@pytest.mark.parametrize(
-    ("name", "quantization"), [("w", W), ("b", B), ("b", params("uint8", 0.5, zero=128))]
-)
-def test_burns_record_stands_for_the_same_values(name: str, quantization: QuantParams) -> None:
-    record = json.loads(burn.write(plan(**{name: quantization}), model()))["tensors"][name]
-    signed = signed_equivalent(quantization)
-    shape = tuple(record["shape"])
-    integers = np.arange(np.prod(shape)).reshape(shape) % 15 - 7
-    assert np.array_equal(dequantize(integers, signed), integers.astype(np.float32) * expanded(record))
-
-
-@pytest.mark.parametrize(
-    ("name", "quantization", "reason"),
-    [
-        ("x", X, "has a zero point"),
-        ("x", params("int16", 0.5), "no 16-bit integers"),
-        ("x", params("int8", 0.5, 0.5, 0.5, axis=1), "known dimensions"),
-        ("b", replace(W, axis=0, scale=(0.5,) * 4, zero_point=(0,) * 4, block_size=None), None),
-    ],
-)
-def test_burn_leaves_out_what_it_cannot_hold(
-    name: str, quantization: QuantParams, reason: str | None
-) -> None:
-    made = json.loads(burn.write(plan(**{name: quantization}), model()))
-    assert (name in made["tensors"]) is (reason is None)
-    assert reason is None or reason in made["left_out"][name]
 
 
 def test_mlir_reads_the_modules() -> None:

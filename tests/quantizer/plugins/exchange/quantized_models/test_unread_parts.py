@@ -16,7 +16,7 @@ from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
 from qprof_onnx.profiles.base.errors import ModelError
 from qprof_onnx.quantizer.plan.plan import Kind
 from qprof_onnx.quantizer.plan.reasons import ReasonCode
-from qprof_onnx.quantizer.plugins.exchange.exchanging import import_plan
+from qprof_onnx.quantizer.plugins.exchange.importing import import_plan
 
 RNG = np.random.default_rng(5)
 
