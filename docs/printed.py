@@ -28,7 +28,7 @@ from qprof_onnx.cli import schemas
 from qprof_onnx.cli.main import COMMANDS, main
 from qprof_onnx.profiles.base.findings import table as table_of_findings
 from qprof_onnx.quantizer.api.options import PRECISIONS
-from qprof_onnx.quantizer.evaluation.gates import GATES
+from qprof_onnx.quantizer.evaluation.gates import UNITS
 from qprof_onnx.quantizer.evaluation.metrics.table import KINDS
 from qprof_onnx.quantizer.evaluation.output_shift import (
     MOST_COSINE_NOISE,
@@ -195,17 +195,32 @@ def limits() -> str:
     return table(("output", "what is measured", "good up to", "planned with"), rows)
 
 
+EVALUATE = "evaluate, card, quantize --data, report"
+BY_METRIC = "or the unit of the metric; of a function of one's own, that of what it returns"
+GATES = {
+    "min_sqnr": (EVALUATE, "the worst float output, of all samples together", ""),
+    "max_drop": (
+        f"{EVALUATE}, tune",
+        "the upper end of the 95 % interval of the score's drop",
+        f"percentage points, {BY_METRIC}",
+    ),
+    "min_score": (EVALUATE, "the score, where the truth fits", f"%, {BY_METRIC}"),
+    "min_speedup": (f"{EVALUATE}, quantize --check-speed", "the lower quartile of the rounds", ""),
+    "max_size": (EVALUATE, "the file", ""),
+    "max_drifted_parts": ("diff", "columns, colours and folders that changed", ""),
+    "max_non_finite": ("diff, dump-profile", "the worst tensor", ""),
+}
+"""Commands that have a gate, the figure that is held against the limit, and the units that a metric may say;
+those of diff that are not here hold the worst tensor."""
+
+
 def gates() -> str:
     """Return the table of gates."""
-    rows = [
-        (
-            f"`--{name.replace('_', '-')}`",
-            kind.of,
-            f"{'at least' if kind.is_least else 'at most'}: {kind.holds}",
-            kind.told_unit or kind.unit,
-        )
-        for name, kind in GATES.items()
-    ]
+    rows = []
+    for name, unit in UNITS.items():
+        commands, figure, told = GATES.get(name, ("diff", "the worst tensor", ""))
+        end = "at least" if name.startswith("min_") else "at most"
+        rows.append((f"`--{name.replace('_', '-')}`", commands, f"{end}: {figure}", told or unit))
     return table(("gate", "of", "at least, or at most", "unit"), rows)
 
 

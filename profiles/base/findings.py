@@ -79,7 +79,6 @@ class Code(StrEnum):
     LEFT_IN_FLOAT = "left-in-float"
     FLOAT_IS_FASTER = "float-is-faster"
     CLIP_LEFT_OUT = "clip-left-out"
-    SLOW_SESSION = "slow-session"
     NOT_TIMED = "not-timed"
     OTHER_WEIGHTS = "other-weights"
     SAME_DATA = "same-data"

@@ -3,10 +3,8 @@ own provenance first."""
 
 from __future__ import annotations
 
-import json
 import platform
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Mapping
 from itertools import chain
 
 import numpy as np
@@ -134,40 +132,6 @@ def other_plan(plan: QuantPlan, quantized: ModelFile) -> tuple[Finding, ...]:
     return (Finding(Code.OTHER_PLAN, sentence, quantized.name, remedy="give the plan of this model"),)
 
 
-GENAI_CONFIG = "genai_config.json"
-"""File beside a model in which onnxruntime-genai finds its session options."""
-
-ORT_CONFIG = "ort_config"
-"""Metadata in which onnxruntime finds them, where ORT_LOAD_CONFIG_FROM_MODEL is 1."""
-
-SLOW_LEVELS = ("0", "1", "2", "ORT_DISABLE_ALL", "ORT_ENABLE_BASIC", "ORT_ENABLE_EXTENDED")
-"""Levels of optimisation that leave kernels of integers between changes of layout."""
-
-EXACT_PRODUCTS = "session.x64quantprecision"
-"""Option that has products with signed weights computed by the slow kernels that never saturate."""
-
-
-def session_doubts(quantized: ModelFile) -> tuple[Finding, ...]:
-    """Return a finding for each session option in the metadata, or beside the model, with which its integers
-    are slow."""
-    sources = {f"metadata '{ORT_CONFIG}'": quantized.model.metadata_props.get(ORT_CONFIG, "")}
-    with suppress(OSError, UnicodeDecodeError):
-        sources[GENAI_CONFIG] = (quantized.destination.parent / GENAI_CONFIG).read_text(encoding="utf-8")
-    found = []
-    for source, text in sources.items():
-        for option, value in dict.fromkeys(_session_options(text)):
-            if option == "graph_optimization_level" and value in SLOW_LEVELS:
-                slow, remedy = "takes up to 2.8 times as long", "use ORT_ENABLE_ALL"
-            elif option == EXACT_PRODUCTS and value == "1":
-                slow = "takes 1.3 to 1.7 times as long"
-                remedy = "leave it out: weights of target onnxruntime-x86 saturate on no processor"
-            else:
-                continue
-            sentence = f"{source} sets {option} to {value}, with which int8 {slow} as measured here"
-            found.append(Finding(Code.SLOW_SESSION, sentence, option, {"value": value}, remedy))
-    return tuple(found)
-
-
 def clip_doubts(quantized: ir.Model) -> tuple[Finding, ...]:
     """Return a finding if onnxruntime's default level leaves out a Relu or Clip before floats of few bits."""
     makers = [
@@ -249,23 +213,6 @@ def saturation_doubts(quantized: ir.Model) -> tuple[Finding, ...]:
     )
     remedy = "quantize with target onnxruntime-x86, whose weights never saturate, or with reduce_range"
     return (Finding(Code.SATURATING_KERNELS, sentence, nodes[0], {"nodes": len(nodes)}, remedy),)
-
-
-def _session_options(text: str) -> Iterator[tuple[str, str]]:
-    """Yield the options in every "session_options" of a JSON document; nothing of any other text."""
-    try:
-        waiting = [json.loads(text)]
-    except ValueError:
-        return
-    while waiting:
-        part = waiting.pop()
-        if isinstance(part, list):
-            waiting += part
-        elif isinstance(part, dict):
-            waiting += part.values()
-            options = part.get("session_options")
-            if isinstance(options, dict):
-                yield from ((str(name), str(value)) for name, value in options.items())
 
 
 def speed_doubts(

@@ -52,7 +52,6 @@ from .doubts import (
     doubts,
     other_graph,
     saturation_doubts,
-    session_doubts,
     speed_doubts,
 )
 from .gates import (
@@ -536,7 +535,6 @@ def evaluate(
         *truth_doubts(score),
         *other_graph(floats, quantized),
         *elsewhere,
-        *session_doubts(quantized),
         *clip_doubts(quantized.model),
         *(() if saturated else too_good(estimates)),
         *map(_non_finite_finding, (o for o in outputs if o.difference and o.difference.non_finite)),

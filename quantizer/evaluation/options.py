@@ -119,29 +119,3 @@ class Gate:
     def has_limit(self) -> bool:
         """Whether any limit was given."""
         return any(getattr(self, limit.name) is not None for limit in fields(self))
-
-
-@dataclass(frozen=True)
-class Slack:
-    """How much a figure may differ from that of a card, or be worse than on an earlier card.
-
-    Attributes:
-        score: Of the metric or accuracy.
-        sqnr: Of each output. In Python: in dB.
-        size: Of the quantized model. In Python: in percent; of two cards alone.
-        speedup: As measured. In Python: in percent; it differs between two runs of the same model.
-
-    Raises:
-        ConfigError: a number is below 0, or not finite.
-    """
-
-    score: Annotated[float, option("Files", metavar="points")] = 0.1
-    sqnr: Annotated[float, option("Files", metavar="dB")] = 0.5
-    size: Annotated[float, option("Files", metavar="%")] = 1.0
-    speedup: Annotated[float, option("Files", metavar="%")] = 15.0
-
-    def __post_init__(self) -> None:
-        check_finite(self)
-        for name in self.__dataclass_fields__:
-            if getattr(self, name) < 0.0:
-                raise ConfigError(f"slack {name}: {getattr(self, name):g} is below 0; give 0 or more")

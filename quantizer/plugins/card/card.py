@@ -22,11 +22,11 @@ from ...api.sources import LabelsLike, samples_of, with_metric_of_labels
 from ...evaluation.evaluate import Evaluation
 from ...evaluation.metrics.table import named_metric
 from ...evaluation.metrics.user_functions import MetricFunction
-from ...evaluation.options import Slack
 from ...model.files import ModelLike
 from ...model.identity import model_id
 from ...plan.provenance import model_fingerprint, read_provenance
 from ...prepare.prepare import ModelFile, opened
+from .options import Slack
 from .record import Asked, Card, files_of, load_card, make_card, metric_of
 from .regression import checks_of_newer
 from .verification import (

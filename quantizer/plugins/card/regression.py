@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from ....profiles.base.errors import ConfigError
 from ...evaluation.evaluate import Evaluation
-from ...evaluation.options import Slack
+from .options import Slack
 from .record import Card
 from .verification import Check
 

@@ -17,7 +17,8 @@ from ....profiles.base.findings import Finding
 from ....profiles.base.json_values import to_jsonable
 from ....profiles.base.presentation import Presentation, Presented, Table
 from ...evaluation.evaluate import Evaluation
-from ...evaluation.options import Gate, Slack
+from ...evaluation.options import Gate
+from .options import Slack
 from .record import Card, FileDigest
 
 Result = Literal["same", "differs", "not checked", "told", "kept", "worse"]

@@ -18,7 +18,7 @@ from ...api.options import DriftLimits
 from ...api.results import QuantizeResult
 from ...costs.predicted import total_microseconds
 from ...evaluation.evaluate import Evaluation
-from ...evaluation.gates import GATES, GateFailure, failure_text
+from ...evaluation.gates import UNITS, GateFailure, failure_text
 from ...evaluation.grades import needed_sqnr
 from ...evaluation.latency import times_as_fast
 from ...evaluation.layers import LayerReport
@@ -353,7 +353,7 @@ def _limits(limits: Gate | DriftLimits, failures: Sequence[GateFailure]) -> Iter
         limit = getattr(limits, name, None)
         if limit is not None:
             missed = [failure for failure in failures if failure.demand == name]
-            unit = next((failure.unit for failure in missed if failure.unit), GATES[name].unit)
+            unit = next((failure.unit for failure in missed if failure.unit), UNITS[name])
             yield GateResult(option.flag, limit, unit, _gate_result(missed), tuple(map(failure_text, missed)))
 
 

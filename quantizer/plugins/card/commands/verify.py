@@ -25,7 +25,8 @@ from .....cli.options import (
     record_options,
 )
 from .....profiles.base.options import options_of
-from ....evaluation.options import EvaluationOptions, Slack
+from ....evaluation.options import EvaluationOptions
+from ..options import Slack
 
 
 def slack_option() -> Callable[[Any], Any]:

@@ -5,7 +5,8 @@ import pytest
 from qprof_onnx.profiles.base.errors import ConfigError
 from qprof_onnx.quantizer.evaluation.evaluate import evaluate
 from qprof_onnx.quantizer.evaluation.latency import Latency
-from qprof_onnx.quantizer.evaluation.options import EvaluationOptions, Slack
+from qprof_onnx.quantizer.evaluation.options import EvaluationOptions
+from qprof_onnx.quantizer.plugins.card.options import Slack
 from qprof_onnx.quantizer.plugins.card.record import Asked, Card, make_card
 from qprof_onnx.quantizer.plugins.card.regression import checks_of_newer
 from qprof_onnx.quantizer.plugins.card.verification import Check
