@@ -340,15 +340,13 @@ class DriftLimits:
         max_clipping: Gate: clipping rate above the baseline. In Python: a share of the elements, 0 to 1.
         max_range_growth: Gate: range growth. In Python: a factor, at least 1.
         max_js_distance: Gate: Jensen-Shannon distance, 0 to 1.
-        max_wasserstein: Gate: Wasserstein distance. In Python: a share of OLD's range.
         max_non_finite: Gate: share of NaN and Inf. In Python: of the elements, 0 to 1.
-        max_drifted_parts: Gate: columns, colours, folders (classes) and bands that are named. In Python: how
+        max_drifted_parts: Gate: columns, colours and folders (classes) that are named. In Python: how
             many are named as changed; 0 for none.
     """
 
     max_clipping: Annotated[float | None, option("Quality", metavar="SHARE")] = None
     max_range_growth: Annotated[float | None, option("Quality", metavar="FACTOR")] = None
     max_js_distance: Annotated[float | None, option("Quality", metavar="D")] = None
-    max_wasserstein: Annotated[float | None, option("Quality", metavar="SHARE")] = None
     max_non_finite: Annotated[float | None, option("Quality", metavar="SHARE")] = None
     max_drifted_parts: Annotated[int | None, option("Quality", metavar="N")] = None

@@ -49,7 +49,6 @@ UNITS: Mapping[str, str] = {
     "max_clipping": "",
     "max_range_growth": "",
     "max_js_distance": "",
-    "max_wasserstein": "",
     "max_drifted_parts": "",
     "max_non_finite": "",
 }

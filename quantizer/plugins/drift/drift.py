@@ -20,7 +20,6 @@ from ....profiles.base.findings import Code, Finding, gravest_first, listed
 from ....profiles.base.presentation import Presentation, Presented, Table
 from ....profiles.instrumentation.subgraphs import hidden_tensors
 from ....profiles.records.profile import Dim, Profile, TensorProfile, check_data_not_random
-from ....profiles.records.store import with_samples_of_file
 from ...api.keywords import SETTINGS, ConfigLike, recipe_of, split_settings, with_keywords
 from ...api.options import DriftLimits
 from ...evaluation.gates import GateFailure, gate_finding, limit_failures
@@ -43,7 +42,6 @@ MEASURES = {
     "max_clipping": "added_clipping",
     "max_range_growth": "range_growth",
     "max_js_distance": "js_distance",
-    "max_wasserstein": "wasserstein",
     "max_non_finite": "non_finite",
 }
 """Each limit, and the attribute of `TensorDrift` that it bounds."""
@@ -189,11 +187,6 @@ def compare_profiles(
     check_limits(limits)
     config = (recipe or load_recipe(QuantConfig.target)).config
     before, after = (one if isinstance(one, Profile) else read_at(one) for one in (old, new))
-    if any(record.rate for record in after.inputs.values()):  # of signals the samples tell the bands
-        before, after = (
-            profile if isinstance(one, Profile) else with_samples_of_file(profile, one)[0]
-            for one, profile in ((old, before), (new, after))
-        )
     names = (
         "the old profile" if isinstance(old, Profile) else profile_name(old),
         "the new profile" if isinstance(new, Profile) else profile_name(new),
@@ -214,7 +207,7 @@ def compare_profiles(
         changed = [name for kind in parts for _, name, _ in kind]
         # Data without any parts keep a limit on their number; parts that one profile alone has prove nothing.
         are_comparable = has_parts(before, after) or not any(has_parts(one, one) for one in (before, after))
-        doubt = "" if are_comparable else "no columns, colours, folders or bands are in both profiles"
+        doubt = "" if are_comparable else "no columns, colours or folders are in both profiles"
         reason = "" if doubt else "; ".join(changed[:FEW]) + (", ..." if len(changed) > FEW else "")
         failures += tuple(
             limit_failures("max_drifted_parts", most, float(len(changed)), doubt=doubt, reason=reason)

@@ -9,14 +9,11 @@ clipping_rate   share of NEW's elements that OLD's parameters would saturate (`c
 js_distance     Jensen-Shannon distance, 0 (equal) to 1 (nothing in common): the square root of the divergence
                 of Lin, "Divergence measures based on the Shannon entropy" (IEEE Transactions on Information
                 Theory 37, 1991), in bits, which is a metric (Endres and Schindelin, 2003)
-wasserstein     Wasserstein-1 distance over OLD's width: the mean distance between matched elements,
-                as a share of OLD's range; the area between both cumulative distributions
 non_finite      share of NEW's elements that are NaN or infinite, which no other measure counts
 ==============  ==========================================================================================
 
 They measure different things. One outlier among millions changes range_growth alone. The Jensen-Shannon
-distance reacts to every change of shape, but not to how far elements moved; the Wasserstein distance measures
-that.
+distance reacts to every change of shape, but not to how far elements moved.
 """
 
 from __future__ import annotations
@@ -34,8 +31,6 @@ from ....profiles.records.histogram import Histogram, bin_exponent
 from ....profiles.records.profile import Profile, TensorProfile, describe, is_exact, source_of
 from ...numerics.clipping import Cover, share_outside
 
-Floats = npt.NDArray[np.float64]
-
 
 @dataclass(frozen=True)
 class TensorDrift:
@@ -48,7 +43,6 @@ class TensorDrift:
         clipping_rate: share of NEW's elements, 0 to 1; None when NEW has no elements and OLD has.
         baseline_clipping: the same of OLD's own elements: 0 for calibrator minmax; others clip on purpose.
         js_distance: 0 to 1; None when one of the two has no elements.
-        wasserstein: from 0; inf when OLD's range has no width; None when one of the two has no elements.
         non_finite: 0 to 1.
     """
 
@@ -61,7 +55,6 @@ class TensorDrift:
     clipping_rate: float | None
     baseline_clipping: float
     js_distance: float | None
-    wasserstein: float | None
     non_finite: float
 
     @property
@@ -136,14 +129,12 @@ def tensor_drift(name: str, old: TensorProfile, new: TensorProfile, cover: Cover
     assert isinstance(new.histogram, Histogram)
     clipped: float | None = share_outside(new, cover)
     distance: float | None = 0.0
-    wasserstein: float | None = 0.0
     if bool(old.count) != bool(new.count):
-        distance = wasserstein = None
+        distance = None
         clipped = clipped if new.count else None
     elif old.count:
         finest = bin_exponent(*_extended(old))
         distance = jensen_shannon(*common_bins(old.histogram, new.histogram, finest))
-        wasserstein = wasserstein_distance(old, new)
     non_finite = new.nan + new.inf
     return TensorDrift(
         tensor=name,
@@ -155,7 +146,6 @@ def tensor_drift(name: str, old: TensorProfile, new: TensorProfile, cover: Cover
         clipping_rate=clipped,
         baseline_clipping=share_outside(old, cover),
         js_distance=distance,
-        wasserstein=wasserstein,
         non_finite=non_finite / (new.count + non_finite) if non_finite else 0.0,
     )
 
@@ -216,40 +206,6 @@ def jensen_shannon(old: npt.NDArray[np.int64], new: npt.NDArray[np.int64]) -> fl
         some = share > 0.0
         divergence += float(np.sum(share[some] * np.log2(share[some] / mixed[some]))) / 2.0
     return float(np.sqrt(min(max(divergence, 0.0), 1.0)))
-
-
-def wasserstein_distance(old: TensorProfile, new: TensorProfile) -> float:
-    """Return the integral of |F - G| over OLD's width; both cumulative distributions are lines in a bin."""
-    a, b = old.histogram, new.histogram
-    assert isinstance(a, Histogram)
-    assert isinstance(b, Histogram)
-    unit = max(a.exponent, b.exponent)  # edges are in widths of the wider bins: nothing overflows
-    (x, f), (y, g) = _cumulative(a, unit), _cumulative(b, unit)
-    at = np.union1d(x, y)
-    gap = np.interp(at, x, f, 0.0, 1.0) - np.interp(at, y, g, 0.0, 1.0)
-    first, last = np.abs(gap[:-1]), np.abs(gap[1:])
-    crossing = gap[:-1] * gap[1:] < 0.0
-    # Two triangles where the lines cross, a trapezium elsewhere.
-    height = np.where(
-        crossing,
-        (first * first + last * last) / np.where(crossing, first + last, 1.0),
-        first + last,
-    )
-    area = float(np.sum(height * np.diff(at))) / 2.0
-    if area == 0.0:
-        return 0.0
-    low, high = _extended(old)
-    with np.errstate(over="ignore"):
-        ends = np.ldexp([low, high], -unit)
-    return area / float(ends[1] - ends[0]) if ends[1] > ends[0] else np.inf
-
-
-def _cumulative(histogram: Histogram, unit: int) -> tuple[Floats, Floats]:
-    """Return edges in units of 2**unit, and the share of the elements below each."""
-    edges = histogram.first + np.arange(histogram.counts.size + 1, dtype=np.float64)
-    below = np.append(0.0, np.cumsum(histogram.counts, dtype=np.float64))
-    # Bins of 2**-900 units are still bins; narrower ones could vanish.
-    return np.ldexp(edges, max(histogram.exponent - unit, -900)), below / below[-1]
 
 
 def _extended(tensor: TensorProfile) -> Cover:

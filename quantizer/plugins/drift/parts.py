@@ -1,13 +1,11 @@
-"""Parts of the data that changed by more than chance, and much: columns, colours, folders, bands."""
+"""Parts of the data that changed by more than chance, and much: columns, colours, folders."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator
 
 import numpy as np
-import numpy.typing as npt
 
 from ....profiles.base.findings import Code, Figure, Finding
 from ....profiles.base.tuned import tuned
@@ -57,33 +55,18 @@ MIN_FOLDER_SHARE = tuned(
 )
 """Change of a folder's share of the samples from where on it is named."""
 
-LOWEST_BAND = 62.5
-"""Hz from which on a band is told from those above it."""
-
-MIN_LEVEL_CHANGE = tuned(
-    10.0,
-    figure=(
-        "5, 10, 20: names none of 120 bands of recordings that did not change; of 15 that lost 6 dB 8, 0, 0, "
-        "12 dB 15, 11, 0, 24 dB 15, 15, 15"
-    ),
-    chosen_on="recordings of voices, songs and instruments: random halves, an octave changed",
-)
-"""dB by which the mean level of a band changes from where on it is named."""
-
 
 def changed_parts(old: Profile, new: Profile) -> tuple[tuple[Part, ...], ...]:
-    """Return the parts of inputs, the folders and the bands that changed, of each kind the most first."""
-    kinds = _parts_of_inputs(old, new), _folders(old, new), _bands(old, new)
+    """Return the parts of inputs and the folders that changed, of each kind the most first."""
+    kinds = _parts_of_inputs(old, new), _folders(old, new)
     return tuple(tuple(sorted(kind, key=lambda part: -part[0])) for kind in kinds)
 
 
 def has_parts(old: Profile, new: Profile) -> bool:
-    """Whether any parts of the data can be compared: channels of an input, folders, bands of a signal."""
+    """Whether any parts of the data can be compared: channels of an input, folders."""
     names = [name for name in old.inputs if name in new.inputs]
-    return (
-        (bool(sum(old.folders.values())) and bool(sum(new.folders.values())))
-        or any(_channels(old.inputs[name], new.inputs[name]) is not None for name in names)
-        or any(_signals(name, old, new) is not None for name in names)
+    return (bool(sum(old.folders.values())) and bool(sum(new.folders.values()))) or any(
+        _channels(old.inputs[name], new.inputs[name]) is not None for name in names
     )
 
 
@@ -171,48 +154,3 @@ def _folders(old: Profile, new: Profile) -> Iterator[Part]:
             remedy = "look at how the samples were chosen"
             finding = Finding(Code.PART_DRIFT, f"folder '{name}': {shares}", name, figures, remedy)
             yield round(change, 9), f"folder '{name}'", finding
-
-
-def _bands(old: Profile, new: Profile) -> Iterator[Part]:
-    """Yield the octaves of signals whose level changed, of the samples that are kept beside both profiles."""
-    for name in new.inputs:
-        if (signals := _signals(name, old, new)) is None:
-            continue
-        rate = new.inputs[name].rate
-        levels = [_band_levels(one, rate) for one in signals]
-        means = [one.mean(axis=0) for one in levels]
-        error = np.sqrt(sum(one.var(axis=0, ddof=1) / len(one) for one in levels))
-        change = np.abs(means[1] - means[0])
-        for at in np.nonzero((change >= MIN_LEVEL_CHANGE) & (change > 3.0 * error))[0]:
-            before, after = float(means[0][at]), float(means[1][at])
-            high = rate / 2.0 ** (at + 1)
-            low = 0.0 if at == len(change) - 1 else high / 2.0
-            where = f"input '{name}', {low:g} to {high:g} Hz"
-            sentence = f"{where}: {before:.0f} dB in OLD, {after:.0f} dB in NEW, of the samples that are kept"
-            figures: dict[str, Figure] = {"low": low, "high": high, "old": before, "new": after}
-            remedy = "look at the source of the recordings"
-            yield float(change[at]), where, Finding(Code.PART_DRIFT, sentence, name, figures, remedy)
-
-
-def _signals(name: str, old: Profile, new: Profile) -> list[list[npt.NDArray[Any]]] | None:
-    """Return the stored signals of an input of both profiles, None if one has fewer than two."""
-    rates = [profile.inputs[name].rate if name in profile.inputs else None for profile in (old, new)]
-    if not rates[0] or rates[0] != rates[1]:
-        return None
-    signals = [[one.arrays[name] for one in profile.held_samples] for profile in (old, new)]
-    return signals if min(map(len, signals)) > 1 else None
-
-
-def _band_levels(signals: Sequence[npt.NDArray[Any]], rate: int) -> npt.NDArray[np.float64]:
-    """Return the level of each octave from half of the rate down, in dB of 1, float64 [signals, octaves]."""
-    octaves = max(1, 1 + int(math.log2(rate / 2.0 / LOWEST_BAND)))
-    highs = rate / 2.0 ** np.arange(1, octaves + 1)
-    lows = np.append(highs[1:], -1.0)
-    rows = []
-    for signal in signals:
-        values = np.asarray(signal, np.float64).reshape(-1)
-        power = np.abs(np.fft.rfft(values * np.hanning(values.size))) ** 2 / max(values.size, 1) ** 2
-        hertz = np.fft.rfftfreq(values.size, 1.0 / rate)
-        bands = [power[(hertz > low) & (hertz <= high)].sum() for low, high in zip(lows, highs, strict=True)]
-        rows.append(10.0 * np.log10(np.maximum(bands, 1e-12)))
-    return np.array(rows).reshape(-1, octaves)

@@ -57,8 +57,7 @@ def command(
 
     Range growth is the factor by which OLD's range would have to grow to hold NEW's data, clipping rate the
     share of that data that OLD's parameters clip (the baseline: of OLD's own data). The histograms are
-    compared by Jensen-Shannon (JS) and Wasserstein distance, the latter as a share of OLD's range. A gate
-    that is exceeded, or not proven, ends with exit code 1.
+    compared by Jensen-Shannon (JS) distance. A gate that is exceeded, or not proven, ends with exit code 1.
 
     \b
     Example:
@@ -95,7 +94,7 @@ def drift_text(report: DriftReport, worst: int) -> str:
         [
             *("tensor", "OLD", "NEW", "range growth", "clipping rate"),
             *(["baseline clipping"] if has_baseline else []),
-            *("JS distance", "Wasserstein", ""),
+            *("JS distance", ""),
         ]
     ]
     for tensor in tensors:
@@ -109,7 +108,6 @@ def drift_text(report: DriftReport, worst: int) -> str:
                 _share_text(tensor.clipping_rate),
                 *([_share_text(tensor.baseline_clipping)] if has_baseline else []),
                 _share_text(tensor.js_distance),
-                _share_text(tensor.wasserstein),
                 "!" if tensor.tensor in failing else "",
             ]
         )

@@ -1,8 +1,7 @@
-"""What `diff` says of the data themselves: columns, colours, classes, bands, and samples to look at."""
+"""What `diff` says of the data themselves: columns, colours, classes, and samples to look at."""
 
 from __future__ import annotations
 
-import wave
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +17,6 @@ RNG = np.random.default_rng(5)
 HEAD = '<ir_version: 9, opset_import: ["": 17]> g '
 TABLE = HEAD + "(float[N, 3] x) => (float[N, 2] y) { y = MatMul (x, w) }"
 PICTURES = HEAD + "(float[1, 3, 8, 8] x) => (float[1, 2, 6, 6] y) { y = Conv (x, w) }"
-SOUND = HEAD + "(float[1, 1, 512] x) => (float[1, 2, 505] y) { y = Conv (x, w) }"
 
 
 def model(text: str, *shape: int) -> onnx.ModelProto:
@@ -150,30 +148,6 @@ def test_the_colour_that_darkened_is_named(tmp_path: Path) -> None:
     assert found.startswith("input 'x', 'blue': mean ")
     (beyond,) = told(files, Code.BEYOND_RANGE)
     assert "values beyond OLD's range come from a/" in beyond
-
-
-def recording(folder: Path, *, smooth: bool) -> Path:
-    folder.mkdir()
-    for number in range(12):
-        signal = RNG.normal(0, 3000, 2048)
-        if smooth:
-            signal = np.convolve(signal, np.hanning(33) / 16, "same")
-        with wave.open(str(folder / f"{number}.wav"), "wb") as file:
-            file.setnchannels(1)
-            file.setsampwidth(2)
-            file.setframerate(16000)
-            file.writeframes(signal.astype("<i2").tobytes())
-    return folder
-
-
-def test_the_band_of_a_sound_that_is_gone_is_named(tmp_path: Path) -> None:
-    old, again = recording(tmp_path / "old", smooth=False), recording(tmp_path / "again", smooth=False)
-    new = recording(tmp_path / "new", smooth=True)
-    recipe = "reader: audio\nrate: 16000\nwindow: 512\n"
-    files = profiles(model(SOUND, 2, 1, 8), tmp_path, recipe, old, new, again)
-    assert told(files[:2], Code.PART_DRIFT)[0].startswith("input 'x', 4000 to 8000 Hz: ")
-    assert "input 'x', 4000 to 8000 Hz" in failed(files[:2])
-    assert not told([files[0], files[2]], Code.PART_DRIFT)
 
 
 def test_profiles_of_parts_of_the_data_merge_to_that_of_all(tmp_path: Path) -> None:
