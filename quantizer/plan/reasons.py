@@ -51,7 +51,6 @@ class ReasonCode(StrEnum):
     CONVERSION_COST = "conversion-cost"
     MIXED_INPUTS = "mixed-inputs"
     NO_INT8_CONSUMER = "no-int8-consumer"
-    INTER_LAYER_FLOAT = "inter-layer-float"
     FLOAT_PRODUCTS = "float-products"
     FLOAT_LIMIT = "float-limit"
     EQUALIZATION_MUL = "equalization-mul"
@@ -119,7 +118,6 @@ _SENTENCES: Mapping[ReasonCode, str] = {
     ReasonCode.CONVERSION_COST: "converting its float input (from {origin}) would cost more than int8 saves",
     ReasonCode.MIXED_INPUTS: "it reads int8 and float inputs, and nothing after it runs in int8",
     ReasonCode.NO_INT8_CONSUMER: "nothing after it runs in int8",
-    ReasonCode.INTER_LAYER_FLOAT: "inter_layer float: only products with a weight are quantized",
     ReasonCode.FLOAT_PRODUCTS: "{type} is for {operators}",
     ReasonCode.FLOAT_LIMIT: "{target} has no kernel of {type} for it: {text}",
     ReasonCode.INT8_CACHE: "it appends to a cache in int8, and does not compute",

@@ -48,34 +48,18 @@ def choose_parameters(
     graph = facts.graph
     by_schema = _activation_params(facts, choices, groups)
     activations = {name: _stored(facts, params) for name, params in by_schema.items()}
-    # Results that kernels leave in float, and whose quantized readers convert them themselves.
-    left_float = {
-        name
-        for node in (graph.nodes if facts.target.inter_layer == "float" else ())
-        if choices[node.name].returns_float
-        for name in node.results
-        if not any(choices[reader.name].kind is Kind.PASS_THROUGH for reader, _ in graph.consumers(name))
-    }
-    tensors = {name: params for name, params in activations.items() if name not in left_float}
-    signed = {name for name in tensors if by_schema[name].qtype.signed}
+    tensors = dict(activations)
     weights = _all_weight_params(facts, choices, activations)
     inputs: dict[str, InputParams] = {}
     for node in graph.nodes:
         name, choice = node.name, choices[node.name]
         operands = _operand_params(facts, node, choice, activations)
-        signed |= {node.input(index) for index, params in operands.items() if params.qtype.signed}
         constants = {index: _stored(facts, params) for index, params in operands.items()}
         constants |= choice.weights or weights[name]
         inputs[name] = {}
         for index, params in constants.items():
             if tensors.setdefault(node.input(index), params) != params:
                 inputs[name][index] = params
-        for index, read in enumerate(node.inputs if choice.quantized else ()):
-            if read in left_float:
-                inputs[name][index] = activations[read]
-    if not facts.target.unsigned_activations:
-        is_signed = TYPES[facts.config.activation_type].signed
-        signed = _misread_joins(facts, choices, "unsigned") if is_signed else set()
     return Parameters(activations, tensors, inputs)
 
 

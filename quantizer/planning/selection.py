@@ -59,8 +59,7 @@ def select(
        only add error.
 
     All that saves time: with `cost_model` off quantization starts at every node that can be quantized, as
-    with `start_everywhere` and on targets with slow float operators. With `inter_layer` "float" nothing
-    spreads, and every kernel that can return float does.
+    with `start_everywhere` and on targets with slow float operators.
     """
     graph = facts.graph
     candidates = {node.name: _candidate(node, facts, floats) for node in graph.nodes}
@@ -69,11 +68,10 @@ def select(
         for node in graph.nodes
         if candidates[node.name].kind in (Kind.QUANTIZED, Kind.PASS_THROUGH) and is_compute_bound(node, facts)
     }
-    spreads = facts.target.inter_layer == "quantized"
-    start_everywhere = start_everywhere or (spreads and facts.starts_everywhere)
+    start_everywhere = start_everywhere or facts.starts_everywhere
     quantized = {name for name, candidate in candidates.items() if candidate.quantized}
     spread = _Spread(facts, candidates, compute_bound, quantized if start_everywhere else set(compute_bound))
-    if spreads and not start_everywhere:
+    if not start_everywhere:
         spread.run()
 
     choices: dict[str, Choice] = {}
@@ -86,8 +84,6 @@ def select(
             choices[node.name] = replace(
                 candidate, returns_float=candidate.kind is Kind.QUANTIZED and _returns_float(node, spread)
             )
-        elif not spreads:
-            choices[node.name] = Choice(Kind.FLOAT, because(ReasonCode.INTER_LAYER_FLOAT))
         else:
             inputs = spread.inputs(node)
             operators: dict[str, None] = {}
@@ -367,7 +363,7 @@ def _returns_float(node: Node, spread: _Spread) -> bool:
     if QUANTIZED not in kernel_returns:
         return True
     readers = [[reader for reader, _ in graph.consumers(name)] for name in node.results]
-    if facts.target.inter_layer == "quantized" and all(
+    if all(
         not graph.is_result(name) and own and all(reader.name in spread.quantized for reader in own)
         for name, own in zip(node.results, readers, strict=True)
     ):

@@ -3,8 +3,7 @@
 A group has one range. It is the range of the tensors that *set* it: the tensor that the quantized values come
 from, or, where a clip without other readers follows, the clip's output, because what the clip cuts off needs
 no quantized values. Operators that need one scale for all inputs (`Constraint.ALL_SAME`, such as Concat) join
-their groups as `Target.scale_sharing` says: always ("unified"), never ("separate"), or where the common
-range costs no member more than a stated number of decibels ("auto"); elsewhere each input keeps its own
+their groups if the common range costs no member more than `MAX_LOSS_DB`; elsewhere each input keeps its own
 parameters and is requantized on the edge.
 """
 
@@ -21,8 +20,8 @@ from ..plan.plan import Implementation, Kind, SharedScale
 from .facts import PlanningFacts
 from .selection import Choice
 
-MAX_LOSS_DB = {"auto": 1.0, "unified": math.inf, "separate": -math.inf}
-"""`scale_sharing` -> decibels that a member may lose to the common range of an operator with one scale."""
+MAX_LOSS_DB = 1.0
+"""Decibels that a member may lose to the common range of an operator with one scale."""
 
 Interval = tuple[float, float]
 
@@ -98,13 +97,13 @@ def find_groups(facts: PlanningFacts, choices: Mapping[str, Choice]) -> tuple[Sc
             for output in outputs:
                 _join_passed(groups, facts, node, inputs[0], output)
         elif rule.constraint is Constraint.ALL_SAME:
-            allowed = MAX_LOSS_DB[facts.target.scale_sharing]
             for output in outputs:
                 for name in inputs:
                     ends = [groups.of(name), groups.of(output)]
                     common = _union(ends[0].range, ends[1].range)
                     if all(
-                        group.fixed_by is None and lost_to(_ends(group.narrowest), _ends(common)) <= allowed
+                        group.fixed_by is None
+                        and lost_to(_ends(group.narrowest), _ends(common)) <= MAX_LOSS_DB
                         for group in ends
                     ):
                         groups.join(output, name, node.name)

@@ -82,11 +82,6 @@ class Target:
             saturating (HardSigmoid and HardSwish as sums and products that saturate); '*' stands for all
             unary functions not named, 'Chain' for several operators that together are a unary function:
             separate when each is planned by itself, else runtime or portable.
-        scale_sharing: Scales of the inputs and the output of Concat and similar operators: unified where its
-            kernels want one scale, separate where they requantize each input at no cost, auto for one scale
-            where that costs no tensor more than 1 dB.
-        inter_layer: Activations between quantized nodes: quantized; or float where only products run on
-            integers, and each whose kernel can return float does.
         implementations: Operator type to the way in which a node is written where conversions around it would
             make the runtime compute it in float, or with a slow kernel of integers: a pass-through node on
             integers, as leaky-relu or channels-last, PRelu as saturating, ConvTranspose as sub-pixel
@@ -172,8 +167,6 @@ class Target:
     activation_types: tuple[IntegerType, ...] = ("uint8", "int8")
     operators: Mapping[str, tuple[KernelOutput, ...]] = field(default_factory=dict)
     lookup_tables: Mapping[str, LutImplementation] = field(default_factory=dict)
-    scale_sharing: Literal["auto", "unified", "separate"] = "auto"
-    inter_layer: Literal["quantized", "float"] = "quantized"
     implementations: Mapping[
         str, Literal["integer", "leaky-relu", "channels-last", "saturating", "sub-pixel", "scan"]
     ] = field(default_factory=dict)

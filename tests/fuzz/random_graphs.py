@@ -49,8 +49,6 @@ CHOICES: dict[str, tuple[Any, ...]] = {
 }
 
 FACTS: dict[str, tuple[Any, ...]] = {
-    "scale_sharing": ("auto", "unified", "separate"),
-    "inter_layer": ("quantized", "quantized", "quantized", "float"),
     "weight_only_activations": ("int8", "float"),
     "lookup_tables": (
         {"*": "portable"},

@@ -7,6 +7,7 @@ from qprof_onnx.profiles.base.errors import ConfigError
 from qprof_onnx.quantizer.numerics.affine import INT16, UINT8, UINT16
 from qprof_onnx.quantizer.plan.plan import Kind
 from qprof_onnx.quantizer.plan.verify import verify_plan
+from qprof_onnx.quantizer.targets.target import FLOAT
 
 from ..networks import WIDE, Network, network
 
@@ -82,11 +83,12 @@ PRODUCTS = "a = MatMul (x, w) b = Relu (a) c = MatMul (b, w) y = MatMul (c, w)"
 
 def test_products_return_float_where_the_runtime_has_float_between_them() -> None:
     net = network(PRODUCTS, {"w": (32, 32)}, shape=(4, 32))
-    plan = net.plan(facts={"inter_layer": "float"})
+    plan = net.plan(facts={"operators": {"MatMul": (FLOAT,)}, "lookup_tables": {}})
     verify_plan(plan, net.graph, net.identity)
-    assert set(plan.tensors) == {"x", "b", "w"}
-    assert plan.nodes["Relu_b"].reason == "inter_layer float: only products with a weight are quantized"
-    assert list(plan.nodes["MatMul_y"].inputs) == [0]
+    assert {name: entry.kind for name, entry in plan.nodes.items() if entry.kind is not Kind.QUANTIZED} == {
+        "Relu_b": Kind.FLOAT
+    }
+    assert "y" not in plan.tensors
 
 
 def test_products_stay_in_codes_by_default() -> None:

@@ -1,10 +1,6 @@
-"""Who shares parameters: `Target.scale_sharing`, winners, and what `explain` makes of it."""
+"""Which activations share parameters, whose range wins, and how `explain` shows it."""
 
 from __future__ import annotations
-
-from collections.abc import Mapping
-from dataclasses import replace
-from typing import Literal
 
 import numpy as np
 import onnx_ir as ir
@@ -38,11 +34,10 @@ net (float[1,2,64,64] a, float[1,2,64,64] b, float[1,2,64,64] c) => (float[1,4,3
   top = Relu (c)
 }
 """
-ScaleSharing = Literal["auto", "unified", "separate"]
 TARGET = Target("any", operators=dict.fromkeys(("Concat", "Relu", "MaxPool", "Transpose"), (QUANTIZED,)))
 
 
-def planned(scale_sharing: ScaleSharing, factor: float) -> tuple[QuantPlan, Graph, Profile, ir.Model]:
+def planned(factor: float) -> tuple[QuantPlan, Graph, Profile, ir.Model]:
     """Plan a Concat of two tensors, of which the second is `factor` times as wide."""
     rng = np.random.default_rng(0)
     a = rng.uniform(-1.0, 1.0, (1, 2, 64, 64)).astype(np.float32)
@@ -50,9 +45,7 @@ def planned(scale_sharing: ScaleSharing, factor: float) -> tuple[QuantPlan, Grap
     graph, identity = index(model), model_id(model, "net.onnx")
     b = np.asarray(a[:, ::-1] * np.float32(factor))
     profile = calibrate(model, [Sample("0", {"a": a, "b": b, "c": a})], identity)
-    recipe = Recipe(
-        QuantConfig(target="any", calibrator="minmax"), replace(TARGET, scale_sharing=scale_sharing)
-    )
+    recipe = Recipe(QuantConfig(target="any", calibrator="minmax"), TARGET)
     plan = plan_alone(model, profile, recipe, start_everywhere=True)
     verify_plan(plan, graph, identity)
     return plan, graph, profile, model
@@ -62,28 +55,18 @@ def scales(plan: QuantPlan) -> dict[str, float]:
     return {name: plan.tensors[name].tensor_scale for name in ("a", "b", "wide")}
 
 
-@pytest.mark.parametrize(
-    ("scale_sharing", "factor", "shared"),
-    [
-        ("unified", 100.0, {"a", "b", "wide"}),
-        ("separate", 1.0, set[str]()),
-        ("auto", 1.05, {"a", "b", "wide"}),
-        ("auto", 100.0, {"b", "wide"}),
-    ],
-)
-def test_the_resolution_decides_whether_a_concat_joins_its_inputs(
-    scale_sharing: ScaleSharing, factor: float, shared: set[str]
-) -> None:
-    plan, *_ = planned(scale_sharing, factor)
-    groups = [group for group in plan.shared_scales if "wide" in group.members]
-    assert {n for group in groups for n in group.members} & {"a", "b", "wide"} == (shared or {"wide"})
+@pytest.mark.parametrize(("factor", "shared"), [(1.05, {"a", "b", "wide"}), (100.0, {"b", "wide"})])
+def test_the_resolution_decides_whether_a_concat_joins_its_inputs(factor: float, shared: set[str]) -> None:
+    plan, *_ = planned(factor)
+    (group,) = (group for group in plan.shared_scales if "wide" in group.members)
+    assert group.members.keys() & {"a", "b", "wide"} == shared
 
 
 def test_inputs_that_do_not_join_are_converted_on_their_edge() -> None:
-    plan, _, _, model = planned("separate", 100.0)
+    plan, _, _, model = planned(100.0)
     assert scales(plan)["a"] < scales(plan)["wide"] / 50.0
     nodes = [node.op_type for node in lower(model, plan).model.graph]
-    assert nodes.count("QuantizeLinear") >= 3
+    assert nodes.count("QuantizeLinear") >= 2
 
 
 def test_a_chain_of_joins_never_costs_a_member_more_than_the_stated_number() -> None:
@@ -106,20 +89,16 @@ def test_a_chain_of_joins_never_costs_a_member_more_than_the_stated_number() -> 
     assert "a" not in plan.shared_scales[0].members
 
 
-def explained(scale_sharing: ScaleSharing, factor: float, tensor: str) -> Mapping[str, tuple[bool, float]]:
-    plan, graph, profile, _ = planned(scale_sharing, factor)
-    found = explain_tensor(loads(dumps(plan)), tensor, "plan.yaml", graph, profile)
-    return {member.name: (member.sets_range, round(member.lost_db, 1)) for member in found.members}
-
-
 def test_explain_tells_whose_range_won_and_what_it_cost() -> None:
-    members = explained("unified", 10.0, "a")
-    assert members["a"] == (False, 20.0)
+    plan, graph, profile, _ = planned(1.1)
+    found = explain_tensor(loads(dumps(plan)), "a", "plan.yaml", graph, profile)
+    members = {member.name: (member.sets_range, round(member.lost_db, 1)) for member in found.members}
+    assert members["a"] == (False, 0.8)
     assert members["b"] == (True, 0.0)
 
 
 def test_explain_names_what_tied_the_group_and_the_nodes_around() -> None:
-    plan, graph, profile, _ = planned("unified", 2.0)
+    plan, graph, profile, _ = planned(1.05)
     found = explain_tensor(plan, "wide", "plan.yaml", graph, profile)
     names = {node.op_type: node.name for node in graph.nodes}
     assert set(found.tied_by) == {names["Concat"], names["Transpose"], names["MaxPool"]}
@@ -128,7 +107,7 @@ def test_explain_names_what_tied_the_group_and_the_nodes_around() -> None:
 
 
 def test_values_that_a_clip_throws_away_are_no_noise() -> None:
-    plan, graph, profile, _ = planned("separate", 1.0)
+    plan, graph, profile, _ = planned(1.0)
     found = explain_tensor(plan, "c", "plan.yaml", graph, profile)
     assert found.sqnr_db is None
     top = explain_tensor(plan, "top", "plan.yaml", graph, profile).sqnr_db
@@ -137,7 +116,7 @@ def test_values_that_a_clip_throws_away_are_no_noise() -> None:
 
 
 def test_a_wider_common_range_costs_the_noise_that_it_is_said_to() -> None:
-    plan, graph, profile, _ = planned("auto", 1.1)
+    plan, graph, profile, _ = planned(1.1)
     members = explain_tensor(plan, "b", "plan.yaml", graph, profile).members
     loser = next(m for m in members if m.name == "a")
     assert loser.sqnr_db is not None
@@ -147,7 +126,7 @@ def test_a_wider_common_range_costs_the_noise_that_it_is_said_to() -> None:
 
 
 def test_a_tensor_that_stays_float_needs_the_model_and_says_so() -> None:
-    plan, graph, *_ = planned("auto", 1.0)
+    plan, graph, *_ = planned(1.0)
     kept = QuantPlan(plan.model, plan.config, {}, plan.nodes)
     with pytest.raises(ConfigError, match="if it stays float, give the model"):
         explain_tensor(kept, "wide", "plan.yaml")

@@ -139,10 +139,9 @@ def test_a_symmetric_schema_alone_chooses_the_signed_type() -> None:
             "runtime: lookup_table '*': 'saturating' is not one of runtime, portable",
         ),
         (
-            "target: mine\nruntime: {scale_sharing: unifed}",
-            "scale_sharing 'unifed' is not one of auto, unified, separate; did you",
+            "target: mine\nruntime: {weight_only_activations: floats}",
+            "weight_only_activations 'floats' is not one of int8, float; did you",
         ),
-        ("target: mine\nruntime: {inter_layer: go}", "inter_layer 'go' is not one of quantized, float"),
         ("target: glow\nsettings: {weight_schema: asymmetric, granularity: per-channel}", "are symmetric"),
         ("target: glow\nsettings: {calibrator: msee}", "settings: calibrator 'msee' is not one of minmax"),
         ("target: glow\nsettings: {calibrator: percentile:2}", "'2' is not a number from 50 to 100"),
