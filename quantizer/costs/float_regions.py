@@ -407,34 +407,33 @@ def profitable(prices: Prices) -> set[str]:
     return kept
 
 
-def predicted_time(before: CostModel, after: CostModel, plan: QuantPlan) -> PredictedTime:
-    """Return the time of a planned model and that of the float model as in its file, to four digits."""
+def predicted_time(before: CostModel, after: CostModel, plan: QuantPlan, costs: Costs) -> PredictedTime:
+    """Return the time of a planned model, whose nodes have the given costs, and that of the float model as in
+    its file, to four digits."""
     float_us = before.float_time_of_run
-    planned_us = total_microseconds(after.costs(plan), after.graph, plan)
+    planned_us = total_microseconds(costs, after.graph, plan)
     conditions = after.table.conditions.text(plan.config.target)
     return PredictedTime(
         float(f"{float_us:.4g}"), float(f"{planned_us:.4g}"), conditions, error=before.table.error
     )
 
 
-def saves_too_little(
-    before: CostModel, after: CostModel, plan: QuantPlan, predicted: PredictedTime
-) -> FloatReason | None:
+def saves_too_little(model: CostModel, plan: QuantPlan, predicted: PredictedTime) -> FloatReason | None:
     """Return why no node of a plan is to be quantized, or None if quantizing them saves enough time.
 
-    It has to save `MIN_SAVED_SHARE` and `MIN_SAVED_US` of the file's time, of the prepared model's
-    (`before`), and of the time of the plan without quantized nodes: float nodes gain by preparation, and by
-    the way they are written, without integers.
+    It has to save `MIN_SAVED_SHARE` and `MIN_SAVED_US` of the file's time, of the prepared model's, and of
+    the time of the plan without quantized nodes: float nodes gain by preparation, and by the way they are
+    written, without integers.
     """
     quantized = {name for name, entry in plan.nodes.items() if entry.kind.counts_as_quantized}
     if not quantized:
         return None
     nodes = {n: NodePlan(Kind.FLOAT) if n in quantized else entry for n, entry in plan.nodes.items()}
-    nodes |= {n: replace(nodes[n], implementation=PLAIN_LAYOUT) for n in after.plain}
+    nodes |= {n: replace(nodes[n], implementation=PLAIN_LAYOUT) for n in model.plain}
     adjustments = replace(plan.adjustments, padded_channels={}, folded_widths={})
     in_float = replace(plan, nodes=nodes, tensors={}, adjustments=adjustments)
-    without_integers = total_microseconds(after.costs(in_float), after.graph, in_float)
-    float_us = min(without_integers, predicted.float_us, before.float_time_of_run)
+    without_integers = total_microseconds(model.costs(in_float), model.graph, in_float)
+    float_us = min(without_integers, predicted.float_us, model.float_time_of_run)
     if float_us - predicted.planned_us >= max(MIN_SAVED_SHARE * float_us, MIN_SAVED_US):
         return None
     ratio = predicted.planned_us / max(float_us, MIN_MICROSECONDS)
@@ -474,9 +473,8 @@ PRICED = (ReasonCode.CONVERSION_COST, ReasonCode.MIXED_INPUTS, ReasonCode.NO_INT
 """Reasons that are about time."""
 
 
-def with_prices(plan: QuantPlan, model: CostModel) -> QuantPlan:
+def with_prices(plan: QuantPlan, model: CostModel, costs: Costs) -> QuantPlan:
     """Return a plan whose nodes that are float for reasons of time have int8's gain and cost."""
-    costs = model.costs(plan)
     nodes = dict(plan.nodes)
     for node in model.graph.nodes:
         entry = nodes[node.name]

@@ -15,29 +15,25 @@ SiLU and GELU may be one operator of the runtime's own too, in float (`Target.sp
 operators would be quantized each by itself is that where the table of kernel times says that it is faster,
 with no gate of 8 bits.
 
-A chain that is planned as one is one node while the plan is made (`contracted`): its inner tensors need no
-profile and have no parameters. In the plan each of its nodes has an entry;
+A chain that is planned as one is one node while the plan is made (`PlanningFacts.contracted`): its inner
+tensors need no profile and have no parameters. In the plan each of its nodes has an entry;
 `Kind.LOOKUP_TABLE` without parameters of the output means a part of the look-up table of the node after it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 
 import onnx_ir as ir
 
-from ...profiles.records.profile import Profile
 from ..model.graph import name_of, output_name
 from ..operators.decompositions import POINTWISE_MARKERS, decomposed_function
-from ..operators.functions import CHAIN, CHAIN_DOMAIN, PointwiseChain, fused_function, nodes_between
+from ..operators.functions import CHAIN, CHAIN_DOMAIN, PointwiseChain, nodes_between
 from ..operators.graph import Graph, Node, node_view
 from ..operators.table import is_clip, rule_of
-from ..plan.plan import Implementation, Kind, NodePlan, QuantPlan
-from ..targets.forms import RUNTIME_FORMS
+from ..plan.plan import QuantPlan
 from ..targets.target import Target, chain_implementation, lut_implementation
-from .facts import KeptFacts, PlanningFacts
-from .known import Known
 
 MAX_TENSORS_BACK = 64
 """Tensors back from a node that a chain can begin at: it bounds the search, and the longest chain."""
@@ -136,85 +132,29 @@ def planned_separately(
     return True
 
 
-def with_chains(facts: PlanningFacts) -> PlanningFacts:
-    """Return the facts with the chains planned as one node; none has 16 bits inside."""
-    asked_16_bits = facts.named_16bit
-    chains = [
-        replace(chain, fused=_fused(chain, facts))
-        for chain in find_chains(facts.graph)
-        if not planned_separately(chain, facts.target, facts.profile)
-    ]
-    nodes = {node for chain in chains for node in chain.nodes}
-    chains += [chain for chain in _faster_fused(facts) if nodes.isdisjoint(chain.nodes)]
-    return replace(
-        facts,
-        chains={
-            chain.name: chain
-            for chain in chains
-            if not any(node.outputs[0].name in asked_16_bits for node in chain.nodes[:-1])
-        },
-    )
-
-
-def _fused(chain: PointwiseChain, facts: PlanningFacts) -> str:
-    """Return the kernel of the target's one float operator for a chain, or ""."""
-    if Implementation.FUSED not in facts.target.spellings or facts.config.form not in RUNTIME_FORMS:
-        return ""
-    function = fused_function(chain, facts.identity.opset)
-    return "" if function is None else function.kernel
-
-
-def _faster_fused(facts: PlanningFacts) -> Iterator[PointwiseChain]:
-    """Yield the functions whose operators would be quantized apart, and are faster as one in float."""
-    model, graph = facts.cost_model, facts.graph
-    if model is None or Implementation.FUSED not in facts.target.spellings:
-        return
+def functions_of_one_variable(graph: Graph) -> Iterator[tuple[PointwiseChain, tuple[Node, ...]]]:
+    """Yield functions that a runtime has an operator for and that are chains, each with its operators."""
     for node in graph.nodes:
         function = decomposed_function(node, graph) if node.op_type in POINTWISE_MARKERS else None
-        if function is None:
-            continue
-        _, nodes = function
-        last, sources = nodes[-1], _varying(nodes[0], graph)
-        chain = _chain(last, sources[0], graph) if len(sources) == 1 else None
-        if chain is None or not planned_separately(chain, facts.target, profiled=facts.profile):
-            continue
-        kernel = _fused(chain, facts)
-        entry = NodePlan(Kind.LOOKUP_TABLE, implementation=Implementation.FUSED)
-        apart = sum(model.integer_time(part, NodePlan(Kind.QUANTIZED)) for part in nodes)
-        if kernel and model.integer_time(last, entry) <= apart:
-            yield replace(chain, fused=kernel, quantized_fused=True)
+        if function is not None:
+            nodes = tuple(function[1])
+            sources = _varying(nodes[0], graph)
+            chain = _chain(nodes[-1], sources[0], graph) if len(sources) == 1 else None
+            if chain is not None:
+                yield chain, nodes
 
 
-def of_adjusted(facts: PlanningFacts, graph: Graph, profile: Profile) -> PlanningFacts:
-    """Return the facts of an adjusted model, without chains whose function the adjustment changed."""
-    chains = {}
-    for name, chain in facts.chains.items():
-        reader, place = next(
-            (n, n.inputs.index(chain.source)) for n in chain.nodes if chain.source in n.inputs
-        )
-        if all(_varying(graph.node(name_of(node)), graph) for node in chain.nodes):
-            copy = _chain(graph.node(chain.name), graph.node(name_of(reader)).input(place), graph)
-            if copy is not None:
-                chains[name] = replace(copy, fused=chain.fused, quantized_fused=chain.quantized_fused)
-    return replace(facts, graph=graph, profile=profile, chains=chains, kept=KeptFacts(facts.kept))
+def adjusted_chain(chain: PointwiseChain, graph: Graph) -> PointwiseChain | None:
+    """Return a chain in the graph of an adjusted model, None if the adjustment changed its function."""
+    reader, place = next((n, n.inputs.index(chain.source)) for n in chain.nodes if chain.source in n.inputs)
+    if not all(_varying(graph.node(name_of(node)), graph) for node in chain.nodes):
+        return None
+    copy = _chain(graph.node(chain.name), graph.node(name_of(reader)).input(place), graph)
+    return copy and replace(copy, fused=chain.fused, quantized_fused=chain.quantized_fused)
 
 
-def plan_with_chains(
-    facts: PlanningFacts, known: Known, make: Callable[[PlanningFacts, Known], QuantPlan]
-) -> QuantPlan:
-    """Return a plan from `make`, called on the contracted model, with chains expanded."""
-    contracted_facts = contracted(facts)
-    return expanded(make(contracted_facts, known.renamed(facts.by_planned_node)), facts)
-
-
-def contracted(facts: PlanningFacts) -> PlanningFacts:
-    """Return the facts with one node instead of each chain, and without the tensors inside chains."""
-    if not facts.chains:
-        return facts
-    if facts.contracted_model:
-        ((contracted_graph, profile),) = facts.contracted_model
-        return replace(facts, graph=contracted_graph, profile=profile)
-    graph, chains = facts.graph, facts.chains.values()
+def contracted_graph(graph: Graph, chains: Collection[PointwiseChain]) -> Graph:
+    """Return a graph with one node instead of each chain, and without the tensors inside chains."""
     calls: dict[str, Node] = {}
     for chain in chains:
         # Its input and output only have the names of the model's own.
@@ -235,7 +175,7 @@ def contracted(facts: PlanningFacts) -> PlanningFacts:
         source_name = call_node.inputs[0]
         readers = (*uses[source_name], (call_node, 0))
         uses[source_name] = tuple(sorted(readers, key=lambda use: position[use[0]]))
-    contracted_graph = Graph(
+    return Graph(
         nodes,
         graph.inputs,
         graph.outputs,
@@ -244,38 +184,6 @@ def contracted(facts: PlanningFacts) -> PlanningFacts:
         graph.producers | {call_node.output: call_node for call_node in calls.values()},
         graph.holders,
     )
-    tensors = {name: tensor for name, tensor in facts.profile.tensors.items() if name not in inner}
-    profile = replace(facts.profile, tensors=tensors)
-    facts.contracted_model.append((contracted_graph, profile))
-    return replace(facts, graph=contracted_graph, profile=profile)
-
-
-def expanded(plan: QuantPlan, facts: PlanningFacts) -> QuantPlan:
-    """Return the plan of a contracted graph as one of the model itself, whose facts are given."""
-    if not facts.chains:
-        return plan
-    entries: dict[str, NodePlan] = {}
-    for name, entry in plan.nodes.items():
-        chain = facts.chains.get(name)
-        if chain is None:
-            entries[name] = entry
-            continue
-        for node in chain.nodes:
-            if entry.kind is Kind.FLOAT:
-                own = name_of(node)
-                spelling = entry.implementation or facts.float_spellings.get(own, "")
-                entries[own] = replace(entry, implementation=spelling)
-                continue
-            remark = f"part of the look-up table of '{chain.name}'"
-            if node is chain.nodes[-1]:
-                operator = (
-                    "float operator" if entry.implementation == Implementation.FUSED else "look-up table"
-                )
-                remark = f"one {operator} for {chain.operators}"
-            reads = [index for index, value in enumerate(node.inputs) if value is chain.source]
-            inputs = dict.fromkeys(reads, entry.inputs[0]) if entry.inputs else {}
-            entries[name_of(node)] = replace(entry, inputs=inputs, because=remark)
-    return replace(plan, nodes={node.name: entries[node.name] for node in facts.graph.nodes})
 
 
 def planned_chains(nodes: Iterable[ir.Node], plan: QuantPlan) -> dict[str, tuple[ir.Node, ...]]:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Collection, Hashable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
-from operator import is_
-from typing import TypeVar, cast
 
 import numpy as np
+import numpy.typing as npt
 
 from ...profiles.base.errors import ProfileError
 from ...profiles.base.findings import Code, Finding
+from ...profiles.base.once import computed_once
 from ...profiles.records.profile import ModelId, Profile, has_histograms, source_of
 from ..costs.predicted import CostModel
 from ..costs.spellings import has_own_price
@@ -28,12 +27,13 @@ from ..numerics.affine import INT7, INT8, TYPES, QuantParams, QuantType
 from ..numerics.array_file import ArrayFile
 from ..numerics.calibrators import Range
 from ..numerics.density import ChannelDensities
-from ..numerics.schemas import SCHEMAS, Schema, bias_params, channel_params, choose_params, weight_for_bias
-from ..operators.functions import PointwiseChain
+from ..numerics.schemas import SCHEMAS, Schema, channel_params, choose_params
+from ..operators.functions import PointwiseChain, fused_function
 from ..operators.graph import Graph, Node, match_nodes
 from ..operators.pair_sums import unsaturated
-from ..operators.weight_layout import WeightLayout
+from ..operators.weight_layout import WeightAxes, WeightLayout
 from ..plan.formats import formats_of
+from ..plan.plan import Implementation, Kind, NodePlan
 from ..plan.provenance import profile_digest
 from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because
 from ..plan.rewrites import PLAIN_LAYOUT
@@ -41,50 +41,59 @@ from ..prepare.prepare import PreparedModel, fix_shapes, with_shapes_of_run
 from ..targets.config import DATA_FREE, QuantConfig, split_shapes, with_limit
 from ..targets.forms import FORMS, RUNTIME_FORMS
 from ..targets.target import Recipe, Target
-from ..targets.weight_formats import WeightFormat, asked_format
-
-T = TypeVar("T")
-
-MOST_KEPT = 8
-"""Values of one derived fact that are kept, so that memory does not grow with the number of plans."""
-
-
-class KeptFacts:
-    """The facts derived for plans of one model, each with the field values that it follows from."""
-
-    def __init__(self, before: KeptFacts | None = None) -> None:
-        """Start a store; `before`, that of the model before an adjustment, is searched too."""
-        self._before = before
-        self._known: dict[str, list[tuple[tuple[object, ...], object]]] = defaultdict(list)
-
-    def find(self, name: str, sources: tuple[object, ...]) -> tuple[object] | None:
-        """Return the fact that was derived from the same objects, in a tuple, or None."""
-        for known, value in self._known[name]:
-            if all(map(is_, known, sources)):
-                return (value,)
-        return None if self._before is None else self._before.find(name, sources)
-
-    def keep(self, name: str, sources: tuple[object, ...], value: object) -> None:
-        """Store a fact that was derived from some objects."""
-        self._known[name] = [(sources, value), *self._known[name]][:MOST_KEPT]
+from .chains import (
+    adjusted_chain,
+    contracted_graph,
+    find_chains,
+    functions_of_one_variable,
+    inner_tensors,
+    planned_separately,
+)
 
 
-def derived_from(*fields: str) -> Callable[[Callable[[PlanningFacts], T]], cached_property[T]]:
-    """Return a decorator that computes a fact once for all records with the same objects in these fields."""
+@dataclass(frozen=True, eq=False)
+class ModelFacts:
+    """A model with the profile of its activations, and what follows from these alone."""
 
-    def decorated(function: Callable[[PlanningFacts], T]) -> cached_property[T]:
-        def derived(facts: PlanningFacts) -> T:
-            name, sources = function.__name__, tuple(getattr(facts, field) for field in fields)
-            found = facts.kept.find(name, sources)
-            if found is None:
-                found = (function(facts),)
-                facts.kept.keep(name, sources, found[0])
-            return cast(T, found[0])
+    graph: Graph
+    profile: Profile
+    opset: int
+    array_file: ArrayFile = field(default_factory=ArrayFile)  # where the scales of blocks are stored
+    # Errors of weights in formats that a size chooses among, over their signal.
+    format_errors: dict[Hashable, float] = field(default_factory=dict)
+    weight_errors: WeightErrors = field(default_factory=dict)
 
-        derived.__doc__ = function.__doc__
-        return cached_property(derived)
+    @cached_property
+    def noise_gains(self) -> NoiseGains:
+        """The noise that the nodes let through, corrected by measured noise if the profile has some."""
+        return measured_gains(self.graph, self.profile, self.opset, self.profile.noise, self.weight_errors)
 
-    return decorated
+    @computed_once
+    def channel_params(self, name: str, axis: int | None, schema: Schema, qtype: QuantType) -> QuantParams:
+        """Return `schemas.channel_params` of a constant, in float32."""
+        return channel_params(self._float32(name), axis, schema, qtype)
+
+    @computed_once
+    def unsaturated_params(
+        self, name: str, layout: WeightLayout, axes: WeightAxes, axis: int | None, schema: Schema
+    ) -> QuantParams:
+        """Return int8 parameters of a weight of whose codes no pair saturates 16 bits."""
+        params = self.channel_params(name, axis, schema, INT8)
+        return unsaturated(params, self._float32(name), axes, layout, schema)
+
+    def _float32(self, name: str) -> npt.NDArray[np.float32]:
+        array = self.graph.constant(name)
+        assert array is not None
+        return array.astype(np.float32, copy=False)
+
+    def contracted(self, chains: Mapping[str, PointwiseChain]) -> ModelFacts:
+        """Return it with one node instead of each chain, and without the tensors inside chains."""
+        if not chains:
+            return self
+        inner = inner_tensors(chains.values())
+        tensors = {name: tensor for name, tensor in self.profile.tensors.items() if name not in inner}
+        profile = replace(self.profile, tensors=tensors)
+        return ModelFacts(contracted_graph(self.graph, chains.values()), profile, self.opset)
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,20 +102,46 @@ class PlanningFacts:
 
     prepared: PreparedModel  # the model as it was prepared: index, identity, findings
     recipe: Recipe  # settings that were asked for, and the target
-    config: QuantConfig  # the settings in effect: those asked for with the limits that the mode implies
     measured: Profile  # profile of the prepared model
-    graph: Graph
-    profile: Profile  # of its activations: as measured, or as estimated after an adjustment
+    on: ModelFacts  # the prepared or an adjusted model, and its profile: as measured, or as estimated then
     profile_digest: str  # of the profile as it was given (`profile_digest`); "" for an empty one
     findings: tuple[Finding, ...]  # of preparation and earlier steps
-    chains: Mapping[str, PointwiseChain]  # those planned as one node, by the name of that node
     channel_densities: ChannelDensities
-    range_cache: RangeCache  # calibrated ranges, kept
-    # By constant of a float node, if it is not the one asked for.
-    weight_formats: Mapping[str, WeightFormat] = field(default_factory=dict)
-    array_file: ArrayFile = field(default_factory=ArrayFile)  # where the scales of blocks are kept
+    range_cache: RangeCache  # calibrated ranges
+    # Those planned as one node, by the name of that node.
+    chains: Mapping[str, PointwiseChain] = field(default_factory=dict)
     noise_left: Callable[[], Mapping[str, float]] = dict  # `left_by_equalization`, which takes long
-    kept: KeptFacts = field(default_factory=KeptFacts)  # what was derived from records of this model
+
+    @property
+    def graph(self) -> Graph:
+        """The graph of the model."""
+        return self.on.graph
+
+    @property
+    def profile(self) -> Profile:
+        """The profile of its activations."""
+        return self.on.profile
+
+    @property
+    def noise_gains(self) -> NoiseGains:
+        """The noise that the nodes let through."""
+        return self.on.noise_gains
+
+    @cached_property
+    def config(self) -> QuantConfig:
+        """The settings in effect: those asked for with the limits that the mode implies."""
+        return with_limit(self.recipe.config)
+
+    @cached_property
+    def contracted(self) -> PlanningFacts:
+        """The facts with one node instead of each chain, and without the tensors inside chains."""
+        return replace(self, on=self.on.contracted(self.chains)) if self.chains else self
+
+    def of_adjusted(self, graph: Graph, profile: Profile) -> PlanningFacts:
+        """Return the facts of an adjusted model, without chains whose function the adjustment changed."""
+        found = ((name, adjusted_chain(chain, graph)) for name, chain in self.chains.items())
+        chains = {name: chain for name, chain in found if chain is not None}
+        return replace(self, on=ModelFacts(graph, profile, self.on.opset), chains=chains)
 
     @property
     def target(self) -> Target:
@@ -118,47 +153,17 @@ class PlanningFacts:
         """The fingerprint of the prepared model."""
         return self.prepared.identity
 
-    def weight_format(self, name: str) -> WeightFormat:
-        """Return the format of a constant of a float node: the chosen or the requested one."""
-        return self.weight_formats.get(name) or asked_format(self.config)
-
-    @derived_from("graph")
-    def format_errors(self) -> dict[Hashable, float]:
-        """Errors of weights in formats that a size chooses among, over their signal."""
-        return {}
-
-    @derived_from("graph", "profile", "recipe", "prepared", "range_cache")
+    @cached_property
     def activations(self) -> ActivationRanges:
         """Calibrated and effective ranges of the activations."""
         return ActivationRanges(self.graph, self.profile, self.recipe, self.identity.opset, self.range_cache)
 
-    @derived_from("graph", "profile", "prepared")
-    def noise_gains(self) -> NoiseGains:
-        """The noise that the nodes let through, corrected by measured noise if the profile has some."""
-        return measured_gains(
-            self.graph, self.profile, self.identity.opset, self.profile.noise, self._weight_errors
-        )
-
-    @derived_from("graph")
-    def _weight_errors(self) -> WeightErrors:
-        return {}
-
-    @derived_from("graph", "profile", "recipe", "prepared", "range_cache", "noise_left")
+    @cached_property
     def noise_estimator(self) -> NoiseEstimator:
         """The estimates of the noise of plans."""
-        return NoiseEstimator(self.activations, self.noise_gains, self.noise_left, self._weight_errors)
+        return NoiseEstimator(self.activations, self.noise_gains, self.noise_left, self.on.weight_errors)
 
-    @derived_from("graph", "profile", "recipe", "config", "prepared", "range_cache", "chains")
-    def decisions(self) -> list[tuple[tuple[object, ...], object]]:
-        """The last decisions of `planner.decide`, each with all else that it follows from."""
-        return []
-
-    @derived_from("graph", "profile", "chains")
-    def contracted_model(self) -> list[tuple[Graph, Profile]]:
-        """The contracted model and its profile, kept by `chains.contracted`; at most one."""
-        return []
-
-    @derived_from("prepared", "measured")
+    @cached_property
     def knows_sizes(self) -> bool:
         """Whether the sizes of all activations are known: from counts of elements, or from the model."""
         dims = (
@@ -169,7 +174,7 @@ class PlanningFacts:
         )
         return has_histograms(self.measured) or all(isinstance(dim, int) for dim in dims)
 
-    @derived_from("graph", "profile", "recipe", "config", "prepared", "measured")
+    @cached_property
     def cost_model(self) -> CostModel | None:
         """Times of nodes and conversions; None if the target's kernels or the sizes are unknown."""
         table = self.recipe.costs
@@ -179,7 +184,7 @@ class PlanningFacts:
         on_codes = FORMS[self.config.form].kernels_on_codes
         return CostModel(self.graph, self.profile, table, spellings=ways, folds=on_codes)
 
-    @derived_from("prepared", "measured", "recipe")
+    @cached_property
     def file_costs(self) -> CostModel | None:
         """Times of the nodes of the model's file, as onnxruntime has it after loading; None as above."""
         table = self.recipe.costs
@@ -187,7 +192,7 @@ class PlanningFacts:
             return None
         return CostModel(self.prepared.loaded, self.measured, table)
 
-    @derived_from("prepared", "recipe", "config")
+    @cached_property
     def token_costs(self) -> TokenCosts | None:
         """Times of nodes in a mode without data; None without measured times, or for unknown sizes."""
         table, config = self.recipe.costs, self.config
@@ -195,7 +200,7 @@ class PlanningFacts:
             return None
         return token_costs(self.prepared.model, table, self.target, config.prompt, config.answer)
 
-    @derived_from("graph", "profile", "recipe", "config")
+    @cached_property
     def float_spellings(self) -> Mapping[str, str]:
         """Implementations of float nodes that cost less than the usual ones."""
         model = self.cost_model
@@ -206,12 +211,12 @@ class PlanningFacts:
         spellings |= dict.fromkeys(model.plain, PLAIN_LAYOUT)
         return spellings
 
-    @derived_from("prepared", "measured", "config")
+    @cached_property
     def noise_limits(self) -> NoiseLimits:
         """The noise limits of the prepared model's outputs and of the steps inside it."""
         return noise_limits(self.prepared.graph, self.measured, self.config)
 
-    @derived_from("prepared", "recipe", "config", "chains")
+    @cached_property
     def requested_float(self) -> FloatReasons:
         """The nodes of `graph` that `keep_float` names, or that stay float for a format of numbers."""
         matched = match_nodes(self.prepared.graph, self.config.keep_float)
@@ -231,65 +236,28 @@ class PlanningFacts:
         chain_of = {node.name: name for name, chain in self.chains.items() for node in chain.nodes}
         return {chain_of.get(name, name): reason for name, reason in reasons.items()}
 
-    def channel_params(self, name: str, axis: int | None, schema: Schema, qtype: QuantType) -> QuantParams:
-        """Return `schemas.channel_params` of a constant of the graph, in float32; cached for later plans."""
-        key = (name, axis, schema, qtype)
-        if key not in self._channel_params:
-            array = self.graph.constant(name)
-            assert array is not None
-            self._channel_params[key] = channel_params(
-                array.astype(np.float32, copy=False), axis, schema, qtype
-            )
-        return self._channel_params[key]
-
     def product_params(
         self, node: Node, layout: WeightLayout, axis: int | None, schema: Schema, qtype: QuantType
     ) -> QuantParams:
         """Return `channel_params` of the weight of a product of integers that the target computes exactly."""
         name = node.input(layout.index)
-        params = self.channel_params(name, axis, schema, qtype)
+        params = self.on.channel_params(name, axis, schema, qtype)
         if not self.target.pairs_in_16_bits or qtype != INT8 or layout.input_axis is None:
             return params
         if params.zero_point.any():  # its products sum the codes: those of 7 bits are safe in any pair
-            params = self.channel_params(name, axis, schema, INT7)
+            params = self.on.channel_params(name, axis, schema, INT7)
             return QuantParams(params.scale, params.zero_point, qtype, axis)
-        array = self.graph.constant(name)
-        assert array is not None
-        axes = layout.axes(node, array.shape)
-        key = (name, layout, axes, axis, schema)
-        if key not in self._channel_params:
-            weight = array.astype(np.float32, copy=False)
-            self._channel_params[key] = unsaturated(params, weight, axes, layout, schema)
-        return self._channel_params[key]
+        weight = node.constant(layout.index)
+        assert weight is not None
+        axes = layout.axes(node, weight.shape)
+        return self.on.unsaturated_params(name, layout, axes, axis, schema)
 
-    def params_with_bias(
-        self, weight: QuantParams, data: QuantParams, bias: str, schema: Schema
-    ) -> tuple[QuantParams, QuantParams]:
-        """Return `schemas.weight_for_bias` of a constant bias, and the `bias_params` to it; cached."""
-        key = (bias, weight, data, schema)
-        if key not in self._params_with_bias:
-            array = self.graph.constant(bias)
-            assert array is not None
-            raised = weight_for_bias(data, weight, array.astype(np.float32, copy=False), schema)
-            self._params_with_bias[key] = (raised, bias_params(data, raised))
-        return self._params_with_bias[key]
-
-    @derived_from("graph")
-    def _params_with_bias(
-        self,
-    ) -> dict[tuple[str, QuantParams, QuantParams, Schema], tuple[QuantParams, QuantParams]]:
-        return {}
-
-    @derived_from("graph")
-    def _channel_params(self) -> dict[tuple[object, ...], QuantParams]:
-        return {}
-
-    @derived_from("graph", "config")
+    @cached_property
     def named_16bit(self) -> frozenset[str]:
         """The activations that `keep_16bit` names: tensors, or all activations of nodes."""
         return activations_named(self.graph, self.config.keep_16bit)
 
-    @derived_from("graph", "profile", "recipe", "config", "prepared", "range_cache")
+    @cached_property
     def precisions(self) -> Mapping[str, QuantType | FloatReason]:
         """The type of every activation that has a range, or the reason why it stays float."""
         return {name: self._precision(name) for name in self.activations.names}
@@ -335,7 +303,7 @@ class PlanningFacts:
         op_types = [node.op_type for node in nodes if node.op_type in self.target.operators]
         return bool(op_types) and all(map(self.target.has_16bit_kernel, op_types))
 
-    @derived_from("graph", "profile", "recipe", "config", "prepared", "range_cache")
+    @cached_property
     def in_16_bits(self) -> frozenset[str]:
         """The activations with 16 bits because of a setting or their noise, not of the activation type."""
         named = self.named_16bit.intersection(self.activations.names)
@@ -389,10 +357,8 @@ def planning_facts(
     facts = PlanningFacts(
         prepared=run,
         recipe=recipe,
-        config=with_limit(recipe.config),
         measured=clipped,
-        graph=graph,
-        profile=planned_profile,
+        on=ModelFacts(graph, planned_profile, run.identity.opset),
         profile_digest=profile_digest(profile) if profile.tensors else "",
         findings=(
             *(f for f in prepared.findings if f.code is not Code.WIDENED or not recipe.config.is_float16),
@@ -400,7 +366,6 @@ def planning_facts(
             *profile.data.findings,
             *on_ranges,
         ),
-        chains={},
         channel_densities=ChannelDensities(planned_profile),
         range_cache=RangeCache(),
     )
@@ -433,3 +398,46 @@ def _on_ranges(profile: Profile, recipe: Recipe) -> tuple[Finding, ...]:
         "are spread over them is assumed, and nodes that are too noisy then stay float"
     )
     return (Finding(Code.RANGES_ONLY, sentence, remedy="check the model with 'qprof evaluate'"),)
+
+
+def with_chains(facts: PlanningFacts) -> PlanningFacts:
+    """Return the facts with the chains planned as one node; none has 16 bits inside."""
+    asked_16_bits = facts.named_16bit
+    chains = [
+        replace(chain, fused=_fused(chain, facts))
+        for chain in find_chains(facts.graph)
+        if not planned_separately(chain, facts.target, facts.profile)
+    ]
+    nodes = {node for chain in chains for node in chain.nodes}
+    chains += [chain for chain in _faster_fused(facts) if nodes.isdisjoint(chain.nodes)]
+    return replace(
+        facts,
+        chains={
+            chain.name: chain
+            for chain in chains
+            if not any(node.outputs[0].name in asked_16_bits for node in chain.nodes[:-1])
+        },
+    )
+
+
+def _fused(chain: PointwiseChain, facts: PlanningFacts) -> str:
+    """Return the kernel of the target's one float operator for a chain, or ""."""
+    if Implementation.FUSED not in facts.target.spellings or facts.config.form not in RUNTIME_FORMS:
+        return ""
+    function = fused_function(chain, facts.identity.opset)
+    return "" if function is None else function.kernel
+
+
+def _faster_fused(facts: PlanningFacts) -> Iterator[PointwiseChain]:
+    """Yield the functions whose operators would be quantized apart, and are faster as one in float."""
+    model = facts.cost_model
+    if model is None or Implementation.FUSED not in facts.target.spellings:
+        return
+    for chain, nodes in functions_of_one_variable(facts.graph):
+        if not planned_separately(chain, facts.target, profiled=facts.profile):
+            continue
+        kernel = _fused(chain, facts)
+        entry = NodePlan(Kind.LOOKUP_TABLE, implementation=Implementation.FUSED)
+        apart = sum(model.integer_time(part, NodePlan(Kind.QUANTIZED)) for part in nodes)
+        if kernel and model.integer_time(nodes[-1], entry) <= apart:
+            yield replace(chain, fused=kernel, quantized_fused=True)

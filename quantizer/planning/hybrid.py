@@ -49,7 +49,7 @@ from ..prepare.constant_folding import bytes_computed_from
 from ..targets.config import AUTO_SQNR, DATA_FREE, QuantConfig
 from ..targets.forms import FORMS, RUNTIME_FORMS
 from ..targets.target import dynamic_implementation
-from ..targets.weight_formats import WeightFormat
+from ..targets.weight_formats import WeightFormat, asked_format
 from .facts import PlanningFacts
 from .known import Known
 from .selection import Choice
@@ -175,7 +175,7 @@ def _hybrid(
     """Return the dynamic or weight-only choice for a node left in float, or None."""
     why = known.floats.get(node.name)
     config, target = facts.config, facts.target
-    hybrid = _embedding(node, rule, facts) if rule.stored else None
+    hybrid = _embedding(node, rule, facts, known) if rule.stored else None
     may_be_dynamic = (
         node.op_type in target.dynamic
         and not _is_too_slow(node, facts)
@@ -189,7 +189,7 @@ def _hybrid(
         hybrid = None if unfit else _dynamic(node, rule, choice, facts)
     if hybrid is None and config.mode in DATA_FREE:
         noisy = why is not None and why.code in (ReasonCode.NOISE_BUDGET, ReasonCode.NOISE_LIMIT)
-        hybrid = _weight_only(node, rule, facts, stand_in(facts) if noisy else None)
+        hybrid = _weight_only(node, rule, facts, known, stand_in(facts) if noisy else None)
         if noisy and hybrid is not None:
             if hybrid.implementation == ROUNDS_IN_KERNEL:
                 hybrid = replace(hybrid, implementation=RUNTIME_WEIGHTS[1])
@@ -220,7 +220,7 @@ def _is_faster_dynamic(node: Node, hybrid: Choice, facts: PlanningFacts) -> bool
 # Embedding tables -----------------------------------------------------------------------------------------
 
 
-def _embedding(node: Node, rule: Rule, facts: PlanningFacts) -> Choice | None:
+def _embedding(node: Node, rule: Rule, facts: PlanningFacts, known: Known) -> Choice | None:
     """Return a node that reads entries of an embedding table, None for any other."""
     graph, config = facts.graph, facts.config
     if not rule.is_lookup or "int8" not in facts.target.weight_only.get(node.op_type, ()):
@@ -239,10 +239,10 @@ def _embedding(node: Node, rule: Rule, facts: PlanningFacts) -> Choice | None:
         return None
     if _multiplies_activations(graph, node.output, MAX_MOVING_NODES):
         return None
-    asked = facts.weight_format(name)
+    asked = known.formats.get(name) or asked_format(config)
     stored = table_storage(node, table.shape, facts, asked)
     if stored is not None:
-        params, sqnr = stored.params_of(table, facts.array_file)
+        params, sqnr = stored.params_of(table, facts.on.array_file)
         if sqnr >= config.min_tensor_sqnr:
             reason = f"embedding table {_shape(table)} in {params.qtype.name}{_blocks(params)}: {sqnr:.1f} dB"
             reason = "; ".join(filter(None, [reason, asked.why]))
@@ -424,7 +424,9 @@ def formats_of_ends(facts: PlanningFacts) -> dict[str, WeightFormat]:
 # Weight-only nodes ----------------------------------------------------------------------------------------
 
 
-def _weight_only(node: Node, rule: Rule, facts: PlanningFacts, instead: WeightFormat | None) -> Choice | None:
+def _weight_only(
+    node: Node, rule: Rule, facts: PlanningFacts, known: Known, instead: WeightFormat | None
+) -> Choice | None:
     """Return a float node with quantized constants, or None; `instead` replaces formats with fewer bits."""
     config = facts.config
     pays = config.mode == "weight-only" or kernel_reads_weight(node, facts)
@@ -434,7 +436,8 @@ def _weight_only(node: Node, rule: Rule, facts: PlanningFacts, instead: WeightFo
     inputs: dict[int, QuantParams] = {}
     for weight in rule.constants:
         name = node.input(weight.index)
-        array, asked = _large(facts.graph, name, MIN_WEIGHT_ELEMENTS), facts.weight_format(name)
+        array = _large(facts.graph, name, MIN_WEIGHT_ELEMENTS)
+        asked = known.formats.get(name) or asked_format(config)
         if array is None:
             continue
         if instead is not None and asked.qtype.bits < instead.qtype.bits:
@@ -442,7 +445,7 @@ def _weight_only(node: Node, rule: Rule, facts: PlanningFacts, instead: WeightFo
         stored = weight_storage(node, weight, array.shape, facts, asked)
         if stored is None:
             continue
-        params, sqnr = stored.params_of(array, facts.array_file)
+        params, sqnr = stored.params_of(array, facts.on.array_file)
         if sqnr >= _least_sqnr(config):
             inputs[weight.index], implementation = params, stored.implementation
             what = f"weight {_shape(array)} in {params.qtype.name}{_blocks(params)}: {sqnr:.1f} dB"
@@ -503,7 +506,7 @@ def _int8_params(node: Node, plan: QuantPlan, facts: PlanningFacts) -> Iterator[
         params = plan.tensors.get(name)  # those of a quantized node that reads the same weight
         if params is None or params.qtype.bits > INT8.bits:
             axis = weight.axis(node, array.ndim) if facts.config.granularity == "per-channel" else None
-            params = facts.channel_params(name, axis, symmetric_schema(facts), INT8)
+            params = facts.on.channel_params(name, axis, symmetric_schema(facts), INT8)
         if array.size >= MIN_ELEMENTS_PER_SCALE * len(params.scale):
             yield weight.index, params
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from ...profiles.base.findings import Finding
 from ..plan.reasons import FloatReasons, stays_float
+from ..targets.weight_formats import WeightFormat
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,11 +26,8 @@ class Known:
     size_error: float = 0.0  # bytes of a written model beyond the estimate; infinity for the smallest formats
     timed: bool = False  # whether plans are timed: no prediction of a whole one decides anything then
     lost_in_float16: FloatReasons = field(default_factory=dict)  # nodes that lose too much in float16
-
-    @property
-    def decided_from(self) -> tuple[object, ...]:
-        """All that one decision follows from; the rules, the formats and the adjustments read the rest."""
-        return self.floats, self.unfit, self.findings, self.second_gain
+    # By constant of a float node, if it is not the one asked for.
+    formats: Mapping[str, WeightFormat] = field(default_factory=dict)
 
     def with_floats(self, reasons: FloatReasons) -> Known:
         """Return it with more nodes that do not compute in integers."""

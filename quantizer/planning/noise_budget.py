@@ -52,13 +52,13 @@ from .planner import (
 Floats = npt.NDArray[np.float64]
 
 
-def make_plan(facts: PlanningFacts, known: Known = NOTHING, *, start_everywhere: bool = False) -> QuantPlan:
+def make_plan(facts: PlanningFacts, known: Known = NOTHING) -> QuantPlan:
     """Return the plan of one model, with the noise estimates of its outputs in its origin."""
-    formats = formats_of_ends(facts)
     if facts.config.has_size:
-        formats, known = SIZES.load("fit_size").chosen_formats(facts, known)
-    facts = replace(facts, weight_formats=formats)
-    rules: list[FloatRule] = [unprofitable] if start_everywhere else [rounded_outputs, unprofitable]
+        known = SIZES.load("fit_size").with_chosen_formats(facts, known)
+    else:
+        known = replace(known, formats=formats_of_ends(facts))
+    rules: list[FloatRule] = [rounded_outputs, unprofitable]
     has_noise = any(tensor.histogram.total for tensor in facts.profile.values())
     # Without a limit nobody asked for more bits than 4: what is left of the outputs is told, and what to do.
     least = facts.noise_limits.min_output_sqnr
@@ -66,7 +66,7 @@ def make_plan(facts: PlanningFacts, known: Known = NOTHING, *, start_everywhere:
     noise_rules = NoiseRules(facts, known) if is_limited else None
     if noise_rules is not None:
         rules += [noise_rules.before_steps, noise_rules.too_noisy, noise_rules.cheap_first_layers]
-    plan = decide(facts, known, rules, start_everywhere=start_everywhere)
+    plan = decide(facts, known, rules)
     if not has_noise:
         return plan
     if noise_rules is not None:

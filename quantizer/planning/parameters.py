@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from ...profiles.base.errors import QprofError
 from ..noise.mask_fillers import saturating_low, without_fillers
 from ..numerics.affine import TYPES, QuantParams, unsigned_equivalent
-from ..numerics.schemas import SCHEMAS, choose_params
+from ..numerics.schemas import SCHEMAS, bias_params, choose_params, weight_for_bias
 from ..operators.conditions import attribute_value
 from ..operators.facts import Arithmetic
-from ..operators.graph import Node
+from ..operators.graph import Graph, Node
 from ..operators.saturating import slope_params
 from ..operators.table import is_clip
 from ..plan.plan import Implementation, Kind, QuantPlan
@@ -176,17 +178,17 @@ def _all_weight_params(
     return params
 
 
-def with_other_biases(before: PlanningFacts, facts: PlanningFacts, plan: QuantPlan) -> QuantPlan | None:
-    """Return the plan of `before` with parameters for other biases; None if that takes another decision."""
+def with_other_biases(facts: PlanningFacts, graph: Graph, plan: QuantPlan) -> QuantPlan | None:
+    """Return a plan with parameters for the biases in another graph; None if that takes another decision."""
     changed: dict[str, QuantParams] = {}
-    for node in facts.graph.nodes:
+    for node in graph.nodes:
         if node.rule is None or node.rule.bias is None or not plan.nodes[node.name].kind.reads_quantized:
             continue
         data = plan.params_read(node.name, 0, node.input(0))
         if data is None:
             continue
         try:
-            earlier = _weight_params(before, before.graph.node(node.name), {node.input(0): data})
+            earlier = _weight_params(facts, facts.graph.node(node.name), {node.input(0): data})
             params = _weight_params(facts, node, {node.input(0): data})
         except QprofError:
             return None
@@ -194,7 +196,7 @@ def with_other_biases(before: PlanningFacts, facts: PlanningFacts, plan: QuantPl
             name, known = node.input(index), earlier.get(index)
             if own == known:
                 continue
-            if known is None or plan.tensors.get(name) != known or len(facts.graph.consumers(name)) > 1:
+            if known is None or plan.tensors.get(name) != known or len(graph.consumers(name)) > 1:
                 return None
             changed[name] = own
     return replace(plan, tensors={**plan.tensors, **changed})
@@ -214,8 +216,8 @@ def _weight_params(facts: PlanningFacts, node: Node, activations: Mapping[str, Q
     if rule.bias is None or bias is None:
         return {rule.weight.index: params}
     data = activations[node.input(0)]
-    of_weight, of_bias = facts.params_with_bias(params, data, node.input(rule.bias), schema)
-    both = {rule.weight.index: of_weight, rule.bias: of_bias}
+    raised = weight_for_bias(data, params, bias.astype(np.float32, copy=False), schema)
+    both = {rule.weight.index: raised, rule.bias: bias_params(data, raised)}
     if facts.target.bias == "float":
         del both[rule.bias]
     return both

@@ -60,13 +60,12 @@ from ..targets.config import DATA_FREE, QuantConfig, split_shapes
 from ..targets.cost_table import CostTable
 from ..targets.machine import Processor
 from ..targets.target import Recipe
-from .chains import of_adjusted, plan_with_chains, with_chains
-from .facts import PlanningFacts, planning_facts
+from .facts import PlanningFacts, planning_facts, with_chains
 from .hybrid import with_int8_weights
 from .known import NOTHING, Known
 from .noise_budget import make_plan
 from .parameters import with_other_biases
-from .planner import decide, with_fitting_shapes
+from .planner import decide, plan_with_chains, with_fitting_shapes
 from .settings_check import check_weight_type
 from .weighted_channels import weighted_channels
 
@@ -81,6 +80,7 @@ class PlannedModel:
     facts: PlanningFacts | None = None  # what the plan was made from, of the model with its corrected biases
     known: Known = NOTHING
     cost_model: CostModel | None = None  # predicts the times of the model's nodes
+    file_costs: CostModel | None = None  # likewise of the float model as in its file
 
     @property
     def source_facts(self) -> PlanningFacts:
@@ -107,10 +107,12 @@ def model_facts(
 
     @cache
     def noise_left() -> Mapping[str, float]:
+        facts = equalized_later
         # What a product has in integers is asked before it is given another type.
         in_integers = facts
         if facts.config.second_type != "none":
-            in_integers = replace(facts, config=replace(facts.config, second_type="none"))
+            config = replace(facts.recipe.config, second_type="none")
+            in_integers = replace(facts, recipe=replace(facts.recipe, config=config))
         plan = plan_with_chains(in_integers, NOTHING, decide)
         return left_by_equalization(
             facts.graph,
@@ -121,7 +123,8 @@ def model_facts(
             ranges=facts.range_cache,
         )
 
-    return replace(facts, noise_left=noise_left)
+    equalized_later = replace(facts, noise_left=noise_left)
+    return equalized_later
 
 
 NOISE_AND_TIME = "noise budget (outputs may be noisier than their limits) and predicted times"
@@ -196,17 +199,16 @@ def _float_nodes(plan: QuantPlan) -> dict[str, FloatReason]:
 def first_plan(facts: PlanningFacts, known: Known = NOTHING) -> PlannedModel:
     """Return the plan of a model without adjustments, within the noise budget."""
     plan = plan_with_chains(facts, known, make_plan)
-    planned = PlannedModel(plan, facts.prepared.model, facts.graph, facts, known, facts.cost_model)
+    costs = facts.cost_model
+    in_file = None if costs is None or not len(facts.profile) else facts.file_costs
+    planned = PlannedModel(plan, facts.prepared.model, facts.graph, facts, known, costs, in_file)
     return planned.with_findings(_without_channels(facts))
 
 
 def saving_time(planned: PlannedModel, facts: PlanningFacts) -> PlannedModel:
     """Return the plan, or, if integer arithmetic is predicted to save too little time, one without it."""
-    costs, prepared_costs, file_costs = planned.cost_model, facts.cost_model, facts.file_costs
-    if costs is None or prepared_costs is None or file_costs is None:
-        return planned
-    config = facts.config
-    if planned.known.timed or config.mode in DATA_FREE or not facts.profile:
+    costs, in_file, config = planned.cost_model, planned.file_costs, facts.config
+    if costs is None or in_file is None or planned.known.timed or config.mode in DATA_FREE:
         return planned
     if config.keep_16bit or TYPES[config.activation_type].bits == 16:
         return planned
@@ -214,10 +216,10 @@ def saving_time(planned: PlannedModel, facts: PlanningFacts) -> PlannedModel:
     if not in_int8:
         return planned
     plan = with_fitting_shapes(planned.plan, costs)
-    predicted = predicted_time(file_costs, costs, plan)
+    predicted = predicted_time(in_file, costs, plan, costs.costs(plan))
     if min(predicted.float_us, predicted.planned_us) <= 0.0:
         return planned
-    reason = saves_too_little(prepared_costs, costs, plan, predicted)
+    reason = saves_too_little(costs, plan, predicted)
     if reason is None:
         return planned
     return first_plan(
@@ -253,12 +255,18 @@ def _with_scales(
     facts = planned.source_facts
     model = apply_equalization(planned.model, scales)
     profile = equalized_profile(facts.graph, facts.profile, scales, facts.channel_densities)
-    scaled_facts = of_adjusted(facts, index(model), profile)
+    scaled_facts = facts.of_adjusted(index(model), profile)
     adjustments = planned.plan.adjustments
     adjustments = replace(adjustments, equalization={**adjustments.equalization, **scales})
     plan = replace(planned.plan, adjustments=adjustments)
-    graph, costs = scaled_facts.graph, scaled_facts.cost_model
-    scaled = PlannedModel(plan, model, graph, scaled_facts, planned.known, costs)
+    scaled = replace(
+        planned,
+        plan=plan,
+        model=model,
+        graph=scaled_facts.graph,
+        facts=scaled_facts,
+        cost_model=scaled_facts.cost_model,
+    )
     return scaled, dict.fromkeys(inserted_nodes(planned.model, model), because(ReasonCode.EQUALIZATION_MUL))
 
 
@@ -282,8 +290,8 @@ def bias_corrected(planned: PlannedModel) -> PlannedModel:
     biases = find_biases(planned.graph, rounded, means, planned.plan, without)
     if not biases and not adjustments.biases:
         return planned
-    corrected_facts = of_adjusted(facts, index(apply_biases(planned.model, biases)), facts.profile)
-    plan = with_other_biases(facts, corrected_facts, planned.plan)
+    corrected_facts = facts.of_adjusted(index(apply_biases(planned.model, biases)), facts.profile)
+    plan = with_other_biases(facts.contracted, corrected_facts.graph, planned.plan)
     if plan is None:
         plan = _plan_of_adjusted(replace(planned, facts=corrected_facts), _float_nodes(planned.plan))
     roundings = rebased(planned.graph, adjustments.roundings, planned.plan, plan)
@@ -307,11 +315,12 @@ def fitted_to_kernels(planned: PlannedModel) -> PlannedModel:
     facts = planned.source_facts
     costs = planned.cost_model
     if costs is not None:
-        plan = with_prices(with_fitting_shapes(planned.plan, costs), costs)
+        fitting = with_fitting_shapes(planned.plan, costs)
+        spent = costs.costs(fitting)
+        plan = with_prices(fitting, costs, spent)
         time: PredictedTime | None = None
-        if len(facts.profile):
-            assert facts.file_costs is not None
-            time = predicted_time(facts.file_costs, costs, plan)
+        if planned.file_costs is not None:
+            time = predicted_time(planned.file_costs, costs, plan, spent)
         elif facts.token_costs is not None and facts.token_costs.is_measured:
             time = facts.token_costs.predicted(plan)
         # Of a model whose nodes take no time, or that has none, there is nothing to predict.
@@ -342,12 +351,13 @@ def predicted_on(here: Processor, planned: PlannedModel) -> PredictedTime | str:
     time, facts, costs = planned.plan.origin.time, planned.facts, planned.cost_model
     if time is None:
         return ""
-    if facts is None or costs is None or facts.file_costs is None:
+    if facts is None or costs is None or (len(facts.profile) and planned.file_costs is None):
         return time if here.has_kernels_of(time.table) else NOT_HERE
-    table = facts.recipe.costs_on(here)
+    table, data = facts.recipe.costs_on(here), facts.measured.data
     if table is None:
         return NOT_HERE
-    predicted, _ = _priced(planned, table)
+    as_planned = table is facts.recipe.costs and facts.measured.runs in (0, data.samples)
+    predicted, _ = (time, []) if as_planned else _priced(planned, table)
     guessed, operators = _priced(planned, table.guessed)
     if predicted is None or guessed is None:
         return NOT_HERE
@@ -363,22 +373,21 @@ def _priced(planned: PlannedModel, table: CostTable) -> tuple[PredictedTime | No
     """Return the time of a plan by a table, and the operators that take any, the longest first."""
     facts, costs, plan = planned.source_facts, planned.cost_model, planned.plan
     assert costs is not None
-    assert facts.file_costs is not None
-    if not len(facts.profile):
+    if planned.file_costs is None:
         config = facts.config
         tokens = token_costs(facts.prepared.model, table, facts.target, config.prompt, config.answer)
         return None if tokens is None else tokens.predicted(plan), []
     data = facts.measured.data
     of_runs = replace(data, samples=facts.measured.runs or data.samples)
-    before = facts.file_costs.on(table, replace(facts.file_costs.profile, data=of_runs))
+    before = planned.file_costs.on(table, replace(planned.file_costs.profile, data=of_runs))
     after = costs.on(table, replace(costs.profile, data=of_runs))
-    times: dict[str, float] = {}
-    for model, by_node in ((before, before.floating), (after, after.costs(plan).integer)):
+    spent, times = after.costs(plan), dict[str, float]()
+    for model, by_node in ((before, before.floating), (after, spent.integer)):
         for name, time in by_node.items():
             operator = model.graph.node(name).op_type
             times[operator] = times.get(operator, 0.0) + time
     operators = sorted((name for name in times if times[name] > 0.0), key=lambda name: -times[name])
-    return predicted_time(before, after, plan), operators
+    return predicted_time(before, after, plan, spent), operators
 
 
 @stage("adjust")

@@ -20,7 +20,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import cast
 
 from ...profiles.base.findings import Code, Finding
 from ...profiles.base.stages import stage
@@ -28,6 +27,7 @@ from ...profiles.base.tool import tool_name
 from ...profiles.base.tuned import tuned
 from ..costs.float_regions import Crossing, Prices, find_prices, unprofitable_nodes
 from ..costs.predicted import CostModel, find_folds, find_padding
+from ..model.graph import name_of
 from ..numerics.affine import QuantParams
 from ..operators.functions import CHAIN, chain_of
 from ..operators.graph import Graph, Node
@@ -38,7 +38,7 @@ from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, UnfitNodesErro
 from ..plan.rewrites import PLAIN_LAYOUT, float_rewrites
 from ..targets.config import DATA_FREE
 from ..targets.forms import FORMS
-from .facts import MOST_KEPT, PlanningFacts
+from .facts import PlanningFacts
 from .hybrid import data_free_choices, find_hybrids
 from .known import NOTHING, Known
 from .parameters import Parameters, choose_parameters
@@ -70,20 +70,11 @@ may be among them."""
 
 
 @stage("decide")
-def decide(
-    facts: PlanningFacts,
-    known: Known = NOTHING,
-    rules: Sequence[FloatRule] = (),
-    *,
-    start_everywhere: bool = False,
-) -> QuantPlan:
-    """Iterate to the plan at which no rule names another node that is better in float.
-
-    With `start_everywhere` quantization may start at memory-bound operators too.
-    """
+def decide(facts: PlanningFacts, known: Known = NOTHING, rules: Sequence[FloatRule] = ()) -> QuantPlan:
+    """Iterate to the plan at which no rule names another node that is better in float."""
     while True:
         try:
-            decision = _known_decision(facts, known, start_everywhere=start_everywhere)
+            decision = _decision(facts, known)
         except UnfitNodesError as error:
             if error.reasons.keys() <= known.floats.keys():
                 raise
@@ -98,19 +89,42 @@ def decide(
         known = known.with_floats(found)
 
 
-def _known_decision(facts: PlanningFacts, known: Known, *, start_everywhere: bool) -> Decision:
-    """Return `_decision`, not made again if nothing of what it follows from changed."""
-    question = facts.findings, facts.weight_formats, start_everywhere, *known.decided_from
-    for asked, made in facts.decisions:
-        if asked == question:
-            return cast(Decision, made)
-    decision = _decision(facts, known, start_everywhere=start_everywhere)
-    facts.decisions[MOST_KEPT - 1 :] = []
-    facts.decisions.insert(0, (question, decision))
-    return decision
+def plan_with_chains(
+    facts: PlanningFacts, known: Known, make: Callable[[PlanningFacts, Known], QuantPlan]
+) -> QuantPlan:
+    """Return a plan from `make`, called on the contracted model, with chains expanded."""
+    return _expanded(make(facts.contracted, known.renamed(facts.by_planned_node)), facts)
 
 
-def _decision(facts: PlanningFacts, known: Known, *, start_everywhere: bool) -> Decision:
+def _expanded(plan: QuantPlan, facts: PlanningFacts) -> QuantPlan:
+    """Return the plan of a contracted graph as one of the model itself, whose facts are given."""
+    if not facts.chains:
+        return plan
+    entries: dict[str, NodePlan] = {}
+    for name, entry in plan.nodes.items():
+        chain = facts.chains.get(name)
+        if chain is None:
+            entries[name] = entry
+            continue
+        for node in chain.nodes:
+            if entry.kind is Kind.FLOAT:
+                own = name_of(node)
+                spelling = entry.implementation or facts.float_spellings.get(own, "")
+                entries[own] = replace(entry, implementation=spelling)
+                continue
+            remark = f"part of the look-up table of '{chain.name}'"
+            if node is chain.nodes[-1]:
+                operator = (
+                    "float operator" if entry.implementation == Implementation.FUSED else "look-up table"
+                )
+                remark = f"one {operator} for {chain.operators}"
+            reads = [index for index, value in enumerate(node.inputs) if value is chain.source]
+            inputs = dict.fromkeys(reads, entry.inputs[0]) if entry.inputs else {}
+            entries[name_of(node)] = replace(entry, inputs=inputs, because=remark)
+    return replace(plan, nodes={node.name: entries[node.name] for node in facts.graph.nodes})
+
+
+def _decision(facts: PlanningFacts, known: Known) -> Decision:
     """Return the answers to all questions; raise UnfitNodesError if constants of nodes get no parameters."""
     graph, target, floats = facts.graph, facts.target, {**known.floats, **known.unfit}
     parts = [number_format.part(facts, floats, known) for number_format in formats_of(facts.config)]
@@ -121,7 +135,7 @@ def _decision(facts: PlanningFacts, known: Known, *, start_everywhere: bool) -> 
         without = dict.fromkeys(taken, because(ReasonCode.FLOAT_PRODUCTS, type="", operators=""))
         for part in parts:
             without |= part.floats
-        choices = select(facts, without | floats, start_everywhere=start_everywhere)
+        choices = select(facts, without | floats)
     choices |= find_hybrids(facts, choices, known)
     choices |= taken
     groups = find_groups(facts, choices)

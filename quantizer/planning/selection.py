@@ -39,9 +39,7 @@ class Choice:
         return self.kind.reads_quantized
 
 
-def select(
-    facts: PlanningFacts, floats: FloatReasons, *, start_everywhere: bool = False
-) -> dict[str, Choice]:
+def select(facts: PlanningFacts, floats: FloatReasons) -> dict[str, Choice]:
     """Return the choice for every node of the main graph, by node name in graph order.
 
     Quantization starts at the compute-bound operators (convolutions and matrix products) and spreads over the
@@ -59,7 +57,7 @@ def select(
        only add error.
 
     All that saves time: with `cost_model` off quantization starts at every node that can be quantized, as
-    with `start_everywhere` and on targets with slow float operators.
+    on targets with slow float operators (`Target.start_everywhere`).
     """
     graph = facts.graph
     candidates = {node.name: _candidate(node, facts, floats) for node in graph.nodes}
@@ -68,10 +66,10 @@ def select(
         for node in graph.nodes
         if candidates[node.name].kind in (Kind.QUANTIZED, Kind.PASS_THROUGH) and is_compute_bound(node, facts)
     }
-    start_everywhere = start_everywhere or facts.starts_everywhere
     quantized = {name for name, candidate in candidates.items() if candidate.quantized}
-    spread = _Spread(facts, candidates, compute_bound, quantized if start_everywhere else set(compute_bound))
-    if not start_everywhere:
+    everywhere = facts.starts_everywhere
+    spread = _Spread(facts, candidates, compute_bound, quantized if everywhere else set(compute_bound))
+    if not everywhere:
         spread.run()
 
     choices: dict[str, Choice] = {}

@@ -570,7 +570,7 @@ def _in_other_formats(first: _Checked) -> Iterator[Change]:
         recipe = replace(facts.recipe, config=config)
         if (settings := weight_only_settings(recipe)) is not None:
             recipe = with_settings(recipe, settings, "weights")
-            yield Change(replace(facts, config=recipe.config, recipe=recipe), known, "with weights of 8 bits")
+            yield Change(replace(facts, recipe=recipe), known, "with weights of 8 bits")
 
 
 def _with_looser_budgets(first: _Checked) -> Iterator[Change]:

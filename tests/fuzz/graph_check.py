@@ -18,7 +18,6 @@ import sys
 import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,10 +36,10 @@ from qprof_onnx.quantizer.api.from_profile import write_quantized
 from qprof_onnx.quantizer.api.profiling import profile_model
 from qprof_onnx.quantizer.operators.table import RULES
 from qprof_onnx.quantizer.plan.plan import Kind, PlanOrigin, QuantPlan
-from qprof_onnx.quantizer.planning.chains import plan_with_chains
 from qprof_onnx.quantizer.planning.known import NOTHING, Known
 from qprof_onnx.quantizer.planning.noise_budget import make_plan
 from qprof_onnx.quantizer.planning.plan_model import model_facts, open_plan
+from qprof_onnx.quantizer.planning.planner import plan_with_chains
 from qprof_onnx.quantizer.plugins.instrument.instrument import instrument
 from qprof_onnx.quantizer.prepare.prepare import PreparedModel, open_prepared
 from qprof_onnx.quantizer.search.fallback_nodes import with_fallback_nodes
@@ -122,9 +121,10 @@ def recipe_of(case: Case, form: str) -> Recipe:
     """
     regardless = {"cost_model": "off"} if case.start_everywhere else {}
     settings = {**regardless, **case.settings, "form": form}
+    facts = {**case.facts, **({"start_everywhere": True} if case.start_everywhere else {})}
     if case.target != EVERYTHING:
-        return load_recipe(case.target, settings, case.facts)
-    recipe = load_recipe(None, settings, case.facts)
+        return load_recipe(case.target, settings, facts)
+    recipe = load_recipe(None, settings, facts)
     more = {key[1]: ("quantized",) for key, rule in RULES.items() if not rule.unary}
     target = replace(recipe.target, name=EVERYTHING, operators={**more, **recipe.target.operators})
     return replace(recipe, config=replace(recipe.config, target=EVERYTHING), target=target)
@@ -244,7 +244,7 @@ def _write(case: Case, form: str, subject: Subject, output: Path) -> QuantPlan:
         facts = model_facts(prepared, profile, recipe)
 
         def attempt(known: Known) -> QuantPlan:
-            plan = plan_with_chains(facts, known, partial(make_plan, start_everywhere=True))
+            plan = plan_with_chains(facts, known, make_plan)
             return write_quantized(path, None, output, plan=plan).plan
 
         return with_fallback_nodes(NOTHING, attempt)

@@ -55,7 +55,10 @@ def plan_alone(
 ) -> QuantPlan:
     """Return the plan of a prepared model node by node: no chain is one node, and nothing is adjusted."""
     prepared = PreparedModel(model, index(model), profile.model, ())
-    return make_plan(planning_facts(prepared, profile, recipe), start_everywhere=start_everywhere)
+    if start_everywhere:
+        config = replace(recipe.config, cost_model="off")
+        recipe = replace(recipe, target=replace(recipe.target, start_everywhere=True), config=config)
+    return make_plan(planning_facts(prepared, profile, recipe))
 
 
 def flow_of(graph: Graph, profile: Profile, opset: int) -> NoiseFlow:

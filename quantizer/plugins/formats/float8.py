@@ -201,7 +201,7 @@ def _weight_params(node: Node, facts: PlanningFacts, qtype: QuantType) -> QuantP
     assert constant is not None
     one_scale = config.granularity != "per-channel" or index != layout.index or layout.is_stack(constant.ndim)
     axis = None if one_scale else layout.axis(node, constant.ndim)
-    return facts.channel_params(node.input(index), axis, SCHEMAS[config.weight_schema], qtype)
+    return facts.on.channel_params(node.input(index), axis, SCHEMAS[config.weight_schema], qtype)
 
 
 def _integer_params(node: Node, facts: PlanningFacts) -> InputParams:

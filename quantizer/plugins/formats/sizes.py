@@ -80,14 +80,14 @@ class StoredOnce:
     choices: tuple[FormatChoice, ...]  # that all readers take, by size; each has less noise than those before
 
 
-def chosen_formats(facts: PlanningFacts, known: Known) -> tuple[Mapping[str, WeightFormat], Known]:
-    """Return the formats of weights by constant, and what is known.
+def with_chosen_formats(facts: PlanningFacts, known: Known) -> Known:
+    """Return what is known with the formats of weights.
 
     Nodes that stay float because the size has room for that join its floats. Raises ConfigError if the model
     exceeds `fit_size` in its smallest formats.
     """
     config, graph = facts.config, facts.graph
-    plan = decide(replace(facts, weight_formats=_references(facts)), known)
+    plan = decide(facts, replace(known, formats=_references(facts)))
     weights = _weights(facts, plan, known)
     sizes = {name: 0.0 for one in weights for name in one.names}
     sizes |= {one.names[-1]: one.choices[0].size for one in weights}
@@ -105,7 +105,7 @@ def chosen_formats(facts: PlanningFacts, known: Known) -> tuple[Mapping[str, Wei
         if not kept.isdisjoint(_stored_constants(node, plan))
     }
     formats = {name: replace(of, why="to fit the size") for name, of in chosen.items() if of is not None}
-    return formats, replace(known, floats={**fitting, **known.floats})
+    return replace(known, formats=formats, floats={**fitting, **known.floats})
 
 
 def plan_of_written_size(facts: PlanningFacts, known: Known) -> PlannedModel:
@@ -265,8 +265,8 @@ def _weights(facts: PlanningFacts, plan: QuantPlan, known: Known) -> list[Stored
 
 def _error(facts: PlanningFacts, name: str, reader: tuple[Node, WeightLayout], storage: Storage) -> float:
     """Return the squared error of a constant over its squares, on `SAMPLED_ELEMENTS` of it."""
-    key = (name, storage.key, storage.axis, storage.format.schema)
-    if key not in facts.format_errors:
+    key, errors = (name, storage.key, storage.axis, storage.format.schema), facts.on.format_errors
+    if key not in errors:
         node, weight = reader
         array = facts.graph.constant(name)
         assert array is not None
@@ -276,8 +276,8 @@ def _error(facts: PlanningFacts, name: str, reader: tuple[Node, WeightLayout], s
             count = max(1, channels * SAMPLED_ELEMENTS // array.size)
             array = array.take(np.arange(count) * channels // count, axis)
         _, sqnr = storage.params_of(array.astype(np.float32, copy=False))
-        facts.format_errors[key] = 10.0 ** (-sqnr / 10.0)
-    return facts.format_errors[key]
+        errors[key] = 10.0 ** (-sqnr / 10.0)
+    return errors[key]
 
 
 def _estimated_size(facts: PlanningFacts, plan: QuantPlan, sizes: Mapping[str, float] | None = None) -> float:

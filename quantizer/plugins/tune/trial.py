@@ -45,7 +45,7 @@ from ...search.integer_share import int8_share, saved_bytes
 from ...search.loop import CANDIDATE_ERRORS
 from ...search.ranking import RankedNode, ranked_nodes
 from ...search.run_samples import outputs_of
-from ...targets.config import DATA_FREE, with_limit
+from ...targets.config import DATA_FREE
 from ...targets.conformance import check_conformity
 from ...targets.loading import Settings, with_settings
 from ...targets.machine import runs_here
@@ -167,7 +167,7 @@ class TuningRun:
             RangeCache(shared.profiles, shared.densities, {}, shared.functions),
         )
         facts = self._facts[key]
-        return replace(facts, recipe=recipe, config=with_limit(config), range_cache=ranges)
+        return replace(facts, recipe=recipe, range_cache=ranges)
 
     def planned(self, candidate: Candidate) -> PlannedModel:
         """Return the verified plan of a candidate, with the model that it is lowered from."""
@@ -196,11 +196,11 @@ class TuningRun:
             float_bytes = model_bytes(self.path)
             return round(float_bytes / max(1.0, float_bytes - saved_bytes(plan, graph)), 4)
         table = None if facts is None or self.target.optimised == "int8-share" else facts.recipe.costs
-        if facts is None or facts.file_costs is None or table is None:
+        if facts is None or planned.file_costs is None or table is None:
             return round(int8_share(plan, graph, self.profile), 4)
         model = CostModel(graph, facts.profile, table)
         total = total_microseconds(model.costs(plan), graph, plan)
-        return round(facts.file_costs.float_time_of_run / max(total, 1e-3), 4)
+        return round(planned.file_costs.float_time_of_run / max(total, 1e-3), 4)
 
     def ranking(self, candidate: Candidate) -> tuple[RankedNode, ...]:
         """Return the quantized nodes of a candidate's plan, those first whose noise is worth most time."""

@@ -22,7 +22,6 @@ from qprof_onnx.quantizer.evaluation.node_times import node_times
 from qprof_onnx.quantizer.model.saving import save_model
 from qprof_onnx.quantizer.operators.functions import CHAIN
 from qprof_onnx.quantizer.plan.plan import Implementation, Kind, NodePlan
-from qprof_onnx.quantizer.planning.chains import contracted
 from qprof_onnx.quantizer.planning.plan_model import model_facts
 from qprof_onnx.quantizer.targets.cost_table import Conditions, CostTable, costs_of
 from qprof_onnx.quantizer.targets.loading import load_recipe
@@ -226,7 +225,7 @@ def test_a_chain_in_a_loop_is_computed_as_often_as_its_nodes() -> None:
             l = Identity (k) e = Cos (f) g = Sigmoid (e) o = Mul (e, g) }>""",
         {"n": np.array(5), "go": np.array(True)},
     )
-    facts = contracted(model_facts(net.prepared, net.profile, load_recipe("onnxruntime-x86")))
+    facts = model_facts(net.prepared, net.profile, load_recipe("onnxruntime-x86")).contracted
     assert [node.op_type for node in facts.graph.nodes if node.output == "o"] == [CHAIN]
     assert runs_of(facts.graph, net.profile)["o"] == runs_of(net.graph, net.profile)["o"] == 5.0
 

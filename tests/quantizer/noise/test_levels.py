@@ -11,7 +11,6 @@ from onnx import numpy_helper, parser
 from qprof_onnx import profile
 from qprof_onnx.quantizer.noise.estimator import NoiseEstimator
 from qprof_onnx.quantizer.noise.propagation import forecast_flow
-from qprof_onnx.quantizer.planning.chains import contracted
 from qprof_onnx.quantizer.planning.noise_budget import make_plan
 from qprof_onnx.quantizer.planning.plan_model import model_facts
 from qprof_onnx.quantizer.prepare.prepare import open_prepared
@@ -39,7 +38,7 @@ def test_one_walk_finds_the_noise_that_the_flow_has_at_each_steep_function(tmp_p
     measured = profile(tmp_path / "m.onnx", data, keep_samples=0)
     prepared = open_prepared(tmp_path / "m.onnx")
     recipe = load_recipe("onnx", {"mode": mode, "min_output_sqnr": 0.0})
-    view = contracted(model_facts(prepared, measured, recipe))
+    view = model_facts(prepared, measured, recipe).contracted
     plan = make_plan(view)
     estimator = NoiseEstimator(view.activations, view.noise_gains, view.noise_left)
     levels = estimator.gains_of(plan).levels

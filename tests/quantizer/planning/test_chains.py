@@ -21,14 +21,8 @@ from qprof_onnx.quantizer.operators.graph import index
 from qprof_onnx.quantizer.plan.plan import Kind, NodePlan, QuantPlan
 from qprof_onnx.quantizer.plan.reasons import ReasonCode, because
 from qprof_onnx.quantizer.plan.verify import verify_plan
-from qprof_onnx.quantizer.planning.chains import (
-    contracted,
-    find_chains,
-    planned_chains,
-    planned_separately,
-    with_chains,
-)
-from qprof_onnx.quantizer.planning.facts import planning_facts
+from qprof_onnx.quantizer.planning.chains import find_chains, planned_chains, planned_separately
+from qprof_onnx.quantizer.planning.facts import planning_facts, with_chains
 from qprof_onnx.quantizer.planning.needed_tensors import needed_tensors
 from qprof_onnx.quantizer.planning.plan_model import model_facts, plan_from
 from qprof_onnx.quantizer.targets.loading import load_recipe
@@ -244,7 +238,7 @@ def test_noise_goes_through_a_chain_as_its_slope_says() -> None:
     recipe = load_recipe("glow")
     x = np.random.default_rng(1).normal(0.0, np.sqrt(signal_power(net.profile["c"])), 100_000)
     slope = np.mean(np.square(2.0 * x / (x**2 + 0.01)))
-    view = contracted(with_chains(planning_facts(net.prepared, net.profile, recipe)))
+    view = with_chains(planning_facts(net.prepared, net.profile, recipe)).contracted
     flow = flow_of(view.graph, view.profile, 17)
     through = flow.reach["c"][0] / flow.reach["s"][0]
     assert through == pytest.approx(slope, rel=0.3)  # c is not quite normal, and its histogram has bins

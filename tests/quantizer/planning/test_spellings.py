@@ -25,7 +25,7 @@ from qprof_onnx.quantizer.noise.propagation import NoiseGains, measured_gains, n
 from qprof_onnx.quantizer.operators.functions import fused_function
 from qprof_onnx.quantizer.operators.graph import index
 from qprof_onnx.quantizer.plan.plan import Kind, QuantPlan
-from qprof_onnx.quantizer.planning.chains import contracted, find_chains
+from qprof_onnx.quantizer.planning.chains import find_chains
 from qprof_onnx.quantizer.planning.plan_model import PlannedModel, model_facts, plan_from
 from qprof_onnx.quantizer.targets.cost_table import Conditions, CostTable
 from qprof_onnx.quantizer.targets.loading import load_recipe
@@ -93,7 +93,7 @@ def test_it_is_a_table_and_a_product_where_these_cost_less(silu: Network) -> Non
 def test_the_range_before_a_fused_silu_is_chosen_by_the_error_after_it(silu: Network) -> None:
     recipe = replace(load_recipe("onnxruntime-x86", {}), measured=priced(KERNELS))
     facts = model_facts(silu.prepared, silu.profile, recipe)
-    view = contracted(facts)
+    view = facts.contracted
     assert list(facts.chains) == ["Mul_s"]
     assert view.activations.calibrated("c") == facts.activations.calibrated("c")
 
@@ -178,7 +178,7 @@ def test_what_was_rounded_inside_while_noise_was_measured_is_none_of_the_gain_of
     convolutions = f"c = Conv {PADS} (x, w) {text} y = Conv {PADS} (s, v)"
     net = network(convolutions, {"w": w, "v": WIDE}, shape=(1, 8, 24, 24))
     recipe = replace(load_recipe("onnxruntime-x86", {}), measured=priced(KERNELS))
-    view = contracted(model_facts(net.prepared, net.profile, recipe))
+    view = model_facts(net.prepared, net.profile, recipe).contracted
     reach = []
     for noise in (noise_of(net), noise_of(net, "g", "b")):
         gains = measured_gains(view.graph, view.profile, 17, noise)
