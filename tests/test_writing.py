@@ -20,7 +20,6 @@ WRITERS = {
     "quantizer/plugins/cluster/cluster.py": "a temporary folder: the model that came over the network",
     "profiles/samples/objects.py": "a temporary file: items that can be read once only",
     "quantizer/adjustments/second_moments.py": "a temporary folder: what a slice hands to the next",
-    "quantizer/adjustments/checkpoint.py": "appends to a checkpoint, in records with a digest each",
     "profiles/runtime/external_weights.py": "a temporary folder: a model for onnxruntime or workers",
     "profiles/runtime/session.py": "a temporary folder: the model beside such weights",
     "quantizer/api/sources.py": "a temporary folder: labels of Python as a file",

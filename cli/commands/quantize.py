@@ -162,8 +162,6 @@ def _refuse_options_of_judging(asked: Mapping[str, Any], *, check_speed: bool) -
                 "qprof evaluate judges the result."
             )
         flag = "--no-latency" if name == "latency" else described[name].flag
-        if name == "checkpoint":
-            raise click.UsageError(f"{flag} is for --rounding gptq, with --data; leave it out.")
         if name in of_judging and not (check_speed and name in of_speed):
             speed = " or --check-speed" if name in of_speed else ""
             raise click.UsageError(

@@ -16,7 +16,6 @@ weights do not do; a test compares the quantized weights of one thread with thos
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -34,7 +33,6 @@ from ..operators.pair_sums import limits, saturates
 from ..operators.table import product_layout, weight_axes
 from ..operators.weight_layout import Kernel
 from ..plan.plan import QuantPlan, RoundingOffsets
-from .checkpoint import RoundingCheckpoint
 from .rounded_weights import Weight, params_digest, quantized_weights
 from .second_moments import Moments, ProductInput, product_input
 
@@ -160,41 +158,24 @@ def find_roundings(
     graph: Graph,
     plan: QuantPlan,
     corrected: Collection[str],
-    gathered: Callable[
-        [Sequence[ProductInput], Collection[ProductInput]], Iterable[tuple[ProductInput, Moments]]
-    ],
-    checkpoint: RoundingCheckpoint | None = None,
+    gathered: Callable[[Sequence[ProductInput]], Iterable[tuple[ProductInput, Moments]]],
 ) -> dict[str, RoundingOffsets]:
     """Return the offsets with the least error at their nodes' outputs; `corrected` nodes get other biases."""
-    finished, file = checkpoint or RoundingCheckpoint(), ArrayFile()
-    inputs: dict[ProductInput, None] = {}
-    readers: dict[ProductInput, list[Weight]] = {}  # weights that are not rounded yet
-    keys: dict[str, bytes] = {}
-    roundings: dict[str, RoundingOffsets] = {}
-
-    def add(weight: Weight, offsets: Any) -> None:
-        if np.any(offsets):
-            stored = file.empty((weight.array.size,), np.int8)
-            stored[:] = offsets.reshape(-1)
-            digest = params_digest(weight.params)
-            roundings[weight.node.name] = RoundingOffsets(stored.data.toreadonly(), digest)
-
-    for weight in quantized_weights(graph, plan):
-        reading, name = product_input(graph, weight.node, weight.array), weight.node.name
-        if reading is None:
-            continue
-        inputs[reading] = None
-        keys[name] = b"" if checkpoint is None else _key(weight, reading, name in corrected)
-        offsets = finished.get(keys[name])
-        if offsets is None:
+    file, readers = ArrayFile(), dict[ProductInput, list[Weight]]()
+    weights = list(quantized_weights(graph, plan))
+    for weight in weights:
+        reading = product_input(graph, weight.node, weight.array)
+        if reading is not None:
             readers.setdefault(reading, []).append(weight)
-        else:
-            add(weight, np.frombuffer(offsets, np.int8))
-    for reading, moments in gathered(list(inputs), readers.keys()):
-        for weight, chosen in _rounded_together(readers[reading], moments, corrected):
-            finished.add(keys[weight.node.name], chosen.data)
-            add(weight, chosen)
-    return {name: roundings[name] for name in keys if name in roundings}
+    roundings: dict[str, RoundingOffsets] = {}
+    for reading, moments in gathered(list(readers)):
+        for weight, offsets in _rounded_together(readers[reading], moments, corrected):
+            if np.any(offsets):
+                stored = file.empty((weight.array.size,), np.int8)
+                stored[:] = offsets.reshape(-1)
+                digest = params_digest(weight.params)
+                roundings[weight.node.name] = RoundingOffsets(stored.data.toreadonly(), digest)
+    return {w.node.name: roundings[w.node.name] for w in weights if w.node.name in roundings}
 
 
 def _rounded_together(
@@ -242,15 +223,6 @@ def _output_axis(weight: Weight) -> int | None:
     if layout is None or layout.kernel is not Kernel.NONE or weight.array.ndim != 2:
         return None
     return layout.axes(weight.node, weight.array.shape).output
-
-
-def _key(weight: Weight, reading: ProductInput, centred: bool) -> bytes:
-    """Return a digest of all that the rounding of a weight depends on."""
-    array = np.ascontiguousarray(weight.array)
-    facts = (weight.node.name, reading, centred, params_digest(weight.params), array.dtype, array.shape)
-    digest = hashlib.sha256(repr(facts).encode())
-    digest.update(array.data)
-    return digest.digest()
 
 
 def rebased(

@@ -211,16 +211,14 @@ times as many gained nothing on two models, and an eighth lost 0.3 and 1.4 dB.""
 def collect_moments(
     model: ir.Model,
     inputs: Sequence[ProductInput],
-    wanted: Collection[ProductInput],
     samples: Iterable[Sample],
     progress: Progress | None = None,
 ) -> Iterator[tuple[ProductInput, Moments]]:
     """Yield the moments of the inputs of products, in the order of `inputs`, which all differ.
 
-    The float model runs in slices, as many products at a time as fit in `MEMORY`. Slices do not depend on
-    what is `wanted`: the last bits of their results follow from their first and last node.
+    The float model runs in slices, as many products at a time as fit in `MEMORY`.
     """
-    if not wanted:
+    if not inputs:
         return
     # The optimised model with the inputs of the products as outputs, graph inputs left out.
     copy = model.clone()
@@ -233,16 +231,12 @@ def collect_moments(
         temporary_folder() as place,
     ):
         count, slices = _sliced(graph, inputs, samples)
-        while set(wanted).isdisjoint(slices[-1]):
-            slices.pop()
         outputs = [[graph.sources.get(source.tensor, source.tensor) for source in part] for part in slices]
         runs, done = _SliceRuns(graph, outputs, Path(place)), 0
         for sources, names in zip(slices, outputs, strict=True):
             sums: dict[ProductInput, Moments] = {}
             for sample, arrays in runs.next(samples):
                 for source, name in zip(sources, names, strict=True):
-                    if source not in wanted:
-                        continue
                     where = f"sample {sample.name}: tensor '{source.tensor}'"
                     rows = im2col_rows(np.asarray(arrays[name]), source, -(-ROWS // count))
                     if source in sums:

@@ -26,7 +26,6 @@ from ...profiles.runtime.states import model_samples
 from ...profiles.samples.objects import DataLike
 from ...profiles.samples.samples import batches_of_shape, input_specs
 from ...profiles.samples.values import InputSpec, Sample, Samples
-from ..adjustments.checkpoint import remove_checkpoint
 from ..evaluation.doubts import clip_doubts
 from ..evaluation.evaluate import measured_sqnr
 from ..evaluation.written_model import NOT_RUN, check_target, write_checked
@@ -97,7 +96,6 @@ def write_quantized(
     data: DataLike | None = None,
     check: DataLike | None = None,
     check_outputs: bool = True,
-    checkpoint: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
     batch: FileBatch | None = None,
 ) -> QuantizeResult:
@@ -109,7 +107,7 @@ def write_quantized(
     file = file_of(model)
     path = file.path
     read = FilesRead((path,), (profile, plan), (data, None if speed is None else speed.data))
-    check_paths([output, save_plan, checkpoint], read)
+    check_paths([output, save_plan], read)
     prepared = file.prepared
     write = partial(_write, file, output=Path(output), save_plan=save_plan, read=read, batch=batch)
     if plan is not None:
@@ -217,8 +215,7 @@ def write_quantized(
         if rounds:
             assert data is not None
             samples = model_samples(data, prepared.model)
-            kept = None if checkpoint is None else Path(checkpoint)
-            planned = rounded_with_samples(planned, samples, progress, kept)
+            planned = rounded_with_samples(planned, samples, progress)
         elif speed is not None and speed.data is not None:
             samples = model_samples(speed.data, prepared.model, ESTIMATE_CHECK_SAMPLES, notes=False)
         if speed is not None or rounds:  # the plan may be another one
@@ -232,10 +229,7 @@ def write_quantized(
             lowered=lowered,
         )
 
-    result = with_fallback_nodes(begin, attempt)
-    if checkpoint is not None:
-        remove_checkpoint(Path(checkpoint))
-    return result
+    return with_fallback_nodes(begin, attempt)
 
 
 def estimated_only(reason: object) -> Finding:

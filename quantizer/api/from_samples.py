@@ -176,9 +176,6 @@ def quantize_from_samples(
         labelled = options.labels is not None and not reads_truth(metric)
         options = timed_where_it_runs(options, options.gate, recipe.target.name)
         times = options.latency is not None
-        if options.checkpoint is not None and config.rounding != "gptq":
-            words = "gptq"
-            raise ConfigError(f"checkpoint: is for rounding {words}; leave it out, or choose one of them")
         check_gate(options.gate, labels=labelled, latency=times, metric=metric)
         if options.speed is not None:
             SPEED.load("--check-speed").check_options(options.speed, recipe.target.name)
@@ -200,7 +197,7 @@ def quantize_from_samples(
         else:
             plan_file = None if is_given or beside is None else beside.with_name(f"{beside.stem}.plan.yaml")
         read = FilesRead((model,), (labels, profile), (data, holdout))
-        check_outputs([output, plan_file, profile_file, options.checkpoint], read)
+        check_outputs([output, plan_file, profile_file], read)
         if profile_file is not None:
             check_samples_place(profile_file)
 
@@ -506,7 +503,6 @@ def _written(task: _Task, recipe: Recipe, check_speed: bool) -> QuantizeResult:
         check=samples.plan_check(count),
         check_outputs=options.check_outputs == "auto",
         progress=progress if rounds else None,
-        checkpoint=options.checkpoint,
         batch=task.batch,
     )
 
@@ -596,7 +592,6 @@ def _tried_fixes(task: _Task, first: Judgement) -> Verdict:
             plan_file=None,
             batch=None,
             measuring=measuring if first.measured.evaluation.latency else replace(measuring, latency=None),
-            options=replace(task.options, checkpoint=None),
             stage=lambda name: lambda done, of: None,
         )
 

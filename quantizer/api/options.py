@@ -271,7 +271,6 @@ class QuantizeOptions(Judge):
             far.
         keep_samples: Samples kept as they are beside the profile, on which a model is run before it is
             written; 0: none, and none shown in a report.
-        checkpoint: Keep progress of --rounding gptq here; the same command resumes after a kill.
         save_plan: Write the plan: every decision.
         speed: measures the model against float when planning, and keeps float what int8 slows down; on the
             data where it has none of its own.
@@ -298,9 +297,6 @@ class QuantizeOptions(Judge):
     budget: Annotated[float, option("Quality", metavar="SECONDS")] = 20.0
     check_outputs: Annotated[Literal["auto", "off"], option("Quality")] = "auto"
     keep_samples: Annotated[int, option("Quality", metavar="N", least=0)] = KEPT_SAMPLES
-    checkpoint: Annotated[
-        str | os.PathLike[str] | None, option("Files", metavar="FILE", takes="new file")
-    ] = None
     save_plan: Annotated[
         str | os.PathLike[str] | None, option("Files", metavar="PLAN.yaml", takes="new file")
     ] = None

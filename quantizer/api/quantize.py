@@ -122,7 +122,7 @@ def quantize(
     )
     if not isinstance(config, Mapping):
         return make(recipe_of(config, settings), output)
-    for name, value in (("save_plan", how.save_plan), ("checkpoint", how.checkpoint), ("plan", plan)):
+    for name, value in (("save_plan", how.save_plan), ("plan", plan)):
         if value is not None:
             raise ConfigError(f"{name}: is of one model; leave it out, or give one configuration")
     if wrong := next((name for name in config if not name or name != Path(name).name), None):
@@ -152,7 +152,7 @@ def _quantize_as(
     """Quantize with one configuration; the profile is written to `profile_file`, or beside the output."""
     if plan is not None and recipe is not None:
         raise ConfigError("plan: holds its own settings; give no others, and no target")
-    check_outputs([output, how.save_plan, how.checkpoint], read)
+    check_outputs([output, how.save_plan], read)
     with (
         notes_once(),
         opened(model) as path,

@@ -23,7 +23,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from pathlib import Path
 
 import onnx_ir as ir
 
@@ -34,7 +33,6 @@ from ...profiles.base.stages import stage
 from ...profiles.records.profile import Profile
 from ...profiles.samples.values import Sample
 from ..adjustments.bias_correction import apply_biases, channel_means, find_biases
-from ..adjustments.checkpoint import RoundingCheckpoint, run_of
 from ..adjustments.equalization import (
     apply_equalization,
     equalized_profile,
@@ -395,15 +393,11 @@ def rounded_with_samples(
     planned: PlannedModel,
     samples: Iterable[Sample],
     progress: Callable[[int, int | None], None] | None = None,
-    checkpoint: Path | None = None,
 ) -> PlannedModel:
     """Return the verified plan with rounding offsets that are chosen with samples, and biases for these."""
     facts, graph, plan = planned.source_facts, planned.graph, planned.plan
-    kept = None
-    if checkpoint is not None:
-        kept = RoundingCheckpoint(checkpoint, run_of(facts.identity, facts.config.rounding, samples))
     moments = partial(collect_moments, planned.model, samples=samples, progress=progress)
-    offsets = find_roundings(graph, plan, plan.adjustments.biases, moments, kept)
+    offsets = find_roundings(graph, plan, plan.adjustments.biases, moments)
     planned = replace(planned, plan=replace(plan, adjustments=replace(plan.adjustments, roundings=offsets)))
     if plan.adjustments.biases:
         planned = bias_corrected(planned)

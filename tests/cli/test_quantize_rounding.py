@@ -55,22 +55,6 @@ def test_the_speed_is_checked_on_the_same_samples(profile: Path, tmp_path: Path)
     assert "as fast as float" in result.stdout
 
 
-def test_a_checkpoint_changes_nothing_and_is_removed_at_the_end(profile: Path, tmp_path: Path) -> None:
-    asked = ["--profile", profile, "--rounding", "gptq", "--data", DATA, "--limit", "4"]
-    kept, out, again = tmp_path / "kept", tmp_path / "a.onnx", tmp_path / "b.onnx"
-    assert invoke("quantize", *asked, "-o", out).exit_code == 0
-    assert invoke("quantize", *asked, "-o", again, "--checkpoint", kept).exit_code == 0
-    assert again.read_bytes() == out.read_bytes()
-    assert not kept.exists()
-
-
-def test_a_checkpoint_is_for_rounding_with_samples(profile: Path, tmp_path: Path) -> None:
-    asked = ["--check-speed", "--checkpoint", tmp_path / "kept"]
-    result = invoke("quantize", "--profile", profile, "-o", tmp_path / "q.onnx", *asked)
-    assert result.exit_code == 2
-    assert "--checkpoint is for --rounding gptq, with --data; leave it out" in result.stderr
-
-
 def test_no_samples_are_asked_for(profile: Path, tmp_path: Path) -> None:
     result = invoke("quantize", "--profile", profile, "-o", tmp_path / "q.onnx", "--rounding", "gptq")
     assert result.exit_code == 2

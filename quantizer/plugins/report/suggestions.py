@@ -32,7 +32,7 @@ class FileNames:
     command_line: tuple[str, ...] = ()
 
 
-NOT_REPEATED = ("-o", "--output", "--report", "--save-plan", "--checkpoint", "--fix")
+NOT_REPEATED = ("-o", "--output", "--report", "--save-plan", "--fix")
 """Options with a value that commands to try do not repeat: the files of the first model stay as they are."""
 
 REPEATABLE = ("--keep-float", "--keep-16bit", "--set")

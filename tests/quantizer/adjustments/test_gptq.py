@@ -442,35 +442,21 @@ def test_nodes_that_read_the_same_rows_share_their_moments() -> None:
     inputs = {product_input(net.graph, n, np.empty((4, 8, 3, 3))) for n in net.graph.nodes[:2]}
     assert len(inputs) == 1
     asked = [reading for reading in inputs if reading is not None]
-    ((_, moments),) = collect_moments(net.model, asked, asked, samples(3))
+    ((_, moments),) = collect_moments(net.model, asked, samples(3))
     assert isinstance(moments, Moments)
     assert moments.rows == 3 * 16
 
 
-def test_the_model_is_run_in_the_same_slices_whichever_moments_are_wanted(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """A slice of more than 512 MiB of weights is run with other options: its last bits are others."""
-    monkeypatch.setattr(second_moments, "MEMORY", 1)  # each input is a slice of its own
-    segment_session, runs = second_moments.segment_session, list[tuple[str, ...]]()
-
-    def noted(graph: OptimisedGraph, nodes: set[ir.Node], *names: list[str]) -> ort.InferenceSession:
-        runs.append(tuple(sorted(node.op_type for node in nodes)))
-        return segment_session(graph, nodes, *names)
-
-    monkeypatch.setattr(second_moments, "segment_session", noted)
+def test_moments_are_the_same_in_several_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     weights = dict.fromkeys("wvu", (8, 8, 1, 1))
     body = "a = Conv(x, w) s = Sigmoid(a) b = Mul(a, s) c = Conv(b, v) d = Add(c, b) y = Conv(d, u)"
     net = network(body, weights)
     readings = [product_input(net.graph, node, np.empty((8, 8, 1, 1))) for node in net.graph.nodes]
     asked = [reading for reading in readings if reading is not None]
-    every, slices = dict(collect_moments(net.model, asked, asked, samples(3))), list(runs)
-    assert len(slices) > 1  # or the test shows nothing
-    for reading in asked:
-        runs.clear()
-        ((_, alone),) = collect_moments(net.model, asked, [reading], samples(3))
-        assert runs == slices[: len(runs)]
-        for mine, others in zip(alone.second, every[reading].second, strict=True):
+    whole = dict(collect_moments(net.model, asked, samples(3)))
+    monkeypatch.setattr(second_moments, "MEMORY", 1)  # each input is a slice of its own
+    for reading, moments in collect_moments(net.model, asked, samples(3)):
+        for mine, others in zip(moments.second, whole[reading].second, strict=True):
             assert mine.tobytes() == others.tobytes()
 
 
