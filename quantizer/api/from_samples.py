@@ -64,7 +64,6 @@ from ..search.attribution import Attribution, attribute, samples_to_attribute_on
 from ..search.closed_loop import CHECK_SAMPLES, INCOMPARABLE_SAMPLES, samples_to_run
 from ..search.fixes import Failing, cheap_fixes, fix_order, in_place_of_poor, is_better, lacking, node_fixes
 from ..search.loop import Loop, Trial
-from ..search.options import SpeedCheckOptions
 from ..search.speed import SPEED
 from ..search.verdict import (
     NOTHING_TO_QUANTIZE,
@@ -415,8 +414,7 @@ def _same_profile(
 def _judge_and_fix(task: _Task) -> QuantizeResult:
     """Return the quantized model with its verdict, after the fix that is applied."""
     options = task.options
-    check_speed = options.speed is not None
-    first = _attempt(task, task.recipe, check_speed=check_speed)
+    first = _attempt(task, task.recipe)
     for data in (task.samples.profiled, task.samples.held_out):
         if is_random(source_name(data)):
             sentence = f"random data: no verdict ({source_name(data)})"
@@ -440,7 +438,7 @@ def _judge_and_fix(task: _Task) -> QuantizeResult:
         result = _with_verdict(*_worth_writing(task, first, verdict), task.profile)
         return replace(result, findings=gravest_first([*result.findings, *left_out]))
     words = " ".join(fix.options)
-    fixed = _attempt(task, with_settings(task.recipe, fix.settings, "fix"), check_speed or fix.check_speed)
+    fixed = _attempt(task, with_settings(task.recipe, fix.settings, "fix"))
     cause = _cause_in_input(fixed.measured.verdict, task.profile)
     worst = "" if verdict.worst is None else f": {verdict.worst.whole_text}"
     before = Finding(Code.FALLBACK_TAKEN, f"as planned the model is {verdict.grade}{worst}", words)
@@ -471,23 +469,21 @@ def _worth_writing(task: _Task, first: Judgement, verdict: Verdict) -> tuple[Jud
     return weights, replace(own, fixes=verdict.fixes, findings=findings)
 
 
-def _attempt(task: _Task, recipe: Recipe, check_speed: bool = False) -> Judgement:
+def _attempt(task: _Task, recipe: Recipe) -> Judgement:
     """Return the model that a command with these settings writes, judged on the held-out samples."""
     start = time.process_time()
-    result, judged = _judged(task, recipe, _written(task, recipe, check_speed))
+    result, judged = _judged(task, recipe, _written(task, recipe))
     return Trial(result, None, judged, time.process_time() - start)
 
 
-def _written(task: _Task, recipe: Recipe, check_speed: bool) -> QuantizeResult:
+def _written(task: _Task, recipe: Recipe) -> QuantizeResult:
     """Plan and write a model."""
     options, samples = task.options, task.samples
     rounds = recipe.config.rounding == "gptq"
     progress = task.stage("rounding" if rounds else "planning")
-    speed: SpeedCheckOptions | None = None
-    if check_speed:
-        speed = options.speed or SpeedCheckOptions()
-        if speed.data is None:
-            speed = replace(speed, data=samples.profiled, threads=max(speed.threads, options.threads))
+    speed = options.speed
+    if speed is not None and speed.data is None:
+        speed = replace(speed, data=samples.profiled, threads=max(speed.threads, options.threads))
     profile = None if task.profile is None else task.profile.profile
     count = CHECK_SAMPLES
     if profile is not None:
@@ -598,8 +594,7 @@ def _tried_fixes(task: _Task, first: Judgement) -> Verdict:
         def make(fix: Fix) -> QuantizeResult:
             nonlocal began
             began = time.process_time()
-            checked = fix.check_speed or task.options.speed is not None
-            return _written(trial, with_settings(task.recipe, fix.settings, "fix"), checked)
+            return _written(trial, with_settings(task.recipe, fix.settings, "fix"))
 
         def judge(fix: Fix, made: QuantizeResult, best: Judgement) -> Judgement:
             made, judged = _judged(trial, with_settings(task.recipe, fix.settings, "fix"), made)
@@ -630,7 +625,6 @@ def _tried_fixes(task: _Task, first: Judgement) -> Verdict:
                 first,
                 (lambda _: cheap_fixes(failing), of_nodes),
                 keeps=lambda found, best: is_better(found.measured.verdict, best.measured.verdict),
-                ends=lambda best: config.has_size and best.measured.verdict.grade == "good" != verdict.grade,
             )
         except WritingError as error:  # no reason to lose the model that is written
             left = str(error)

@@ -14,11 +14,10 @@ from math import inf, isfinite
 from ..evaluation.grades import ORDER
 from ..evaluation.output_shift import OutputShift
 from ..numerics.affine import TYPES
-from ..targets.config import FEW_BITS, QuantConfig, size_in_bytes
+from ..targets.config import FEW_BITS, QuantConfig
 from ..targets.loading import Settings
 from ..targets.target import Recipe
 from .attribution import Attribution
-from .speed import SPEED
 from .verdict import Fix, Verdict, is_no_gain
 from .worth import is_in_vain
 
@@ -35,11 +34,8 @@ MOST_COST = 1.5
 HEADROOM_DB = 1.0  # by which a fix aims above the SQNR that is needed
 NEARLY = 1.25  # times the bytes of a poor model that one which is written in its place may have
 
-MORE_CAREFUL = frozenset({"keep_float", "min_output_sqnr", "mode"})
+MORE_CAREFUL = frozenset({"keep_float", "mode"})
 """Settings of fixes that leave less of the model in integers; they may change what was asked for."""
-
-LARGER_SIZES = (105, 110, 120, 135, 150, 200, 300)
-"""Percent of the size that a model was to have, of those that are tried."""
 
 SMALL_BLOCK = 32  # elements of a weight that share a scale where that is a fix
 
@@ -91,7 +87,6 @@ def in_place_of_poor(verdict: Verdict, recipe: Recipe, fixes: Sequence[Fix]) -> 
             fix
             for fix in fixes
             if fix.grade == "good"
-            and not fix.check_speed
             and not (fix.settings.keys() - MORE_CAREFUL) & recipe.given
             and fix.bytes <= NEARLY * verdict.quantized_bytes
         ),
@@ -118,12 +113,7 @@ class Failing:
 def cheap_fixes(failing: Failing) -> Iterator[Fix]:
     """Yield the changes that need no ranking of nodes, those that take long to try last."""
     config, verdict = failing.config, failing.verdict
-    if config.has_size:
-        asked = size_in_bytes(config.fit_size)
-        larger = [-(-percent * asked // 10_000) * 100 for percent in LARGER_SIZES]  # in hundreds
-        for size in larger if failing.is_noisy else ():
-            if size < verdict.float_bytes:
-                yield Fix({"fit_size": f"{size / 1000:g}kB"})
+    if config.has_size:  # the size decides all else
         return
     if config.mode == "weight-only":
         if failing.is_noisy and config.weight_type in FEW_BITS:
@@ -139,16 +129,10 @@ def cheap_fixes(failing: Failing) -> Iterator[Fix]:
         if failing.weight_only:
             yield Fix(failing.weight_only)
         return
-    if failing.is_noisy and config.reads_profile:
-        if config.calibrator != failing.usual_calibrator:
-            yield Fix({"calibrator": failing.usual_calibrator})
-        worst = verdict.worst
-        assert worst is not None
-        yield Fix({"min_output_sqnr": round(worst.needed + HEADROOM_DB, 1)})
+    if failing.is_noisy and config.reads_profile and config.calibrator != failing.usual_calibrator:
+        yield Fix({"calibrator": failing.usual_calibrator})
     if verdict.grade == "poor" and failing.weight_only:
         yield Fix(failing.weight_only)
-    if verdict.cost.is_slower and SPEED.is_installed:
-        yield Fix(check_speed=True)
 
 
 def lacking(worst: OutputShift | None) -> float | None:

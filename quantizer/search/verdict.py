@@ -35,6 +35,7 @@ from ..targets.config import settings
 from ..targets.loading import Settings
 from .attribution import Attribution
 from .integer_share import float_share, int8_share
+from .speed import SPEED
 
 MIN_INT8_SHARE = 0.005
 """Share of the multiply-adds below which none are in int8, as it is printed."""
@@ -273,7 +274,10 @@ def against(composition: Composition, cost: Cost) -> Iterator[Finding]:
         yield cost.larger()
     if cost.is_slower and cost.latency is not None:
         sentence = f"slower than float: {times_as_fast(cost.latency.speedup)}"
-        yield Finding(Code.FLOAT_IS_FASTER, sentence, figures={"speedup": cost.latency.speedup})
+        remedy = "--check-speed keeps slower nodes in float" if SPEED.is_installed else ""
+        yield Finding(
+            Code.FLOAT_IS_FASTER, sentence, figures={"speedup": cost.latency.speedup}, remedy=remedy
+        )
 
 
 @dataclass(frozen=True)
@@ -351,7 +355,6 @@ class Fix:
 
     Attributes:
         settings: fields of `QuantConfig` with their new values; names of nodes are added to those given.
-        check_speed: whether it is to measure speed, and keep float what is slower in int8.
         sqnr: dB of the worst output then; None where nothing differs, and before it is tried.
         speedup: times as fast as float then; None where it was not measured, or is unclear.
         grade: of the model then.
@@ -364,7 +367,6 @@ class Fix:
     """
 
     settings: Settings = field(default_factory=dict)
-    check_speed: bool = False
     sqnr: float | None = None
     speedup: float | None = None
     grade: Grade = "none"
@@ -378,10 +380,8 @@ class Fix:
     @property
     def options(self) -> tuple[str, ...]:
         """Return it as options of `qprof quantize`."""
-        words, known = ["--check-speed"] if self.check_speed else [], settings()
-        for name, value in self.settings.items():
-            words += known[name].given(value)
-        return tuple(words)
+        known = settings()
+        return tuple(word for name, value in self.settings.items() for word in known[name].given(value))
 
     @property
     def brings(self) -> str:
@@ -618,11 +618,11 @@ def _change(score: Score, unit: str) -> str:
 
 
 def _keywords(fix: Fix) -> str:
-    """Return the change of settings as Python writes it; SpeedCheckOptions is a name of the package."""
-    words = ["speed=SpeedCheckOptions()"] if fix.check_speed else []
-    for name, value in fix.settings.items():
-        words.append(f"{name}={list(value) if isinstance(value, tuple) else value!r}")
-    return ", ".join(words)
+    """Return the change of settings as Python writes it."""
+    return ", ".join(
+        f"{name}={list(value) if isinstance(value, tuple) else value!r}"
+        for name, value in fix.settings.items()
+    )
 
 
 def verdict_of(

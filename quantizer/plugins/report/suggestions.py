@@ -55,8 +55,6 @@ def tried_changes(verdict: Verdict) -> Iterator[WhatIf]:
         nodes = kept if isinstance(kept, tuple) else ()
         if nodes:
             title = _kept_words(nodes)
-        elif fix.check_speed:
-            title = "Measure speed, and keep float what is slower"
         else:
             title = "; ".join(_setting_words(name, value) for name, value in fix.settings.items())
         yield WhatIf(
@@ -111,8 +109,6 @@ def _kept_words(nodes: tuple[str, ...]) -> str:
 
 def _setting_words(name: str, value: str | float | tuple[str, ...]) -> str:
     """Return a setting in words."""
-    if name == "min_output_sqnr":
-        return f"Limit of {value:g} dB for outputs"
     if name == "calibrator":
         return f"Calibrate with {value}"
     if name == "keep_16bit" and isinstance(value, tuple):
@@ -150,8 +146,6 @@ def _without_options(command_line: Sequence[str], left_out: Collection[str]) -> 
     words = iter(command_line)
     for word in words:
         name, equals, _ = word.partition("=")
-        if name == "--check-speed" and name in left_out:  # a flag, which has no value
-            continue
         if name in left_out:
             if not equals:
                 next(words, None)

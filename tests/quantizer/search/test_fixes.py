@@ -110,12 +110,9 @@ def test_a_fix_is_to_be_better_by_what_an_output_lacks_and_a_little() -> None:
     assert lacking(verdict(20.0, "fair").worst) == 1.0
 
 
-def test_the_targets_own_calibrator_is_tried_before_outputs_are_held_to_a_limit() -> None:
-    assert settings(cheap_fixes(failing(calibrator="kl"))) == [
-        {"calibrator": "mse"},
-        {"min_output_sqnr": 19.0},
-    ]
-    assert settings(cheap_fixes(failing(calibrator="mse"))) == [{"min_output_sqnr": 19.0}]
+def test_the_targets_own_calibrator_is_tried_in_place_of_another_one() -> None:
+    assert settings(cheap_fixes(failing(calibrator="kl"))) == [{"calibrator": "mse"}]
+    assert not settings(cheap_fixes(failing(calibrator="mse")))
 
 
 def test_weights_of_few_bits_have_smaller_blocks_and_more_bits_and_then_are_rounded_with_samples() -> None:
@@ -206,24 +203,13 @@ def test_a_poor_model_gives_way_to_a_good_one_of_nearly_its_size_that_is_what_wa
     assert (found is tried) == is_applied
 
 
-def test_larger_sizes_are_tried_where_a_size_was_asked_for_the_next_first_and_none_of_float() -> None:
-    sized = failing(mode="weight-only", fit_size="50kB")
-    texts = [
-        fix["fit_size"]
-        for fix in settings(
-            cheap_fixes(replace(sized, verdict=replace(verdict(4.0, "poor"), float_bytes=100_000)))
-        )
-    ]
-    assert texts == ["52.5kB", "55kB", "60kB", "67.5kB", "75kB"]
-
-
 def test_quantized_weights_alone_are_tried_of_a_poor_model_if_its_target_reads_them() -> None:
     weights: dict[str, str | float | tuple[str, ...]] = {"mode": "weight-only", "weight_type": "uint8"}
     fair = replace(failing(12.0), weight_only=weights)
     poor = replace(fair, verdict=verdict(4.0, "poor"))
     assert weights in settings(cheap_fixes(poor))
     assert weights not in settings(cheap_fixes(fair))
-    assert settings(cheap_fixes(replace(poor, weight_only=None))) == [{"min_output_sqnr": 19.0}]
+    assert not settings(cheap_fixes(replace(poor, weight_only=None)))
 
 
 def test_the_cause_is_the_worst_node_with_its_cost_where_it_was_kept_float() -> None:
