@@ -15,8 +15,9 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import onnx_ir as ir
@@ -24,7 +25,7 @@ import onnx_ir as ir
 from ...profiles.base.errors import ConfigError, DataError, ProfileError, WritingError
 from ...profiles.base.findings import Code, Finding, Severity, gravest_first
 from ...profiles.base.improvement import improved
-from ...profiles.base.output_files import FileBatch, destination, replacing_together, temporary_folder
+from ...profiles.base.output_files import FileBatch, destination
 from ...profiles.base.progress import Stage, stages
 from ...profiles.base.tool import note
 from ...profiles.records.check_samples import check_samples_place, samples_file
@@ -58,6 +59,7 @@ from ..model.output_paths import FilesRead, check_outputs
 from ..noise.kept_samples import read_measured, with_noise_of_kept
 from ..noise.output_limits import judging_limits
 from ..plan.provenance import plan_digest
+from ..plan.store import save_plan
 from ..planning.settings_check import check_settings
 from ..prepare.prepare import ModelFile, ProfileLike, profile_name
 from ..search.attribution import Attribution, attribute, samples_to_attribute_on
@@ -139,14 +141,20 @@ class _Task:
     labels: Path | Labels | None  # of the held-out samples
     measuring: EvaluationOptions
     output: Path
-    plan_file: Path | None
-    batch: FileBatch | None  # collects the files until the model is judged; None: they appear at once
     options: QuantizeOptions
     stage: Stage  # called when a stage begins
-    note: Callable[[Finding], None]
+    folders: ExitStack  # those of files that have not appeared
 
 
-Judgement = Trial[QuantizeResult, Fix | None, Judged]
+@dataclass(frozen=True, eq=False)
+class _Written:
+    """A quantized model in a file that has not appeared yet."""
+
+    result: QuantizeResult
+    files: FileBatch
+
+
+Judgement = Trial[_Written, Fix | None, Judged]
 """A quantized model, judged on the held-out samples; its cost is in processor seconds, its change is None for
 the model as requested."""
 
@@ -254,10 +262,12 @@ def quantize_from_samples(
             )
 
         measuring = replace(options, limit=None)  # of what was read
-        with replacing_together(FilesRead((model,)).weights) as batch:
-            files = output, plan_file, batch
-            task = _Task(model, recipe, kept, samples, truth, measuring, *files, options, stage, tell)
-            result = _judge_and_fix(task)
+        with ExitStack() as folders:
+            task = _Task(model, recipe, kept, samples, truth, measuring, output, options, stage, folders)
+            best, result = _judge_and_fix(task)
+            if plan_file is not None:
+                save_plan(result.plan, plan_file, best.plan.files)
+            best.plan.files.appear()
         return replace(result, model_path=output, read=read)
 
 
@@ -411,72 +421,77 @@ def _same_profile(
     return profile if is_same else None
 
 
-def _judge_and_fix(task: _Task) -> QuantizeResult:
-    """Return the quantized model with its verdict, after the fix that is applied."""
-    options = task.options
-    first = _attempt(task, task.recipe)
+def _judge_and_fix(task: _Task) -> tuple[Judgement, QuantizeResult]:
+    """Return the model that is written, and its result with the verdict."""
+    options, config = task.options, task.recipe.config
+    first = _attempt(task, None)
     for data in (task.samples.profiled, task.samples.held_out):
         if is_random(source_name(data)):
             sentence = f"random data: no verdict ({source_name(data)})"
             remedy = "give samples as the model will see them"
             reason = Finding(Code.NO_VERDICT, sentence, remedy=remedy)
-            return _with_verdict(first, no_verdict(first.measured.verdict, reason), task.profile)
+            return first, _with_verdict(first, no_verdict(first.measured.verdict, reason), task.profile)
 
     # Fixes that are tried; where pixels are not scaled no other settings are of any help.
-    verdict, fixes = first.measured.verdict, tuple[Fix, ...]()
+    verdict, trials = first.measured.verdict, list[Judgement]()
     cause = _cause_in_input(verdict, task.profile)
     left_out: tuple[Finding, ...] = ()
     if cause:
         verdict = replace(verdict, findings=gravest_first([*verdict.findings, *cause]))
     elif verdict.grade in ("fair", "poor") or verdict.against:
-        verdict, left_out = improved("search for fixes", lambda: _tried_fixes(task, first), verdict)
-        fixes = verdict.fixes
-    fix = in_place_of_poor(verdict, task.recipe, fixes)
-    if options.fix == "auto" and fixes:
-        fix = fixes[0]
-    if fix is None:
-        result = _with_verdict(*_worth_writing(task, first, verdict), task.profile)
-        return replace(result, findings=gravest_first([*result.findings, *left_out]))
-    words = " ".join(fix.options)
-    fixed = _attempt(task, with_settings(task.recipe, fix.settings, "fix"))
-    cause = _cause_in_input(fixed.measured.verdict, task.profile)
-    worst = "" if verdict.worst is None else f": {verdict.worst.whole_text}"
-    before = Finding(Code.FALLBACK_TAKEN, f"as planned the model is {verdict.grade}{worst}", words)
-    instead = () if options.fix == "auto" else (before,)
-    findings = gravest_first([*fixed.measured.verdict.findings, *cause, CHOSEN_ON_HELD_OUT, *instead])
-    verdict = replace(fixed.measured.verdict, applied=fix, findings=findings)
-    return _with_verdict(fixed, verdict, task.profile)
+        search = partial(_tried_fixes, task, first, trials)
+        verdict, left_out = improved("search for fixes", search, verdict)
+    fixes = verdict.fixes
+    fix = fixes[0] if options.fix == "auto" and fixes else in_place_of_poor(verdict, task.recipe, fixes)
+    best = next((one for one in trials if fix is not None and one.change is fix), first)
+    if best is not first:
+        words = " ".join(best.change.options if best.change else ())
+        own = best.measured.verdict
+        cause = _cause_in_input(own, task.profile)
+        worst = "" if verdict.worst is None else f": {verdict.worst.whole_text}"
+        before = Finding(Code.FALLBACK_TAKEN, f"as planned the model is {verdict.grade}{worst}", words)
+        instead = () if options.fix == "auto" else (before,)
+        findings = gravest_first([*own.findings, *cause, CHOSEN_ON_HELD_OUT, *instead])
+        return best, _with_verdict(best, replace(own, applied=fix, findings=findings), task.profile)
+    is_asked = config.mode in DATA_FREE or config.has_size or config.cost_model == "off"
+    if is_in_vain(verdict) and not is_asked:
+        best, verdict = _worth_writing(task, first, verdict, trials)
+    result = _with_verdict(best, verdict, task.profile)
+    return best, replace(result, findings=gravest_first([*result.findings, *left_out]))
 
 
-def _worth_writing(task: _Task, first: Judgement, verdict: Verdict) -> tuple[Judgement, Verdict]:
-    """Return the model that is written, with its verdict: one that is not good and gains nothing is replaced
-    by quantized weights only, or by float, unless the user requested int8 regardless."""
-    config = task.recipe.config
-    if not is_in_vain(verdict) or config.mode in DATA_FREE or config.has_size or config.cost_model == "off":
-        return first, verdict
+def _worth_writing(
+    task: _Task, first: Judgement, verdict: Verdict, trials: Sequence[Judgement]
+) -> tuple[Judgement, Verdict]:
+    """Return the model in place of one in vain, with its verdict: quantized weights only, or float."""
     if is_float(verdict) and not verdict.composition.products:
         return first, replace(no_verdict(verdict, NOTHING_TO_QUANTIZE), fixes=verdict.fixes)
     why, settings = why_in_vain(verdict), weight_only_settings(task.recipe)
-    weights = None if settings is None else _attempt(task, with_settings(task.recipe, settings, "weights"))
-    if weights is None or not takes_its_place(weights.measured.verdict, verdict):
-        keep = with_settings(task.recipe, {"keep_float": ("*",)}, "float", why_float=why)
-        floats = _attempt(task, keep)
-        reason = Finding(Code.NOTHING_QUANTIZED, f"nothing is quantized: {why}", remedy=USE_FLOAT)
-        return floats, replace(no_verdict(floats.measured.verdict, reason), fixes=verdict.fixes)
-    own = weights.measured.verdict
-    instead = Finding(Code.FALLBACK_TAKEN, f"only weights are quantized: {why}")
-    findings = gravest_first([instead, *own.findings, *verdict.cause])
-    return weights, replace(own, fixes=verdict.fixes, findings=findings)
+    weights = next((one for one in trials if one.change and one.change.settings == settings), None)
+    if weights is None and settings is not None:
+        weights = _attempt(task, Fix(settings))
+    if weights is not None and takes_its_place(weights.measured.verdict, verdict):
+        own = weights.measured.verdict
+        instead = Finding(Code.FALLBACK_TAKEN, f"only weights are quantized: {why}")
+        findings = gravest_first([instead, *own.findings, *verdict.cause])
+        return weights, replace(own, fixes=verdict.fixes, findings=findings)
+    floats = _attempt(task, Fix({"keep_float": ("*",)}), why_float=why)
+    reason = Finding(Code.NOTHING_QUANTIZED, f"nothing is quantized: {why}", remedy=USE_FLOAT)
+    return floats, replace(no_verdict(floats.measured.verdict, reason), fixes=verdict.fixes)
 
 
-def _attempt(task: _Task, recipe: Recipe) -> Judgement:
+def _attempt(task: _Task, fix: Fix | None, why_float: str = "") -> Judgement:
     """Return the model that a command with these settings writes, judged on the held-out samples."""
     start = time.process_time()
-    result, judged = _judged(task, recipe, _written(task, recipe))
-    return Trial(result, None, judged, time.process_time() - start)
+    recipe = task.recipe
+    if fix is not None:
+        recipe = with_settings(recipe, fix.settings, "fix", why_float=why_float)
+    written, judged = _judged(task, recipe, _written(task, recipe))
+    fix = None if fix is None else fix.with_figures(judged.verdict)
+    return Trial(written, fix, judged, time.process_time() - start)
 
 
-def _written(task: _Task, recipe: Recipe) -> QuantizeResult:
+def _written(task: _Task, recipe: Recipe) -> _Written:
     """Plan and write a model."""
     options, samples = task.options, task.samples
     rounds = recipe.config.rounding == "gptq"
@@ -488,24 +503,25 @@ def _written(task: _Task, recipe: Recipe) -> QuantizeResult:
     count = CHECK_SAMPLES
     if profile is not None:
         count = samples_to_run(task.model.prepared.graph, profile, profile.runs)
-    return write_quantized(
+    files = FileBatch(task.folders, FilesRead((task.model,)).weights)
+    result = write_quantized(
         task.model,
         profile,
         task.output,
-        save_plan=task.plan_file,
         recipe=recipe,
         speed=speed,
         data=samples.profiled if rounds else None,
         check=samples.plan_check(count),
         check_outputs=options.check_outputs == "auto",
         progress=progress if rounds else None,
-        batch=task.batch,
+        batch=files,
     )
+    return _Written(result, files)
 
 
-def _judged(task: _Task, recipe: Recipe, result: QuantizeResult) -> tuple[QuantizeResult, Judged]:
+def _judged(task: _Task, recipe: Recipe, made: _Written) -> tuple[_Written, Judged]:
     """Compare a model with float on the held-out samples, and say how good it is."""
-    options, samples = task.options, task.samples
+    options, samples, result = task.options, task.samples, made.result
     assert result.model_path is not None
     written = ModelFile(result.model_path, task.output)
     facts = result.facts
@@ -556,82 +572,80 @@ def _judged(task: _Task, recipe: Recipe, result: QuantizeResult) -> tuple[Quanti
         predicted=None if result.plan.origin.time is None else result.plan.origin.time.speedup,
         printed=result.predicted_speedup,
     )
-    return result, Judged(verdict, evaluation)
+    return replace(made, result=result), Judged(verdict, evaluation)
 
 
-def _tried_fixes(task: _Task, first: Judgement) -> Verdict:
-    """Return the verdict on a model with the fixes that were tried and make another and better one."""
-    verdict, result, budget = first.measured.verdict, first.plan, task.options.budget
+def _tried_fixes(task: _Task, first: Judgement, trials: list[Judgement]) -> Verdict:
+    """Return the verdict on a model with the fixes that were tried and make another and better one.
+
+    All that were tried are added to `trials`.
+    """
+    verdict, result, budget = first.measured.verdict, first.plan.result, task.options.budget
     facts = result.facts
     assert facts is not None
-    config, start, tried = task.recipe.config, time.process_time(), list[float]()
+    config, start, began = task.recipe.config, time.process_time(), 0.0
     progress = task.stage("trying") if budget else lambda done, of: None
-    left, began = "", start
+    left = ""
 
     def has_time() -> bool:
         """Whether another trial is expected to be done in time."""
         nonlocal left
-        longest = max(tried, default=first.cost / 2.0)
+        longest = max((one.cost for one in trials), default=first.cost / 2.0)
         goes_on = time.process_time() - start + longest <= budget
-        left = left if goes_on or tried else f"there was no time for one (--budget {budget:g})"
+        left = left if goes_on or trials else f"there was no time for one (--budget {budget:g})"
         return goes_on
 
     def goes_on() -> bool:
         """Whether another trial starts."""
-        return has_time() or bool(budget and verdict.grade == "poor" and not tried)
+        return has_time() or bool(budget and verdict.grade == "poor" and not trials)
 
-    with temporary_folder() as folder:
-        measuring = replace(task.measuring, latency=task.measuring.latency and FEW_ROUNDS)
-        trial = replace(
-            task,
-            output=folder / "trial.onnx",
-            plan_file=None,
-            batch=None,
-            measuring=measuring if first.measured.evaluation.latency else replace(measuring, latency=None),
-            stage=lambda name: lambda done, of: None,
+    measuring = replace(task.measuring, latency=task.measuring.latency and FEW_ROUNDS)
+    trial = replace(
+        task,
+        measuring=measuring if first.measured.evaluation.latency else replace(measuring, latency=None),
+        stage=lambda name: lambda done, of: None,
+    )
+
+    def make(fix: Fix) -> _Written:
+        nonlocal began
+        began = time.process_time()
+        return _written(trial, with_settings(task.recipe, fix.settings, "fix"))
+
+    def judge(fix: Fix, made: _Written, best: Judgement) -> Judgement:
+        made, judged = _judged(trial, with_settings(task.recipe, fix.settings, "fix"), made)
+        trials.append(Trial(made, fix.with_figures(judged.verdict), judged, time.process_time() - began))
+        progress(len(trials), None)
+        return trials[-1]
+
+    loop = Loop(make, lambda made: plan_digest(made.result.plan), judge, goes_on)
+    loop.begin(first.plan, first)
+    failing = Failing(
+        verdict,
+        config,
+        load_recipe(config.target if config.target in target_names() else None).config.calibrator,
+        weight_only_settings(task.recipe),
+        frozenset(n.name for n in result.planned.graph.nodes if facts.target.has_16bit_kernel(n.op_type)),
+    )
+    found: Attribution | None = None
+
+    def of_nodes(_: Judgement) -> Iterator[Fix]:
+        nonlocal found
+        if failing.is_noisy and config.reads_profile and verdict.composition.uses_integers and goes_on():
+            found = _attributed(task, result, lacking(verdict.worst), has_time)
+            yield from node_fixes(failing, found)
+
+    try:
+        loop.best(
+            first,
+            (lambda _: cheap_fixes(failing), of_nodes),
+            keeps=lambda found, best: is_better(found.measured.verdict, best.measured.verdict),
         )
-
-        def make(fix: Fix) -> QuantizeResult:
-            nonlocal began
-            began = time.process_time()
-            return _written(trial, with_settings(task.recipe, fix.settings, "fix"))
-
-        def judge(fix: Fix, made: QuantizeResult, best: Judgement) -> Judgement:
-            made, judged = _judged(trial, with_settings(task.recipe, fix.settings, "fix"), made)
-            seconds = time.process_time() - began
-            tried.append(seconds)
-            progress(len(tried), None)
-            return Trial(made, fix.with_figures(judged.verdict), judged, seconds)
-
-        loop = Loop(make, lambda made: plan_digest(made.plan), judge, goes_on)
-        loop.begin(result, first)
-        failing = Failing(
-            verdict,
-            config,
-            load_recipe(config.target if config.target in target_names() else None).config.calibrator,
-            weight_only_settings(task.recipe),
-            frozenset(n.name for n in result.planned.graph.nodes if facts.target.has_16bit_kernel(n.op_type)),
-        )
-        found: Attribution | None = None
-
-        def of_nodes(_: Judgement) -> Iterator[Fix]:
-            nonlocal found
-            if failing.is_noisy and config.reads_profile and verdict.composition.uses_integers and goes_on():
-                found = _attributed(task, result, lacking(verdict.worst), has_time)
-                yield from node_fixes(failing, found)
-
-        try:
-            loop.best(
-                first,
-                (lambda _: cheap_fixes(failing), of_nodes),
-                keeps=lambda found, best: is_better(found.measured.verdict, best.measured.verdict),
-            )
-        except WritingError as error:  # no reason to lose the model that is written
-            left = str(error)
-    better = [one.change for one in loop.trials if one.change and is_better(one.measured.verdict, verdict)]
+    except WritingError as error:  # no reason to lose the model that is written
+        left = str(error)
+    better = [one.change for one in trials if one.change and is_better(one.measured.verdict, verdict)]
     cause = () if found is None else found.cause
     verdict = replace(verdict, attribution=found)
-    return with_fixes(verdict, cause, sorted(better, key=fix_order), len(tried), left)
+    return with_fixes(verdict, cause, sorted(better, key=fix_order), len(trials), left)
 
 
 def _attributed(
@@ -658,9 +672,11 @@ def _cause_in_input(verdict: Verdict, profile: KeptProfile | None) -> tuple[Find
 def _with_verdict(attempt: Judgement, verdict: Verdict, profile: KeptProfile | None) -> QuantizeResult:
     """Return the result of an attempt with its verdict and the findings on its samples."""
     if profile is None:
-        return replace(attempt.plan, judged=Judged(verdict, attempt.measured.evaluation))
+        return replace(attempt.plan.result, judged=Judged(verdict, attempt.measured.evaluation))
     causes = [one.text for one in verdict.cause]
     of_samples = [one for one in profile.findings if one.code in ON_SAMPLES and one.text not in causes]
     verdict = replace(verdict, findings=gravest_first([*verdict.findings, *of_samples]))
     file = "" if profile.file is None else str(profile.file)
-    return replace(attempt.plan, judged=Judged(verdict, attempt.measured.evaluation, file, profile.is_reused))
+    return replace(
+        attempt.plan.result, judged=Judged(verdict, attempt.measured.evaluation, file, profile.is_reused)
+    )

@@ -317,30 +317,3 @@ def test_a_judged_model_whose_inputs_are_others_says_so(tmp_path: Path) -> None:
         "warning   keys and values are int8",
         "note      a is balanced",
     ]
-
-
-def test_a_size_that_is_too_small_to_be_good_is_answered_with_the_next_that_is_as_it_was_run(
-    tmp_path: Path,
-) -> None:
-    rng = np.random.default_rng(0)
-    model = parser.parse_model(
-        """<ir_version: 10, opset_import: ["": 21]> sharp (float[N, 256] x) => (float[N, 64] y)
-        { z = MatMul (x, w) y = Softmax (z) }"""
-    )
-    weight = (0.3 * rng.standard_t(3, size=(256, 64))).astype(np.float32)
-    model.graph.initializer.append(numpy_helper.from_array(weight, "w"))
-    onnx.save(model, tmp_path / "m.onnx")
-    (tmp_path / "d").mkdir()
-    for number in range(32):
-        np.savez(tmp_path / "d" / f"{number}.npz", x=rng.normal(size=(1, 256)).astype(np.float32))
-    given = ("quantize", tmp_path / "m.onnx", "--data", tmp_path / "d", "-o", tmp_path / "q.onnx")
-    mixed = ("--as", "mixed", "--no-latency", "--max-size")
-    small = qprof(*given, *mixed, "15kB")
-    assert small.exit_code == 0, small.output
-    lines = small.stdout.splitlines()
-    assert "verdict   poor" in small.stdout
-    assert not any(line.startswith("gate") for line in lines)
-    tried = lines[next(at for at, line in enumerate(lines) if line.startswith("try")) + 1]
-    assert tried.count("--max-size") == 1
-    size = tried[tried.index("--max-size") :].split()[1]
-    assert "verdict   good" in qprof(*given, *mixed, size).stdout
