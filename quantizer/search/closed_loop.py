@@ -1,37 +1,36 @@
 """A plan is run before it is called done; where an output is too far from float, a more careful one is taken.
 
-    plan ─► written ─► run on 8 + 8 check samples ─► every output is near enough (`output_shift`): done
-                                  │                                 │
-                                  │                                 └─► far nearer, and nodes are float for
-                                  │                                     their noise: bolder plans
-                                  └─► more careful plans, one after another, until one holds on both halves
+    plan ─► written ─► run on check samples ─► every output is near enough (`output_shift`): done
+                               │                                 │
+                               │                                 └─► far nearer, and nodes are float for
+                               │                                     their noise: a bolder plan
+                               └─► more careful plans, one after another, until one holds
 
 An estimate says how noisy an output will be, not what that does to what it decides, and it may be wrong. What
 is measured on a few samples generalises (DECISIONS.md, 68). More careful plans are proposed in this order,
-which is that of DECISIONS.md, 91:
+for the reasons in DECISIONS.md, 91:
 
-    formats       fewer products have the second type that the settings name; a size that was asked for
+    formats       no product has the second type that the settings name; a size that was asked for
                   chooses float too, if that fits; without a size weights have 8 bits in place of 4, if the
                   user gave a limit or the model is destroyed
-    nodes         those stay float whose noise as measured is worth most of their time
+    nodes         those stay float whose noise as measured is worth their time, until too little is left
     weights       nothing computes in integers, if that is worth its time
     float         nothing is quantized, if the model would be destroyed otherwise, or gains next to nothing
                   for what it loses
 
 What is poor is worth no time that it saves: what is nearer to float takes its place as long as that is faster
-than float, and quantized weights alone do if they are not poor. A proposer stops if `MAX_VAIN` of its plans
-in a row remove too little noise.
+than float, and quantized weights alone do if they are not poor.
 
-Bolder plans have looser noise budgets of all outputs. They are held to half of what an output may be off, and
-to the SQNR that the verdict asks for, or to the first plan if that is no better. The same samples give the
-same plan wherever kernels compute the same.
+A bolder plan has looser noise budgets of all outputs. It is held to half of what an output may be off, and to
+the SQNR that the verdict asks for, or to the first plan if that is no better. The same samples give the same
+plan wherever kernels compute the same.
 Check samples chose the ranges: what is measured on them is no verdict on samples that nobody saw.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -49,7 +48,7 @@ from ...profiles.samples.random_samples import is_random
 from ...profiles.samples.samples import input_specs
 from ..evaluation.grades import needed_sqnr
 from ..evaluation.metrics.metric import Outputs
-from ..evaluation.output_shift import FAIR, Measure, OutputShift, shifts_of_parts
+from ..evaluation.output_shift import FAIR, Measure, OutputShift, output_shifts
 from ..evaluation.runtimes import open_model, open_session
 from ..lowering.lower import lower
 from ..lowering.lowered import LoweredModel
@@ -68,11 +67,11 @@ from ..targets.machine import runs_here
 from .fallback_nodes import blamed_on_nodes
 from .integer_share import arithmetic, assumed_time, planned_bytes
 from .loop import Loop, Proposer, Trial
-from .ranking import RankedNode, ranked_nodes
+from .ranking import ranked_nodes
 from .run_samples import RunSamples, outputs_of, run_samples
 from .worth import MIN_GAIN
 
-CHECK_SAMPLES, MOST_CHECK_SAMPLES = 16, 128  # one half selects a plan, the other confirms it
+CHECK_SAMPLES, MOST_CHECK_SAMPLES = 16, 128
 INCOMPARABLE_SAMPLES = 2  # for outputs that cannot be compared: faults are all that is looked for
 MAX_OUTPUT_ELEMENTS = 2**26  # of all outputs on all samples: 256 MB of each model, four times that as float64
 
@@ -97,9 +96,8 @@ STATE_STEPS = tuned(
 """Steps that a small model with states takes from each check sample: an error in a state adds to the next."""
 
 # Nodes that stay float for their measured noise.
-REMOVED_NOISE = (0.5, 1.0, 1.1)  # shares of the noise that plans are tried without, over what is too much
+REMOVED_NOISE = 1.1  # share of the excess noise that a plan is tried without
 LEAST_SHARE = 0.01  # of the measured noise that a node has at least, or it is none of those
-MAX_FLOAT_NODES = 24  # that are left float one by one: what takes more is a question of the noise budget
 MIN_NOISE_PER_TIME = 0.08
 """Least share of the noise power that a more careful plan removes for each hundredth of float's time that it
 takes longer (DECISIONS.md, 68)."""
@@ -108,13 +106,8 @@ takes longer (DECISIONS.md, 68)."""
 BOLD_LIMIT = 0.5  # share of what an output may be off: 6 dB are left for samples that nobody ran
 MIN_TIME_GAIN = 0.02  # share of float's time that a bolder plan has to save
 MIN_BUDGET_STEP_DB = 1.0  # by which noise budgets are raised at least: less is not worth a trial
-LOOSER_BUDGETS = (2.0, 1.0, 0.5)  # times the decibels to spare: an estimate too careful once is so of others
+LOOSER_BUDGET = 0.5  # share of the decibels to spare by which it is looser
 
-# Which plan is better.
-MAX_CONFIRMED_GROWTH = 1.1  # times as far off as before that an output may be on the samples that confirm
-LEAST_GAIN = 0.1  # share of what an output is off by that a plan removes at least, or it is in vain
-MAX_VAIN = 2  # plans of a proposer in vain in a row, after which it is left
-SECOND_GAINS = (6.0, 3.0, math.inf)  # dB that a second type has to keep more than integers; inf: nowhere
 SPARE_ROOM = (0.0, 0.01, 0.03)  # shares of the size left free of float weights, until the model fits
 LARGEST_FIGURE = 1e6  # above which a figure is not told from another one
 AS_FLOAT = "as the float model"  # the change to a plan in which nothing is quantized
@@ -137,7 +130,7 @@ class UnfitSamplesError(DataError):
 Shifts = tuple[OutputShift, ...]
 
 
-class _Checked(Trial[PlannedModel, Change, tuple[Shifts, Shifts, Shifts]]):
+class _Checked(Trial[PlannedModel, Change, Shifts]):
     """A plan that was written and run, with the shifts of its outputs from float; its cost is predicted."""
 
     @property
@@ -147,13 +140,8 @@ class _Checked(Trial[PlannedModel, Change, tuple[Shifts, Shifts, Shifts]]):
 
     @property
     def shifts(self) -> Shifts:
-        """The shifts on all samples."""
-        return self.measured[0]
-
-    @property
-    def halves(self) -> tuple[Shifts, Shifts]:
-        """The shifts on the samples that select the plan, and on those that confirm it."""
-        return self.measured[1:]
+        """How far its outputs are from float."""
+        return self.measured
 
     @property
     def excess(self) -> float:
@@ -167,8 +155,8 @@ class _Checked(Trial[PlannedModel, Change, tuple[Shifts, Shifts, Shifts]]):
 
     @property
     def is_poor(self) -> bool:
-        """Whether an output is so far off, in either half, that the verdict would be "poor"."""
-        return max(map(_worst_excess, self.halves)) > FAIR
+        """Whether an output is so far off that the verdict would be "poor"."""
+        return self.excess > FAIR
 
     @property
     def is_destroyed(self) -> bool:
@@ -181,7 +169,7 @@ class _Checked(Trial[PlannedModel, Change, tuple[Shifts, Shifts, Shifts]]):
         return self.is_destroyed or (not self.holds and self.cost > 1.0 - MIN_GAIN)
 
     def improves(self, before: _Checked) -> bool:
-        """Whether it is better than another plan, on both halves, by enough for its time and size."""
+        """Whether it is better than another plan, by enough for its time and size."""
         if not self.excess < before.excess:
             return False
         if before.is_destroyed or (before.is_worth_nothing and _gains_nothing(before, self)):
@@ -190,8 +178,6 @@ class _Checked(Trial[PlannedModel, Change, tuple[Shifts, Shifts, Shifts]]):
             return False
         if before.is_poor and (self.cost <= 1.0 - MIN_GAIN or not self.is_poor):
             return True
-        if _worst_excess(self.halves[1]) > MAX_CONFIRMED_GROWTH * _worst_excess(before.halves[1]):
-            return False
         if self.holds and _is_assumed(self.facts):  # what is promised is not given up for an assumption
             return True
         return self.removed(before) >= MIN_NOISE_PER_TIME * 100.0 * (self.cost - before.cost)
@@ -261,8 +247,7 @@ def measured_on_samples(
 ) -> PlannedModel:
     """Return a plan that was read, unchanged, with the figures of its outputs on check samples."""
     loop = _opened(model, planned, data, MOST_CHECK_SAMPLES, limits)
-    shifts, _, _ = loop.shifts(planned, limits)
-    return _checked(planned, shifts, joined or len(loop.samples.samples))
+    return _checked(planned, loop.shifts(planned, limits), joined or len(loop.samples.samples))
 
 
 def _samples_with_room(facts: PlanningFacts) -> int:
@@ -300,14 +285,13 @@ def _opened(
 
 @dataclass(frozen=True, eq=False)
 class _CheckedPlans:
-    """Plans of one model that run on check samples; the first and the last are kept with their models."""
+    """Plans of one model that run on check samples; the best and the last are kept with their models."""
 
     samples: RunSamples
     provider: str = CPU
     states: Mapping[str, str] = field(default_factory=dict)  # input -> output fed to it in the next step
     float_further: tuple[Outputs, ...] = ()  # of the float model in the steps after the first, step by step
-    noisy: dict[str, _NoisyNodes] = field(default_factory=dict)  # measured, by digest of a plan
-    written: list[tuple[QuantPlan, LoweredModel]] = field(default_factory=list)  # first and last
+    written: list[tuple[QuantPlan, LoweredModel]] = field(default_factory=list)  # best and last
 
     @cached_property
     def loop(self) -> Loop[Change, PlannedModel, _Checked]:
@@ -340,8 +324,8 @@ class _CheckedPlans:
         return _Checked(planned, change, shifts, _time(planned, change.facts))
 
     @stage("run")
-    def shifts(self, planned: PlannedModel, limits: NoiseLimits) -> tuple[Shifts, Shifts, Shifts]:
-        """Return the shifts of outputs on all samples, on those that select, and on those that confirm."""
+    def shifts(self, planned: PlannedModel, limits: NoiseLimits) -> Shifts:
+        """Write and run a plan, and return how far its outputs are from float."""
         name, plan = "quantized model", planned.plan
         dequantized = not runs_here(plan.config.target, provider=self.provider)
         if dequantized and plan.config.form != "qdq":
@@ -357,23 +341,10 @@ class _CheckedPlans:
             outputs = outputs_of(session, self.samples.samples, name)
             outputs += self.further_outputs(session, outputs, name)
         self.written[1:] = [(plan, replace(lowered, file_bytes=file_bytes))]
-        floats, count = [*self.samples.float_outputs, *self.float_further], len(self.samples.samples)
-        places = range(len(floats))
-        of_halves = [[at for at in places if at % count % 2 == begin] for begin in (0, 1)]
-        inputs = [self.samples.samples[at % count].arrays for at in places]
-        parts = [places, *(of_halves if count > 1 else of_halves[:1] * 2)]
-        whole, of_one, of_other = (
-            {shift.output: shift for shift in part}
-            for part in self._shifts(floats, outputs, inputs, limits, parts)
-        )
-        names = dict.fromkeys([*whole, *of_one, *of_other])  # a fault may show in one half alone
-        selecting = [of_one.get(name) or of_other.get(name) or whole[name] for name in names]
-        confirming = [of_other.get(name) or of_one.get(name) or whole[name] for name in names]
-        shifts = [
-            replace(whole.get(a.output, a), fault=a.fault or b.fault or whole.get(a.output, a).fault)
-            for a, b in zip(selecting, confirming, strict=True)
-        ]
-        return tuple(shifts), tuple(selecting), tuple(confirming)
+        count = len(self.samples.samples)
+        floats = [*self.samples.float_outputs, *self.float_further]
+        inputs = [self.samples.samples[at % count].arrays for at in range(len(floats))]
+        return self._shifts(floats, outputs, inputs, limits)
 
     def further_outputs(
         self, session: ort.InferenceSession, outputs: Sequence[Outputs], name: str
@@ -395,23 +366,27 @@ class _CheckedPlans:
         outputs: Sequence[Outputs],
         inputs: Sequence[Outputs],
         limits: NoiseLimits,
-        parts: Sequence[Sequence[int]],
-    ) -> Iterator[tuple[OutputShift, ...]]:
-        """Yield `shifts_of_parts`, in SQNR if the user gave a limit in it; decibels show no lost column."""
+    ) -> Shifts:
+        """Return `output_shifts`, in SQNR if the user gave a limit in it; decibels show no lost column."""
         given, limits = limits.min_output_sqnr, replace(limits, min_output_sqnr=None)
-        for shifts in shifts_of_parts(floats, outputs, limits, inputs=inputs, parts=parts):
-            if given is None:
-                yield shifts
-                continue
-            most = 10.0 ** (-given / 20.0) if given > 0.0 else LARGEST_FIGURE
-            yield tuple(
-                replace(s, measure=Measure.NOISE, value=10.0 ** (-s.sqnr / 20.0), limit=most)
-                if s.sqnr is not None
-                and math.isfinite(s.sqnr)
-                and not (given > 0.0 and s.measure is Measure.COLUMNS and s.worst >= 1.0)
-                else s
-                for s in shifts
-            )
+        shifts = output_shifts(floats, outputs, limits, inputs)
+        if given is None:
+            return shifts
+        most = 10.0 ** (-given / 20.0) if given > 0.0 else LARGEST_FIGURE
+        return tuple(
+            replace(s, measure=Measure.NOISE, value=10.0 ** (-s.sqnr / 20.0), limit=most)
+            if s.sqnr is not None
+            and math.isfinite(s.sqnr)
+            and not (given > 0.0 and s.measure is Measure.COLUMNS and s.worst >= 1.0)
+            else s
+            for s in shifts
+        )
+
+    def _takes(self, is_better: bool) -> bool:
+        """Keep the model that was written last if it is of the best plan; return whether it is."""
+        if is_better:
+            self.written[0] = self.written[-1]
+        return is_better
 
     def _fits(self, facts: PlanningFacts) -> bool:
         """Whether the model that was written last is no larger than it may be."""
@@ -434,10 +409,8 @@ class _CheckedPlans:
         return self.loop.best(
             first,
             proposers,
-            keeps=lambda plan, best: plan.improves(best) and self._fits(plan.facts),
+            keeps=lambda plan, best: self._takes(plan.improves(best) and self._fits(plan.facts)),
             ends=lambda plan: plan.holds,
-            gains=lambda plan, best: plan.excess <= (1.0 - LEAST_GAIN) * best.excess,
-            most_vain=MAX_VAIN,
         )
 
     @property
@@ -459,108 +432,59 @@ class _CheckedPlans:
             yield Change(best.facts, known, AS_FLOAT, most=math.inf)
 
     def bolder(self, first: _Checked) -> _Checked:
-        """Return the fastest of the plans that give more nodes to integers, or the first where none pays."""
+        """Return the plan that gives more nodes to integers, or the first if it does not pay."""
         needed = needed_sqnr(first.facts.noise_limits)
+        before = {shift.output: shift for shift in first.shifts}
 
-        def is_near(shift: OutputShift, before: OutputShift | None) -> bool:
-            sqnr = math.inf if shift.sqnr is None else shift.sqnr
+        def is_near(shift: OutputShift) -> bool:
+            sqnr, own = math.inf if shift.sqnr is None else shift.sqnr, before.get(shift.output)
             if shift.excess <= BOLD_LIMIT and sqnr >= needed.get(shift.output, 0.0):
                 return True
-            if before is None or shift.excess > before.excess:
-                return False
-            return before.sqnr is None or sqnr >= before.sqnr
+            return own is not None and shift.excess <= own.excess and (own.sqnr is None or sqnr >= own.sqnr)
 
         def keeps(plan: _Checked, best: _Checked) -> bool:
-            near = (
-                is_near(shift, before.get(shift.output))
-                for half, of_first in zip(plan.halves, first.halves, strict=True)
-                for before in ({shift.output: shift for shift in of_first},)
-                for shift in half
-            )
-            return plan.cost < best.cost and all(near)
+            return self._takes(plan.cost < best.cost and all(map(is_near, plan.shifts)))
 
-        return self.loop.best(first, (_with_looser_budgets,), keeps, ends=lambda best: best is not first)
+        return self.loop.best(first, (_with_looser_budget,), keeps)
 
-    def _without_noisy_nodes(self, first: _Checked) -> Iterator[Change]:
-        """Yield facts in which the nodes with excess noise stay float, or only those worth their time."""
-        noisy = self._noisy_nodes(first)
-        yield from self._without(first, (noisy.paying,) if noisy.is_spread else noisy.enough)
+    def _without_noisy_nodes(self, best: _Checked) -> Iterator[Change]:
+        """Yield the plan in which nodes stay float whose measured noise is worth their time, no more than
+        have the excess noise."""
+        limits = best.facts.noise_limits
 
-    def _without(self, plan: _Checked, choices: Iterable[Sequence[RankedNode]]) -> Iterator[Change]:
-        """Yield facts in which nodes stay float, of each choice of them."""
-        for nodes in choices:
-            names, known = {name for one in nodes for name in one.nodes}, plan.change.known
-            own = [node.name for node in plan.facts.prepared.graph.nodes if node.name in names]
-            if own:
-                unfit = {**known.unfit, **dict.fromkeys(own, self._measured_noise)}
-                yield Change(plan.facts, replace(known, unfit=unfit), "with more nodes in float")
+        def noise(floats: Sequence[Outputs], outputs: Sequence[Outputs]) -> float:
+            inputs = [sample.arrays for sample in self.samples.samples[: len(floats)]]
+            return min(_worst_excess(self._shifts(floats, outputs, inputs, limits)), LARGEST_FIGURE) ** 2
 
-    def _noisy_nodes(self, first: _Checked) -> _NoisyNodes:
-        """Return which nodes of a plan have the noise that is too much, as measured once."""
-        if first.facts.config.mode == "weight-only":
-            return _NoisyNodes()
-        key = plan_digest(first.plan.plan)
-        if key not in self.noisy:
-            few = self.samples.subset(range(0, len(self.samples.samples), 2))
-
-            def noise(floats: Sequence[Outputs], outputs: Sequence[Outputs]) -> float:
-                inputs = [sample.arrays for sample in few.samples[: len(floats)]]
-                every = [range(len(floats))]
-                (shifts,) = self._shifts(floats, outputs, inputs, first.facts.noise_limits, every)
-                return min(_worst_excess(shifts), LARGEST_FIGURE) ** 2
-
-            ranked = ranked_nodes(first.plan, few, noise=noise)
-            self.noisy[key] = _noisy_nodes(ranked, first)
-        return self.noisy[key]
-
-
-@dataclass(frozen=True)
-class _NoisyNodes:
-    """The nodes with the excess noise, those first whose noise is worth most time."""
-
-    enough: tuple[tuple[RankedNode, ...], ...] = ()  # nodes that together have `REMOVED_NOISE` of it
-    paying: tuple[RankedNode, ...] = ()  # nodes whose noise is worth their time
-    is_spread: bool = False  # `enough` are too many, or not worth their time
-
-
-def _noisy_nodes(ranked: Sequence[RankedNode], plan: _Checked) -> _NoisyNodes:
-    total = sum(one.noise for one in ranked)
-    if not 0.0 < total < math.inf:
-        return _NoisyNodes()
-    predicted = plan.plan.plan.origin.time
-    whole = math.inf if predicted is None else predicted.float_us  # what has no price is free
-    if _is_assumed(plan.facts):
-        whole = 1.0  # prices are shares of float's time
-    worth = math.inf if plan.is_destroyed else 1.0 / (100.0 * MIN_NOISE_PER_TIME)
-    needed = 1.0 - plan.excess**-2.0
-    most = worth if _is_assumed(plan.facts) else worth * needed
-    shares = [one.noise / total for one in ranked]
-    prices = [one.microseconds / whole for one in ranked]
-
-    def count(share: float) -> int:
-        every = range(1, len(ranked) + 1)
-        return next((n for n in every if sum(shares[:n]) >= min(share, 0.98)), len(ranked))
-
-    names = [name for one in ranked[: count(needed)] for name in one.nodes]
-    return _NoisyNodes(
-        tuple(tuple(ranked[:n]) for n in dict.fromkeys(count(share * needed) for share in REMOVED_NOISE)),
-        tuple(
-            one
-            for one, share, price in zip(ranked, shares, prices, strict=True)
-            if share >= max(price / worth, LEAST_SHARE)
-        )[:MAX_FLOAT_NODES],
-        is_spread=len(names) > MAX_FLOAT_NODES or sum(prices[: count(needed)]) > most,
-    )
+        if best.facts.config.mode == "weight-only":
+            return
+        ranked = ranked_nodes(best.plan, self.samples, noise=noise)
+        total = sum(one.noise for one in ranked)
+        if not 0.0 < total < math.inf:
+            return
+        predicted = best.plan.plan.origin.time
+        whole = math.inf if predicted is None else predicted.float_us  # what has no price is free
+        if _is_assumed(best.facts):
+            whole = 1.0  # prices are shares of float's time
+        worth = math.inf if best.is_destroyed else 1.0 / (100.0 * MIN_NOISE_PER_TIME)
+        names, left = set[str](), min(REMOVED_NOISE * (1.0 - best.excess**-2.0), 0.98)
+        for one in ranked:
+            share = one.noise / total
+            if left > 0.0 and share >= max(one.microseconds / whole / worth, LEAST_SHARE):
+                names.update(one.nodes)
+                left -= share
+        own = [node.name for node in best.facts.prepared.graph.nodes if node.name in names]
+        if own:
+            known = best.change.known
+            unfit = {**known.unfit, **dict.fromkeys(own, self._measured_noise)}
+            yield Change(best.facts, replace(known, unfit=unfit), "with more nodes in float")
 
 
 def _in_other_formats(first: _Checked) -> Iterator[Change]:
     """Yield facts in which products or weights have other formats, as far as the settings leave them open."""
     facts, config, known = first.facts, first.facts.config, first.change.known
     if config.second_type != "none":
-        for gain in SECOND_GAINS:
-            few = f"{config.second_type} alone where it gains {gain:g} dB"
-            words = few if gain < math.inf else "integers alone"
-            yield Change(facts, replace(known, second_gain=gain), words, most=math.inf)
+        yield Change(facts, replace(known, second_gain=math.inf), "integers alone", most=math.inf)
     if config.has_size:  # with less room each time: added bytes are estimates
         for share in SPARE_ROOM:
             spare = known.size_error + share * size_in_bytes(config.fit_size)
@@ -573,8 +497,8 @@ def _in_other_formats(first: _Checked) -> Iterator[Change]:
             yield Change(replace(facts, recipe=recipe), known, "with weights of 8 bits")
 
 
-def _with_looser_budgets(first: _Checked) -> Iterator[Change]:
-    """Yield facts in which all outputs may have more noise, by some times the decibels that are to spare."""
+def _with_looser_budget(first: _Checked) -> Iterator[Change]:
+    """Yield facts in which all outputs may have more noise, by half of the decibels that are to spare."""
     floats = [entry for entry in first.plan.plan.nodes.values() if entry.stays_float]
     about_noise = (ReasonCode.NOISE_BUDGET, ReasonCode.NOISE_LIMIT)
     is_noisy = any(entry.float_reason.code in about_noise for entry in floats)
@@ -583,11 +507,10 @@ def _with_looser_budgets(first: _Checked) -> Iterator[Change]:
     compared = [s.output for s in first.shifts if not s.incomparable]  # of the others nothing was measured
     if given or not is_noisy or not compared or spare < MIN_BUDGET_STEP_DB:
         return
-    for times in LOOSER_BUDGETS:
-        # In halves, so that the last digits of what a machine computes decide nothing.
-        decibels = dict.fromkeys(compared, math.floor(2.0 * times * spare) / 2.0)
-        known = replace(first.change.known, looser={**first.change.known.looser, **decibels})
-        yield Change(first.facts, known, "with more nodes quantized", most=first.cost - MIN_TIME_GAIN)
+    # In halves, so that the last digits of what a machine computes decide nothing.
+    decibels = dict.fromkeys(compared, math.floor(2.0 * LOOSER_BUDGET * spare) / 2.0)
+    known = replace(first.change.known, looser={**first.change.known.looser, **decibels})
+    yield Change(first.facts, known, "with more nodes quantized", most=first.cost - MIN_TIME_GAIN)
 
 
 def _gains_nothing(plan: _Checked, other: _Checked) -> bool:

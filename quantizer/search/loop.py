@@ -77,27 +77,16 @@ class Loop(Generic[P, M, T]):
         keeps: Callable[[T, T], bool],
         *,
         ends: Callable[[T], bool] = lambda best: False,
-        gains: Callable[[T, T], bool] = lambda trial, best: True,
-        most_vain: int | None = None,
     ) -> T:
-        """Return the best trial that is found, from a first one.
-
-        A proposer gets the best trial so far, and is left after `most_vain` proposals that do not gain.
-        """
+        """Return the best trial that is found, from a first one; a proposer gets the best trial so far."""
         best = first
         for proposer in proposers:
-            vain = 0
             for proposal in proposer(best):
                 if not self.goes_on():
                     return best
                 trial = self.attempt(proposal, best)
-                gained = False
                 if trial is not None and keeps(trial, best):
-                    gained = gains(trial, best)
                     best = trial
                 if ends(best):
                     return best
-                vain = 0 if gained else vain + 1
-                if vain == most_vain:
-                    break
         return best

@@ -219,7 +219,7 @@ def test_where_times_are_assumed_a_plan_that_holds_is_taken_at_any_price_that_is
     facts = cast(PlanningFacts, SimpleNamespace(recipe=SimpleNamespace(costs=costs)))
     planned, change = cast(PlannedModel, None), closed_loop.Change(facts, NOTHING)
     first, second = (
-        closed_loop._Checked(planned, change, ((shift,), (shift,), (shift,)), time)
+        closed_loop._Checked(planned, change, (shift,), time)
         for time, value in ((0.54, 0.048), (0.64, 0.046))
         for shift in (OutputShift("y", Measure.MOVED, value, 0.047, 40.0),)
     )
@@ -303,7 +303,6 @@ def test_a_plan_that_does_not_hold_and_gains_nothing_gives_way_to_weights_or_flo
     tmp_path: Path, moved: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(output_shift, "MOST_MOVED", moved / 5.0)
-    monkeypatch.setattr(closed_loop, "MAX_FLOAT_NODES", 0)
     monkeypatch.setattr(closed_loop, "MIN_GAIN", 0.99)
     result = quantized(tmp_path / "q.onnx", bias_correction="off")
     (check,) = result.plan.origin.checks
