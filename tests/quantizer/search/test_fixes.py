@@ -53,7 +53,6 @@ def verdict(sqnr: float, grade: Grade, size: int = 25, predicted: float | None =
         decision,
         (output,),
         (),
-        None,
         "",
         None,
         held_out,
