@@ -87,14 +87,11 @@ BAD_DROP, BAD_SQNR = 6.0, 30.0
 
 def layers_text(report: LayerReport, layers: Sequence[LayerComparison]) -> str:
     """Return some layers of a report as a table with a bar of the SQNR: one # for every 4 dB, at most 15."""
-    from ...quantizer.evaluation.layers import NOT_RUN
-
     rows = [("tensor", "operator", "kind", "type", "SQNR dB", "SQNR drop", "")]
-    skipped = [layer for layer in layers if layer.state == NOT_RUN]
-    for layer in (one for one in layers if one.state != NOT_RUN):
+    for layer in layers:
         drop = "" if layer.sqnr_drop is None else f"{layer.sqnr_drop:.2f}"
         if layer.effective is None:
-            measured = ("-", drop, layer.state or f"another shape in {layer.shape_mismatches} samples")
+            measured = ("-", drop, f"another shape in {layer.shape_mismatches} samples")
         else:
             sqnr = layer.effective.sqnr
             bar = "#" * int(min(max(sqnr, 0.0), 60.0) / 4.0)
@@ -109,9 +106,6 @@ def layers_text(report: LayerReport, layers: Sequence[LayerComparison]) -> str:
         "",
         *table(rows, left=(0, 1, 2, 3, 6)),
     ]
-    if skipped:
-        count = len(skipped)
-        lines += ["", f"{count} tensor{'s'[: count != 1]} in a branch or loop that no sample took: left out"]
     if report.missing:
         few = ", ".join(report.missing[:3]) + (", ..." if len(report.missing) > 3 else "")
         lines += ["", f"{len(report.missing)} float tensors are not in the quantized model: {few}"]

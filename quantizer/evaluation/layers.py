@@ -1,8 +1,8 @@
 """Float against quantized, tensor by tensor in graph order: where SQNR is lost.
 
 Of each pair of tensors sums are kept, of the tensor itself and after its following activation function: the
-error of what that function clips or flattens never reaches another node. A tensor inside a body (a branch of
-If, the body of Loop or Scan) is collected as it is for a profile, and compared over all passes together.
+error of what that function clips or flattens never reaches another node. Tensors inside a body (a branch of
+If, the body of Loop or Scan) are not compared; what their node makes of them is.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ from ...profiles.base.findings import Finding, gravest_first, listed
 from ...profiles.base.output_files import temporary_folder
 from ...profiles.base.presentation import Presentation, Presented, Table, decibels
 from ...profiles.base.tool import Progress
-from ...profiles.instrumentation.subgraphs import FLOAT_TYPES, SubgraphTensor, subgraph_tensors
-from ...profiles.instrumentation.tensor_outputs import expose_subgraph_tensors
+from ...profiles.instrumentation.subgraphs import FLOAT_TYPES
 from ...profiles.runtime.providers import check_provider
 from ...profiles.runtime.states import model_samples
 from ...profiles.samples.objects import DataLike
@@ -32,7 +31,7 @@ from ...profiles.samples.states import follows, next_state
 from ...profiles.samples.values import Sample
 from ..adjustments.equalization import apply_equalization, equalized_name
 from ..lowering.lowered import read_equalization, read_padded_channels, read_recorded_tensors
-from ..model.graph import name_of, output_name, subgraphs
+from ..model.graph import name_of, output_name
 from ..model.saving import save_model
 from ..noise.activation_ranges import find_following_or_clip
 from ..noise.estimate_check import Estimate, estimates_of, too_good, with_measured
@@ -51,13 +50,6 @@ from .doubts import check_not_instrumented, doubts, other_graph, other_plan
 from .options import EvaluationOptions
 from .runtimes import open_session, run
 
-NOT_RUN = "not run on these samples"
-"""State of a tensor in a branch that no sample took, or in the body of a loop without a pass."""
-
-FIRST_OPSET = 13
-"""The first opset of models whose bodies are read: collecting their tensors takes `SEQUENCE_OPSET`, which is
-the same to models from here on."""
-
 
 @dataclass(frozen=True)
 class LayerComparison:
@@ -65,7 +57,7 @@ class LayerComparison:
 
     Attributes:
         tensor: its name.
-        node, op_type: what makes it; "" and "input" for an input of the graph or of a body.
+        node, op_type: what makes it; "" and "input" for an input of the graph.
         kind: of that node in the plan; "" when no plan was given.
         type: "quantized" when it is an integer tensor (dequantized here), "float" when it stayed float.
         difference: of the tensor itself over all samples; None when nothing could be compared.
@@ -76,7 +68,6 @@ class LayerComparison:
         after: operators of the activation function or clip that all readers of the tensor together compute of
             it, such as "Relu", or "Sigmoid, Mul" for SiLU; of a float tensor inside it too. "" for none.
         difference_after: of both tensors after that function; None without one.
-        state: why a tensor inside a body could not be compared, such as `NOT_RUN`; "" for any other.
     """
 
     tensor: str
@@ -89,7 +80,6 @@ class LayerComparison:
     shape_mismatches: int
     after: str
     difference_after: Difference | None
-    state: str = ""
 
     @property
     def effective(self) -> Difference | None:
@@ -106,7 +96,7 @@ class LayerReport(Presented):
         samples: how many were run.
         layers: in graph order.
         missing: activations that the quantized model does not have, in graph order: inputs of a clip that is
-            part of the operator before it, tensors inside a look-up table; those of bodies too.
+            part of the operator before it, tensors inside a look-up table.
         findings: signs that the models are not a float one and its quantized form, or that the plan is that
             of another model (`doubts`), and estimates that were too good.
         estimates: SQNR as it was estimated when the model was quantized, and as measured here, of the outputs
@@ -136,7 +126,7 @@ class LayerReport(Presented):
                 layer.type,
                 "-" if layer.effective is None else decibels(layer.effective.sqnr),
                 "" if layer.sqnr_drop is None else f"{layer.sqnr_drop:.2f}",
-                layer.state or layer.after,
+                layer.after,
             )
             for layer in self.layers
         )
@@ -186,19 +176,14 @@ def compare_layers(
             "compare a model with its own quantized form"
         )
     graph, opset, samples = index(prepared), prepared.graph.opset_imports.get("", 1), 0
-    quantized = _with_types(quantized, graph, pairs)
-    bodies, quantized_bodies = _in_bodies(prepared), _in_bodies(quantized)
     sums = {
         m.tensor: _TensorSums(
             m,
             _function_after(graph, m.tensor, opset),
             filler_rows=filler_rows(graph.values[m.tensor]),
-            hidden=_hidden(prepared, bodies.get(m.tensor))
-            or _hidden(quantized, quantized_bodies.get(m.exposed)),
         )
         for m in pairs
     }
-    pairs = tuple(m for m in pairs if not sums[m.tensor].hidden)
     provenance = read_provenance(quantized_file.model)
     is_elsewhere = provenance is not None and not runs_here(provenance.target, provider=provider)
     source = model_samples(data, prepared, measuring.limit)
@@ -219,7 +204,7 @@ def compare_layers(
                 sums[match.tensor].add(of_float, of_quantized)
             before = sample
             given = zip(source.state, arrays[len(pairs) :], strict=True)
-            own_state = {name: next_state(one[0], taken.get(name)) for name, one in given}
+            own_state = {name: next_state(one, taken.get(name)) for name, one in given}
             if progress is not None:
                 progress(samples, source.total)
     if not samples:
@@ -254,19 +239,14 @@ def _exposing(
     provider: str,
     *,
     dequantized: bool = False,
-) -> Iterator[Callable[[Sample], list[list[npt.NDArray[Any]]]]]:
-    """Yield a function that runs a model on a sample and returns the arrays of the tensors with some names.
-
-    A tensor of the main graph has one array, a tensor inside a body one for each pass, in order.
-    """
+) -> Iterator[Callable[[Sample], list[npt.NDArray[Any]]]]:
+    """Yield a function that runs a model on a sample and returns the arrays of some tensors."""
     copy = model.clone()
-    scan_axes = {name: inner.scan_axes for name, inner in _in_bodies(copy).items()}
-    sources = expose_subgraph_tensors(copy, {name for name in names if name in scan_axes})
     outputs = {value.name for value in copy.graph.outputs}
     by_name = {value.name: value for value in _values_of(copy.graph)}
     # An input cannot be an output; it is taken from the sample.
     inputs = {value.name for value in copy.graph.inputs}
-    fetched = [sources.get(n, n) for n in dict.fromkeys(names) if n not in inputs]
+    fetched = [n for n in dict.fromkeys(names) if n not in inputs]
     copy.graph.outputs.extend(by_name[n] for n in fetched if n not in outputs)
     with temporary_folder() as folder:
         save_model(copy, folder / "model.onnx")
@@ -278,81 +258,16 @@ def _exposing(
             # Of no names onnxruntime returns all outputs.
             arrays = run(session, fetched, sample.arrays, where) if fetched else []
             values: dict[str, Any] = dict(zip(fetched, arrays, strict=True))
-            return [
-                _passes(sample.arrays[n] if n in inputs else values[sources.get(n, n)], scan_axes.get(n, 0))
-                for n in names
-            ]
+            return [sample.arrays[n] if n in inputs else values[n] for n in names]
 
         yield run_on
 
 
-def _passes(value: npt.NDArray[Any] | list[npt.NDArray[Any]], scan_axes: int) -> list[npt.NDArray[Any]]:
-    """Return the arrays of the passes, in order, of an array, or of one for each pass.
-
-    The first `scan_axes` axes count the passes of Scans.
-    """
-    arrays = value if isinstance(value, list) else [value]
-    if not scan_axes:
-        return arrays
-    shapes = ((math.prod(array.shape[:scan_axes]), *array.shape[scan_axes:]) for array in arrays)
-    return [one for array, shape in zip(arrays, shapes, strict=True) for one in array.reshape(shape)]
-
-
 def _values_of(graph: ir.Graph) -> Iterator[ir.Value]:
-    """Yield the inputs of a graph, then node outputs in graph order, those of bodies before their node's."""
+    """Yield the inputs of a graph, then node outputs in graph order."""
     yield from graph.inputs
     for node in graph:
-        for body in subgraphs(node):
-            yield from _values_of(body)
         yield from node.outputs
-
-
-def _in_bodies(model: ir.Model) -> dict[str, SubgraphTensor]:
-    """Return the tensors of any type inside bodies, by name."""
-    return {name_of(inner.value): inner for inner in subgraph_tensors(model, tuple(ir.DataType))}
-
-
-def _hidden(model: ir.Model, inner: SubgraphTensor | None) -> str:
-    """Return why a tensor inside a body cannot be read, or "" if it can; None means that it is in no body."""
-    if inner is None:
-        return ""
-    opset = model.opset_imports.get("", 1)
-    if opset < FIRST_OPSET:
-        return f"in {inner.owners[-1].op_type} at opset {opset}; tensors there are read from {FIRST_OPSET} on"
-    return inner.hidden
-
-
-def _with_types(quantized: ir.Model, graph: Graph, pairs: Sequence[Match]) -> ir.Model:
-    """Return the quantized model with types and shapes of the tensors inside its bodies, copied if any was
-    left out."""
-    bodies = _in_bodies(quantized)
-    incomplete = {n for n, inner in bodies.items() if inner.dtype is None or inner.value.shape is None}
-    if not incomplete & {m.exposed for m in pairs}:
-        return quantized
-    copy = quantized.clone()
-    bodies = _in_bodies(copy)
-    for match in pairs:
-        if match.exposed not in incomplete:
-            continue
-        value, original = bodies[match.exposed].value, graph.values[match.tensor]
-        dtype = original.dtype if match.scale is None else match.dtype
-        if value.dtype is None and dtype is not None:
-            value.type = ir.TensorType(dtype)
-        if value.shape is None and match.channels is None:
-            value.shape = original.shape
-    return copy
-
-
-def _read_by(value: ir.Value) -> Iterator[ir.Value]:
-    """Yield the values that an output of a node is computed from: inputs, or results of the bodies of If,
-    Loop or Scan."""
-    node, place = value.producer(), value.index()
-    if node is None or place is None:
-        return
-    bodies = subgraphs(node)
-    place += node.op_type == "Loop"  # whose body's first result is the condition
-    yield from (body.outputs[place] for body in bodies)
-    yield from (one for one in node.inputs if one is not None and not bodies)
 
 
 def _layers(
@@ -371,7 +286,10 @@ def _layers(
     layers = []
     for value in _values_of(graph):
         name, node = name_of(value), value.producer()
-        lowest = min((sqnr[read] for one in _read_by(value) if (read := name_of(one)) in sqnr), default=None)
+        lowest = min(
+            (sqnr[read] for one in (node.inputs if node else ()) if (read := name_of(one)) in sqnr),
+            default=None,
+        )
         if name not in sums:
             if lowest is not None:
                 sqnr[name] = lowest
@@ -396,7 +314,6 @@ def _layers(
                 shape_mismatches=tensor.shape_mismatches,
                 after=operators,
                 difference_after=difference_after,
-                state=tensor.state,
             )
         )
     return tuple(layers)
@@ -442,12 +359,6 @@ class _TensorSums:
     sums_after: Sums | None = None  # of both tensors after the function, if there is one
     shape_mismatches: int = 0  # samples for which the shapes differed
     filler_rows: Rows | None = None  # mask fillers that are not compared, as the reader makes zeros of them
-    hidden: str = ""  # why its values cannot be read; "" if they can
-
-    @property
-    def state(self) -> str:
-        """The state of a tensor that could not be compared, other than for its shapes."""
-        return self.hidden or ("" if self.sums is not None or self.shape_mismatches else NOT_RUN)
 
     @property
     def difference(self) -> Difference | None:
@@ -462,18 +373,17 @@ class _TensorSums:
         is_undefined = self.sums_after.non_finite > self.sums.non_finite
         return None if is_undefined else self.sums_after.difference
 
-    def add(self, floats: Sequence[npt.NDArray[Any]], exposed: Sequence[npt.NDArray[Any]]) -> None:
+    def add(self, floats: npt.NDArray[Any], exposed: npt.NDArray[Any]) -> None:
         """Take one sample more: the arrays of the float model, and of the exposed tensor."""
-        quantized = [self.match.dequantized(array) for array in exposed]
-        if [array.shape for array in floats] != [array.shape for array in quantized]:
+        pair = floats, self.match.dequantized(exposed)
+        if floats.shape != pair[1].shape:
             self.shape_mismatches += 1
             return
-        for f, q in zip(floats, quantized, strict=True):
-            pair = (f, q) if self.filler_rows is None else fillers_as_infinities(f, q, self.filler_rows)
-            self.sums = (self.sums or Sums()).plus(*pair)
-            if self.function_after is not None:
-                after = map(self.function_after.applied, pair)
-                self.sums_after = (self.sums_after or Sums()).plus(*after)
+        if self.filler_rows is not None:
+            pair = fillers_as_infinities(*pair, self.filler_rows)
+        self.sums = (self.sums or Sums()).plus(*pair)
+        if self.function_after is not None:
+            self.sums_after = (self.sums_after or Sums()).plus(*map(self.function_after.applied, pair))
 
 
 # Which tensor of the quantized model holds each activation of the float model ----------------------------
@@ -497,7 +407,6 @@ class Match:
     scale: npt.NDArray[np.float32] | None = None  # None if `exposed` is float
     zero_point: npt.NDArray[np.integer] | None = None
     axis: int = 1
-    dtype: ir.DataType | None = None  # of the exposed tensor, if the model says it
     channels: int | None = None  # how many the activation has, if the exposed tensor has more along axis 1
 
     def dequantized(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -536,7 +445,7 @@ def matches(prepared: ir.Model, quantized: ir.Model) -> tuple[Match, ...]:
         elif name in record and record[name][0] in values:
             stored, scale, points, axis = record[name]
             arrays = np.array(scale, np.float32), np.array(points, np.int64)
-            pairs.append(Match(name, stored, *arrays, axis or 0, values[stored].dtype))
+            pairs.append(Match(name, stored, *arrays, axis or 0))
         elif (match := _after_its_node(original, nodes)) is not None:
             pairs.append(match)
     sizes = read_padded_channels(quantized)
@@ -583,9 +492,7 @@ def _quantized_match(name: str, value: ir.Value, node: ir.Node) -> Match | None:
         return None
     zeros = np.broadcast_to(zero_point.astype(np.int64).reshape(-1), scale.size)
     axis = node.attributes.get_int("axis", 1)
-    # Without a zero point QuantizeLinear makes uint8.
-    dtype = value.dtype or (ir.DataType.UINT8 if point is None else point.dtype)
-    return Match(name, name_of(value), scale.astype(np.float32).reshape(-1), zeros, axis, dtype)
+    return Match(name, name_of(value), scale.astype(np.float32).reshape(-1), zeros, axis)
 
 
 def _constant(value: ir.Value | None) -> npt.NDArray[Any] | None:

@@ -314,84 +314,14 @@ def test_a_record_of_equalized_channels_that_does_not_fit_leaves_it_out(tmp_path
     assert "ln" in report.missing
 
 
-# Tensors inside the bodies of If, Loop and Scan ----------------------------------------------------------
-
-BODIES = {
-    "If": """z = If (b) <
-        then_branch = t () => (t_out) { %s },
-        else_branch = e () => (e_out) { n = Neg (x)  e_out = Neg (n) }>""",
-    "Loop": """z = Loop (count, b, x) <body = body (int64 i, bool go, float[N, 2] s)
-        => (bool g, float[N, 2] t_out) { g = Identity (go)  %s }>""",
-    "Scan": """z = Scan <num_scan_inputs: int = 1, body = body (float[2] s)
-        => (float[2] t_out) { %s }> (x)""",
-}
-INNER = "p = Tanh (SOURCE)  t_out = Add (p, w)"
-QUANTIZED_INNER = """raw = Tanh (SOURCE)  p_quantized = QuantizeLinear (raw, step, zero)
-    p = DequantizeLinear (p_quantized, step, zero)  t_out = Add (p, w)"""
-
-
-def with_body(runner: str, inner: str) -> str:
-    body = BODIES[runner] % inner.replace("SOURCE", "x" if runner == "If" else "s")
-    return f"""<ir_version: 8, opset_import: ["": 17]>
-    g (float[N, 2] x, bool b) => (float[N, 2] y) <int64 count = {{3}}, float[2] w = {{0.25, -0.5}},
-     float step = {{0.5}}, uint8 zero = {{3}}> {{ {body}  y = Neg (z) }}"""
-
-
-@pytest.fixture
-def guarded(tmp_path):
-    """Three samples whose condition holds."""
-    folder = tmp_path / "guarded"
-    folder.mkdir()
-    rng = np.random.default_rng(0)
-    for number in range(3):
-        x = rng.uniform(-1, 1, (4, 2)).astype(np.float32)
-        np.savez(folder / f"{number}.npz", x=x, b=np.array(True))
-    return folder
-
-
-@pytest.mark.parametrize("runner", BODIES)
-def test_tensors_inside_a_body_are_compared_over_all_passes(write, guarded, runner) -> None:
-    floats, quantized = with_body(runner, INNER), with_body(runner, QUANTIZED_INNER)
-    report = compare_layers(write("a.onnx", floats), write("b.onnx", quantized), guarded)
-    layers = {layer.tensor: layer for layer in report.layers}
-    assert list(layers) == [  # those of a body before what its node makes
-        *("x", *([] if runner == "If" else ["s"]), "p", "t_out"),
-        *(["n", "e_out"] if runner == "If" else []),
-        *("z", "y"),
+def test_what_a_node_with_a_body_makes_is_compared(write, tmp_path) -> None:
+    inner = "then_branch = t () => (u) { u = Tanh (x) }, else_branch = e () => (v) { v = Neg (x) }"
+    text = f"""<ir_version: 8, opset_import: ["": 17]>
+    g (float[N, 2] x, bool b) => (float[N, 2] y) {{ z = If (b) <{inner}>  y = Neg (z) }}"""
+    np.savez(tmp_path / "0.npz", x=np.ones((4, 2), np.float32), b=np.array(True))
+    report = compare_layers(write("a.onnx", text), write("b.onnx", text), tmp_path / "0.npz")
+    assert [(layer.tensor, layer.op_type) for layer in report.layers] == [
+        ("x", "input"),
+        ("z", "If"),
+        ("y", "Neg"),
     ]
-    inner = layers["p"]
-    assert (inner.type, inner.op_type, inner.state) == ("quantized", "Tanh", "")
-    values, rounded, w = [], [], np.array([0.25, -0.5], np.float32)
-    for path in sorted(guarded.iterdir()):
-        floats = codes = np.load(path)["x"]
-        for _ in range(3 if runner == "Loop" else 1):
-            values.append(np.tanh(floats))
-            rounded.append(np.clip(np.rint(np.tanh(codes) / 0.5) + 3, 0, 255).astype(np.float32) * 0.5 - 1.5)
-            floats, codes = values[-1] + w, rounded[-1] + w
-    signal = float((np.array(values, np.float64) ** 2).sum())
-    noise = float((np.subtract(values, rounded, dtype=np.float64) ** 2).sum())
-    # two implementations of Tanh differ in last bits
-    assert inner.difference.sqnr == pytest.approx(10 * math.log10(signal / noise), abs=0.01)
-    result = layers["t_out"].difference
-    if runner != "If":  # which has the results of both branches
-        assert layers["z"].sqnr_drop == result.sqnr - layers["z"].difference.sqnr
-
-
-def test_a_branch_that_no_sample_took_is_said_to_be_so(write, guarded) -> None:
-    report = compare_layers(
-        write("a.onnx", with_body("If", INNER)), write("b.onnx", with_body("If", QUANTIZED_INNER)), guarded
-    )
-    layers = {layer.tensor: layer for layer in report.layers}
-    assert {name for name, layer in layers.items() if layer.state} == {"n", "e_out"}
-    assert (layers["n"].difference, layers["n"].state) == (None, "not run on these samples")
-    lines = layers_text(report, report.layers).splitlines()
-    assert not [line for line in lines if line.startswith("n ")]
-    assert "2 tensors in a branch or loop that no sample took: left out" in lines
-
-
-def test_a_body_of_an_old_opset_is_not_read(write, guarded) -> None:
-    text = with_body("If", INNER).replace('"": 17', '"": 12')
-    report = compare_layers(write("a.onnx", text), write("b.onnx", text), guarded)
-    layers = {layer.tensor: layer for layer in report.layers}
-    assert layers["p"].state == "in If at opset 12; tensors there are read from 13 on"
-    assert layers["z"].difference.sqnr == math.inf
