@@ -448,7 +448,7 @@ def _judge_and_fix(task: _Task) -> tuple[Judgement, QuantizeResult]:
         words = " ".join(best.change.options if best.change else ())
         own = best.measured.verdict
         cause = _cause_in_input(own, task.profile)
-        worst = "" if verdict.worst is None else f": {verdict.worst.whole_text}"
+        worst = "" if verdict.worst is None else f": {verdict.worst.text}"
         before = Finding(Code.FALLBACK_TAKEN, f"as planned the model is {verdict.grade}{worst}", words)
         instead = () if options.fix == "auto" else (before,)
         findings = gravest_first([*own.findings, *cause, CHOSEN_ON_HELD_OUT, *instead])

@@ -269,41 +269,28 @@ class OutputShift:
 
     @property
     def alike(self) -> str:
-        """Return how many answers, and whole sequences, are the same; "" without any."""
+        """Return how many answers, and whole sequences, are the same; "" if all are."""
         if self.measure is Measure.NONE:
             return self.aside
         shares = {"answers": self.answers, "sequences": self.sequences}
-        equal = [f"{_equal(one)} of the {of}" for of, one in shares.items() if one is not None]
+        equal = [f"{_equal(one)} of the {of}" for of, one in shares.items() if one and one.same < one.total]
         wanted = f" (wanted: {100 * SAME_GOOD:g} %)" if self.changes and self.excess <= 1.0 else ""
         return ", ".join(filter(None, [f"{', '.join(equal)} the same{wanted}" if equal else "", self.aside]))
 
     @property
     def measured(self) -> str:
-        """Return the figures, the decibels where these are another one, and the answers if some change."""
-        is_same = self.sqnr is not None and self.sqnr >= SAME_DB
-        is_told = self.measure is Measure.NOISE or self.fault or self.incomparable or is_same
-        all_same = self.answers is not None and self.answers.same == self.answers.total
-        alike = "" if self.fault or self.incomparable or all_same else self.alike
-        return ", ".join(filter(None, [self.figures, "" if is_told else self.decibels, alike]))
+        """Return the figures, the decibels if these are another one, and the answers if some change."""
+        if self.fault or self.incomparable:
+            return self.figures
+        known = self.deciding_sqnr is not None and math.isfinite(self.deciding_sqnr)
+        is_told = not known or self.measure is Measure.NOISE
+        parts = [self.figures, "" if is_told else self._deciding_decibels, self.alike]
+        return ", ".join(filter(None, parts))
 
     @property
     def text(self) -> str:
-        """Return the figures with the output's name."""
-        return f"output '{self.output}': {self.figures}"
-
-    @property
-    def brief(self) -> str:
-        """Return the measured figure alone, and the decibels."""
-        decibels = "" if self.deciding_sqnr is None else self._deciding_decibels
-        figure = self.figures.partition(" (wanted")[0]
-        return ", ".join(filter(None, [figure, "" if decibels in figure else decibels]))
-
-    @property
-    def whole_text(self) -> str:
-        """Return the text with the decibels where these are another figure, and all answers."""
-        known = self.deciding_sqnr is not None and math.isfinite(self.deciding_sqnr)
-        decibels = self._deciding_decibels if known and " dB" not in self.figures else ""
-        return ", ".join(filter(None, [self.text, decibels, self.alike]))
+        """Return what was measured with the output's name."""
+        return f"output '{self.output}': {self.measured}"
 
     @property
     def _deciding_decibels(self) -> str:
@@ -687,8 +674,8 @@ def _with_answers(
     """Return a shift with the answers that are the same; whole sequences of frames are an aside."""
     if whole is None or not are_frames:
         return replace(shift, answers=answers, sequences=whole)
-    aside = f"{_equal(whole)} of the sequences as a whole (judged by frame)"
-    return replace(shift, answers=answers, aside=aside)
+    changed = f"{_equal(whole)} of the sequences as a whole (judged by frame)"
+    return replace(shift, answers=answers, aside=changed if whole.same < whole.total else "")
 
 
 def _unread_answers(name: str, values: _Values) -> str:

@@ -6,6 +6,7 @@ costs; `with_fixes` adds what to try (`fixes`).
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -400,7 +401,7 @@ class Fix:
             sqnr=verdict.sqnr,
             speedup=None if latency is None or latency.is_unclear else latency.speedup,
             grade=verdict.grade,
-            figure="" if verdict.worst is None else verdict.worst.brief,
+            figure="" if verdict.worst is None else re.sub(r" \(wanted: [^)]*\)", "", verdict.worst.measured),
             speed="" if not latency else "the speed of float" if verdict.has_floats_speed else latency.words,
             drop=None if scored is None else scored.drop,
             drop_unit=Fix.drop_unit if scored is None else scored.drop_unit,
@@ -503,7 +504,7 @@ class Verdict(Presented):
         elif score is not None:
             parts.append(f"{self.metric} {score_text(score)} ({_change(score, score.drop_unit)})")
         if self.worst is not None:
-            parts.append(self.worst.whole_text)
+            parts.append(self.worst.text)
         facts = "; ".join(parts) or "nothing that is float could be compared"
         on = "" if self.metric == ACCURACY else f" (on {self.held_out.text})"
         parts = [f"{facts}{on}", self.why]
@@ -660,7 +661,7 @@ def verdict_of(
         printed=printed,
     )
     has_none = verdict.grade == "none" and bool(outputs) and bool(outputs[0].incomparable)
-    incomparable = outputs[0].whole_text if has_none else ""
+    incomparable = outputs[0].text if has_none else ""
     on_samples = held_out.findings
     if incomparable:  # more samples are of no use, and decibels beside their estimate say nothing
         known = tuple(finding for finding in known if finding.code is not Code.ESTIMATE_TOO_GOOD)
@@ -682,7 +683,7 @@ def verdict_of(
     if verdict.grade in ("none", "good") and not composition.uses_integers and is_same:
         return replace(verdict, grade="none")
     if verdict.grade == "none":
-        reason = incomparable or (outputs[0].whole_text if outputs else "no output could be compared")
+        reason = incomparable or (outputs[0].text if outputs else "no output could be compared")
         return no_verdict(verdict, Finding(Code.NO_VERDICT, reason, remedy=WAY_TO_JUDGE))
     if verdict.grade != "good":
         return verdict
@@ -754,7 +755,7 @@ def with_fixes(
         if tried:
             sentence = f"{tried} other plan{'s were' if tried > 1 else ' was'} tried, and none is better"
         if vain or (verdict.grade == "poor" and not verdict.is_unsure):
-            cost, worst = verdict.cost, "" if verdict.worst is None else verdict.worst.whole_text
+            cost, worst = verdict.cost, "" if verdict.worst is None else verdict.worst.text
             compared = ", ".join(filter(None, [cost.size, cost.speed, worst]))
             sentence, code = f"keep the float model ({compared}): {sentence}", Code.KEEP_FLOAT
     return replace(verdict, findings=gravest_first([Finding(code, sentence), *verdict.findings]))

@@ -34,7 +34,7 @@ def why_in_vain(verdict: Verdict) -> str:
         every = "every plan that quantizes more was too noisy, or gained too little time"
         return SAVES_TOO_LITTLE if verdict.composition.is_unprofitable else every
     gained = [verdict.cost.change, verdict.cost.speed]
-    worst = "" if verdict.worst is None else f", {verdict.worst.whole_text}"
+    worst = "" if verdict.worst is None else f", {verdict.worst.text}"
     graded = "" if verdict.decision.grade == "good" else f"is {verdict.grade}{worst}, and "
     return f"int8 {graded}gains next to nothing ({', '.join(filter(None, gained))})"
 
