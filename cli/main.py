@@ -249,7 +249,7 @@ def describe_error(error: Exception) -> tuple[str, int]:
         text = (str(error).splitlines() or [type(error).__name__])[0]
         return (
             f"error: the system gives this process no more memory ({text}); raise its limit (ulimit -v, or "
-            "that of the container), or use fewer --threads, or --memory-limit"
+            "that of the container), or use fewer --threads"
         ), QprofError.exit_code
     if isinstance(error, OSError):
         said = error.strerror or str(error) or type(error).__name__

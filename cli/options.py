@@ -229,15 +229,8 @@ NEW = FileWritten()
 REPORT = FolderWritten(("report.html", "report.md", "junit.xml", "report.json"), REPORTER)
 DATA = DataRead()
 _DECIMAL = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9}
-_BINARY = {
-    f"{letter}{end}": 1 << 10 * power
-    for power, letter in enumerate(("", "k", "m", "g", "t"))
-    for end in ("", "b", "i", "ib")
-}
 SIZE = Quantity(lambda text: _bytes(text, _DECIMAL), "3000000, 500kB or 1.5MB")
 """Of a file, in bytes."""
-MEMORY = Quantity(lambda text: int(_bytes(text, _BINARY)), "3000000, 500M, 500MiB or 1.5G")
-"""Of memory, in bytes."""
 RECIPE = RecipeRead()
 
 # ---------------------------------------- commands and help
@@ -426,7 +419,6 @@ _TAKES: Mapping[str, Any] = {
     "truth": TRUTH,
     "data": DATA,
     "recipe": RECIPE,
-    "bytes": MEMORY,
     "size": SIZE,
     "share": Quantity(_share, "1% or 0.01"),
     "points": Quantity(lambda text: float(text.removesuffix("%")), "0.5"),

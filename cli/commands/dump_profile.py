@@ -44,7 +44,7 @@ def _default_profile(ctx: click.Context, parameter: click.Parameter, value: Path
     "dump-profile",
     cls=GroupedCommand,
     everyday=(
-        *("output", "data", "preprocess", "limit", "threads", "memory_limit", "checkpoint", "tensors"),
+        *("output", "data", "preprocess", "limit", "threads", "checkpoint", "tensors"),
         *("channels", "provider", "format", "as_json"),
     ),
 )
@@ -95,7 +95,7 @@ def command(
     data: make it once, then choose schema, calibrator and target with qprof quantize.
     NaN and Inf are left out, and reported with the first sample and node; more of them in a tensor than
     the share --max-non-finite ends with exit code 1, the profile written.
-    Threads, passes, clusters and interruptions do not change a byte of the profile. What is printed ends with
+    Threads, clusters and interruptions do not change a byte of the profile. What is printed ends with
     a line for each input, and with hints where the data look wrong.
 
     \b

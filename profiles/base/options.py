@@ -25,11 +25,10 @@ from msgspec import Meta
 Group = Literal["Basic", "Output format", "Calibration and precision", "Quality", "Speed", "Files"]
 """Under which heading `--help` lists an option."""
 
-Takes = Literal["", "file", "new file", "truth", "data", "recipe", "bytes", "size", "share", "points"]
+Takes = Literal["", "file", "new file", "truth", "data", "recipe", "size", "share", "points"]
 """What the text of an option names, where that is no word or number: a file that is read or written, the
-truth of a metric (a file or folder), samples, a recipe of preprocessing; or a number of bytes, in powers of
-1024 ("bytes") or of 1000 ("size"), or a share, in percent where it says so ("share"), or a number of points,
-with or without a sign of percent ("points")."""
+truth of a metric (a file or folder), samples, a recipe of preprocessing; bytes ("size"), a share, in percent
+where it says so ("share"), or points, with or without a sign of percent ("points")."""
 
 
 @dataclass(frozen=True)

@@ -26,8 +26,7 @@ from ..runtime.session import session_for
 from ..samples.samples import id_of_digests
 from ..samples.smallest import SmallestSamples
 from ..samples.values import Sample, Samples
-from .checkpoint import RunProgress, SampleDigests, check_same_passes, load_progress, save_progress
-from .memory_plan import plan_run
+from .checkpoint import RunProgress, SampleDigests, load_progress, save_progress
 from .sample_pass import (
     ProfilingModel,
     SamplePass,
@@ -54,7 +53,7 @@ def calibrate(
 ) -> Profile:
     """Run the model on all samples and return the profile of its floating-point activations.
 
-    The profile is the same to the byte for any order, grouping, threads and passes, and merged profiles of
+    The profile is the same to the byte for any order, grouping and threads, and merged profiles of
     shards equal that of all. Some kernels of the runtime compute a row to other bits in another batch: for
     them there is `by_row`. Values can differ in the last bits between kinds of processors, and if other
     `tensors` are profiled.
@@ -83,7 +82,7 @@ def profile_samples(
     settings, total = model.settings, samples.total
     started_or_written = time.monotonic()
 
-    # What an earlier run counted before it was killed, and which tensors are observed in each pass.
+    # What an earlier run counted before it was killed.
     checkpoint = None if settings.checkpoint is None else Path(settings.checkpoint)
     run = {
         "model": {"structure": model_id.structure, "weights": model_id.weights, "opset": model_id.opset},
@@ -91,7 +90,6 @@ def profile_samples(
         "samples": total,
         "tensors": [o.name for o in model.read_observations],
         "limit": settings.limit,
-        "non_finite": settings.non_finite,
         "channels": [[o.name, o.axis] for o in model.read_observations if o.axis is not None],
         "by_row": settings.by_row,
         "provider": settings.provider,
@@ -99,9 +97,6 @@ def profile_samples(
         "tool": tool_name(),
     }
     earlier = RunProgress() if checkpoint is None else load_progress(checkpoint, run)
-    plan = plan_run(model, samples, earlier.plan)
-    if checkpoint is not None and earlier.plan is not None:
-        check_same_passes(checkpoint, earlier.plan, plan)
     statistics, data, runs = Statistics(), DataId(), 0
     folders = Counter[str]()
     if earlier.profile is not None:
@@ -114,9 +109,7 @@ def profile_samples(
             {name: record.sizes for name, record in inputs.items()},
             earlier.profile.non_finite,
         )
-    digests = SampleDigests(
-        checkpoint, earlier.digests, compared=checkpoint is not None or len(plan.passes) > 1
-    )
+    digests = SampleDigests(checkpoint, earlier.digests)
 
     def profile_of(counted: Statistics, observations: Iterable[Observation]) -> Profile:
         tensors, inputs = _tensors_and_inputs(model, counted, observations, samples)
@@ -131,8 +124,7 @@ def profile_samples(
             folders=dict(sorted(folders.items())),
         )
 
-    # Of the first pass, or of the one that is resumed, the checkpoint holds so many samples: they are read
-    # and compared, not run.
+    # The checkpoint holds so many samples: they are read and compared, not run.
     counted_before, done = earlier.samples, 0
 
     def is_checkpoint_due() -> bool:
@@ -142,37 +134,30 @@ def profile_samples(
             and time.monotonic() - started_or_written >= settings.every
         )
 
-    def pause() -> bool:
-        return not plan.ahead or is_checkpoint_due()
-
-    # In each pass all samples run, several at a time, and the observers count.
-    for number in range(earlier.passes, len(plan.passes)):
-        observations = [o for o in model.read_observations if o.name in plan.passes[number]]
-        outputs = [o.source for o in observations if o.source is not None]
-        session = session_for(model.graph, outputs, frugal=settings.memory_limit is not None)
-        sample_pass = SamplePass(model, session, observations)
-        work = partial(_count_sample, sample_pass, model, counted_before, smallest)
-        # Unlike `enumerate`, `map` keeps no sample after it was yielded.
-        numbered = map(lambda *pair: pair, count(), samples)
-        for counted, is_idle in map_in_threads(work, numbered, plan.threads, pause):
-            name, identity, model_runs = counted
-            digests.note(done, name, identity, first_pass=number == 0)
-            if number == 0 and done >= counted_before:
-                data, runs = data.merged(identity), runs + model_runs
-                folder = name.rpartition("/")[0]
-                folders.update({folder: identity.samples} if folder else {})
-            done += 1
-            if progress is not None:
-                of_passes = None if total is None else total * len(plan.passes)
-                progress(number * (total or 0) + done, of_passes)
-            if checkpoint is not None and is_idle and done > counted_before and is_checkpoint_due():
-                read_tensors = (o for o in model.read_observations if not o.input_only)
-                profile = profile_of(statistics.merged(sample_pass.statistics()), read_tensors)
-                save_progress(checkpoint, run, RunProgress(number, done, profile, plan, bytes(digests)))
-                started_or_written = time.monotonic()
-        digests.check_end(done)
-        statistics = statistics.merged(sample_pass.statistics())
-        counted_before, done = 0, 0
+    # All samples run, several at a time, and the observers count.
+    observations = model.read_observations
+    outputs = [o.source for o in observations if o.source is not None]
+    sample_pass = SamplePass(model, session_for(model.graph, outputs), observations)
+    work = partial(_count_sample, sample_pass, model, counted_before, smallest)
+    # Unlike `enumerate`, `map` keeps no sample after it was yielded.
+    numbered = map(lambda *pair: pair, count(), samples)
+    for counted, is_idle in map_in_threads(work, numbered, settings.samples_at_once, is_checkpoint_due):
+        name, identity, model_runs = counted
+        digests.note(done, name, identity)
+        if done >= counted_before:
+            data, runs = data.merged(identity), runs + model_runs
+            folder = name.rpartition("/")[0]
+            folders.update({folder: identity.samples} if folder else {})
+        done += 1
+        if progress is not None:
+            progress(done, total)
+        if checkpoint is not None and is_idle and done > counted_before and is_checkpoint_due():
+            read_tensors = (o for o in observations if not o.input_only)
+            profile = profile_of(statistics.merged(sample_pass.statistics()), read_tensors)
+            save_progress(checkpoint, run, RunProgress(done, profile, bytes(digests)))
+            started_or_written = time.monotonic()
+    digests.check_end(done)
+    statistics = statistics.merged(sample_pass.statistics())
 
     if data.samples == 0:
         raise NoSamplesError(f"{samples.source}: there are no samples; give at least one")

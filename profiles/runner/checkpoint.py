@@ -2,8 +2,8 @@
 
 A checkpoint is a text of three parts:
 
-    qprof-checkpoint/4 DIGEST      the digest is that of all that follows, so a damaged file is never resumed
-    {"run": ..., ...}              one line of JSON: identity of the run, its passes, and what is done of them
+    qprof-checkpoint/5 DIGEST      the digest is that of all that follows, so a damaged file is never resumed
+    {"run": ..., ...}              one line of JSON: identity of the run, and what is done
     format: qprof-profile/1 ...    the profile of the samples counted so far
 
 It is replaced atomically, so a complete checkpoint always exists. It holds the digest of every sample that
@@ -22,25 +22,22 @@ from typing import Any
 
 import msgspec
 
-from ..base.errors import DataError, ProfileError
+from ..base.errors import ProfileError
 from ..base.output_files import read_text, remove_leftovers, write_atomically
 from ..records.profile import DataId, NonFinite, Profile
 from ..records.store import dumps, loads
 from ..samples.samples import DIGEST_BYTES
-from .memory_plan import MemoryPlan
 
-FAMILY, VERSION = "qprof-checkpoint", 4
+FAMILY, VERSION = "qprof-checkpoint", 5
 _ADVICE = "remove the file to start over, or name another checkpoint"
 
 
 @dataclass(frozen=True)
 class RunProgress:
-    """Complete passes, samples of the pass after them, and what was counted; nothing for a new run."""
+    """The samples done, and what was counted; nothing for a new run."""
 
-    passes: int = 0
     samples: int = 0
     profile: Profile | None = None
-    plan: MemoryPlan | None = None
     digests: bytes = b""
 
 
@@ -59,27 +56,14 @@ def load_progress(path: Path, run: Mapping[str, object]) -> RunProgress:
     try:
         entries = json.loads(line)
         earlier = dict(entries["run"])
-        layout = entries["plan"]
-        plan = MemoryPlan(
-            layout["threads"],
-            tuple(map(tuple, layout["passes"])),
-            layout["memory_limit"],
-            bool(layout["ahead"]),
-        )
         non_finite = msgspec.convert(entries["non_finite"], NonFinite)
         counted = replace(loads(profile, str(path)), non_finite=non_finite)
         digests = bytes.fromhex(entries["digests"])
-        progress = RunProgress(int(entries["passes"]), int(entries["done"]), counted, plan, digests)
+        progress = RunProgress(int(entries["done"]), counted, digests)
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:  # forged
         raise ProfileError(f"{path}: contradicts itself ({error}); {_ADVICE}") from None
     _check_same_run(path, earlier, json.loads(json.dumps(run)))
     return progress
-
-
-def check_same_passes(path: Path, earlier: MemoryPlan, plan: MemoryPlan) -> None:
-    """Refuse a checkpoint whose passes are not those of this run; its memory limit may be another."""
-    if earlier.passes != plan.passes:
-        _check_same_run(path, {"passes": list(earlier.passes)}, {"passes": list(plan.passes)})
 
 
 def _check_same_run(path: Path, earlier: Mapping[str, Any], run: Mapping[str, Any]) -> None:
@@ -102,18 +86,10 @@ def _short(value: object) -> str:
 
 def save_progress(path: Path, run: Mapping[str, object], progress: RunProgress) -> None:
     """Write the progress of a run atomically; `run` as for `load_progress`."""
-    plan, profile = progress.plan, progress.profile
+    profile = progress.profile
     assert profile is not None
-    assert plan is not None
     head = {
         "run": run,
-        "plan": {
-            "memory_limit": plan.memory_limit,
-            "threads": plan.threads,
-            "ahead": int(plan.ahead),
-            "passes": plan.passes,
-        },
-        "passes": progress.passes,
         "done": progress.samples,
         "digests": progress.digests.hex(),
         "non_finite": msgspec.to_builtins(profile.non_finite, order="deterministic"),
@@ -129,13 +105,12 @@ def remove_progress(path: Path) -> None:
 
 
 class SampleDigests:
-    """The digests of the samples of a run, in order: resumed runs and further passes must see the same."""
+    """The digests of the samples of a run with a checkpoint, in order: a resumed run must see the same."""
 
-    def __init__(self, checkpoint: Path | None, digests: bytes, *, compared: bool) -> None:
-        """Begin with the digests of a checkpoint; without `compared` no sample is read again."""
-        self._checkpoint, self._compared = checkpoint, compared
+    def __init__(self, checkpoint: Path | None, digests: bytes) -> None:
+        """Begin with the digests of a checkpoint; without one no sample is read again."""
+        self._checkpoint = checkpoint
         self._digests = bytearray(digests)
-        self._in_checkpoint = len(self)
 
     def __len__(self) -> int:
         return len(self._digests) // DIGEST_BYTES
@@ -143,28 +118,23 @@ class SampleDigests:
     def __bytes__(self) -> bytes:
         return bytes(self._digests)
 
-    def note(self, number: int, name: str, data: DataId, *, first_pass: bool) -> None:
+    def note(self, number: int, name: str, data: DataId) -> None:
         """Note the digest of a sample; if there is one already, check that it is the same."""
-        if not self._compared:
+        if self._checkpoint is None:
             return
         digest, start = bytes.fromhex(data.digest), number * DIGEST_BYTES
-        if first_pass and number >= len(self):
+        if number >= len(self):
             self._digests += digest
         elif self._digests[start : start + DIGEST_BYTES] != digest:
-            self._refuse(number, f"sample {name}: is not the one that was counted in its place")
+            self._refuse(f"sample {name}: is not the one that was counted in its place")
 
     def check_end(self, number: int) -> None:
-        """Check that a pass of `number` samples is not shorter than the first, or the checkpoint's."""
-        if self._compared and number < len(self):
-            self._refuse(number, f"the samples end after {number}, and {len(self)} were counted")
+        """Check that a run of `number` samples is not shorter than the checkpoint's."""
+        if number < len(self):
+            self._refuse(f"the samples end after {number}, and {len(self)} were counted")
 
-    def _refuse(self, number: int, problem: str) -> None:
-        if number < self._in_checkpoint:
-            raise ProfileError(
-                f"{self._checkpoint}: {problem} before the run was interrupted; restore the data that the "
-                f"run began with, or {_ADVICE}"
-            )
-        raise DataError(
-            f"{problem} in the first pass; with a memory limit the samples may be read several times: "
-            "give samples that stay the same, or a higher limit"
+    def _refuse(self, problem: str) -> None:
+        raise ProfileError(
+            f"{self._checkpoint}: {problem} before the run was interrupted; restore the data that the "
+            f"run began with, or {_ADVICE}"
         )

@@ -18,7 +18,6 @@ import onnxruntime as ort
 
 from ..base.errors import DataError
 from ..instrumentation.input_facts import countable, input_observations
-from ..instrumentation.live_memory import order_by_need
 from ..instrumentation.observations import Observation, observations
 from ..instrumentation.subgraphs import declared_shape, dtype_name
 from ..instrumentation.tensor_outputs import with_outputs
@@ -26,7 +25,6 @@ from ..observers.channel_counter import ArraySlice, accumulate_channels
 from ..observers.extreme_tracker import ExtremeTracker
 from ..observers.histogram_counter import count_histograms, empty_ranges
 from ..observers.tensor_observer import TensorObserver
-from ..records.non_finite import counted
 from ..records.profile import (
     FirstNonFinite,
     NonFinite,
@@ -106,10 +104,7 @@ def profiling_model(model: ir.Model, settings: RunSettings) -> Iterator[Profilin
     outputs = [observation.source for observation in observed if observation.source is not None]
     # Blocks of channels are read as they are, unless channels of another axis are recorded.
     ordered = {o.source for o in observed if o.axis is not None and not o.blocks_keep_channels}
-    split = settings.memory_limit is not None
-    with optimised(copy, outputs, settings.provider, split, ordered) as graph:
-        if split:
-            order_by_need(graph.model.graph)
+    with optimised(copy, outputs, settings.provider, ordered=ordered) as graph:
         observed = (*observed, *input_observations(model, observed))
         yield ProfilingModel(model, settings, graph, observed, input_specs(model))
 
@@ -209,7 +204,6 @@ class SampleObserver:
     def __init__(self, model: ProfilingModel, observations: Sequence[Observation]) -> None:
         """Begin with nothing."""
         sources = model.graph.sources
-        self._skip = model.settings.non_finite == "skip"
         self._fixed_inputs = fixed_shapes(model.specs)
         self._main = [o for o in observations if o.scan_axes is None]
         self._inner = [o for o in observations if o.scan_axes is not None]
@@ -295,18 +289,12 @@ class SampleObserver:
     def _note_non_finite(
         self, sample: str, observation: Observation, counts: tuple[int, int], size: int
     ) -> None:
-        """Note NaN and infinite elements, or raise an error if they are refused."""
+        """Note NaN and infinite elements, if there are any."""
         if not any(counts):
             return
         here = FirstNonFinite(
             sample, self._position[observation.name], observation.name, observation.producer, *counts, size
         )
-        if not self._skip:
-            raise DataError(
-                f"sample {sample}: tensor '{here.tensor}' ({here.producer}) holds {counted(*counts)} among "
-                f"{size} elements; repair the sample or the model, or leave such values out of the profile "
-                "with non_finite 'skip'"
-            )
         self._non_finite_samples.add(sample)
         first = self._first_non_finite
         self._first_non_finite = here if first is None or here.order < first.order else first

@@ -15,7 +15,6 @@ from ..base.options import option
 
 TENSORS = ("all", "needed")
 CHANNELS = ("weighted-layers", "off")
-NON_FINITE = ("error", "skip")
 
 KEPT_SAMPLES = 128
 """Check samples of a profile at most: damage that one sample in ten shows is seen in 16 of them with 0.8, and
@@ -24,7 +23,7 @@ that of one in fifty in 128 with 0.9 (DECISIONS.md, 90, 105)."""
 
 @dataclass(frozen=True)
 class RunSettings:
-    """How a model is profiled. Only the first eight settings can change a byte of the profile.
+    """How a model is profiled. Only the first seven settings can change a byte of the profile.
 
     `checked` refuses what is not allowed. "needed" and "weighted-layers" depend on the operators of the
     model: `profile` replaces them by names and axes (`settings_for`) before `calibrate` gets the record.
@@ -33,8 +32,6 @@ class RunSettings:
         tensors: Every float activation, or those that some plan can need. In Python: or names of tensors.
         channels: Record every channel of the inputs of weighted layers (Conv, MatMul, Gemm). In Python: or
             the axis of the channels of each tensor, by name.
-        non_finite: "skip" leaves NaN and Inf out, and notes the first sample and node (`Profile.findings`);
-            "error" stops there.
         limit: number of samples to use, drawn from all of them (`Samples.drawn`); None for all.
         by_row: Run the rows of a batch one by one: same bytes however the data are batched.
         noise_samples: samples on which it is measured how noise travels, those with the smallest digests: by
@@ -44,8 +41,6 @@ class RunSettings:
         provider: Execution provider of onnxruntime, with its device: cpu, cuda, cuda:1, openvino, ... In
             Python: in full or short. The bytes of a profile are promised for the CPU alone.
         threads: Samples that run at the same time; 0 for one per core.
-        memory_limit: Stay below, as in 2G: fewer samples at once, then several passes. In Python: bytes; None
-            for no limit. The samples are read once more, for the one with the largest inputs.
         checkpoint: Keep progress in this file; the same command resumes after a kill. In Python: it is
             removed when the profile is written.
         every: Time between two writes of the checkpoint.
@@ -57,14 +52,12 @@ class RunSettings:
     channels: Annotated[str | Mapping[str, int], option("Calibration and precision", words=CHANNELS)] = (
         "weighted-layers"
     )
-    non_finite: str = "skip"
     limit: int | None = None
     by_row: Annotated[bool, option("Quality")] = False
     noise_samples: int = 8
     keep_samples: Annotated[int, option("Quality", metavar="N", least=0)] = KEPT_SAMPLES
     provider: Annotated[str, option("Speed", metavar="NAME")] = "cpu"
     threads: Annotated[int, option("Speed", metavar="N", least=0)] = 0
-    memory_limit: Annotated[int | None, option("Speed", metavar="SIZE", takes="bytes")] = None
     checkpoint: Annotated[str | Path | None, option("Files", metavar="FILE", takes="new file")] = None
     every: Annotated[float, option("Files", metavar="SECONDS", least=0)] = 30.0
     scheduler: Annotated[str | None, option("Speed", metavar="ADDRESS")] = None
@@ -83,20 +76,19 @@ class RunSettings:
 
     @property
     def samples_at_once(self) -> int:
-        """How many samples run at the same time, without a memory limit."""
+        """How many samples run at the same time."""
         from ..runtime.providers import cores
 
         return self.threads or cores()
 
     def checked(self) -> RunSettings:
         """Return the settings with the full name of the provider; a ConfigError for what is not allowed."""
-        from ..runtime.providers import CPU, check_provider
+        from ..runtime.providers import check_provider
 
         check_finite(self)
         for name, value, allowed in (
             ("tensors", self.tensors, TENSORS),
             ("channels", self.channels, CHANNELS),
-            ("non_finite", self.non_finite, NON_FINITE),
         ):
             if isinstance(value, str) and value not in allowed:
                 words = ", ".join(allowed)
@@ -118,10 +110,4 @@ class RunSettings:
                 "checkpoint: works with one process only; shards of lost workers are run again without it: "
                 "leave out the checkpoint, or the scheduler"
             )
-        provider = check_provider(self.provider)
-        if self.memory_limit is not None and provider != CPU:
-            raise ConfigError(
-                f"memory limit: works with {CPU} only, which can run one graph for some of its tensors; "
-                f"leave the limit out for {provider}"
-            )
-        return replace(self, provider=provider)
+        return replace(self, provider=check_provider(self.provider))

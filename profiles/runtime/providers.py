@@ -6,14 +6,12 @@ is an error. Nodes that a provider has no kernel for run on the CPU, and are cou
 
 from __future__ import annotations
 
-import ctypes
 import os
 import platform
 import re
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 
 import onnxruntime as ort
@@ -26,9 +24,6 @@ from ..base.tool import note, tool_name
 
 # Cores that this process may use, and the memory that it uses.
 
-_MMAP_THRESHOLD = -3
-"""M_MMAP_THRESHOLD of malloc.h."""
-
 
 def used_bytes() -> int:
     """Return the memory of this process in bytes; if the system does not report it, the peak so far."""
@@ -39,18 +34,10 @@ def used_bytes() -> int:
         pass
     try:
         import resource
-    except ImportError:
-        raise ConfigError(
-            "memory limit: this system does not report the memory of a process; leave the limit out"
-        ) from None
+    except ImportError:  # Windows
+        return 0
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return most if sys.platform == "darwin" else most * 1024
-
-
-def give_memory_back() -> None:
-    """Let the C library return blocks of a mebibyte when they are freed; glibc keeps some."""
-    with suppress(AttributeError, OSError, TypeError):
-        ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, 1 << 20)
 
 
 def cores() -> int:

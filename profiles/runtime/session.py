@@ -115,7 +115,7 @@ def _ort_input(array: npt.NDArray[Any]) -> Any:
 logging.getLogger("onnx_ir").addHandler(logging.NullHandler())
 
 LARGE_BYTES = 1 << 30
-"""Models with more bytes of weights are not saved a second time, optimised, unless several passes need it."""
+"""Models with more bytes of weights are not saved a second time, optimised, unless segments are run."""
 
 OPTIMISATION = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
 """How far onnxruntime may rewrite the graph before it is profiled: as in plain inference."""
@@ -154,8 +154,8 @@ def optimised(
     """Yield the graph that runs `model`, optimised for the CPU.
 
     Other providers may compile parts into something that cannot be saved, so they get the model itself; so
-    does the CPU if nothing can be in blocks of channels, or if weights are large, unless several passes
-    (`split`) have to run the same graph. Outputs in `ordered` must not be read in blocks of channels.
+    does the CPU if nothing can be in blocks of channels, or if weights are large, unless segments of the
+    graph are run (`split`). Outputs in `ordered` must not be read in blocks of channels.
     """
     with temporary_folder() as place:
         folder = Path(place)
@@ -218,20 +218,14 @@ def plain_session(model: ir.Model, folder: Path) -> ort.InferenceSession:
     return _session(_source(model, folder), _options(OPTIMISATION, model), CPU, title_of(model))
 
 
-def session_for(graph: OptimisedGraph, outputs: Sequence[str], frugal: bool = False) -> ort.InferenceSession:
-    """Return a session whose outputs are the values for these outputs, for several threads.
-
-    If it is `frugal`, memory is given back at once and nodes run in the order that `live_memory` takes.
-    """
+def session_for(graph: OptimisedGraph, outputs: Sequence[str]) -> ort.InferenceSession:
+    """Return a session whose outputs are the values for these outputs, for several threads."""
     file = graph.file
     if file is None or set(outputs) != set(graph.sources):
         model = graph.model.clone()
         _set_outputs(model, [graph.sources[name] for name in outputs])
         file = _source(model, graph.folder)
     options = _options(graph.level, graph.model)
-    if frugal:
-        options.enable_cpu_mem_arena = options.enable_mem_pattern = False
-        options.execution_order = ort.ExecutionOrder.PRIORITY_BASED
     return _session(file, options, graph.provider, graph.title)
 
 

@@ -32,7 +32,7 @@ from ...profiles.records.store import save_profile, with_samples_of_file
 from ...profiles.runner.calibrate import calibrate
 from ...profiles.runner.checkpoint import remove_progress
 from ...profiles.runner.settings import RunSettings
-from ...profiles.runtime.providers import load_custom_operators, used_bytes
+from ...profiles.runtime.providers import load_custom_operators
 from ...profiles.runtime.states import model_samples
 from ...profiles.samples.objects import DataLike, DataSource, PreprocessedData, source_name
 from ...profiles.samples.random_samples import is_random
@@ -42,7 +42,7 @@ from ...profiles.samples.values import Sample
 from ..model.files import ModelLike
 from ..model.output_paths import FilesRead, check_outputs
 from ..noise.activation_ranges import with_clip_profiles
-from ..noise.measure import expected_bytes, unmeasurable
+from ..noise.measure import unmeasurable
 from ..noise.output_kinds import column_axes, output_meanings
 from ..operators.graph import Graph
 from ..planning.weighted_channels import weighted_channels
@@ -82,11 +82,11 @@ def profile(
             pictures, or the file of a recipe (`qprof schema preprocess`) or a `preprocessor_config.json`.
         progress: True for a bar, as a notebook has one unless told False; or called after each sample of a
             pass with how many are done and, where known, how many there are.
-        keywords: fields of `RunSettings`, such as `threads=4`, `limit=100`, `memory_limit=2 << 30`.
+        keywords: fields of `RunSettings`, such as `threads=4`, `limit=100`.
 
     Returns:
-        The profile: a mapping from tensor name to `TensorProfile`; its `findings` tell of NaN and Inf that
-        were left out.
+        The profile: a mapping from tensor name to `TensorProfile`; its `findings` tell of NaN and Inf, which
+        are left out.
 
     Raises:
         ModelError: the model cannot be read or run. DataError: a sample does not fit; its number is named.
@@ -133,7 +133,7 @@ def profile_model(
     stage, two = stage or stages(None), measures and not (keep and is_beside)
     progress = stage("profiling, pass 1 of 2 (ranges)" if two else "profiling")
     specs = input_specs(network)
-    smallest = SmallestSamples(settings.noise_samples, specs, checks=keep, hold=settings.memory_limit is None)
+    smallest = SmallestSamples(settings.noise_samples, specs, checks=keep)
     samples = model_samples(data, network, settings.limit, by_row=settings.by_row)
     if settings.scheduler is not None:
         if not isinstance(data, str | Path | PreprocessedData):
@@ -149,22 +149,11 @@ def profile_model(
     profile = replace(profile, outputs=output_meanings(prepared.graph, known))
     if is_random(source_name(data)):
         profile = replace(profile, data=replace(profile.data, random=True))
-    if keep and settings.memory_limit is not None:
-        sizes = [place.size.bytes for place in smallest.places()]
-        needed = used_bytes() + sum(sizes) + 3 * max(sizes, default=0)  # each is read, and written
-        if needed > settings.memory_limit:
-            sentence = (
-                f"no samples are kept beside the profile: it would need {needed >> 20} MiB, more than the "
-                "memory limit"
-            )
-            tell(Finding(Code.NO_CHECK_SAMPLES, sentence, figures={"bytes": needed}))
-            keep = 0
     if keep:
         kept = (CheckSample(digest, sample.arrays) for digest, sample in smallest.samples(samples))
         profile = profile.with_held(kept, keep)
     if format == "qprof" and settings.noise_samples:
-        reason = unmeasurable(network) or _too_large(profile, network, settings.memory_limit)
-        if reason:
+        if reason := unmeasurable(network):
             from ..noise.kept_samples import unmeasured
 
             tell(unmeasured(reason))
@@ -219,7 +208,7 @@ def _with_noise(
     from ..noise.kept_samples import STEP, with_noise
 
     count = settings.noise_samples
-    at_once = 1 if settings.memory_limit is not None else settings.samples_at_once // 2
+    at_once = settings.samples_at_once // 2
     shown, of = stage("profiling, pass 2 of 2 (noise)"), min(count, profile.data.samples)
     try:
         measured, findings = with_noise(
@@ -237,18 +226,6 @@ def _with_noise(
     for finding in findings:
         note(finding)
     return replace(measured, noise_samples=count if measured.noise else 0)
-
-
-def _too_large(profile: Profile, model: ir.Model, limit: int | None) -> str:
-    """Return that the measurement would exceed the memory limit, or "" if it would not."""
-    if limit is None:
-        return ""
-    from ..noise.kept_samples import activation_bytes
-
-    sizes = activation_bytes(profile)
-    inputs = sum(sizes.get(str(value.name), 0) for value in model.graph.inputs)
-    needed = used_bytes() + expected_bytes(model, sizes) + 2 * inputs  # the next sample is read meanwhile
-    return "" if needed <= limit else f"it would need {needed >> 20} MiB, more than the memory limit"
 
 
 @checks_arguments

@@ -105,7 +105,7 @@ def test_a_system_that_gives_no_memory_is_no_fault_of_the_program(failing: Faili
     result = failing(error)
     assert result.exit_code == 2
     assert re.fullmatch(
-        r"error: the system gives this process no more memory \(.+\); raise its limit .*--memory-limit\n",
+        r"error: the system gives this process no more memory \(.+\); raise its limit .*--threads\n",
         result.stderr,
     )
 

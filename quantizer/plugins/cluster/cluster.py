@@ -89,7 +89,7 @@ def calibrate_sharded(
                 if attempt == ATTEMPTS - 1:
                     raise ModelError(
                         f"scheduler {address}: {ATTEMPTS} times all workers that had the model were lost; "
-                        "they may have run out of memory: use --memory-limit, or workers with more memory"
+                        "they may have run out of memory: use workers with more memory"
                     ) from error
     if not text:
         raise DataError(f"{source_name(source)}: there are no samples; give at least one")

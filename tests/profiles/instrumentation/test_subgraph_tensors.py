@@ -17,9 +17,7 @@ from qprof_onnx.profiles.instrumentation.subgraphs import hidden_tensors
 from qprof_onnx.profiles.instrumentation.tensor_outputs import with_outputs
 from qprof_onnx.profiles.records.profile import ModelId, Profile
 from qprof_onnx.profiles.records.store import dumps
-from qprof_onnx.profiles.runner import memory_plan as memory_module
 from qprof_onnx.profiles.runner.calibrate import calibrate
-from qprof_onnx.profiles.runner.memory_plan import MemoryNeed, MemoryPlan
 from qprof_onnx.profiles.runner.settings import RunSettings
 from qprof_onnx.profiles.samples.values import Sample
 from qprof_onnx.quantizer.prepare.prepare import prepare
@@ -272,18 +270,6 @@ def test_shards_that_took_different_branches_merge_to_the_whole(
     whole = dumps(unnamed(profiled(BRANCHES, *given)))
     assert dumps(reduce(Profile.merged, shards)) == whole
     assert dumps(reduce(Profile.merged, shards[::-1])) == whole
-
-
-def test_passes_do_not_change_a_byte(monkeypatch: pytest.MonkeyPatch) -> None:
-    given = [{"x": X, "n": 3}, {"x": 2 * X, "n": 1}]
-    whole = dumps(profiled(LOOP_IN_LOOP, *given))
-
-    def one_by_one(need: MemoryNeed, *_: int) -> MemoryPlan:
-        assert need.live.sizes[str(need.sources["v"])] == 6 * 4
-        return MemoryPlan(1, tuple((name,) for name in need.sources))
-
-    monkeypatch.setattr(memory_module, "plan_memory", one_by_one)
-    assert dumps(profiled(LOOP_IN_LOOP, *given, memory_limit=1 << 40)) == whole
 
 
 def test_some_tensors_of_bodies_can_be_chosen() -> None:

@@ -19,12 +19,11 @@ import onnx
 import onnx.parser
 import onnx_ir as ir
 import pytest
-from qprof_onnx.profiles.base.errors import DataError, ProfileError
+from qprof_onnx.profiles.base.errors import ProfileError
 from qprof_onnx.profiles.records.profile import ModelId, Profile
 from qprof_onnx.profiles.records.store import dumps
 from qprof_onnx.profiles.runner.calibrate import calibrate
 from qprof_onnx.profiles.runner.checkpoint import RunProgress, load_progress, save_progress
-from qprof_onnx.profiles.runner.memory_plan import MemoryPlan
 from qprof_onnx.profiles.runner.settings import RunSettings
 from qprof_onnx.profiles.runtime.session import run_sample
 from qprof_onnx.profiles.samples.values import Sample, Samples
@@ -99,14 +98,6 @@ def counted_runs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return names
 
 
-def set_plans(monkeypatch: pytest.MonkeyPatch, *plans: MemoryPlan) -> Iterator[MemoryPlan]:
-    """Let the next runs with a memory limit be laid out so, whatever was measured; return what is left."""
-    left = iter(plans)
-    monkeypatch.setattr("qprof_onnx.profiles.runner.memory_plan.measured_need", lambda *_: None)
-    monkeypatch.setattr("qprof_onnx.profiles.runner.memory_plan.plan_memory", lambda *_: next(left))
-    return left
-
-
 def progress_of(path: Path) -> dict[str, Any]:
     """Return the second line of a checkpoint: identity of the run, and what is done."""
     entries: dict[str, Any] = json.loads(path.read_text().splitlines()[1])
@@ -135,28 +126,6 @@ def test_a_run_with_channels_goes_on_where_it_was(tmp_path: Path) -> None:
     assert found["p"].channels is not None
 
 
-def test_passes_go_on_where_they_were(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    plan = MemoryPlan(1, (("x", "c"), ("r", "t"), ("p",)), 81000)
-    set_plans(monkeypatch, plan)
-    expected = dumps(calibrate(conv_net(), images(), ID))
-    place = tmp_path / "c"
-    for reads in (8, 9, 9):  # six of them to find the largest
-        left = [reads]
-
-        def iterate(part: slice, left: list[int] = left) -> Iterator[Sample]:
-            for sample in images()[part]:
-                left[0] -= 1
-                if left[0] < 0:
-                    raise KilledError
-                yield sample
-
-        samples = Samples("images", 6, iterate)
-        with pytest.raises(KilledError):
-            run(place, samples=samples, memory_limit=81000)
-    assert progress_of(place)["passes"] > 0
-    assert dumps(run(place, memory_limit=81000)) == expected
-
-
 def test_a_finished_run_is_not_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first, runs = run(tmp_path / "c"), counted_runs(monkeypatch)
     assert dumps(run(tmp_path / "c")) == dumps(first)
@@ -166,7 +135,7 @@ def test_a_finished_run_is_not_repeated(tmp_path: Path, monkeypatch: pytest.Monk
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"non_finite": "error"}, 'belongs to a run with non_finite "skip", not "error"'),
+        ({"by_row": True}, "belongs to a run with by_row false, not true"),
         ({"tensors": ["c"]}, "belongs to a run with tensors"),
         ({"channels": {"x": 1}}, "belongs to a run with channels"),
     ],
@@ -221,8 +190,7 @@ def test_progress_is_written_when_it_is_time_to(tmp_path: Path, monkeypatch: pyt
 def test_saving_and_loading_progress_give_the_same(tmp_path: Path) -> None:
     place, which = tmp_path / "c", {"data": "images", "samples": 6, "tensors": ["a"]}
     profile = calibrate(conv_net(), images(1), ID)
-    plan = MemoryPlan(2, (("x", "c"), ("r", "t", "p", "y")), 1 << 30)
-    progressed = RunProgress(1, 1, profile, plan, bytes.fromhex(profile.data.digest))
+    progressed = RunProgress(1, profile, bytes.fromhex(profile.data.digest))
     save_progress(place, which, progressed)
     assert load_progress(place, which) == progressed
 
@@ -268,23 +236,19 @@ LOG = """<ir_version: 8, opset_import: ["": 13]>
 
 
 @pytest.mark.parametrize("by_row", [False, True])
-def test_a_resumed_run_remembers_the_same_first_nan(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_row: bool
-) -> None:
-    """Whether it was counted before the end, after it, or in another pass; samples in any order."""
+def test_a_resumed_run_remembers_the_same_first_nan(tmp_path: Path, by_row: bool) -> None:
+    """Whether it was counted before the end or after it; samples in any order."""
     model = ir.from_proto(onnx.shape_inference.infer_shapes(onnx.parser.parse_model(LOG)))
     rows = 3 if by_row else 1
     items = [Sample(f"{name}.npz", {"x": np.ones((rows, 4), np.float32)}) for name in (4, 10, 2, 0, 9)]
     for number, value in ((1, -1.0), (2, 0.0), (4, np.nan)):
         items[number].arrays["x"][-1, 1] = value
-    plan = MemoryPlan(2, (("x", "l"), ("s", "y")))
-    monkeypatch.setattr("qprof_onnx.profiles.runner.calibrate.plan_run", lambda *_: plan)
     settings: dict[str, Any] = {"channels": "off", "by_row": by_row}
     expected = calibrate(model, samples_of(items), ID, RunSettings(**settings))
     assert expected.non_finite.first is not None
     assert expected.non_finite.first.sample == ("2.npz[2]" if by_row else "2.npz")
     settings |= {"checkpoint": tmp_path / "c", "every": 0.0}
-    for stop in (2, 4, 6, 9):
+    for stop in (2, 4):
         with pytest.raises(KilledError):
             calibrate(model, samples_of(items), ID, RunSettings(**settings), stop_after(stop))
     resumed = calibrate(model, samples_of(items), ID, RunSettings(**settings))
@@ -367,55 +331,6 @@ def test_fewer_samples_than_were_counted_are_refused(stopped: Path) -> None:
         run(stopped, samples=Samples("images", 6, lambda part: iter(images()[:3][part])))
 
 
-def test_samples_that_differ_from_pass_to_pass_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As from a function that makes them at random: each tensor would be counted on other data."""
-    monkeypatch.setattr("qprof_onnx.profiles.runner.calibrate.plan_run", lambda *_: TWO_PASSES)
-    rng = np.random.default_rng(0)
-
-    def iterate(part: slice) -> Iterator[Sample]:
-        for number in range(3):
-            yield Sample(f"f[{number}]", {"x": rng.standard_normal((1, 4, 16, 16), np.float32)})
-
-    with pytest.raises(
-        DataError, match=r"sample f\[0\]: is not the one .* in the first pass; .*samples that stay"
-    ):
-        calibrate(conv_net(), Samples("f", None, iterate), ID, RunSettings(channels="off"))
-
-
-TWO_PASSES = MemoryPlan(1, (("x", "c"), ("r", "t", "p")), 81000)
-
-
-# ------------------------------------------------------------------------------------------ memory limit
-
-
-def test_passes_of_the_same_limit_are_taken_from_the_checkpoint(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What a process uses is never measured twice the same; a tight limit then gave other passes."""
-    plans = set_plans(monkeypatch, TWO_PASSES, MemoryPlan(1, (("x", "c", "r"), ("t", "p")), 81000))
-    with pytest.raises(KilledError):
-        run(tmp_path / "c", progress=stop_after(8), memory_limit=81000)
-    assert progress_of(tmp_path / "c")["passes"] == 1
-    resumed = run(tmp_path / "c", memory_limit=81000)
-    assert dumps(resumed) == dumps(calibrate(conv_net(), images(), ID))
-    assert next(plans) is not None, "it was measured again"
-
-
-def test_other_passes_of_another_limit_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    set_plans(monkeypatch, TWO_PASSES)
-    with pytest.raises(KilledError):
-        run(tmp_path / "c", progress=stop_after(3), memory_limit=81000)
-    with pytest.raises(ProfileError, match="belongs to a run with passes"):
-        run(tmp_path / "c")
-
-
-def test_a_limit_may_be_set_when_a_run_is_resumed(tmp_path: Path) -> None:
-    with pytest.raises(KilledError):
-        run(tmp_path / "c", 4)
-    resumed = run(tmp_path / "c", memory_limit=1 << 40)
-    assert dumps(resumed) == dumps(calibrate(conv_net(), images(), ID))
-
-
 # ------------------------------------------------------------------------------------------------- SIGKILL
 
 
@@ -466,7 +381,6 @@ MEMORY = """
 import importlib.util, resource, sys
 import numpy as np
 from qprof_onnx.profiles.runner.calibrate import calibrate
-from qprof_onnx.profiles.runner.memory_plan import MemoryPlan
 from qprof_onnx.profiles.runner.settings import RunSettings
 from qprof_onnx.profiles.runtime.session import run_sample
 from qprof_onnx.profiles.samples.values import Sample
@@ -515,6 +429,6 @@ def test_samples_are_not_kept(tmp_path: Path) -> None:
 def test_deep_json_in_a_checkpoint_is_refused(stopped: Path) -> None:
     deep = "[" * 100_000 + "\n"
     digest = hashlib.blake2b(deep.encode(), digest_size=32).hexdigest()
-    stopped.write_text(f"qprof-checkpoint/4 {digest}\n{deep}")
+    stopped.write_text(f"qprof-checkpoint/5 {digest}\n{deep}")
     with pytest.raises(ProfileError, match=r"c: contradicts itself"):
         run(stopped)

@@ -10,7 +10,6 @@ import onnx
 import onnx.parser
 import onnx_ir as ir
 import pytest
-from qprof_onnx.profiles.base.errors import DataError
 from qprof_onnx.profiles.records.profile import ModelId, Profile
 from qprof_onnx.profiles.records.store import dumps
 from qprof_onnx.profiles.runner import sample_pass as observer_module
@@ -51,7 +50,7 @@ def samples(low: float = 0.5) -> list[Sample]:
 
 
 def profile(low: float = 0.5) -> Profile:
-    return calibrate(model(), samples(low), ID, RunSettings(channels=AXES, non_finite="skip", threads=1))
+    return calibrate(model(), samples(low), ID, RunSettings(channels=AXES, threads=1))
 
 
 @pytest.mark.parametrize("low", [0.5, -2.0])
@@ -78,11 +77,16 @@ def test_of_several_tensors_with_nan_the_first_is_named(large: int, monkeypatch:
     """The logarithms are NaN all the time; then one element of the input is infinite too."""
     monkeypatch.setattr(observer_module, "LARGE", large)
     x = np.full((1, 3, 8), -1.0, np.float32)
-    with pytest.raises(DataError, match=r"sample a: tensor 'l' .* 24 NaN among 24"):
-        calibrate(model(), [Sample("a", {"x": x})], ID, RunSettings(channels="off", non_finite="error"))
-    x[0, 0, 0] = np.inf
-    with pytest.raises(DataError, match=r"sample a: tensor 'x' .* 1 Inf among 24"):
-        calibrate(model(), [Sample("a", {"x": x})], ID, RunSettings(channels="off", non_finite="error"))
+    for tensor, counts in (("l", (24, 0)), ("x", (0, 1))):
+        first = calibrate(model(), [Sample("a", {"x": x})], ID).non_finite.first
+        assert first is not None
+        assert (first.sample, first.tensor, (first.nan, first.inf), first.elements) == (
+            "a",
+            tensor,
+            counts,
+            24,
+        )
+        x[0, 0, 0] = np.inf
 
 
 def test_inputs_may_lie_in_memory_in_any_order() -> None:

@@ -65,15 +65,6 @@ def test_a_loader_that_refills_its_buffer_gives_the_profile_of_the_folder(
     assert qprof.profile(path, iter(loader)) == profile
 
 
-def test_a_loader_is_read_again_where_passes_are_needed_and_a_generator_refused(
-    path: Path, loader: Any, profile: qprof.Profile
-) -> None:
-    assert qprof.profile(path, loader, memory_limit=1 << 40) == profile
-    assert loader.epochs > 1
-    with pytest.raises(qprof.QprofError, match="give a list, or a function that returns a new iterator"):
-        qprof.profile(path, iter(loader), memory_limit=1 << 40)
-
-
 def test_a_generator_that_the_profile_has_read_is_refused_by_evaluate(
     path: Path, result: Any, heldout: Any
 ) -> None:

@@ -20,7 +20,6 @@ from qprof_onnx.profiles.records.merge import merge_profiles
 from qprof_onnx.profiles.records.profile import Profile
 from qprof_onnx.profiles.records.store import dumps, load_profile, loads, save_profile
 from qprof_onnx.profiles.runner.settings import RunSettings
-from qprof_onnx.quantizer.api import profiling as noise_measurement
 from qprof_onnx.quantizer.api.profiling import profile_model
 from qprof_onnx.quantizer.noise import kept_samples
 from qprof_onnx.quantizer.noise.kept_samples import read_measured
@@ -197,14 +196,6 @@ def without_names(profile: Profile) -> Profile:
     return replace(profile, noise=(), runs=0, tensors=tensors, inputs=inputs)
 
 
-def test_a_memory_limit_gives_the_same_bytes() -> None:
-    one = profiled(str(DATA), limit=6, threads=1)
-    assert one.noise
-    assert dumps(profiled(str(DATA), limit=6, memory_limit=4 << 30)) == dumps(one)
-    kept = dumps(profiled(str(DATA), 16, limit=6, memory_limit=4 << 30))
-    assert kept == dumps(profiled(str(DATA), 16, limit=6, threads=1))
-
-
 def test_what_goes_wrong_is_noted_and_the_profile_is_written(
     batches: list[np.ndarray],  # type: ignore[type-arg]
     tmp_path: Path,
@@ -239,11 +230,3 @@ def test_the_samples_that_are_measured_are_a_stage_of_their_own(
     run = RunSettings(noise_samples=2, keep_samples=0)
     profile_model(MODEL, batches, None, run, stage=lambda name: lambda *call: calls.append(call))
     assert calls == [(1, 3), (2, 3), (3, 3), (1, 2), (2, 2)]
-
-
-def test_nothing_is_measured_where_a_memory_limit_would_be_exceeded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(noise_measurement, "expected_bytes", lambda *_: 5 << 30)
-    notes: list[Finding] = []
-    run = RunSettings(limit=6, memory_limit=4 << 30)
-    assert profile_model(MODEL, str(DATA), None, run, note=notes.append).noise == ()
-    assert "more than the memory limit" in notes[0].text
