@@ -1,7 +1,7 @@
 """A data set of Hugging Face as samples: `python examples/tools/hugging_face_dataset.py`.
 
-Needs datasets, pillow and scikit-learn. A data set that is saved (`save_to_disk`) or lies on the hub
-(`hf://datasets/...`) is also read by --data, without any code.
+Needs datasets, pillow and scikit-learn. The Parquet files of a data set on the hub
+(`hf://datasets/...`) are also read by --data, without any code; `to_parquet` writes those of any other.
 """
 
 from pathlib import Path

@@ -41,7 +41,6 @@ class Code(StrEnum):
     NON_FINITE = "non-finite"
     COUNTED_TWICE = "counted-twice"
     READING_ASSUMED = "reading-assumed"
-    PARTLY_SCALED = "partly-scaled"
     CLASSES_NUMBERED = "classes-numbered"
     LABELS_AT_HAND = "labels-at-hand"
     FILE_PASSED_OVER = "file-passed-over"

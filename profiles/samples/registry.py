@@ -51,16 +51,9 @@ class Reader:
 
 TEXT_SUFFIXES = (".txt",)
 AUDIO_SUFFIXES = (".wav", ".flac", ".ogg")
-TABLE_SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet", ".pq", ".tar", ".tgz")
+TABLE_SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet", ".pq")
 
 _TABLES = OptionalModule("reader 'table'", "quantizer.plugins.data.tables")
-
-
-def _is_table(source: str) -> bool:
-    """Return whether a source is a file of rows, a folder of such files, or a saved data set."""
-    if holds(source, TABLE_SUFFIXES):
-        return True
-    return _TABLES.is_installed and is_folder(source) and bool(_TABLES.load().is_saved_dataset(source))
 
 
 _ARRAYS = partial(
@@ -96,7 +89,14 @@ READERS: tuple[Reader, ...] = (
         ("text",),
         TEXT_SUFFIXES,
     ),
-    Reader("rows", _is_table, _TABLES, "TableRecipe", ("table", "text", "image", "audio"), TABLE_SUFFIXES),
+    Reader(
+        "rows",
+        lambda source: holds(source, TABLE_SUFFIXES),
+        _TABLES,
+        "TableRecipe",
+        ("table", "text", "image", "audio"),
+        TABLE_SUFFIXES,
+    ),
     Reader(
         "recordings",
         lambda source: holds(source, AUDIO_SUFFIXES, deep=True),
@@ -123,28 +123,7 @@ def column_of(table: str, column: str) -> list[object]:
 
 def open_source(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing) -> Samples:
     """Return the samples of a folder or file, not yet checked against the inputs."""
-    reader = reader_of(source, preprocessing)
-    if wanted := _other_kind(reader, inputs, preprocessing):
-        raise DataError(
-            f"{shown_location(source)}: holds {reader.name}, and the model takes {inputs[0]}: {wanted}, it "
-            "seems; give these, or samples as FILE.py:FUNCTION"
-        )
-    return reader.open(source, inputs, preprocessing)
-
-
-def _other_kind(reader: Reader, inputs: Sequence[InputSpec], preprocessing: Preprocessing) -> str:
-    """Return the kind of data that the inputs take if it is surely not the reader's, else ""."""
-    pictures = all(
-        spec.shape is not None and len(spec.shape) == 4 and {3, 4} & {spec.shape[1], spec.shape[3]}
-        for spec in inputs
-    )
-    ids = all(spec.dtype in ("int32", "int64") and len(spec.shape or ()) == 2 for spec in inputs)
-    kind = reader.takes[0]
-    if not inputs or kind in ("array", "random") or (kind == "table" and preprocessing.reader):
-        return ""
-    if pictures and kind != "image":
-        return "pictures"
-    return "token ids of texts" if ids and kind in ("image", "audio") else ""
+    return reader_of(source, preprocessing).open(source, inputs, preprocessing)
 
 
 def reader_of(source: str, preprocessing: Preprocessing) -> Reader:

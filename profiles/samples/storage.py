@@ -6,11 +6,9 @@ or an open file to seek in.
 
 from __future__ import annotations
 
-import gzip
 import io
 import os
 import re
-import zlib
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -43,11 +41,11 @@ class DataFile:
 
     @property
     def suffix(self) -> str:
-        """Ending of the name, from its last dot, in lower case; of a packed text that of the text."""
+        """Ending of the name, from its last dot, in lower case."""
         return suffix_of(self.name)
 
     def read(self) -> bytes:
-        """Return the content, unpacked."""
+        """Return the content."""
         if self.content is not None:
             return self.content
         if is_url(self.location):
@@ -55,12 +53,7 @@ class DataFile:
         else:
             with _readable(self.location):
                 content = Path(self.location).read_bytes()
-        if not is_packed(self.name):
-            return content
-        try:
-            return gzip.decompress(content)
-        except (OSError, EOFError, zlib.error) as error:
-            raise DataError(f"{self}: is no whole gzip file ({error}); write the file again") from None
+        return content
 
     def fetched(self) -> DataFile:
         """Return a file of a store with its content in memory, if it is read more than once; else itself."""
@@ -81,8 +74,6 @@ class DataFile:
         """Return the opened file, which can seek; an object of a store is fetched in blocks."""
         if self.content is not None:
             return io.BytesIO(self.content)
-        if is_packed(self.name):
-            return io.BytesIO(self.read())
         if is_url(self.location):
             remote = REMOTE.load(str(self))
             return io.BufferedReader(remote.RemoteFile(self.location), remote.BLOCK_BYTES)
@@ -90,19 +81,9 @@ class DataFile:
             return Path(self.location).open("rb")
 
 
-PACKED_TEXTS = (".csv", ".tsv", ".jsonl", ".ndjson", ".txt")
-"""Endings of files that are read packed by gzip too, with .gz behind."""
-
-
-def is_packed(name: str) -> bool:
-    """Return whether a file of this name is a text that gzip has packed."""
-    stem, ending = os.path.splitext(name)
-    return ending.lower() == ".gz" and os.path.splitext(stem)[1].lower() in PACKED_TEXTS
-
-
 def suffix_of(name: str) -> str:
-    """Return the ending of a name in lower case; of a packed text that of the text."""
-    return os.path.splitext(os.path.splitext(name)[0] if is_packed(name) else name)[1].lower()
+    """Return the ending of a name in lower case."""
+    return os.path.splitext(name)[1].lower()
 
 
 def decoded(where: str, content: bytes) -> str:

@@ -87,23 +87,17 @@ def _by_soundfile(where: str, content: bytes) -> tuple[npt.NDArray[np.float64], 
 
 
 def _resampled(
-    where: str, signal: npt.NDArray[np.float32], rate: int, new_rate: int, library_name: str
+    where: str, signal: npt.NDArray[np.float32], rate: int, new_rate: int, resample: str
 ) -> npt.NDArray[np.float32]:
-    """Return a signal at another rate, by soxr or scipy; with "refuse" other rates are a DataError."""
+    """Return a signal at another rate, by soxr; with "refuse" other rates are a DataError."""
     if rate == new_rate:
         return signal
-    if library_name == "soxr":
-        resampled = library("soxr", where, "audio").resample(signal, rate, new_rate)
-    elif library_name == "scipy":
-        divisor = int(np.gcd(rate, new_rate))
-        scipy_signal = library("scipy.signal", where, "audio")
-        resampled = scipy_signal.resample_poly(signal, new_rate // divisor, rate // divisor)
-    else:
+    if resample == "refuse":
         raise DataError(
             f"{where}: has {rate} samples a second, and the recipe says {new_rate}; resample the file, "
             "or set resample: soxr in the recipe"
         )
-    return np.asarray(resampled, np.float32)
+    return np.asarray(library("soxr", where, "audio").resample(signal, rate, new_rate), np.float32)
 
 
 # Windows of a recording, as the arrays of a model's inputs.
@@ -118,7 +112,7 @@ class AudioRecipe:
 
     Attributes:
         rate: N: samples a second that the model takes
-        resample: refuse, soxr or scipy: what becomes of files with another rate
+        resample: refuse or soxr: what becomes of files with another rate
         window: N samples, or 0.5 s, or 20 ms: of one sample; else what the model fixes, or all
         hop: N samples, or 0.5 s: from window to window; else the window
         channels: mean or first: how several channels become one
@@ -130,7 +124,7 @@ class AudioRecipe:
     """
 
     rate: Annotated[int, Meta(ge=1)] | None = None
-    resample: Literal["refuse", "soxr", "scipy"] = "refuse"
+    resample: Literal["refuse", "soxr"] = "refuse"
     window: Length | None = None
     hop: Length | None = None
     channels: Channels = "mean"

@@ -1,4 +1,4 @@
-"""Samples from rows: CSV, JSON lines and Parquet, data sets on disk, tar shards.
+"""Samples from rows: CSV, JSON lines and Parquet.
 
 Each format of file gives rows with named values; columns of a row become the arrays of a model's inputs.
 """
@@ -10,8 +10,6 @@ import io
 import json
 import math
 import re
-import tarfile
-import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -26,22 +24,15 @@ from msgspec import Meta
 from ....profiles.base.errors import ConfigError, DataError, nearest
 from ....profiles.base.extras import library
 from ....profiles.base.findings import Code, Finding
-from ....profiles.base.tool import note
-from ....profiles.samples.arrays import read_npy, read_npz
 from ....profiles.samples.batches import has_batch, in_batches
 from ....profiles.samples.constants import Constants, checked_names, constant_arrays
 from ....profiles.samples.images import image_encoder
-from ....profiles.samples.picture_files import SUFFIXES as IMAGE_SUFFIXES
 from ....profiles.samples.preprocessing import Preprocessing, recipe_of
-from ....profiles.samples.registry import AUDIO_SUFFIXES, TABLE_SUFFIXES, reader_called
+from ....profiles.samples.registry import TABLE_SUFFIXES, reader_called
 from ....profiles.samples.storage import (
     DataFile,
     data_files,
-    decoded,
-    is_file,
     is_url,
-    joined,
-    local_path,
     place_of,
     shown_location,
 )
@@ -66,7 +57,6 @@ class Rows:
     columns: tuple[str, ...]  # () if every row has its own
     total: int | None
     iterate: Callable[[slice], Iterator[Row]]
-    file_kinds: Mapping[str, str]  # image or audio, by column
 
 
 # Rows of CSV files: text in every cell, the names of the columns in the first line.
@@ -74,13 +64,10 @@ class Rows:
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 """By ending of the file."""
 
-OTHER_DELIMITERS = (";", "\t", "|", ",")
-"""That a first line may have instead."""
-
 
 def _delimited_rows(source: str, files: Sequence[DataFile], delimiter: str, header: Sequence[str]) -> Rows:
     """Return the rows of CSV files, which have the same columns; `header` names them if the files do not."""
-    delimiter = delimiter or _delimiter_of(files[0])
+    delimiter = delimiter or DELIMITERS[files[0].suffix]
     columns = tuple(header) or _header_line(files[0], delimiter)
     for file in files[1:]:
         if (other := tuple(header) or _header_line(file, delimiter)) != columns:
@@ -101,9 +88,7 @@ def _delimited_rows(source: str, files: Sequence[DataFile], delimiter: str, head
                 yield Row(where, f"{file.name}:{line}", dict(zip(columns, cells, strict=True)))
 
     total = None if any(is_url(file.location) for file in files) else sum(1 for _ in every_row())
-    return Rows(
-        source, columns, total, lambda part: islice(every_row(), part.start, part.stop, part.step), {}
-    )
+    return Rows(source, columns, total, lambda part: islice(every_row(), part.start, part.stop, part.step))
 
 
 def _header_line(file: DataFile, delimiter: str) -> tuple[str, ...]:
@@ -126,18 +111,6 @@ def _header_line(file: DataFile, delimiter: str) -> tuple[str, ...]:
         twice = next(name for name in names if names.count(name) > 1)
         raise DataError(f"{file}: line 1: has column '{twice}' twice; rename one")
     return names
-
-
-def _delimiter_of(file: DataFile) -> str:
-    """Return the mark between cells: the usual one of the ending, else that of the first line, noted."""
-    usual = DELIMITERS.get(file.suffix, ",")
-    line = next((line for _, line in file.lines()), b"")
-    others = [mark for mark in OTHER_DELIMITERS if mark.encode() in line and mark != usual]
-    if usual.encode() in line or not others:
-        return usual
-    sentence = f"{file}: cells are separated by {others[0]!r}, as the first line has them"
-    note(Finding(Code.READING_ASSUMED, sentence, str(file), remedy="delimiter in a recipe says otherwise"))
-    return others[0]
 
 
 def _delimited_cells(file: DataFile, delimiter: str) -> Iterator[tuple[int, list[str]]]:
@@ -179,27 +152,24 @@ def _json_rows(source: str, files: Sequence[DataFile]) -> Rows:
             yield Row(where, f"{file.name}:{number}", row)
 
     is_remote = any(is_url(file.location) for file in files)
-    return Rows(source, (), None if is_remote else sum(1 for f in files for _ in f.lines()), iterate, {})
+    return Rows(source, (), None if is_remote else sum(1 for f in files for _ in f.lines()), iterate)
 
 
-# Rows of Parquet files, and of a data set that the library `datasets` saved to disk; read by pyarrow.
+# Rows of Parquet files, read by pyarrow.
 
 PARQUET_SUFFIXES = (".parquet", ".pq")
 BATCH_ROWS = 64
 """Rows of a Parquet file that are unpacked at a time."""
-FILE_FEATURES = {"Image": "image", "Audio": "audio"}
-"""Features of `datasets` whose values hold the bytes of a file, and the kind of recipe that reads them."""
 
 
 def _parquet_rows(source: str, files: Sequence[DataFile]) -> Rows:
     """Return the rows of Parquet files, which have the same columns; only the row groups needed are read."""
     parquet = library("pyarrow.parquet", source, "tables")
     groups: list[tuple[DataFile, Any, int, range]] = []  # with its number in the file, and its rows
-    columns, kinds, total = None, dict[str, str](), 0
+    columns, total = None, 0
     for file in files:
         with _readable_arrow(file), file.open() as stream, parquet.ParquetFile(stream) as table:
             metadata, names = table.metadata, tuple(table.schema_arrow.names)
-            kinds = _file_kinds_in_schema(table.schema_arrow)
         if columns not in (None, names):
             raise DataError(f"{file}: has other columns than {files[0]}; give files of one kind")
         columns = names
@@ -224,90 +194,7 @@ def _parquet_rows(source: str, files: Sequence[DataFile]) -> Rows:
                     yield from _rows_of_batch(batch, file, file_start, start, wanted)
                     start += batch.num_rows
 
-    return Rows(source, columns or (), total, iterate, kinds)
-
-
-def _file_kinds_in_schema(schema: Any) -> dict[str, str]:
-    """Return the columns of files, if the library `datasets` wrote the Parquet file."""
-    metadata = (schema.metadata or {}).get(b"huggingface")
-    try:
-        features = json.loads(metadata)["info"]["features"] if metadata else {}
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return {}
-    return _file_kinds(features)
-
-
-DATASET_STATE, DATASET_INFO, DATASET_SPLITS = "state.json", "dataset_info.json", "dataset_dict.json"
-"""Files of a folder that `save_to_disk` wrote."""
-
-
-def is_saved_dataset(source: str) -> bool:
-    """Return whether `save_to_disk` of the library `datasets` wrote a folder."""
-    return any(is_file(joined(source, name).location) for name in (DATASET_STATE, DATASET_SPLITS))
-
-
-def _saved_dataset_rows(source: str) -> Rows:
-    """Return the rows of a data set that the library `datasets` saved to disk, as one split."""
-    shown = shown_location(source)
-    if not is_file(joined(source, DATASET_STATE).location):
-        splits = _json_object(joined(source, DATASET_SPLITS)).get("splits")
-        names = [str(name) for name in splits] if isinstance(splits, list) else []
-        first = names[0] if names else "train"
-        raise DataError(
-            f"{shown}: holds the splits {', '.join(names)}; name one, as {shown.rstrip('/')}/{first}"
-        )
-    arrow = library("pyarrow", shown, "tables")
-    library("pyarrow.ipc", shown, "tables")
-    entries = _json_object(joined(source, DATASET_STATE)).get("_data_files")
-    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-        raise DataError(f"{shown}: {DATASET_STATE} names no files; save the data set again with save_to_disk")
-    files = [joined(source, str(entry.get("filename"))) for entry in entries]
-    features = _json_object(joined(source, DATASET_INFO)).get("features")
-
-    def iterate(part: slice) -> Iterator[Row]:
-        start = 0
-        for file in files:
-            file_start = start
-            for batch in _arrow_batches(arrow, file):
-                if part.stop is not None and start >= part.stop:
-                    return
-                wanted = range(start + batch.num_rows)[part]
-                yield from _rows_of_batch(batch, file, file_start, start, wanted)
-                start += batch.num_rows
-
-    columns = tuple(features) if isinstance(features, dict) else ()
-    return Rows(shown, columns, None, iterate, _file_kinds(features))
-
-
-def _json_object(file: DataFile) -> dict[str, object]:
-    try:
-        document = json.loads(decoded(str(file), file.read()))
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{file}: is not JSON ({error}); save the data set again") from None
-    if not isinstance(document, dict):
-        raise DataError(f"{file}: holds no JSON object; save the data set again")
-    return document
-
-
-def _file_kinds(features: object) -> dict[str, str]:
-    """Return image or audio for the columns of files, from the features that `datasets` wrote."""
-    entries = features.items() if isinstance(features, dict) else ()
-    kinds = {name: feature.get("_type") for name, feature in entries if isinstance(feature, dict)}
-    return {
-        name: FILE_FEATURES[kind]
-        for name, kind in kinds.items()
-        if isinstance(kind, str) and kind in FILE_FEATURES
-    }
-
-
-def _arrow_batches(arrow: Any, file: DataFile) -> Iterator[Any]:
-    """Yield the batches of an arrow stream; of a local file only the batches looked at are read."""
-    with _readable_arrow(file):
-        stream = file.open() if is_url(file.location) else arrow.memory_map(local_path(file.location))
-        with stream, arrow.ipc.open_stream(stream) as reader:
-            for batch in reader:
-                batch.validate(full=True)  # offsets of a damaged file lead out of its memory
-                yield batch
+    return Rows(source, columns or (), total, iterate)
 
 
 def _rows_of_batch(batch: Any, file: DataFile, file_start: int, start: int, wanted: range) -> Iterator[Row]:
@@ -349,90 +236,6 @@ def _readable_arrow(file: DataFile) -> Iterator[None]:
 # A name ends at the first dot of its last part: "00/17.image.jpg" and "00/17.txt" are the row "00/17" with
 # the columns "image.jpg" and "txt". Members are read one at a time, and never written to disk.
 
-TEXT_MEMBERS = ("txt", "text", "transcript", "cls", "cls2", "index", "id")
-"""Last endings of members that hold text."""
-MAX_MEMBER_BYTES = 1 << 31
-"""A larger member is not read."""
-
-
-def _shard_rows(source: str, files: Sequence[DataFile]) -> Rows:
-    """Return the rows of tar files."""
-
-    def iterate(part: slice) -> Iterator[Row]:
-        start, step = part.start or 0, part.step or 1
-        number = 0
-        for file in files:
-            stop = (1 << 62) if part.stop is None else part.stop - number
-            for row in _rows_of_shard(file, range(start - number, stop, step)):
-                number += 1
-                if row is not None:
-                    yield row
-            if part.stop is not None and number >= part.stop:
-                return
-
-    return Rows(source, (), None, iterate, {})
-
-
-def _rows_of_shard(file: DataFile, wanted: range) -> Iterator[Row | None]:
-    """Yield the rows of a file up to the last wanted one; None for unwanted ones."""
-    key, number, values = "", -1, dict[str, object]()
-    try:
-        with file.open() as stream, tarfile.open(fileobj=stream, mode="r:*") as archive:
-            for member in archive:
-                archive.members = []  # type: ignore[attr-defined]  # tarfile would keep them all
-                folder, slash, last = member.name.removeprefix("./").rpartition("/")
-                stem, _, column = last.partition(".")
-                if not member.isfile() or not column or not stem:  # hidden ones have no stem
-                    continue
-                if f"{folder}{slash}{stem}" != key:
-                    if number >= 0:
-                        row = Row(f"{file}: {key}", f"{file.name}/{key}", values)
-                        yield row if number in wanted else None
-                    key, number, values = f"{folder}{slash}{stem}", number + 1, {}
-                    if number >= wanted.stop:
-                        return
-                if number in wanted:
-                    values.update(_member_values(file, archive, member, column))
-            # tarfile takes a file that is cut off for one that ends there: a whole one has an empty block.
-            if archive.fileobj is not None:
-                archive.fileobj.seek(archive.offset)
-                if len(archive.fileobj.read(tarfile.BLOCKSIZE)) < tarfile.BLOCKSIZE:
-                    raise DataError(
-                        f"{file}: is cut off: a tar file ends with empty blocks; write the file again"
-                    )
-    except (tarfile.TarError, EOFError, zlib.error, OSError) as error:
-        text = next(iter(str(error).splitlines()), type(error).__name__)
-        raise DataError(f"{file}: is broken or no tar file ({text}); write the file again") from error
-    if number >= 0:
-        yield Row(f"{file}: {key}", f"{file.name}/{key}", values) if number in wanted else None
-
-
-def _member_values(
-    file: DataFile, archive: tarfile.TarFile, member: tarfile.TarInfo, column: str
-) -> dict[str, object]:
-    """Return the values of a member, by column: arrays, the keys of JSON, text, else bytes."""
-    where = f"{file}: {member.name}"
-    if member.size > MAX_MEMBER_BYTES:
-        raise DataError(f"{where}: has {member.size / 1e9:.1f} GB; split it")
-    opened = archive.extractfile(member)
-    content = b"" if opened is None else opened.read()
-    if len(content) != member.size:
-        raise DataError(f"{where}: is cut off; write the file again")
-    name, _, kind = column.rpartition(".")
-    name, kind = name or column, kind.lower()
-    if kind == "npy":
-        return read_npy(DataFile(where, where, content), (name,))
-    if kind == "npz":
-        return read_npz(DataFile(where, where, content))
-    if kind == "json":
-        try:
-            document = json.loads(content)
-        except (ValueError, RecursionError) as error:
-            raise DataError(f"{where}: is broken ({error}); write the file again") from None
-        return dict(document) if isinstance(document, dict) else {name: document}
-    return {column: decoded(where, content).rstrip("\r\n") if kind in TEXT_MEMBERS else content}
-
-
 # Columns of a row as the arrays of a model's inputs: numbers, text, and lists of numbers.
 
 Arrays = dict[str, npt.NDArray[Any]]
@@ -441,10 +244,6 @@ MISSING_CELLS = frozenset({"", "na", "n/a", "nan", "null", "none", "?"})
 """Cells of a CSV file, in lower case, that hold no number."""
 ALL = "all"
 """Stands for all columns of a table that no other key takes."""
-IDS = re.compile(r"|unnamed.*|(.*[ _-])?id|index|idx|row|uuid|guid|date|time|timestamp", re.I)
-"""Names of columns that are rarely an input."""
-ANSWERS = re.compile(r"label|labels|class|target|targets|y|answer|outcome|diagnosis|species|quality", re.I)
-"""Names of columns that are usually the truth."""
 MAX_LISTED_COLUMNS = 12
 """Columns that a message lists at most."""
 MAX_NOTED_COLUMNS = 4
@@ -464,7 +263,6 @@ class TableRecipe:
         label: column of the true class, which is no input; --labels FILE:COLUMN takes it
         mean: numbers to subtract: {COLUMN: NUMBER}, or a list for the columns
         std: numbers to divide by: {COLUMN: NUMBER}, or a list for the columns
-        rows: N from 1: rows that are run together, as one batch
         delimiter: one character: what parts the cells of a CSV file
         header: names of the columns of a CSV file without a line of them
     """
@@ -474,7 +272,6 @@ class TableRecipe:
     label: str = ""
     mean: Scaling = of_field(default_factory=dict)
     std: Scaling = of_field(default_factory=dict)
-    rows: Annotated[int, Meta(ge=1)] = 1
     delimiter: Annotated[str, Meta(max_length=1)] = ""
     header: tuple[str, ...] = ()
     constants: Constants = of_field(default_factory=dict)
@@ -490,9 +287,9 @@ class RowEncoder:
     columns: Mapping[str, tuple[str, ...]] = of_field(default_factory=dict)  # side by side, by input
     original: Callable[[Row], Original] | None = None
 
-    def originals(self, rows: Sequence[Row]) -> tuple[Original, ...]:
-        """Return the originals of the rows of a sample."""
-        return () if self.original is None else tuple(map(self.original, rows))
+    def originals(self, row: Row) -> tuple[Original, ...]:
+        """Return the original of a row."""
+        return () if self.original is None else (self.original(row),)
 
 
 def _table_encoder(
@@ -554,48 +351,26 @@ def _table_encoder(
         return Original("", ", ".join(f"{n} {v}" for n, v in values if isinstance(v, str | int | float)))
 
     side_by_side = {name: tuple(columns) for name, columns in columns_of.items() if isinstance(columns, list)}
-    findings = (
-        *_assumptions(source, assumed, names, is_scaled=bool(scaling)),
-        *_partly_scaled(where, scaling, side_by_side, first),
-    )
+    findings = tuple(_assumptions(source, assumed))
     return RowEncoder(arrays, findings=findings, columns=side_by_side, original=original)
 
 
 def _usual_columns(
     source: str, spec: InputSpec, specs: Sequence[InputSpec], first: Row, names: Sequence[str]
 ) -> str | list[str]:
-    """Return the column with the name of an input, or, for the only input, all of as many as it takes.
-
-    Ids, dates, text for an input of numbers, and the answer (by its name, or the last one) may be left out.
-    """
+    """Return the column with the name of an input, or, for the only input, all of as many as it takes."""
     if spec.name in names:
         return spec.name
     arrays = [name for name in names if isinstance(first.values.get(name), np.ndarray | list)]
     if len(specs) == 1 and len(arrays) == 1:
         return arrays[0]
-    if len(specs) == 1 and not arrays:
-        values = [
-            name
-            for name in names
-            if not IDS.fullmatch(name)
-            and not ANSWERS.fullmatch(name)
-            and (spec.dtype.kind == "O" or _is_number(first.values.get(name)))
-        ]
-        without_answer = values if any(map(ANSWERS.fullmatch, names)) else values[:-1]
-        for kept in (names, values, without_answer):
-            if spec.shape and len(kept) == spec.shape[-1]:
-                return list(kept)
+    if len(specs) == 1 and spec.shape and len(names) == spec.shape[-1]:
+        return list(names)
     raise ConfigError(
         f"{source}: which columns does input '{spec.name}' ({spec}) take? Write a recipe with reader: table "
         f"and columns: {{{spec.name}: [COLUMN, ...]}}, or {ALL} less exclude: [COLUMN, ...] and label: "
         f"COLUMN; there are {_listed(names)}"
     )
-
-
-def _is_number(value: object) -> bool:
-    if isinstance(value, str):
-        return value.strip().lower() in MISSING_CELLS or _number(value) is not None
-    return isinstance(value, int | float | np.generic | np.ndarray | list)
 
 
 def _scaling(
@@ -620,22 +395,6 @@ def _scaling(
     return scaling
 
 
-def _partly_scaled(
-    where: str, scaled: Mapping[str, object], side_by_side: Mapping[str, Sequence[str]], first: Row
-) -> Iterator[Finding]:
-    """Yield a finding on each input that takes unscaled columns, but flags of 0 and 1, beside scaled ones."""
-    for name, columns in side_by_side.items():
-        left = [column for column in columns if column not in scaled]
-        values = [c for c in left if str(first.values.get(c)).strip() not in ("0", "1", "0.0", "1.0", "True")]
-        if values and len(left) < len(columns):
-            sentence = (
-                f"{where}: mean and std are given for some of the {len(columns)} columns of input '{name}', "
-                f"and not for {_listed(values)}"
-            )
-            remedy = "give the numbers of training for each, mean 0 or std 1 where it is not scaled"
-            yield Finding(Code.PARTLY_SCALED, sentence, name, remedy=remedy)
-
-
 def _by_column(where: str, numbers: Scaling, columns_of: Mapping[str, str | list[str]]) -> dict[str, float]:
     every = [name for columns in columns_of.values() for name in _as_list(columns)]
     if isinstance(numbers, dict):
@@ -653,29 +412,17 @@ def _by_column(where: str, numbers: Scaling, columns_of: Mapping[str, str | list
     return dict(zip(columns, numbers, strict=True))
 
 
-def _assumptions(
-    source: str, assumed: Mapping[InputSpec, str | list[str]], names: Sequence[str], *, is_scaled: bool
-) -> Iterator[Finding]:
+def _assumptions(source: str, assumed: Mapping[InputSpec, str | list[str]]) -> Iterator[Finding]:
     """Yield the assumptions about columns; all columns named like their input are one finding."""
     sentences = []
     for spec, columns in assumed.items():
-        if isinstance(columns, list):
-            left_out = [f"'{name}'" for name in names if name not in columns]
-            rest = f", without {' and '.join(left_out)}" if left_out else ""
-            go = f"columns {', '.join(columns)}"
-            if len(columns) > MAX_NOTED_COLUMNS:
-                go = f"{len(columns)} columns, {columns[0]} to {columns[-1]},"
-            sentences.append(f"{go} go to input '{spec.name}' as {type_text(spec.dtype)}{rest}")
-        elif columns != spec.name:
-            sentences.append(f"column {columns} goes to input '{spec.name}' as {type_text(spec.dtype)}")
-    if by_name := [spec for spec, columns in assumed.items() if columns == spec.name]:
-        types = sorted({type_text(spec.dtype) for spec in by_name})
-        listed = _listed([spec.name for spec in by_name])
-        sentences.append(f"columns {listed} go to the inputs of their names as {' or '.join(types)}")
-    remedy = "columns in a recipe choose others"
-    if not is_scaled and any(isinstance(columns, list) for columns in assumed.values()):
-        remedy += ", and mean and std scale them"
+        if columns != spec.name:
+            listed = _listed(_as_list(columns))
+            sentences.append(f"columns {listed} go to input '{spec.name}' as {type_text(spec.dtype)}")
+    if by_name := [spec.name for spec, columns in assumed.items() if columns == spec.name]:
+        sentences.append(f"columns {_listed(by_name)} go to the inputs of their names")
     for sentence in sentences:
+        remedy = "columns in a recipe choose others, and mean and std scale them"
         yield Finding(Code.READING_ASSUMED, f"{source}: {sentence}", source, remedy=remedy)
 
 
@@ -762,9 +509,6 @@ def _number(text: str) -> float | int | None:
 
 # What makes samples of rows: the recipe says what they hold, or the rows themselves do.
 
-SUFFIXES_BY_KIND = {"image": IMAGE_SUFFIXES, "audio": AUDIO_SUFFIXES}
-"""Endings of columns that hold files, where they are named after them."""
-
 
 def _row_encoder(
     preprocessing: Preprocessing, recipe: TableRecipe, inputs: Sequence[InputSpec], rows: Rows
@@ -778,9 +522,7 @@ def _row_encoder(
         text = reader_called("text").load(rows.source).text_encoder(preprocessing, inputs)
 
         def texts_of(row: Row) -> list[str]:
-            field, values = text.recipe.field, row.values
-            if field == "text" and "text" not in values and "txt" in values:
-                field = "txt"
+            field = text.recipe.field
             return [_text_field(row, name) for name in ([field] if isinstance(field, str) else field)]
 
         def tokens(row: Row) -> Iterator[Arrays]:
@@ -829,11 +571,9 @@ def _text_field(row: Row, name: str) -> str:
 
 
 def _file_column(kind: str, column: str, rows: Rows, names: Sequence[str], first: Row) -> str:
-    """Return the column of pictures or recordings: the one of the recipe, or the only candidate."""
-    of_kind = [name for name in names if rows.file_kinds.get(name) == kind]
-    ending = [name for name in names if f".{name.rpartition('.')[2].lower()}" in SUFFIXES_BY_KIND[kind]]
+    """Return the column of pictures or recordings: the one of the recipe, or the only one with bytes."""
     held = [name for name in names if isinstance(first.values.get(name), bytes)]
-    candidates = [column] if column in names else of_kind or ending or held
+    candidates = [column] if column in names else held
     if len(candidates) != 1 or (column and column not in names):
         raise ConfigError(
             f"{rows.source}: which column holds the {kind}? Name it in the recipe, as column: {kind}; there "
@@ -856,36 +596,28 @@ def _file_content(row: Row, column: str) -> bytes:
 
 
 def open(source: str, inputs: Sequence[InputSpec], preprocessing: Preprocessing) -> Samples:
-    """Return the rows of a file, a folder of files of one kind, or a saved data set, each as a sample."""
+    """Return the rows of a file, or of a folder of files of one kind, each as a sample."""
     is_for_tables = preprocessing.reader in ("", "table")
     recipe = recipe_of(preprocessing, TableRecipe) if is_for_tables else TableRecipe()
     rows = _rows_in(source, recipe)
     encoder = _row_encoder(preprocessing, recipe, inputs, rows)
-    batch = recipe.rows
 
     def iterate(part: slice) -> Iterator[Sample]:
-        if encoder.single and batch == 1:
+        if encoder.single:
             return (
-                Sample(row.name, next(encoder.arrays(row)), originals=encoder.originals([row]))
+                Sample(row.name, next(encoder.arrays(row)), originals=encoder.originals(row))
                 for row in rows.iterate(part)
             )
-        return islice(every_sample(), part.start, part.stop, part.step)
+        return islice(every_window(), part.start, part.stop, part.step)
 
-    def every_sample() -> Iterator[Sample]:
-        iterator = rows.iterate(slice(None))
-        if batch == 1:
-            for row in iterator:
-                for number, arrays in enumerate(encoder.arrays(row)):
-                    yield Sample(f"{row.name}[{number}]", arrays, step=number)
-            return
-        while batch_rows := list(islice(iterator, batch)):  # the last batch may have fewer rows
-            encoded = [next(encoder.arrays(row)) for row in batch_rows]
-            stacked = {name: np.concatenate([arrays[name] for arrays in encoded]) for name in encoded[0]}
-            yield Sample(batch_rows[0].name, stacked, originals=encoder.originals(batch_rows))
+    def every_window() -> Iterator[Sample]:
+        for row in rows.iterate(slice(None)):
+            for number, arrays in enumerate(encoder.arrays(row)):
+                yield Sample(f"{row.name}[{number}]", arrays, step=number)
 
-    total = -(-rows.total // batch) if encoder.single and rows.total is not None else None
+    total = rows.total if encoder.single else None
     samples = Samples(rows.source, total, iterate, place_of(source), encoder.findings, parts=encoder.columns)
-    return in_batches(samples, inputs) if batch == 1 and has_batch(inputs) else samples
+    return in_batches(samples, inputs) if has_batch(inputs) else samples
 
 
 def column_of(source: str, column: str) -> list[object]:
@@ -903,8 +635,6 @@ def column_of(source: str, column: str) -> list[object]:
 
 def _rows_in(source: str, recipe: TableRecipe) -> Rows:
     """Return the rows of a source; DataError if it has none, or files of several kinds."""
-    if is_saved_dataset(source):
-        return _saved_dataset_rows(source)
     shown, files = shown_location(source), data_files(source, TABLE_SUFFIXES)
     kinds = sorted({file.suffix for file in files})
     if len(kinds) != 1:
@@ -916,4 +646,4 @@ def _rows_in(source: str, recipe: TableRecipe) -> Rows:
         return _delimited_rows(shown, files, recipe.delimiter, recipe.header)
     if kinds[0] in JSON_SUFFIXES:
         return _json_rows(shown, files)
-    return _parquet_rows(shown, files) if kinds[0] in PARQUET_SUFFIXES else _shard_rows(shown, files)
+    return _parquet_rows(shown, files)

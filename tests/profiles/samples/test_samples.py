@@ -538,37 +538,6 @@ def test_loading_a_function_leaves_the_import_path_as_it_was(module: Any) -> Non
 
 
 @pytest.mark.parametrize(
-    ("name", "shape", "dtype", "says"),
-    [
-        (
-            "a.txt",
-            ("N", 3, 8, 8),
-            np.float32,
-            "lines of text, and the model takes float32 of shape (N, 3, 8, 8): p",
-        ),
-        (
-            "a.wav",
-            ("N", 8, 8, 3),
-            np.uint8,
-            "recordings, and the model takes uint8 of shape (N, 8, 8, 3): pictures",
-        ),
-        (
-            "a.csv",
-            ("N", 3, 8, 8),
-            np.float32,
-            "rows, and the model takes float32 of shape (N, 3, 8, 8): pictures",
-        ),
-        ("a.png", ("N", "s"), np.int64, "pictures, and the model takes int64 of shape (N, s): token ids"),
-    ],
-)
-def test_data_of_another_kind_than_the_model_takes_are_refused_in_these_words(
-    tmp_path: Path, name: str, shape: Any, dtype: Any, says: str
-) -> None:
-    (tmp_path / name).write_text("a,b\n1,2\n")
-    assert f"holds {says}" in refusal(tmp_path / name, InputSpec("x", np.dtype(dtype), shape))
-
-
-@pytest.mark.parametrize(
     ("shapes", "rows"), [([["n", 4]], True), ([[20, "n", 4]], False), ([None], True), ([[]], False)]
 )
 def test_outputs_that_begin_with_a_fixed_axis_hold_no_rows(shapes: list[list | None], rows: bool) -> None:
