@@ -8,7 +8,6 @@ from dataclasses import replace
 from ..operators.decompositions import pointwise_function
 from ..operators.functions import chain_of
 from ..operators.graph import Node
-from ..operators.saturating import Saturation
 from ..operators.table import CHAIN_RULE, DEQUANTIZE, QUANTIZE
 from ..plan.plan import Implementation
 from ..plan.rewrites import float_rewrites
@@ -21,19 +20,12 @@ Pieces = Callable[[Node, Sizes], tuple[Piece, ...]]
 """The kernels that stand for a node; none for a node that is written together with a later one."""
 
 
-def _saturating(node: Node, sizes: Sizes) -> tuple[Piece, ...]:
-    """An activation function as sums and products that saturate."""
-    rule = node.rule
-    assert rule is not None
-    assert rule.saturation is not None
+def _prelu(node: Node, sizes: Sizes) -> tuple[Piece, ...]:
+    """A PRelu as a product and a sum that saturate."""
     work = work_of(node, sizes, integer=True)
     _, colon, broadcast = work.kernel.partition(":")  # of the slopes along the input
-    kernels = {
-        Saturation.CUT_LINE: ("Add:scalar",),
-        Saturation.GATED: ("Add:scalar", "Mul"),
-        Saturation.CORRECTED: (f"Mul{colon}{broadcast}", "Add"),
-    }
-    return tuple((replace(work, kernel=kernel), "integer") for kernel in kernels[rule.saturation])
+    kernels = (f"Mul{colon}{broadcast}", "Add")
+    return tuple((replace(work, kernel=kernel), "integer") for kernel in kernels)
 
 
 def _fused_chain(node: Node, sizes: Sizes) -> tuple[Piece, ...]:
@@ -66,7 +58,7 @@ def _rows_of_integers(node: Node, sizes: Sizes) -> tuple[Piece, ...]:
 
 
 SPELLINGS: Mapping[str, Pieces] = {
-    Implementation.SATURATING: _saturating,
+    Implementation.SATURATING: _prelu,
     Implementation.FUSED: _fused_chain,
     Implementation.INTEGER: _rows_of_integers,
 }

@@ -1,30 +1,23 @@
-"""Activation functions as sums and products of quantized tensors whose saturation cuts off the rest.
+"""PRelu as sums and products of quantized tensors whose saturation cuts off the rest.
 
-===========  ================================================================================================
-HardSigmoid  alpha x + beta, quantized with parameters whose ends are 0 and at most 1: the input dequantized
-             with alpha times its scale, Add of beta, QuantizeLinear
-HardSwish    x times its gate: HardSigmoid with alpha 1/6 and beta 1/2, in 255ths
-PRelu        x + (slope - 1) x, the product quantized with parameters whose end is 0, so that it is 0 where x
-             is positive; where some slopes are above 1, of min(x, 0) instead of x
-===========  ================================================================================================
-
-Each is a writer as in `lowering.writers`. onnxruntime has no integer kernels of these functions, and
-those of Add and Mul use vector instructions.
+It is x + (slope - 1) x, the product quantized with parameters whose end is 0, so that it is 0 where x is
+positive; where some slopes are above 1, of min(x, 0) instead of x. onnxruntime has no integer kernel of
+PRelu, and those of Add and Mul use vector instructions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import onnx_ir as ir
 
 from ..numerics.affine import QuantParams, quantize
-from ..operators.saturating import GATE_ALPHA, GATE_BETA, correction_of, gate_params, saturates_to_unit
+from ..operators.saturating import correction_of
 from ..operators.table import MICROSOFT
 from .emitter import integer_type, new_value
-from .writers import Task, Writer, between_conversions
+from .writers import Task, between_conversions
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,81 +58,24 @@ def qlinear_binary(
     return Operand(name, quantized, result)
 
 
-def hard_function(
-    task: Task, binary: Binary = between_conversions_binary, otherwise: Writer = between_conversions
-) -> bool:
-    """Write HardSigmoid or HardSwish; `otherwise` one that falls, or whose result does not end at 0 and 1."""
-    node, source, result = task.node, task.params(0), task.result()
-    if node.op_type not in ("HardSigmoid", "HardSwish"):
-        raise task.error("no function that saturates; choose another implementation")
-    if source is None or result is None:
-        raise task.error("needs parameters of input and output; add them, or make the node float")
-    name, data = task.emitter.name(node.outputs[0]), _input(task)
-    if node.op_type == "HardSwish":
-        gate = _linear(
-            task,
-            GATE_ALPHA,
-            GATE_BETA,
-            binary=binary,
-            result=gate_params(source.qtype),
-            name=f"{name}_gate",
-        )
-        written = binary(task, "Mul", (data, gate), result, name)
-    else:
-        alpha, beta = node.attributes.get_float("alpha", 0.2), node.attributes.get_float("beta", 0.5)
-        if alpha <= 0.0 or not saturates_to_unit(result):
-            return otherwise(task)
-        written = _linear(task, alpha, beta, binary=binary, result=result, name=name)
-    task.emitter.store(node.outputs[0], written.quantized, result)
-    return True
-
-
-def _linear(
-    task: Task, alpha: float, beta: float, *, binary: Binary, result: QuantParams, name: str
-) -> Operand:
-    """Write alpha x + beta."""
-    data = _input(task)
-    scale = np.array([data.params.tensor_scale * alpha], np.float32)
-    scaled = Operand(f"{data.name}_scaled", data.quantized, replace(data.params, scale=scale))
-    return binary(task, "Add", (scaled, _constant(task, beta, data.params)), result, name)
-
-
-def prelu(
-    task: Task, binary: Binary = between_conversions_binary, otherwise: Writer = between_conversions
-) -> bool:
-    """Write PRelu; `otherwise` writes it if 1 is no quantized value by the parameters of its slopes."""
+def prelu(task: Task, binary: Binary = between_conversions_binary) -> bool:
+    """Write PRelu; between conversions if 1 is no quantized value by the parameters of its slopes."""
     node, emitter, result = task.node, task.emitter, task.result()
-    source, slope, value = task.params(0), task.params(1), node.inputs[1]
+    (first, value), source, slope = node.inputs, task.params(0), task.params(1)
     found = None if source is None or slope is None else correction_of(source, slope)
-    if found is None or value is None or source is None or slope is None or result is None:
-        return otherwise(task)
-    name, data = emitter.name(node.outputs[0]), _input(task)
+    if found is None or first is None or value is None or source is None or slope is None or result is None:
+        return between_conversions(task)
+    name, slopes = emitter.name(node.outputs[0]), emitter.name(value)
     correction, slope_less_one, are_up_to_one = found
-    less_one = Operand(
-        f"{emitter.name(value)}_less_one", emitter.quantized(value, slope, node), slope_less_one
-    )
+    data = Operand(emitter.name(first), emitter.quantized(first, source, node), source)
+    less_one = Operand(f"{slopes}_less_one", emitter.quantized(value, slope, node), slope_less_one)
     negative = data
     if not are_up_to_one:
         below_zero = QuantParams(source.scale, (source.qtype.high,), source.qtype)
-        one = _constant(task, 1.0, source)
+        in_ones = QuantParams((1.0,), (source.qtype.low + 1,), source.qtype)
+        number = f"{name}_number"
+        one = Operand(number, emitter.constant(number, quantize(np.float32(1.0), in_ones)), in_ones)
         negative = binary(task, "Mul", (data, one), below_zero, f"{name}_negative")
     added = binary(task, "Mul", (negative, less_one), correction, f"{name}_correction")
     emitter.store(node.outputs[0], binary(task, "Add", (data, added), result, name).quantized, result)
     return True
-
-
-def _input(task: Task) -> Operand:
-    """Return the first input with the parameters that the node reads."""
-    value, params = task.node.inputs[0], task.params(0)
-    assert value is not None
-    assert params is not None
-    name = task.emitter.name(value)
-    return Operand(name, task.emitter.quantized(value, params, task.node), params)
-
-
-def _constant(task: Task, number: float, like: QuantParams) -> Operand:
-    """Return a constant in the type of `like`, with a scale that makes it exact to float32."""
-    step = float(np.float32(abs(number))) or 1.0
-    params = QuantParams((step,), (like.qtype.low + 1,), like.qtype)
-    name = f"{task.emitter.name(task.node.outputs[0])}_number"
-    return Operand(name, task.emitter.constant(name, quantize(np.float32(number), params)), params)

@@ -29,7 +29,7 @@ from ..numerics.schemas import dynamic_params
 from ..operators.functions import PointwiseChain, chain_nodes, function_of_chain
 from ..operators.graph import Node
 from ..operators.noise_gains import error_after
-from ..operators.saturating import Saturation, correction_of, gate_params
+from ..operators.saturating import correction_of
 from ..operators.table import Rule, product_layout
 from ..plan.plan import BIAS_CORRECTED, ROUNDS_IN_KERNEL, UNBLOCKED, Implementation, Kind, QuantPlan
 from .activation_ranges import ActivationRanges, is_function_of
@@ -515,29 +515,19 @@ def decibels_of(share: float) -> float:
 
 
 def inner_rounding(node: Node, plan: QuantPlan, activations: ActivationRanges) -> float:
-    """Return the noise power in a node's result from the rounding of its gate or correction.
-
-    HardSwish multiplies its gate, and the rounding of it, by x; a gate of 0 or 1 is exact. PRelu adds its
-    correction to negative x.
-    """
+    """Return the noise power in a PRelu's result from the rounding of its correction of negative values."""
     name, entry = node.input(0), plan.nodes[node.name]
     params, tensor = plan.params_read(node.name, 0, name), activations.profile.get(name)
     if entry.implementation != Implementation.SATURATING or params is None:
         return 0.0
     if tensor is None or not tensor.histogram.total:
         return 0.0
-    values = density(tensor)
-    saturation = None if node.rule is None else node.rule.saturation
-    if saturation is Saturation.GATED:
-        step = gate_params(params.qtype).tensor_scale
-        return ROUNDING * step**2 * mean_of(values, lambda x: np.square(x) * (np.abs(x) < 3.0))
-    if saturation is Saturation.CORRECTED:
-        read = plan.params_read(node.name, 1, node.input(1))
-        found = None if read is None else correction_of(params, read)
-        if found is not None:
-            below_zero = mean_of(values, lambda x: np.less(x, 0.0).astype(np.float64))
-            return ROUNDING * found[0].tensor_scale ** 2 * below_zero
-    return 0.0
+    slopes = plan.params_read(node.name, 1, node.input(1))
+    correction = None if slopes is None else correction_of(params, slopes)
+    if correction is None:
+        return 0.0
+    below_zero = mean_of(density(tensor), lambda x: np.less(x, 0.0).astype(np.float64))
+    return ROUNDING * correction[0].tensor_scale ** 2 * below_zero
 
 
 def left_by_bias_correction(gains: NoiseGains, node: Node) -> float:

@@ -1,13 +1,11 @@
-"""HardSigmoid, HardSwish and PRelu written as sums and products whose saturation clips.
+"""Clips that saturation makes needless, and PRelu as sums and products whose saturation clips.
 
-HardSigmoid is alpha x + beta, saturated to 0 and 1. HardSwish is x times that with alpha 1/6 and beta 1/2,
-the *gate*. PRelu is x + (slope - 1) min(x, 0), the second term being the *correction*. Gate and correction
-are quantized tensors that no profile knows: their parameters follow from those of the input and the slopes.
+PRelu is x + (slope - 1) min(x, 0), the second term being the *correction*: a quantized tensor that no profile
+knows, whose parameters follow from those of the input and the slopes.
 """
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Any
 
 import numpy as np
@@ -15,14 +13,6 @@ import numpy.typing as npt
 
 from ..numerics.affine import QuantParams, QuantType, dequantize, quantize
 from ..numerics.schemas import SCHEMAS, choose_params
-
-
-class Saturation(StrEnum):
-    """How a function is written with saturating sums and products."""
-
-    CUT_LINE = "cut-line"  # alpha x + beta, cut off at 0 and 1: one sum, as HardSigmoid
-    GATED = "gated"  # x times such a line: a sum and a product, as HardSwish
-    CORRECTED = "corrected"  # x + (slope - 1) min(x, 0): a product and a sum, as PRelu
 
 
 def saturates_within(params: QuantParams, low: float, high: float) -> bool:
@@ -35,21 +25,6 @@ def saturates_within(params: QuantParams, low: float, high: float) -> bool:
 ASYMMETRIC = SCHEMAS["asymmetric"]
 FLOAT32_ROUNDING = 1e-6
 """Largest relative difference that comes of rounding a scale to float32."""
-GATE_ALPHA, GATE_BETA = 1.0 / 6.0, 0.5
-"""Attributes of the HardSigmoid in HardSwish."""
-
-
-def gate_params(qtype: QuantType) -> QuantParams:
-    """Return the parameters of the gate of HardSwish: its ends 0 and 1 are those of the type."""
-    return QuantParams((float(np.float32(1.0 / (qtype.high - qtype.low))),), (qtype.low,), qtype)
-
-
-def saturates_to_unit(result: QuantParams) -> bool:
-    """Whether the range ends at 0, and at 1 or below: then saturation clips all that HardSigmoid clips."""
-    if result.axis is not None:
-        return False
-    ends = quantize(np.array([0.0, 1.0], np.float32), result)
-    return list(ends) == [result.qtype.low, result.qtype.high]
 
 
 def slope_params(slopes: npt.NDArray[Any], qtype: QuantType, *, power_of_two: bool) -> QuantParams:

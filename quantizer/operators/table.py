@@ -80,7 +80,6 @@ from .noise_gains import (
     unit_gain,
     window_gain,
 )
-from .saturating import Saturation
 from .weight_layout import (
     CHANNEL_SCALE,
     CONV,
@@ -154,7 +153,6 @@ class Rule(Operator):
     gain: Gain | None = None  # None: by weight or unary function, or as much as signal
     scaling: ChannelScaling = ChannelScaling.NONE  # handed on to what it reads
     fill: Fill | None = None  # that it puts where it has no input
-    saturation: Saturation | None = None  # as saturating sums and products
     through_sigmoid: bool = False  # by onnxruntime's QLinearSigmoid
     standard_qlinear: bool = False  # ONNX itself has one
     in_decompositions: bool = False  # exporters write Gelu or HardSwish with it where they decompose them
@@ -323,7 +321,6 @@ _RULES: tuple[Rule, ...] = (
         "PRelu",
         layout=ChannelLayout.CHANNELS_FIRST,
         scaling=ChannelScaling.ELEMENTS,
-        saturation=Saturation.CORRECTED,
     ),
     # Pooling and reducing
     Rule(
@@ -506,7 +503,6 @@ _RULES: tuple[Rule, ...] = (
         layout=ChannelLayout.KEEPS_BLOCKS,
         meaning=Meaning.DECISION,
         effective_range=hard_sigmoid_rises,
-        saturation=Saturation.CUT_LINE,
         after_convolution=AfterConvolution.ACTIVATION,
     ),
     _unary(
@@ -534,7 +530,6 @@ _RULES: tuple[Rule, ...] = (
         bounds=(-0.375, math.inf),
         layout=ChannelLayout.KEEPS_BLOCKS,
         effective_range=hard_swish_rises,
-        saturation=Saturation.GATED,
         after_convolution=AfterConvolution.ACTIVATION,
     ),
     *(_unary(op_type) for op_type in ("ThresholdedRelu", "Elu", "Selu", "Celu", "Mish", "Swish")),

@@ -111,8 +111,7 @@ class Implementation(StrEnum):
     RUNTIME_FLOAT = "runtime-float"  # WEIGHT_ONLY: the runtime's own operator with float activations
     SIGMOID = "sigmoid"  # LOOKUP_TABLE: through the runtime's table of the sigmoid
     PORTABLE = "portable"  # LOOKUP_TABLE: a table in standard ONNX
-    # LOOKUP_TABLE: HardSigmoid and HardSwish as sums and products that saturate. QUANTIZED: PRelu likewise.
-    SATURATING = "saturating"
+    SATURATING = "saturating"  # QUANTIZED: PRelu as a product and sums that saturate
     # LOOKUP_TABLE, and FLOAT of a quantized tensor: a pointwise chain as one float operator of the runtime.
     FUSED = "fused"
     # PASS_THROUGH, and QUANTIZED of Max and Min: on integers. WEIGHT_ONLY: rows of an embedding table.

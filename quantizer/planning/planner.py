@@ -211,7 +211,7 @@ def _implementation(
         is_usual = standard and not choice.returns_float
         return Implementation.USUAL if is_usual else Implementation.INTEGER
     if wide:  # the other ways are for 8 bits
-        needs_8_bits = choice.implementation in (Implementation.SIGMOID, Implementation.SATURATING)
+        needs_8_bits = choice.implementation == Implementation.SIGMOID
         return Implementation.RUNTIME if needs_8_bits else choice.implementation
     own = choice.quantized and rule is not None and rule.constraint in (Constraint.OWN, Constraint.FIXED)
     way = target.implementations.get(node.op_type, "") if shares or own else ""

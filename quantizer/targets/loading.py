@@ -253,11 +253,8 @@ def _over(base: ConfigFile, file: ConfigFile) -> ConfigFile:
 def _lut_implementations(op_type: str) -> tuple[str, ...]:
     """Return the implementations that the look-up table of an operator, or of `ALL_OTHERS`, can have."""
     rule = RULES.get(("", op_type))
-    lacking = {
-        "sigmoid": rule is None or not rule.through_sigmoid,
-        "saturating": rule is None or rule.saturation is None,
-    }
-    return tuple(word for word in LUT_IMPLEMENTATIONS if not lacking.get(word, False))
+    through_sigmoid = rule is not None and rule.through_sigmoid
+    return tuple(word for word in LUT_IMPLEMENTATIONS if word != "sigmoid" or through_sigmoid)
 
 
 def _target(file: ConfigFile) -> Target:

@@ -18,10 +18,10 @@ from .packaged import target_names
 
 KernelOutput = Literal["quantized", "float"]
 QUANTIZED, FLOAT = get_args(KernelOutput)
-LutImplementation = Literal["runtime", "sigmoid", "portable", "saturating", "separate"]
+LutImplementation = Literal["runtime", "sigmoid", "portable", "separate"]
 ALL_OTHERS = "*"
 """In the place of an operator: all that are not named."""
-LUT_IMPLEMENTATIONS = ("runtime", "sigmoid", "portable", "saturating")
+LUT_IMPLEMENTATIONS = ("runtime", "sigmoid", "portable")
 CHAIN_IMPLEMENTATIONS = ("separate", "runtime", "portable")
 
 
@@ -78,10 +78,9 @@ class Target:
         operators: Operator type to what its integer kernel can return: quantized values, float values
             (integer inputs, float output) or both; '*' stands for all of the operator table that are not
             named, but for unary functions. An operator that is not here has no integer kernel.
-        lookup_tables: Operator type to the implementation of its look-up table: runtime, sigmoid, portable or
-            saturating (HardSigmoid and HardSwish as sums and products that saturate); '*' stands for all
-            unary functions not named, 'Chain' for several operators that together are a unary function:
-            separate when each is planned by itself, else runtime or portable.
+        lookup_tables: Operator type to the implementation of its look-up table: runtime, sigmoid or portable;
+            '*' stands for all unary functions not named, 'Chain' for several operators that together are a
+            unary function: separate when each is planned by itself, else runtime or portable.
         implementations: Operator type to the way in which a node is written where conversions around it would
             make the runtime compute it in float, or with a slow kernel of integers: a pass-through node on
             integers, as leaky-relu or channels-last, PRelu as saturating, ConvTranspose as sub-pixel

@@ -53,7 +53,7 @@ FACTS: dict[str, tuple[Any, ...]] = {
     "lookup_tables": (
         {"*": "portable"},
         {"*": "portable", "Sigmoid": "portable", "Tanh": "portable"},
-        {"Sigmoid": "runtime", "Tanh": "runtime", "HardSwish": "saturating"},
+        {"Sigmoid": "runtime", "Tanh": "runtime"},
         {"Sigmoid": "runtime", "Tanh": "sigmoid", "Chain": "separate"},
     ),
 }

@@ -6,8 +6,8 @@ One function for each kind of node:
 Conv, ConvTranspose, Gemm, MatMul      exact sums of integers, one rescale in float32 (`_quantized_product`)
 other nodes that compute on quantized  float64 on the dequantized values, rounded once (`_rounded_once`):
 values                                 q = saturate(round(y / scale) + zero_point), halves to even
-HardSwish, PRelu with implementation   the gate, or what is added to x, is rounded to 8 bits first
-"saturating"                           (`_gated`, `_corrected`)
+PRelu with implementation              what is added to x is rounded to 8 bits first (`_corrected`)
+"saturating"
 DYNAMIC                                parameters of the data from its values (`_dynamic_product`,
                                        `_dynamic_lstm`)
 WEIGHT_ONLY                            constants quantized and dequantized, the operator in float
@@ -178,8 +178,6 @@ def run_node(call: Call) -> list[Tensor]:
             return _dynamic_product(call)
         case Kind.QUANTIZED if call.node.op_type in PRODUCTS and all(read.params for read in call.reads):
             return _quantized_product(call)
-        case Kind.LOOKUP_TABLE if call.implementation == "saturating" and call.node.op_type == "HardSwish":
-            return _gated(call)
         case Kind.QUANTIZED if call.implementation == "saturating" and call.node.op_type == "PRelu":
             return _corrected(call)
         case _:
@@ -212,14 +210,6 @@ def _rounded_once(call: Call) -> list[Tensor]:
         else _saturated(np.rint(array / params.tensor_scale) + params.tensor_zero_point, params)
         for array, params in outputs
     ]
-
-
-def _gated(call: Call) -> list[Tensor]:
-    """HardSwish: x times relu6(x + 3) / 6, which is rounded to 255ths."""
-    x, (result,) = call.reads[0].dequantized(), call.results
-    assert result is not None
-    gate = np.rint(np.clip(x + 3.0, 0.0, 6.0) * 255.0 / 6.0) * float(np.float32(1.0 / 255.0))
-    return [_saturated(np.rint(x * gate / result.tensor_scale) + result.tensor_zero_point, result)]
 
 
 def _corrected(call: Call) -> list[Tensor]:

@@ -26,7 +26,7 @@ from ..lowered import LoweredModel
 from ..lstm import dynamic_lstm
 from ..pass_through import channels_last, leaky_relu, on_integers, pass_through
 from ..products import dynamic_product
-from ..saturating import hard_function, prelu
+from ..saturating import prelu
 from ..writers import (
     Writers,
     as_max,
@@ -52,7 +52,6 @@ WRITERS: Writers = {
     (Kind.LOOKUP_TABLE, Implementation.RUNTIME): between_conversions,
     (Kind.LOOKUP_TABLE, Implementation.SIGMOID): tanh_through_sigmoid,
     (Kind.LOOKUP_TABLE, Implementation.PORTABLE): partial(lookup_table, unsigned=True),
-    (Kind.LOOKUP_TABLE, Implementation.SATURATING): hard_function,
     (Kind.LOOKUP_TABLE, Implementation.FUSED): fused,
     (Kind.DYNAMIC, Implementation.USUAL): dynamic_product,
     (Kind.DYNAMIC, Implementation.RUNTIME): dynamic_lstm,

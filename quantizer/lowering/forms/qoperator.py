@@ -23,7 +23,7 @@ from ..lower import write
 from ..lowered import LoweredModel
 from ..pass_through import channels_last, direct
 from ..products import is_integer_product
-from ..saturating import hard_function, prelu, qlinear_binary
+from ..saturating import prelu, qlinear_binary
 from ..writers import Task, Writers, lookup_table
 from . import qdq
 
@@ -200,9 +200,6 @@ WRITERS: Writers = {
     (Kind.LOOKUP_TABLE, Implementation.RUNTIME): qlinear,
     (Kind.LOOKUP_TABLE, Implementation.SIGMOID): _sigmoid_of_tanh,
     (Kind.LOOKUP_TABLE, Implementation.PORTABLE): lookup_table,
-    (Kind.LOOKUP_TABLE, Implementation.SATURATING): partial(
-        hard_function, binary=qlinear_binary, otherwise=lookup_table
-    ),
 }
 """Every way to write a node: those of form qdq, but for these."""
 

@@ -6,8 +6,7 @@ MatMul        scale(x) * scale(w) / scale(y), QuantizeLinear with scale 1 (round
               point; saturate). A float result ends with the Mul, by scale(x) * scale(w). See `products`
 PASS_THROUGH  the operator on integers; a Relu or Clip that changes no value is left out. MaxPool of float
               numbers, between two Cast, which more readers have
-LOOKUP_TABLE  Cast to int32 and Gather from a constant table, for every implementation in the plan but
-              "saturating", which is as in form qdq
+LOOKUP_TABLE  Cast to int32 and Gather from a constant table, for every implementation in the plan
 DYNAMIC       as in form qdq
 others        between conversions, as in form qdq: arithmetic, pooling, and static ConvTranspose, which has no
               integer operator
@@ -28,7 +27,7 @@ from ...lowering.lower import write
 from ...lowering.lowered import LoweredModel
 from ...lowering.pass_through import direct, direct_or_cast
 from ...lowering.products import dynamic_product, integer_sums, is_integer_product, static_product
-from ...lowering.saturating import hard_function, prelu
+from ...lowering.saturating import prelu
 from ...lowering.writers import (
     Task,
     Writers,
@@ -59,7 +58,6 @@ WRITERS: Writers = {
     (Kind.LOOKUP_TABLE, Implementation.RUNTIME): lookup_table,
     (Kind.LOOKUP_TABLE, Implementation.SIGMOID): lookup_table,
     (Kind.LOOKUP_TABLE, Implementation.PORTABLE): lookup_table,
-    (Kind.LOOKUP_TABLE, Implementation.SATURATING): partial(hard_function, otherwise=lookup_table),
     (Kind.DYNAMIC, Implementation.USUAL): dynamic_product,
     (Kind.WEIGHT_ONLY, Implementation.USUAL): weight_only,
     (Kind.WEIGHT_ONLY, Implementation.FOLDED): partial(weight_only, folded=True),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -136,52 +135,6 @@ def test_onnxruntime_makes_a_table_of_the_sigmoid_spelling(lowered: Lowering, qt
     runs = lowered(text, activation=qtype, implementations=implementations)
     assert runs.fused()["QLinearSigmoid"] == 2
     assert not {"Sigmoid", "Tanh"} & set(runs.fused())
-
-
-@pytest.mark.parametrize("runtime", RUNTIMES)
-@pytest.mark.parametrize("qtype", ["uint8", "int8"])
-@pytest.mark.parametrize("attributes", ["", "<alpha=0.16666667, beta=0.5>", "<alpha=1.3, beta=-0.25>"])
-def test_a_saturating_hard_sigmoid_is_the_function_on_every_code(
-    attributes: str, qtype: str, runtime: str
-) -> None:
-    source = choose_params(-4.0, 5.0, SCHEMAS["asymmetric"], TYPES[qtype])
-    for high in (1.0, 0.7):
-        result = choose_params(0.0, high, SCHEMAS["asymmetric"], TYPES[qtype])
-        entry = NodePlan(Kind.LOOKUP_TABLE, implementation="saturating")
-        proto = one_node(f"HardSigmoid{attributes}(x)", entry, source, result)
-        assert "HardSigmoid" not in {n.op_type for n in proto.graph.node}
-        x = all_values(source)
-        reference = one_node(f"HardSigmoid{attributes}(x)", replace(entry, implementation=""), source, result)
-        quantized = quantize(RUNTIMES[runtime](proto, x), result).astype(int)
-        # one step: alpha * scale is rounded to float32, which may fall over a tie
-        assert np.abs(quantized - quantize(in_reference(reference, x), result).astype(int)).max() <= 1
-
-
-@pytest.mark.parametrize("qtype", ["uint8", "int8"])
-def test_a_hard_sigmoid_whose_result_reaches_beyond_1_is_no_sum(qtype: str) -> None:
-    source, wide = (choose_params(low, 2.0, SCHEMAS["asymmetric"], TYPES[qtype]) for low in (-4.0, 0.0))
-    proto = one_node("HardSigmoid(x)", NodePlan(Kind.LOOKUP_TABLE, implementation="saturating"), source, wide)
-    assert [n.op_type for n in proto.graph.node if "Linear" not in n.op_type] == ["HardSigmoid"]
-
-
-@pytest.mark.parametrize("runtime", RUNTIMES)
-@pytest.mark.parametrize("high", [0.5, 2.0, 9.0])
-def test_a_saturating_hard_swish_is_off_by_the_rounding_of_its_gate_alone(high: float, runtime: str) -> None:
-    source = choose_params(-3.0, high, SCHEMAS["asymmetric"], TYPES["uint8"])
-    x = all_values(source)
-    y = x.astype(np.float64) * np.clip(x / 6.0 + 0.5, 0.0, 1.0)
-    result = choose_params(float(y.min()), float(y.max()), SCHEMAS["asymmetric"], TYPES["uint8"])
-    proto = one_node("HardSwish(x)", NodePlan(Kind.LOOKUP_TABLE, implementation="saturating"), source, result)
-    assert "HardSwish" not in {n.op_type for n in proto.graph.node}
-    error = np.abs(RUNTIMES[runtime](proto, x) - y)
-    within = np.abs(x) * 0.5 / 255.0 + 0.5 * result.tensor_scale
-    assert (error <= within * 1.0001).all()
-
-
-def test_other_functions_do_not_saturate(uint8_params: QuantParams) -> None:
-    entry = NodePlan(Kind.LOOKUP_TABLE, implementation="saturating")
-    with pytest.raises(PlanError, match=r"node 'node' \(Tanh\): no function that saturates"):
-        one_node("Tanh(x)", entry, uint8_params, uint8_params)
 
 
 CONV_TANH = """

@@ -128,15 +128,11 @@ def test_a_symmetric_schema_alone_chooses_the_signed_type() -> None:
         ),
         (
             "target: mine\nruntime: {lookup_tables: {Tanh: sigmoit}}",
-            "runtime: lookup_table 'Tanh': 'sigmoit' is not one of runtime, sigmoid, portable, saturating",
+            "runtime: lookup_table 'Tanh': 'sigmoit' is not one of runtime, sigmoid, portable",
         ),
         (
             "target: mine\nruntime: {lookup_tables: {Gelu: sigmoid}}",
             "runtime: lookup_table 'Gelu': 'sigmoid' is not one of runtime, portable",
-        ),
-        (
-            "target: mine\nruntime: {lookup_tables: {'*': saturating}}",
-            "runtime: lookup_table '*': 'saturating' is not one of runtime, portable",
         ),
         (
             "target: mine\nruntime: {weight_only_activations: floats}",
