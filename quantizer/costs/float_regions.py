@@ -19,7 +19,6 @@ from ...profiles.records.profile import Profile
 from ..operators.graph import Graph
 from ..plan.plan import Kind, NodePlan, PredictedTime, QuantPlan
 from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because, price_in_words
-from ..plan.rewrites import PLAIN_LAYOUT
 from ..targets.cost_table import MIN_MICROSECONDS
 from .predicted import CostModel, Costs, is_quantized, price_of, total_microseconds
 
@@ -429,7 +428,6 @@ def saves_too_little(model: CostModel, plan: QuantPlan, predicted: PredictedTime
     if not quantized:
         return None
     nodes = {n: NodePlan(Kind.FLOAT) if n in quantized else entry for n, entry in plan.nodes.items()}
-    nodes |= {n: replace(nodes[n], implementation=PLAIN_LAYOUT) for n in model.plain}
     adjustments = replace(plan.adjustments, padded_channels={}, folded_widths={})
     in_float = replace(plan, nodes=nodes, tensors={}, adjustments=adjustments)
     without_integers = total_microseconds(model.costs(in_float), model.graph, in_float)

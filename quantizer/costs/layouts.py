@@ -37,10 +37,8 @@ class Layouts:
     absorbed: frozenset[str] = frozenset()
 
 
-def layouts_of(
-    graph: Graph, sizes: Sizes, quantized: Container[str], fused: Container[str], plain: Container[str] = ()
-) -> Layouts:
-    """Return the layouts of a prepared model; `plain` nodes are written without blocks (`PLAIN_LAYOUT`)."""
+def layouts_of(graph: Graph, sizes: Sizes, quantized: Container[str], fused: Container[str]) -> Layouts:
+    """Return the layouts of a prepared model."""
     float_kernels = {
         node.name: sizes.float_work(node).kernel
         for node in graph.nodes
@@ -50,8 +48,7 @@ def layouts_of(
     blocked: set[str] = set()
     for node in graph.nodes:
         keeps = (
-            node.name not in plain
-            and node.name not in quantized
+            node.name not in quantized
             and node.input(0) in blocked
             and _keeps_blocks(node, sizes, blocked, fused)
         )

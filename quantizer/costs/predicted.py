@@ -18,12 +18,12 @@ from ...profiles.base.tuned import tuned
 from ...profiles.records.profile import Profile
 from ..model.graph import name_of, subgraphs
 from ..numerics.affine import UINT8, QuantParams
-from ..operators.facts import ChannelLayout, KernelSizes
+from ..operators.facts import KernelSizes
 from ..operators.graph import Graph, Node
 from ..operators.table import CONVERSIONS, DEQUANTIZE, PRODUCTS, QUANTIZE, is_clip
 from ..plan.channel_groups import ChannelGroup, channel_groups
 from ..plan.plan import Implementation, Kind, NodePlan, QuantPlan
-from ..plan.rewrites import PLAIN_LAYOUT, WIDTHS, float_rewrites
+from ..plan.rewrites import WIDTHS, float_rewrites
 from ..targets.cost_table import CostTable
 from ..targets.forms import FORMS
 from .kernels import (
@@ -75,16 +75,13 @@ NODES_PER_PASS = tuned(
 ANY_PARAMS = QuantParams((1.0,), (0,), UINT8)
 """Parameters of a tensor of which only matters that it has some."""
 
-MOSTLY_EMPTY = 2.0
-"""Channels in blocks for each real one from which leaving blocks early is tried."""
-
 MIN_SAVED_US = tuned(
     2.0,
     figure="predicted times of small nodes are wrong by as much",
     chosen_on="by hand",
     holds=(1.6, 2.5),
 )
-"""Microseconds that leaving blocks early has to save."""
+"""Microseconds that another way of writing a node has to save."""
 
 
 MIN_MOVED_DIMENSIONS = 2
@@ -145,11 +142,6 @@ class CostModel:
         """The float nodes that are parts of others."""
         return fused_nodes(self.graph, self.sizes)
 
-    @cached_property
-    def floating(self) -> dict[str, float]:
-        """Microseconds of each node in the float model."""
-        return self._floating(())
-
     def on(self, table: CostTable, profile: Profile) -> CostModel:
         """Return it with the times of another table, of runs as a profile has them."""
         return replace(self, table=table, profile=profile, shapes=None, _folds={})
@@ -165,45 +157,10 @@ class CostModel:
         return sum(self.floating.values()) + self.run_time
 
     @cached_property
-    def plain(self) -> frozenset[str]:
-        """The float nodes that are faster in the model's layout than in blocks of 16 channels, by name."""
-        chosen: frozenset[str] = frozenset()
-        has_blocks = PLAIN_LAYOUT in float_rewrites() and any(map(is_convolution, self.graph.nodes))
-        if PLAIN_LAYOUT not in self.spellings or not has_blocks:
-            return chosen
-        keeping = [
-            node
-            for node in self.graph.nodes
-            if node.facts.layout is ChannelLayout.KEEPS_BLOCKS
-            and self._share_of_blocks(node.output) >= MOSTLY_EMPTY
-            and node.name not in self.fused
-        ]
-        layouts = self._float_layouts if keeping else None
-        if layouts is None or layouts.blocked.isdisjoint(node.output for node in keeping):
-            return chosen
-        time = sum(self.floating.values())
-        for node in keeping:
-            if node.output in layouts.blocked:
-                time_in_plain = sum(self._floating(chosen | {node.name}).values())
-                if time_in_plain < time - MIN_SAVED_US:
-                    chosen, time = chosen | {node.name}, time_in_plain
-                    layouts = layouts_of(self.graph, self.sizes, (), self.fused, chosen)
-        return chosen
-
-    @cached_property
-    def _fastest_floating(self) -> dict[str, float]:
-        """Microseconds of each node in float, written as is fastest."""
-        return self._floating(self.plain) if self.plain else self.floating
-
-    @cached_property
-    def _float_layouts(self) -> Layouts:
-        """The layouts of the float model."""
-        return layouts_of(self.graph, self.sizes, (), self.fused)
-
-    def _floating(self, plain: Collection[str]) -> dict[str, float]:
-        """Return the microseconds of each node in float, some of them written to keep no blocks."""
+    def floating(self) -> dict[str, float]:
+        """Microseconds of each node in the float model."""
         fused = self.fused
-        layouts = layouts_of(self.graph, self.sizes, (), fused, plain) if plain else self._float_layouts
+        layouts = layouts_of(self.graph, self.sizes, (), fused)
         times = {
             node.name: self.float_time(node, layouts, fused) * self.runs.get(node.output, 1.0)
             + self.starts.get(node.name, 0.0)
@@ -211,14 +168,7 @@ class CostModel:
         }
         for tensor, kernel, reader in layouts.changes:
             self._charge(times, tensor, reader, self.change_time(tensor, kernel))
-        for name in plain:
-            times[name] += self._view_time
         return times
-
-    @property
-    def _view_time(self) -> float:
-        """Microseconds of a Reshape, which moves nothing."""
-        return self._kernel_time("Reshape:float", 1.0)
 
     def sizes_of(self, plan: QuantPlan) -> Sizes:
         """Return the shapes as a plan has the model written: with more channels where it pads them."""
@@ -231,17 +181,15 @@ class CostModel:
 
     def costs(self, plan: QuantPlan) -> Costs:
         """Return the times of the nodes in float and as planned; `border` is of every float activation."""
-        quantized, written_apart, plain = set[str](), set[str](), set[str]()
+        quantized, written_apart = set[str](), set[str]()
         for name, entry in plan.nodes.items():
             if entry.kind.reads_quantized:
                 quantized.add(name)
             if entry.kind is Kind.FLOAT and entry.implementation not in ("", Implementation.FUSED):
                 written_apart.add(name)
-            if entry.implementation == PLAIN_LAYOUT:
-                plain.add(name)
         unfusable = quantized | written_apart
         fused = {name: fusion for name, fusion in self.fused.items() if unfusable.isdisjoint(fusion.parts)}
-        layouts = layouts_of(self.graph, self.sizes, quantized, fused, plain)
+        layouts = layouts_of(self.graph, self.sizes, quantized, fused)
         sizes = self.sizes_of(plan)
         times: dict[str, float] = {}
         for node in self.graph.nodes:
@@ -252,7 +200,6 @@ class CostModel:
                 time = self.spelled_time(node, planned.implementation)
             else:
                 time = self.float_time(node, layouts, fused)
-                time += self._view_time if node.name in plain else 0.0
             times[node.name] = time * self.runs.get(node.output, 1.0) + self.starts.get(node.name, 0.0)
         conversions = conversions_of(self.graph, plan)
         border = self._border(conversions)
@@ -264,7 +211,7 @@ class CostModel:
                 self._charge(times, tensor, reader, time)
         together = (fusion.parts for fusion in self.fused.values() if fusion.kernel == "")
         groups = tuple(dict.fromkeys(together))
-        return Costs(times, dict(self._fastest_floating), border, together=groups, run=self.run_time)
+        return Costs(times, dict(self.floating), border, together=groups, run=self.run_time)
 
     def float_time(self, node: Node, layouts: Layouts, fused: Mapping[str, Fusion]) -> float:
         """Return the microseconds of a node in float, in a model with these layouts and fusions."""
@@ -375,7 +322,7 @@ class CostModel:
         """Return the microseconds of changing the layout of a tensor."""
         shape = self.sizes.shape(tensor)
         if sum(dim > 1 for dim in shape[1:]) < MIN_MOVED_DIMENSIONS and kernel == "Layout":
-            return self._view_time  # no element moves
+            return self._kernel_time("Reshape:float", 1.0)  # no element moves
         size = float(max(self.sizes.elements(tensor), 1))
         if kernel == "Layout":
             return self.table.microseconds("Layout:integer", (size,)) or 0.0

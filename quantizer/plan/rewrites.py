@@ -25,9 +25,6 @@ WIDTHS = OptionalModule("the folding of widths", "quantizer.plugins.rewrites.fol
 SUB_PIXEL = "sub-pixel"
 """ConvTranspose as a Conv with an output channel for each phase, whose results are interleaved."""
 
-PLAIN_LAYOUT = "plain-layout"
-"""A float node for which onnxruntime ends its blocks of channels."""
-
 
 @dataclass(frozen=True)
 class Rewrite:

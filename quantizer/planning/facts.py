@@ -36,7 +36,6 @@ from ..plan.formats import formats_of
 from ..plan.plan import Implementation, Kind, NodePlan
 from ..plan.provenance import profile_digest
 from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because
-from ..plan.rewrites import PLAIN_LAYOUT
 from ..prepare.prepare import PreparedModel, fix_shapes, with_shapes_of_run
 from ..targets.config import DATA_FREE, QuantConfig, split_shapes, with_limit
 from ..targets.forms import FORMS, RUNTIME_FORMS
@@ -207,9 +206,7 @@ class PlanningFacts:
         if model is None:
             return {}
         names = list(filter(has_own_price, model.spellings))
-        spellings = {node.name: model.float_spelling(node, names) for node in self.graph.nodes if names}
-        spellings |= dict.fromkeys(model.plain, PLAIN_LAYOUT)
-        return spellings
+        return {node.name: model.float_spelling(node, names) for node in self.graph.nodes if names}
 
     @cached_property
     def noise_limits(self) -> NoiseLimits:

@@ -35,7 +35,7 @@ from ..operators.table import MICROSOFT, Constraint
 from ..plan.formats import formats_of
 from ..plan.plan import Implementation, Kind, NodePlan, PlanOrigin, QuantPlan
 from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, UnfitNodesError, because
-from ..plan.rewrites import PLAIN_LAYOUT, float_rewrites
+from ..plan.rewrites import float_rewrites
 from ..targets.config import DATA_FREE
 from ..targets.forms import FORMS
 from .facts import PlanningFacts
@@ -224,8 +224,8 @@ def _float_implementation(facts: PlanningFacts, node: Node, parameters: Paramete
     if reads_stored and node.op_type == CHAIN and chain_of(node.ir_node).fused:
         return Implementation.FUSED  # elsewhere the runtime makes that operator of the chain's nodes itself
     spelling = facts.float_spellings.get(node.name)
-    if spelling and not (reads_stored and spelling == PLAIN_LAYOUT):
-        return spelling  # a tensor that is stored quantized is in no blocks
+    if spelling:
+        return spelling
     way = facts.target.float_implementations.get(node.op_type, "")
     rewrite = float_rewrites().get(way)
     is_needed = rewrite is not None and rewrite.is_needed(node, facts.graph, parameters)

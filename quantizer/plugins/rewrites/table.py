@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
-from ...plan.rewrites import PLAIN_LAYOUT, SUB_PIXEL, FloatRewrite, Rewrite
+from ...plan.rewrites import SUB_PIXEL, FloatRewrite, Rewrite
 from .cell_functions import cell_refusal
 from .functions import is_written_out, softplus_before, works_instead, write_operators
 from .phases import sub_pixel_refusal
 from .scan import write_scan
 from .softmax import along_inner_axis, is_bounded, softmax_works, write_softmax
 from .sub_pixel import write_convolution
-from .unoptimized import is_fused, is_quantized_after, write_as_sum, write_before_clip, write_behind_reshape
+from .unoptimized import is_fused, is_quantized_after, write_as_sum, write_before_clip
 
 REWRITES: Mapping[str, Rewrite] = {
     "scan": Rewrite(cell_refusal, write_scan),
@@ -23,7 +23,6 @@ REWRITES: Mapping[str, Rewrite] = {
 FLOAT_REWRITES: Mapping[str, FloatRewrite] = {
     "clip": FloatRewrite(write_before_clip, is_needed=is_quantized_after),
     "sum": FloatRewrite(write_as_sum, is_needed=is_fused),
-    PLAIN_LAYOUT: FloatRewrite(write_behind_reshape),
     "exp-sum": FloatRewrite(
         partial(write_softmax, largest=False), fits=is_bounded, works=partial(softmax_works, ("Clip",))
     ),

@@ -6,17 +6,11 @@ clip          a Clip without bounds before the QuantizeLinear of its result, whi
 sum           Add as Sum, which onnxruntime does not fuse into SkipLayerNormalization: that takes several
               times as long as Add and LayerNormalization. Nor does it fuse it with a quantized MatMul into
               a float Gemm
-plain-layout  behind a Reshape to the shape that there is: onnxruntime keeps the blocks of channels of a float
-              Conv no longer, which it would compute whole (`CostModel.plain`)
 ============  ===============================================================================================
 """
 
 from __future__ import annotations
 
-import numpy as np
-import onnx_ir as ir
-
-from ...lowering.emitter import new_value
 from ...lowering.writers import Task, float_node
 from ...operators.decompositions import is_normalized
 from ...operators.facts import KernelSizes
@@ -55,19 +49,6 @@ def _is_bias(node: Node, graph: Graph, parameters: Parameters) -> bool:
 def write_before_clip(task: Task) -> bool:
     """Put a Clip without bounds, which changes nothing, before the result of a float node is quantized."""
     task.emitter.clip_before_quantizing(task.node.outputs[0])
-    return float_node(task)
-
-
-def write_behind_reshape(task: Task) -> bool:
-    """Write a float node behind a Reshape to the same shape: blocks of channels end before it."""
-    node, emitter = task.node, task.emitter
-    source, result = node.inputs[0], node.outputs[0]
-    assert source is not None
-    value = emitter.floating(source, node)
-    assert value.shape is not None
-    same = emitter.constant(f"{emitter.name(result)}_shape", np.zeros(len(value.shape), np.int64))
-    plain = new_value(f"{emitter.name(result)}_plain", ir.DataType.FLOAT, value)
-    node.replace_input_with(0, emitter.add("Reshape", [value, same], plain, node))
     return float_node(task)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import onnx
@@ -16,9 +15,7 @@ from onnx.reference import ReferenceEvaluator
 from qprof_onnx.profiles.records.profile import SampleNoise
 from qprof_onnx.profiles.samples.values import Sample
 from qprof_onnx.quantizer.costs.predicted import CostModel
-from qprof_onnx.quantizer.evaluation.node_times import node_times
 from qprof_onnx.quantizer.lowering.lower import lower
-from qprof_onnx.quantizer.model.saving import save_model
 from qprof_onnx.quantizer.noise.estimator import NoiseEstimator
 from qprof_onnx.quantizer.noise.measure import measure_noise
 from qprof_onnx.quantizer.noise.propagation import NoiseGains, measured_gains, noise_flow
@@ -294,59 +291,3 @@ def test_the_division_of_a_gelu_is_not_written_out() -> None:
     table = {**KERNELS, **FUNCTIONS, "Gelu:float": 1000.0}
     plan = planned(net, table, keep_float=["*"]).plan
     assert {entry.implementation for entry in plan.nodes.values()} == {""}
-
-
-def enlarged(channels: int) -> Network:
-    """A map that a convolution makes, enlarged: the end of a segmentation network."""
-    return network(
-        'c = Conv (x, w) r = Resize <mode = "linear"> (c, none, s) y = Sigmoid (r)',
-        {
-            "w": (channels, 32, 1, 1),
-            "none": np.zeros(0, np.float32),
-            "s": np.array([1, 1, 4, 4], np.float32),
-        },
-        shape=(1, 32, 8, 8),
-    )
-
-
-PASSES = ("Resize:linear:float", "Sigmoid:float", "ReorderOutput:float")
-BLOCKS = dict.fromkeys(PASSES, ((100.0, 1.0), (1000000.0, 10000.0)))
-
-
-@pytest.mark.parametrize(
-    ("channels", "reshape", "expected"),
-    [(1, 2.0, "plain-layout"), (1, 500.0, ""), (16, 2.0, "")],
-    ids=["one channel of sixteen", "no time saved", "a full block"],
-)
-def test_blocks_of_channels_end_before_a_node_that_would_compute_mostly_empty_ones(
-    channels: int, reshape: float, expected: str
-) -> None:
-    net = enlarged(channels)
-    recipe = load_recipe("onnxruntime-x86", {"keep_float": ["*"]})
-    times = CostTable(priced({}).conditions, {**BLOCKS, "Reshape:float": ((1.0, reshape), (1e9, reshape))})
-    planned = plan_from(model_facts(net.prepared, net.profile, replace(recipe, measured=times)))
-    assert planned.plan.nodes["Resize_r"].implementation == expected
-    assert planned.plan.nodes["Sigmoid_y"].implementation == ""
-    time = planned.plan.origin.time
-    assert time is not None
-    # 1024 elements, three passes: of sixteen times as many in blocks, and of a block of 64 places once.
-    saved = 0.01 * (3 * 16 * 1024 - 2 * 1024 - 16 * 64) - reshape
-    assert time.float_us - time.planned_us == pytest.approx(saved if expected else 0.0, rel=1e-3)
-
-
-@pytest.mark.parametrize("form", ["qdq", "qoperator"])
-def test_a_float_node_in_the_plain_layout_computes_the_same_in_no_blocks(form: str, tmp_path: Path) -> None:
-    net = enlarged(1)
-    plan = net.plan("onnxruntime-x86", keep_float=["*"], form=form)
-    nodes = {**plan.nodes, "Resize_r": replace(plan.nodes["Resize_r"], implementation="plain-layout")}
-    made = lower(net.model, replace(plan, nodes=nodes)).model
-    for name, model in (("float", net.model), ("plain", made)):
-        save_model(model, tmp_path / f"{name}.onnx")
-    onnx.checker.check_model(tmp_path / "plain.onnx", full_check=True)
-    sample = {"x": np.random.default_rng(4).standard_normal((1, 32, 8, 8)).astype(np.float32)}
-    paths = {name: tmp_path / f"{name}.onnx" for name in ("float", "plain")}
-    before, after = node_times(paths, [sample], seconds=0.0)
-    assert "Upsample" in {node.op_type for node in before}
-    assert "Upsample" not in {node.op_type for node in after}
-    results = [ort.InferenceSession(str(path)).run(None, sample)[0] for path in paths.values()]
-    np.testing.assert_allclose(*results, rtol=0.0, atol=1e-6)  # another kernel enlarges
