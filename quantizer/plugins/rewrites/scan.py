@@ -8,9 +8,7 @@ of weights and products are those of the gates update, reset, new state (GRU), o
 2. A Scan takes the steps. Its body multiplies the state, adds the second half of the bias, and applies the
    functions of the gates. A GRU with `linear_before_reset` 0 multiplies twice, as its reset gate comes first.
 3. Both directions of a bidirectional node take their steps together: all but the products is computed once
-   for both. What a reverse direction reads is put into reverse order before the Scan (ReverseSequence), and
-   its states after it.
-4. Beyond the end of a sequence (`sequence_lens`) the state is kept, and the output is 0.
+   for both. What a reverse direction reads is put into reverse order before the Scan, its states after it.
 
 A single step needs no Scan. Tensors have the axes [steps, directions, batch, columns], those of one step
 [directions, batch, columns], so that the results of the Scan are those of the node.
@@ -20,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -31,12 +28,42 @@ from ....profiles.base.errors import PlanError
 from ...lowering.replacement import Replacement, Shape
 from ...model.graph import constant_of, name_of
 from ...numerics.affine import QuantParams
+from ...operators.graph import Node
 from ...plan.plan import Kind, NodePlan, QuantPlan
-from .cell_functions import DEFAULT_FUNCTIONS, CellFunction, cell_functions, directions_of
 
 Array = npt.NDArray[Any]
 GATES_AXIS = 1
 """Of the standard weights, [directions, gates * hidden, inputs]."""
+
+FUNCTIONS: Mapping[str, tuple[str, ...]] = {"GRU": ("Sigmoid", "Tanh"), "RNN": ("Tanh",)}
+"""Operator to its functions: of the gates, and of the new state."""
+
+LENGTHS = 4
+"""The input with the length of each sequence."""
+
+
+def scan_refusal(node: Node, _: bool) -> str:
+    """Return why a GRU or RNN is not written as a Scan, or ""."""
+    if node.input(3) and not node.has_constant(3):
+        return f"the bias of {node.op_type} is not a constant"
+    if node.input(LENGTHS):
+        return f"{node.op_type} with lengths of sequences has no integer form"
+    return _refused_attributes(node.ir_node)
+
+
+def _refused_attributes(node: ir.Node) -> str:
+    names = [name.lower() for name in node.attributes.get_strings("activations", ()) or ()]
+    functions = [name.lower() for name in FUNCTIONS[node.op_type]]
+    if names and names != functions * len(_directions_of(node)):
+        return f"{node.op_type} with activations {', '.join(names)} has no integer form"
+    clip = node.attributes.get_float("clip", 0.0)
+    return f"{node.op_type} with clip={clip:g} has no integer form" if clip else ""
+
+
+def _directions_of(node: ir.Node) -> tuple[bool, ...]:
+    """Return for each direction of a recurrent node whether it starts at the last step."""
+    direction = node.attributes.get_string("direction", "forward")
+    return (False, True) if direction == "bidirectional" else (direction == "reverse",)
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,8 +96,7 @@ class _Cell:
     read: _Product  # the product with the input, the columns of all directions side by side
     returned: tuple[_Product, ...]  # the product with the state, of each direction
     is_reverse: tuple[bool, ...]  # whether each direction starts at the last step
-    functions: tuple[CellFunction, ...]  # of the gates (GRU), and of the new state
-    clip: float
+    functions: tuple[str, ...]  # of the gates (GRU), and of the new state
     reset_after: bool  # `linear_before_reset` of a GRU: the reset gate multiplies the product
 
     @property
@@ -96,7 +122,6 @@ class _Cell:
 
 def _cell_of(node: ir.Node, plan: QuantPlan) -> _Cell:
     """Return the products of a recurrent node; raise PlanError if it cannot be written so."""
-    functions = cell_functions(node) if node.op_type in DEFAULT_FUNCTIONS else None
     arrays, params = [], []
     for index in (1, 2):
         value = node.inputs[index]
@@ -108,14 +133,16 @@ def _cell_of(node: ir.Node, plan: QuantPlan) -> _Cell:
             params.append(own)
     bias = node.inputs[3] if len(node.inputs) > 3 else None
     biases = np.zeros(0, np.float32) if bias is None else constant_of(bias)
-    is_usual = node.attributes.get_int("layout", 0) == 0
-    if len(arrays) < 2 or functions is None or biases is None or not is_usual:
+    is_usual = node.op_type in FUNCTIONS and not (
+        node.attributes.get_int("layout", 0) or any(node.inputs[LENGTHS:][:1]) or _refused_attributes(node)
+    )
+    if len(arrays) < 2 or biases is None or not is_usual:
         raise PlanError(
-            f"node '{node.name}' ({node.op_type}): a scan is for GRU and RNN with layout 0, functions that "
-            f"are operators, and quantized weights with one scale or one along axis {GATES_AXIS}; plan this "
-            "node otherwise"
+            f"node '{node.name}' ({node.op_type}): a scan is for GRU and RNN with layout 0, their usual "
+            f"functions, and quantized weights with one scale or one along axis {GATES_AXIS}; plan this node "
+            "otherwise"
         )
-    (w, r), (w_params, r_params), directions = arrays, params, directions_of(node)
+    (w, r), (w_params, r_params), directions = arrays, params, _directions_of(node)
     halves = (
         biases.reshape(len(directions), 2, -1) if biases.size else np.zeros((*r.shape[:1], 2, r.shape[1]))
     )
@@ -129,8 +156,7 @@ def _cell_of(node: ir.Node, plan: QuantPlan) -> _Cell:
         read,
         tuple(returned),
         directions,
-        functions,
-        float(node.attributes.get_float("clip", 0.0) or 0.0),
+        FUNCTIONS[node.op_type],
         node.attributes.get_int("linear_before_reset", 0) != 0,
     )
 
@@ -193,8 +219,7 @@ class _Written(Replacement):
             del shape[axis]
         else:
             shape.insert(axis, 1)
-        dtype = value.dtype or ir.DataType.FLOAT
-        (result,) = self.add_node(op_type, [value, self.integers(axis)], [shape], dtype=dtype)
+        (result,) = self.add_node(op_type, [value, self.integers(axis)], [shape])
         return result
 
 
@@ -203,82 +228,25 @@ def _sizes(value: ir.Value) -> tuple[int | None, ...]:
     return tuple(size if isinstance(size, int) else None for size in value.shape)
 
 
-@dataclass(frozen=True, eq=False)
-class _Steps:
-    """The steps of the sequences that a node reads.
+def _reversed(written: _Written, value: ir.Value) -> ir.Value:
+    """Return [steps, batch, columns] with the steps in reverse order."""
+    ends = written.integers(np.iinfo(np.int64).min)
+    last, steps = written.integers(-1), written.integers(0)
+    return written.add_node("Slice", [value, last, ends, steps, last], [_sizes(value)])[0]
 
-    `given` is `sequence_lens`, None for all steps; `count` and `batch` are the numbers of steps and
-    sequences, None if unknown.
-    """
 
-    written: _Written
-    x: ir.Value
-    given: ir.Value | None
-    count: int | None
-    batch: int | None
-
-    @cached_property
-    def counts(self) -> tuple[ir.Value, ir.Value]:
-        """Steps and sequences as tensors (1,)."""
-        written = self.written
-        if self.count is not None and self.batch is not None:
-            return written.integers(self.count), written.integers(self.batch)
-        shape = self._integers("Shape", [self.x], (3,))
-        steps, batch = (
-            self._integers("Gather", [shape, written.integers(axis)], (1,), {"axis": 0}) for axis in (0, 1)
-        )
-        return steps, batch
-
-    @cached_property
-    def lengths(self) -> ir.Value:
-        """The steps of each sequence, (batch,)."""
-        if self.given is not None:
-            return self._integers("Cast", [self.given], (self.batch,), {"to": int(ir.DataType.INT64)})
-        if self.count is not None and self.batch is not None:
-            return self.written.integers(*(self.count,) * self.batch)
-        return self._integers("Expand", self.counts, (self.batch,))
-
-    @cached_property
-    def runs(self) -> ir.Value | None:
-        """Whether a sequence has a step, [steps, 1, batch, 1]; None if each has all."""
-        if self.given is None:
-            return None
-        written = self.written
-        count = self._integers("Squeeze", [self.counts[0], written.integers(0)], ())
-        zero, one = (written.constant("number", np.array(number, np.int64)) for number in (0, 1))
-        steps = self._integers("Range", [zero, count, one], (self.count,))
-        steps = self._integers("Reshape", [steps, written.integers(-1, 1, 1, 1)], (self.count, 1, 1, 1))
-        beside = written.integers(1, 1, -1, 1)
-        lengths = self._integers("Reshape", [self.lengths, beside], (1, 1, self.batch, 1))
-        shape = (self.count, 1, self.batch, 1)
-        return written.add_node("Less", [steps, lengths], [shape], dtype=ir.DataType.BOOL)[0]
-
-    def _integers(
-        self,
-        op_type: str,
-        inputs: Sequence[ir.Value],
-        shape: Shape,
-        attributes: Mapping[str, Any] | None = None,
-    ) -> ir.Value:
-        """Add a node with a result in int64."""
-        return self.written.add_node(op_type, inputs, [shape], attributes, dtype=ir.DataType.INT64)[0]
-
-    def reversed(self, value: ir.Value) -> ir.Value:
-        """Return [steps, batch, columns] with the steps of each sequence in reverse order."""
-        axes = {"time_axis": 0, "batch_axis": 1}
-        return self.written.add_node("ReverseSequence", [value, self.lengths], [_sizes(value)], axes)[0]
-
-    def first_state(self, given: ir.Value | None, cell: _Cell) -> ir.Value:
-        """Return the state before the first step, [directions, batch, hidden]."""
-        if given is not None:
-            return given
-        written, (directions, hidden) = self.written, (cell.directions, cell.hidden)
-        zeros = written.constant("zeros", np.zeros((directions, self.batch or 1, hidden), np.float32))
-        if self.batch is not None:
-            return zeros
-        sizes = [written.integers(directions), self.counts[1], written.integers(hidden)]
-        wanted = self._integers("Concat", sizes, (3,), {"axis": 0})
-        return written.add_node("Expand", [zeros, wanted], [(directions, None, hidden)])[0]
+def _first_state(written: _Written, x: ir.Value, cell: _Cell, batch: int | None) -> ir.Value:
+    """Return the state before the first step, zeros [directions, batch, hidden]."""
+    directions, hidden = cell.directions, cell.hidden
+    zeros = written.constant("zeros", np.zeros((directions, batch or 1, hidden), np.float32))
+    if batch is not None:
+        return zeros
+    whole = ir.DataType.INT64
+    (shape,) = written.add_node("Shape", [x], [(3,)], dtype=whole)
+    (count,) = written.add_node("Gather", [shape, written.integers(1)], [(1,)], {"axis": 0}, dtype=whole)
+    sizes = [written.integers(directions), count, written.integers(hidden)]
+    (wanted,) = written.add_node("Concat", sizes, [(3,)], {"axis": 0}, dtype=whole)
+    return written.add_node("Expand", [zeros, wanted], [(directions, None, hidden)])[0]
 
 
 def write_scan(replacement: Replacement) -> None:
@@ -286,33 +254,32 @@ def write_scan(replacement: Replacement) -> None:
     node = replacement.node
     written = _Written(**vars(replacement))
     cell = _cell_of(node, replacement.plan)
-    x, given, initial = (node.inputs[i] if i < len(node.inputs) else None for i in (0, 4, 5))
+    x, initial = (node.inputs[i] if i < len(node.inputs) else None for i in (0, 5))
     assert x is not None
-    shape = (None, None) if x.shape is None else _sizes(x)
-    steps = _Steps(written, x, given, shape[0], shape[1])
+    count, batch = (None, None) if x.shape is None else _sizes(x)[:2]
     every, last = _read_outputs(node)
 
     # What each step reads: the product with the input, in the order of the steps.
-    product = written.product(x, cell.read, (*shape[:2], cell.read.columns))
+    product = written.product(x, cell.read, (count, batch, cell.read.columns))
     products = written.split(product, (cell.columns,) * cell.directions, 2)
     ordered = (
-        steps.reversed(product) if is_reverse else product
+        _reversed(written, product) if is_reverse else product
         for product, is_reverse in zip(products, cell.is_reverse, strict=True)
     )
     read = written.joined([written.view("Unsqueeze", product, 1) for product in ordered], 1)
-    reads = [*written.split(read, cell.parts, 3), *filter(None, [steps.runs])]
-    first = steps.first_state(initial, cell)
+    reads = written.split(read, cell.parts, 3)
+    first = _first_state(written, x, cell, batch) if initial is None else initial
 
-    if steps.count == 1:
+    if count == 1:
         state = _step(written, cell, first, [written.view("Squeeze", value, 0) for value in reads])
         states = None if every is None else written.view("Unsqueeze", state, 0)
     else:
         state, states = _scan(written, cell, first, reads, gives_all=every is not None)
 
     if every is not None and states is not None:
-        _replace(every, _in_order(states, cell, steps))
+        _replace(every, _in_order(written, states, cell))
     if last is not None:
-        _replace(last, _last_state(state, steps))
+        _replace(last, state)
     written.graph.remove(node, safe=True)
 
 
@@ -331,16 +298,14 @@ def _replace(old: ir.Value, new: ir.Value) -> None:
     new.shape = old.shape or new.shape
 
 
-def _in_order(states: ir.Value, cell: _Cell, steps: _Steps) -> ir.Value:
+def _in_order(written: _Written, states: ir.Value, cell: _Cell) -> ir.Value:
     """Return the states of all steps, [steps, directions, batch, hidden], as the node gives them."""
-    written = steps.written
-    if steps.runs is not None:
-        zero = written.constant("zero", np.zeros((), np.float32))
-        (states,) = written.add_node("Where", [steps.runs, states, zero], [_sizes(states)])
     if not any(cell.is_reverse):
         return states
     parts = [
-        written.view("Unsqueeze", steps.reversed(written.view("Squeeze", part, 1)), 1) if is_reverse else part
+        written.view("Unsqueeze", _reversed(written, written.view("Squeeze", part, 1)), 1)
+        if is_reverse
+        else part
         for part, is_reverse in zip(
             written.split(states, (1,) * cell.directions, 1), cell.is_reverse, strict=True
         )
@@ -348,28 +313,12 @@ def _in_order(states: ir.Value, cell: _Cell, steps: _Steps) -> ir.Value:
     return written.joined(parts, 1)
 
 
-def _last_state(state: ir.Value, steps: _Steps) -> ir.Value:
-    """Return the last state as the node returns it: 0 for a sequence without steps."""
-    if steps.runs is None:
-        return state
-    written = steps.written
-    first, zero = (
-        written.constant("zero", array) for array in (np.zeros((), np.int64), np.zeros((), np.float32))
-    )
-    shape = _sizes(steps.runs)[1:]
-    (ran,) = written.add_node("Gather", [steps.runs, first], [shape], {"axis": 0}, dtype=ir.DataType.BOOL)
-    return written.add_node("Where", [ran, state, zero], [_sizes(state)])[0]
-
-
 def _scan(
     written: _Written, cell: _Cell, first: ir.Value, reads: Sequence[ir.Value], *, gives_all: bool
 ) -> tuple[ir.Value, ir.Value | None]:
     """Add a Scan over the steps; return the state after the last one, and those of all steps."""
     state = written.value(f"{name_of(written.node)}_state", _sizes(first))
-    read = [
-        written.value(f"{name_of(written.node)}_read", _sizes(value)[1:], value.dtype or ir.DataType.FLOAT)
-        for value in reads
-    ]
+    read = [written.value(f"{name_of(written.node)}_read", _sizes(value)[1:]) for value in reads]
     body = ir.Graph([state, *read], [], nodes=[], name=f"{name_of(written.node)}_step")
     inside = replace(written, graph=body, is_inside=True)
     new = _step(inside, cell, state, read)
@@ -402,7 +351,7 @@ def _step(written: _Written, cell: _Cell, state: ir.Value, read: Sequence[ir.Val
         found = _applied(written, cell, 1, written.elementwise("Add", read[1], kept))
         change = written.elementwise("Mul", update, written.elementwise("Sub", state, found))
         new = written.elementwise("Add", change, found)
-    return new if len(read) == len(cell.parts) else written.elementwise("Where", read[-1], new, state)
+    return new
 
 
 def _returned(written: _Written, cell: _Cell, values: ir.Value, start: int, end: int) -> ir.Value:
@@ -415,9 +364,5 @@ def _returned(written: _Written, cell: _Cell, values: ir.Value, start: int, end:
 
 
 def _applied(written: _Written, cell: _Cell, index: int, sums: ir.Value) -> ir.Value:
-    """Add one of the functions of the cell, after its clip."""
-    if cell.clip > 0.0:
-        bounds = [written.constant("clip", np.array(bound, np.float32)) for bound in (-cell.clip, cell.clip)]
-        (sums,) = written.add_node("Clip", [sums, *bounds], [_sizes(sums)])
-    op_type, attributes = cell.functions[index]
-    return written.add_node(op_type, [sums], [_sizes(sums)], attributes)[0]
+    """Add one of the functions of the cell."""
+    return written.elementwise(cell.functions[index], sums)

@@ -6,16 +6,15 @@ from collections.abc import Mapping
 from functools import partial
 
 from ...plan.rewrites import SUB_PIXEL, FloatRewrite, Rewrite
-from .cell_functions import cell_refusal
 from .functions import is_written_out, softplus_before, works_instead, write_operators
 from .phases import sub_pixel_refusal
-from .scan import write_scan
+from .scan import scan_refusal, write_scan
 from .softmax import along_inner_axis, is_bounded, softmax_works, write_softmax
 from .sub_pixel import write_convolution
 from .unoptimized import is_fused, is_quantized_after, write_as_sum, write_before_clip
 
 REWRITES: Mapping[str, Rewrite] = {
-    "scan": Rewrite(cell_refusal, write_scan),
+    "scan": Rewrite(scan_refusal, write_scan),
     SUB_PIXEL: Rewrite(sub_pixel_refusal, write_convolution),
 }
 """Of quantized nodes."""
