@@ -16,7 +16,7 @@ from functools import cached_property
 
 from ...profiles.base.tuned import tuned
 from ...profiles.records.profile import Profile
-from ..model.graph import name_of, subgraphs
+from ..model.graph import subgraphs
 from ..numerics.affine import UINT8, QuantParams
 from ..operators.facts import KernelSizes
 from ..operators.graph import Graph, Node
@@ -307,11 +307,7 @@ class CostModel:
         """Return the rewrite among `names` that costs less than the float operator, or ""."""
         if node.name in self.fused:
             return ""
-        ways = {name: float_rewrites()[name] for name in names}
-        for way in ways.values():
-            if (before := way.before(node.ir_node)) is not None:  # that has the price of both
-                return self.float_spelling(self.graph.node(name_of(before)), names)
-        fitting = [name for name, way in ways.items() if way.fits(node, self.graph, self.profile)]
+        fitting = [name for name in names if float_rewrites()[name].fits(node, self.graph)]
         if not fitting:
             return ""
         usual = self.time_of(self.sizes.float_work(node), "float", in_layout=False)

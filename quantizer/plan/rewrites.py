@@ -7,10 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-import onnx_ir as ir
-
 from ...profiles.base.extras import OptionalModule
-from ...profiles.records.profile import Profile
 from ..operators.graph import Graph, Node
 
 if TYPE_CHECKING:
@@ -40,9 +37,8 @@ class FloatRewrite:
 
     write: Callable[[Any], bool]  # writes it in a form; its argument is a `lowering.writers.Task`
     is_needed: Callable[[Node, Graph, Any], bool] = lambda *_: False
-    fits: Callable[[Node, Graph, Profile], bool] = lambda *_: False  # on the profile's samples
+    fits: Callable[[Node, Graph], bool] = lambda *_: False
     works: Callable[[Node, Sizes], tuple[Work, ...]] | None = None  # its float kernels
-    before: Callable[[ir.Node], ir.Node | None] = lambda _: None  # the node written with it
 
 
 @cache

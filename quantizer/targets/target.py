@@ -91,10 +91,9 @@ class Target:
             product before it, max for a Relu or Clip before a conversion to floating-point numbers of few
             bits, which onnxruntime leaves out as if these had no values below 0.
         spellings: Further ways in which nodes may be written, each where the table of kernel times says that
-            it is faster: fused for SiLU and GELU as one operator of the runtime's own, in float; exp-sum and
-            exp-sum-max for a float Softmax along an axis that is not the last as exponentials over their sum,
-            of clipped values or of those less the largest; written-out for float Pow, Div by a constant, Elu,
-            Softplus and Mish as operators that compute the same.
+            it is faster: fused for SiLU and GELU as one operator of the runtime's own, in float; exp-sum for
+            a float Softmax along an axis that is not the last as exponentials over their sum; written-out for
+            float Pow, Div by a constant, Elu, Softplus and Mish as operators that compute the same.
         unsigned_activations: Whether the kernels want unsigned activations: signed ones are stored as uint8
             then, with the same scale and the zero point moved by 128, which changes no value.
         float_elementwise: Whether float operators between integer ones cost no more than the conversions; if
@@ -169,7 +168,7 @@ class Target:
         str, Literal["integer", "leaky-relu", "channels-last", "saturating", "sub-pixel", "scan"]
     ] = field(default_factory=dict)
     float_implementations: Mapping[str, Literal["clip", "sum", "max"]] = field(default_factory=dict)
-    spellings: tuple[Literal["fused", "exp-sum", "exp-sum-max", "written-out"], ...] = ()
+    spellings: tuple[Literal["fused", "exp-sum", "written-out"], ...] = ()
     unsigned_activations: bool = False
     float_elementwise: bool = False
     start_everywhere: bool = False

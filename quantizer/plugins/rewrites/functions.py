@@ -11,8 +11,8 @@ Div(x, constant)       x * (1 / constant)                      1.5 units in the 
 Elu(x)                 max(x, exp(min(x, 0)) - 1), or          2 ** -23 of alpha, as that of the operator
                        relu(x) + alpha * (...)
 Softplus(x)            max(x, log(1 + exp(x)))                 2 ** -21 of the larger of 1 and the result
-Tanh(Softplus(x)),     n / (n + 2), n = e * (e + 2),           2 ** -20 relative, above -60; Mish(-infinity)
-and Mish: x times it   e = exp(x)                              is -infinity, by the operators NaN
+Mish(x)                x * n / (n + 2), n = e * (e + 2),       2 ** -20 relative, above -60; Mish(-infinity)
+                       e = exp(x)                              is -infinity, by the operator NaN
 =====================  ======================================  =============================================
 
 Exponents are cut off at -60 and where the result is the limit to rounding. NaN and infinities else come out
@@ -22,17 +22,16 @@ as of the operator. All of it is float32. Pure.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from ....profiles.records.profile import Profile
 from ...costs.kernels import Sizes, Work
 from ...lowering.emitter import become, new_value
 from ...lowering.writers import Task, float_node
-from ...model.graph import constant_of, name_of
+from ...model.graph import constant_of
 from ...operators.graph import Graph, Node
 
 SOURCE = -1
@@ -49,35 +48,12 @@ Step = tuple[str, tuple[int | npt.NDArray[np.float32], ...]]
 """An operator of the default domain, and its operands: numbers of earlier steps, `SOURCE`, and constants."""
 
 
-@dataclass(frozen=True, eq=False)
-class WrittenOut:
-    """What is written instead of a node: steps in order, of which the last returns the result."""
-
-    source: ir.Value
-    steps: tuple[Step, ...]
-    replaces: ir.Node | None = None  # the node before it of which they are a part too
-
-
-def written_out(node: ir.Node) -> WrittenOut | None:
-    """Return what can be written instead of a node, None where there is nothing."""
+def written_out(node: ir.Node) -> Sequence[Step]:
+    """Return the steps that can be written instead of a node, of which the last returns the result; or ()."""
     source = node.inputs[0] if node.inputs else None
     if source is None or node.domain or source.dtype != ir.DataType.FLOAT:
-        return None
-    softplus = softplus_before(node)
-    if softplus is not None:
-        (first,) = softplus.inputs
-        return None if first is None else WrittenOut(first, _tanh_of_softplus(), softplus)
-    steps = _steps(node)
-    return WrittenOut(source, tuple(steps)) if steps else None
-
-
-def softplus_before(node: ir.Node) -> ir.Node | None:
-    """Return the Softplus that a Tanh alone reads, None where there is none."""
-    value = node.inputs[0] if node.op_type == "Tanh" else None
-    maker = None if value is None else value.producer()
-    if value is None or maker is None or (maker.domain, maker.op_type) != ("", "Softplus"):
-        return None
-    return maker if len(value.uses()) == 1 and not value.is_graph_output() else None
+        return ()
+    return _steps(node)
 
 
 def _steps(node: ir.Node) -> Sequence[Step]:
@@ -110,7 +86,7 @@ def _steps(node: ir.Node) -> Sequence[Step]:
                 ("Max", (SOURCE, 3)),
             )
         case "Mish":
-            return (*_tanh_of_softplus(), ("Mul", (SOURCE, 5)))
+            return _mish()
     return ()
 
 
@@ -128,7 +104,7 @@ def _is_averaged(value: ir.Value) -> bool:
     return any(use.node.op_type == "ReduceMean" for use in value.uses())
 
 
-def _tanh_of_softplus() -> tuple[Step, ...]:
+def _mish() -> Sequence[Step]:
     two = _number(2.0)
     return (
         _exponential(CERTAIN),
@@ -137,6 +113,7 @@ def _tanh_of_softplus() -> tuple[Step, ...]:
         ("Mul", (1, 2)),
         ("Add", (3, two)),
         ("Div", (3, 4)),
+        ("Mul", (SOURCE, 5)),
     )
 
 
@@ -149,20 +126,16 @@ def _number(value: float) -> npt.NDArray[np.float32]:
     return np.array(value, np.float32)
 
 
-def is_written_out(node: Node, graph: Graph, _: Profile) -> bool:
+def is_written_out(node: Node, _: Graph) -> bool:
     """Whether something can be written instead of a node."""
-    return written_out(node.ir_node) is not None
+    return bool(written_out(node.ir_node))
 
 
 def works_instead(node: Node, sizes: Sizes) -> tuple[Work, ...]:
-    """The operators that stand for a function; those of Tanh(Softplus(x)) are charged to the Softplus."""
-    ir_node, usual = node.ir_node, sizes.float_work(node)
-    if softplus_before(ir_node) is not None:
-        return ()
-    tanh = next((use.node for use in node.ir_node.outputs[0].uses()), ir_node)
-    instead = written_out(tanh if softplus_before(tanh) is ir_node else ir_node)
+    """The operators that stand for a function."""
+    usual = sizes.float_work(node)
     elements, works = float(max(sizes.elements(node.output), 1)), list[Work]()
-    for kernel, operands in () if instead is None else instead.steps:
+    for kernel, operands in written_out(node.ir_node):
         has_constant = any(not isinstance(operand, int) for operand in operands)
         work = Work(kernel, (elements,))
         if has_constant and kernel != "Clip":
@@ -174,17 +147,14 @@ def works_instead(node: Node, sizes: Sizes) -> tuple[Work, ...]:
 
 
 def write_operators(task: Task) -> bool:
-    """Write a float function as its operators, or nothing for a Softplus whose reader is written with it."""
+    """Write a float function as its operators."""
     node, emitter = task.node, task.emitter
-    readers = [use.node for use in node.outputs[0].uses()]
-    if readers and all(_replaces(task, reader) is node for reader in readers):
-        return True
-    instead = written_out(node)
-    if instead is None or instead.replaces is not _replaces(task, node):
+    steps, read = written_out(node), node.inputs[0]
+    if not steps or read is None:
         return float_node(task)
     name, results = emitter.name(node.outputs[0]), list[ir.Value]()
-    source = emitter.floating(instead.source, node)
-    for number, (op_type, operands) in enumerate(instead.steps, 1):
+    source = emitter.floating(read, node)
+    for number, (op_type, operands) in enumerate(steps, 1):
         inputs = [
             emitter.constant(f"{name}_number", each)
             if not isinstance(each, int)
@@ -193,18 +163,9 @@ def write_operators(task: Task) -> bool:
             else results[each]
             for each in operands
         ]
-        if number == len(instead.steps):
+        if number == len(steps):
             become(node, op_type, inputs)
         else:
-            result = new_value(f"{name}_step{number}", ir.DataType.FLOAT, instead.source)
+            result = new_value(f"{name}_step{number}", ir.DataType.FLOAT, read)
             results.append(emitter.add(op_type, inputs, result, node))
     return False
-
-
-def _replaces(task: Task, node: ir.Node) -> ir.Node | None:
-    """Return the node before another one that is written with it, or None."""
-    before = softplus_before(node)
-    entry = None if before is None else task.plan.nodes.get(name_of(before))
-    own = task.plan.nodes.get(name_of(node))
-    is_together = entry is not None and own is not None and entry.implementation == own.implementation
-    return before if is_together else None

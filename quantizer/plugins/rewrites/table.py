@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 
 from ...plan.rewrites import SUB_PIXEL, FloatRewrite, Rewrite
-from .functions import is_written_out, softplus_before, works_instead, write_operators
+from .functions import is_written_out, works_instead, write_operators
 from .phases import sub_pixel_refusal
 from .scan import scan_refusal, write_scan
-from .softmax import along_inner_axis, is_bounded, softmax_works, write_softmax
+from .softmax import along_inner_axis, softmax_works, write_softmax
 from .sub_pixel import write_convolution
 from .unoptimized import is_fused, is_quantized_after, write_as_sum, write_before_clip
 
@@ -22,16 +21,7 @@ REWRITES: Mapping[str, Rewrite] = {
 FLOAT_REWRITES: Mapping[str, FloatRewrite] = {
     "clip": FloatRewrite(write_before_clip, is_needed=is_quantized_after),
     "sum": FloatRewrite(write_as_sum, is_needed=is_fused),
-    "exp-sum": FloatRewrite(
-        partial(write_softmax, largest=False), fits=is_bounded, works=partial(softmax_works, ("Clip",))
-    ),
-    "exp-sum-max": FloatRewrite(
-        partial(write_softmax, largest=True),
-        fits=along_inner_axis,
-        works=partial(softmax_works, ("ReduceMax:inner", "Sub:row")),
-    ),
-    "written-out": FloatRewrite(
-        write_operators, fits=is_written_out, works=works_instead, before=softplus_before
-    ),
+    "exp-sum": FloatRewrite(write_softmax, fits=along_inner_axis, works=softmax_works),
+    "written-out": FloatRewrite(write_operators, fits=is_written_out, works=works_instead),
 }
 """Of float nodes."""

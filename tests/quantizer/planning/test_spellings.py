@@ -184,10 +184,10 @@ def test_what_was_rounded_inside_while_noise_was_measured_is_none_of_the_gain_of
     assert 10.0 * np.log10(reach[0] / reach[1]) == pytest.approx(0.0, abs=0.4)
 
 
-def head(scale: float, axis: int = 1) -> Network:
+def head(axis: int = 1) -> Network:
     """A Softmax over 4 channels of a picture, as in the box head of a detector."""
     w = np.random.default_rng(3).standard_normal(WIDE).astype(np.float32)
-    w *= np.float32(scale / np.sqrt(72.0))
+    w /= np.float32(np.sqrt(72.0))
     return network(
         f"""k = Constant <value_ints = [1, 4, 12, 6]> () f = Conv {PADS} (x, w) r = Reshape (f, k)
         s = Softmax <axis = {axis}> (r) y = Conv (s, u)""",
@@ -208,37 +208,31 @@ EXPONENTIALS = {
 
 
 @pytest.mark.parametrize(
-    ("scale", "axis", "times", "expected"),
+    ("axis", "times", "expected"),
     [
-        (1.0, 1, {}, "exp-sum"),
-        (30.0, 1, {}, "exp-sum-max"),
-        (1.0, 3, {}, ""),
-        (1.0, 1, {"Softmax:strided:float": 15.0}, ""),
-        (30.0, 1, {"Softmax:strided:float": 20.0}, ""),
+        (1, {}, "exp-sum"),
+        (3, {}, ""),
+        (1, {"Softmax:strided:float": 20.0}, ""),
     ],
 )
-def test_a_softmax_is_written_out_where_that_costs_less_and_overflows_for_no_value(
-    scale: float, axis: int, times: Mapping[str, float], expected: str
+def test_a_softmax_is_written_out_where_that_costs_less(
+    axis: int, times: Mapping[str, float], expected: str
 ) -> None:
-    net = head(scale, axis)
+    net = head(axis)
     result = planned(net, {**KERNELS, **EXPONENTIALS, **times}, keep_float=["*"])
     (softmax,) = (node.name for node in net.graph.nodes if node.op_type == "Softmax")
     assert result.plan.nodes[softmax].implementation == expected
 
 
 @pytest.mark.parametrize("opset", [13, 17, 18, 21])
-@pytest.mark.parametrize("implementation", ["exp-sum", "exp-sum-max"])
-def test_a_written_out_softmax_is_that_of_the_operator_to_float_rounding(
-    implementation: str, opset: int
-) -> None:
+def test_a_written_out_softmax_is_that_of_the_operator_to_float_rounding(opset: int) -> None:
     net = network("y = Softmax <axis = 1> (x)", {}, shape=(2, 16, 3, 5), opset=opset)
     plan = net.plan("onnxruntime-x86", keep_float=["*"])
-    nodes = {name: replace(entry, implementation=implementation) for name, entry in plan.nodes.items()}
+    nodes = {name: replace(entry, implementation="exp-sum") for name, entry in plan.nodes.items()}
     made = ir.to_proto(lower(net.model, replace(plan, nodes=nodes)).model)
     onnx.checker.check_model(made, full_check=True)
     assert "Softmax" not in {node.op_type for node in made.graph.node}
-    top = 29.0 if implementation == "exp-sum" else 1e4
-    x = (np.random.default_rng(1).uniform(-top, top, (2, 16, 3, 5))).astype(np.float32)
+    x = (np.random.default_rng(1).uniform(-1e4, 1e4, (2, 16, 3, 5))).astype(np.float32)
     exact = np.exp(x.astype(np.float64) - x.max(1, keepdims=True))
     exact /= exact.sum(1, keepdims=True)
     by_onnx = np.asarray(ReferenceEvaluator(made).run(None, {"x": x})[0])
@@ -262,15 +256,15 @@ FUNCTIONS = {
     "Div:scalar:float": 3.0,
     "Mul:scalar:float": 2.0,
 }
-MISH = "p = Softplus (c) t = Tanh (p) s = Mul (c, t)"
+SOFTPLUS = "p = Softplus (c) t = Tanh (p) s = Mul (c, t)"
 HALF = "h = Constant <value_float = 0.5> ()"
 
 
 @pytest.mark.parametrize(
     ("text", "times", "expected"),
     [
-        (MISH, {}, {"Softplus": 16.0, "Tanh": 0.0, "Mul": 3.0}),
-        (MISH, {"Exp:float": 50.0}, {"Softplus": 40.0, "Tanh": 4.0, "Mul": 3.0}),
+        (SOFTPLUS, {}, {"Softplus": 22.0, "Tanh": 4.0, "Mul": 3.0}),
+        (SOFTPLUS, {"Exp:float": 50.0}, {"Softplus": 40.0, "Tanh": 4.0, "Mul": 3.0}),
         (f"{HALF} s = Pow (c, h)", {}, {"Pow": 4.0}),
         (f"{HALF} s = Pow (c, h)", {"Sqrt:float": 21.0}, {"Pow": 20.0}),
         (f"{HALF} e = Erf (c) d = Div (e, h) s = Erf (d)", {}, {"Div": 2.0}),
