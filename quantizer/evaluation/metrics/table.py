@@ -307,7 +307,7 @@ def check_metric(text: str) -> None:
 
 
 _ALLOWED: Mapping[str, tuple[str, str]] = {
-    "head": ("yolov5|yolov8|ssd|boxes|rows6|rows7|ssd-output", ""),
+    "head": ("yolov5|yolov8|ssd|boxes|rows6", ""),
     "boxes": ("xyxy|yxyx|cxcywh", ""),
     "units": ("pixels|shares", ""),
     "background": ("yes|no", ""),

@@ -85,8 +85,6 @@ def _metric(source: MetricSource, figures: Callable[[Sequence[Pair]], Figures]) 
         if file is None:
             return [boxes.subset(boxes.scores >= MIN_TRUTH_SCORE) for boxes in float_boxes], 0
         pictures = len(float_boxes)
-        if head.form in ("rows7", "ssd-output"):  # rows of boxes name only pictures with a box
-            pictures = max(1, pictures)
         true = file.of_sample(place, pictures)
         if head.classes:
             true = [boxes.subset(np.isin(boxes.classes, head.classes)) for boxes in true]

@@ -15,9 +15,6 @@ from .boxes import Boxes, boxes_of, non_max_suppression
 
 Array = npt.NDArray[Any]
 
-MAX_PICTURES = 4096
-"""Pictures in one sample."""
-
 MAX_CANDIDATES = 30000
 """Boxes of one picture that suppression compares: those with the highest scores."""
 
@@ -98,12 +95,12 @@ def head_of(source: MetricSource) -> tuple[Head, str]:
     units = options["units"]
     if units is None:
         largest = float(np.abs(np.nan_to_num(FORMS[form].coordinates(arrays[0]))).max(initial=0.0))
-        if form != "ssd-output" and not largest:
+        if not largest:
             raise ConfigError(
                 f"metric '{metric.text}': the first sample has no box to tell pixels from shares of the "
                 f"picture; say which, as in {metric.kind.name}:units=pixels, or put another sample first"
             )
-        units = "shares" if form == "ssd-output" or largest <= 2.0 else "pixels"
+        units = "shares" if largest <= 2.0 else "pixels"
     size = (1.0, 1.0)
     if units == "shares":
         width, height = input_size(source)
@@ -238,10 +235,6 @@ def _are_whole(values: Array) -> bool:
 
 def _single(shape: tuple[int, ...], values: Array) -> str | None:
     """Return the form of one output."""
-    if len(shape) == 4 and shape[:2] == (1, 1) and shape[-1] == 7:
-        return "ssd-output"
-    if len(shape) == 2 and shape[1] == 7:
-        return "rows7"
     if len(shape) in (2, 3) and shape[-1] == 6 and _are_whole(values[..., 5]):
         return "rows6"
     if len(shape) == 3 and min(shape[1:]) >= 5:
@@ -269,14 +262,8 @@ def input_size(source: MetricSource) -> tuple[int, int]:
 # The boxes of each picture in an output of each form -----------------------------------------------------
 
 
-def _by_picture(rows: Array) -> list[Array]:
-    """Return the rows of each picture, whose number stands first."""
-    pictures = np.clip(_whole_numbers(rows[:, 0]), 0, MAX_PICTURES - 1)
-    return [rows[pictures == picture] for picture in range(int(pictures.max(initial=0)) + 1)]
-
-
 def _whole_numbers(values: Array) -> npt.NDArray[np.int64]:
-    """Return numbers of classes or pictures; 0 for those that are not finite."""
+    """Return numbers of classes; 0 for those that are not finite."""
     return np.asarray(np.clip(np.nan_to_num(values), -1e9, 1e9), np.float64).astype(np.int64)
 
 
@@ -299,24 +286,9 @@ def _boxes(head: Head, arrays: list[Array]) -> list[Boxes]:
     return [boxes_of(head.pixels(row), _whole_numbers(kinds), likely) for row, likely, kinds in rows]
 
 
-def _columns(head: Head, rows: Array, first_corner: int, kind: int, score: int) -> Boxes:
-    """Return the boxes of rows with corners, class and score in given columns."""
-    corners = head.pixels(rows[:, first_corner : first_corner + 4])
-    return boxes_of(corners, _whole_numbers(rows[:, kind]), rows[:, score])
-
-
 def _rows6(head: Head, arrays: list[Array]) -> list[Boxes]:
     pictures = arrays[0] if arrays[0].ndim == 3 else arrays[0][None]
-    return [_columns(head, rows, first_corner=0, kind=5, score=4) for rows in pictures]
-
-
-def _rows7(head: Head, arrays: list[Array]) -> list[Boxes]:
-    return [_columns(head, rows, first_corner=1, kind=5, score=6) for rows in _by_picture(arrays[0])]
-
-
-def _ssd_output(head: Head, arrays: list[Array]) -> list[Boxes]:
-    pictures = _by_picture(arrays[0].reshape(-1, 7))
-    return [_columns(head, rows, first_corner=3, kind=1, score=2) for rows in pictures]
+    return [boxes_of(head.pixels(rows[:, :4]), _whole_numbers(rows[:, 5]), rows[:, 4]) for rows in pictures]
 
 
 def _first_four(values: Array) -> Array:
@@ -361,18 +333,6 @@ FORMS: Mapping[str, Form] = {
     ),
     "rows6": Form(
         "[rows, boxes, 6]: corners, score, class, after NMS", _rows6, lambda head, arrays: arrays[0][..., 4]
-    ),
-    "rows7": Form(
-        "[boxes, 7]: row, corners, class, score, after NMS",
-        _rows7,
-        lambda head, arrays: arrays[0][..., 6],
-        coordinates=lambda boxes: boxes[..., 1:5],
-    ),
-    "ssd-output": Form(
-        "[1, 1, boxes, 7]: row, class, score, corners as shares, after NMS",
-        _ssd_output,
-        lambda head, arrays: arrays[0][..., 2],
-        coordinates=lambda boxes: boxes[..., 3:],
     ),
 }
 """The forms of outputs, by the name that option head= has."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,6 @@ import numpy.typing as npt
 
 from ....profiles.base.errors import ConfigError, DataError
 from ....profiles.base.extras import library
-from ....profiles.base.findings import Code, Finding
-from ....profiles.base.tool import note
 from ....profiles.samples.objects import DataLike, PreprocessedData, place_of_data
 from ....profiles.samples.picture_files import SUFFIXES, box_files, data_yaml_names, image_files, is_data_yaml
 from ....profiles.samples.preprocessing import load_preprocessing
@@ -165,35 +162,29 @@ def _coco(source: MetricSource, path: Path, placement: str | None) -> TrueBoxes:
         corners = boxes_in_input(corners, size, target, placement)
         of_picture = replace(boxes_of(corners, numbers), crowd=crowd)
         boxes.append(of_picture.subset(numbers >= 0))
-    picture_names = [image.file_name or str(image.id) for image in record.images]
-    part = _part_of_file(source, path, picture_names) if any(i.file_name for i in record.images) else ""
-    assumed = f"true boxes of pictures in placement {placement}; {numbered}{part}"
+    pictures, unique_stem = dict[str, list[Boxes]](), unique_stems(str(path))
+    for image, of_image in zip(record.images, boxes, strict=True):
+        pictures.setdefault(stem_of(image.file_name or str(image.id)), []).append(of_image)
+
+    def of_sample(place: Place, rows: int) -> list[Boxes]:
+        stem = unique_stem(place.name)
+        found = pictures.get(stem, [])
+        if rows != 1 or len(found) != 1:
+            first = next(iter(pictures), "")
+            raise DataError(
+                f"{path}: lists {len(found)} pictures '{stem}' for sample {place.name} of {rows}; name each "
+                f"sample as the file names its picture, such as '{first}', one picture a sample, and list "
+                "pictures without boxes too"
+            )
+        return found
+
     named = {category.id: category.name for category in record.categories}
-    names = {at: named[id_] for id_, at in classes.items() if named.get(id_)}
-    return replace(_by_name_or_order(str(path), boxes, picture_names, assumed), names=names)
-
-
-def _part_of_file(source: MetricSource, path: Path, listed: Sequence[str]) -> str:
-    """Return a clause on samples that are only some of the pictures of a file; it must have theirs."""
-    place = place_of_data(source.data)
-    pictures: list[str] = []
-    with suppress(DataError):
-        pictures = [file.name for file in image_files(place)] if place else []
-    stems = {stem_of(name) for name in listed}
-    missing = [name for name in pictures if stem_of(name) not in stems]
-    if missing and len(missing) == len(pictures):
-        raise DataError(
-            f"{path}: none of its {len(listed)} pictures, such as '{listed[0]}', has the name of one in "
-            f"{place}, such as '{missing[0]}'; name them alike, or give the file of these pictures"
-        )
-    if missing:
-        raise DataError(
-            f"{path}: lists {len(pictures) - len(missing)} of the {len(pictures)} pictures in {place}, and "
-            f"not '{missing[0]}'; list all pictures, those without boxes too, or leave these out"
-        )
-    if not pictures or len(pictures) >= len(listed):
-        return ""
-    return f"; the samples are {len(pictures)} of its {len(listed)} pictures"
+    return TrueBoxes(
+        of_sample,
+        check_rows=lambda rows, cut: None,
+        assumed=f"true boxes of pictures in placement {placement}; {numbered}",
+        names={at: named[id_] for id_, at in classes.items() if named.get(id_)},
+    )
 
 
 def _classes_of_categories(source: MetricSource, path: Path, record: _Coco) -> tuple[dict[int, int], str]:
@@ -255,76 +246,6 @@ def _some(names: Sequence[str]) -> str:
 def plain_name(name: str) -> str:
     """Return the name of a class in lower case, without punctuation and spaces, as two tools may write it."""
     return "".join(letter for letter in name.casefold() if letter.isalnum())
-
-
-def _by_name_or_order(
-    path: str, boxes: Sequence[Boxes], picture_names: Sequence[str], assumed: str
-) -> TrueBoxes:
-    """Return boxes that samples find by name if they have names of the pictures, else by order."""
-    by_stem: dict[str, list[int]] = {}
-    for at, name in enumerate(picture_names):
-        by_stem.setdefault(stem_of(name), []).append(at)
-    found_by_name, sample_of = dict[bool, str](), dict[int, str]()
-
-    def note_order(sample: str) -> None:
-        first = picture_names[0] if picture_names else "(none)"
-        sentence = (
-            f"{path}: its pictures are taken in the order of the samples, for these have other names: "
-            f"'{first}' and sample '{sample}'"
-        )
-        note(Finding(Code.METRIC_ASSUMED, sentence, path, remedy="name them alike to be sure"))
-
-    def of_sample(place: Place, rows: int) -> list[Boxes]:
-        candidates = by_stem.get(stem_of(place.name), []) if rows == 1 else []
-        if not candidates and False not in found_by_name:
-            note_order(place.name)
-        found_by_name.setdefault(bool(candidates), place.name)
-        if len(found_by_name) == 2:
-            raise DataError(
-                f"{path}: lists the picture of sample {found_by_name[True]}, but none of the name of "
-                f"{found_by_name[False]}; list all pictures, those without boxes too, or leave that sample "
-                "out"
-            )
-        if candidates:
-            at = _same_picture(path, place.name, {at: picture_names[at] for at in candidates})
-            if sample_of.setdefault(at, place.name) != place.name:
-                raise DataError(
-                    f"{path}: samples {sample_of[at]} and {place.name} would both be the picture "
-                    f"{picture_names[at]}; name pictures with their folders"
-                )
-            return [boxes[at]]
-        if place.row + rows > len(boxes):
-            raise DataError(
-                f"{path}: has {len(boxes)} pictures, and sample {place.name} is none of them by name or "
-                "order; give a file for these samples"
-            )
-        return list(boxes[place.row : place.row + rows])
-
-    def check_rows(rows: int, cut: bool) -> None:
-        if rows < len(boxes) and not cut and True not in found_by_name:
-            raise DataError(
-                f"{path}: has {len(boxes)} pictures, but the samples {rows}; give one for each, or --limit"
-            )
-
-    return TrueBoxes(of_sample, check_rows, assumed)
-
-
-def _same_picture(path: str, sample: str, pictures: Mapping[int, str]) -> int:
-    """Return the number of a sample's picture: among those of its name the one in the same folders."""
-
-    def folders_in_common(name: str) -> int:
-        pairs = zip(reversed(Path(sample).parts[:-1]), reversed(Path(name).parts[:-1]), strict=False)
-        return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
-
-    common = {at: folders_in_common(name) for at, name in pictures.items()}
-    best = [at for at, count in common.items() if count == max(common.values())]
-    if len(best) > 1:
-        names = " and ".join(pictures[at] for at in best[:2])
-        raise DataError(
-            f"{path}: sample {sample} may be picture {names}; name pictures with the folders in which they "
-            "lie, or each as no other"
-        )
-    return best[0]
 
 
 def _yolo(source: MetricSource, folder: Path, placement: str | None) -> TrueBoxes:
