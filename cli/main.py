@@ -41,23 +41,19 @@ COMMAND_GROUPS = {
         "show": "Print a profile or a plan, or explain a tensor or node of one.",
     },
     "Look closer": {
-        "compare-layers": "List the SQNR of each tensor in graph order.",
-        "sensitivity": "Rank the quantized nodes by the noise that each adds.",
+        "compare-layers": "List the SQNR of each tensor, or rank nodes by their noise.",
         "tune": "Find and verify the best plan that meets a target.",
     },
     "Publish": {
-        "card": "Write a record of a quantized model that others can verify.",
         "verify": "Hold a card against a quantized model, or a newer card.",
     },
     "Other tools, models of several files": {
         "import": "Read another tool's file as a profile or a plan.",
-        "export": "Write a profile or a plan as a file of another tool.",
+        "export": "Write a profile or a plan for another tool.",
         "join": "Join the parts of a model into one model.",
-        "split": "Write the parts of a joined model as quantized files.",
     },
     "Reference": {
         "targets": "List the runtimes that qprof can quantize for.",
-        "measure-target": "Measure the kernel times of TARGET on this machine.",
         "schema": "Print the JSON Schema of a file or of a result.",
         "instrument": "Write a model that records its own activations.",
     },
@@ -65,20 +61,25 @@ COMMAND_GROUPS = {
 COMMANDS = {name: text for group in COMMAND_GROUPS.values() for name, text in group.items()}
 
 PLUGIN_COMMANDS = {
-    "sensitivity": "tune",
     "tune": "tune",
     "report": "report",
-    "card": "card",
     "verify": "card",
     "import": "exchange",
     "export": "exchange",
     "join": "exchange",
-    "split": "exchange",
-    "measure-target": "tune",
     "diff": "drift",
     "instrument": "instrument",
 }
 """Command -> its plug-in, a folder of `quantizer/plugins/`: without it the command is not there."""
+
+
+FORMER = {
+    "card": "qprof evaluate MODEL.onnx OUT.onnx --data DATA --card CARD.json",
+    "sensitivity": "qprof compare-layers MODEL.onnx OUT.onnx --data DATA --rank",
+    "split": "qprof export PLAN.yaml --model WHOLE.onnx --parts DIR",
+    "measure-target": "qprof targets NAME --measure COSTS.json",
+}
+"""Commands that there were, and what is typed instead."""
 
 
 def module_name(command: str) -> str:
@@ -152,7 +153,8 @@ class Commands(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command that is called; an unknown name is an error that suggests the nearest."""
         if args[0] not in COMMANDS and not args[0].startswith("-"):
-            ctx.fail(f"No such command '{args[0]}'.{nearest(args[0], COMMANDS)}")
+            instead = f" Type '{FORMER[args[0]]}'?" if args[0] in FORMER else nearest(args[0], COMMANDS)
+            ctx.fail(f"No such command '{args[0]}'.{instead}")
         return super().resolve_command(ctx, args)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

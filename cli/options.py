@@ -23,7 +23,7 @@ from click.types import StringParamType
 
 from ..profiles.base.errors import NEAR, ConfigError, nearest_path
 from ..profiles.base.extras import OptionalModule
-from ..profiles.base.options import Group, options_of
+from ..profiles.base.options import Group, Option, options_of
 from ..quantizer.api.options import PRECISION_NAMES, Judge, precision_named, settings_of, settings_with
 from ..quantizer.evaluation.options import EvaluationOptions, Gate
 from ..quantizer.targets.config import BLOCK_FORMATS, QuantConfig
@@ -280,7 +280,10 @@ class FileCommand(Command):
 
     def _answers(self, words: Sequence[str]) -> dict[str, str]:
         """Return advice on settings without an option, by their word."""
-        settings = {field.name for field in fields(QuantConfig)}
+        taken = next((set(one.rare) for one in self.params if isinstance(one, SetOption)), None)
+        if taken is None:
+            return {}
+        taken |= {field.name for field in fields(QuantConfig)}
         known = {option for one in self.params for option in (*one.opts, *one.secondary_opts)}
         answers: dict[str, str] = {}
         for word, following in zip(words, (*words[1:], ""), strict=True):
@@ -292,7 +295,7 @@ class FileCommand(Command):
             if not equals:
                 value = "" if following.startswith("-") else following
             setting = name.lstrip("-").replace("-", "_")
-            if setting in settings and "--set" in known:
+            if setting in taken:
                 answers[name] = f"give the setting as --set {setting}={value or 'VALUE'}"
         return answers
 
@@ -355,7 +358,6 @@ class GroupedCommand(FileCommand):
         if self.everyday:
             by_name = {p.name: p for p in options}
             everyday = [by_name[name] for name in (*self.everyday, "help_all")]
-            everyday += [p for p in options if "--help" in p.opts or "--verbose" in p.opts]
             rows = [record for p in everyday if (record := _short_record(p, ctx)) is not None]
             with formatter.section("Options"):
                 formatter.write_dl(rows)
@@ -425,6 +427,24 @@ _TAKES: Mapping[str, Any] = {
 }
 
 
+def _reading(field: Option) -> dict[str, Any]:
+    """Return the arguments of click by which the text of an option becomes the value of its field."""
+    if field.kind is bool:
+        return {"is_flag": True, "default": None}
+    shown = {"metavar": field.metavar or None}
+    if field.takes:
+        return {**shown, "type": _TAKES[field.takes]}
+    if field.kind is tuple:
+        return {**shown, "multiple": True}
+    if field.name == "target":
+        return {**shown, "type": Name(_targets)}
+    if field.words:
+        return {**shown, "type": Name(partial(tuple, field.words))}
+    if field.kind is int:
+        return {**shown, "type": int if field.least is None else click.IntRange(min=int(field.least))}
+    return {**shown, "type": FiniteNumber(min=field.least)} if field.kind is float else shown
+
+
 def record_options(
     record: type,
     *names: str,
@@ -435,25 +455,11 @@ def record_options(
     """Return the decorator that adds the options of a record. One that is not given is None, or ()."""
     fields, options = options_of(record), []
     for field in (fields[name] for name in names or fields if name not in without and fields[name].flag):
-        settings: dict[str, Any] = {"metavar": field.metavar or None}
-        if field.kind is bool:
-            settings = {"is_flag": True, "default": None}
-        elif field.takes:
-            settings["type"] = _TAKES[field.takes]
-        elif field.kind is tuple:
-            settings["multiple"] = True
-        elif field.name == "target":
-            settings["type"] = Name(_targets)
-        elif field.words:
-            settings["type"] = Name(partial(tuple, field.words))
-        elif field.kind is int:
-            settings["type"] = int if field.least is None else click.IntRange(min=int(field.least))
-        elif field.kind is float:
-            settings["type"] = FiniteNumber(min=field.least)
         text = field.description + (" Repeatable." if field.kind is tuple else "")
         if shows_defaults and field.default not in (None, False, (), ""):
             text += f"  [default: {field.default}]"
-        options.append(option(field.flag, prefix + field.name, group=field.group, help=text, **settings))
+        shown = {"group": field.group, "help": text, **_reading(field)}
+        options.append(option(field.flag, prefix + field.name, **shown))
     return option_list(*options)
 
 
@@ -533,35 +539,70 @@ report_option = option(
 )
 json_option = option("--json", "as_json", group="Files", is_flag=True, help="Print the result as JSON.")
 
-setting_options = option_list(
-    option(
-        "--as",
-        "precision",
-        group="Basic",
-        type=Name(lambda: PRECISION_NAMES),
-        help="int8, float8, int8-float8, int8-dynamic, weight-only-8, weight-only-4, weight-only-2, or "
-        "mixed (weights of 4 and 8 bits within --max-size); weights of floating-point numbers in blocks: "
-        f"weight-only-float8, {', '.join(f'weight-only-{name}' for name in BLOCK_FORMATS)}.  [default: int8]",
-    ),
-    option(
-        "--config",
-        group="Basic",
-        type=EXISTING,
-        metavar="FILE",
-        help="YAML file of settings, or of a target of your own; options overrule it.",
-    ),
-    option(
-        "--set",
-        "lines",
-        group="Basic",
-        multiple=True,
-        metavar="KEY=VALUE",
-        help="One line of such a file: a setting, as in block_size=64, or a fact of the runtime, as in "
-        "runtime.operators.Conv=[float]; 'qprof schema config' has all. Repeatable.",
-    ),
-    record_options(QuantConfig, shows_defaults=False),
+RARE = frozenset(
+    {"threads", "runtime", "provider", "scored_output", "class_axis", "budget", "check_outputs"}
+    | {"keep_samples", "min_sqnr", "min_speedup", "min_score"}
 )
-"""Add --as, --target, --config, --set and an option for each setting; `take_recipe` takes what was given."""
+"""Fields that commands with --set take by it, and not by an option of their own."""
+
+
+class SetOption(GroupedOption):
+    """--set, whose lines are settings of `QuantConfig`, or the rare fields of other records."""
+
+    def __init__(self, *names: Any, rare: Mapping[str, Option], **settings: Any) -> None:
+        super().__init__(*names, **settings)
+        self.rare = rare
+
+    def process_value(self, ctx: click.Context, value: Any) -> Any:
+        """Return the lines that are settings; give the others to the command, as their options would."""
+        rest = []
+        for line in super().process_value(ctx, value):
+            name, equals, text = line.partition("=")
+            if name in self.rare and equals:
+                kind = click.types.convert_type(_reading(self.rare[name]).get("type"))
+                value_name = ("gate_" if name in options_of(Gate) else "") + name
+                ctx.params[value_name] = kind.convert(text, self, ctx)
+            else:
+                rest.append(line)
+        return tuple(rest)
+
+
+def setting_options(*records: type) -> Callable[[F], F]:
+    """Return the decorator that adds --as, --target, --config, --set and an option for each setting.
+
+    --set takes the rare fields of `records` too; `take_recipe` takes what was given of settings.
+    """
+    return option_list(
+        option(
+            "--as",
+            "precision",
+            group="Basic",
+            type=Name(lambda: PRECISION_NAMES),
+            help="int8, float8, int8-float8, int8-dynamic, weight-only-8, weight-only-4, weight-only-2, or "
+            "mixed (weights of 4 and 8 bits within --max-size); weights of floating-point numbers in blocks: "
+            f"weight-only-float8, {', '.join(f'weight-only-{name}' for name in BLOCK_FORMATS)}."
+            "  [default: int8]",
+        ),
+        option(
+            "--config",
+            group="Basic",
+            type=EXISTING,
+            metavar="FILE",
+            help="YAML file of settings, or of a target of your own; options overrule it.",
+        ),
+        click.option(
+            "--set",
+            "lines",
+            cls=SetOption,
+            rare={name: each[name] for each in map(options_of, records) for name in RARE & each.keys()},
+            group="Basic",
+            multiple=True,
+            metavar="KEY=VALUE",
+            help="One line of such a file: a setting, as in cost_model=off, or a fact of the runtime, as in "
+            "runtime.operators.Conv=[float]; 'qprof schema config' has all. Repeatable.",
+        ),
+        record_options(QuantConfig, shows_defaults=False),
+    )
 
 
 def take_recipe(options: dict[str, Any]) -> Recipe | None:

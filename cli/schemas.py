@@ -274,7 +274,7 @@ _ALL_DOCUMENTS: Mapping[str, Document] = {
     "profiling": Document("dump-profile --json", Profiling, 1),
     "shown-profile": Document("show PROFILE --json", ShownProfile, 1),
     "evaluation": Document("evaluate --json", EvaluateResult, 1, {"passed": bool}),
-    "card": Document("a card: card -o, card --json", _of_plugin("quantizer.plugins.card.record", "Card"), 1),
+    "card": Document("a card: evaluate --card", _of_plugin("quantizer.plugins.card.record", "Card"), 1),
     "verification": Document(
         "verify --json",
         _of_plugin("quantizer.plugins.card.verification", "Verification"),
@@ -283,7 +283,7 @@ _ALL_DOCUMENTS: Mapping[str, Document] = {
     ),
     "layers": Document("compare-layers --json", LayerReport, 1),
     "sensitivity": Document(
-        "sensitivity --json",
+        "compare-layers --rank --json",
         _of_plugin("quantizer.plugins.tune.node_noise", "Sensitivities"),
         1,
     ),

@@ -26,6 +26,7 @@ import qprof_onnx
 from qprof_onnx import target_names
 from qprof_onnx.cli import schemas
 from qprof_onnx.cli.main import COMMANDS, main
+from qprof_onnx.cli.options import SetOption
 from qprof_onnx.profiles.base.findings import table as table_of_findings
 from qprof_onnx.quantizer.api.options import PRECISIONS
 from qprof_onnx.quantizer.evaluation.gates import UNITS
@@ -259,10 +260,13 @@ def commands() -> str:
 def options() -> str:
     """Return the tables of options of all commands, and of settings without an option."""
     of: dict[str, tuple[str, list[str]]] = {}
+    rare: dict[str, str] = {}
     for name in COMMANDS:
         command = main.get_command(click.Context(main), name)
         assert command is not None
         for option in command.params:
+            if isinstance(option, SetOption):
+                rare |= {one: field.description for one, field in option.rare.items()}
             if isinstance(option, click.Option):
                 words = (option.help or "").partition("  [")[0]
                 of.setdefault(max(option.opts, key=len), (words, []))[1].append(f"`{name}`")
@@ -270,13 +274,16 @@ def options() -> str:
         (f"`{name}`", words, ", ".join(found) if len(found) < 8 else f"{len(found)} commands")
         for name, (words, found) in of.items()
     ]
-    without = [(f"`{name}`", one.description) for name, one in settings().items() if not one.flag]
+    without = {name: one.description for name, one in settings().items() if not one.flag}
     return "\n\n".join(
         (
             "## Options",
             table(("option", "what it is", "of"), rows),
-            "## Settings without an option",
-            table(("setting", "what it is"), without),
+            "## Given by --set",
+            table(
+                ("KEY of --set", "what it is"),
+                ((f"`{name}`", text) for name, text in {**without, **rare}.items()),
+            ),
         )
     )
 
@@ -322,7 +329,7 @@ def targets() -> str:
         facts.append(("`--as int8-dynamic`", ", ".join(usual) or "none"))
         if target.slower_dynamic:
             slower = ", ".join(f"{one} ({times:g})" for one, times in target.slower_dynamic.items())
-            facts.append(("the same, with `--cost-model off`: times as long as float", slower))
+            facts.append(("the same, with `--set cost_model=off`: times as long as float", slower))
         by_types: dict[str, list[str]] = defaultdict(list)
         for operator, types in target.weight_only.items():
             by_types[", ".join(types)].append(operator)

@@ -104,7 +104,7 @@ def commands(steps: list[str]) -> list[str]:
 def test_both_examples_give_the_same_commands() -> None:
     github = commands([step["run"] for step in github_steps(GITHUB) if "run" in step])
     assert github == commands(gitlab_job()["script"])
-    assert [line.split()[1] for line in github] == ["dump-profile", "quantize", "card", "verify", "diff"]
+    assert [line.split()[1] for line in github] == ["dump-profile", "quantize", "evaluate", "verify", "diff"]
 
 
 def test_every_command_that_reads_samples_is_given_how_they_are_made() -> None:
@@ -123,7 +123,9 @@ SUBSTITUTE = """\
 # Says what it was told, writes its outputs, and fails where it is told to.
 echo "qprof $*" >> calls
 [ "$1" = --version ] && { echo qprof 1.0; exit 0; }
-for ((i = 1; i <= $#; i++)); do [ "${!i}" = -o ] && { j=$((i + 1)); echo "$1" > "${!j}"; }; done
+for ((i = 1; i <= $#; i++)); do
+  [[ "${!i}" = -o || "${!i}" = --card ]] && { j=$((i + 1)); echo "$1" > "${!j}"; }
+done
 [ "$1" != "$FAILS" ]
 """
 ASKING = """\
@@ -361,9 +363,9 @@ def test_options_of_the_action_are_quoted_as_in_a_shell(substituted: Project) ->
 def test_models_of_one_job_keep_what_is_accepted_apart(substituted: Project) -> None:
     for out in ("first", "second"):
         assert substituted.github(ACTION, **ACTION_INPUTS, out=out) == 0
-        assert calls(substituted) == ["dump-profile", "quantize", "card"]
+        assert calls(substituted) == ["dump-profile", "quantize", "evaluate"]
     assert substituted.github(ACTION, **ACTION_INPUTS, out="first") == 0
-    assert calls(substituted) == ["quantize", "card", "verify", "diff"]
+    assert calls(substituted) == ["quantize", "evaluate", "verify", "diff"]
 
 
 @needs_linux
@@ -418,16 +420,16 @@ def test_the_extras_that_an_installation_names_are_there() -> None:
 def test_the_model_is_profiled_once_for_its_data(substituted: Project, service: str) -> None:
     project = substituted
     assert run_once(project, service) == 0, project.log
-    assert calls(project) == ["dump-profile", "quantize", "card"]
+    assert calls(project) == ["dump-profile", "quantize", "evaluate"]
     assert run_once(project, service) == 0
-    assert calls(project) == ["quantize", "card", "verify", "diff"]
+    assert calls(project) == ["quantize", "evaluate", "verify", "diff"]
 
     data = project.folder / "data" / "calibration"
     data.unlink()
     data.mkdir()
     (data / "new.npz").write_bytes(b"new")
     assert run_once(project, service) == 0
-    assert calls(project) == ["dump-profile", "quantize", "card", "verify", "diff"]
+    assert calls(project) == ["dump-profile", "quantize", "evaluate", "verify", "diff"]
     assert len(list((project.folder / ".qprof").rglob("qprof-*.yaml"))) == 1
 
 
@@ -447,7 +449,7 @@ def test_the_model_is_profiled_again_for_samples_that_are_made_in_another_way(su
 
 @needs_linux
 @services
-@pytest.mark.parametrize("gate", ["card", "verify", "diff"])
+@pytest.mark.parametrize("gate", ["evaluate", "verify", "diff"])
 def test_a_gate_that_fails_keeps_what_was_accepted_until_the_run_is_accepted(
     substituted: Project, service: str, gate: str
 ) -> None:
@@ -459,16 +461,16 @@ def test_a_gate_that_fails_keeps_what_was_accepted_until_the_run_is_accepted(
         file.write_text("of the night before")
     calls(project)
     assert run_once(project, service, fails=gate) == 1
-    compared = [] if gate == "card" else ["verify"]
-    assert calls(project) == ["quantize", "card", *compared, "diff"]
+    compared = [] if gate == "evaluate" else ["verify"]
+    assert calls(project) == ["quantize", "evaluate", *compared, "diff"]
     assert [file.read_text() for file in (baseline, accepted)] == ["of the night before"] * 2
     assert run_once(project, service, fails="diff", accept="true") == 0
-    assert [file.read_text() for file in (baseline, accepted)] == ["dump-profile\n", "card\n"]
+    assert [file.read_text() for file in (baseline, accepted)] == ["dump-profile\n", "evaluate\n"]
 
 
 @needs_linux
 @services
 def test_a_command_that_cannot_run_ends_the_job(substituted: Project, service: str) -> None:
     assert run_once(substituted, service, fails="quantize") == 1
-    assert "card" not in calls(substituted)
+    assert "evaluate" not in calls(substituted)
     assert not list((substituted.folder / ".qprof").rglob("baseline-*.yaml"))

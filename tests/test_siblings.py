@@ -106,11 +106,12 @@ def refusals(folder: Path) -> dict[tuple[object, ...], str]:
         **{
             (command,): f"command '{command}' is not installed"
             for command in (
-                *("report", "tune", "sensitivity", "measure-target", "export", "import"),
-                *("join", "split", "card", "verify", "diff", "instrument"),
+                *("report", "tune", "export", "import"),
+                *("join", "verify", "diff", "instrument"),
             )
         },
         (*evaluate, "--report", "out"): "--report: needs the report, which is not installed",
+        (*evaluate, "--card", "c.json"): "a card is not installed",
         (*evaluate, "--runtime", "openvino"): "runtime 'openvino' is not installed",
         (*evaluate, "--metric", "map50", "--labels", LABELS): "metric 'map50' is not installed",
         (*dump, "wav"): "wav: needs reader 'audio', which is not installed",
@@ -128,9 +129,16 @@ def refusals(folder: Path) -> dict[tuple[object, ...], str]:
         ("quantize", MODEL, "--data", DIGITS / "calibration", "--check-speed", "-o", "q.onnx"): (
             "--check-speed: needs the check of speed, which is not installed"
         ),
-        ("quantize", MODEL, "--data", DIGITS / "calibration", "--float-type", "float16", "-o", "q.onnx"): (
-            "float_type float16: needs the formats of numbers, which is not installed"
-        ),
+        (
+            "quantize",
+            MODEL,
+            "--data",
+            DIGITS / "calibration",
+            "--set",
+            "float_type=float16",
+            "-o",
+            "q.onnx",
+        ): ("float_type float16: needs the formats of numbers, which is not installed"),
         ("quantize", MODEL, "--as", "mixed", "--max-size", "9kB", "-o", "q.onnx"): (
             "fit_size: needs the formats of numbers, which is not installed"
         ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ...profiles.base.extras import OptionalModule
 from ...profiles.base.findings import listed
 from ...profiles.base.presentation import decibels
 from ...quantizer.api.options import Judge
@@ -20,6 +22,7 @@ from ..options import (
     MODEL,
     GroupedCommand,
     data_option,
+    given_options,
     json_option,
     model_argument,
     option,
@@ -31,16 +34,32 @@ if TYPE_CHECKING:
     from ...quantizer.evaluation.layers import LayerComparison, LayerReport
 
 
+SENSITIVITY = OptionalModule("--rank", "quantizer.plugins.tune.sensitivity")
+
+
 @click.command("compare-layers", cls=GroupedCommand)
 @model_argument
 @click.argument("quantized", type=MODEL, metavar="OUT.onnx")
 @data_option
 @option(
+    "--rank",
+    group="Basic",
+    is_flag=True,
+    help="Rank the quantized nodes by the noise that each adds at the outputs, instead.",
+)
+@option(
     "--plan",
     group="Files",
     type=EXISTING,
     metavar="PLAN.yaml",
-    help="Saved plan: adds the kind of each node.",
+    help="Its plan: adds the kind of each node.  [default: the one that lies beside OUT.onnx]",
+)
+@option(
+    "--profile",
+    group="Files",
+    type=EXISTING,
+    metavar="PROFILE.yaml",
+    help="Its profile, for --rank.  [default: the one that lies beside OUT.onnx]",
 )
 @option(
     "--worst",
@@ -52,24 +71,51 @@ if TYPE_CHECKING:
 @record_options(EvaluationOptions, "threads", "provider")
 @json_option
 def command(
-    model: Path, quantized: Path, data: str, *, worst: int | None, as_json: bool, **options: Any
+    model: Path,
+    quantized: Path,
+    data: str,
+    *,
+    rank: bool,
+    profile: Path | None,
+    worst: int | None,
+    as_json: bool,
+    **options: Any,
 ) -> None:
-    """List the SQNR of each tensor in graph order.
+    """List the SQNR of each tensor, or rank nodes by their noise.
 
-    Noise adds up on its way through the graph; "SQNR drop" is what a node adds: the lowest SQNR of its
-    inputs less that of its output, in dB. "!" marks drops of 6 dB and more that leave less than 30 dB. A
+    Tensors are in graph order. Noise adds up on its way; "SQNR drop" is what a node adds: the lowest SQNR of
+    its inputs less that of its output, in dB. "!" marks drops of 6 dB and more that leave less than 30 dB. A
     tensor that only an activation function reads is compared after it ("after Relu"), for what the function
     clips does not matter; JSON has the figures before it too ("difference"). In JSON an infinite SQNR (no
     difference at all) is the string "inf". Tensors inside If, Loop and Scan come before what these make, with
     all their passes together. A model with a state is fed its own from step to step. "cause" is the node that
-    adds most noise at the outputs, run as by "qprof sensitivity", where the plan is given or lies beside.
+    adds most noise at the outputs, run as by --rank, where the plan is given or lies beside.
+
+    With --rank qprof quantizes groups of neighbouring nodes alone and runs them, those with the most noise in
+    ever smaller parts; within a part the estimate shares it out ("~"). If outputs exceed their limit, it then
+    leaves the worst nodes float one after another. It runs 8 samples unless --limit is given.
 
     \b
-    Example:
+    Examples:
       qprof compare-layers model.onnx model.int8.onnx --data heldout/ --limit 8 --worst 10
+      qprof compare-layers model.onnx model.int8.onnx --data heldout/ --rank
     """
     from ...quantizer.api.evaluate import compare_layers
 
+    if rank:
+        sensitivity = SENSITIVITY.load().sensitivity
+        given = given_options(options)
+        if "threads" in given:
+            raise click.UsageError("--threads is not for --rank; leave it out.")
+        with progress("measuring"):
+            ranking = sensitivity(model, profile, quantized=quantized, data=data, **given)
+        if as_json:
+            echo(document("sensitivity", 1, replace(ranking, nodes=ranking.nodes[:worst])))
+        else:
+            echo(ranking_text(ranking, model, worst))
+        return
+    if profile is not None:
+        raise click.UsageError("--profile is for --rank; leave it out.")
     plan = options.pop("plan")
     with progress("comparing") as shown:
         judge = record_of(Judge(progress=shown), options)
@@ -79,6 +125,24 @@ def command(
         echo(document("layers", 1, replace(result, layers=tuple(layers))))
     else:
         echo(layers_text(result, layers))
+
+
+def ranking_text(result: Any, model: Path, worst: int | None) -> str:
+    """Return the ranking as a table, after a line about the whole plan; the remedy below it."""
+    shown, lines = result.presentation(), [result.headline()]
+    (ranking,), rest = shown.tables, result.nodes[worst:] if worst else ()
+    if ranking.rows:
+        lines += ["", *table([ranking.header, *ranking.rows[:worst]], left=range(ranking.left))]
+    if rest:
+        share = 100.0 * sum(node.share for node in rest)
+        lines.append(f"... and {len(rest)} more, with {share:.1f} % of the noise")
+    for name, text in shown.facts:
+        lines += ["", f"{name} {text}"]
+    if result.plan and result.nodes:
+        words = ["qprof", "show", result.plan, result.nodes[0].nodes[-1], "--model", str(model)]
+        words += ["--profile", result.profile] if result.profile else []
+        lines.append(f"why: {shlex.join(words)}")
+    return "\n".join(lines)
 
 
 BAD_DROP, BAD_SQNR = 6.0, 30.0

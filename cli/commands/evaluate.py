@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ...profiles.base.extras import OptionalModule
 from ...profiles.base.findings import Severity, listed, of_severity
+from ...profiles.base.output_files import write_atomically
 from ...profiles.base.presentation import counted, decibels, size_text
 from ...quantizer.api.options import Judge
 from ...quantizer.evaluation.cost import Cost
@@ -30,12 +32,15 @@ from ..console import (
 )
 from ..options import (
     MODEL,
+    NEW,
+    RARE,
     GroupedCommand,
     data_option,
     json_option,
     labels_option,
     model_argument,
     no_latency_option,
+    option,
     option_list,
     record_of,
     record_options,
@@ -48,6 +53,9 @@ if TYPE_CHECKING:
     from ...quantizer.evaluation.evaluate import Evaluation
 
 
+CARD = OptionalModule("a card", "quantizer.plugins.card.card")
+"""Makes the record of an evaluation."""
+
 comparing_options = option_list(
     record_options(EvaluationOptions, "metric"),
     labels_option,
@@ -56,7 +64,7 @@ comparing_options = option_list(
     no_latency_option,
     record_options(EvaluationOptions, "runtime", "provider", "threads"),
 )
-"""How both models are compared, and the limits: of `qprof evaluate`, `card` and `report`."""
+"""How both models are compared, and the limits: of `qprof evaluate` and `report`."""
 
 
 @click.command(
@@ -73,6 +81,16 @@ comparing_options = option_list(
 @record_options(Judge, "held_out")
 @comparing_options
 @record_options(EvaluationOptions, "scored_output")
+@option(
+    "--card",
+    group="Files",
+    type=NEW,
+    metavar="CARD.json",
+    help="Write a record of the quantized model, which qprof verify holds against it.",
+)
+@option(
+    "--markdown", group="Files", type=NEW, metavar="README.md", help="The same for people and model hubs."
+)
 @report_option
 @json_option
 def command(
@@ -80,6 +98,8 @@ def command(
     quantized: Path,
     data: str,
     *,
+    card: Path | None,
+    markdown: Path | None,
     report: Path | None,
     as_json: bool,
     **options: Any,
@@ -89,7 +109,7 @@ def command(
     Runs both on the same samples. The verdict is that of quantize --data, by the plan and profile beside OUT,
     else by what the outputs look like. A gate that is not met, or not proven, ends with exit code 1. Without
     --labels, boxes, masks and texts of the float model are the truth of --metric. In JSON infinite SQNR is
-    the string "inf".
+    the string "inf". A card names the files by what is in them, and holds what was measured and the gates.
 
     \b
     Example:
@@ -100,9 +120,16 @@ def command(
     from ...quantizer.prepare.prepare import file_of
 
     files = file_of(model), file_of(quantized)
-    judge = Judge(gate=Gate(**take_limits(options)))
+    judge = record_of(Judge(gate=Gate(**take_limits(options))), options)
+    make_card = CARD.load().card_of if card or markdown else None
     with progress("evaluating") as shown:
-        result = evaluate(*files, data, record_of(replace(judge, progress=shown), options))
+        result = evaluate(*files, data, replace(judge, progress=shown))
+    if make_card is not None:
+        made = make_card(result, *(file.path for file in files), data, judge)
+        if card is not None:
+            write_atomically(card, document("card", 1, made.to_dict()) + "\n")
+        if markdown is not None:
+            write_atomically(markdown, made.to_markdown())
     if report is not None:
         write_report(result, *files, report)
     if as_json:
@@ -162,12 +189,13 @@ REPEATED = ("--data", "--preprocess", "--limit", "--labels", "--metric", "--scor
 
 
 def _given(arguments: Sequence[str], name: str) -> Iterator[str]:
-    """Yield an option and its value as the command line has them."""
-    for word, value in zip(arguments, [*arguments[1:], ""], strict=True):
-        if word == name:
-            yield from (name, value)
-        elif word.startswith(f"{name}="):
-            yield word
+    """Yield an option and its value, as `quantize` takes them."""
+    field = name[2:].replace("-", "_")
+    for word, following in zip(arguments, [*arguments[1:], ""], strict=True):
+        option, equals, value = word.partition("=")
+        if option == name:
+            value = value if equals else following
+            yield from ("--set", f"{field}={value}") if field in RARE else (name, value)
 
 
 NAMED_SAMPLES = 3

@@ -29,6 +29,7 @@ from ..options import (
     DATA,
     EXISTING,
     NEW,
+    RARE,
     GroupedCommand,
     given_options,
     json_option,
@@ -52,8 +53,8 @@ if TYPE_CHECKING:
     "quantize",
     cls=GroupedCommand,
     everyday=(
-        *("data", "profile", "output", "precision", "target", "labels", "metric", "preprocess", "limit"),
-        *("holdout_data", "gate_max_drop", "keep_float", "fix", "report"),
+        *("data", "profile", "output", "precision", "target", "schema", "calibrator", "preprocess"),
+        *("labels", "metric", "keep_float"),
     ),
 )
 @model_argument
@@ -73,9 +74,9 @@ if TYPE_CHECKING:
     "them, hold some out, and judge the result. With it: judge on them.",
 )
 @option("-o", "--output", group="Basic", required=True, type=NEW, metavar="OUT.onnx", help="File to write.")
-@setting_options
-@record_options(QuantizeOptions, without=("held_out",))
-@record_options(Gate, prefix="gate_")
+@setting_options(QuantizeOptions, Gate)
+@record_options(QuantizeOptions, without=("held_out", *RARE))
+@record_options(Gate, without=RARE, prefix="gate_")
 @no_latency_option
 @option(
     "--check-speed",
@@ -100,10 +101,9 @@ def command(
 ) -> None:
     """Quantize a model, from samples or from its profile.
 
-    With --data and no --profile everything is done: a quarter of the samples is held out (of fewer than 16
-    four, or half), the others are profiled (profile and plan stay beside OUT; the profile is used again, for
-    another OUT in that folder too), the result is judged, and what to try is told. With --profile too it
-    decides the ranges, and the samples judge. --as int8-dynamic and weight-only-... need neither.
+    With --data qprof profiles three quarters of the samples, quantizes, and judges the result on the rest.
+    The profile stays beside OUT, and is used again. With --profile too, all samples judge. --as int8-dynamic
+    and weight-only-... need neither.
 
     \b
     Examples:
@@ -162,6 +162,7 @@ def _refuse_options_of_judging(asked: Mapping[str, Any], *, check_speed: bool) -
                 "qprof evaluate judges the result."
             )
         flag = "--no-latency" if name == "latency" else described[name].flag
+        flag = f"--set {name}" if name in RARE else flag
         if name in of_judging and not (check_speed and name in of_speed):
             speed = " or --check-speed" if name in of_speed else ""
             raise click.UsageError(
@@ -217,6 +218,9 @@ def _lines_of_judged(
     for fix in verdict.fixes if verbose else verdict.fixes[:1]:
         yield "try", f"{fix.brings}:"
         words = fix.options
+        if isinstance(names := fix.settings.get("keep_16bit"), tuple):  # of two lines of --set the last holds
+            every = {**fix.settings, "keep_16bit": (*result.plan.config.keep_16bit, *names)}
+            words = replace(fix, settings=every).options
         if size := fix.settings.get("fit_size") if MIXED in arguments else None:
             words = ("--max-size", str(size))
         yield "", shlex.join(["qprof", "quantize", *_without(arguments, fix), *words])
@@ -231,7 +235,7 @@ def _without(arguments: Sequence[str], fix: Fix) -> Iterator[str]:
     """Yield the words of the command line without --fix and settings that a fix changes."""
     known = options_of(QuantConfig)
     changed = {known[name].flag for name, value in fix.settings.items() if value != ()}
-    changed -= {"--keep-float", "--keep-16bit"}  # names are added to those that are given
+    changed -= {"--keep-float"}  # names are added to those that are given
     changed |= {"--max-size"} if "fit_size" in fix.settings else set()
     words = iter(arguments)
     for word in words:

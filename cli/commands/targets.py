@@ -1,17 +1,35 @@
-"""`qprof targets`: the runtimes that qprof can quantize for, and each operator on one of them."""
+"""`qprof targets`: the runtimes that qprof can quantize for, operators and kernel times of one of them."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
-from ..console import document, echo, print_table
-from ..options import DATA, FileCommand, json_option
+from ...profiles.base.extras import OptionalModule
+from ..console import document, echo, print_table, progress
+from ..options import DATA, NEW, FileCommand, json_option
+
+MEASURING = OptionalModule("--measure", "quantizer.plugins.tune.measure_target")
 
 
 @click.command("targets", cls=FileCommand)
 @click.argument("name", required=False, type=DATA, metavar="[NAME|FILE]")
+@click.option(
+    "--measure",
+    type=NEW,
+    metavar="COSTS.json",
+    help="Measure the kernel times of NAME on this machine, and write them.",
+)
+@click.option(
+    "--threads",
+    type=click.IntRange(1, 256),
+    default=1,
+    show_default=True,
+    help="Threads inside an operator; measured times hold for one number of them.",
+)
 @json_option
-def command(name: str | None, as_json: bool) -> None:
+def command(name: str | None, measure: Path | None, threads: int, as_json: bool) -> None:
     """List the runtimes that qprof can quantize for.
 
     Each with its default settings; --target auto takes the one of this machine. A target of your own is a
@@ -19,11 +37,24 @@ def command(name: str | None, as_json: bool) -> None:
     NAME, or such a file: how each operator is handled there. One that is not listed stays float, with the
     reason in the plan.
 
+    With --measure small networks of one operator each are run in float and quantized, with onnxruntime's
+    profiler. From these times quantize predicts what each node and conversion will cost. It takes a few
+    minutes; nothing else should run meanwhile. The processor must be one that the target is for.
+
     \b
     Examples:
       qprof targets
       qprof targets glow
+      qprof targets onnxruntime-x86 --measure costs.json --threads 2
     """
+    if measure is not None:
+        if name is None:
+            raise click.UsageError("--measure needs the NAME of a target.")
+        with progress("measuring", "network") as report:
+            table = MEASURING.load().measure_target(name, measure, threads=threads, progress=report)
+        points = sum(map(len, table.kernels.values()))
+        echo(f"{measure}: {len(table.kernels)} kernels, {points} times, {table.conditions.processor}")
+        return
     if name is not None:
         _print_operators(name, as_json=as_json)
         return

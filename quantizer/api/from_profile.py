@@ -113,7 +113,7 @@ def write_quantized(
     if plan is not None:
         planned = open_plan(prepared, read_plan(plan), plan_name(plan))
         if not check_outputs:
-            planned = planned.with_findings([estimated_only("--check-outputs off")])
+            planned = planned.with_findings([estimated_only("--set check_outputs=off")])
         elif profile is not None:
             planned = _run_on_samples(planned, prepared, profile, path)
         elif not planned.plan.origin.checks:
@@ -166,7 +166,7 @@ def write_quantized(
         first = plan_that_runs(facts, path, NOTHING if first is None else first.known)
     begin = NOTHING if first is None else first.known
     if not check_outputs:
-        check, not_run = None, "--check-outputs off"
+        check, not_run = None, "--set check_outputs=off"
     elif check is not None and (not_run := why_not_run(check)):
         check = None
 
@@ -249,7 +249,7 @@ def check_samples_of(
     if config.mode in ("dynamic", "auto"):
         specs = _specs_of_batches(specs, profile, samples)
     if not (batches := batches_of_shape(samples, specs)):
-        return None, 0, "no sample of the profile has the shape of --fix-shapes"
+        return None, 0, "no sample of the profile has the shape of fix_shapes"
     return batches, len(samples) if len(batches) < len(samples) else 0, ""
 
 

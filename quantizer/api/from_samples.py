@@ -592,7 +592,7 @@ def _tried_fixes(task: _Task, first: Judgement, trials: list[Judgement]) -> Verd
         nonlocal left
         longest = max((one.cost for one in trials), default=first.cost / 2.0)
         goes_on = time.process_time() - start + longest <= budget
-        left = left if goes_on or trials else f"there was no time for one (--budget {budget:g})"
+        left = left if goes_on or trials else f"there was no time for one (--set budget={budget:g})"
         return goes_on
 
     def goes_on() -> bool:

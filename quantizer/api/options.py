@@ -182,9 +182,9 @@ def precision_named(name: str, max_size: str | None, where: str) -> Precision:
         return Mixed(max_size=max_size)
     if name not in PRECISIONS:
         if name in get_args(RestType):
-            option_name = "float_type" if where == "config" else "--float-type"
+            option_name = "float_type" if where == "config" else "--set float_type"
             raise ConfigError(
-                f"{where} {name}: is a type of what stays float; give {option_name} {name}, with or without "
+                f"{where} {name}: is a type of what stays float; give {option_name}={name}, with or without "
                 f"{where}"
             )
         words = ", ".join(PRECISION_NAMES)

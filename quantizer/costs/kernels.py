@@ -55,7 +55,7 @@ STRIDED = 8
 
 
 TALLEST = 11
-"""Rows of the tallest window of many channels that tables have (`measure-target`)."""
+"""Rows of the tallest window of many channels that tables have (`targets --measure`)."""
 
 
 @dataclass(frozen=True)

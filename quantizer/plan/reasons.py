@@ -126,7 +126,7 @@ _SENTENCES: Mapping[ReasonCode, str] = {
     ReasonCode.NO_DYNAMIC_KERNEL: "{target} has no kernel of {operator} for dynamic quantization",
     ReasonCode.NO_DYNAMIC_FORM: "form {form} has no operator for a dynamic {operator}; {instead} has",
     ReasonCode.SLOWER_DYNAMIC_KERNEL: "slower in int8: the kernel of {target} for a dynamic {operator} "
-    "takes {times:.2g} times as long as float; --cost-model off quantizes it all the same",
+    "takes {times:.2g} times as long as float; --set cost_model=off quantizes it all the same",
     ReasonCode.SMALL_RECURRENT: "its weights have {elements} elements; below {limit} float is as fast",
     ReasonCode.SLOWER_IN_INT8: "slower in int8: {int8_ms:.3g} ms against {float_ms:.3g} ms float{region}",
     ReasonCode.PREDICTED_SLOWER: "predicted to be slower in int8: {int8_ms:.3g} ms, conversions included, "
@@ -178,10 +178,10 @@ _SUMMARIES: Mapping[ReasonCode, str] = {
 FORCED_BY: Mapping[ReasonCode, tuple[str, str]] = {
     ReasonCode(word): by
     for by, words in {
-        ("for their noise", "--min-output-sqnr 0"): "noise-budget noise-limit measured-noise before-step "
+        ("for their noise", "--set min_output_sqnr=0"): "noise-budget noise-limit measured-noise before-step "
         "cheap-first-layer",
         ("for their noise", "--set min_tensor_sqnr=0"): "below-sqnr-limit",
-        ("for their time", "--cost-model off"): "rounded-output slower-in-int8 predicted-slower "
+        ("for their time", "--set cost_model=off"): "rounded-output slower-in-int8 predicted-slower "
         "saves-too-little model-saves-too-little slower-dynamic-kernel",
         (
             "for what converting their inputs costs",

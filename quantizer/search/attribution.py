@@ -1,7 +1,7 @@
 """The noise of each output of a plan's model, attributed to the quantized nodes that add it: run on samples.
 
-This is the one answer to which layer hurts. The cause of a verdict, `qprof sensitivity`, the noise budget of
-a report and the hint of `qprof compare-layers` all print it.
+This is the one answer to which layer hurts. The cause of a verdict, the noise budget of a report and
+`qprof compare-layers` print it.
 
     whole    the plan's model is run as `evaluate` runs it: a state goes from step to step
     alone    groups of neighbours are quantized alone and run (`ranking`), the worst in ever smaller parts,

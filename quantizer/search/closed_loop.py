@@ -559,7 +559,7 @@ def _findings(best: _Checked, first: _Checked, ran: Sequence[_Checked], samples:
     """Return the findings on the change of the best plan from the first, and on a missed limit."""
     findings = []
     cost = f"for {100.0 * (best.cost - first.cost):+.1f} % of float's time as predicted"
-    further = "--min-output-sqnr and qprof tune go further"
+    further = "--set min_output_sqnr=DB and qprof tune go further"
     if best is not first and first.holds:
         worst = _worst(best.shifts)
         sentence = (

@@ -68,7 +68,7 @@ def _check_decibels(name: str, value: float | None) -> None:
 
 def _check_tolerance(value: float | None) -> None:
     if value is not None and not 0.0 < value < 1.0:
-        raise MalformedError(f"tolerance {value:g} is no error", "give a share such as 1%, or 0.01")
+        raise MalformedError(f"tolerance {value:g} is no error", "give a share such as 0.01")
 
 
 LEAST = "least"
@@ -169,7 +169,7 @@ class QuantConfig:
             it does; 0 for no limit. In mode weight-only weights of 4 bits get 8 until it does. By default
             each kind of output has a limit of its own, see output_kind, and none where fit_size is a size or
             weights have 4 bits.
-        tolerance: Typical error that outputs which are values may have, such as 1%: over what varies in a
+        tolerance: Typical error that outputs which are values may have, such as 0.01: over what varies in a
             column, or relative to each value where the model makes magnitudes. The worst column may have five
             times that, 25% at most. By default 2%, of maps, sequences and vectors 10%, as measured.
         equalization: Cross-layer equalization of activation channels: auto (with an added Mul where no weight
@@ -208,7 +208,7 @@ class QuantConfig:
         ),
     ] = "mse"
     activation_type: Annotated[ActivationType, setting()] = "uint8"
-    keep_16bit: Annotated[tuple[str, ...], option("Calibration and precision", metavar="NAME|TYPE|GLOB")] = ()
+    keep_16bit: Annotated[tuple[str, ...], setting()] = ()
     weight_schema: Annotated[SchemaName, setting()] = "symmetric"
     weight_type: Annotated[WeightType, setting()] = "int8"
     second_type: Annotated[Literal["none", FloatType], setting()] = "none"
@@ -216,19 +216,15 @@ class QuantConfig:
     fit_size: Annotated[str, setting(check=lambda text: size_in_bytes(text) if text else None)] = ""
     prompt: Annotated[int, Meta(ge=0), setting()] = 0
     answer: Annotated[int, Meta(ge=0), setting()] = 0
-    kv_cache: Annotated[Literal["float", "int8", "int8-per-channel"], option("Calibration and precision")] = (
-        "float"
-    )
-    float_type: Annotated[RestType, option("Calibration and precision")] = "float32"
-    io: Annotated[Literal["float", "uint8", "int8"], option("Output format")] = "float"
+    kv_cache: Annotated[Literal["float", "int8", "int8-per-channel"], setting()] = "float"
+    float_type: Annotated[RestType, setting()] = "float32"
+    io: Annotated[Literal["float", "uint8", "int8"], setting()] = "float"
     granularity: Annotated[Granularity, setting()] = "per-channel"
     min_tensor_sqnr: Annotated[float, setting(check=partial(_check_decibels, "min_tensor_sqnr"))] = 0.0
-    min_output_sqnr: Annotated[
-        float | None, option("Quality", metavar="DB", check=partial(_check_decibels, "min_output_sqnr"))
-    ] = None
-    tolerance: Annotated[
-        float | None, option("Quality", metavar="SHARE", takes="share", check=_check_tolerance)
-    ] = None
+    min_output_sqnr: Annotated[float | None, setting(check=partial(_check_decibels, "min_output_sqnr"))] = (
+        None
+    )
+    tolerance: Annotated[float | None, setting(check=_check_tolerance)] = None
     output_kind: Annotated[
         tuple[str, ...],
         setting(
@@ -239,12 +235,10 @@ class QuantConfig:
     ] = ()
     equalization: Annotated[Literal["auto", "free", "off"], setting()] = "auto"
     bias_correction: Annotated[Literal["auto", "off"], setting()] = "auto"
-    rounding: Annotated[Literal["nearest", "gptq"], option("Quality")] = "nearest"
-    cost_model: Annotated[Literal["auto", "off"], option("Quality")] = "auto"
+    rounding: Annotated[Literal["nearest", "gptq"], setting()] = "nearest"
+    cost_model: Annotated[Literal["auto", "off"], setting()] = "auto"
     keep_float: Annotated[tuple[str, ...], option("Quality", metavar="NAME|TYPE|GLOB")] = ()
-    fix_shapes: Annotated[
-        tuple[str, ...], option("Output format", metavar="NAME=SHAPE", check=split_shapes)
-    ] = ()
+    fix_shapes: Annotated[tuple[str, ...], setting(check=split_shapes)] = ()
 
     @property
     def float8_type(self) -> FloatType | None:

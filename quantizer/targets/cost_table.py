@@ -38,7 +38,7 @@ from .packaged import PLACE
 FORMAT = 1
 """Version of the file."""
 
-ADVICE = "measure the machine again with 'qprof measure-target'"
+ADVICE = "measure the machine again with 'qprof targets NAME --measure COSTS.json'"
 
 
 Point = tuple[float, ...]

@@ -151,7 +151,7 @@ class Target:
             (DequantizeLinear), arithmetic (Cast and Mul, but DequantizeLinear in every run) or nothing.
             Quantized weights of float nodes cost no time then, and are written so.
         costs: The table of measured kernel times, by which nodes that would be slower in int8 stay float and
-            channels are padded: name of a packaged one, or a file of qprof measure-target (.json), in the
+            channels are padded: name of a packaged one, or a file of qprof targets --measure (.json), in the
             folder of the target's file; empty where none was measured.
         processors: The processors on which this is the default target; none if the processor that qprof runs
             on does not matter.

@@ -47,7 +47,7 @@ SETTINGS = (
     ("--schema", "symmetric-uint8", "--calibrator", "mse"),
     ("--set", "mode=dynamic"),
     ("--set", "mode=weight-only", "--set", "weight_type=int4"),
-    ("--min-output-sqnr", "38"),
+    ("--set", "min_output_sqnr=38"),
 )
 RUNS = (
     *(("--form", form) for form in FORMS),

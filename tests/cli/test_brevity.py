@@ -45,7 +45,7 @@ def profile(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.slow
 def test_a_model_that_is_judged_is_told_in_twelve_lines_the_task_first(tmp_path: Path) -> None:
     words = ("--data", CALIBRATION, "--holdout-data", HELD_OUT, "--calibrator", "kl")
-    unhurried = ("--cost-model", "off", "--budget", "600")
+    unhurried = ("--set", "cost_model=off", "--set", "budget=600")
     files = ("-o", tmp_path / "q.onnx", "--report", tmp_path / "report")
     result = run("quantize", MODEL, *words, *unhurried, *files)
     lines = lines_of(result)

@@ -96,6 +96,6 @@ def test_a_file_that_is_not_there_is_told_with_its_option_and_the_nearest_name(
 
 
 def test_a_setting_that_is_no_option_is_answered_with_set() -> None:
-    result = CliRunner().invoke(main, ["quantize", str(DIGITS / "model.onnx"), "--block-size", "128"])
+    result = CliRunner().invoke(main, ["quantize", str(DIGITS / "model.onnx"), "--cost-model", "off"])
     assert result.exit_code == 2
-    assert "give the setting as --set block_size=" in result.stderr
+    assert "give the setting as --set cost_model=off" in result.stderr

@@ -38,6 +38,11 @@ CASES: list[tuple[list[str], list[str], tuple[str, ...]]] = [
             *("p.yaml", "c.yaml", "labels.txt", "held.txt", "cal/00.npz", "held/00.npz", "scores.py"),
         ),
     ),
+    (
+        ["evaluate", "m.onnx", "m.onnx", "--data", "cal", "--labels", "labels.txt"],
+        ["--card", "--markdown"],
+        (*WEIGHTED, "labels.txt", "cal/00.npz"),
+    ),
 ]
 ALL = [(command, option, path) for command, options, paths in CASES for option in options for path in paths]
 

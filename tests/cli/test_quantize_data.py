@@ -24,7 +24,7 @@ from qprof_onnx.quantizer.api import from_samples
 DIGITS = Path(__file__).parents[2] / "examples" / "digits"
 MODEL, DATA, LABELS = DIGITS / "model.onnx", DIGITS / "heldout", DIGITS / "heldout" / "labels.txt"
 FEW = DIGITS / "calibration"
-BROKEN = ("--calibrator", "percentile:90", "--min-output-sqnr", "0", "--set", "equalization=off")
+BROKEN = ("--calibrator", "percentile:90", "--set", "min_output_sqnr=0", "--set", "equalization=off")
 """Settings with which the model loses 15 dB."""
 
 
@@ -117,22 +117,22 @@ def test_the_best_fix_is_applied_where_that_is_asked_for(tmp_path: Path) -> None
 
 
 def test_without_a_budget_nothing_is_tried(tmp_path: Path) -> None:
-    result = quantize("-o", tmp_path / "q.onnx", *BROKEN, "--budget", "0", "--fix", "auto", data=FEW)
+    result = quantize("-o", tmp_path / "q.onnx", *BROKEN, "--set", "budget=0", "--fix", "auto", data=FEW)
     assert lines(result, "verdict")[0].startswith("poor: ")
     assert not lines(result, "try")
-    assert "no other settings were tried: there was no time for one (--budget 0)" in result.stdout
+    assert "no other settings were tried: there was no time for one (--set budget=0)" in result.stdout
 
 
 def test_a_gate_that_is_not_met_ends_with_1_and_the_model_written(tmp_path: Path) -> None:
-    result = quantize("-o", tmp_path / "q.onnx", "--min-sqnr", "90", data=FEW)
+    result = quantize("-o", tmp_path / "q.onnx", "--set", "min_sqnr=90", data=FEW)
     assert result.exit_code == 1
     assert lines(result, "FAILED")[0].startswith("--min-sqnr 90: output 'logits': ")
     assert (tmp_path / "q.onnx").exists()
-    assert lines(quantize("-o", tmp_path / "q.onnx", "--min-sqnr", "20", data=FEW), "gate") == ["passed"]
+    assert lines(quantize("-o", tmp_path / "q.onnx", "--set", "min_sqnr=20", data=FEW), "gate") == ["passed"]
 
 
 def test_the_verdict_as_json_keeps_to_its_schema(tmp_path: Path) -> None:
-    result = quantize("-o", tmp_path / "q.onnx", "--labels", LABELS, *BROKEN, "--budget", "1", "--json")
+    result = quantize("-o", tmp_path / "q.onnx", "--labels", LABELS, *BROKEN, "--set", "budget=1", "--json")
     found = json.loads(result.stdout)
     schema = json.loads(qprof("schema", "quantization").stdout)
     Draft202012Validator(schema).validate(found)
@@ -154,9 +154,9 @@ def test_samples_to_judge_on_may_be_others(tmp_path: Path) -> None:
     ("asked", "message"),
     [
         (["--max-drop", "1"], "max_drop: nothing is scored; give labels"),
-        (["--budget", "-1"], "budget: -1 is no number of seconds"),
+        (["--set", "budget=-1"], "budget: -1 is no number of seconds"),
         (["--fix", "on"], "fix: 'on' is not known; give off or auto"),
-        (["--min-speedup", "1"], "min_speedup: latency is not measured"),
+        (["--set", "min_speedup=1"], "min_speedup: latency is not measured"),
     ],
 )
 def test_what_cannot_be_judged_is_refused_before_any_work(
@@ -179,10 +179,16 @@ def test_a_metric_whose_library_is_missing_is_refused_before_any_work(
 
 def test_what_judges_is_for_samples(profile: Path, tmp_path: Path) -> None:
     asked = ["quantize", MODEL, "--profile", profile, "-o", tmp_path / "q.onnx"]
-    for options in (["--labels", LABELS], ["--min-sqnr", "20"], ["--fix", "auto"], ["--runtime", "openvino"]):
+    for options in (
+        ["--labels", LABELS],
+        ["--set", "min_sqnr=20"],
+        ["--fix", "auto"],
+        ["--set", "runtime=openvino"],
+    ):
         result = qprof(*asked, *options)
         assert result.exit_code == 2
-        assert f"{options[0]} is for --data, where the result is judged" in result.stderr
+        named = " ".join(options).partition("=")[0] if "=" in options[1] else options[0]
+        assert f"{named} is for --data, where the result is judged" in result.stderr
 
 
 def test_a_mode_without_a_profile_is_judged_too(tmp_path: Path) -> None:
@@ -211,7 +217,7 @@ def test_on_random_data_there_is_no_verdict_and_no_gate(tmp_path: Path) -> None:
     result = qprof("quantize", MODEL, "--data", "random:8", "--no-latency", "-o", tmp_path / "q.onnx")
     assert lines(result, "verdict")[0].startswith("none: random data: no verdict (random:8)")
     assert not lines(result, "try")
-    gated = qprof("quantize", MODEL, "--data", "random:8", "--min-sqnr", "1", "-o", tmp_path / "g.onnx")
+    gated = qprof("quantize", MODEL, "--data", "random:8", "--set", "min_sqnr=1", "-o", tmp_path / "g.onnx")
     assert gated.exit_code == 2
     assert "random:8: random values meet no limit" in gated.stderr
 
@@ -241,7 +247,7 @@ def test_inputs_that_look_like_pixels_are_the_cause_where_labels_are_met_by_chan
         np.savez(data / f"{number:02}.npz", image=images[number : number + 1])
     labels = tmp_path / "labels.txt"
     labels.write_text("".join(f"{label}\n" for label in rng.integers(0, 10, 20)))
-    result = quantize("-o", tmp_path / "q.onnx", "--labels", labels, "--budget", "0", data=data)
+    result = quantize("-o", tmp_path / "q.onnx", "--labels", labels, "--set", "budget=0", data=data)
     assert result.exit_code == 0, result.stderr
     assert not lines(result, "verdict")[0].startswith("good")
     assert "looks like pixels 0..255" in lines(result, "cause")[0]

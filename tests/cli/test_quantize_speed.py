@@ -19,7 +19,7 @@ def quantize(*arguments: str | Path) -> Result:
 
 def test_a_speed_that_cannot_be_reached_is_a_failed_gate(profile: Path, tmp_path: Path) -> None:
     out = tmp_path / "q.onnx"
-    asked = ["--check-speed", "--data", DATA, "--limit", "1", "--min-speedup", "1000", "--json"]
+    asked = ["--check-speed", "--data", DATA, "--limit", "1", "--set", "min_speedup=1000", "--json"]
     result = quantize("--profile", profile, "-o", out, *asked)
     assert result.exit_code == 1
     (failure,) = json.loads(result.stdout)["judged"]["evaluation"]["failures"]
@@ -29,7 +29,7 @@ def test_a_speed_that_cannot_be_reached_is_a_failed_gate(profile: Path, tmp_path
 
 
 def test_the_speed_on_samples_of_the_profile_has_a_gate_too(profile: Path, tmp_path: Path) -> None:
-    asked = ["--check-speed", "--min-speedup", "1000", "--json"]
+    asked = ["--check-speed", "--set", "min_speedup=1000", "--json"]
     result = quantize("--profile", profile, "-o", tmp_path / "q.onnx", *asked)
     assert (result.exit_code, result.stderr) == (1, "")
     speed = json.loads(result.stdout)["speed"]
@@ -49,8 +49,8 @@ def test_the_latencies_are_told(profile: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        (["--min-speedup", "2"], "--min-speedup is for --data or --check-speed"),
-        (["--threads", "2"], "--threads is for --data or --check-speed"),
+        (["--set", "min_speedup=2"], "--set min_speedup is for --data or --check-speed"),
+        (["--set", "threads=2"], "--set threads is for --data or --check-speed"),
         (["--data", "x", "--plan", str(MODEL)], "--data judges a model that is planned here"),
         (["--check-speed", "--data", "x", "--plan", str(MODEL)], "--plan holds its own settings"),
     ],

@@ -20,19 +20,19 @@ MODEL, DATA, LABELS = DIGITS / "model.onnx", DIGITS / "calibration", DIGITS / "h
 
 SETTINGS = [
     ("--keep-float", "Cnv", "keep_float 'Cnv': no node of the model has this name"),
-    ("--keep-16bit", "nope*", "keep_16bit 'nope*': no node of the model has this name"),
+    ("--set", "keep_16bit=[nope*]", "keep_16bit 'nope*': no node of the model has this name"),
     (
         "--set",
         "output_kind=[logit=decision]",
         "output_kind 'logit': the model has no such output; it has logits",
     ),
-    ("--fix-shapes", "picture=1x1x8x8", "fix_shapes: the model has no input 'picture'"),
-    ("--fix-shapes", "image=1x1x8x9", "fix_shapes: input 'image': a size is 8 already, not 9"),
-    ("--kv-cache", "int8", "kv_cache int8: the model has no"),
+    ("--set", "fix_shapes=[picture=1x1x8x8]", "fix_shapes: the model has no input 'picture'"),
+    ("--set", "fix_shapes=[image=1x1x8x9]", "fix_shapes: input 'image': a size is 8 already, not 9"),
+    ("--set", "kv_cache=int8", "kv_cache int8: the model has no"),
 ]
 JUDGING = [
-    ("--scored-output", "logit", "'logit'"),
-    ("--class-axis", "7", "class axis 7: output 'logits' has 2 axes"),
+    ("--set", "scored_output=logit", "'logit'"),
+    ("--set", "class_axis=7", "class axis 7: output 'logits' has 2 axes"),
     ("--metric", "score.py:nope", "score.py:nope: 'score.py' has no function 'nope'"),
     ("--metric", "score.py:broken", "--metric score.py:broken: raised ValueError: oops"),
     pytest.param(
@@ -45,7 +45,7 @@ JUDGING = [
     ("--labels", "words.txt", "words.txt, line 1: 'cat' is not an integer label"),
     ("--labels", "high.txt", "high.txt, line 1: label 99 is none of the output's 10 classes"),
 ]
-RUNTIME = [("--runtime", "tvm", "runtime 'tvm': there is no such runtime")]
+RUNTIME = [("--set", "runtime=tvm", "runtime 'tvm': there is no such runtime")]
 HOLDOUT = [("--holdout-data", "nothing", "nothing: no such folder or file")]
 
 
@@ -102,13 +102,6 @@ def test_tune_refuses_it_before_a_trial(
     is_refused(qprof("tune", MODEL, "--profile", profile, "--data", data, option, value), sentence)
 
 
-@pytest.mark.parametrize(("option", "value", "sentence"), SETTINGS)
-def test_sensitivity_refuses_it_before_a_plan_is_made(
-    option: str, value: str, sentence: str, profile: Path
-) -> None:
-    is_refused(qprof("sensitivity", MODEL, "--profile", profile, "--data", DATA, option, value), sentence)
-
-
 def test_report_refuses_a_profile_of_newer_data_before_models_are_compared(
     profile: Path, plan: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -123,7 +116,6 @@ IDLE = [
     ("dump-profile --data {data} -o q.yaml --every 5", "--every is for --checkpoint"),
     ("report {model} -o page --labels few.txt", "report: labels is for what is measured"),
     ("report {model} -o page --limit 3", "report: limit is for what is measured"),
-    ("sensitivity --data {data} --plan {plan} --calibrator kl", "calibrator: a plan holds its own settings"),
 ]
 """Commands with an option that nothing would read."""
 

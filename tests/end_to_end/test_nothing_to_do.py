@@ -69,8 +69,8 @@ def test_a_model_with_nothing_to_quantize_passes_every_mode(folder: Path) -> Non
         "mode=auto",
         "--profile",
         "p.yaml",
-        "--cost-model",
-        "off",
+        "--set",
+        "cost_model=off",
         "-o",
         "q.onnx",
     )

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -35,7 +35,6 @@ from .verification import (
     Verification,
     checks_of_files,
     checks_of_statements,
-    checks_of_unread,
     checks_without_figures,
     repeatable_gate,
     same_bytes,
@@ -77,18 +76,23 @@ def card(
     with opened(model) as file, quantized_file(quantized) as other:
         samples = samples_of(data, judge.transform, judge.preprocess)
         evaluation = compare(file, other, samples, judge, made_from(quantized, other, file))
-        recipe, labels = judge.preprocess, judge.labels
-        asked = Asked(
-            data=_shown(data),
-            preprocess="" if recipe is None else Path(recipe).name,
-            limit=judge.limit,
-            labels="" if labels is None else _shown(labels),
-            scored_output=judge.scored_output,
-            class_axis=judge.class_axis,
-            threads=judge.threads,
-        )
-        evaluation = _without_folder(evaluation)
-        return make_card(file.path, other.path, evaluation, asked, task=task, base_model=base_model)
+        made = card_of(evaluation, file.path, other.path, data, judge)
+        return replace(made, task=task, base_model=base_model)
+
+
+def card_of(evaluation: Evaluation, model: Path, quantized: Path, data: DataSource, judge: Judge) -> Card:
+    """Return the card of two models that were compared."""
+    recipe, labels = judge.preprocess, judge.labels
+    asked = Asked(
+        data=_shown(data),
+        preprocess="" if recipe is None else Path(recipe).name,
+        limit=judge.limit,
+        labels="" if labels is None else _shown(labels),
+        scored_output=judge.scored_output,
+        class_axis=judge.class_axis,
+        threads=judge.threads,
+    )
+    return make_card(model, quantized, _without_folder(evaluation), asked)
 
 
 def _shown(source: object) -> str:
@@ -100,7 +104,8 @@ def _shown(source: object) -> str:
 
 
 def _without_folder(evaluation: Evaluation) -> Evaluation:
-    """Return an evaluation whose metric, where it is a function of a file, is named without the folders."""
+    """Return an evaluation without its verdict; a metric that is a function of a file without its folders."""
+    evaluation = Evaluation(**{one.name: getattr(evaluation, one.name) for one in fields(Evaluation)})
     if not evaluation.metric or named_metric(evaluation.metric) is not None:
         return evaluation
     name = Path(evaluation.metric).name
@@ -153,7 +158,7 @@ def verify(
     """
     run = with_keywords("verify", Judge(), keywords, only=OF_VERIFICATION, besides=("slack",))
     slack = slack if isinstance(slack, Slack) else Slack(**(slack or {}))
-    record, unread = (card, {}) if isinstance(card, Card) else load_card(card)
+    record = card if isinstance(card, Card) else load_card(card)
     name = "card" if isinstance(card, Card) else Path(card).name
     if (card_and_name := _newer_card(quantized)) is not None:
         given = {"model": model, "data": data, "labels": labels, "metric": metric, **keywords}
@@ -168,8 +173,7 @@ def verify(
     with quantized_file(quantized) as path:
         checks = list(checks_of_files("quantized model", record.quantized_model, files_of(path)))
         is_its_file = same_bytes(record.quantized_model, files_of(path))
-        checks += _origin(record, path, is_its_file)
-        checks += checks_of_unread(unread)
+        checks += _origin(record, path)
         if model is None:
             why = "give --model MODEL.onnx and --data DATA to measure again"
             return Verification(name, path.name, (*checks, *checks_without_figures(record, why)))
@@ -220,25 +224,24 @@ def verify(
                     preprocess="" if recipe is None else Path(recipe).name,
                     threads=judge.threads,
                 ),
-                task="",
-                base_model="",
             )
     checks += checks_of_statements(record, found, slack, unscored)
     return Verification(name, path.name, tuple(checks), now)
 
 
-def _origin(record: Card, file: ModelFile, is_its_file: bool) -> list[Check]:
-    """Return whether a model says the same of its origin as the card; [] where the bytes are the same."""
+def _origin(record: Card, file: ModelFile) -> Iterator[Check]:
+    """Yield whether a model says the same of its origin as the card."""
     said = record.evaluation.provenance
-    if is_its_file or said is None:
-        return []
+    if said is None:
+        return
+    digest = f"digest {said.plan[:16]}"
     try:
-        provenance = read_provenance(file.model)
+        found = read_provenance(file.model)
     except ModelError as problem:
-        return [Check("plan", "differs", said.plan[:16], "", f"cannot be read: {problem}")]
-    plans = said.plan, "" if provenance is None else provenance.plan
-    result: Result = "same" if plans[0] == plans[1] else "differs"
-    return [Check("plan", result, f"digest {plans[0][:16]}", f"digest {plans[1][:16] or '-'}")]
+        yield Check("plan", "differs", digest, "", f"cannot be read: {problem}")
+        return
+    result: Result = "same" if found == said else "differs"
+    yield Check("plan", result, digest, f"digest {'-' if found is None else found.plan[:16]}")
 
 
 def _why_unscored(record: Card, labels: LabelsLike | None, metric: object) -> str:
@@ -256,5 +259,5 @@ def _newer_card(source: QuantizedLike | Card) -> tuple[Card, str] | None:
     if isinstance(source, Card):
         return source, "newer card"
     if isinstance(source, str | os.PathLike) and Path(source).suffix == ".json":
-        return load_card(source)[0], Path(source).name
+        return load_card(source), Path(source).name
     return None

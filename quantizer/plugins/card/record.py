@@ -10,7 +10,7 @@ import hashlib
 import html
 import os
 import platform
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from importlib import metadata
 from pathlib import Path
@@ -167,54 +167,28 @@ class Card(Presented):
         return "\n".join((*_front_matter(self), *_page(self)))
 
 
-def make_card(
-    model: Path, quantized: Path, evaluation: Evaluation, asked: Asked, *, task: str, base_model: str
-) -> Card:
+def make_card(model: Path, quantized: Path, evaluation: Evaluation, asked: Asked) -> Card:
     """Return the card of two models that were compared; raises ModelError if a file cannot be read."""
     here = this_machine(evaluation.runtime)
-    return Card(tool_name(), files_of(model), files_of(quantized), here, asked, evaluation, task, base_model)
+    return Card(tool_name(), files_of(model), files_of(quantized), here, asked, evaluation)
 
 
-def load_card(path: str | os.PathLike[str]) -> tuple[Card, Mapping[str, str]]:
-    """Return the card in a file, and the keys that are not read, unknown or missing, each with the reason.
-
-    Raises ConfigError if the file cannot be read, is no card, or has a value of another type.
-    """
+def load_card(path: str | os.PathLike[str]) -> Card:
+    """Return the card in a file; ConfigError if it cannot be read, or is no card."""
     try:
         document = parse_json(read_bytes(path, ConfigError).decode(errors="replace"))
         kind = document.get("format") if isinstance(document, dict) else None
         if kind != FORMAT:
             raise ConfigError(
-                f"{path}: is no card: its format is {kind!r} and not '{FORMAT}'; give a file of 'qprof card'"
+                f"{path}: is no card: its format is {kind!r} and not '{FORMAT}'; give a file of "
+                "'qprof evaluate --card'"
             )
         card = msgspec.convert(document, Card, strict=False)  # "inf" is a number
-        unread = dict(_unread_keys(document, card.to_dict()))
     except (MalformedError, msgspec.ValidationError, OverflowError) as problem:
-        raise ConfigError(f"{path}: is no card ({problem}); make it anew with 'qprof card'") from problem
+        raise ConfigError(f"{path}: is no card ({problem}); make it anew") from problem
     if not card.float_model or not card.quantized_model or card.evaluation.subject is None:
-        raise ConfigError(f"{path}: says nothing of models and samples; make it anew with 'qprof card'")
-    return card, unread
-
-
-def _unread_keys(document: Any, read: Any, at: str = "") -> Iterator[tuple[str, str]]:
-    """Yield the keys of a document that its reader skipped or filled in, each with the reason.
-
-    Raises MalformedError if the reader converted a value of another type, such as a text to a number.
-    """
-    if isinstance(document, dict) and isinstance(read, dict):
-        for key in dict.fromkeys((*document, *read)):
-            where = f"{at}.{key}" if at else key
-            if key not in read:
-                yield where, "this version does not know it"
-            elif key not in document:
-                yield where, "the card does not say it"
-            else:
-                yield from _unread_keys(document[key], read[key], where)
-    elif isinstance(document, list) and isinstance(read, list):
-        for number, (value, one) in enumerate(zip(document, read, strict=True)):
-            yield from _unread_keys(value, one, f"{at}[{number}]")
-    elif document != read or isinstance(document, bool) != isinstance(read, bool):
-        raise MalformedError(f"{at}: {str(document)[:40]!r} is not of the type that it has in a card")
+        raise ConfigError(f"{path}: says nothing of models and samples; make it anew")
+    return card
 
 
 # The page of a model hub -----------------------------------------------------------------------------------

@@ -40,7 +40,7 @@ def write(plan: QuantPlan, model: ir.Model) -> str:
         (values if is_value else keys)[past] = _scales(params, heads)
     if not keys and not values:
         raise ConfigError(
-            "format 'kv-scales': the plan keeps no keys and values in int8; make it with --kv-cache int8"
+            "format 'kv-scales': the plan keeps no keys and values in int8; make it with --set kv_cache=int8"
         )
     if len(keys) != len(values):
         raise ConfigError(

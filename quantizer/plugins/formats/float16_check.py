@@ -108,7 +108,7 @@ def with_float32_nodes_on_samples(
             f"with float16 an output is {min(excess, 999.0):.2g} times as far from float as it may be, on "
             f"{len(samples)} samples, with more nodes in float32 too"
         )
-        finding = Finding(Code.FLOAT16_LOSES, sentence, remedy="--float-type float32 has all of them")
+        finding = Finding(Code.FLOAT16_LOSES, sentence, remedy="--set float_type=float32 has all of them")
         planned = planned.with_findings([finding])
     return planned
 

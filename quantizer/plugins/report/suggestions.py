@@ -35,7 +35,7 @@ class FileNames:
 NOT_REPEATED = ("-o", "--output", "--report", "--save-plan", "--fix")
 """Options with a value that commands to try do not repeat: the files of the first model stay as they are."""
 
-REPEATABLE = ("--keep-float", "--keep-16bit", "--set")
+REPEATABLE = ("--keep-float", "--set")
 """Options that add names to those that the command line has already."""
 
 

@@ -21,7 +21,7 @@ from workbench import FLOAT, ONNXRUNTIME, Workbench, qprof
 WEIGHTS = ("--as", "weight-only-8")
 INT4 = ("--as", "weight-only-4")
 DATA = ("--data", "{data}")
-GPTQ = ("--rounding", "gptq", *DATA)
+GPTQ = ("--set", "rounding=gptq", *DATA)
 Settings = Mapping[str, Sequence[str]]
 ROUNDING: Settings = {
     "static int8": (),
@@ -38,7 +38,7 @@ LOW_BITS: Settings = {
 DYNAMIC: Settings = {
     "static": (),
     "dynamic": ("--as", "int8-dynamic"),
-    "dynamic, `--cost-model off`": ("--as", "int8-dynamic", "--cost-model", "off"),
+    "dynamic, `--set cost_model=off`": ("--as", "int8-dynamic", "--set", "cost_model=off"),
     "dynamic for `onnx`, form `primitives`": (
         *("--as", "int8-dynamic", "--target", "onnx", "--form", "primitives"),
     ),

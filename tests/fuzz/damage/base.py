@@ -21,7 +21,7 @@ DUMP = ("dump-profile", "model.onnx", "--data", "cal")
 RESUME = ("dump-profile", "model.onnx", "--data", "own:samples", "-o", "out.yaml")
 RESUME = (*RESUME, "--checkpoint", "progress.qprof")
 """A checkpoint knows its data by the path of its folder, and each case has another; a module has none."""
-QUANTIZE = ("quantize", "model.onnx", "--profile", "profile.yaml", "--cost-model", "off")
+QUANTIZE = ("quantize", "model.onnx", "--profile", "profile.yaml", "--set", "cost_model=off")
 TUNE = ("tune", "model.onnx", "--data", "cal", "--profile", "profile.yaml", "--labels", "labels.txt")
 TUNE = (*TUNE, "--objective", "int8-share", "--max-drop", "50")
 
@@ -163,7 +163,9 @@ def _made() -> dict[str, bytes]:
     qprof(*DUMP, "-o", "profile.yaml")
     qprof(*DUMP, "-o", "glow.yaml", "--format", "glow")
     qprof(*QUANTIZE, "-o", "int8.onnx", "--save-plan", "plan.yaml")
-    qprof(*QUANTIZE, "-o", "x.onnx", "--save-plan", "adjusted.yaml", "--rounding", "gptq", "--data", "cal")
+    qprof(
+        *QUANTIZE, "-o", "x.onnx", "--save-plan", "adjusted.yaml", "--set", "rounding=gptq", "--data", "cal"
+    )
     _foreign_files()
     session = onnxruntime.InferenceSession("model.onnx", providers=["CPUExecutionProvider"])
     classes = [

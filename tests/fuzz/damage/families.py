@@ -29,7 +29,7 @@ class Reading:
 
 PLAN, MODEL = ("out.yaml",), ("out.onnx",)
 SHOWN = Reading("show {} --json")
-QUANTIZED = Reading("quantize model.onnx --profile {} --cost-model off -o out.onnx", MODEL, "loads")
+QUANTIZED = Reading("quantize model.onnx --profile {} --set cost_model=off -o out.onnx", MODEL, "loads")
 PROFILED = Reading("dump-profile {} --data cal -o out.yaml", PLAN, "ranges_of_outputs")
 WEIGHTS = Reading("quantize {} --as weight-only-8 -o out.onnx", MODEL, "close_outputs")
 MODELS: Mapping[str, Sequence[Reading]] = {
@@ -43,7 +43,9 @@ MODELS: Mapping[str, Sequence[Reading]] = {
         PROFILED,
         WEIGHTS,
         # The profile's fingerprint is that of the undamaged model: a refusal may name the profile.
-        Reading("quantize {} --profile profile.yaml --cost-model off -o out.onnx", MODEL, "close_outputs"),
+        Reading(
+            "quantize {} --profile profile.yaml --set cost_model=off -o out.onnx", MODEL, "close_outputs"
+        ),
     ),
     "joined.onnx": (
         Reading(
@@ -52,7 +54,7 @@ MODELS: Mapping[str, Sequence[Reading]] = {
     ),
 }
 CONFIGURED = Reading(
-    "quantize model.onnx --profile profile.yaml --config {} --cost-model off -o out.onnx "
+    "quantize model.onnx --profile profile.yaml --config {} --set cost_model=off -o out.onnx "
     "--save-plan out.yaml",
     (*MODEL, *PLAN),
 )

@@ -79,7 +79,7 @@ def test_a_model_with_custom_operators_goes_through_every_command(files: Path) -
     model, data, profile = files / "model.onnx", files / "data", files / "profile.yaml"
     library = ("--custom-ops", LIBRARY)
     qprof("dump-profile", model, "--data", data, "-o", profile, *library)
-    written = ("-o", files / "int8.onnx", "--target", "onnxruntime-x86", "--cost-model", "off")
+    written = ("-o", files / "int8.onnx", "--target", "onnxruntime-x86", "--set", "cost_model=off")
     qprof("quantize", model, "--profile", profile, *written, *library)
     quantized = {node.op_type for node in load_model(files / "int8.onnx").graph}
     assert "NegPos" in quantized

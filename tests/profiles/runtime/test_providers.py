@@ -147,7 +147,6 @@ COMMANDS = (
     ("evaluate", "MODEL", "--data", "DATA"),
     ("compare-layers", "MODEL", "--data", "DATA"),
     ("tune", "--data", "DATA", "--profile", "PROFILE", "-o", "OUT.onnx"),
-    ("sensitivity", "--data", "DATA", "--profile", "PROFILE"),
 )
 
 

@@ -43,7 +43,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run(f"dump-profile {MODEL} --data {CALIBRATION} --limit 8 -o {folder}/q.yaml")
     files = f"-o {folder}/q.onnx --save-plan {folder}/plan.yaml"
     run(f"quantize {MODEL} --profile {folder}/q.yaml {files}")
-    run(f"card {MODEL} {folder}/q.onnx --data {HELD_OUT} --limit 2 --no-latency -o {folder}/q.json")
+    run(f"evaluate {MODEL} {folder}/q.onnx --data {HELD_OUT} --limit 2 --no-latency --card {folder}/q.json")
     return folder
 
 
@@ -65,9 +65,9 @@ FEW = f"--data {HELD_OUT} --limit 2"
         (f"quantize {MODEL} --data {CALIBRATION} --no-latency --report DIR -o DIR/d.onnx", "file.onnx"),
         (f"evaluate {MODEL} DIR/q.onnx {FEW} --no-latency --report DIR", "q.onnx"),
         (f"compare-layers {MODEL} DIR/q.onnx {FEW}", "q.onnx"),
-        (f"sensitivity {MODEL} --profile DIR/q.yaml {FEW}", ""),
+        (f"compare-layers {MODEL} DIR/q.onnx {FEW} --rank", "q.onnx"),
         (f"show DIR/plan.yaml logits --model {MODEL} --profile DIR/q.yaml", ""),
-        (f"card {MODEL} DIR/q.onnx {FEW} --no-latency --report DIR -o DIR/e.json", "q.onnx"),
+        (f"evaluate {MODEL} DIR/q.onnx {FEW} --no-latency --report DIR --card DIR/e.json", "q.onnx"),
         (f"verify DIR/q.json DIR/q.onnx --model {MODEL} --data {HELD_OUT} --no-latency", "q.onnx"),
         (
             f"report {MODEL} DIR/q.onnx --profile DIR/q.yaml {FEW} --no-latency --history DIR/q.yaml -o DIR",
@@ -75,7 +75,7 @@ FEW = f"--data {HELD_OUT} --limit 2"
         ),
         (f"diff DIR/q.yaml DIR/q.yaml --model {MODEL}", ""),
         (
-            f"tune {MODEL} --profile DIR/q.yaml --data {HELD_OUT} --budget 1 --max-drop 50 --report DIR "
+            f"tune {MODEL} --profile DIR/q.yaml --data {HELD_OUT} --set budget=1 --max-drop 50 --report DIR "
             "-o DIR/t.onnx",
             "",
         ),

@@ -45,7 +45,7 @@ ALLOWED = {
         "_add_functions",
         "ir.to_proto",
     ): "one function, to compare it with another",
-    ("quantizer/plugins", "_node_times", "ir.from_proto"): "networks that measure-target builds",
+    ("quantizer/plugins", "_node_times", "ir.from_proto"): "networks that targets --measure builds",
     ("quantizer/plugins", "measured_overheads", "ir.from_proto"): "the same",
     ("quantizer/plugins", "packed_times", "ir.from_proto"): "the same",
     ("quantizer/plugins", "recurrent_times", "ir.from_proto"): "the same",

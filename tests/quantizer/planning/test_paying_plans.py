@@ -127,10 +127,10 @@ def test_a_model_that_saves_a_few_percent_has_int8_weights_alone_and_one_line_th
     plan = planned(net, table(4.0, others=200.0))
     assert plan.nodes["MatMul_a"].kind is Kind.WEIGHT_ONLY
     assert plan.nodes["MatMul_a"].float_reason.code is ReasonCode.MODEL_SAVES_TOO_LITTLE
-    said = [note for note in map(str, plan.findings) if "--cost-model off" in note]
+    said = [note for note in map(str, plan.findings) if "--set cost_model=off" in note]
     assert said == [
-        "weights only, of 1 node: int8 is predicted to save too little time; --cost-model off quantizes all "
-        "the same"
+        "weights only, of 1 node: int8 is predicted to save too little time; --set cost_model=off quantizes "
+        "all the same"
     ]
     assert plan.origin.time is not None
     assert plan.origin.time.planned_us == plan.origin.time.float_us
@@ -188,4 +188,4 @@ def test_without_the_cost_model_everything_is_quantized_and_nothing_predicted(ne
     plan = planned(net, table(18.5), cost_model="off")
     assert plan.nodes["MatMul_a"].kind is Kind.QUANTIZED
     assert plan.origin.time is None
-    assert not any("--cost-model" in note for note in map(str, plan.findings))
+    assert not any("--set cost_model" in note for note in map(str, plan.findings))

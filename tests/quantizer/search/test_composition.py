@@ -165,7 +165,8 @@ def test_products_that_stay_float_are_told_with_the_option_that_quantizes_them()
     plan = net.plan("onnx", min_output_sqnr=60.0)
     first, second = (node.name for node in net.graph.nodes if node.op_type == "Conv")
     assert composition_of(plan, net.graph, net.profile).float_products == (
-        f"2 of 2 products: {first}, {second}, for their noise; quantized all the same by --min-output-sqnr 0"
+        f"2 of 2 products: {first}, {second}, for their noise; quantized all the same by "
+        "--set min_output_sqnr=0"
     )
     forced = net.plan("onnx", min_output_sqnr=0.0)
     assert not composition_of(forced, net.graph, net.profile).float_products

@@ -47,7 +47,7 @@ def test_a_table_has_a_line_for_each_kernel() -> None:
     ],
 )
 def test_what_is_no_table_is_refused_with_what_to_do(text: str, problem: str) -> None:
-    with pytest.raises(ConfigError, match=f"{problem}.*qprof measure-target"):
+    with pytest.raises(ConfigError, match=f"{problem}.*qprof targets NAME --measure"):
         parse_table(text, "costs.json")
 
 

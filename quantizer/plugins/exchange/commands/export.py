@@ -7,7 +7,8 @@ from pathlib import Path
 import click
 
 from .....cli.console import echo
-from .....cli.options import EXISTING, MODEL, NEW, FileCommand
+from .....cli.options import EXISTING, MODEL, NEW, FileCommand, FolderWritten
+from .....profiles.base.presentation import size_text
 from ..formats import FORMATS
 
 
@@ -16,29 +17,46 @@ from ..formats import FORMATS
 @click.option("--model", required=True, type=MODEL, metavar="MODEL.onnx", help="Float model that it is of.")
 @click.option(
     "--format",
-    required=True,
     type=click.Choice(list(FORMATS)),
     metavar="NAME",
     help="Format to write: see above.",
 )
-@click.option("-o", "--output", required=True, type=NEW, metavar="FILE", help="File to write.")
-def command(source: Path, model: Path, format: str, output: Path) -> None:
-    """Write a profile or a plan as a file of another tool.
+@click.option("-o", "--output", type=NEW, metavar="FILE", help="File to write, in that format.")
+@click.option(
+    "--parts",
+    type=FolderWritten(()),
+    metavar="DIR",
+    help="Of the plan of a joined model, instead: write each part as a quantized file here.",
+)
+def command(source: Path, model: Path, format: str | None, output: Path | None, parts: Path | None) -> None:
+    """Write a profile or a plan for another tool.
 
     Of a profile the ranges are those of the data. Of a plan they are what its quantized activations
     represent: what a calibrator of qprof chose. Formats of scales and zero points need a plan. What a format
-    cannot hold is told.
+    cannot hold is told. With --parts DIR gets PART.int8.onnx for each part of a model that qprof join wrote,
+    with the inputs and outputs of the part's float file. One after the other they compute what the quantized
+    model of the whole computes, bit for bit. All are written, or none.
 
     \b
     Formats:
       FORMAT_LIST
 
     \b
-    Example:
+    Examples:
       qprof export profile.yaml --model model.onnx --format tensorrt-cache -o model.cache
+      qprof export plan.yaml --model whole.onnx --parts int8/
     """
     from ..exporting import export
+    from ..split import split
 
+    if parts is not None:
+        if format or output:
+            raise click.UsageError("--parts: leave out --format and --output, which are for one file.")
+        for part in split(model, source, parts):
+            echo(f"{part.file}: {size_text(part.size)}")
+        return
+    if format is None or output is None:
+        raise click.UsageError("give --format NAME and -o FILE, or --parts DIR.")
     content = export(source, model, format, output)
     size = len(content) if isinstance(content, bytes) else len(content.encode())
     echo(f"{output}: {FORMATS[format].title}, {size} bytes")

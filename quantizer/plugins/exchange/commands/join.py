@@ -26,7 +26,7 @@ def command(models: tuple[Path, ...], connect: tuple[str, ...], output: Path) ->
     """Join the parts of a model into one model.
 
     So a decoder is calibrated on what its encoder gives: every command takes WHOLE.onnx as any model, and
-    qprof split writes the quantized parts. A part is called by its file, and its nodes and tensors are
+    qprof export --parts writes the quantized parts. A part is called by its file, its nodes and tensors
     PART:NAME. An input reads the output of the same name of another part, or the one that exporters call
     so for it. Others are inputs of the whole, and two of one name stay two, but for the mask of an encoder.
 

@@ -12,6 +12,7 @@ from .....cli.console import REPORTER, current_run, document, echo, progress, sa
 from .....cli.options import (
     EXISTING,
     NEW,
+    RARE,
     GroupedCommand,
     data_option,
     json_option,
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     cls=GroupedCommand,
     everyday=(
         *("data", "profile", "output", "labels", "metric", "preprocess", "limit", "max_drop", "objective"),
-        *("budget", "holdout_data", "target", "keep_float", "save_plan"),
+        *("target", "keep_float"),
     ),
 )
 @model_argument
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
     metavar="PROFILE.yaml",
     help="The model's profile.  [default: made from three quarters of --data, as quantize does]",
 )
-@record_options(TuneOptions, without=("preprocess", "limit", "runtime"))
+@record_options(TuneOptions, without=("preprocess", "limit", *RARE))
 @option(
     "-o",
     "--output",
@@ -56,7 +57,7 @@ if TYPE_CHECKING:
     metavar="OUT.onnx",
     help="Quantized model to write.",
 )
-@setting_options
+@setting_options(TuneOptions)
 @json_option
 @report_option
 def command(

@@ -25,7 +25,7 @@ def accepted() -> Card:
     (output,) = found.outputs
     noisy = replace(output, difference=replace(output.difference, sqnr=50.0))
     evaluation = replace(found, latency=FAST, findings=(), outputs=(noisy,))
-    return make_card(model, model, evaluation, Asked("heldout"), task="", base_model="")
+    return make_card(model, model, evaluation, Asked("heldout"))
 
 
 def newer(card: Card, **changes: object) -> Card:

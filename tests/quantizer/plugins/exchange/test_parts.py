@@ -304,14 +304,15 @@ def test_the_same_parts_give_the_same_bytes(whole: Path, tmp_path: Path) -> None
     assert [part.name for part in read_parts(load_model(whole), "whole")] == ["encoder", "decoder"]
 
 
-def test_the_commands_join_and_split(tmp_path: Path) -> None:
+def test_the_commands_join_and_export(tmp_path: Path) -> None:
     files = [save(tmp_path, "encoder", ENCODER), save(tmp_path, "decoder", DECODER)]
     whole, plan = tmp_path / "whole.onnx", tmp_path / "plan.yaml"
     words = ["join", *map(str, files), "--connect", CONNECTED[0], "--connect", CONNECTED[1], "-o", str(whole)]
     found = CliRunner().invoke(main, words)
     assert "connected  encoder:h -> decoder:memory" in found.stdout
     write_quantized(whole, profile_model(whole, samples()), tmp_path / "q.onnx", save_plan=plan)
-    found = CliRunner().invoke(main, ["split", str(whole), str(plan), "-o", str(tmp_path / "int8")])
+    words = ["export", str(plan), "--model", str(whole)]
+    found = CliRunner().invoke(main, [*words, "--parts", str(tmp_path / "int8")])
     assert found.stdout.startswith(f"{tmp_path / 'int8' / 'encoder.int8.onnx'}: ")
     assert (tmp_path / "int8" / "decoder.int8.onnx").is_file()
 

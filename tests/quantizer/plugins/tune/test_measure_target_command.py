@@ -1,4 +1,4 @@
-"""`qprof measure-target` writes a table of costs, and refuses a machine that a target is not for."""
+"""`qprof targets --measure` writes a table of costs, and refuses a machine that a target is not for."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from qprof_onnx.quantizer.targets.cost_table import costs_of, read_table, save_t
 
 
 def test_a_target_of_another_machine_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
-    result = CliRunner().invoke(main, ["measure-target", "glow", "-o", str(tmp_path / "costs.json")])
+    result = CliRunner().invoke(main, ["targets", "glow", "--measure", str(tmp_path / "costs.json")])
     assert result.exit_code == 2
     assert "says nothing about the kernels of target glow" in result.output
     assert not list(tmp_path.iterdir())
@@ -30,7 +30,7 @@ def test_the_times_of_the_networks_become_a_table(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(microbenchmarks, "WIDTHS", ())
     monkeypatch.setattr(microbenchmarks, "check_machine", lambda target: None)
     path = tmp_path / "costs.json"
-    result = CliRunner().invoke(main, ["measure-target", "onnxruntime-x86", "-o", str(path)])
+    result = CliRunner().invoke(main, ["targets", "onnxruntime-x86", "--measure", str(path)])
     assert result.exit_code == 0, result.output
     table = read_table(path)
     assert set(table.kernels) == {"Neg:float", "Run"}

@@ -18,30 +18,31 @@ def profile(tmp_path_factory) -> Path:
     return path
 
 
-def run(profile: Path, *options: str):
+@pytest.fixture(scope="module")
+def quantized(profile: Path) -> Path:
+    files = ["--profile", profile, "-o", profile.with_name("q.onnx")]
+    files += ["--save-plan", profile.with_name("q.plan.yaml")]
+    words = ["quantize", DIGITS / "model.onnx", *files, "--target", "onnxruntime-x86"]
+    assert CliRunner().invoke(main, [*map(str, words)]).exit_code == 0
+    return profile.with_name("q.onnx")
+
+
+def run(quantized: Path, *options: str):
     data = ["--data", str(DIGITS / "calibration"), "--limit", "2"]
-    command = [
-        "sensitivity",
-        str(DIGITS / "model.onnx"),
-        "--profile",
-        str(profile),
-        "--target",
-        "onnxruntime-x86",
-    ]
-    command += [*data, *options]
-    return CliRunner().invoke(main, command)
+    words = ["compare-layers", str(DIGITS / "model.onnx"), str(quantized), *data, "--rank", *options]
+    return CliRunner().invoke(main, words)
 
 
-def test_every_quantized_node_is_in_the_table(profile) -> None:
-    result = run(profile)
+def test_every_quantized_node_is_in_the_table(quantized) -> None:
+    result = run(quantized)
     assert result.exit_code == 0, result.output
     rows = [line.split() for line in result.stdout.splitlines()[2:] if line]
     assert {"stem.conv", "block.conv1", "head"} <= {row[0] for row in rows}
     assert "quantized nodes, 2 samples; all quantized: SQNR " in result.stdout
 
 
-def test_json_has_the_ranking_and_the_whole_plan(profile) -> None:
-    result = run(profile, "--json", "--worst", "3")
+def test_json_has_the_ranking_and_the_whole_plan(quantized) -> None:
+    result = run(quantized, "--json", "--worst", "3")
     document = json.loads(result.stdout)
     shares = [node["share"] for node in document["nodes"]]
     assert len(shares) == 3
@@ -49,65 +50,26 @@ def test_json_has_the_ranking_and_the_whole_plan(profile) -> None:
     assert document["sqnr"] > 20.0
 
 
-def test_without_profile_and_plan_it_says_what_is_needed() -> None:
-    options = ["--data", str(DIGITS / "calibration")]
-    result = CliRunner().invoke(main, ["sensitivity", str(DIGITS / "model.onnx"), *options])
-    assert result.exit_code == 2
-    assert "a profile or a plan is needed" in result.stderr
-
-
 def test_of_a_quantized_model_its_own_plan_is_measured(profile, tmp_path) -> None:
     model, plan, quantized = str(DIGITS / "model.onnx"), tmp_path / "plan.yaml", str(tmp_path / "o.onnx")
     files = ["--profile", str(profile), "-o", quantized, "--save-plan", str(plan)]
     assert CliRunner().invoke(main, ["quantize", model, *files, "--keep-float", "stem.conv"]).exit_code == 0
-    words = ["sensitivity", model, quantized, "--data", str(DIGITS / "calibration"), "--limit", "2"]
-    result = CliRunner().invoke(main, words)
+    result = run(quantized)
     assert result.exit_code == 0, result.output
     assert result.stdout.startswith(f"model.onnx, {plan}: ")
     assert "stem.conv" not in result.stdout
     assert f"why: qprof show {plan} " in result.stdout
     plan.unlink()
-    assert (
-        "no plan that it was made from lies beside it; give --plan" in CliRunner().invoke(main, words).stderr
-    )
-
-
-def test_without_the_quantized_model_it_says_that_the_plan_is_a_new_one(profile) -> None:
-    told = "model.onnx, a new plan (give the quantized model for its own): "
-    assert run(profile).stdout.startswith(told)
-
-
-def test_the_plan_is_the_one_that_quantize_writes(profile, tmp_path) -> None:
-    plan = tmp_path / "plan.yaml"
-    options = ["--profile", str(profile), "-o", str(tmp_path / "o.onnx"), "--target", "onnxruntime-x86"]
-    words = ["quantize", str(DIGITS / "model.onnx"), *options, "--save-plan", str(plan)]
-    assert CliRunner().invoke(main, words).exit_code == 0
-    made, read = (json.loads(run(profile, "--json", *more).stdout) for more in ([], ["--plan", str(plan)]))
-    nodes = [[(node["nodes"], node["sqnr"]) for node in found["nodes"]] for found in (made, read)]
-    assert sorted(nodes[0]) == sorted(nodes[1])
-
-
-def test_without_data_the_samples_of_the_profile_are_run(profile) -> None:
-    words = [
-        "sensitivity",
-        str(DIGITS / "model.onnx"),
-        "--profile",
-        str(profile),
-        "--target",
-        "onnxruntime-x86",
-    ]
-    document = json.loads(CliRunner().invoke(main, [*words, "--json"]).stdout)
-    assert document["samples"] == 16
-    assert document["source"] == "16 samples"
+    assert "no plan that it was made from lies beside it; give --plan" in run(quantized).stderr
 
 
 def test_a_poor_plan_is_answered_with_nodes_to_keep_float_and_with_the_reason(profile, tmp_path) -> None:
     """The steps of a search for the layer that hurts: each one's advice leads to the next."""
     plan, model = tmp_path / "plan.yaml", DIGITS / "model.onnx"
-    settings = ["--calibrator", "percentile:90", "--min-output-sqnr", "0", "--cost-model", "off"]
+    settings = ["--calibrator", "percentile:90", "--set", "min_output_sqnr=0", "--set", "cost_model=off"]
     files = ["--profile", str(profile), "-o", str(tmp_path / "o.onnx"), "--save-plan", str(plan)]
     assert CliRunner().invoke(main, ["quantize", str(model), *files, *settings]).exit_code == 0
-    found = run(profile, "--plan", str(plan)).stdout
+    found = run(tmp_path / "o.onnx", "--profile", str(profile)).stdout
     assert "outputs hold with --keep-float " in found
     (command,) = (line.removeprefix("why: ") for line in found.splitlines() if line.startswith("why: "))
     shown = CliRunner().invoke(main, shlex.split(command)[1:]).stdout
@@ -117,7 +79,7 @@ def test_a_poor_plan_is_answered_with_nodes_to_keep_float_and_with_the_reason(pr
 
 
 def test_a_report_of_another_calibrator_tries_that_of_the_target(profile, tmp_path) -> None:
-    settings = ["--calibrator", "percentile:90", "--min-output-sqnr", "0", "--cost-model", "off"]
+    settings = ["--calibrator", "percentile:90", "--set", "min_output_sqnr=0", "--set", "cost_model=off"]
     quantized, model = tmp_path / "o.onnx", DIGITS / "model.onnx"
     files = ["--profile", str(profile), "-o", str(quantized), "--save-plan", str(tmp_path / "plan.yaml")]
     assert CliRunner().invoke(main, ["quantize", str(model), *files, *settings]).exit_code == 0

@@ -53,7 +53,7 @@ def test_a_missed_target_exits_with_one_and_reports_the_best_plan(profile, tmp_p
         "    return [90.0 if same else 80.0 for same in known]\n"
     )
     monkeypatch.chdir(tmp_path)
-    result = run(profile, "--metric", "worse:score", "--budget", "0.001", "-o", str(tmp_path / "o.onnx"))
+    result = run(profile, "--metric", "worse:score", "--set", "budget=0.001", "-o", str(tmp_path / "o.onnx"))
     assert result.exit_code == 1, result.output
     assert "FAILED     --max-drop 0.5: target missed" in result.stdout
     assert "drop 10.00 points" in result.stdout
