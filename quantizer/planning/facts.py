@@ -27,7 +27,7 @@ from ..numerics.affine import INT7, INT8, TYPES, QuantParams, QuantType
 from ..numerics.array_file import ArrayFile
 from ..numerics.calibrators import Range
 from ..numerics.density import ChannelDensities
-from ..numerics.schemas import SCHEMAS, Schema, channel_params, choose_params
+from ..numerics.schemas import SCHEMAS, Schema, bias_params, channel_params, choose_params, weight_for_bias
 from ..operators.functions import PointwiseChain, fused_function
 from ..operators.graph import Graph, Node, match_nodes
 from ..operators.pair_sums import unsaturated
@@ -79,6 +79,13 @@ class ModelFacts:
         """Return int8 parameters of a weight of whose codes no pair saturates 16 bits."""
         params = self.channel_params(name, axis, schema, INT8)
         return unsaturated(params, self._float32(name), axes, layout, schema)
+
+    @computed_once
+    def params_with_bias(
+        self, weight: QuantParams, data: QuantParams, bias: str, schema: Schema
+    ) -> tuple[QuantParams, QuantParams]:
+        """Return the parameters of a weight and its constant bias."""
+        return params_with_bias(weight, data, self._float32(bias), schema)
 
     def _float32(self, name: str) -> npt.NDArray[np.float32]:
         array = self.graph.constant(name)
@@ -312,6 +319,14 @@ class PlanningFacts:
     def range_of(self, name: str) -> Range:
         """Return the calibrated range of an activation in the type that it has."""
         return self.activations.calibrated(name, self.type_16bit if name in self.in_16_bits else None)
+
+
+def params_with_bias(
+    weight: QuantParams, data: QuantParams, bias: npt.NDArray[np.float32], schema: Schema
+) -> tuple[QuantParams, QuantParams]:
+    """Return `schemas.weight_for_bias` of a bias, and the `bias_params` to it."""
+    raised = weight_for_bias(data, weight, bias, schema)
+    return raised, bias_params(data, raised)
 
 
 def activations_named(graph: Graph, patterns: Collection[str]) -> frozenset[str]:

@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 
 from ...profiles.base.errors import QprofError
 from ..noise.mask_fillers import saturating_low, without_fillers
 from ..numerics.affine import TYPES, QuantParams, unsigned_equivalent
-from ..numerics.schemas import SCHEMAS, bias_params, choose_params, weight_for_bias
+from ..numerics.schemas import SCHEMAS, choose_params
 from ..operators.conditions import attribute_value
 from ..operators.facts import Arithmetic
 from ..operators.graph import Graph, Node
@@ -18,7 +19,7 @@ from ..operators.saturating import slope_params
 from ..operators.table import is_clip
 from ..plan.plan import Implementation, Kind, QuantPlan
 from ..plan.reasons import FloatReason, ReasonCode, UnfitNodesError, because
-from .facts import PlanningFacts
+from .facts import PlanningFacts, params_with_bias
 from .selection import Choice, wants_symmetric_inputs
 from .shared_scales import ScaleGroup
 
@@ -189,21 +190,26 @@ def with_other_biases(facts: PlanningFacts, graph: Graph, plan: QuantPlan) -> Qu
             continue
         try:
             earlier = _weight_params(facts, facts.graph.node(node.name), {node.input(0): data})
-            params = _weight_params(facts, node, {node.input(0): data})
+            params = _weight_params(facts, node, {node.input(0): data}, node.constant(node.rule.bias))
         except QprofError:
             return None
         for index, own in params.items():
             name, known = node.input(index), earlier.get(index)
             if own == known:
                 continue
-            if known is None or plan.tensors.get(name) != known or len(graph.consumers(name)) > 1:
-                return None
+            if plan.tensors.get(name) != known or len(graph.consumers(name)) > 1:
+                return None  # a bias that the node did not have is in no plan
             changed[name] = own
     return replace(plan, tensors={**plan.tensors, **changed})
 
 
-def _weight_params(facts: PlanningFacts, node: Node, activations: Mapping[str, QuantParams]) -> InputParams:
-    """Return the parameters of the constant weight and bias of a quantized node."""
+def _weight_params(
+    facts: PlanningFacts,
+    node: Node,
+    activations: Mapping[str, QuantParams],
+    other_bias: npt.NDArray[np.float32] | None = None,
+) -> InputParams:
+    """Return the parameters of the constant weight and bias of a quantized node, or with another bias."""
     rule, config = node.rule, facts.config
     weight = None if rule is None or rule.weight is None else node.constant(rule.weight.index)
     if rule is None or rule.weight is None or weight is None:
@@ -212,12 +218,14 @@ def _weight_params(facts: PlanningFacts, node: Node, activations: Mapping[str, Q
     one_scale = config.granularity != "per-channel" or rule.weight.is_stack(weight.ndim)
     axis = None if one_scale else rule.weight.axis(node, weight.ndim)
     params = facts.product_params(node, rule.weight, axis, schema, TYPES[config.weight_type])
-    bias = None if rule.bias is None else node.constant(rule.bias)
-    if rule.bias is None or bias is None:
+    if rule.bias is None or not node.has_constant(rule.bias):
         return {rule.weight.index: params}
     data = activations[node.input(0)]
-    raised = weight_for_bias(data, params, bias.astype(np.float32, copy=False), schema)
-    both = {rule.weight.index: raised, rule.bias: bias_params(data, raised)}
+    if other_bias is None:
+        of_weight, of_bias = facts.on.params_with_bias(params, data, node.input(rule.bias), schema)
+    else:
+        of_weight, of_bias = params_with_bias(params, data, other_bias, schema)
+    both = {rule.weight.index: of_weight, rule.bias: of_bias}
     if facts.target.bias == "float":
         del both[rule.bias]
     return both

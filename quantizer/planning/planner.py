@@ -42,7 +42,7 @@ from .facts import PlanningFacts
 from .hybrid import data_free_choices, find_hybrids
 from .known import NOTHING, Known
 from .parameters import Parameters, choose_parameters
-from .selection import Choice, select
+from .selection import Candidate, Choice, candidates_of, select
 from .shared_scales import ScaleGroup, find_groups, shared_scales
 
 NO_FLOATS: FloatReasons = {}
@@ -72,9 +72,10 @@ may be among them."""
 @stage("decide")
 def decide(facts: PlanningFacts, known: Known = NOTHING, rules: Sequence[FloatRule] = ()) -> QuantPlan:
     """Iterate to the plan at which no rule names another node that is better in float."""
+    candidates = {} if facts.config.mode in DATA_FREE else candidates_of(facts)
     while True:
         try:
-            decision = _decision(facts, known)
+            decision = _decision(facts, candidates, known)
         except UnfitNodesError as error:
             if error.reasons.keys() <= known.floats.keys():
                 raise
@@ -124,7 +125,7 @@ def _expanded(plan: QuantPlan, facts: PlanningFacts) -> QuantPlan:
     return replace(plan, nodes={node.name: entries[node.name] for node in facts.graph.nodes})
 
 
-def _decision(facts: PlanningFacts, known: Known) -> Decision:
+def _decision(facts: PlanningFacts, candidates: Mapping[str, Candidate], known: Known) -> Decision:
     """Return the answers to all questions; raise UnfitNodesError if constants of nodes get no parameters."""
     graph, target, floats = facts.graph, facts.target, {**known.floats, **known.unfit}
     parts = [number_format.part(facts, floats, known) for number_format in formats_of(facts.config)]
@@ -135,7 +136,7 @@ def _decision(facts: PlanningFacts, known: Known) -> Decision:
         without = dict.fromkeys(taken, because(ReasonCode.FLOAT_PRODUCTS, type="", operators=""))
         for part in parts:
             without |= part.floats
-        choices = select(facts, without | floats)
+        choices = select(facts, candidates, without | floats)
     choices |= find_hybrids(facts, choices, known)
     choices |= taken
     groups = find_groups(facts, choices)

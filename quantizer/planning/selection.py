@@ -39,8 +39,28 @@ class Choice:
         return self.kind.reads_quantized
 
 
-def select(facts: PlanningFacts, floats: FloatReasons) -> dict[str, Choice]:
+@dataclass(frozen=True)
+class Candidate:
+    """The best that could become of a node, its neighbours and the floats of a decision not considered."""
+
+    choice: Choice
+    is_compute_bound: bool  # whether quantization starts there
+
+
+def candidates_of(facts: PlanningFacts) -> dict[str, Candidate]:
+    """Return the candidate of every node, by its name."""
+    candidates = {}
+    for node in facts.graph.nodes:
+        choice = _candidate(node, facts)
+        starts = choice.kind in (Kind.QUANTIZED, Kind.PASS_THROUGH) and is_compute_bound(node, facts)
+        candidates[node.name] = Candidate(choice, starts)
+    return candidates
+
+
+def select(facts: PlanningFacts, own: Mapping[str, Candidate], floats: FloatReasons) -> dict[str, Choice]:
     """Return the choice for every node of the main graph, by node name in graph order.
+
+    `own` are the candidates of the facts, `floats` nodes that stay float whatever could become of them.
 
     Quantization starts at the compute-bound operators (convolutions and matrix products) and spreads over the
     memory-bound ones between them, as far as that saves conversions:
@@ -60,11 +80,14 @@ def select(facts: PlanningFacts, floats: FloatReasons) -> dict[str, Choice]:
     on targets with slow float operators (`Target.start_everywhere`).
     """
     graph = facts.graph
-    candidates = {node.name: _candidate(node, facts, floats) for node in graph.nodes}
+    candidates = {
+        name: Choice(Kind.FLOAT, floats[name])
+        if name in floats and name not in facts.requested_float
+        else candidate.choice
+        for name, candidate in own.items()
+    }
     compute_bound = {
-        node.name
-        for node in graph.nodes
-        if candidates[node.name].kind in (Kind.QUANTIZED, Kind.PASS_THROUGH) and is_compute_bound(node, facts)
+        name for name, candidate in own.items() if candidate.is_compute_bound and name not in floats
     }
     quantized = {name for name, candidate in candidates.items() if candidate.quantized}
     everywhere = facts.starts_everywhere
@@ -103,10 +126,9 @@ def select(facts: PlanningFacts, floats: FloatReasons) -> dict[str, Choice]:
 # What could become of a node by itself --------------------------------------------------------------------
 
 
-def _candidate(node: Node, facts: PlanningFacts, floats: FloatReasons) -> Choice:
-    """Return the best that could become of a node, its neighbours not considered."""
-    rule, name = node.rule, node.name
-    reason = facts.requested_float.get(name) or floats.get(name) or _unsupported(node, facts)
+def _candidate(node: Node, facts: PlanningFacts) -> Choice:
+    rule = node.rule
+    reason = facts.requested_float.get(node.name) or _unsupported(node, facts)
     if reason is not None or rule is None:
         return Choice(Kind.FLOAT, reason or "")
     if node.op_type not in facts.target.operators:
