@@ -21,7 +21,6 @@ from ...profiles.base.errors import PlanError
 from ...profiles.base.once import computed_once
 from ...profiles.base.stages import stage
 from ...profiles.base.tuned import tuned
-from ...profiles.records.profile import INJECTED
 from ..numerics.affine import QuantParams
 from ..numerics.density import density, mean_of, mean_square_of_largest
 from ..numerics.quantization_noise import expected_noise, relative_weight_error
@@ -34,7 +33,6 @@ from ..operators.table import Rule, product_layout
 from ..plan.plan import BIAS_CORRECTED, ROUNDS_IN_KERNEL, UNBLOCKED, Implementation, Kind, QuantPlan
 from .activation_ranges import ActivationRanges, is_function_of
 from .constant_errors import without_constant_errors
-from .exact_gains import exact_gains
 from .propagation import STRAIGHT, Entrance, Level, NoiseFlow, NoiseGains, WeightErrors, forecast_flow
 
 Floats = npt.NDArray[np.float64]
@@ -252,10 +250,8 @@ class NoiseEstimator:
 
     def _roundings(self, gains: NoiseGains, plan: QuantPlan) -> Iterator[RoundedValues]:
         """Yield the roundings of a plan, but for the inputs of dynamic products and of `_float_functions`."""
-        tensors = tuple(self._rounded_tensors(gains, plan))
         measured = self._measured_weights(plan) if gains.is_measured else ()
-        beyond = self._beyond_gains(gains, plan, tensors) if gains.is_measured else ()
-        rounded = chain(tensors, self._rounded_in_kernels(plan), measured, beyond)
+        rounded = chain(self._rounded_tensors(gains, plan), self._rounded_in_kernels(plan), measured)
         yield from self._leaving_subgraphs(rounded)
 
     def _leaving_subgraphs(self, roundings: Iterable[RoundedValues]) -> Iterator[RoundedValues]:
@@ -316,38 +312,6 @@ class NoiseEstimator:
                 yield from self._dynamic_recurrence(node)
             if entry.kind is not Kind.FLOAT and not gains.is_measured:
                 yield from self._unmeasured_weights(node, plan)
-
-    def _beyond_gains(
-        self, gains: NoiseGains, plan: QuantPlan, roundings: Iterable[RoundedValues]
-    ) -> Iterator[RoundedValues]:
-        """Yield the noise of rounded activations beyond the gains', in results with few of their values.
-
-        While noise was measured, nothing was left of such a result, and a gain lets through no more noise
-        than signal. Values below the noise are lost, no more.
-        """
-        for rounding in roundings:
-            if rounding.is_inner or rounding.node in self.activations.graph.holders:
-                continue
-            ((entrance, power),) = rounding.noise
-            params = plan.tensors.get(rounding.tensor)
-            if entrance.kind == "input":
-                params = plan.params_read(rounding.node, entrance.place, rounding.tensor)
-            if params is None or params.axis is not None or not power > 0.0:
-                continue
-            noise = power if params.qtype.is_float else ROUNDING * params.tensor_scale**2
-            told = {rounding.tensor: power}
-            for known in exact_gains(gains, rounding.tensor):
-                gain = gains.coloured_gain(known.node, known.index, known.source, known.result)
-                told[known.result] = (
-                    told[known.source] * gain * gains.rounding_corrections.get(known.result, 1.0)
-                )
-                error = min(noise * known.gain, gains.powers[known.result])
-                injected = INJECTED * gains.powers[rounding.tensor] * known.gain
-                if injected >= gains.powers[known.result] and error > STRAIGHT * told[known.result]:
-                    beyond = error - told[known.result]
-                    told[known.result] = error
-                    at_result = Entrance("tensor", known.result)
-                    yield RoundedValues(rounding.node, rounding.tensor, ((at_result, beyond),))
 
     def _dynamic_recurrence(self, node: Node) -> Iterator[RoundedValues]:
         """Yield the roundings of a dynamic recurrent node's input and states, by the range of all samples."""

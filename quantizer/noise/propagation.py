@@ -46,10 +46,9 @@ from ...profiles.records.profile import (
 )
 from ..model.graph import constant_of, nodes_run_by, output_name
 from ..numerics.affine import INT32, QuantParams
-from ..numerics.density import clipped, density, mean_of, signal_power
+from ..numerics.density import density, signal_power
 from ..numerics.quantization_noise import expected_noise, relative_weight_error
 from ..operators.decompositions import softmax_input
-from ..operators.facts import Arithmetic
 from ..operators.functions import chain_of, slopes_inside
 from ..operators.graph import Graph, Node
 from ..operators.noise_gains import NoisyInput, octaves_near_zero
@@ -58,7 +57,6 @@ from .activation_ranges import clip_outputs
 from .measure import INFINITE_NOISE, params_of_rounded_weight, quantizable_constants
 from .output_kinds import fed_back, is_last_state, scores_of_index
 from .recurrence import Recurrence, recurrence_of
-from .value_paths import holds_values
 
 Floats = npt.NDArray[np.float64]
 
@@ -113,20 +111,15 @@ class NoiseFlow:
 class NoiseGains:
     """How much noise the nodes of a model let through; each gain is computed when it is first asked for.
 
-    `powers` are mean squares of activations; `arriving` those of the tensors of which nearly all is passed
-    over, as a maximum does with fillers: of the values that its results hold. `rounding_corrections` and
-    `weight_corrections` multiply the gains of the node that makes a tensor (`measured_gains`); `steep` are
-    the functions of one variable, in graph order, whose gain depends on the level of noise (`levels`, by
-    node).
+    `powers` are mean squares of activations; `rounding_corrections` and `weight_corrections` multiply the
+    gains of the node that makes a tensor (`measured_gains`); `steep` are the functions of one variable, in
+    graph order, whose gain depends on the level of noise (`levels`, by node).
     """
 
     def __init__(self, graph: Graph, profile: Profile, opset: int) -> None:
         """Take the prepared model, its profile and the version of the default operator domain."""
         self.graph, self.profile, self.opset = graph, profile, opset
         self.powers = {name: signal_power(tensor) for name, tensor in profile.items()}
-        # Of a tensor that is nearly all of it passed over counts what arrives.
-        self.arriving = _arriving_powers(graph, profile, self.powers)
-        self.powers |= self.arriving
         self.recurrences: dict[str, Recurrence] = {}
         for node in graph.nodes:
             if node.rule is not None and node.rule.is_recurrent:
@@ -176,24 +169,11 @@ class NoiseGains:
             gain = 1.0 if rule.constraint in (Constraint.SAME, Constraint.ALL_SAME) else None
         if gain is None:
             return as_signal
-        # What arrives of a tensor that is put together or chosen from may have any share of its noise.
-        passes_over = name in self.arriving or result in self.arriving
-        return gain if rule.unary or rule.makes_probabilities or passes_over else min(gain, as_signal)
+        return gain if rule.unary or rule.makes_probabilities else min(gain, as_signal)
 
     @computed_once
     def _noisy_input(self, node: Node, index: int, name: str) -> NoisyInput:
         return NoisyInput(node, index, name, self.graph, self.profile, self.powers, self.opset)
-
-    @computed_once
-    def straight_gain(self, node: Node) -> float | None:
-        """Return the gain of a function of one variable if it is about as steep everywhere, else None."""
-        tensor = self.profile.get(node.input(0))
-        if not self.powers.get(node.input(0)) or tensor is None or not tensor.histogram.total:
-            return None
-        noisy = self._noisy_input(node, 0, node.input(0))
-        gain, steepest = noisy.slope(), noisy.steepest()
-        is_straight = gain is not None and steepest is not None and 0.0 < steepest**2 <= STRAIGHT * gain
-        return gain if is_straight else None
 
     @computed_once
     def white_gain(self, node: Node, index: int) -> float | None:
@@ -294,48 +274,6 @@ class NoiseGains:
             elif self.powers.get(name):
                 judged.append(name)
         return tuple(name for name in judged if not is_last_state(graph, name)) or tuple(judged)
-
-
-def _arriving_powers(graph: Graph, profile: Profile, powers: Mapping[str, float]) -> dict[str, float]:
-    """Return the power that arrives of tensors if results pass over nearly all of it, by tensor.
-
-    All readers of such a tensor move or choose values of it, and the power of their results is less than the
-    rounding of the tensor while noise was measured (`INJECTED`).
-    """
-    ends: dict[str, tuple[float, float]] = {}
-    arriving: dict[str, float] = {}
-    inputs = tuple(name for name in profile if graph.producer(name) is None)
-    for names in (*(node.results for node in reversed(graph.nodes)), inputs):
-        for name in names:
-            uses, tensor = graph.consumers(name), profile.get(name)
-            if tensor is None or not powers.get(name) or graph.is_result(name):
-                continue
-            if not uses or not all(_passes_over(reader, index, profile) for reader, index in uses):
-                continue
-            results = [result for reader, _ in uses for result in reader.results]
-            if not results or not all(powers.get(result) for result in results):
-                continue
-            found = [ends.get(r) or (profile[r].minimum, profile[r].maximum) for r in results]
-            ends[name] = min(low for low, _ in found), max(high for _, high in found)
-            if ends[name][0] <= tensor.minimum and tensor.maximum <= ends[name][1]:
-                continue
-            power = mean_of(clipped(density(tensor), *ends[name]), np.square)
-            if 0.0 < power <= INJECTED * powers[name]:
-                arriving[name] = power
-    return arriving
-
-
-def _passes_over(node: Node, index: int, profile: Profile) -> bool:
-    """Whether the results of a node consist of values of an input, or 0 instead of some."""
-    if holds_values(node, index):
-        return True
-    if node.facts.arithmetic is not Arithmetic.PRODUCT or index < 0 or len(node.inputs) != 2:
-        return False
-    factor = profile.get(node.inputs[1 - index])
-    if factor is None or not factor.histogram.total or (factor.minimum, factor.maximum) != (0.0, 1.0):
-        return False
-    counts = factor.histogram.counts
-    return int(counts[np.flatnonzero(counts)[-1]]) == factor.count - factor.zeros
 
 
 def _mean_square_weight_gain(noisy: NoisyInput, rule: Rule) -> float | None:
@@ -465,8 +403,6 @@ def measured_gains(
         for result in node.outputs:
             if not gains.powers.get(result) or result not in measured:
                 continue
-            if not gains.arriving.keys().isdisjoint(node.inputs):  # lost in the copy, see `_measured_noise`
-                continue
             # The noise that the gains predict for the result: in each sample, and in all of them together.
             of_rounding = np.zeros(len(samples) + 1)
             of_weights = _noise_of_own_weights(gains, node, result, weight_errors)
@@ -562,8 +498,6 @@ def _measured_noise(
     clipped_to = clip_outputs(gains.graph)
     unknown, measured = TensorNoise(None, None, None), {}
     for name, together in pooled.items():
-        if name in gains.arriving:  # it was rounded by a step that left nothing of what arrives
-            continue
         profiled = clipped_to.get(name, name)
         power, profiled_noise = gains.powers.get(profiled), pooled.get(profiled)
         if not power or profiled_noise is None or not profiled_noise.signal:

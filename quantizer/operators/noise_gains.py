@@ -60,17 +60,6 @@ class NoisyInput:
             lambda x: np.square((function(x + step) - function(x - step)) / (2.0 * step)),
         )
 
-    def steepest(self) -> float | None:
-        """Return the largest slope of a unary function where there are values; None for any other node."""
-        function, tensor = self.function, self.profile[self.source]
-        if function is None:
-            return None
-        step = STEP * max(abs(tensor.minimum), abs(tensor.maximum), float(np.finfo(np.float32).tiny))
-        x, _ = self._values.middles
-        with np.errstate(all="ignore"):
-            slopes = np.abs((function(x + step) - function(x - step)) / (2.0 * step))
-        return float(slopes.max(initial=0.0))
-
     def transmitted(self, power: float) -> float | None:
         """Return the mean square change of a unary function's result by uniform noise of a power, or None."""
         function, values = self.function, self._values
