@@ -20,7 +20,7 @@ from ..base.findings import Code, Finding, listed
 from ..base.json_values import to_jsonable
 from ..base.presentation import Presentation, Presented, Table, is_report, percent
 from .channel_statistics import Channels
-from .check_samples import CheckSample, chosen_samples
+from .check_samples import Array, CheckSample, chosen_samples
 from .drawing import Drawing, drawing, shape_text, small_histogram
 from .histogram import Bins, Histogram
 
@@ -356,6 +356,8 @@ class SampleNoise:
     digest: str
     tensors: Mapping[str, TensorNoise]
     changed_shapes: tuple[str, ...] = ()
+    # of what its recurrent nodes read in float the middle steps; they are not in the file
+    sequences: Mapping[str, Array] = field(default_factory=dict, compare=False)
 
 
 def mean_square(total: float, count: int) -> float | None:

@@ -43,12 +43,14 @@ ROUNDING = 1.0 / 12.0
 FLOAT16_ROUNDING = 2.0**-20 / 28.0
 """Power of rounding to float16 over that of numbers that are alike likely within an octave."""
 
+
 QUIET_SEQUENCES = tuned(
-    10.0,
+    20.0,
     figure="estimates were 10 to 23 dB too good",
     chosen_on="six trained LSTMs",
 )
-"""By how much the rounding of a recurrent node's input is more than on drawn sequences."""
+"""By how much the rounding of a recurrent node is more than its share of the signal, if its sequences are not
+known: quiet ones lose most."""
 
 
 @dataclass(frozen=True)
@@ -317,22 +319,22 @@ class NoiseEstimator:
         """Yield the roundings of a dynamic recurrent node's input and states, by the range of all samples."""
         rule, source = node.rule, node.inputs[0]
         recurrence = self.gains.recurrences.get(node.name)
-        if rule is None or rule.weight is not None or not source or recurrence is None:
+        if rule is None or rule.weight is not None or not source or not self.gains.powers.get(source):
             return
         # The states of all steps; of a node whose first output nothing reads, the last one stands for them.
         states = [name for name in node.outputs[:2] if self.gains.powers.get(name)][:1]
         for name in (source, *states):
-            if self.gains.powers.get(name) and self.gains.powers.get(source):
-                tensor = self.activations.profile[name]
-                params = dynamic_params(tensor.minimum, tensor.maximum)
-                if name == source:
-                    lost = recurrence.of_rounding(params.tensor_scale)
-                else:
-                    # The result itself is float; rounded is what the next step reads of it.
-                    lost = recurrence.of_state(expected_noise(tensor, params).power)
-                power = lost * QUIET_SEQUENCES / recurrence.per_unit
-                entrance = Entrance("input", node.name, 0)
-                yield RoundedValues(node.name, name, ((entrance, power),), is_inner=name != source)
+            tensor = self.activations.profile[name]
+            params = dynamic_params(tensor.minimum, tensor.maximum)
+            rounding = expected_noise(tensor, params).power
+            if recurrence is None:
+                power = QUIET_SEQUENCES * rounding / self.gains.powers[name] * self.gains.powers[source]
+            elif name == source:
+                power = recurrence.of_rounding(params.tensor_scale) / recurrence.per_unit
+            else:  # the result itself is float; rounded is what the next step reads of it
+                power = recurrence.of_state(rounding) / recurrence.per_unit
+            entrance = Entrance("input", node.name, 0)
+            yield RoundedValues(node.name, name, ((entrance, power),), is_inner=name != source)
 
     def _float_functions(self, plan: QuantPlan) -> Iterator[FloatFunctions]:
         """Yield the float functions of quantized tensors."""
@@ -411,16 +413,10 @@ class NoiseEstimator:
     def _unmeasured_weights(self, node: Node, plan: QuantPlan) -> Iterator[RoundedValues]:
         """Yield constant weights without measurement: rounding is as much of the result as of the weight."""
         rule, source = node.rule, node.inputs[0] if node.inputs else None
-        recurrence = self.gains.recurrences.get(node.name)
         if rule is None or not source or not self.gains.powers.get(source):
             return
-        for index, name, error in self._constant_errors(node, rule, plan):
-            if recurrence is None:
-                power = error * self.gains.powers[source]
-            elif index == 1:
-                power = recurrence.of_input_weight(error) / recurrence.per_unit
-            else:
-                power = recurrence.of_state_weight(error) / recurrence.per_unit
+        for _, name, error in self._constant_errors(node, rule, plan):
+            power = error * self.gains.powers[source]
             yield RoundedValues(node.name, name, ((Entrance("input", node.name, 0), power),))
 
     def _measured_weights(self, plan: QuantPlan) -> Iterator[RoundedValues]:

@@ -106,6 +106,12 @@ def compute_shapes(model: ir.Model) -> frozenset[str]:
     return frozenset(str(value.name) for value in shape_values)
 
 
+def sequences_read(model: ir.Model) -> frozenset[str]:
+    """Return the values that recurrent nodes of the main graph read as their sequences."""
+    rules = ((rule_of(node), node.inputs) for node in model.graph)
+    return frozenset(str(v[0].name) for rule, v in rules if rule is not None and rule.is_recurrent and v[0])
+
+
 def shapes_at_risk(model: ir.Model, names: Collection[str]) -> frozenset[str]:
     """Return the values of the main graph whose shape may depend on rounded values.
 
@@ -362,6 +368,16 @@ class OpenCopy(NamedTuple):
     inputs: frozenset[str]
 
 
+MAX_STEPS = 64
+"""Steps of a sequence that are kept for its recurrent nodes, at most."""
+
+
+def _middle(sequence: Array) -> Array:
+    """Return a copy of the middle of a sequence, whose first axis is that of its steps."""
+    start = max(0, len(sequence) - MAX_STEPS) // 2
+    return sequence[start : start + MAX_STEPS].copy()
+
+
 class NoiseRuns:
     """Runs a model and its copies on samples; several threads may do so at the same time."""
 
@@ -381,6 +397,7 @@ class NoiseRuns:
         with self._saving():  # once: the copies read them there
             move_weights(self._model, folder)
         self._lock, self._opened = Lock(), dict[object, OpenCopy]()
+        self._sequences = sequences_read(model)
 
     def measured(self, sample: Sample, digest: str) -> SampleNoise:
         """Return the noise of a sample; ModelError for a refused model or copy, DataError for a sample."""
@@ -394,7 +411,8 @@ class NoiseRuns:
             tensors[name] = TensorNoise(*figures)
         at_risk = (name for name, tensor in self._tensors.items() if tensor.at_risk)
         changed = tuple(name for name in at_risk if any(errors[name] is None for errors in copies))
-        return SampleNoise(digest, tensors, changed)
+        sequences = {name: _middle(exact[name].array) for name in self._sequences if name in exact}
+        return SampleNoise(digest, tensors, changed, sequences)
 
     def float_tensors(self, sample: Sample) -> dict[str, FloatTensor]:
         """Run the model itself, and return its tensors' values, in graph order; raises as `measured`."""

@@ -123,7 +123,7 @@ class NoiseGains:
         self.recurrences: dict[str, Recurrence] = {}
         for node in graph.nodes:
             if node.rule is not None and node.rule.is_recurrent:
-                recurrence = recurrence_of(node, graph, profile)
+                recurrence = recurrence_of(node, graph, profile.noise)
                 if recurrence is not None:
                     self.recurrences[node.name] = recurrence
         self.kept_by_clips: dict[str, float] = {}
@@ -231,8 +231,7 @@ class NoiseGains:
             return error * self.powers[result]
         recurrence = self.recurrences.get(node.name)
         if recurrence is not None:
-            noise_of = recurrence.of_input_weight if index == 1 else recurrence.of_state_weight
-            return noise_of(error) * self.powers[result]
+            return recurrence.of_weight("w" if index == 1 else "r", error) * self.powers[result]
         white = self.white_gain(node, 0) if index else None
         if white is None or not (source := self.powers.get(node.input(0))):
             return error * self.powers[result]

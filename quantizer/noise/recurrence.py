@@ -2,19 +2,13 @@
 
 Their gates saturate and their states return, so that no gain for all levels and no sum over steps is right:
 bounds of the slopes (tanh at most 1, sigmoid at most 1 / 4) say that the noise of a trained LSTM grows
-without end, where it decays.
-
-A profile knows how the elements of the input are spread over all samples, not where in a sequence they stood.
-Elements of normal distribution say that all steps have one level. Where they are more spread than that, the
-level is taken to change from step to step: one range for a whole sequence then loses the small ones, which
-make as much of the output as large ones when the gates are saturated. If in truth each sample has a level of
-its own, ranges that are computed for each sample keep more (29 dB for five decades of levels), but one range
-for all does not. Of the two mistakes, an estimate that is too good is the worse one.
+without end, where it decays. So each runs on sequences that it read when noise was measured
+(`SampleNoise.sequences`), copies of these with noise beside them in one batch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -24,77 +18,20 @@ import onnx_ir as ir
 import onnxruntime as ort
 
 from ...profiles.base.once import computed_once
-from ...profiles.records.profile import Profile, TensorProfile
+from ...profiles.records.profile import SampleNoise
 from ...profiles.runtime.providers import CPU, new_session, new_session_options
-from ..numerics.density import ChannelDensity, channel_density, density, signal_power
 from ..operators.graph import Graph, Node
 
 Floats = npt.NDArray[np.float32]
 
-NORMAL_SPREAD = np.pi**2 / 8.0
-"""Variance of the natural logarithm of the magnitude of normally distributed values."""
-
-
-def drawn_sequences(features: ChannelDensity, shape: tuple[int, int, int]) -> Floats:
-    """Return sequences [steps, batch, features] each of whose features is spread as its density.
-
-    A feature takes the quantiles of its density, each once. Their order depends on a level of each step, as
-    far as the magnitudes within a feature are more spread than normal values (`NORMAL_SPREAD`), and on
-    chance.
-    """
-    rng = np.random.default_rng(0)
-    count = shape[0] * shape[1]
-    quantiles = _quantiles(features, (np.arange(count) + 0.5) / count)
-    logs = np.log(np.abs(quantiles), where=quantiles != 0.0, out=np.full_like(quantiles, np.nan))
-    several = np.count_nonzero(quantiles, axis=0) > 1
-    spread = float(np.mean(np.nanvar(logs[:, several], axis=0))) if several.any() else 0.0
-    shared = max(1.0 - NORMAL_SPREAD / spread, 0.0) if spread else 0.0
-    level, own = rng.standard_normal((count, 1)), rng.standard_normal(quantiles.shape)
-    order = np.argsort(np.argsort(np.sqrt(shared) * level + np.sqrt(1.0 - shared) * own, axis=0), axis=0)
-    return np.asarray(np.take_along_axis(quantiles, order, axis=0).reshape(shape), np.float32)
-
-
-def feature_densities(tensor: TensorProfile, count: int) -> ChannelDensity:
-    """Return the densities of the features of an input: without records of channels, all as the tensor's."""
-    channels = channel_density(tensor)
-    if channels is not None and channels.power.size == count:
-        return channels
-    whole, each = density(tensor), np.ones(count)
-    low, high = (np.append(ends, whole.points) for ends in (whole.edges[:-1], whole.edges[1:]))
-    mass = np.tile(np.append(whole.mass, whole.point_mass), (count, 1))
-    ends = tensor.minimum * each, tensor.maximum * each
-    return ChannelDensity(low, high, mass, *ends, signal_power(tensor) * each)
-
-
-def _quantiles(channels: ChannelDensity, ranks: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Return values of each channel, [ranks, channels], that have these ranks by their magnitude."""
-    low = np.maximum(channels.low, channels.minimum[:, None])
-    high = np.maximum(np.minimum(channels.high, channels.maximum[:, None]), low)
-    squares = (low * low + low * high + high * high) / 3.0
-    power = np.sum(channels.mass * squares, axis=1)
-    unit = np.sqrt(np.divide(channels.power, power, out=np.ones_like(power), where=power > 0.0))
-    by_size = np.argsort(np.abs(channels.low + channels.high), kind="stable")
-    columns = []
-    for first, last, mass, factor in zip(low, high, channels.mass, unit, strict=True):
-        upto = np.cumsum(mass[by_size])
-        places = np.minimum(np.searchsorted(upto, ranks * upto[-1]), upto.size - 1)
-        bins = by_size[places]
-        within = np.clip((upto[places] - ranks * upto[-1]) / np.maximum(mass[bins], 1e-300), 0.0, 1.0)
-        # Of a bin below zero, the magnitude falls with the value.
-        share = np.where(first[bins] + last[bins] >= 0.0, 1.0 - within, within)
-        columns.append(factor * (first[bins] + (last[bins] - first[bins]) * share))
-    return np.stack(columns, axis=1)
-
-
-MAX_STEPS, BATCH = 64, 4
-"""Steps of the drawn sequences, at most, and their number."""
+BATCH = 4
+"""Sequences that are run, at most."""
 
 OPSET = 14
 """Version of the operators."""
 
 INPUT_NOISE = 1e-3
 """Power of the noise over that of the input from which the gain is taken: what 8 bits leave, about."""
-
 
 STATES = ("h", "c")
 """The inputs that are first states: the output's, and the memory's of an LSTM."""
@@ -105,29 +42,30 @@ class Recurrence:
     """The gains of one recurrent node; every result is noise power over signal power at its output."""
 
     session: ort.InferenceSession  # the node alone, with its weights and states as inputs
-    # x, drawn [steps, batch, features], w, r, b, and the first states, which are 0
-    feeds: Mapping[str, Floats]
+    x: Floats  # sequences that it reads, [steps, batch, features]
+    weights: Mapping[str, Floats]  # w, r, b
 
-    @property
-    def x(self) -> Floats:
-        """The drawn input."""
-        return self.feeds["x"]
+    def _run(self, *sequences: Floats, **changed: Floats) -> list[list[Floats]]:
+        """Return all outputs of a batch of sequences, each split into those of `sequences`.
 
-    def _run(self, **changed: Floats) -> list[Floats]:
-        """Return all outputs [steps, directions, batch, units], and the last state or states."""
-        return list(self.session.run(None, {**self.feeds, **changed}))
+        The first is [steps, directions, batch, units], the others are the last state or states. First states
+        are 0 if none are given.
+        """
+        directions, _, units = self.weights["r"].shape
+        count = len(self.session.get_outputs()) - 1
+        zeros = np.zeros((directions, len(sequences) * self.x.shape[1], units), np.float32)
+        feeds = {**self.weights, **dict.fromkeys(STATES[:count], zeros), **changed}
+        results = self.session.run(None, {**feeds, "x": np.concatenate(sequences, axis=1)})
+        return [np.split(result, len(sequences), axis=-2) for result in results]
 
     @cached_property
     def _output(self) -> Floats:
-        return self._run()[0]
+        return self._run(self.x)[0][0]
 
     @cached_property
     def signal(self) -> float:
         """Power of the output."""
         return _power(self._output)
-
-    def _lost(self, **changed: Floats) -> float:
-        return _power(self._run(**changed)[0] - self._output) / self.signal
 
     @cached_property
     def per_unit(self) -> float:
@@ -138,48 +76,35 @@ class Recurrence:
         """
         power = INPUT_NOISE * _power(self.x)
         in_steps, lasting = (_noise((steps, *self.x.shape[1:]), power) for steps in (len(self.x), 1))
-        return float(np.sqrt(self.of_error(in_steps) * self.of_error(lasting))) / power
-
-    def of_error(self, error: Floats) -> float:
-        """Return the noise of an error that is added to the input."""
-        return self._lost(x=self.x + error)
+        lost = [_power(noisy - self._output) for noisy in self._run(self.x + in_steps, self.x + lasting)[0]]
+        return float(np.sqrt(lost[0] * lost[1])) / (self.signal * power)
 
     @computed_once
     def of_rounding(self, step: float) -> float:
         """Return the noise of rounding the input to multiples of `step`."""
-        return self._lost(x=_rounded(self.x, step))
+        rounded = np.asarray(np.rint(self.x / step) * step, np.float32)
+        return _power(self._run(rounded)[0][0] - self._output) / self.signal
 
     @computed_once
     def of_state(self, power: float) -> float:
         """Return the noise from noise of this power in the state that the next step reads."""
         steps, directions, *of_step = self._output.shape
         error = np.repeat(_noise((steps, 1, *of_step), power), directions, axis=1)
-        return _power(self._by_steps(error) - self._by_steps(np.zeros_like(error))) / self.signal
-
-    def _by_steps(self, error: Floats) -> Floats:
-        """Return the outputs of single steps, with an error added to the state that each reads."""
-        states = {name: self.feeds[name] for name in STATES if name in self.feeds}
-        outputs = []
-        for x, added in zip(self.x, error, strict=True):
-            states["h"] = states["h"] + added
-            output, *last = self._run(x=x[None], **states)
-            states = dict(zip(STATES, last, strict=False))
-            outputs.append(output[0])
-        return np.stack(outputs)
+        states: dict[str, Floats] = {}
+        lost = []
+        for x, added in zip(self.x, np.concatenate([np.zeros_like(error), error], axis=2), strict=True):
+            states["h"] = states["h"] + added if states else added
+            (exact, noisy), *last = self._run(x[None], x[None], **states)
+            states = dict(zip(STATES, (np.concatenate(parts, axis=1) for parts in last), strict=False))
+            lost.append(_power(noisy - exact))
+        return float(np.mean(lost)) / self.signal
 
     @computed_once
-    def of_input_weight(self, error: float) -> float:
-        """Return the noise of an error of W, its square over that of W."""
-        return self._lost(w=_with_error(self.feeds["w"], error))
-
-    @computed_once
-    def of_state_weight(self, error: float) -> float:
-        """Return the noise of an error of R, its square over that of R."""
-        return self._lost(r=_with_error(self.feeds["r"], error))
-
-
-def _rounded(values: Floats, step: float) -> Floats:
-    return np.asarray(np.rint(values / step) * step, np.float32)
+    def of_weight(self, name: str, error: float) -> float:
+        """Return the noise of an error of the weight "w" or "r", its square over that of the weight."""
+        weight = self.weights[name]
+        noisy = weight + _noise(weight.shape, error * _power(weight))
+        return _power(self._run(self.x, **{name: noisy})[0][0] - self._output) / self.signal
 
 
 def _power(array: Floats) -> float:
@@ -192,29 +117,28 @@ def _noise(shape: tuple[int, ...], power: float) -> Floats:
     return np.asarray(rng.uniform(-1.0, 1.0, shape) * np.sqrt(3.0 * power), np.float32)
 
 
-def _with_error(weight: Floats, error: float) -> Floats:
-    return weight + _noise(weight.shape, error * _power(weight))
-
-
-def recurrence_of(node: Node, graph: Graph, profile: Profile) -> Recurrence | None:
-    """Return the gains of a recurrent node; None if its weights or its input are not known.
+def recurrence_of(node: Node, graph: Graph, samples: Sequence[SampleNoise]) -> Recurrence | None:
+    """Return the gains of a recurrent node; None if its weights or what it reads are not known.
 
     Peepholes and initial states are ignored.
     """
-    source = profile.get(node.input(0))
     w, r, bias = (_constant(node, index, graph) for index in (1, 2, 3))
-    if w is None or r is None or not w.any() or source is None or not source.histogram.total:
+    x = _sequences(samples, node.input(0))
+    if w is None or r is None or not w.any() or x is None or not x.any():
         return None
-    directions, gates, units = r.shape
-    steps = min(source.shape[0] if source.shape and source.shape[0] else MAX_STEPS, MAX_STEPS)
-    x = drawn_sequences(feature_densities(source, w.shape[2]), (steps, BATCH, w.shape[2]))
-    feeds = {"x": x, "w": w, "r": r}
-    feeds["b"] = np.zeros((directions, 2 * gates), np.float32) if bias is None else bias
-    feeds |= dict.fromkeys(
-        STATES[: 1 + (node.op_type == "LSTM")], np.zeros((directions, BATCH, units), np.float32)
-    )
-    recurrence = Recurrence(_session_of(node, list(feeds)), feeds)
-    return recurrence if x.any() and recurrence.signal > 0.0 else None
+    if bias is None:
+        bias = np.zeros((len(r), 2 * r.shape[1]), np.float32)
+    recurrence = Recurrence(_session_of(node), x, {"w": w, "r": r, "b": bias})
+    return recurrence if recurrence.signal > 0.0 else None
+
+
+def _sequences(samples: Sequence[SampleNoise], name: str) -> Floats | None:
+    """Return what was read in samples of one shape, or None."""
+    read = [sample.sequences[name] for sample in samples if name in sample.sequences]
+    alike = [array for array in read if array.ndim == 3 and array.shape == read[0].shape]
+    if not alike or not np.isfinite(alike).all():
+        return None
+    return np.asarray(np.concatenate(alike[:BATCH], axis=1), np.float32)
 
 
 def _constant(node: Node, index: int, graph: Graph) -> Floats | None:
@@ -222,11 +146,13 @@ def _constant(node: Node, index: int, graph: Graph) -> Floats | None:
     return None if constant is None else constant.astype(np.float32)
 
 
-def _session_of(node: Node, names: list[str]) -> ort.InferenceSession:
+def _session_of(node: Node) -> ort.InferenceSession:
     """Return a session of a recurrent node alone, all whose inputs are the graph's."""
+    states = STATES[: 1 + (node.op_type == "LSTM")]
+    names = ("x", "w", "r", "b", *states)
     inputs = [ir.Value(name=name, type=ir.TensorType(ir.DataType.FLOAT)) for name in names]
     read = [*inputs[:4], None, *inputs[4:]]  # without the lengths of sequences
-    alone = ir.Node("", node.op_type, read, node.attributes.values(), num_outputs=len(names) - 3)
+    alone = ir.Node("", node.op_type, read, node.attributes.values(), num_outputs=1 + len(states))
     for place, value in enumerate(alone.outputs):
         value.name, value.type = f"y{place}", ir.TensorType(ir.DataType.FLOAT)
     graph = ir.Graph(inputs, alone.outputs, nodes=[alone], opset_imports={"": OPSET})
