@@ -57,7 +57,7 @@ WHOLE: Rows = frozenset({()})
 MAX_FOLLOWED_NODES = 8
 """Most nodes between a mask and what makes zeros of it."""
 
-MIN_BINS = 256.0
+MIN_BINS = 256
 """Bins over `VANISHING_DISTANCE` with which a histogram shows the values beside fillers."""
 
 
@@ -176,14 +176,10 @@ def fillers_as_infinities(
 
 
 def with_fillers_apart(profile: Profile, graph: Graph) -> Profile:
-    """Return the profile with vanishing fillers of tensors counted as infinities.
-
-    Their bins can be far wider than all other values. Then the values come from the tensor's sources.
-    """
-    without = _WithoutFillers(profile, graph)
+    """Return the profile with vanishing fillers of tensors counted as infinities."""
     names = [name for name, tensor in profile.items() if name in graph.values and _filler_bins(tensor)]
-    vanishing = (n for n in names if filler_rows(graph.values[n]) and without.has_mask(n))
-    apart = {n: without.profile(n) for n in vanishing if not _survive(n, profile, graph)}
+    vanishing = (n for n in names if filler_rows(graph.values[n]) and _has_mask(n, profile, graph))
+    apart = {n: _set_apart(profile[n]) for n in vanishing if not _survive(n, profile, graph)}
     return replace(profile, tensors={**profile.tensors, **apart}) if apart else profile
 
 
@@ -209,132 +205,73 @@ def _filler_bins(tensor: TensorProfile) -> int:
     return int(held[np.flatnonzero(is_gap)[-1]]) + 1 if is_gap.any() else 0
 
 
-class _WithoutFillers:
-    """The values of a model's tensors beside fillers, each found on first use."""
+def _has_mask(name: str, profile: Profile, graph: Graph) -> bool:
+    """Whether values below the gap in a tensor's histogram are fillers of masks.
 
-    def __init__(self, profile: Profile, graph: Graph) -> None:
-        self._profile, self._graph = profile, graph
-        self._profiles: dict[str, TensorProfile] = {}
+    The histogram has no rows: logits of another row may lie below the gap too. So the values must be farther
+    away than such logits, or a mask must lead to the tensor.
+    """
+    tensor = profile[name]
+    if tensor.histogram.edges()[_filler_bins(tensor)] < tensor.maximum - MASKED_ROW_DEPTH:
+        return True
+    waiting, seen = [name], set[str]()
+    while waiting and len(seen) < MAX_FOLLOWED_NODES:
+        node = graph.producer(waiting.pop(0))
+        if node is None or node.name in seen or (node.rule is not None and node.rule.weight is not None):
+            continue
+        seen.add(node.name)
+        for index, read in enumerate(node.inputs):
+            if _is_mask(node, index, profile, graph):
+                return True
+            if read and not graph.is_constant(read):
+                waiting.append(read)
+    return False
 
-    def profile(self, name: str) -> TensorProfile:
-        """Return the profile of an activation with its fillers among the infinities."""
-        if name not in self._profiles:
-            tensor = self._profile[name]
-            fillers = _filler_bins(tensor)
-            self._profiles[name] = self._set_apart(name, tensor, fillers) if fillers else tensor
-        return self._profiles[name]
 
-    def has_mask(self, name: str) -> bool:
-        """Whether values below the gap in a tensor's histogram are fillers of masks.
-
-        The histogram has no rows: logits of another row may lie below the gap too. So the values must be
-        farther away than such logits, or a mask must lead to the tensor.
-        """
-        tensor = self._profile[name]
-        fillers = _filler_bins(tensor)
-        if fillers and tensor.histogram.edges()[fillers] < tensor.maximum - MASKED_ROW_DEPTH:
-            return True
-        waiting, seen = [name], set[str]()
-        while waiting and len(seen) < MAX_FOLLOWED_NODES:
-            node = self._graph.producer(waiting.pop(0))
-            if node is None or node.name in seen or (node.rule is not None and node.rule.weight is not None):
-                continue
-            seen.add(node.name)
-            for index, read in enumerate(node.inputs):
-                constant = self._graph.constant(read)
-                if constant is not None and constant.dtype.kind == "f" and constant.size:
-                    subtracts = node.facts.arithmetic is Arithmetic.DIFFERENCE and index == 1
-                    if (-constant.max() if subtracts else constant.min()) <= -FILLER_DEPTH:
-                        return True
-                elif self._is_mask(node, index):
-                    return True
-                elif read:
-                    waiting.append(read)
+def _is_mask(node: Node, index: int, profile: Profile, graph: Graph) -> bool:
+    """Whether a constant has fillers, or an activation nothing else but zeros."""
+    name = node.input(index)
+    sign = -1.0 if index == 1 and node.facts.arithmetic is Arithmetic.DIFFERENCE else 1.0
+    constant = graph.constant(name)
+    if constant is not None:
+        is_float = constant.dtype.kind == "f" and constant.size > 0
+        return is_float and bool((sign * constant.astype(np.float64)).min() <= -FILLER_DEPTH)
+    tensor = profile.get(name)
+    if tensor is None or not tensor.zeros:
         return False
-
-    def _set_apart(self, name: str, tensor: TensorProfile, fillers: int) -> TensorProfile:
-        counts, edges = tensor.histogram.counts.astype(np.float64), tensor.histogram.edges()
-        kept = float(counts[fillers:].sum())
-        left_out = tensor.inf + tensor.count - int(kept)
-        if tensor.zeros == kept:
-            minimum, maximum, bins = 0.0, 0.0, EqualBins(0.0, 0.0, np.array([kept]))
-        elif edges[1] - edges[0] <= VANISHING_DISTANCE / MIN_BINS:
-            minimum, maximum = float(edges[fillers:][np.argmax(counts[fillers:] > 0.0)]), tensor.maximum
-            bins = EqualBins(float(edges[fillers]), float(edges[-1]), counts[fillers:])
-        else:
-            source = self._source(name, tensor)
-            minimum, maximum = source.minimum, source.maximum
-            inner = source.histogram.edges()
-            share = kept / max(source.count, 1)
-            bins = EqualBins(float(inner[0]), float(inner[-1]), np.asarray(source.histogram.counts * share))
-            tensor = replace(tensor, zeros=int(source.zeros * share))
-        return replace(
-            tensor,
-            minimum=minimum,
-            maximum=maximum,
-            count=int(kept),
-            inf=left_out,
-            histogram=bins,
-            channels=None,
-            extremes=None,
-        )
-
-    def _source(self, name: str, tensor: TensorProfile) -> TensorProfile:
-        """Return the profile of a tensor's values beside fillers, by the node that makes it."""
-        node = self._graph.producer(name)
-        if node is None:
-            return _uniform(tensor.maximum - VANISHING_DISTANCE, tensor.maximum)
-        if node.facts.moves_values or is_clip(node):
-            sources = [node.input(0)]
-        elif node.facts.picks_by_condition:
-            sources = [n for n in node.inputs[1:] if self._range(n)[1] > tensor.maximum - FILLER_DEPTH]
-        elif node.facts.arithmetic in (Arithmetic.SUM, Arithmetic.DIFFERENCE):
-            sources = [n for index, n in enumerate(node.inputs) if not self._is_mask(node, index)]
-        else:
-            sources = []
-        if len(sources) == 1 and self._graph.is_constant(sources[0]):
-            return _uniform(*self._range(sources[0]))
-        if len(sources) == 1 and sources[0] in self._profile and self._profile[sources[0]].histogram.total:
-            return self.profile(sources[0])
-        if len(sources) == 2 and node.facts.arithmetic is not None:
-            (low, high), (other_low, other_high) = (self._range(name) for name in sources)
-            subtracts = node.facts.arithmetic is Arithmetic.DIFFERENCE
-            least = low - other_high if subtracts else low + other_low
-            most = high - other_low if subtracts else high + other_high
-            return _uniform(least, min(max(most, least), tensor.maximum))
-        return _uniform(tensor.maximum - VANISHING_DISTANCE, tensor.maximum)
-
-    def _range(self, name: str) -> tuple[float, float]:
-        """Return the smallest and the largest value of an input of a node, without its fillers."""
-        constant = self._graph.constant(name)
-        if constant is not None and constant.size:
-            kept = constant[without_fillers(constant)] if constant.dtype.kind == "f" else constant
-            return float(kept.min()), float(kept.max())
-        if constant is None and name in self._profile:
-            tensor = self.profile(name)
-            return tensor.minimum, tensor.maximum
-        return 0.0, 0.0
-
-    def _is_mask(self, node: Node, index: int) -> bool:
-        """Whether a term consists of fillers and zeros."""
-        name, sign = node.input(index), 1.0
-        if index == 1 and node.facts.arithmetic is Arithmetic.DIFFERENCE:
-            sign = -1.0
-        constant = self._graph.constant(name)
-        if constant is not None:
-            values = sign * constant.astype(np.float64)
-            return bool((values <= -FILLER_DEPTH).any()) and not bool(values[values > -FILLER_DEPTH].any())
-        if name not in self._profile or not self._profile[name].zeros:
-            return False
-        tensor, edges = self._profile[name], self._profile[name].histogram.edges()
-        far = edges[1:] <= -FILLER_DEPTH if sign > 0.0 else edges[:-1] >= FILLER_DEPTH
-        return 0 < int(tensor.histogram.counts[far].sum()) == tensor.count - tensor.zeros
+    edges = tensor.histogram.edges()
+    far = edges[1:] <= -FILLER_DEPTH if sign > 0.0 else edges[:-1] >= FILLER_DEPTH
+    return 0 < int(tensor.histogram.counts[far].sum()) == tensor.count - tensor.zeros
 
 
-def _uniform(low: float, high: float) -> TensorProfile:
-    """Return the profile of a tensor with only a range."""
-    bins = EqualBins(low, high, np.ones(int(MIN_BINS) if high > low else 1))
-    return TensorProfile("float", None, low, high, bins.total, 0, 0, 0, bins)
+def _set_apart(tensor: TensorProfile) -> TensorProfile:
+    """Return the profile of a tensor with its fillers among the infinities.
+
+    Bins that fillers have made too wide show nothing of the values beside them: these count as evenly spread
+    over `VANISHING_DISTANCE`, further below the largest of which nothing matters.
+    """
+    fillers, zeros = _filler_bins(tensor), tensor.zeros
+    counts, edges = tensor.histogram.counts.astype(np.float64), tensor.histogram.edges()
+    kept = float(counts[fillers:].sum())
+    if zeros == kept:
+        minimum, maximum, bins = 0.0, 0.0, EqualBins(0.0, 0.0, np.array([kept]))
+    elif edges[1] - edges[0] <= VANISHING_DISTANCE / MIN_BINS:
+        minimum, maximum = float(edges[fillers:][np.argmax(counts[fillers:] > 0.0)]), tensor.maximum
+        bins = EqualBins(float(edges[fillers]), float(edges[-1]), counts[fillers:])
+    else:
+        minimum, maximum, zeros = tensor.maximum - VANISHING_DISTANCE, tensor.maximum, 0
+        bins = EqualBins(minimum, maximum, np.full(MIN_BINS, kept / MIN_BINS))
+    return replace(
+        tensor,
+        minimum=minimum,
+        maximum=maximum,
+        count=int(kept),
+        zeros=zeros,
+        inf=tensor.inf + tensor.count - int(kept),
+        histogram=bins,
+        channels=None,
+        extremes=None,
+    )
 
 
 def saturating_low(graph: Graph, name: str, tensors: Mapping[str, TensorProfile]) -> float | None:
