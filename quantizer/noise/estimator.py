@@ -15,7 +15,6 @@ from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
-import onnx_ir as ir
 
 from ...profiles.base.errors import PlanError
 from ...profiles.base.once import computed_once
@@ -39,9 +38,6 @@ Floats = npt.NDArray[np.float64]
 
 ROUNDING = 1.0 / 12.0
 """Power of rounding, in squares of the step."""
-
-FLOAT16_ROUNDING = 2.0**-20 / 28.0
-"""Power of rounding to float16 over that of numbers that are alike likely within an octave."""
 
 
 QUIET_SEQUENCES = tuned(
@@ -113,9 +109,7 @@ class NoiseEstimator:
         """
         outputs = tuple(dict.fromkeys([*self.gains.outputs_with_signal(), *others]))
         flow = forecast_flow(self.gains_of(plan), outputs)
-        sources = chain(
-            self.sources(flow, plan), self.dynamic_inputs(flow, plan), self.in_float16(flow, plan)
-        )
+        sources = chain(self.sources(flow, plan), self.dynamic_inputs(flow, plan))
         total = sum((source.share for source in sources), np.zeros(len(flow.outputs)))
         pairs = zip(flow.outputs, total.tolist(), strict=True)
         return {name: round(decibels_of(share), 2) for name, share in pairs if 0.0 < share < math.inf}
@@ -197,39 +191,6 @@ class NoiseEstimator:
         """Yield the rounding of the inputs of dynamic products, with one range for all samples."""
         for _, source in _sources(flow, self._dynamic_inputs(plan)):
             yield source
-
-    def in_float16(self, flow: NoiseFlow, plan: QuantPlan) -> Iterator[NoiseSource]:
-        """Yield the rounding to float16 of results, and of constants beside them, in a float16 plan.
-
-        If subgraphs read activations of the main graph, nothing is yielded: gains do not pass noise on that
-        way.
-        """
-        if plan.config.is_float16 and not self._has_captured_activations():
-            for _, source in _sources(flow, self._rounded_to_float16(plan)):
-                yield source
-
-    def _has_captured_activations(self) -> bool:
-        graph = self.activations.graph
-        return any(
-            graph.maker(name) and graph.maker(name) not in graph.holders
-            for node in graph.nodes
-            if node.name in graph.holders
-            for name in node.inputs
-            if name
-        )
-
-    def _rounded_to_float16(self, plan: QuantPlan) -> Iterator[RoundedValues]:
-        graph = self.activations.graph
-        for node in graph.nodes:
-            is_float = not plan.nodes[node.name].kind.reads_quantized
-            if not is_float or node.facts.moves_values or node.name in graph.holders:
-                continue
-            own = [name for name in node.inputs if graph.is_constant(name) and name not in plan.tensors]
-            for name in node.results:
-                power = self.gains.powers.get(name)
-                if power and name not in plan.tensors and graph.dtype(name) is ir.DataType.FLOAT:
-                    noise = (1.0 + len(own)) * FLOAT16_ROUNDING * power
-                    yield RoundedValues(node.name, name, ((Entrance("tensor", name), noise),))
 
     def _left(self, rounding: RoundedValues, plan: QuantPlan) -> float:
         """Return the part of the noise of rounded values that equalization leaves."""

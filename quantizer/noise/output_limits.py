@@ -1,8 +1,7 @@
 """How much quantization noise each output, and each step inside a model, can bear. Pure.
 
-Each kind of output has a limit in dB (DECISIONS.md, 32), over its power or over what varies in it, and an
-output with a long skip another one over what the network adds. The setting `min_output_sqnr` overrules all:
-then every output has that limit over its power, and steps have none.
+Each kind of output has a limit in dB (DECISIONS.md, 32), over its power or over what varies in it. The
+setting `min_output_sqnr` overrules all: then every output has that limit over its power, and steps have none.
 """
 
 from __future__ import annotations
@@ -19,9 +18,7 @@ from ...profiles.base.findings import Code, Finding
 from ...profiles.base.tuned import tuned
 from ...profiles.records.profile import OutputMeaning, Profile
 from ..numerics.density import density, mean_of, signal_power
-from ..operators.facts import Arithmetic
 from ..operators.graph import Graph
-from ..operators.table import is_clip
 from ..targets.config import OUTPUT_KINDS, QuantConfig, split_kinds
 from .class_axes import ClassAxis, class_axis_of
 from .output_kinds import (
@@ -33,46 +30,7 @@ from .output_kinds import (
     scores_of_index,
 )
 from .steps import Step, find_steps
-from .value_paths import before_move, downstream, parts_of, upstream
-
-# Outputs that are the sum of an input, moved or resized, and of what the network computes -----------------
-
-SUMS = (Arithmetic.SUM, Arithmetic.DIFFERENCE)
-
-
-def computed_part(graph: Graph, name: str) -> str | None:
-    """Return the tensor that is added to a moved or resized input to make an output, or None.
-
-    The picture that super-resolution adds to has nearly all power, and is exact: noise is compared with the
-    other part.
-    """
-    source: str | None = name
-    while source is not None:
-        node = graph.producer(source)
-        if node is not None and node.facts.arithmetic in SUMS:
-            names = [n for n in dict.fromkeys(node.inputs) if n and not graph.is_constant(n)]
-            computed = [n for n in names if not _is_input(graph, n)]
-            if len(names) > 1:
-                return computed[0] if len(computed) == 1 else None
-        source = before_move(graph, source)
-    return None
-
-
-def _is_input(graph: Graph, name: str) -> bool:
-    """Whether a tensor is a float input after only moves, resizing, and added or multiplied constants."""
-    reaches_input = name in graph.inputs
-    for node in upstream(graph, [name]):
-        rule = node.rule
-        constants = sum(graph.is_constant(n) for n in node.inputs if n)
-        affine = rule is not None and rule.is_affine and constants == len(node.inputs) - 1
-        shape = rule is None and not graph.is_float(node.inputs[0] if node.inputs else name)
-        facts = node.facts
-        resized = facts.moves_values or facts.resamples or facts.joins_inputs
-        if not (resized or is_clip(node) or affine or shape):
-            return False
-        reaches_input |= any(n in graph.inputs and graph.is_float(n) for n in node.inputs)
-    return reaches_input
-
+from .value_paths import downstream, parts_of
 
 DECISION_DB = tuned(
     15.0,
@@ -101,14 +59,6 @@ SIGNAL_DB = tuned(
 )
 """Over what varies: in a picture whose brightness has a deviation of a quarter of the range this is a PSNR of
 50 dB, of which a network of 38 dB loses 0.3 dB, and one of 35 dB 0.14."""
-
-SKIP_DB = tuned(
-    25.0,
-    figure="none",
-    chosen_on="by hand",
-    holds=(20.0, 31.25),
-)
-"""Of what a network adds to its input, over the power of that."""
 
 STEP_SHARE = tuned(
     1.0 / 40.0,
@@ -254,11 +204,7 @@ class NoiseLimits:
         decibels, over_variance = LIMITS[kind]
         if kind == "values" and self.asked:
             decibels, over_variance = -20.0 * log10(self.tolerance), output not in self.relative
-        share = _noise_share(decibels) * (self._varying(tensor) if over_variance else 1.0)
-        computed = computed_part(self.graph, output) if kind == "signal" else None
-        if computed is not None and self._power(computed) > 0.0:
-            share = min(share, _noise_share(SKIP_DB) * self._power(computed) / self._power(tensor))
-        return share
+        return _noise_share(decibels) * (self._varying(tensor) if over_variance else 1.0)
 
     def _power(self, name: str) -> float:
         tensor = self.profile.get(name)

@@ -173,38 +173,6 @@ def test_a_model_that_is_too_large_for_the_memory_of_a_session_is_rounded_in_a_f
     assert not np.array_equal(unrounded, whole)
 
 
-def test_what_float16_rounds_is_in_the_decibels_that_are_estimated(tmp_path: Path) -> None:
-    text = """
-    agraph (float[1, 8, 64] x) => (float[1, 8, 64] y) {
-        a = MatMul (x, w)
-        b = Sigmoid (a)
-        c = MatMul (b, v)
-        y = Tanh (c)
-    }"""
-    written = Written(tmp_path, text, TWO, feeds((1, 8, 64)), keep_float=("MatMul",))
-    assert not any(entry.kind.counts_as_quantized for entry in written.plan.nodes.values())
-    # Gains are those of the signal, as far as nothing was quantized for measuring them.
-    assert written.plan.origin.estimated_sqnr["y"] == pytest.approx(written.decibels(), abs=4.0)
-
-
-def test_no_decibels_of_float16_alone_are_told_behind_a_branch_that_reads_quantized_numbers(
-    tmp_path: Path,
-) -> None:
-    text = """
-    agraph (float[4, 64] x, bool c) => (float[4, 64] y) {
-        a = MatMul (x, w)
-        b = Relu (a)
-        y = If (c) <
-            then_branch = then () => (float[4, 64] s) { s = Tanh (b) },
-            else_branch = otherwise () => (float[4, 64] t) { t = Add (b, b) }
-        >
-    }"""
-    weights = {"w": normal((64, 64), 0.1)}
-    samples = [{**feed, "c": np.array(True)} for feed in feeds((4, 64))]
-    own = {"target": "onnx", "mode": "weight-only", "weight_type": "int4", "float_type": "float16"}
-    assert not Written(tmp_path, text, weights, samples, **own).plan.origin.estimated_sqnr
-
-
 def test_a_model_that_gives_a_sequence_is_run_in_float16_too(tmp_path: Path) -> None:
     text = """
     agraph (float[4, 64] x) => (seq(float[4, 1]) s, float[4, 64] y) {
