@@ -18,9 +18,9 @@ from ...profiles.base.tuned import tuned
 from ...profiles.records.profile import Profile
 from ..operators.graph import Graph
 from ..plan.plan import Kind, NodePlan, PredictedTime, QuantPlan
-from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because, price_in_words
+from ..plan.reasons import FloatReason, FloatReasons, ReasonCode, because
 from ..targets.cost_table import MIN_MICROSECONDS
-from .predicted import CostModel, Costs, is_quantized, price_of, total_microseconds
+from .predicted import CostModel, Costs, is_quantized, total_microseconds
 
 # The cheapest assignment of the nodes of a graph to two sides: a minimum cut ------------------------------
 
@@ -465,19 +465,3 @@ def is_unprofitable(plan: QuantPlan) -> bool:
     entries = plan.nodes.values()
     about_time = any(entry.stays_float and entry.float_reason.code in UNPROFITABLE for entry in entries)
     return about_time and not any(entry.kind.counts_as_quantized for entry in entries)
-
-
-PRICED = (ReasonCode.CONVERSION_COST, ReasonCode.MIXED_INPUTS, ReasonCode.NO_INT8_CONSUMER)
-"""Reasons that are about time."""
-
-
-def with_prices(plan: QuantPlan, model: CostModel, costs: Costs) -> QuantPlan:
-    """Return a plan whose nodes that are float for reasons of time have int8's gain and cost."""
-    nodes = dict(plan.nodes)
-    for node in model.graph.nodes:
-        entry = nodes[node.name]
-        reason = entry.because
-        if entry.kind is Kind.FLOAT and isinstance(reason, FloatReason) and reason.code in PRICED:
-            words = price_in_words(*price_of(node, plan, model, costs))
-            nodes[node.name] = replace(entry, because=replace(reason, price=words))
-    return replace(plan, nodes=nodes)

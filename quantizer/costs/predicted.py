@@ -9,7 +9,6 @@ part of another costs nothing or what it adds. An operator that the table does n
 from __future__ import annotations
 
 import math
-from collections import ChainMap
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -17,7 +16,6 @@ from functools import cached_property
 from ...profiles.base.tuned import tuned
 from ...profiles.records.profile import Profile
 from ..model.graph import subgraphs
-from ..numerics.affine import UINT8, QuantParams
 from ..operators.facts import KernelSizes
 from ..operators.graph import Graph, Node
 from ..operators.table import CONVERSIONS, DEQUANTIZE, PRODUCTS, QUANTIZE, is_clip
@@ -72,8 +70,6 @@ NODES_PER_PASS = tuned(
 )
 """Nodes on a single element that take as long as a run of an inner graph, such as a pass of a Loop."""
 
-ANY_PARAMS = QuantParams((1.0,), (0,), UINT8)
-"""Parameters of a tensor of which only matters that it has some."""
 
 MIN_SAVED_US = tuned(
     2.0,
@@ -436,29 +432,6 @@ def changes_nothing(node: Node, plan: QuantPlan, graph: Graph) -> bool:
     slack = 1e-3 * (high - low) if math.isfinite(high - low) else 0.0  # what rounding may move the ends
     lowest, highest = params.tensor_ends
     return low - slack <= lowest and highest <= high + slack
-
-
-def price_of(node: Node, plan: QuantPlan, model: CostModel, costs: Costs) -> tuple[float, float, float]:
-    """Return what a float node of a plan costs (microseconds), what it would in int8, and more conversions.
-
-    `costs` are those of the plan; conversions that would not be needed any more count below 0.
-    """
-    name, graph = node.name, model.graph
-    inputs = node.activations
-    outputs = [name for name in node.outputs if name in costs.border]
-    as_quantized = replace(
-        plan,
-        nodes=ChainMap({name: NodePlan(Kind.QUANTIZED)}, plan.nodes),  # type: ignore[arg-type]  # it is only read
-        tensors=ChainMap({n: plan.tensors.get(n, ANY_PARAMS) for n in outputs if n}, plan.tensors),  # type: ignore[arg-type]
-    )
-    change = 0.0
-    for tensor in dict.fromkeys(n for n in (*inputs, *outputs) if n and n in costs.border):
-        before, after = (bool(conversion_of(tensor, graph, p)) for p in (plan, as_quantized))
-        change += (after - before) * costs.border[tensor]
-    quantized = NodePlan(Kind.QUANTIZED)
-    integer = model.integer_time(node, quantized) - model.fold_of(node, quantized, model.sizes)[1]
-    integer *= model.runs.get(node.output, 1.0)
-    return costs.integer.get(name, 0.0), integer, change
 
 
 # Channels that integer convolutions compute faster with --------------------------------------------------

@@ -212,17 +212,13 @@ class FloatReason:
     Attributes:
         code: the kind of reason.
         details: its names and figures: those that the sentence of the code has room for.
-        price: what int8 would save and cost by the target's measured times, in words; "" where that is not
-            known or was not asked.
     """
 
     code: ReasonCode
     details: Mapping[str, Detail] = field(default_factory=dict)
-    price: str = ""
 
     def __str__(self) -> str:
-        text = _SENTENCES[self.code].format(**self.details)
-        return f"{text} ({self.price})" if self.price else text
+        return _SENTENCES[self.code].format(**self.details)
 
 
 def because(code: ReasonCode, **details: Detail) -> FloatReason:
@@ -266,13 +262,6 @@ def template(code: ReasonCode) -> str:
     """Return the sentence of a code with the names of its details in braces, for its page."""
     parts = string.Formatter().parse(_SENTENCES[code])
     return "".join(f"{literal}{f'{{{name}}}' if name else ''}" for literal, name, _, _ in parts)
-
-
-def price_in_words(float_us: float, int8_us: float, conversions_us: float) -> str:
-    """Return int8's gain at a node and its cost around it in milliseconds, given in microseconds."""
-    saved = float_us - int8_us
-    what = f"int8 would save {saved / 1e3:.2g} ms" if saved > 0.0 else "int8 would save nothing"
-    return f"{what}, its conversions cost {max(conversions_us, 0.0) / 1e3:.2g} ms, predicted"
 
 
 def summary(reasons: Sequence[FloatReason]) -> str:

@@ -221,8 +221,7 @@ def _written_node(node: NodePlan) -> dict[str, Any]:
 
 def _reason(reason: FloatReason | str) -> dict[str, Any] | str:
     if isinstance(reason, FloatReason) and reason.code is not ReasonCode.UNKNOWN:
-        price = {"price": reason.price} if reason.price else {}
-        return {"code": reason.code, **reason.details, **price}
+        return {"code": reason.code, **reason.details}
     return str(reason)
 
 
@@ -366,12 +365,12 @@ def _float_reason(record: str | Mapping[str, Any], where: str) -> FloatReason | 
         return record
     code = read_value(record.get("code"), ReasonCode, f"{where}: code")
     names, figures = detail_names(code), figure_names(code)
-    values = keys_at({"price": "", **record}, where, ("code", *names, "price"))
+    values = keys_at(record, where, ("code", *names))
     details = {
         name: read_value(values[name], int | float if name in figures else str, f"{where}: {name}")
         for name in names
     }
-    return FloatReason(code, details, read_value(values["price"], str, f"{where}: price"))
+    return FloatReason(code, details)
 
 
 def _equalization(value: object, where: str) -> EqualizationScales:

@@ -43,7 +43,7 @@ from ..adjustments.equalization import (
 from ..adjustments.gptq import find_roundings, rebased
 from ..adjustments.rounded_weights import round_weights
 from ..adjustments.second_moments import collect_moments
-from ..costs.float_regions import is_unprofitable, predicted_time, saves_too_little, with_prices
+from ..costs.float_regions import is_unprofitable, predicted_time, saves_too_little
 from ..costs.predicted import CostModel
 from ..costs.token_runs import token_costs
 from ..noise.constant_errors import without_constant_errors
@@ -309,16 +309,14 @@ def in_formats(planned: PlannedModel) -> PlannedModel:
 
 
 def fitted_to_kernels(planned: PlannedModel) -> PlannedModel:
-    """Return the plan with channels padded if that is faster, priced reasons and its predicted time."""
+    """Return the plan with channels padded if that is faster, and its predicted time."""
     facts = planned.source_facts
     costs = planned.cost_model
     if costs is not None:
-        fitting = with_fitting_shapes(planned.plan, costs)
-        spent = costs.costs(fitting)
-        plan = with_prices(fitting, costs, spent)
+        plan = with_fitting_shapes(planned.plan, costs)
         time: PredictedTime | None = None
         if planned.file_costs is not None:
-            time = predicted_time(planned.file_costs, costs, plan, spent)
+            time = predicted_time(planned.file_costs, costs, plan, costs.costs(plan))
         elif facts.token_costs is not None and facts.token_costs.is_measured:
             time = facts.token_costs.predicted(plan)
         # Of a model whose nodes take no time, or that has none, there is nothing to predict.

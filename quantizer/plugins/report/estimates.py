@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections import Counter
+from collections import ChainMap, Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -17,19 +17,19 @@ from ....profiles.records.drawing import shape_text
 from ....profiles.records.histogram import Histogram
 from ....profiles.records.profile import Profile, TensorProfile
 from ...adjustments.equalization import equalized_name, equalized_profile
-from ...costs.predicted import CostModel, Costs, price_of, total_microseconds
+from ...costs.predicted import CostModel, Costs, conversion_of, total_microseconds
 from ...evaluation.layers import LayerReport
 from ...noise.activation_ranges import ActivationRanges, effective_range, find_following, with_clip_profiles
 from ...noise.kept_samples import read_measured
 from ...noise.mask_fillers import with_fillers_apart
 from ...noise.output_limits import NoiseLimits, judging_limits
-from ...numerics.affine import TYPES, QuantParams
+from ...numerics.affine import TYPES, UINT8, QuantParams
 from ...numerics.calibrators import CALIBRATORS, calibrate
 from ...numerics.clipping import share_outside
 from ...numerics.quantization_noise import expected_noise
 from ...numerics.schemas import SCHEMAS, choose_params
 from ...operators.graph import Graph, Node
-from ...plan.plan import QuantPlan
+from ...plan.plan import Kind, NodePlan, QuantPlan
 from ...plan.reasons import FloatReason, ReasonCode
 from ...plan.store import PlanLike, plan_name, read_plan
 from ...planning.plan_model import open_plan
@@ -182,6 +182,32 @@ NO_PRICE = (
     *(ReasonCode.UNSUPPORTED_OPERATOR, ReasonCode.UNSUPPORTED_USE),
 )
 """Reasons of nodes that int8 is no choice for."""
+
+ANY_PARAMS = QuantParams((1.0,), (0,), UINT8)
+"""Parameters of a tensor of which only matters that it has some."""
+
+
+def price_of(node: Node, plan: QuantPlan, model: CostModel, costs: Costs) -> tuple[float, float, float]:
+    """Return what a float node of a plan costs (microseconds), what it would in int8, and more conversions.
+
+    `costs` are those of the plan; conversions that would not be needed any more count below 0.
+    """
+    name, graph = node.name, model.graph
+    inputs = node.activations
+    outputs = [name for name in node.outputs if name in costs.border]
+    as_quantized = replace(
+        plan,
+        nodes=ChainMap({name: NodePlan(Kind.QUANTIZED)}, plan.nodes),  # type: ignore[arg-type]  # it is only read
+        tensors=ChainMap({n: plan.tensors.get(n, ANY_PARAMS) for n in outputs if n}, plan.tensors),  # type: ignore[arg-type]
+    )
+    change = 0.0
+    for tensor in dict.fromkeys(n for n in (*inputs, *outputs) if n and n in costs.border):
+        before, after = (bool(conversion_of(tensor, graph, p)) for p in (plan, as_quantized))
+        change += (after - before) * costs.border[tensor]
+    quantized = NodePlan(Kind.QUANTIZED)
+    integer = model.integer_time(node, quantized) - model.fold_of(node, quantized, model.sizes)[1]
+    integer *= model.runs.get(node.output, 1.0)
+    return costs.integer.get(name, 0.0), integer, change
 
 
 def node_records(

@@ -14,7 +14,6 @@ from qprof_onnx.quantizer.costs.kernels import Sizes, Work, fused_nodes, work_of
 from qprof_onnx.quantizer.costs.predicted import (
     CostModel,
     conversions_of,
-    price_of,
     total_microseconds,
 )
 from qprof_onnx.quantizer.costs.shapes import runs_of, shapes_of
@@ -128,21 +127,6 @@ def test_what_was_not_measured_counts_as_a_pass_over_its_elements(two_convolutio
     only = table(Neg__float=5.0)
     model = CostModel(two_convolutions.graph, two_convolutions.profile, only)
     assert model.floating["Erf_b"] == pytest.approx(5.0)
-
-
-def test_the_price_of_a_float_node_says_what_int8_would_save_and_cost() -> None:
-    net = network("a = Conv (x, v) y = Sigmoid (a)", {"v": WINDOW}, shape=SHAPE)
-    kernels = table(
-        Conv__window__float=100.0,
-        Sigmoid__float=9.0,
-        Sigmoid__integer=4.0,
-        QuantizeLinear__integer=2.0,
-        DequantizeLinear__integer=3.0,
-    )
-    plan, node = net.plan(keep_float=("Sigmoid",)), net.graph.nodes[1]
-    model = CostModel(net.graph, net.profile, kernels)
-    # The conversion of its result is needed instead of that of its input.
-    assert price_of(node, plan, model, model.costs(plan)) == pytest.approx((9.0, 4.0, 0.0))
 
 
 def test_the_kernel_of_a_convolution_follows_from_its_channels() -> None:
