@@ -18,7 +18,7 @@ from ...profiles.samples.token_inputs import usual_role
 from ...profiles.samples.values import InputSpec
 from ..operators.graph import Node, index
 from ..operators.table import PRODUCTS
-from ..plan.plan import RUNTIME_WEIGHTS, Kind, NodePlan, PredictedTime, QuantPlan
+from ..plan.plan import RUNTIME_WEIGHTS, Kind, PredictedTime, QuantPlan
 from ..prepare.shapes import infer_shapes
 from ..targets.cost_table import CostTable
 from ..targets.target import Target
@@ -26,15 +26,14 @@ from .predicted import CostModel
 from .shapes import Shape
 
 TOKENS = 64
-"""Tokens of a prompt, and of an answer, where nobody says how many."""
+"""Tokens of a prompt, and of an answer."""
 
 
 @dataclass(frozen=True, eq=False)
 class TokenCosts:
     """The times of nodes in the runs of a model: a prompt at once, the tokens of an answer one by one."""
 
-    prompt: int  # tokens, as of the answer; both 0 for a model that takes none, which is one run
-    answer: int
+    tokens: int  # of a prompt, and of its answer; 0 for a model that takes none, which is one run
     # of the run of the prompt, or the only one; and of a token in the middle of the answer
     models: tuple[CostModel, ...]
     target: Target  # the runtime
@@ -50,15 +49,7 @@ class TokenCosts:
 
     def total(self, times: tuple[float, ...]) -> float:
         """Return the microseconds of all runs."""
-        return times[0] + (self.answer * times[1] if self.answer else 0.0)
-
-    def is_faster_dynamic(self, node: Node) -> bool:
-        """Whether a product is predicted to be faster in dynamic int8 than with packed weights of 8 bits."""
-        packed = self.total(tuple(model.packed_time(node, 8) for model in self.models))
-        return (
-            self.total(tuple(model.integer_time(node, NodePlan(Kind.DYNAMIC)) for model in self.models))
-            < packed
-        )
+        return times[0] + (self.tokens * times[1] if self.tokens else 0.0)
 
     def predicted(self, plan: QuantPlan) -> PredictedTime:
         """Return the time of all runs as planned, beside float's."""
@@ -71,32 +62,26 @@ class TokenCosts:
             float(f"{self.total(floats):.4g}"),
             float(f"{self.total(planned):.4g}"),
             self.models[0].table.conditions.text(self.target.name),
-            self.prompt,
-            self.answer,
-            *(float(f"{ratio:.4g}") for ratio in (ratios if self.prompt else ())),
+            self.tokens,
+            self.tokens,
+            *(float(f"{ratio:.4g}") for ratio in (ratios if self.tokens else ())),
         )
 
 
-def token_costs(
-    model: ir.Model, table: CostTable, target: Target, prompt: int = 0, answer: int = 0
-) -> TokenCosts | None:
+def token_costs(model: ir.Model, table: CostTable, target: Target) -> TokenCosts | None:
     """Return the times of nodes in the runs of a model, or None if sizes of its inputs are unknown."""
     specs = input_specs(model)
     # A language model takes any number of tokens, and has a cache of those before them.
     free = [spec for spec in specs if spec.shape and not isinstance(spec.shape[-1], int)]
-    if any(spec.rows for spec in free) and any(map(_is_cache, specs)):
-        prompt, answer = prompt or TOKENS, answer or TOKENS
-        runs: tuple[tuple[int, int], ...] = ((prompt, 0), (1, prompt + answer // 2))
-    else:
-        prompt = answer = 0
-        runs = ((0, 0),)
+    takes_tokens = any(spec.rows for spec in free) and any(map(_is_cache, specs))
+    runs = ((TOKENS, 0), (1, TOKENS + TOKENS // 2)) if takes_tokens else ((0, 0),)
     models = []
     for tokens, past in runs:
         shapes = _input_shapes(specs, tokens, past)
         if shapes is None:
             return None
         models.append(_with_shapes(model, shapes, table))
-    return TokenCosts(prompt, answer, tuple(models), target)
+    return TokenCosts(TOKENS if takes_tokens else 0, tuple(models), target)
 
 
 def _planned(model: CostModel, node: Node, plan: QuantPlan, target: Target) -> float:

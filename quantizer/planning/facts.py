@@ -201,10 +201,8 @@ class PlanningFacts:
     @cached_property
     def token_costs(self) -> TokenCosts | None:
         """Times of nodes in a mode without data; None without measured times, or for unknown sizes."""
-        table, config = self.recipe.costs, self.config
-        if table is None:
-            return None
-        return token_costs(self.prepared.model, table, self.target, config.prompt, config.answer)
+        table = self.recipe.costs
+        return None if table is None else token_costs(self.prepared.model, table, self.target)
 
     @cached_property
     def float_spellings(self) -> Mapping[str, str]:

@@ -195,8 +195,6 @@ def _hybrid(
                 hybrid = replace(hybrid, implementation=RUNTIME_WEIGHTS[1])
             if config.has_few_bits:
                 hybrid = replace(hybrid, reason=f"{hybrid.reason}; in 4 bits {why}")
-    if hybrid is not None and _is_faster_dynamic(node, hybrid, facts):
-        hybrid = _dynamic(node, rule, choice, facts) or hybrid
     return Choice(Kind.FLOAT, unfit) if hybrid is None and unfit is not None else hybrid
 
 
@@ -204,17 +202,6 @@ def _is_too_slow(node: Node, facts: PlanningFacts) -> bool:
     """Whether the target's dynamic kernel is slower than float, and the user did not ask for it."""
     asked = facts.config.mode == "dynamic" and not facts.config.regards_time
     return node.op_type in facts.target.slower_dynamic and not asked
-
-
-def _is_faster_dynamic(node: Node, hybrid: Choice, facts: PlanningFacts) -> bool:
-    """Whether dynamic int8 is predicted to beat 8-bit weight-only for the stated tokens."""
-    config, costs = facts.config, facts.token_costs if facts.config.mode == "weight-only" else None
-    if costs is None or not (config.prompt or config.answer) or not config.regards_time:
-        return False
-    if hybrid.implementation != ROUNDS_IN_KERNEL or node.op_type not in facts.target.dynamic:
-        return False
-    bits = {params.qtype.bits for params in hybrid.weights.values()}
-    return bits == {EIGHT_BITS} and costs.is_measured and costs.is_faster_dynamic(node)
 
 
 # Embedding tables -----------------------------------------------------------------------------------------

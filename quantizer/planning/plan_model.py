@@ -370,8 +370,7 @@ def _priced(planned: PlannedModel, table: CostTable) -> tuple[PredictedTime | No
     facts, costs, plan = planned.source_facts, planned.cost_model, planned.plan
     assert costs is not None
     if planned.file_costs is None:
-        config = facts.config
-        tokens = token_costs(facts.prepared.model, table, facts.target, config.prompt, config.answer)
+        tokens = token_costs(facts.prepared.model, table, facts.target)
         return None if tokens is None else tokens.predicted(plan), []
     data = facts.measured.data
     of_runs = replace(data, samples=facts.measured.runs or data.samples)

@@ -151,10 +151,6 @@ class QuantConfig:
             measured, where there is a profile), and float where a run shows that these lose too much. least,
             with a type of few bits: all weights have it; by default embedding tables, and the product after
             which there is no other weight, have 8 bits.
-        prompt: Tokens of a prompt, which a language model runs together; with answer: in mode weight-only
-            with 8 bits each product is dynamic where that is predicted to be faster for both. 0 for not
-            known.
-        answer: Tokens of an answer, which a language model runs one by one; see prompt.
         kv_cache: Keys and values that a decoder keeps from step to step (past_key_values, present): float, or
             int8 where the target takes that, with a calibrated scale for each tensor, or for each element of
             a head. The model then takes and gives them in int8.
@@ -214,8 +210,6 @@ class QuantConfig:
     second_type: Annotated[Literal["none", FloatType], setting()] = "none"
     block_size: Annotated[int, Meta(ge=0), setting(check=_check_block_size)] = 0
     fit_size: Annotated[str, setting(check=lambda text: size_in_bytes(text) if text else None)] = ""
-    prompt: Annotated[int, Meta(ge=0), setting()] = 0
-    answer: Annotated[int, Meta(ge=0), setting()] = 0
     kv_cache: Annotated[Literal["float", "int8", "int8-per-channel"], setting()] = "float"
     float_type: Annotated[RestType, setting()] = "float32"
     io: Annotated[Literal["float", "uint8", "int8"], setting()] = "float"

@@ -569,14 +569,6 @@ def _broken_wishes(config: QuantConfig, target: Target, given: Collection[str]) 
                 f"leave {name} or fit_size out",
             )
 
-    # What counts in some modes alone.
-    for name in ("prompt", "answer"):
-        if name in given and getattr(config, name) and config.mode not in DATA_FREE:
-            yield MalformedError(
-                f"{name} {getattr(config, name)} is for mode {' or '.join(DATA_FREE)}",
-                "leave it out, or use such a mode",
-            )
-
 
 def parsed_lines(lines: Iterable[str]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return settings and facts of lines such as `calibrator=kl` and `runtime.operators.Conv=[float]`."""

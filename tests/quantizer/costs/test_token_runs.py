@@ -1,4 +1,4 @@
-"""Prompt and answer are priced apart, and what was stated of them decides between two kernels of one size."""
+"""Prompt and answer of a language model are priced apart."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from qprof_onnx.quantizer.costs.predicted import CostModel
 from qprof_onnx.quantizer.costs.token_runs import token_costs
 from qprof_onnx.quantizer.model.identity import model_id
 from qprof_onnx.quantizer.operators.graph import index
-from qprof_onnx.quantizer.plan.plan import Kind, QuantPlan
+from qprof_onnx.quantizer.plan.plan import QuantPlan
 from qprof_onnx.quantizer.plan.store import dumps, loads
 from qprof_onnx.quantizer.planning.plan_model import model_facts, plan_from
 from qprof_onnx.quantizer.prepare.prepare import PreparedModel, prepare
@@ -106,29 +106,12 @@ def test_a_prompt_and_an_answer_are_predicted_apart(
     assert loads(dumps(plan)).origin.time == time
 
 
-@pytest.mark.parametrize(
-    ("prompt", "answer", "kind"),
-    [(64, 1, Kind.DYNAMIC), (64, 100, Kind.WEIGHT_ONLY), (1, 8, Kind.WEIGHT_ONLY), (64, 0, Kind.WEIGHT_ONLY)],
-)
-def test_the_tokens_that_were_stated_decide_between_kernels_of_one_size(
-    prompt: int, answer: int, kind: Kind
-) -> None:
-    plan = planned(mode="weight-only", prompt=prompt, answer=answer)
-    (product,) = (entry for name, entry in plan.nodes.items() if "logits" in name or entry.kind is kind)
-    assert product.kind is kind
-
-
-def test_four_bits_stay_as_they_were_asked_for() -> None:
-    plan = planned(mode="weight-only", weight_type="int4", block_size=32, prompt=64, answer=1)
-    assert not any(entry.kind is Kind.DYNAMIC for entry in plan.nodes.values())
-
-
 def test_the_cache_is_as_long_as_the_tokens_before() -> None:
     recipe = load_recipe("onnxruntime-x86", {})
-    found = token_costs(prepared().model, costs(**TIMES), recipe.target, prompt=10, answer=4)
+    found = token_costs(prepared().model, costs(**TIMES), recipe.target)
     assert found is not None
     shapes = [model.sizes.shape("scores") for model in found.models]
-    assert shapes == [(1, 10, 10), (1, 1, 13)]
+    assert shapes == [(1, 64, 64), (1, 1, 97)]
 
 
 def test_a_model_without_tokens_is_one_run_and_one_of_unknown_sizes_none() -> None:

@@ -42,7 +42,6 @@ WORDS: dict[str, tuple[Any, ...]] = {
     "block_size": (16, 32),
     "calibrator": ("mse", "minmax", "percentile:99", "kl"),
     "kv_cache": ("float", "int8"),
-    "prompt": (32,),
 }
 
 
@@ -182,7 +181,6 @@ def test_what_was_given_is_in_the_model_or_refused(target: str, net: Network) ->
             "needs signed activations, which qnn has not; use schema asymmetric",
         ),
         ("tensorrt", {"io": "uint8"}, "tensorrt takes zero point 0 only; use io int8, or float; or target "),
-        ("onnx", {"prompt": 16}, "prompt 16 is for mode dynamic or weight-only; leave it out"),
     ],
 )
 def test_the_error_names_the_nearest_that_keeps_it(target: str, wish: dict[str, Any], sentence: str) -> None:
