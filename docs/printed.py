@@ -62,7 +62,6 @@ EXTRAS = {
     "tables": "Parquet, and large CSV",
     "remote": "data under `s3://`, `gs://`, `az://` and other URLs",
     "metrics": "metrics of `qprof evaluate --metric` that a library computes",
-    "progress": "bars in notebooks, and with `progress=True`",
     "cluster": "`qprof dump-profile --scheduler`: workers of a Dask cluster",
     "examples": "the script that trained the digits example",
     "test": "the tests of the core",

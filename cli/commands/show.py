@@ -31,11 +31,6 @@ EXPLAINER = OptionalModule("the explanation of a name", "quantizer.plugins.expla
 @click.argument("file", type=EXISTING, metavar="PROFILE.yaml|PLAN.yaml")
 @click.argument("names", nargs=-1, metavar="[NAME|GLOB]...")
 @click.option(
-    "--only",
-    type=click.Choice(["outliers", "constant", "heavy-tail"]),
-    help="Of a profile: tensors whose range one sample alone widens, of one value, or with long tails.",
-)
-@click.option(
     "--model",
     type=MODEL,
     metavar="MODEL.onnx",
@@ -53,7 +48,6 @@ def command(
     file: Path,
     names: tuple[str, ...],
     *,
-    only: str | None,
     model: Path | None,
     profile: Path | None,
     as_json: bool,
@@ -73,12 +67,11 @@ def command(
 
     \b
     Examples:
-      qprof show profile.yaml --only outliers
+      qprof show profile.yaml '*relu*'
       qprof show plan.yaml '/layer1/*' --json
       qprof show plan.yaml /layer1/conv/Conv --model model.onnx --profile profile.yaml
     """
     from ...profiles.base.strict_yaml import parse
-    from ...profiles.records.data_checks import KINDS
     from ...profiles.records.profile import Profile
     from ...quantizer.plan.documents import read_document
     from ...quantizer.plan.plan import QuantPlan
@@ -91,17 +84,12 @@ def command(
     if model is not None or profile is not None:
         raise click.UsageError("--model and --profile explain one name of a plan: give its NAME")
     if isinstance(shown, Profile):
-        tensors = matching(shown.tensors, names, file)
-        if only is not None:
-            tensors = {name: tensor for name, tensor in tensors.items() if KINDS[only](tensor)}
-        chosen = replace(shown, tensors=tensors)
+        chosen = replace(shown, tensors=matching(shown.tensors, names, file))
         if as_json:
             echo(profile_json(chosen))
         else:
-            print_profile(chosen, with_samples=bool(names or only))
+            print_profile(chosen, with_samples=bool(names))
     else:
-        if only is not None:
-            raise click.UsageError("--only is for profiles")
         plan = replace(shown, tensors=matching(shown.tensors, names, file))
         if as_json:
             echo(json.dumps(parse(dumps(plan)), indent=2))

@@ -13,7 +13,7 @@ from itertools import chain, cycle
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin
 
-from .errors import ConfigError, DataError, ModelError
+from .errors import ConfigError
 from .options import types_of, types_of_function
 
 P = ParamSpec("P")
@@ -45,10 +45,7 @@ ARRAYS = ("__array__", "__array_interface__", "__dlpack__")
 
 
 def checks_arguments(function: Callable[P, R]) -> Callable[P, R]:
-    """Return a function that refuses arguments of other types than it declares.
-
-    A wrong argument by position is a ModelError or DataError that shows the order, a keyword a ConfigError.
-    """
+    """Return a function that refuses arguments of other types than it declares, and shows their order."""
     name = function.__name__
 
     @wraps(function)
@@ -57,9 +54,12 @@ def checks_arguments(function: Callable[P, R]) -> Callable[P, R]:
         rest = [one for one in types if kinds[one].kind is inspect.Parameter.VAR_POSITIONAL]
         places = chain((one for one in types if one not in rest), cycle(rest))
         for parameter, value in zip(places, args, strict=False):  # more than there are: Python's own error
-            if not is_of_type(value, hint := types[parameter]):
-                error = ModelError if "ModelProto" in _class_names(hint) else DataError
-                raise error(_misplaced(name, parameter, value, function))
+            if not is_of_type(value, types[parameter]):
+                named = (
+                    n for n in types if kinds[n].kind is not inspect.Parameter.KEYWORD_ONLY and n != "self"
+                )
+                wrong = _of_wrong_type(f"{name}: {parameter}", value, types[parameter])
+                raise ConfigError(f"{wrong}. The order is {name}({', '.join(named)})")
         check_types(name, types, kwargs)
         return function(*args, **kwargs)
 
@@ -136,28 +136,6 @@ def _of_wrong_type(where: str, value: object, hint: Any) -> str:
     else:
         given = "a function" if inspect.isroutine(value) else f"of type {type(value).__name__}"
     return f"{where}: is {given}; give {', '.join(words)}{' or ' if words else ''}{last}"
-
-
-def _misplaced(name: str, parameter: str, value: object, function: Callable[..., object]) -> str:
-    """Return the message about an argument in the wrong place: the expected type, and the order."""
-    types, kinds = _types_of(function), inspect.signature(function).parameters
-    order = [one for one in types if kinds[one].kind is not inspect.Parameter.KEYWORD_ONLY and one != "self"]
-    named = [
-        f"{one} or samples" if "Reader" in _class_names(types[one]) and one != "data" else one
-        for one in order
-    ]
-    message = f"{_of_wrong_type(f'{name}: {parameter}', value, types[parameter])}. The order is {name}("
-    is_own = type(value).__module__.startswith("qprof_onnx")
-    by_name = [
-        one for one in types if one not in order and type(value) in (types[one], *get_args(types[one]))
-    ]
-    other = f"; or give it as {by_name[0]}=" if by_name and is_own else ""
-    return f"{message}{', '.join(named)}){other}"
-
-
-def _class_names(hint: Any) -> set[str]:
-    """Return the names of the classes of a union."""
-    return {getattr(one, "__name__", "") for one in get_args(hint)}
 
 
 def _words(hint: Any) -> list[str]:

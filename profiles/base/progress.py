@@ -1,18 +1,15 @@
-"""Progress of long work: a bar of tqdm in a notebook or on request, else plain lines."""
+"""Progress of long work: plain lines, in a notebook or on request."""
 
 from __future__ import annotations
 
 import sys
 import time
-import warnings
 from collections.abc import Callable
-from importlib import import_module
-from typing import Any
 
 from .tool import LOGGER, Progress
 
 Shown = Progress | bool | None
-"""Who is told of progress: a function that is called, True for a bar, False for nobody, None for a bar in a
+"""Who is told of progress: a function that is called, True for lines, False for nobody, None for lines in a
 notebook and nobody elsewhere."""
 
 Stage = Callable[[str], Progress]
@@ -32,40 +29,7 @@ def stages(shown: Shown) -> Stage:
     """Return a function that begins the steps of another; None shows nothing."""
     if callable(shown):
         return lambda name: shown
-    return _Bars() if shown else lambda name: lambda done, total: None
-
-
-class _Bars:
-    """A bar for each step, which ends when the step is done or the next begins; plain lines without tqdm."""
-
-    def __init__(self) -> None:
-        self._bar: Any = None
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that ipywidgets is not installed: the bar is text then
-            try:
-                self._make: Any = import_module("tqdm.auto").tqdm
-            except ImportError:
-                self._make = None
-
-    def __call__(self, name: str) -> Progress:
-        """Begin a step."""
-        self._close()
-        if self._make is None:
-            return plain_lines(name, LOGGER.warning)
-
-        def report(done: int, total: int | None) -> None:
-            if self._bar is None:
-                self._bar = self._make(desc=name, total=total, leave=False)
-            self._bar.update(done - self._bar.n)
-            if done == total:
-                self._close()
-
-        return report
-
-    def _close(self) -> None:
-        if self._bar is not None:
-            self._bar.close()
-        self._bar = None
+    return lambda name: plain_lines(name, LOGGER.warning) if shown else lambda done, total: None
 
 
 SECONDS_BETWEEN_LINES = 5.0

@@ -1,11 +1,11 @@
-"""Findings on the data of a profile: the kind of inputs, samples that stand out, ranges that still grow,
-tensors worth a look. Pure.
+"""Findings on the data of a profile: the kind of inputs, samples that stand out, ranges that still grow.
+Pure.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import median
 
@@ -16,9 +16,6 @@ from .profile import FLOAT_DTYPES, Extremes, InputProfile, Profile, Sizes, Tenso
 
 GROWTH_TO_REPORT = 0.05
 """Share by which as many samples again may widen the median range: a twentieth costs 0.4 dB."""
-
-ONE_SAMPLE_WIDENING = 0.4
-"""Share by which one sample alone may widen a range: 0.4 costs 3 dB, half a bit."""
 
 FEW_SAMPLES = 8
 """Fewer samples are few: a profile of 8 can be made in seconds, and of fewer nothing can be told."""
@@ -406,37 +403,3 @@ def binomial_tail(trials: int, chance: float, least: int) -> float:
         for k in range(least, trials + 1)
     )
     return min(1.0, math.fsum(map(math.exp, logs)))
-
-
-# Kinds of tensors, for `qprof show --only` -----------------------------------------------------------------
-
-TAIL_ELEMENTS = 1e-3
-"""Share of the elements that may be in the tails."""
-
-TAIL_WIDTH = 7.0 / 8.0
-"""Share of the range that only the tails have: of 8 bits, the others have 5."""
-
-
-def widened_by_one_sample(tensor: TensorProfile) -> bool:
-    """Return whether a single sample widens the range by `ONE_SAMPLE_WIDENING` of it or more."""
-    widest = widening("", tensor.extremes)
-    return widest is not None and widest.share >= ONE_SAMPLE_WIDENING
-
-
-def is_heavy_tailed(tensor: TensorProfile) -> bool:
-    """Return whether all but `TAIL_ELEMENTS` of the elements lie in all but `TAIL_WIDTH` of the range."""
-    if not tensor.histogram.total or tensor.minimum == tensor.maximum:
-        return False
-    cumulated = np.cumsum(tensor.histogram.counts) / tensor.histogram.counts.sum()
-    edges = np.clip(tensor.histogram.edges(), tensor.minimum, tensor.maximum)
-    low = float(edges[np.searchsorted(cumulated, TAIL_ELEMENTS / 2.0, side="right")])
-    high = float(edges[1 + np.searchsorted(cumulated, 1.0 - TAIL_ELEMENTS / 2.0)])
-    return _width(low, high) <= (1.0 - TAIL_WIDTH) * _width(tensor.minimum, tensor.maximum)
-
-
-KINDS: Mapping[str, Callable[[TensorProfile], bool]] = {
-    "outliers": widened_by_one_sample,
-    "constant": lambda tensor: tensor.count > 0 and tensor.minimum == tensor.maximum,
-    "heavy-tail": is_heavy_tailed,
-}
-"""Each kind of tensors, and whether a tensor is of it."""

@@ -315,28 +315,6 @@ def _arrays_by_input(where: str, item: object, names: Sequence[str]) -> Mapping[
     )
 
 
-LABEL_NAMES = ("labels", "label", "y")
-"""Names that data sets of trainers give to the classes of their items."""
-
-
-def classes_at_hand(data: Any, count: int) -> str:
-    """Return the expression that takes classes below `count` from an object's items, or ""."""
-    data = data.data if isinstance(data, Transformed) else data
-    if isinstance(data, KeptItems | Iterator | str) or not hasattr(data, "__iter__"):
-        return ""
-    with suppress(Exception):  # the user's code; it fails with a message of its own where samples are read
-        first = next(iter(data))
-        names = [name for name in LABEL_NAMES if isinstance(first, Mapping) and name in first]
-        is_pair = isinstance(first, tuple | list) and len(first) == 2
-        if not names and not is_pair:
-            return ""
-        values = np.asarray(first[names[0] if names else 1])
-        if values.dtype.kind in "iu" and values.ndim <= 1 and values.size and values.min() >= 0:
-            taken = f"item['{names[0]}'] for item" if names else "y for x, y"
-            return f"[{taken} in data]" if values.max() < count else ""
-    return ""
-
-
 def is_array(value: object) -> bool:
     """Whether numpy can read a value as an array without looking at its items."""
     return not isinstance(value, type) and any(

@@ -38,7 +38,6 @@ from ...profiles.samples.objects import (
     ChosenSamples,
     DataLike,
     PreprocessedData,
-    classes_at_hand,
     source_name,
 )
 from ...profiles.samples.picture_files import folder_classes
@@ -322,7 +321,7 @@ def _is_one_class_a_row(options: QuantizeOptions) -> bool:
 
 
 def _note_labels(data: DataLike, options: QuantizeOptions, model: ir.Model) -> None:
-    """Note labels at hand: folders of pictures, a column that the recipe names, second parts of pairs."""
+    """Note labels at hand: folders of pictures, a column that the recipe names."""
     source = data.source if isinstance(data, PreprocessedData) else data
     if isinstance(data, PreprocessedData) and os.path.isfile(data.source):
         if column := load_preprocessing(data.preprocess).settings.get("label"):
@@ -330,15 +329,7 @@ def _note_labels(data: DataLike, options: QuantizeOptions, model: ir.Model) -> N
             remedy = f"as --labels {source}:{column} it scores accuracy"
             note(Finding(Code.LABELS_AT_HAND, sentence, data.source, {"column": str(column)}, remedy))
         return
-    if not isinstance(source, str | os.PathLike):
-        classes = declared_class_count(model, options.scored_output, options.class_axis)
-        if classes and (found := classes_at_hand(source, classes)):
-            sentence = "data: a part of its items that is no input looks like classes"
-            note(
-                Finding(Code.LABELS_AT_HAND, sentence, "data", remedy=f"as labels={found} it scores accuracy")
-            )
-        return
-    if not os.path.isdir(source):
+    if not isinstance(source, str | os.PathLike) or not os.path.isdir(source):
         return
     try:
         folders = len(folder_classes(source).names)

@@ -12,7 +12,6 @@ from click.testing import CliRunner, Result
 from qprof_onnx.cli.commands.show import command
 from qprof_onnx.cli.console import plain_table
 from qprof_onnx.profiles.base.errors import ConfigError
-from qprof_onnx.profiles.records.data_checks import KINDS
 from qprof_onnx.profiles.records.drawing import ASCII, shape_text, small_histogram
 from qprof_onnx.profiles.records.histogram import EqualBins, Histogram
 from qprof_onnx.profiles.records.profile import Extreme, Extremes, Profile
@@ -199,26 +198,11 @@ def one_sample_stands_out(tmp_path: Path) -> Path:
     return tmp_path / "p.yaml"
 
 
-@pytest.mark.parametrize(
-    ("kind", "names"), {"outliers": ["wide"], "constant": ["flat"], "heavy-tail": []}.items()
-)
-def test_tensors_of_one_kind_can_be_shown(tmp_path: Path, kind: str, names: list[str]) -> None:
-    document = json.loads(show(one_sample_stands_out(tmp_path), "--only", kind, "--json").output)
-    assert list(document["tensors"]) == names
-
-
 def test_chosen_tensors_name_the_samples_of_their_extremes(tmp_path: Path) -> None:
     path = one_sample_stands_out(tmp_path)
-    lines = show(path, "--only", "outliers").output.splitlines()
+    lines = show(path, "wide").output.splitlines()
     assert lines[1].split()[-4:] == ["lowest", "in", "highest", "in"]
     assert lines[2].split()[-6:] == ["a", "(next", "3)", "b", "(next", "1)"]
     assert "lowest in" not in show(path).output
     x = json.loads(show(path, "--json").output)["tensors"]["wide"]
     assert [sample["name"] for sample in x["extremes"]["highest"]] == ["b", "a"]
-
-
-def test_kinds_are_those_of_tensors_of_profiles(tmp_path: Path) -> None:
-    result = CliRunner().invoke(command, [str(PLAN), "--only", "constant"])
-    assert (result.exit_code, "--only is for profiles" in result.output) == (2, True)
-    only = next(parameter for parameter in command.params if parameter.name == "only")
-    assert list(only.type.choices) == list(KINDS)  # type: ignore[attr-defined]

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pytest
 import qprof_onnx as qprof
 from qprof_onnx.profiles.base.arguments import checks_arguments, is_of_type
-from qprof_onnx.profiles.base.errors import ConfigError, DataError
+from qprof_onnx.profiles.base.errors import ConfigError
 
 
 class Reader(Protocol):
@@ -71,13 +71,13 @@ def draw(data: str | Iterable[Any], output: Path | None = None, *sizes: int, see
 
 
 def test_an_argument_in_the_wrong_place_is_refused_with_the_order() -> None:
-    with pytest.raises(DataError) as refused:
+    with pytest.raises(ConfigError) as refused:
         draw("a", [1])  # type: ignore[arg-type]
     assert (
         str(refused.value)
         == "draw: output: is of type list; give a Path. The order is draw(data, output, sizes)"
     )
-    with pytest.raises(DataError, match=r"draw: sizes: is 'x'; give a whole number"):
+    with pytest.raises(ConfigError, match=r"draw: sizes: is 'x'; give a whole number"):
         draw("a", None, 1, "x")  # type: ignore[arg-type]
 
 
@@ -111,18 +111,6 @@ def test_every_public_function_refuses_what_it_cannot_take_in_a_line(
     if places:
         with pytest.raises(qprof.QprofError, match=f"^{name}: {places[0].name}: is "):
             getattr(qprof, name)(*[wrong for _ in places])
-
-
-def test_the_order_of_onnxruntime_is_answered_with_ours() -> None:
-    reader: Any = OfOnnxruntime()
-    with pytest.raises(qprof.DataError, match=r"quantize\(model, profile or samples, output\)"):
-        qprof.quantize("model.onnx", "out.onnx", reader)
-
-
-def test_a_setting_in_the_place_of_the_output_is_answered_with_its_name() -> None:
-    config: Any = qprof.Int8()
-    with pytest.raises(qprof.DataError, match="give it as config="):
-        qprof.quantize("model.onnx", "profile.yaml", config)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-import qprof_onnx as qprof
 from qprof_onnx.profiles.base import progress
 from qprof_onnx.profiles.base.progress import asked_for, plain_lines, stages
 
@@ -55,29 +54,7 @@ def test_a_notebook_shows_progress_unless_told_otherwise(monkeypatch: pytest.Mon
     assert asked_for(False) is False
 
 
-def test_each_pass_of_a_profile_has_its_bar(capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("tqdm", reason="of the extra progress")
-    qprof.profile(DIGITS / "model.onnx", DIGITS / "calibration", limit=12, keep_samples=0, progress=True)
-    shown = capsys.readouterr().err
-    assert shown.index("profiling, pass 1 of 2 (ranges)") < shown.index("profiling, pass 2 of 2 (noise)")
-
-
-def test_quantizing_shows_its_steps_and_evaluating_is_one(capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("tqdm", reason="of the extra progress")
-    model, data = DIGITS / "model.onnx", DIGITS / "calibration"
-    result = qprof.quantize(model, data, limit=16, latency=False, progress=True)
-    shown = capsys.readouterr().err
-    assert shown.index("reading") < shown.index("profiling") < shown.index("evaluating")
-    qprof.evaluate(model, result, data, limit=4, latency=False, progress=True)
-    assert "evaluating" in capsys.readouterr().err
-    qprof.evaluate(model, result, data, limit=4, latency=False, progress=False)
-    assert capsys.readouterr().err == ""
-
-
-def test_without_tqdm_there_are_plain_lines(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setitem(sys.modules, "tqdm.auto", None)
+def test_progress_is_plain_lines(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", 0.0)
     stages(True)("profiling")(3, 3)
     assert caplog.messages[0].startswith("profiling: 3 of 3 samples")

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from qprof_onnx.profiles.records.data_checks import (
-    KINDS,
     binomial_tail,
     data_findings,
     growth,
@@ -133,17 +132,3 @@ def test_ends_that_several_samples_share_are_not_counted() -> None:
 
 def test_of_a_profile_without_runs_nothing_is_said() -> None:
     assert data_findings(profile_of(tensors_of(16, 9, 0, loud=9.0), 0)) == ()
-
-
-def counted(values: Any) -> TensorProfile:
-    array = np.asarray(values, np.float64)
-    low, high = float(array.min()), float(array.max())
-    return TensorProfile("float", None, low, high, array.size, 0, 0, 0, Histogram.of(array))
-
-
-def test_kinds_of_tensors() -> None:
-    normal = np.random.default_rng(0).normal(size=20_000)
-    assert [name for name, holds in KINDS.items() if holds(counted(np.full(9, 2.5)))] == ["constant"]
-    assert [name for name, holds in KINDS.items() if holds(counted(np.r_[normal, 300.0]))] == ["heavy-tail"]
-    assert [name for name, holds in KINDS.items() if holds(counted(normal))] == []
-    assert [name for name, holds in KINDS.items() if holds(tensor_of([0.0, 0.0], [1.0, 9.0]))] == ["outliers"]
