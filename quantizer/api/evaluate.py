@@ -246,6 +246,6 @@ def _cause(
     try:
         planned = open_plan(model.prepared, read_plan(plan), plan_name(plan))
         run = samples_to_attribute_on(model.path, planned, samples, judge.limit, provider=provider)
-        return attribute(planned, run, lacking=0.0, provider=provider).cause
+        return attribute(planned, run, keeps=False, provider=provider).cause
     except (ModelError, PlanError):
         return ()

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -63,7 +63,7 @@ from ..planning.settings_check import check_settings
 from ..prepare.prepare import ModelFile, ProfileLike, profile_name
 from ..search.attribution import Attribution, attribute, samples_to_attribute_on
 from ..search.closed_loop import CHECK_SAMPLES, INCOMPARABLE_SAMPLES, samples_to_run
-from ..search.fixes import Failing, cheap_fixes, fix_order, in_place_of_poor, is_better, lacking, node_fixes
+from ..search.fixes import fix_order, in_place_of_poor, is_better, proposed_fixes
 from ..search.loop import Loop, Trial
 from ..search.speed import SPEED
 from ..search.verdict import (
@@ -80,7 +80,6 @@ from ..search.verdict import (
 from ..search.worth import is_float, is_in_vain, takes_its_place, why_in_vain
 from ..targets.config import DATA_FREE
 from ..targets.loading import load_recipe, weight_only_settings, with_settings
-from ..targets.packaged import target_names
 from ..targets.target import Recipe
 from .from_profile import write_quantized
 from .held_out import SampleDigests, SampleSplit, held_out_labels, read_digests, split_samples
@@ -572,23 +571,19 @@ def _tried_fixes(task: _Task, first: Judgement, trials: list[Judgement]) -> Verd
     All that were tried are added to `trials`.
     """
     verdict, result, budget = first.measured.verdict, first.plan.result, task.options.budget
-    facts = result.facts
-    assert facts is not None
-    config, start, began = task.recipe.config, time.process_time(), 0.0
+    start, began, left = time.process_time(), 0.0, ""
     progress = task.stage("trying") if budget else lambda done, of: None
-    left = ""
-
-    def has_time() -> bool:
-        """Whether another trial is expected to be done in time."""
-        nonlocal left
-        longest = max((one.cost for one in trials), default=first.cost / 2.0)
-        goes_on = time.process_time() - start + longest <= budget
-        left = left if goes_on or trials else f"there was no time for one (--set budget={budget:g})"
-        return goes_on
 
     def goes_on() -> bool:
-        """Whether another trial starts."""
-        return has_time() or bool(budget and verdict.grade == "poor" and not trials)
+        """Whether another trial is expected to be done in time; one of a poor model is always made."""
+        nonlocal left
+        longest = max((one.cost for one in trials), default=first.cost / 2.0)
+        if time.process_time() - start + longest <= budget or (
+            budget and verdict.grade == "poor" and not trials
+        ):
+            return True
+        left = left if trials else f"there was no time for one (--set budget={budget:g})"
+        return False
 
     measuring = replace(task.measuring, latency=task.measuring.latency and FEW_ROUNDS)
     trial = replace(
@@ -610,45 +605,31 @@ def _tried_fixes(task: _Task, first: Judgement, trials: list[Judgement]) -> Verd
 
     loop = Loop(make, lambda made: plan_digest(made.result.plan), judge, goes_on)
     loop.begin(first.plan, first)
-    failing = Failing(
-        verdict,
-        config,
-        load_recipe(config.target if config.target in target_names() else None).config.calibrator,
-        weight_only_settings(task.recipe),
-        frozenset(n.name for n in result.planned.graph.nodes if facts.target.has_16bit_kernel(n.op_type)),
-    )
-    found: Attribution | None = None
-
-    def of_nodes(_: Judgement) -> Iterator[Fix]:
-        nonlocal found
-        if failing.is_noisy and config.reads_profile and verdict.composition.uses_integers and goes_on():
-            found = _attributed(task, result, lacking(verdict.worst), has_time)
-            yield from node_fixes(failing, found)
-
     try:
         loop.best(
             first,
-            (lambda _: cheap_fixes(failing), of_nodes),
+            (lambda _: proposed_fixes(verdict, task.recipe),),
             keeps=lambda found, best: is_better(found.measured.verdict, best.measured.verdict),
         )
     except WritingError as error:  # no reason to lose the model that is written
         left = str(error)
+    is_noisy = verdict.grade in ("fair", "poor") and verdict.sqnr is not None
+    found: Attribution | None = None
+    if is_noisy and task.recipe.config.reads_profile and verdict.composition.uses_integers and goes_on():
+        found = _attributed(task, result)
     better = [one.change for one in trials if one.change and is_better(one.measured.verdict, verdict)]
     cause = () if found is None else found.cause
     verdict = replace(verdict, attribution=found)
     return with_fixes(verdict, cause, sorted(better, key=fix_order), len(trials), left)
 
 
-def _attributed(
-    task: _Task, result: QuantizeResult, decibels: float | None, goes_on: Callable[[], bool]
-) -> Attribution:
-    """Return the noise of a plan's nodes on the first held-out samples, and the nodes to keep float.
-    `decibels` are those that outputs lack on all held-out samples."""
+def _attributed(task: _Task, result: QuantizeResult) -> Attribution:
+    """Return the noise of a plan's nodes on the first held-out samples."""
     how = task.measuring
     provider = check_provider(how.provider if how.runtime == "onnxruntime" else "cpu")
     planned = replace(result.planned, facts=result.facts)
     samples = samples_to_attribute_on(task.model.path, planned, task.samples.held_out, provider=provider)
-    return attribute(planned, samples, lacking=decibels, provider=provider, goes_on=goes_on)
+    return attribute(planned, samples, keeps=False, provider=provider)
 
 
 def _cause_in_input(verdict: Verdict, profile: KeptProfile | None) -> tuple[Finding, ...]:

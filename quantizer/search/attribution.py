@@ -197,15 +197,13 @@ def attribute(
     samples: RunSamples,
     limits: NoiseLimits | None = None,
     *,
-    lacking: float | None = None,
+    keeps: bool = True,
     provider: str = CPU,
-    goes_on: Callable[[], bool] = lambda: True,
 ) -> Attribution:
     """Attribute the noise of the outputs of a plan's model to its nodes, on all of some samples.
 
-    `lacking` is the decibels that the outputs lack on other samples, or None for these; with 0 no nodes are
-    kept float. `goes_on` says if there is time for more runs. Raises ModelError if the plan's model cannot be
-    run.
+    With `keeps` the worst nodes are run in float too, one after another, if outputs are above their limits.
+    Raises ModelError if the plan's model cannot be run.
     """
     limits = limits or limits_of(planned, samples)
     noises = _measuring(samples, limits)
@@ -219,7 +217,6 @@ def attribute(
         alone.units,
         lambda groups: {group: noises(outputs) for group, outputs in alone.outputs(groups)},
         lambda of_group: _power(of_group, first),
-        goes_on,
         worst_alone=True,
     )
     estimated, prices = estimated_shares(planned), prices_of(planned)
@@ -233,12 +230,9 @@ def attribute(
     nodes.sort(key=lambda node: places[node.nodes])
     found = Attribution(first, tuple(nodes), samples_text(samples))
     found = replace(found, nodes=_worst_first(found, planned.graph))
-    if found.holds if lacking is None else lacking <= 0.0:
+    if found.holds or not keeps:
         return found
-    goal = KEPT_FIGURE**2
-    if lacking is not None:
-        goal = min(goal, _figure(first) * 10.0 ** (-lacking / 10.0))
-    return _with_nodes_kept_float(found, goal, lambda names: whole(left_float(planned.plan, names)), goes_on)
+    return _with_nodes_kept_float(found, lambda names: whole(left_float(planned.plan, names)))
 
 
 def noise_of_plan(
@@ -278,17 +272,13 @@ def _measuring(samples: RunSamples, limits: NoiseLimits) -> Callable[[Sequence[O
     return noises
 
 
-def _with_nodes_kept_float(
-    found: Attribution,
-    goal: float,
-    run: Callable[[tuple[str, ...]], Noises],
-    goes_on: Callable[[], bool],
-) -> Attribution:
-    """Return an attribution with runs of the worst nodes in float up to a goal, and the nodes that are
+def _with_nodes_kept_float(found: Attribution, run: Callable[[tuple[str, ...]], Noises]) -> Attribution:
+    """Return an attribution with runs of the worst nodes in float until outputs hold, and the nodes that are
     enough."""
+    goal = KEPT_FIGURE**2
     tried, kept, holds = list[AttributedNode](), list[Noises](), False
     for node, power in zip(found.nodes, found.powers(found.output), strict=True):
-        if holds or not power > 0.0 or len(tried) == MOST_KEPT or not goes_on():
+        if holds or not power > 0.0 or len(tried) == MOST_KEPT:
             break
         tried.append(node)
         kept.append(run(_names(tried)))
@@ -300,7 +290,7 @@ def _with_nodes_kept_float(
     held = kept[-1]
     for node in tried[-2::-1]:
         without = [one for one in tried if one is not node]
-        if goes_on() and _figure(noises := run(_names(without))) <= goal:
+        if _figure(noises := run(_names(without))) <= goal:
             tried, held = without, noises
     return replace(found, enough=_names(tried), held=held)
 

@@ -8,34 +8,25 @@ question of a budget of processor seconds.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from math import inf, isfinite
+from math import inf
 
 from ..evaluation.grades import ORDER
-from ..evaluation.output_shift import OutputShift
 from ..numerics.affine import TYPES
-from ..targets.config import FEW_BITS, QuantConfig
-from ..targets.loading import Settings
+from ..targets.config import FEW_BITS
+from ..targets.loading import load_recipe, weight_only_settings
+from ..targets.packaged import target_names
 from ..targets.target import Recipe
-from .attribution import Attribution
 from .verdict import Fix, Verdict, is_no_gain
 from .worth import is_in_vain
 
-MIN_GAIN_DB, MIN_GAIN_SHARE = 1.0, 0.25
-"""Least gain that makes a model better within a grade, in dB of how far its worst output is off, a tenth of
-the figure; and least gain of a node in float, as ranked, that is worth a trial, as a share of the dB that are
-lacking."""
+MIN_GAIN_DB = 1.0  # least gain that makes a model better within a grade: its worst output is a tenth less off
 
 MIN_GAIN_POINTS = 0.25  # least gain of a score, in its unit
 
 MOST_COST = 1.5
 """Time over that of the model without a fix from which a fix has to gain points where there is a score."""
 
-HEADROOM_DB = 1.0  # by which a fix aims above the SQNR that is needed
 NEARLY = 1.25  # times the bytes of a poor model that one which is written in its place may have
-
-MORE_CAREFUL = frozenset({"keep_float", "mode"})
-"""Settings of fixes that leave less of the model in integers; they may change what was asked for."""
 
 SMALL_BLOCK = 32  # elements of a weight that share a scale where that is a fix
 
@@ -87,71 +78,35 @@ def in_place_of_poor(verdict: Verdict, recipe: Recipe, fixes: Sequence[Fix]) -> 
             fix
             for fix in fixes
             if fix.grade == "good"
-            and not (fix.settings.keys() - MORE_CAREFUL) & recipe.given
+            and not (fix.settings.keys() - {"mode"}) & recipe.given
             and fix.bytes <= NEARLY * verdict.quantized_bytes
         ),
         None,
     )
 
 
-@dataclass(frozen=True)
-class Failing:
-    """A model that is not good, or not worth its arithmetic, and the settings that there are."""
-
-    verdict: Verdict
-    config: QuantConfig  # that it was made with
-    usual_calibrator: str  # that of its target
-    weight_only: Settings | None = None  # the settings that quantize only weights, to 8 bits
-    in_16_bits: frozenset[str] = frozenset()  # nodes whose activations the target can have in 16 bits
-
-    @property
-    def is_noisy(self) -> bool:
-        """Whether an output is too far from float for its verdict, by decibels."""
-        return self.verdict.grade in ("fair", "poor") and self.verdict.sqnr is not None
-
-
-def cheap_fixes(failing: Failing) -> Iterator[Fix]:
-    """Yield the changes that need no ranking of nodes, those that take long to try last."""
-    config, verdict = failing.config, failing.verdict
+def proposed_fixes(verdict: Verdict, recipe: Recipe) -> Iterator[Fix]:
+    """Yield the settings that may make a better model, those that take long to try last."""
+    config, weights = recipe.config, weight_only_settings(recipe)
+    is_noisy = verdict.grade in ("fair", "poor") and verdict.sqnr is not None
     if config.has_size:  # the size decides all else
         return
     if config.mode == "weight-only":
-        if failing.is_noisy and config.weight_type in FEW_BITS:
+        if is_noisy and config.weight_type in FEW_BITS:
             is_integer = not TYPES[config.weight_type].is_float
             if is_integer and not 0 < config.block_size <= SMALL_BLOCK:
                 yield Fix({"block_size": SMALL_BLOCK})
-            if failing.weight_only:
-                yield Fix(failing.weight_only)
+            if weights:
+                yield Fix(weights)
             if is_integer and config.rounding != "gptq":
                 yield Fix({"rounding": "gptq"})
         return
     if not verdict.composition.uses_integers:
-        if failing.weight_only:
-            yield Fix(failing.weight_only)
+        if weights:
+            yield Fix(weights)
         return
-    if failing.is_noisy and config.reads_profile and config.calibrator != failing.usual_calibrator:
-        yield Fix({"calibrator": failing.usual_calibrator})
-    if verdict.grade == "poor" and failing.weight_only:
-        yield Fix(failing.weight_only)
-
-
-def lacking(worst: OutputShift | None) -> float | None:
-    """Return the decibels that a fix must add to the deciding output, or None if nothing tells."""
-    if worst is None or worst.deciding_sqnr is None or not isfinite(worst.deciding_sqnr):
-        return None
-    return max(0.0, -worst.margin) + HEADROOM_DB
-
-
-def node_fixes(failing: Failing, found: Attribution) -> Iterator[Fix]:
-    """Yield float and 16 bits for the node that adds most noise, and float nodes with which outputs hold."""
-    verdict = failing.verdict
-    if verdict.worst is None or verdict.sqnr is None or not found.is_noise:
-        return
-    worst, gain = found.nodes[0], found.gain
-    least = max(MIN_GAIN_DB, MIN_GAIN_SHARE * (verdict.worst.needed - verdict.sqnr))
-    if gain is not None and gain >= least:
-        yield Fix({"keep_float": worst.nodes})
-    if failing.in_16_bits.issuperset(worst.nodes):
-        yield Fix({"keep_16bit": worst.nodes})
-    if found.enough and found.enough != worst.nodes:
-        yield Fix({"keep_float": found.enough})
+    usual = load_recipe(config.target if config.target in target_names() else None).config.calibrator
+    if is_noisy and config.reads_profile and config.calibrator != usual:
+        yield Fix({"calibrator": usual})
+    if verdict.grade == "poor" and weights:
+        yield Fix(weights)

@@ -44,7 +44,6 @@ from ...planning.plan_model import PlannedModel, model_facts, open_plan, plan_fr
 from ...prepare.prepare import ModelFile, ProfileLike, file_of, opened, profile_name
 from ...search.attribution import attribute, noise_of_plan, samples_to_attribute_on
 from ...search.closed_loop import CHECK_SAMPLES
-from ...search.fixes import lacking
 from ...search.node_costs import TimedNodes, find_costs, relative_size
 from ...targets.loading import load_recipe
 from ...targets.packaged import target_names
@@ -253,13 +252,12 @@ def _attributed(
         planned = open_plan(analysis.prepared, analysis.plan)
         limit = CHECK_SAMPLES if data is None else None
         run = partial(samples_to_attribute_on, analysis.model_file.path, planned, samples, limit)
-        lacks, is_poor, limits = None, False, analysis.limits
+        keeps, is_poor, limits = True, False, analysis.limits
         if (evaluation := results.evaluation or results.seen) is not None:
-            is_poor = evaluation.decision.grade in ("fair", "poor")
+            keeps = is_poor = evaluation.decision.grade in ("fair", "poor")
             if only_poor and not is_poor:
                 return None
-            lacks = lacking(evaluation.grades[0] if evaluation.grades else None) if is_poor else 0.0
-        attribution = attribute(planned, run(provider=provider), limits, lacking=lacks, provider=provider)
+        attribution = attribute(planned, run(provider=provider), limits, keeps=keeps, provider=provider)
         other = _with_usual_calibrator(analysis) if is_poor else None
         noises = (
             {} if other is None else noise_of_plan(other, run(provider=provider), limits, provider=provider)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -13,16 +12,12 @@ from qprof_onnx.quantizer.evaluation.metrics.score import Score
 from qprof_onnx.quantizer.evaluation.output_shift import Grade, Measure, OutputShift
 from qprof_onnx.quantizer.search.attribution import AttributedNode, Attribution, OutputNoise
 from qprof_onnx.quantizer.search.fixes import (
-    Failing,
-    cheap_fixes,
     fix_order,
     in_place_of_poor,
     is_better,
-    lacking,
-    node_fixes,
+    proposed_fixes,
 )
 from qprof_onnx.quantizer.search.verdict import Composition, Fix, HeldOut, Verdict, with_fixes
-from qprof_onnx.quantizer.targets.config import QuantConfig
 from qprof_onnx.quantizer.targets.loading import load_recipe
 
 
@@ -65,12 +60,8 @@ def verdict(sqnr: float, grade: Grade, size: int = 25, predicted: float | None =
     )
 
 
-def failing(sqnr: float = 12.0, usual: str = "mse", **settings: Any) -> Failing:
-    return Failing(verdict(sqnr, "fair"), QuantConfig(**settings), usual)
-
-
-def settings(fixes: Iterator[Fix]) -> list[dict[str, object]]:
-    return [dict(fix.settings) for fix in fixes]
+def proposed(found: Verdict, target: str = "onnxruntime-x86", **settings: Any) -> list[dict[str, object]]:
+    return [dict(fix.settings) for fix in proposed_fixes(found, load_recipe(target, settings))]
 
 
 def test_a_fix_is_told_by_the_flags_of_the_command() -> None:
@@ -78,49 +69,18 @@ def test_a_fix_is_told_by_the_flags_of_the_command() -> None:
     assert fix.options == ("--set", "min_tensor_sqnr=15", "--keep-float", "a", "--keep-float", "b")
 
 
-def test_the_node_that_adds_most_noise_is_tried_in_float_first() -> None:
-    assert next(node_fixes(failing(), attribution(NOISE, 16.0))).options == ("--keep-float", "a")
-
-
-def test_a_node_that_brings_little_is_not_tried() -> None:
-    assert not settings(node_fixes(failing(), attribution(NOISE, 12.4)))
-    assert not settings(node_fixes(failing(), attribution(NOISE)))
-
-
-def test_the_nodes_with_which_outputs_hold_are_tried_together() -> None:
-    found = attribution(NOISE, 12.1, 19.5, enough=("a", "b"))
-    assert settings(node_fixes(failing(), found)) == [{"keep_float": ("a", "b")}]
-    alone = attribution(NOISE, 19.5, enough=("a",))
-    assert settings(node_fixes(failing(), alone)) == [{"keep_float": ("a",)}]
-
-
-def test_without_noise_no_node_is_tried() -> None:
-    assert not settings(node_fixes(failing(), attribution({"a": 0.0})))
-
-
-def test_16_bits_are_tried_where_the_target_has_them() -> None:
-    with_16_bits = replace(failing(), in_16_bits=frozenset("a"))
-    assert {"keep_16bit": ("a",)} in settings(node_fixes(with_16_bits, attribution(NOISE)))
-    assert {"keep_16bit": ("a",)} not in settings(node_fixes(failing(), attribution(NOISE)))
-
-
-def test_a_fix_is_to_be_better_by_what_an_output_lacks_and_a_little() -> None:
-    assert lacking(verdict(12.0, "fair").worst) == 7.0
-    assert lacking(verdict(20.0, "fair").worst) == 1.0
-
-
 def test_the_targets_own_calibrator_is_tried_in_place_of_another_one() -> None:
-    assert settings(cheap_fixes(failing(calibrator="kl"))) == [{"calibrator": "mse"}]
-    assert not settings(cheap_fixes(failing(calibrator="mse")))
+    usual = load_recipe("onnxruntime-x86").config.calibrator
+    assert proposed(verdict(12.0, "fair"), calibrator="kl") == [{"calibrator": usual}]
+    assert not proposed(verdict(12.0, "fair"), calibrator=usual)
 
 
 def test_weights_of_few_bits_have_smaller_blocks_and_more_bits_and_then_are_rounded_with_samples() -> None:
-    few = failing(mode="weight-only", weight_type="int4", block_size=128)
-    blocks, bits = {"block_size": 32}, {"weight_type": "int8"}
-    rounded = {"rounding": "gptq"}
-    assert settings(cheap_fixes(few)) == [blocks, rounded]
-    assert settings(cheap_fixes(replace(few, weight_only=bits))) == [blocks, bits, rounded]
-    assert not settings(cheap_fixes(failing(mode="weight-only", weight_type="int8")))
+    few = proposed(verdict(12.0, "fair"), mode="weight-only", weight_type="int4", block_size=128)
+    assert few[0] == {"block_size": 32}
+    assert few[1]["weight_type"] in ("int8", "uint8")
+    assert few[2:] == [{"rounding": "gptq"}]
+    assert not proposed(verdict(12.0, "fair"), mode="weight-only", weight_type="int8")
 
 
 @pytest.mark.parametrize(
@@ -203,12 +163,10 @@ def test_a_poor_model_gives_way_to_a_good_one_of_nearly_its_size_that_is_what_wa
 
 
 def test_quantized_weights_alone_are_tried_of_a_poor_model_if_its_target_reads_them() -> None:
-    weights: dict[str, str | float | tuple[str, ...]] = {"mode": "weight-only", "weight_type": "uint8"}
-    fair = replace(failing(12.0), weight_only=weights)
-    poor = replace(fair, verdict=verdict(4.0, "poor"))
-    assert weights in settings(cheap_fixes(poor))
-    assert weights not in settings(cheap_fixes(fair))
-    assert not settings(cheap_fixes(replace(poor, weight_only=None)))
+    (weights,) = proposed(verdict(4.0, "poor"))
+    assert weights["mode"] == "weight-only"
+    assert not proposed(verdict(12.0, "fair"))
+    assert not proposed(verdict(4.0, "poor"), "glow")
 
 
 def test_the_cause_is_the_worst_node_with_its_cost_where_it_was_kept_float() -> None:
