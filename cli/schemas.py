@@ -74,7 +74,6 @@ class Quantization:
         checks: what was measured of the outputs on check samples, which chose the ranges; empty where the
             model was not run and quality is estimated.
         expected: SQNR of the outputs as estimated, with the band in which it is expected.
-        estimates: SQNR of the outputs as estimated and as measured, where the command has samples.
         judged: the verdict and what it rests on, where the command has samples; null elsewhere.
     """
 
@@ -88,7 +87,6 @@ class Quantization:
     speed: Speed | None
     checks: tuple[OutputCheck, ...]
     expected: tuple[Estimate, ...]
-    estimates: tuple[Estimate, ...]
     judged: Judged | None
 
 

@@ -7,11 +7,10 @@ with samples; all others need none.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -25,16 +24,14 @@ from ...profiles.records.profile import DataId, Profile
 from ...profiles.runtime.states import model_samples
 from ...profiles.samples.objects import DataLike
 from ...profiles.samples.samples import batches_of_shape, input_specs
-from ...profiles.samples.values import InputSpec, Sample, Samples
+from ...profiles.samples.values import InputSpec
 from ..evaluation.doubts import clip_doubts
-from ..evaluation.evaluate import measured_sqnr
 from ..evaluation.written_model import NOT_RUN, check_target, write_checked
 from ..lowering.lower import lower
 from ..lowering.lowered import LoweredModel
 from ..model.output_paths import FilesRead
 from ..model.output_paths import check_outputs as check_paths
 from ..model.saving import has_external_data
-from ..noise.estimate_check import Estimate, estimates_of, too_good, with_measured
 from ..noise.kept_samples import read_measured
 from ..noise.output_limits import noise_limits
 from ..numerics.affine import TYPES
@@ -79,9 +76,6 @@ from ..targets.loading import goes_with, load_recipe
 from ..targets.target import Recipe
 from .options import PRECISIONS, settings_of
 from .results import QuantizeResult, output_alarms, stored_twice, summarize
-
-ESTIMATE_CHECK_SAMPLES = 16
-"""Samples on which the outputs of a model that was written are held against their estimate."""
 
 
 def write_quantized(
@@ -210,24 +204,12 @@ def write_quantized(
             (planned, speed_check), left_out = improved(step, faster, (planned, None), PlanError)
             planned = planned.with_findings(left_out)
 
-        # Rounding with samples, and the samples on which the estimate is held against the written model.
-        samples: Samples | None = None
         if rounds:
             assert data is not None
-            samples = model_samples(data, prepared.model)
-            planned = rounded_with_samples(planned, samples, progress)
-        elif speed is not None and speed.data is not None:
-            samples = model_samples(speed.data, prepared.model, ESTIMATE_CHECK_SAMPLES, notes=False)
+            planned = rounded_with_samples(planned, model_samples(data, prepared.model), progress)
         if speed is not None or rounds:  # the plan may be another one
             lowered = None
-        return write(
-            planned,
-            recipe=recipe,
-            facts=source,
-            speed=speed_check,
-            samples=samples or (),
-            lowered=lowered,
-        )
+        return write(planned, recipe=recipe, facts=source, speed=speed_check, lowered=lowered)
 
     return with_fallback_nodes(begin, attempt)
 
@@ -291,15 +273,6 @@ def _run_on_samples(
         return planned.with_findings([estimated_only(error)])
 
 
-def _estimates_checked(
-    plan: QuantPlan, model: ModelFile, quantized: Path, samples: Iterable[Sample]
-) -> tuple[Estimate, ...]:
-    """Return the estimated SQNR of the outputs beside that of the written model on the first samples."""
-    expected = estimates_of(plan.origin)
-    first = tuple(islice(samples, ESTIMATE_CHECK_SAMPLES)) if expected else ()
-    return with_measured(expected, measured_sqnr(model, quantized, first)) if first else ()
-
-
 def _nothing_quantized(plan: QuantPlan, graph: Graph) -> tuple[Finding, ...]:
     """Return a finding if no node is quantized, and few-bit floats were requested, or there is nothing that
     could be."""
@@ -328,11 +301,10 @@ def _write(
     recipe: Recipe | None,
     facts: PlanningFacts | None = None,
     speed: SpeedCheck | None = None,
-    samples: Iterable[Sample] = (),
     lowered: LoweredModel | None = None,
     batch: FileBatch | None = None,
 ) -> QuantizeResult:
-    """Lower the plan, write all files or none, and compare estimated and measured SQNR of the outputs."""
+    """Lower the plan, and write all files or none."""
     prepared, plan = model.prepared, planned.plan
     lowered = lowered or lower(planned.model, plan)
     unchanged = (
@@ -380,11 +352,6 @@ def _write(
         plan = replace(plan, findings=tuple(findings))
         if save_plan is not None:
             write_plan(plan, save_plan, files)
-        estimates, left_out = improved(
-            "estimates held against the written model",
-            partial(_estimates_checked, plan, model, written.file, samples),
-            (),
-        )
     return QuantizeResult(
         plan,
         output if batch is None else written.file,
@@ -394,8 +361,6 @@ def _write(
                 *output_alarms(plan),
                 *plan.findings,
                 *(stored_twice(plan, planned.graph) if written.size > model.bytes else ()),
-                *too_good(estimates),
-                *left_out,
                 *(
                     _nothing_quantized(plan, planned.graph) if batch is None else ()
                 ),  # a verdict says so itself
@@ -404,7 +369,6 @@ def _write(
         model.bytes,
         written.size,
         speed,
-        estimates,
         model=lowered.model,
         read=read,
         planned=planned,

@@ -115,7 +115,6 @@ class QuantizeResult(Presented):
             nothing, as measured on check samples.
         float_bytes, quantized_bytes: sizes of the two model files, external data included.
         speed: what was found where speed was asked about.
-        estimates: SQNR of the outputs as it was estimated and as measured, where there are samples.
         model: the quantized model; `onnx_ir.to_proto` makes an `onnx.ModelProto` of it.
         read: what it was made from, which `save` does not write over.
         planned: the plan with the model that its names are those of.
@@ -130,7 +129,6 @@ class QuantizeResult(Presented):
     float_bytes: int
     quantized_bytes: int
     speed: SpeedCheck | None = None
-    estimates: tuple[Estimate, ...] = ()
     model: ir.Model = field(kw_only=True, compare=False)
     read: FilesRead = field(default=FilesRead(), kw_only=True, compare=False)
     planned: PlannedModel = field(kw_only=True, compare=False)
@@ -270,7 +268,7 @@ class QuantizeResult(Presented):
             figures = ("passed", "before", "after", "fallback", "trials", "reasons", "unfused")
             speed = {name: getattr(check, name) for name in (*figures, "changes", "left_float")}
             speed["min_speedup"] = check.options.min_speedup
-        names = ("findings", "predicted", "checks", "expected", "estimates", "judged")
+        names = ("findings", "predicted", "checks", "expected", "judged")
         document: dict[str, Any] = to_jsonable(
             {
                 "model": None if self.model_path is None else str(self.model_path),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import tee
 from pathlib import Path
@@ -593,18 +593,3 @@ def _data_that_do_not_vary(
         return ()
     sentence, remedy = f"all {len(rows)} samples are equal", "give samples that differ, as real data do"
     return (Finding(Code.EQUAL_SAMPLES, sentence, "", {"samples": len(rows)}, remedy),)
-
-
-def measured_sqnr(
-    float_path: str | os.PathLike[str], quantized_path: str | os.PathLike[str], samples: Iterable[Sample]
-) -> dict[str, float]:
-    """Return the SQNR in dB of each float output on samples; for other lengths, of their common part."""
-    pair = open_pair(float_path, quantized_path, read_provenance(file_of(quantized_path).model))
-    sums = {name: OutputSums() for name in pair.float_outputs}
-    for sample in samples:
-        floats = pair.run_float(sample.arrays, sample.name)
-        quantized = pair.run_quantized(sample.arrays, sample.name)
-        for name, one in sums.items():
-            one.add(floats[name], quantized[name])
-    results = [s.result(name) for name, s in sums.items()]
-    return {r.name: r.difference.sqnr for r in results if r.difference}
