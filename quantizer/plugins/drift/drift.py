@@ -1,7 +1,6 @@
 """New data against the parameters that come from an older profile: `qprof diff`, for nightly jobs.
 
-Tensors that no plan can need, such as the arithmetic of shapes, are left out. With the model they are known;
-otherwise these are the tensors of few elements without a batch axis.
+Tensors that no plan can need, such as the arithmetic of shapes, are left out if the model is given.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from ....profiles.base.errors import ConfigError, check_finite
 from ....profiles.base.findings import Code, Finding, gravest_first, listed
 from ....profiles.base.presentation import Presentation, Presented, Table
 from ....profiles.instrumentation.subgraphs import hidden_tensors
-from ....profiles.records.profile import Dim, Profile, TensorProfile, check_data_not_random
+from ....profiles.records.profile import Profile, TensorProfile, check_data_not_random
 from ...api.keywords import SETTINGS, ConfigLike, recipe_of, split_settings, with_keywords
 from ...api.options import DriftLimits
 from ...evaluation.gates import GateFailure, gate_finding, limit_failures
@@ -49,9 +48,6 @@ MEASURES = {
 FEW = 3
 """Names that are listed where there may be many."""
 
-SHAPE_ELEMENTS = 8
-"""Most elements of a tensor of rank 0 or 1 that is taken for shape arithmetic: shapes have few dimensions."""
-
 
 @dataclass(frozen=True, repr=False)
 class DriftReport(Presented):
@@ -65,9 +61,8 @@ class DriftReport(Presented):
         drift: the measures of the tensors in OLD's order, and what else differs.
         failures: each tensor that exceeds a limit, the worst first within a limit; the parts
             of the data are one failure.
-        left_out: measures of the tensors that are not in `drift`, in OLD's order. With a model: those that no
-            plan can need, which no limit applies to. Without: those that look like shape arithmetic (see
-            `is_shape_arithmetic`) and exceed no limit.
+        left_out: measures of the tensors that are not in `drift`, in OLD's order: with a model those that no
+            plan can need, which no limit applies to.
         model: name of the model file; None without a model.
         findings: what is to be known of the pair, the gravest first: limits that are not kept; other
             weights, tensors of one of them, NaN and Inf of NEW.
@@ -212,14 +207,6 @@ def compare_profiles(
         failures += tuple(
             limit_failures("max_drifted_parts", most, float(len(changed)), doubt=doubt, reason=reason)
         )
-    if model_path is None:
-        failing = {failure.where for failure in failures}
-        shapes = {
-            name
-            for name in before
-            if name in after and all(is_shape_arithmetic(one[name].shape) for one in (before, after))
-        }
-        drift = _drift_of(every, {*before, *after} - (shapes - failing))
     compared = {tensor.tensor for tensor in drift.tensors}
     return DriftReport(
         old_profile=names[0],
@@ -299,11 +286,6 @@ def _drift_of(drift: Drift, names: Collection[str]) -> Drift:
         appeared=tuple(name for name in drift.appeared if name in names),
         vanished=tuple(name for name in drift.vanished if name in names),
     )
-
-
-def is_shape_arithmetic(shape: tuple[Dim, ...] | None) -> bool:
-    """Whether a tensor looks like a shape or a size: small, without a batch axis."""
-    return shape is not None and len(shape) <= 1 and all(d is not None and d <= SHAPE_ELEMENTS for d in shape)
 
 
 def old_params(tensor: TensorProfile, config: QuantConfig) -> QuantParams:

@@ -117,15 +117,7 @@ def drift_text(report: DriftReport, worst: int) -> str:
     if left_out := report.left_out:
         most = max(left_out, key=lambda t: math.inf if t.js_distance is None else t.js_distance)
         largest = f"largest JS distance {_share_text(most.js_distance)} ('{most.tensor}')"
-        if report.model is None:
-            lines.append(
-                f"{len(left_out)} small tensors without a batch axis (shape arithmetic) are not listed; "
-                f"{largest}; --model leaves them out of the gates too"
-            )
-        else:
-            lines.append(
-                f"{len(left_out)} tensors that no plan of {report.model} needs are left out; {largest}"
-            )
+        lines.append(f"{len(left_out)} tensors that no plan of {report.model} needs are left out; {largest}")
 
     # a line for each limit that is not met, or not proven
     if report.gated:

@@ -105,13 +105,6 @@ def sizes(nights: Path, tmp_path: Path) -> tuple[Path, Path]:
     return tmp_path / "old.yaml", tmp_path / "same.yaml"
 
 
-def test_shape_arithmetic_is_one_line_below_the_table(sizes: tuple[Path, Path]) -> None:
-    lines = qprof("diff", *sizes, "--worst", "100").stdout.splitlines()
-    assert not any(line.startswith("resize.sizes") for line in lines)
-    assert lines[-1].startswith("1 small tensors without a batch axis (shape arithmetic) are not listed; ")
-    assert "largest JS distance 1.0000 ('resize.sizes')" in lines[-1]
-
-
 def test_shape_arithmetic_that_exceeds_a_limit_is_in_the_table(sizes: tuple[Path, Path]) -> None:
     result = qprof("diff", *sizes, "--max-js-distance", "0.5")
     assert result.exit_code == 1

@@ -20,7 +20,6 @@ from qprof_onnx.quantizer.plugins.drift.drift import (
     DriftReport,
     check_limits,
     compare_profiles,
-    is_shape_arithmetic,
     old_params,
 )
 from qprof_onnx.quantizer.targets.config import QuantConfig
@@ -30,7 +29,7 @@ MODEL = ModelId("a" * 64, "b" * 64, 17, "m.onnx")
 
 
 def tensor(values: npt.ArrayLike) -> TensorProfile:
-    array = np.asarray(values, np.float32)[None]  # one row: without a batch axis it would be shape arithmetic
+    array = np.asarray(values, np.float32)[None]
     observer = TensorObserver("float")
     observer.add(array, array.shape)
     return observer.profile()
@@ -165,16 +164,6 @@ def test_the_worst_come_first_those_that_fail_before_all(tmp_path: Path) -> None
     gated = differing(tmp_path, old, new, DriftLimits(max_range_growth=2.0))
     assert [t.tensor for t in gated.worst()] == ["gone", "wide", "bent", "same"]
     assert [t.tensor for t in gated.drift.tensors] == ["same", "bent", "wide", "gone"]
-
-
-@pytest.mark.parametrize(
-    ("shape", "expected"),
-    [((), True), ((4,), True), ((9,), False), ((None,), False), ((1, 2), False), (None, False)],
-)
-def test_small_tensors_without_a_batch_axis_are_shape_arithmetic(
-    shape: tuple[int | None, ...] | None, expected: bool
-) -> None:
-    assert is_shape_arithmetic(shape) == expected
 
 
 @pytest.mark.parametrize(
